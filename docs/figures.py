@@ -15,7 +15,7 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-STRICT = ["README.md", "docs/quickstart.md", "docs/examples.md"]
+STRICT = ["README.md", "docs/quickstart.md", "docs/examples.md", "docs/performance.md"]
 TABLE = re.compile(r"^<!-- table: (\w+)( summary)? -->$")
 VALUE = re.compile(r"<!-- figure: (\w+) (.+?) -->(.*?)<!-- / -->", re.DOTALL)
 NEEDED = ("what", "commands", "machine", "date", "version")

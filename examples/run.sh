@@ -44,7 +44,7 @@ if [ "$example" = quickstart ]; then
 fi
 
 case $example in
-  fashion_*) data=dataset-fashion-mnist ;;
+  fashion_* | dp_ftrl) data=dataset-fashion-mnist ;;
   word_language) data="wamerican wngerman wfrench wspanish witalian wdutch" ;;
   eigen) data=libeigen3-dev ;;
   tabular) data="python3 python3-pip" ;;

@@ -489,7 +489,7 @@ template <class Where, class Layer, class Given> struct softmax_is_in_the_loss :
   static constexpr int say() { static_assert(never<Where>, "the loss takes the softmax: leave it out, end the network in pergrad::linear<classes> and train with pergrad::cross_entropy; see docs/layers.md"); return 0; }
 };
 template <class Where, class Layer, class Given> struct activation_not_offered : instead_of_network {
-  static constexpr int say() { static_assert(never<Where>, "this activation is not here: take pergrad::relu, tanh, sigmoid, softplus or gelu, or write a struct with value(x) and derivative(x, y); see docs/custom_layers.md"); return 0; }
+  static constexpr int say() { static_assert(never<Where>, "this activation is not here: take pergrad::relu, leaky_relu, elu, tanh, sigmoid, softplus, gelu or silu, or write a struct with value(x) and derivative(x, y); see docs/custom_layers.md"); return 0; }
 };
 template <class Where, class Layer, class Given> struct layer_of_pytorch_not_offered : instead_of_network {
   static constexpr int say() { static_assert(never<Where>, "this layer of PyTorch is not here: the table says which are (pergrad::dropout<p>, max_pool2d<kernel>, adaptive_avg_pool2d<height, width>, group_norm<groups>, reshape<shape>, padding<size> of a convolution), and a layer of your own is one struct; see docs/layers.md and docs/custom_layers.md"); return 0; }
@@ -620,11 +620,26 @@ template <class Function, class Needed, class Given> struct plain_number {
 template <class Needed, class Given> struct option_of_another_type {
   static_assert(never<Given>, "an option says what its number stands for: clip = pergrad::l2_clip_norm{1.0}, noise = pergrad::noise_multiplier{1.1}, sampling = pergrad::poisson_sampling{pergrad::sampling_probability{0.01}}, divisor = pergrad::expected_batch_size{256}, learning_rate = pergrad::learning_rate{0.1}, budget = pergrad::privacy_budget{pergrad::epsilon{3.0}, pergrad::delta{1e-5}}; see docs/quickstart.md");
 };
+template <class Needed, class Given> struct option_of_another_sampler {
+  static_assert(never<Given>, "these options are another sampler's, and a ledger counts one sampler's events: name it in their type, pergrad::dp_options<pergrad::fixed_size_sampling> options, or pergrad::loop_options<...> of a private_loop; see docs/privacy.md");
+};
+template <class Needed, class Given> struct event_of_another_sampler {
+  static_assert(never<Given>, "this ledger counts the events of another sampler, whose neighbours or batches are others: pergrad::basic_privacy_accountant<Sampling::event_type> is one of this sampler's; see docs/privacy.md");
+};
+template <class Sampling> struct loop_draws_records {
+  static_assert(never<Sampling>, "a private_loop shows the gradients of single records: owners and views of records are for pergrad::dp_sgd with pergrad::dp_options<pergrad::of_owners<...>>; see docs/privacy.md");
+};
 template <class Layer> struct layer_has_no_device_code {
   static_assert(never<Layer>, "this layer has no device code: mark its functions PERGRAD_HD (those of a general layer as templates over the type of the views, in the place of std::span; those of a layer on tiles in the words of a team) and say: static constexpr bool on_device = true; see docs/custom_layers.md");
 };
 template <class Loss> struct loss_has_no_device_code {
   static_assert(never<Loss>, "this loss has no device code: it needs PERGRAD_HD static double evaluate(const S* y, std::size_t count, const target<S>* targets, S* dy) and static constexpr bool on_device = true; see docs/custom_layers.md");
+};
+template <class Noise, class Sampling> struct correlated_noise_needs_a_promise {
+  static_assert(never<Sampling>, "correlated noise needs a sampler that promises how often, and how far apart, a record takes part: pergrad::cyclic_poisson_sampling or pergrad::min_separation_sampling; see docs/privacy.md");
+};
+template <class Executor> struct correlated_noise_on_a_device {
+  static_assert(never<Executor>, "correlated noise is on the host only: make the trainer with a pergrad::host; see docs/privacy.md");
 };
 template <class Function, class First> struct needs_an_executor {
   static_assert(never<Function>, "whatever computes names its executor first: pergrad::host exec; evaluate_into(exec, destination, expression); pergrad::dp_sgd trainer{exec, net, loss, options}; see docs/expressions.md");
@@ -651,7 +666,10 @@ template <class Expression> struct step_accumulates_clipped_sums {
   static_assert(never<Expression>, "a private_step takes clipped sums of its own gradients: accumulate(step, sum(clip(step.gradients(), bound))); see docs/privacy.md");
 };
 template <class Expression> struct step_counts_records_added_or_removed {
-  static_assert(never<Expression>, "a private_loop draws records by Poisson sampling, whose ledger is for neighbours that differ by one record more or less: write sum(clip(...)) without pergrad::neighbouring::replace_one; see docs/privacy.md");
+  static_assert(never<Expression>, "a private_loop's noise counts what one record adds, and its sampler's event what neighbours differ by, also if they replace one: write sum(clip(...)) without pergrad::neighbouring::replace_one; see docs/privacy.md");
+};
+template <class Executor> struct on_the_host_only {
+  static_assert(never<Executor>, "owners and views of records are on the host only so far: draw records, pergrad::dp_options<pergrad::poisson_sampling>; see docs/privacy.md");
 };
 template <class Loop> struct step_is_used_up_by_a_release {
   static_assert(never<Loop>, "a private_step is released once, and is used up by it: write std::move(step); see docs/privacy.md");
@@ -891,6 +909,10 @@ struct learning_rate : detail::checked_number<learning_rate> {
 
 /// Which datasets are neighbours: one with a record more or less, or one with a record exchanged.
 enum class neighbouring { add_or_remove_one, replace_one };
+/// In words.
+[[nodiscard]] constexpr const char* name_of(neighbouring relation) noexcept {
+  return relation == neighbouring::replace_one ? "replacing one record" : "adding or removing one record";
+}
 
 /// What a training run may spend in total.
 struct privacy_budget {
@@ -1732,7 +1754,9 @@ struct layer_randomness;
 namespace detail {
 template <class Scalar>
 class release_gate;
+template <class Sampling, class Noise>
 class private_run;
+class sampling_words;
 }  // namespace detail
 namespace on_device {
 struct stream_upload;
@@ -1744,8 +1768,8 @@ template <class Generator>
 concept random_generator = std::same_as<Generator, os_keyed_generator> || std::same_as<Generator, seeded_generator>;
 
 namespace unaccounted {
-template <random_generator Generator>
-std::vector<std::uint32_t> draw(const poisson_sampling& sampling, Generator& generator, std::uint32_t record_count);
+template <class Sampling, random_generator Generator>
+std::vector<std::uint32_t> draw(const Sampling& sampling, Generator& generator, std::uint32_t record_count);
 }
 
 namespace detail {
@@ -1767,6 +1791,7 @@ class secret_stream {
   template <class Scalar>
   friend class release_gate;
   friend class pergrad::poisson_sampling;
+  friend class sampling_words;
   friend struct pergrad::layer_randomness;
   friend struct on_device::stream_upload;
 
@@ -1906,10 +1931,11 @@ class os_keyed_generator {
  private:
   template <class Scalar>
   friend class detail::release_gate;
+  template <class Sampling, class Noise>
   friend class detail::private_run;
   friend struct layer_randomness;
-  template <random_generator Generator>
-  friend std::vector<std::uint32_t> unaccounted::draw(const poisson_sampling& sampling, Generator& generator,
+  template <class Sampling, random_generator Generator>
+  friend std::vector<std::uint32_t> unaccounted::draw(const Sampling& sampling, Generator& generator,
                                                       std::uint32_t record_count);
 
   /// The words of a step. Refers to the generator. Not for others: who was drawn in a step is a private value.
@@ -1987,16 +2013,36 @@ namespace pergrad::inline v0_1 {
 
 /// What one step of the Poisson-sampled Gaussian mechanism costs, for neighbours that differ by adding or removing one
 /// record: sampling probability q and noise multiplier (noise standard deviation over L2 sensitivity).
+///
+/// An event is numbers (doubles and nothing else, as files hold them), the neighbours for which they count, a name, and
+/// what a release about all records costs. A ledger holds events of one type.
 struct sampled_gaussian_event {
   double sampling_probability;
   double noise_multiplier;
 
+  static constexpr neighbouring relation = neighbouring::add_or_remove_one;
+  static constexpr const char* name = "sampled Gaussian";
+  /// Of a histogram of all records, with noise of this deviation on each count.
+  [[nodiscard]] static sampled_gaussian_event of_counts(pergrad::noise_multiplier noise) { return {1, noise.value()}; }
+
   friend constexpr bool operator==(const sampled_gaussian_event&, const sampled_gaussian_event&) noexcept = default;
+};
+
+/// Where in a run a step is drawn: draws are functions of this and of a record's number.
+struct draw_place {
+  using stream = detail::secret_stream<detail::randomness::sampling>;
+  stream step;                 ///< of this step alone
+  stream round;                ///< of the step that began the round: of all steps that one event pays
+  stream run;                  ///< of all steps that are drawn with one key
+  std::uint64_t position = 0;  ///< of the step in its round
+  std::uint64_t taken = 0;     ///< steps of the run before this one
 };
 
 /// Each record enters each batch with the same probability, independently of all others.
 class poisson_sampling {
  public:
+  using event_type = sampled_gaussian_event;
+
   explicit poisson_sampling(sampling_probability q) : everybody_{q.value() == 1.0} {
     if (!everybody_) threshold_ = static_cast<std::uint64_t>(std::ldexp(q.value(), 64));  // truncates: rounds down
   }
@@ -2026,6 +2072,11 @@ class poisson_sampling {
                  bits.subspan(word).first<words_per_block>());
     }
   }
+  void mark(const draw_place& place, std::uint64_t first, std::span<std::uint64_t> bits) const {
+    mark(place.step, first, bits);
+  }
+  /// Whether a record with this word is drawn.
+  [[nodiscard]] bool is_below(std::uint64_t word) const noexcept { return everybody_ || word < threshold_; }
   /// Records that `mark` marks together.
   static constexpr std::uint64_t marked_together = 128;
 
@@ -2088,22 +2139,55 @@ class poisson_sampling {
   bool everybody_ = false;
 };
 
+namespace detail {
+
+/// A sampler that lists the records of a step, as others mark them.
+template <class Sampling>
+concept lists_records = requires {
+  typename Sampling::listing;
+};
+/// A sampler whose event pays several steps, a round: `steps_of_an_event()`.
+template <class Sampling>
+concept has_rounds = requires(const Sampling& sampling) {
+  sampling.steps_of_an_event();
+};
+/// The stream of all steps that are drawn with one key: of a step that no generator gives out.
+inline constexpr std::uint64_t step_of_the_run = ~std::uint64_t{0};
+
+}  // namespace detail
+
 namespace unaccounted {
 
-/// The records of [0, record_count) that one step draws, ascending: a step of the generator. They are private values,
-/// as is their number; what is made of them has to be noised, and every draw entered in a ledger. Throws
-/// std::out_of_range beyond 2^35 records.
-template <random_generator Generator>
-[[nodiscard]] std::vector<std::uint32_t> draw(const poisson_sampling& sampling, Generator& generator,
-                                              std::uint32_t record_count) {
-  const auto stream = generator.template stream<pergrad::detail::randomness::sampling>(generator.next_step());
-  std::vector<std::uint64_t> bits((std::size_t{record_count} + poisson_sampling::marked_together - 1) /
-                                  poisson_sampling::marked_together * (poisson_sampling::marked_together / 64));
-  sampling.mark(stream, 0, bits);
+/// The records of [0, record_count) that a step at this place draws, ascending.
+template <class Sampling>
+[[nodiscard]] std::vector<std::uint32_t> drawn_at(const draw_place& place, const Sampling& sampling,
+                                                  std::uint32_t record_count) {
   std::vector<std::uint32_t> drawn;
-  poisson_sampling::visit_marked(bits, 0, record_count,
-                                 [&](std::uint64_t record) { drawn.push_back(static_cast<std::uint32_t>(record)); });
+  if constexpr (pergrad::detail::lists_records<Sampling>) {
+    typename Sampling::listing list{sampling};
+    const auto records = list.draw(sampling, place, record_count);
+    drawn.assign(records.begin(), records.end());
+  } else {
+    constexpr std::uint64_t together = Sampling::marked_together;
+    std::vector<std::uint64_t> bits((std::size_t{record_count} + together - 1) / together * (together / 64));
+    sampling.mark(place, 0, bits);
+    poisson_sampling::visit_marked(bits, 0, record_count,
+                                   [&](std::uint64_t record) { drawn.push_back(static_cast<std::uint32_t>(record)); });
+  }
   return drawn;
+}
+
+/// The records of [0, record_count) that one step draws, ascending: a step of the generator, the first one of a run.
+/// They are private values, as is their number; what is made of them has to be noised, and every draw entered in a
+/// ledger. Throws std::out_of_range beyond 2^35 records.
+template <class Sampling, random_generator Generator>
+[[nodiscard]] std::vector<std::uint32_t> draw(const Sampling& sampling, Generator& generator,
+                                              std::uint32_t record_count) {
+  using pergrad::detail::randomness;
+  const std::uint64_t step = generator.next_step();
+  const auto stream = generator.template stream<randomness::sampling>(step);
+  const auto run = generator.template stream<randomness::sampling>(pergrad::detail::step_of_the_run);
+  return drawn_at(draw_place{stream, stream, run, 0, 0}, sampling, record_count);
 }
 
 }  // namespace unaccounted
@@ -4663,7 +4747,7 @@ class thread_pool {
 // meaning. Other mistakes are what the compiler makes of them. What takes the place of an expression goes through every
 // function in silence.
 
-// pergrad/expressions/clip.hpp - per-sample gradients of bounded norm: clip, clip_per_layer, normalise
+// pergrad/expressions/clip.hpp - per-sample gradients of bounded norm: clip, clip_per_layer, normalise and their kin
 //
 // A clipped expression knows the most that one sample can add to its sum. That number is its sensitivity; noise is
 // scaled by it and by nothing else.
@@ -4907,6 +4991,18 @@ template <class Scalar>
   return norm * one <= room * (1 - 4 * roundoff) ? static_cast<Scalar>(one) : detail::safe_quotient<Scalar>(room, norm);
 }
 
+/// An upper bound of the norm of what `clip_factor` makes of a gradient, in the numbers that are added: by the proof
+/// above, with a weight of at most 1 as well as of at most C / N.
+template <class Scalar>
+[[nodiscard]] inline double clipped_norm_bound(norm_bound known, std::size_t count, double bound, int unit) noexcept {
+  const double norm = norm_upper_bound(known, count);
+  if (!is_finite_norm<Scalar>(norm)) return 0;
+  constexpr auto roundoff = static_cast<double>(limits::epsilon<Scalar>);
+  const double lost = bound - std::ldexp(detail::clip_room<Scalar>(known, count, std::ldexp(bound, -unit)), unit);
+  const double most = norm * (1 + 8 * roundoff) + lost * (1 + 0x1p-40) + bound * 0x1p-40;
+  return most < bound ? most : bound;
+}
+
 /// Automatic clipping's factor bound / (‖g‖ + stability) / 2^unit, which never exceeds the clip factor's bound (Bu et
 /// al. 2022, arXiv:2206.07136).
 template <class Scalar>
@@ -4916,6 +5012,20 @@ template <class Scalar>
   if (!is_finite_norm<Scalar>(norm)) return 0;
   return detail::safe_quotient<Scalar>(detail::clip_room<Scalar>(known, count, std::ldexp(bound, -unit)),
                                        norm + stability);
+}
+
+/// Per-sample adaptive clipping's factor bound / (‖g‖ + r / (‖g‖ + r)) / 2^unit (Xia et al. 2023, arXiv:2212.00328): as
+/// automatic clipping's for large gradients, while small ones, which often point elsewhere than the mean, keep a weight
+/// of at most about bound where that has bound / r. What is added to the norm is never negative, so the clip factor's
+/// proof is this one's; it rounds three times more, 1.5 units of the 8. The divisor is nowhere below
+/// min(1, 2 sqrt(r) - r), beside which squares that vanish are nothing.
+template <class Scalar>
+[[nodiscard]] PERGRAD_HD inline Scalar per_sample_adaptive_factor(norm_bound known, std::size_t count, double bound,
+                                                                  double r, int unit = 0) noexcept {
+  const double norm = norm_upper_bound(known, count);
+  if (!is_finite_norm<Scalar>(norm)) return 0;
+  return detail::safe_quotient<Scalar>(detail::clip_room<Scalar>(known, count, std::ldexp(bound, -unit)),
+                                       norm + r / (norm + r));
 }
 
 }  // namespace pergrad::inline v0_1
@@ -4940,11 +5050,18 @@ struct layer_randomness {
   [[nodiscard]] bool is_random() const noexcept {
     return !(stream_ == detail::secret_stream<detail::randomness::layers>{});
   }
-  /// 32 random bits for each of the elements from `first` on, a multiple of 16: a function of (key, step, record,
+  /// Another one for a record that is seen several times in a step; view 0 is this one.
+  [[nodiscard]] layer_randomness of_view(std::uint32_t view) const noexcept {
+    layer_randomness other = *this;
+    other.view_ = view;
+    return other;
+  }
+  /// 32 random bits for each of the elements from `first` on, a multiple of 16: a function of (key, step, record, view,
   /// layer, element), so of nothing that an executor chooses. A sample's own key comes from its record; layer and
   /// element are nonce and counter under it. Precondition: is_random().
   void bits(std::uint32_t record, std::uint32_t layer, std::size_t first, std::span<std::uint32_t> to) const noexcept {
-    const chacha_block seed = chacha20_block(stream_.key(), stream_.nonce(), record);
+    const chacha_nonce nonce = view_ == 0 ? stream_.nonce() : continued(stream_.nonce(), view_ - 1);
+    const chacha_block seed = chacha20_block(stream_.key(), nonce, record);
     chacha_key own;
     for (std::size_t i = 0; i < own.words.size(); ++i) own.words[i] = seed[i];
     chacha20_keystream(own, make_nonce(random_purpose::dropout, layer), first / 16, to);
@@ -4953,6 +5070,7 @@ struct layer_randomness {
  private:
   friend struct on_device::stream_upload;
   detail::secret_stream<detail::randomness::layers> stream_;
+  std::uint32_t view_ = 0;
 };
 
 }  // namespace pergrad::inline v0_1
@@ -5352,26 +5470,43 @@ inline constexpr std::size_t clipping_groups = count_clipping_groups(group_of_la
 
 // Each rule bounds what one record adds; `weigh` gives its weights in units of 2^unit.
 
-/// w = min(1, C / ‖g‖)
+/// Who may let samples through or not, by an upper bound of the norm of what each would add: of that sample alone, and
+/// on any thread.
+struct sample_gate {
+  void* context;
+  bool (*passes)(void* context, std::size_t sample, double most);
+};
+
+/// w = min(1, C / ‖g‖), and 0 of samples that a gate does not let through
 struct flat_clip {
   static constexpr bool per_layer = false;
   double bound;
+  const sample_gate* gate = nullptr;
   [[nodiscard]] double sensitivity() const noexcept { return bound; }
   template <class Network, class Scalar>
   void weigh(const detail::sample_facts<Scalar>& facts, int unit, Scalar* weights) const noexcept {
-    weights[0] = clip_factor<Scalar>(facts.norm, Network::parameter_count, bound, unit);
+    constexpr std::size_t count = Network::parameter_count;
+    weights[0] = clip_factor<Scalar>(facts.norm, count, bound, unit);
+    if (gate != nullptr &&
+        !gate->passes(gate->context, facts.sample, clipped_norm_bound<Scalar>(facts.norm, count, bound, unit))) {
+      weights[0] = 0;
+    }
   }
 };
 
-/// w = C / (‖g‖ + stability)
+/// w = C / (‖g‖ + stability), or per-sample adaptive w = C / (‖g‖ + stability / (‖g‖ + stability)): one type, so that a
+/// trainer compiles one sum for both
 struct flat_normalise {
   static constexpr bool per_layer = false;
   double bound;
   double stability;
+  bool adaptive = false;
   [[nodiscard]] double sensitivity() const noexcept { return bound; }
   template <class Network, class Scalar>
   void weigh(const detail::sample_facts<Scalar>& facts, int unit, Scalar* weights) const noexcept {
-    weights[0] = normalise_factor<Scalar>(facts.norm, Network::parameter_count, bound, stability, unit);
+    constexpr std::size_t count = Network::parameter_count;
+    weights[0] = adaptive ? per_sample_adaptive_factor<Scalar>(facts.norm, count, bound, stability, unit)
+                          : normalise_factor<Scalar>(facts.norm, count, bound, stability, unit);
   }
 };
 
@@ -5420,6 +5555,10 @@ struct group_clip {
 
 }  // namespace detail
 
+namespace detail {
+struct gated_clip;
+}
+
 /// Per-sample gradients, each scaled to a norm of at most its rule's bound. A sample whose gradient is not finite
 /// counts as 0. Made by `clip` and its kin only: a rule of somebody else's could claim any bound.
 template <class Leaf, class Rule>
@@ -5448,6 +5587,7 @@ class clipped_gradients final : public detail::expression_tag {
 
  private:
   // The only ways to clipped gradients.
+  friend struct detail::gated_clip;
   template <class Network, class Loss, detail::algorithms Which>
   friend auto clip(const per_sample_gradient_leaf<Network, Loss, Which>& gradients, l2_clip_norm bound);
   template <class Network, class Loss, detail::algorithms Which>
@@ -5461,6 +5601,9 @@ class clipped_gradients final : public detail::expression_tag {
   template <class Network, class Loss, detail::algorithms Which>
   friend auto normalise(const per_sample_gradient_leaf<Network, Loss, Which>& gradients, l2_clip_norm bound,
                         double stability);
+  template <class Network, class Loss, detail::algorithms Which>
+  friend auto normalise_adaptively(const per_sample_gradient_leaf<Network, Loss, Which>& gradients, l2_clip_norm bound,
+                                   double r);
 
   clipped_gradients(Leaf leaf, Rule rule) : leaf_{leaf}, rule_{rule} {}
 
@@ -5473,6 +5616,17 @@ template <class Network, class Loss, detail::algorithms Which>
 [[nodiscard]] auto clip(const per_sample_gradient_leaf<Network, Loss, Which>& gradients, l2_clip_norm bound) {
   return clipped_gradients{gradients, detail::flat_clip{bound.value()}};
 }
+
+namespace detail {
+/// `clip` of the samples that a gate lets through; of all without one. The gate must live until the evaluation is over.
+struct gated_clip {
+  template <class Network, class Loss, algorithms Which>
+  [[nodiscard]] static auto of(const per_sample_gradient_leaf<Network, Loss, Which>& gradients, l2_clip_norm bound,
+                               const sample_gate* gate) {
+    return clipped_gradients{gradients, flat_clip{bound.value(), gate}};
+  }
+};
+}  // namespace detail
 
 /// Every layer with parameters clipped on its own: `bounds` has one C_l a layer, in order. Sensitivity sqrt(sum C_l²).
 /// Throws std::invalid_argument for another number of bounds.
@@ -5523,6 +5677,17 @@ template <class Network, class Loss, detail::algorithms Which>
         {"pergrad: normalise: stability must be finite and at least 1e-100, got ", stability});
   }
   return clipped_gradients{gradients, detail::flat_normalise{bound.value(), stability}};
+}
+
+/// g_b C / (‖g_b‖ + r / (‖g_b‖ + r)): per-sample adaptive clipping, DP-PSAC (Xia et al. 2023, arXiv:2212.00328).
+/// Sensitivity C. Throws std::invalid_argument unless r is finite and at least 1e-100, as for `normalise`.
+template <class Network, class Loss, detail::algorithms Which>
+[[nodiscard]] auto normalise_adaptively(const per_sample_gradient_leaf<Network, Loss, Which>& gradients,
+                                        l2_clip_norm bound = l2_clip_norm{1.0}, double r = 0.1) {
+  if (!(r >= 1e-100) || !std::isfinite(r)) {
+    detail::throw_invalid_argument({"pergrad: normalise_adaptively: r must be finite and at least 1e-100, got ", r});
+  }
+  return clipped_gradients{gradients, detail::flat_normalise{bound.value(), r, true}};
 }
 
 }  // namespace pergrad::inline v0_1
@@ -7184,6 +7349,9 @@ struct summation {
 
 namespace pergrad::inline v0_1 {
 
+/// Noise of a run whose steps have nothing to do with each other: that of DP-SGD. Others are in privacy/correlated/.
+struct independent_noise {};
+
 namespace detail {
 
 /// A sum that nobody has seen: F in units of the grid's, null for zeros, and I in steps of the grid, null for zeros.
@@ -7211,6 +7379,31 @@ inline void require_sigma(double multiplier, double sigma, bool is_rehearsal_wit
 struct total_release;
 struct statistic_release;
 
+/// What becomes of fresh noise before it meets a sum, where the noise of a run's steps is correlated
+/// (privacy/correlated/). It makes integers of integers, and nothing of a sum.
+class noise_filter {
+ public:
+  /// What one record can do to all that the run's noise hides, given D of one sum: what fresh noise is scaled by.
+  [[nodiscard]] virtual double sensitivity(double of_one_sum, std::size_t elements) const = 0;
+  /// Throws std::invalid_argument for a deviation that its arithmetic cannot carry, std::logic_error for a step beyond
+  /// the last one, and for another grid or deviation than the steps before had.
+  virtual void require_room(const release_grid& grid, double sigma) = 0;
+  /// Throws std::logic_error for a release by more threads than there is memory for.
+  virtual void require_threads(std::size_t threads) const = 0;
+  /// Begins the next step, whose fresh noise is that of the generator's step `drawn`. Returns the generator's steps of
+  /// those earlier ones whose noise has to go through the filter again first, in their order.
+  virtual std::span<const std::uint64_t> begin(std::uint64_t drawn) noexcept = 0;
+  /// Noise of a block of elements, in place: of step `i` of those that begin() returned, or of the new one behind them.
+  /// `thread` may have memory of its own.
+  virtual void filter(std::size_t i, std::size_t block, std::size_t thread, double (&k)[gaussian_block]) noexcept = 0;
+
+ protected:
+  noise_filter() = default;
+  noise_filter(const noise_filter&) = default;
+  noise_filter& operator=(const noise_filter&) = default;
+  ~noise_filter() = default;
+};
+
 /// One release, divided by a public constant. Construction throws whatever can be wrong; after that nothing can fail.
 template <class Scalar>
 class release_gate {
@@ -7221,15 +7414,15 @@ class release_gate {
   /// Anybody may look at noise from a seed; with a secret key only a total (expressions/noise.hpp) and counts
   /// (statistics.hpp) are.
   release_gate(const release_grid& grid, double sensitivity, noise_multiplier noise, double divisor,
-               seeded_generator& generator)
-      : release_gate{of_any_generator{}, grid, sensitivity, noise, divisor, generator} {}
+               seeded_generator& generator, noise_filter* filter = nullptr)
+      : release_gate{of_any_generator{}, grid, sensitivity, noise, divisor, generator, filter} {}
 
   /// Stretches of the release; each is to be released once, on any thread.
   [[nodiscard]] std::size_t stretches() const noexcept { return (elements_ + stretch - 1) / stretch; }
   /// out = g (Q(S) + k) for stretch `number`, then `update`. `out` may be the sum itself, or null: then nothing is
   /// kept.
-  void release(std::size_t number, const unreleased_sum<Scalar>& sum, Scalar* out,
-               const element_update<Scalar>& update) const noexcept {
+  void release(std::size_t number, const unreleased_sum<Scalar>& sum, Scalar* out, const element_update<Scalar>& update,
+               std::size_t thread = 0) const noexcept {
     const std::size_t end = std::min(elements_, (number + 1) * stretch);
     alignas(64) Scalar zeros[gaussian_block];
     if (sum.floating == nullptr || sum.integers != nullptr) std::fill_n(zeros, gaussian_block, Scalar{0});
@@ -7238,6 +7431,7 @@ class release_gate {
       const Scalar* const floating = sum.floating == nullptr ? zeros : sum.floating + first;
       alignas(64) double k[gaussian_block];
       draw(first, k);
+      if (filter_ != nullptr) correlate(first, thread, k);
       alignas(64) Scalar passing[gaussian_block];
       Scalar* const to = out == nullptr ? passing : out + first;
       {
@@ -7272,29 +7466,45 @@ class release_gate {
   struct of_any_generator {};
   template <random_generator Generator>
   release_gate(of_any_generator /*unused*/, const release_grid& grid, double sensitivity, noise_multiplier noise,
-               double divisor, Generator& generator)
+               double divisor, Generator& generator, noise_filter* filter = nullptr)
       : elements_{grid.elements},
-        sigma_{noise.value() * sensitivity},
+        sigma_{noise.value() * (filter == nullptr ? sensitivity : filter->sensitivity(sensitivity, grid.elements))},
         scale_{std::ldexp(1.0, grid.steps), std::ldexp(1.0, grid.unit - grid.steps) / divisor,
                static_cast<double>(std::numeric_limits<Scalar>::max())},
-        stream_{stream_of_next_step(noise, generator)} {}
+        filter_{filter},
+        stream_{stream_of_next_step(grid, noise, generator)} {
+    if (filter_ != nullptr) before_ = filter_->begin(stream_.step_);
+  }
   /// Once nothing else can be wrong.
   template <random_generator Generator>
-  [[nodiscard]] secret_stream<randomness::noise> stream_of_next_step(noise_multiplier noise,
+  [[nodiscard]] secret_stream<randomness::noise> stream_of_next_step(const release_grid& grid, noise_multiplier noise,
                                                                      Generator& generator) const {
     require_sigma(noise.value(), sigma_, !Generator::is_private && sigma_ == 0);
     require_gaussians(0, elements_);
+    if (filter_ != nullptr) filter_->require_room(grid, sigma_);
     return generator.template stream<randomness::noise>(generator.next_step());
   }
 
   static constexpr std::size_t stretch = 4 * gaussian_block;
 
-  void draw(std::size_t first, double (&k)[gaussian_block]) const noexcept {
+  void draw(std::size_t first, double (&k)[gaussian_block]) const noexcept { draw_of(stream_, first, k); }
+  void draw_of(const secret_stream<randomness::noise>& stream, std::size_t first,
+               double (&k)[gaussian_block]) const noexcept {
     if (sigma_ == 0) {
       std::fill_n(k, gaussian_block, 0.0);
     } else {
-      fill_rounded_gaussians<native_lanes, Scalar>(stream_.key(), stream_.nonce(), first / gaussian_block, sigma_, k);
+      fill_rounded_gaussians<native_lanes, Scalar>(stream.key(), stream.nonce(), first / gaussian_block, sigma_, k);
     }
+  }
+  /// What was drawn becomes noise of the run.
+  [[gnu::noinline]] void correlate(std::size_t first, std::size_t thread, double (&k)[gaussian_block]) const noexcept {
+    alignas(64) double earlier[gaussian_block];
+    for (std::size_t i = 0; i < before_.size(); ++i) {
+      draw_of({*stream_.key_, before_[i]}, first, earlier);
+      filter_->filter(i, first / gaussian_block, thread, earlier);
+    }
+    filter_->filter(before_.size(), first / gaussian_block, thread, k);
+    wipe(earlier, sizeof earlier);
   }
   void store(const double* k, const Scalar* sum, Scalar* out, std::size_t count) const noexcept {
     release_kernels_in_use<Scalar>().release(k, sum, scale_, out, static_cast<int>(count));
@@ -7303,6 +7513,8 @@ class release_gate {
   std::size_t elements_ = 0;
   double sigma_ = 0;  ///< of the noise in steps of the grid
   release_scale scale_;
+  noise_filter* filter_ = nullptr;
+  std::span<const std::uint64_t> before_;  ///< steps of the generator whose noise goes through the filter first
   secret_stream<randomness::noise> stream_;
 };
 
@@ -8983,9 +9195,9 @@ template <class Network, class Loss, detail::algorithms Which>
 
 namespace pergrad::inline v0_1 {
 
-template <class Network, class Loss, random_generator Generator, executor Executor>
+template <class Network, class Loss, random_generator Generator, executor Executor, class Options>
 class dp_sgd;
-template <class Network, class Loss, random_generator Generator, executor Executor>
+template <class Network, class Loss, random_generator Generator, executor Executor, class Options>
 class private_loop;
 
 /// A public number of records that a total is made for, no less than a tape takes. It limits nothing: records beyond it
@@ -8995,6 +9207,9 @@ struct record_capacity {
   std::size_t count = 2048;
 };
 
+template <class Network>
+class scaled_adam;
+
 namespace detail {
 
 struct total_access;
@@ -9003,7 +9218,7 @@ template <class Sum, class Network>
 class chunk_of_total;
 template <class Noised, class Network, bool IsPrivate, class Begin>
 class release_of_sum;
-template <class Network, class Loss, executor Executor>
+template <class Network, class Loss, executor Executor, bool OfUnits>
 class step_by_verbs;
 
 /// Memory of a sum: floating point, and integers once they are needed.
@@ -9216,12 +9431,14 @@ struct total_access {
   friend class chunk_of_total;
   template <class Noised, class Network, bool IsPrivate, class Begin>
   friend class release_of_sum;
-  template <class Network, class Loss, executor Executor>
+  template <class Network, class Loss, executor Executor, bool OfUnits>
   friend class step_by_verbs;
-  template <class Network, class Loss, random_generator Generator, executor Executor>
+  template <class Network, class Loss, random_generator Generator, executor Executor, class Options>
   friend class pergrad::dp_sgd;
-  template <class Network, class Loss, random_generator Generator, executor Executor>
+  template <class Network, class Loss, random_generator Generator, executor Executor, class Options>
   friend class pergrad::private_loop;
+  template <class Network>
+  friend class pergrad::scaled_adam;
   friend struct total_probe;
 
   template <class Total>  // const or not
@@ -9297,6 +9514,7 @@ template <random_generator Generator>
 struct noise_of {
   noise_multiplier multiplier{0};
   Generator* generator = nullptr;
+  noise_filter* filter = nullptr;  ///< of a run whose steps have correlated noise
 };
 
 /// Released values that nobody uses on the way.
@@ -9343,7 +9561,7 @@ struct total_release {
   friend class release_of_sum;
   template <class Optimizer, class Network>
   friend class pergrad::optimizer_steps;
-  template <class Network, class Loss, executor Executor>
+  template <class Network, class Loss, executor Executor, bool OfUnits>
   friend class step_by_verbs;
 
   /// Releases a total: its noised values, divided by a public constant, go to `out` (which may be the total's own
@@ -9359,16 +9577,19 @@ struct total_release {
     if (total_access::floating(total).size() != Network::parameter_count) {
       throw_invalid_argument({"pergrad: a bounded_total that was moved from has no sum to release"});
     }
+    if (noise.filter != nullptr) noise.filter->require_threads(pool.thread_count());
     const gate_type gate{typename gate_type::of_any_generator{},
                          state.grid(),
                          state.sensitivity(),
                          noise.multiplier,
                          divisor,
-                         *noise.generator};
+                         *noise.generator,
+                         noise.filter};
     auto use = begin();
     const element_update<scalar> update = as_update<scalar>(use);
     const unreleased_sum<scalar> sum = total_access::sum_of(total);
-    pool.parallel(gate.stretches(), [&](std::size_t number, std::size_t) { gate.release(number, sum, out, update); });
+    pool.parallel(gate.stretches(),
+                  [&](std::size_t number, std::size_t thread) { gate.release(number, sum, out, update, thread); });
   }
 };
 
@@ -10517,25 +10738,13 @@ void step(Optimizer& optimizer, const Executor& executor, Network& network, cons
 
 }  // namespace unprotected
 }  // namespace pergrad::inline v0_1
-// pergrad/optim/sgd.hpp - stochastic gradient descent  v <- momentum v + g;  w <- w - rate v      (torch.optim.SGD)
+// pergrad/optim/parameter_average.hpp - the exponential moving average of a network's parameters
 //
-// Weight decay is decoupled, w <- (1 - rate * decay) w before the step (Loshchilov & Hutter 2019, arXiv:1711.05101).
-// Without momentum that is torch.optim.SGD's `weight_decay`; with momentum it is SGDW.
-
-// pergrad/optim/rules.hpp - what an optimizer does to one parameter, stated once for host and device
+//   a <- a + (w - a) (1 - decay) / (1 - decay^t),  t = 1, 2, ...
 //
-//   SGD       w <- w - step g
-//   momentum  v <- momentum v + factor g;  w <- w - rate v
-//   Adam      g' = factor g;  m <- b1 m + (1 - b1) g';  v <- b2 v + (1 - b2) g'²;
-//             w <- w - rate m / (sqrt(v) correction + stability)        (Kingma & Ba 2015, arXiv:1412.6980)
-//
-// Before each of them w <- keep w, keep = 1 - rate * decay: decoupled weight decay (Loshchilov & Hutter 2019,
-// arXiv:1711.05101), of Adam it is AdamW. Without decay keep is 1, and no bit of w moves. It reads parameters that were
-// released, so it costs no privacy.
-//
-// Adam's rate and correction hold the bias corrections of the step: rate / (1 - b1^t) and 1 / sqrt(1 - b2^t). Every
-// product that meets a sum is an explicit fma, so host, device and every compiler make the same bits; but on a host
-// without such an instruction the sweep over the parameters rounds twice (simd/rounded.hpp).
+// That is the average with weights decay^(t - i) of the parameters behind steps i = 1 ... t, without the share of the
+// first ones that a start from them leaves (Polyak & Juditsky 1992; in private training De et al. 2022,
+// arXiv:2204.13650). It reads parameters that were released, so it costs no privacy.
 
 // pergrad/simd/lanes.hpp - what lets one template serve a scalar and a whole vector register.
 //
@@ -10772,6 +10981,249 @@ template <host_vector Vector>
 
 }  // namespace pergrad::inline v0_1::rounded
 
+namespace pergrad::inline v0_1 {
+
+namespace detail {
+struct run_state_access;
+
+inline void require_average_decay(double decay) {
+  if (decay > 0 && decay < 1) return;
+  throw_invalid_argument({"pergrad: parameter_average: the decay must be in (0, 1), got ", decay});
+}
+}  // namespace detail
+
+/// An average of the parameters behind each step, as a network of its own: to predict with, to save.
+///
+///   pg::parameter_average average{net, 0.999};
+///   ...                                              // behind each step:
+///   average.update(exec, net);
+///   pg::predict(exec, average.network(), inputs);
+template <class Network>
+class parameter_average {
+ public:
+  using scalar = typename Network::scalar;
+  /// Throws std::invalid_argument unless 0 < decay < 1. Until the first update its network is what `network` is now.
+  parameter_average(const Network& network, double decay) : parameter_average{network.clone(), decay, 0} {}
+  /// Goes on with an average that was saved behind `updates` updates.
+  parameter_average(Network&& saved, double decay, std::uint64_t updates)
+      : average_{std::move(saved)}, decay_{decay}, updates_{updates} {
+    detail::require_average_decay(decay);
+  }
+
+  /// Takes the parameters behind one more step in. Allocates nothing.
+  template <executor Executor>
+  void update(const Executor& executor, const Network& network) {
+    const detail::float_environment proven;
+    ++updates_;
+    const double share = (1 - decay_) / (1 - std::pow(decay_, static_cast<double>(updates_)));
+    const auto mine = static_cast<scalar>(1 - share);
+    const auto new_ones = static_cast<scalar>(share);
+    scalar* const a = average_.parameters().data();
+    const scalar* const w = network.parameters().data();
+    constexpr std::size_t stretch = std::size_t{1} << 12U;
+    constexpr std::size_t count = Network::parameter_count;
+    executor.pool().parallel((count + stretch - 1) / stretch, [=](std::size_t task, std::size_t) {
+      const std::size_t first = task * stretch;
+      on_host::for_each_pack<scalar>(
+          static_cast<on_host::index>(std::min(count - first, stretch)), [=](on_host::index i, const auto& lanes) {
+            using pack = on_host::pack<scalar>;
+            const pack kept = rounded::multiply(math::splat<pack>(mine), pack{lanes.load(a + first + i)});
+            lanes.store(a + first + i,
+                        rounded::fma(math::splat<pack>(new_ones), pack{lanes.load(w + first + i)}, kept));
+          });
+    });
+  }
+
+  /// With the averaged parameters; frozen ones as they were when this was made.
+  [[nodiscard]] const Network& network() const noexcept { return average_; }
+  [[nodiscard]] std::uint64_t updates() const noexcept { return updates_; }
+  [[nodiscard]] double decay() const noexcept { return decay_; }
+
+ private:
+  friend struct detail::run_state_access;
+  Network average_;
+  double decay_;
+  std::uint64_t updates_;
+};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/optim/scale_then_privatise.hpp - Adam whose gradients are scaled before they are clipped and noised
+//
+//   s = 1 / (sqrt(v / (1 - b2^t)) + stability),   v and t of Adam behind the steps before
+//   release   sum_i clip(s g_i, C) + noise of sigma C        s g: element by element
+//   step      Adam with (release / s) / divisor
+//
+// Scale-then-privatise (Ganesh, McMahan & Thakurta 2025, arXiv:2507.01129, algorithm 8; preconditioning before noise is
+// that of Li et al. 2023, DP², arXiv:2212.00309, with its delay of one step). Noise has the shape of the gradients
+// then: sigma C / s_j in element j. s is made of what was released before, and dividing by it is post-processing, so a
+// step costs what it costs without. C bounds scaled gradients, whose elements are of the order of 1, so it is of the
+// order of the root of the number of parameters. `stability` is not Adam's: it says below which size elements are not
+// told apart.
+//
+//   pg::scaled_adam<net_type> optimizer{rate, clip, 1e-3, max_batch};
+//   auto step = loop.begin(records);
+//   while (step.next()) optimizer.accumulate(exec, step);
+//   optimizer.step(exec, net, std::move(step));
+//
+// Every gradient is written down as a row; its own numbers are squared, and its share is rounded and added up as
+// integers (expressions/unit_gradients.hpp), so that slow and large it is, two rows a sample.
+
+#include <numeric>
+
+// pergrad/expressions/unit_gradients.hpp - gradients of units of privacy, each the sum of several rows' gradients, and
+// their clipped share of a total
+//
+// What a unit adds is computed from its own rows alone, one after the other: rows of an evaluation do not depend on
+// what else is in the batch, and its place among other units changes no bit. Its numbers are there, so their squares
+// are added up as they are: the norm has no error but that of a double sum (privacy/clip.hpp, `error` 0). Shares are
+// rounded and added up as integers, so D = C / g + sqrt(d) / 2 (privacy/sensitivity.hpp, integers only).
+
+namespace pergrad::inline v0_1::detail {
+
+/// Where the parameters of layers with parameters of their own lie, in the order of `group_of_layer`.
+struct parameter_stretch {
+  std::size_t first = 0;
+  std::size_t count = 0;
+};
+template <class Structure>
+[[nodiscard]] constexpr auto list_layer_stretches() {
+  std::array<parameter_stretch, count_layer_groups<Structure>()> list{};
+  std::size_t layer = 0;
+  for (std::size_t i = 0; i < Structure::size; ++i) {
+    if (Structure::trained_counts[i] > 0 && Structure::owners[i] == i) {
+      list[layer++] = {Structure::parameter_offsets[i], Structure::trained_counts[i]};
+    }
+  }
+  return list;
+}
+
+/// Gradients of up to `most` units, and room for as many rows.
+template <class Network>
+class unit_gradients {
+ public:
+  using scalar = typename Network::scalar;
+  static constexpr std::size_t width = Network::parameter_count;
+  static constexpr auto stretches = list_layer_stretches<typename Network::structure>();
+
+  explicit unit_gradients(std::size_t most)
+      : units_{most * width, "gradients of units", uninitialised},
+        rows_{most * width, "gradients of their rows", uninitialised},
+        row_counts_(most),
+        norms_(most),
+        weights_(most) {}
+
+  void begin(std::size_t units) noexcept { std::fill_n(row_counts_.begin(), count_ = units, 0U); }
+  /// Where an evaluation writes the gradients of `count` rows.
+  [[nodiscard]] std::span<scalar> rows(std::size_t count) noexcept { return {rows_.data(), count * width}; }
+  /// Row i of those is one of unit units[i].
+  void add_rows(const thread_pool& pool, std::span<const std::uint32_t> units) {
+    pool.parallel((width + stretch - 1) / stretch, [&](std::size_t number, std::size_t) {
+      const std::size_t first = number * stretch;
+      const std::size_t count = std::min(stretch, width - first);
+      for (std::size_t i = 0; i < units.size(); ++i) {
+        const scalar* const from = rows_.data() + i * width + first;
+        scalar* const to = units_.data() + units[i] * width + first;
+        const bool begins = row_counts_[units[i]] == 0 && (i == 0 || units[i - 1] != units[i]);
+        for (std::size_t k = 0; k < count; ++k) to[k] = begins ? from[k] : to[k] + from[k];
+      }
+    });
+    for (const std::uint32_t unit : units) ++row_counts_[unit];
+  }
+  [[nodiscard]] std::uint32_t rows_of(std::size_t unit) const noexcept { return row_counts_[unit]; }
+  /// The norms of the units' gradients before clipping; one without a row has 0.
+  [[nodiscard]] double norm_of(std::size_t unit) const noexcept { return norms_[unit]; }
+
+  /// Averages if wanted, clips each unit by `rule`, and adds what is left, rounded to the grid, to `integers`.
+  template <class Rule>
+  void add_clipped(const thread_pool& pool, const Rule& rule, bool averaged, const release_grid& grid,
+                   std::int64_t* integers) {
+    pool.parallel(count_, [&](std::size_t unit, std::size_t) { weigh(unit, rule, averaged, grid.unit); });
+    const auto steps = static_cast<double>(std::int64_t{1} << grid.steps);
+    pool.parallel((width + stretch - 1) / stretch, [&](std::size_t number, std::size_t) {
+      const std::size_t first = number * stretch;
+      const std::size_t end = std::min(first + stretch, width);
+      for (std::size_t layer = 0; layer < stretches.size(); ++layer) {
+        const std::size_t from = std::max(first, stretches[layer].first);
+        const std::size_t to = std::min(end, stretches[layer].first + stretches[layer].count);
+        for (std::size_t unit = 0; unit < count_ && from < to; ++unit) {
+          const scalar weight = weights_[unit][Rule::per_layer ? layer : 0];
+          if (weight == 0) continue;  // what is not finite must not be multiplied
+          on_host::add_rounded_to(integers + from, static_cast<double>(weight) * steps,
+                                  units_.data() + unit * width + from, static_cast<on_host::index>(to - from));
+        }
+      }
+    });
+  }
+
+ private:
+  static constexpr std::size_t stretch = 4096;
+  using layer_weights = std::array<scalar, stretches.size() == 0 ? 1 : stretches.size()>;
+
+  template <class Rule>
+  void weigh(std::size_t unit, const Rule& rule, bool averaged, int grid_unit) noexcept {
+    scalar* const values = units_.data() + unit * width;
+    weights_[unit].fill(0);
+    norms_[unit] = 0;
+    if (row_counts_[unit] == 0) return;
+    if (averaged) {
+      const auto rows = static_cast<scalar>(row_counts_[unit]);
+      for (std::size_t k = 0; k < width; ++k) values[k] /= rows;
+    }
+    std::array<norm_bound, stretches.size()> layers{};
+    sample_facts<scalar> facts;
+    for (std::size_t layer = 0; layer < stretches.size(); ++layer) {
+      for (std::size_t k = 0; k < stretches[layer].count; ++k) {
+        const auto value = static_cast<double>(values[stretches[layer].first + k]);
+        layers[layer].squared += value * value;
+      }
+      facts.norm += layers[layer];
+    }
+    facts.layers = layers;
+    norms_[unit] = std::sqrt(facts.norm.squared);
+    rule.template weigh<Network>(facts, grid_unit, weights_[unit].data());
+  }
+
+  aligned_buffer<scalar> units_;
+  aligned_buffer<scalar> rows_;
+  std::size_t count_ = 0;
+  std::vector<std::uint32_t> row_counts_;
+  std::vector<double> norms_;
+  std::vector<layer_weights> weights_;
+};
+
+}  // namespace pergrad::inline v0_1::detail
+// pergrad/optim/adam.hpp - Adam (Kingma & Ba 2015, arXiv:1412.6980); on a noised gradient it is DP-Adam
+//
+//   m <- b1 m + (1 - b1) g;  v <- b2 v + (1 - b2) g²;  w <- w - rate (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) +
+//   stability)
+//
+// With weight decay it is AdamW: w <- (1 - rate * decay) w before the step (Loshchilov & Hutter 2019,
+// arXiv:1711.05101).
+//
+// Noise of variance phi in every element of g adds phi to the expectation of v / (1 - b2^t), and where it is most of
+// that, Adam is SGD of a small rate. DP-AdamBC (Tang, Shpilevskiy & Lecuyer 2024, arXiv:2312.14334) takes it off again:
+//   w <- w - rate (m / (1 - b1^t)) / sqrt(max(v / (1 - b2^t) - noise, floor)),  noise = u / (1 - b2^t)
+//   u <- b2 u + (1 - b2) phi
+// With phi = (sigma C / divisor)² in every step, noise is phi; with schedules of sigma or C it is what is in v. All of
+// it is public.
+
+// pergrad/optim/rules.hpp - what an optimizer does to one parameter, stated once for host and device
+//
+//   SGD       w <- w - step g
+//   momentum  v <- momentum v + factor g;  w <- w - rate v
+//   Adam      g' = factor g;  m <- b1 m + (1 - b1) g';  v <- b2 v + (1 - b2) g'²;
+//             w <- w - rate m / (sqrt(v) correction + stability)        (Kingma & Ba 2015, arXiv:1412.6980)
+//   DP-AdamBC as Adam, with the denominator sqrt(max(v square - noise, floor))     (Tang et al. 2024,
+//             arXiv:2312.14334)
+//
+// Before each of them w <- keep w, keep = 1 - rate * decay: decoupled weight decay (Loshchilov & Hutter 2019,
+// arXiv:1711.05101), of Adam it is AdamW. Without decay keep is 1, and no bit of w moves. It reads parameters that were
+// released, so it costs no privacy.
+//
+// Adam's rate and correction hold the bias corrections of the step: rate / (1 - b1^t) and 1 / sqrt(1 - b2^t). Every
+// product that meets a sum is an explicit fma, so host, device and every compiler make the same bits; but on a host
+// without such an instruction the sweep over the parameters rounds twice (simd/rounded.hpp).
+
 namespace pergrad::inline v0_1::rules {
 
 template <class Value, class Scalar>
@@ -10830,6 +11282,28 @@ struct adam_rule {
   }
 };
 
+template <class Scalar>
+struct corrected_adam_rule {
+  adam_rule<Scalar> adam;
+  Scalar square;  ///< 1 / (1 - b2^t)
+  Scalar noise;   ///< its share of the second moment over 1 - b2^t
+  Scalar floor;
+
+  template <class Value>
+  PERGRAD_HD void operator()(Value gradient, Value& parameter, Value& first, Value& second) const noexcept {
+    const Value value = rounded::multiply(math::splat<Value>(adam.factor), gradient);
+    first =
+        rounded::fma(math::splat<Value>(adam.beta1), first, rounded::multiply(math::splat<Value>(adam.rest1), value));
+    second = rounded::fma(math::splat<Value>(adam.beta2), second,
+                          rounded::multiply(rounded::multiply(math::splat<Value>(adam.rest2), value), value));
+    const Value without = rounded::fma(second, math::splat<Value>(square), math::splat<Value>(-noise));
+    const Value denominator = rounded::square_root(math::max(without, math::splat<Value>(floor)));
+    parameter =
+        rounded::subtract(kept(parameter, adam.keep),
+                          rounded::divide(rounded::multiply(math::splat<Value>(adam.rate), first), denominator));
+  }
+};
+
 /// rate / (1 - b1^t) and 1 / sqrt(1 - b2^t) of step t = 1, 2, ...
 struct adam_bias {
   double rate;
@@ -10852,6 +11326,221 @@ template <class Scalar>
 }
 
 }  // namespace pergrad::inline v0_1::rules
+
+namespace pergrad::inline v0_1 {
+
+/// Adam's constants, with PyTorch's defaults.
+struct adam_options {
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double stability = 1e-8;
+  double weight_decay = 0;  ///< decoupled: above 0 it is `torch.optim.AdamW`, whose default is 0.01
+  /// Above 0 it is DP-AdamBC: the noise's variance is taken off the second moment, which is at least this then; it
+  /// stands in the place of `stability`. In the units of a squared gradient: 5e-8, say.
+  double noise_floor = 0;
+};
+
+namespace detail {
+
+inline void require_adam_options(const adam_options& options) {
+  const auto fraction = [](double beta) { return beta >= 0 && beta < 1; };
+  if (!fraction(options.beta1) || !fraction(options.beta2) || !(options.stability > 0)) {
+    throw std::invalid_argument("pergrad: adam: betas must be in [0, 1) and stability above 0");
+  }
+  if (!(options.noise_floor >= 0 && options.noise_floor <= largest_double)) {
+    throw_invalid_argument({"pergrad: adam: noise_floor must be finite and not negative, got ", options.noise_floor});
+  }
+  require_weight_decay(options.weight_decay);
+}
+
+}  // namespace detail
+
+/// `torch.optim.Adam` without weight decay; with it, `torch.optim.AdamW`; with a noise floor, DP-AdamBC.
+template <class Network>
+class adam : public optimizer_steps<adam<Network>, Network> {
+ public:
+  using scalar = typename Network::scalar;
+  /// Throws std::invalid_argument unless 0 <= beta < 1, stability > 0 and weight_decay >= 0, and for a noise floor.
+  explicit adam(learning_rate rate, adam_options options = {}) : adam{rate, options, 0} {
+    if (options.noise_floor > 0) {
+      throw std::invalid_argument(
+          "pergrad: adam: a noise_floor needs the noise: adam{rate, options, noise_multiplier, l2_clip_norm}");
+    }
+  }
+  /// DP-AdamBC, for gradients with this noise. Throws std::invalid_argument as above, and without a noise floor.
+  adam(learning_rate rate, adam_options options, noise_multiplier noise, l2_clip_norm clip)
+      : adam{rate, options, noise.value() * clip.value()} {
+    if (!(options.noise_floor > 0)) {
+      throw std::invalid_argument("pergrad: adam: the noise is told for a noise_floor above 0 only");
+    }
+  }
+
+  /// Of all steps from now on: for schedules. A rate must not be computed from records.
+  void set_learning_rate(learning_rate rate) noexcept { rate_ = rate.value(); }
+  /// Of the next step's gradient, for DP-AdamBC.
+  void set_noise(noise_multiplier noise, l2_clip_norm clip) noexcept { deviation_ = noise.value() * clip.value(); }
+
+ private:
+  adam(learning_rate rate, const adam_options& options, double deviation)
+      : rate_{rate.value()},
+        options_{options},
+        deviation_{deviation},
+        first_{Network::parameter_count, "an optimizer's first moment"},
+        second_{Network::parameter_count, "an optimizer's second moment"} {
+    detail::require_adam_options(options);
+  }
+  friend struct optimizer_access;
+  // For files: what the optimizer is, and what it remembers between steps: arrays of `parameter_count` values or none,
+  // their names, and a count of steps or null.
+  friend struct detail::checkpoint_access;
+  static constexpr std::array<const char*, 2> state_names{"exp_avg", "exp_avg_sq"};  // PyTorch's
+  [[nodiscard]] const char* kind() const noexcept { return corrects() ? "adam with noise correction" : "adam"; }
+  [[nodiscard]] std::array<std::span<scalar>, 2> state() noexcept { return {first_.span(), second_.span()}; }
+  [[nodiscard]] std::uint64_t* count() noexcept { return &steps_; }
+  [[nodiscard]] double* noise_share() noexcept { return corrects() ? &noise_ : nullptr; }
+  [[nodiscard]] bool corrects() const noexcept { return options_.noise_floor > 0; }
+  [[nodiscard]] auto begin(Network& network, double scale) {
+    ++steps_;
+    const rules::adam_bias bias = rules::adam_bias_at(steps_, rate_, options_.beta1, options_.beta2);
+    const double phi = deviation_ * scale * (deviation_ * scale);
+    noise_ = options_.beta2 * noise_ + (1 - options_.beta2) * phi;
+    const auto rule = rules::make_adam<scalar>(bias.rate, bias.correction, options_.beta1, options_.beta2,
+                                               options_.stability, scale, 1 - rate_ * options_.weight_decay);
+    const double square = bias.correction * bias.correction;
+    const rules::corrected_adam_rule<scalar> corrected{rule, static_cast<scalar>(square),
+                                                       static_cast<scalar>(noise_ * square),
+                                                       static_cast<scalar>(options_.noise_floor)};
+    scalar* const w = network.parameters().data();
+    return [plain = detail::update_by(rule, w, first_.data(), second_.data()),
+            with = detail::update_by(corrected, w, first_.data(), second_.data()),
+            is_corrected = corrects()](std::size_t first, const scalar* gradient, std::size_t size) {
+      is_corrected ? with(first, gradient, size) : plain(first, gradient, size);
+    };
+  }
+
+  double rate_;
+  adam_options options_;
+  double deviation_ = 0;  ///< of the noise in each element of the gradient, before it is divided
+  double noise_ = 0;      ///< u of the head of this file
+  detail::aligned_buffer<scalar> first_;
+  detail::aligned_buffer<scalar> second_;
+  std::uint64_t steps_ = 0;
+};
+
+}  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1 {
+
+/// Adam by scale-then-privatise, for a `private_loop` on the host whose option `clip` is this one's.
+template <class Network>
+class scaled_adam : public optimizer_steps<scaled_adam<Network>, Network> {
+ public:
+  using scalar = typename Network::scalar;
+  /// For physical batches of at most `rows` samples. Throws std::invalid_argument for Adam's options as Adam does, for
+  /// a noise floor, and unless the stability is finite and above 0.
+  scaled_adam(learning_rate rate, l2_clip_norm clip, double stability, max_batch rows, adam_options options = {})
+      : adam_{rate, options},
+        beta2_{options.beta2},
+        clip_{clip.value()},
+        stability_{stability},
+        most_{rows.count},
+        gradients_{rows.count},
+        numbers_(rows.count),
+        scales_{Network::parameter_count, "scales of gradients"} {
+    if (!(stability > 0 && stability <= detail::largest_double)) {
+      detail::throw_invalid_argument({"pergrad: scaled_adam: stability must be finite and above 0, got ", stability});
+    }
+    std::iota(numbers_.begin(), numbers_.end(), 0U);
+  }
+
+  /// Of all steps from now on: for schedules. A rate must not be computed from records.
+  void set_learning_rate(learning_rate rate) noexcept { adam_.set_learning_rate(rate); }
+
+  /// Adds the physical batch of a private step to its sum, once. Throws std::logic_error as `accumulate(step, ...)`
+  /// does and for another clip norm than the loop's, std::invalid_argument for a loop of larger physical batches.
+  template <executor Executor, class Step>
+  void accumulate(const Executor& executor, Step& step) {
+    using detail::total_access;
+    const detail::float_environment proven;
+    scale_by_moments();
+    const auto g = step.gradients();
+    if (g.capacity() > most_) {
+      detail::throw_invalid_argument({"pergrad: scaled_adam: made for physical batches of ", most_,
+                                      " samples, and the loop has those of ", g.capacity()});
+    }
+    const auto& samples = g.samples();
+    step.admit(&samples);
+    detail::total_state& state = total_access::state(step.total());
+    const release_grid grid = release_grid::of(clip_, Network::parameter_count);
+    state.expect(grid, 1);
+    const std::span<scalar> rows = gradients_.rows(samples.size());
+    unprotected::evaluate_into(executor, assign(rows, materialise(g)));
+    executor.pool().parallel(samples.size(), [&](std::size_t sample, std::size_t) {
+      scalar* const row = rows.data() + sample * Network::parameter_count;
+      for (std::size_t k = 0; k < Network::parameter_count; ++k) row[k] *= scales_.data()[k];
+    });
+    state.admit(samples.source(), samples.size(), [&](std::size_t i) { return samples.record(i); });
+    const bool begun = state.has_integers();
+    static_cast<void>(state.next_as_integers(std::numeric_limits<std::size_t>::max() / 2, {}));  // as far beyond it
+    gradients_.begin(samples.size());
+    gradients_.add_rows(executor.pool(), std::span{numbers_}.first(samples.size()));
+    gradients_.add_clipped(executor.pool(), detail::flat_clip{clip_}, false, grid,
+                           total_access::integers(step.total(), !begun));
+    step.is_in_the_sum();
+  }
+
+ private:
+  friend struct optimizer_access;
+  friend struct detail::checkpoint_access;
+  static constexpr std::array<const char*, 2> state_names{"exp_avg", "exp_avg_sq"};  // PyTorch's
+  [[nodiscard]] const char* kind() const noexcept { return "adam, scaled then private"; }
+  [[nodiscard]] auto state() noexcept { return optimizer_access::state(adam_); }
+  [[nodiscard]] std::uint64_t* count() noexcept {
+    is_scaled_ = false;  // whoever reads a file changes what the scales are made of
+    return optimizer_access::count(adam_);
+  }
+  /// The scales of the next step, unless it has them.
+  void scale_by_moments() {
+    if (is_scaled_) return;
+    const auto moments = optimizer_access::state(adam_)[1];
+    const auto steps = static_cast<double>(*optimizer_access::count(adam_));
+    const double weights = steps > 0 ? 1 - std::pow(beta2_, steps) : 1;
+    for (std::size_t k = 0; k < moments.size(); ++k) {
+      const double size = std::sqrt(static_cast<double>(moments[k]) / weights);
+      scales_.data()[k] = static_cast<scalar>(1 / (size + stability_));
+    }
+    is_scaled_ = true;
+  }
+  [[nodiscard]] auto begin(Network& network, double scale) {
+    scale_by_moments();  // of a step without a batch
+    is_scaled_ = false;
+    return [update = optimizer_access::begin(adam_, network, scale), scales = scales_.data()](
+               std::size_t first, const scalar* released, std::size_t size) {
+      scalar gradient[256];
+      for (std::size_t done = 0; done < size; done += std::size(gradient)) {
+        const std::size_t count = std::min(std::size(gradient), size - done);
+        for (std::size_t k = 0; k < count; ++k) gradient[k] = released[done + k] / scales[first + done + k];
+        update(first + done, gradient, count);
+      }
+    };
+  }
+
+  adam<Network> adam_;
+  double beta2_;
+  double clip_;
+  double stability_;
+  std::size_t most_;
+  detail::unit_gradients<Network> gradients_;
+  std::vector<std::uint32_t> numbers_;  ///< 0, 1, ...
+  detail::aligned_buffer<scalar> scales_;
+  bool is_scaled_ = false;
+};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/optim/sgd.hpp - stochastic gradient descent  v <- momentum v + g;  w <- w - rate v      (torch.optim.SGD)
+//
+// Weight decay is decoupled, w <- (1 - rate * decay) w before the step (Loshchilov & Hutter 2019, arXiv:1711.05101).
+// Without momentum that is torch.optim.SGD's `weight_decay`; with momentum it is SGDW.
 
 namespace pergrad::inline v0_1 {
 
@@ -10908,79 +11597,7 @@ class sgd : public optimizer_steps<sgd<Network>, Network> {
 };
 
 }  // namespace pergrad::inline v0_1
-// pergrad/optim/adam.hpp - Adam (Kingma & Ba 2015, arXiv:1412.6980); on a noised gradient it is DP-Adam
-//
-//   m <- b1 m + (1 - b1) g;  v <- b2 v + (1 - b2) g²;  w <- w - rate (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) +
-//   stability)
-//
-// With weight decay it is AdamW: w <- (1 - rate * decay) w before the step (Loshchilov & Hutter 2019,
-// arXiv:1711.05101).
-
-namespace pergrad::inline v0_1 {
-
-/// Adam's constants, with PyTorch's defaults.
-struct adam_options {
-  double beta1 = 0.9;
-  double beta2 = 0.999;
-  double stability = 1e-8;
-  double weight_decay = 0;  ///< decoupled: above 0 it is `torch.optim.AdamW`, whose default is 0.01
-};
-
-namespace detail {
-
-inline void require_adam_options(const adam_options& options) {
-  const auto fraction = [](double beta) { return beta >= 0 && beta < 1; };
-  if (!fraction(options.beta1) || !fraction(options.beta2) || !(options.stability > 0)) {
-    throw std::invalid_argument("pergrad: adam: betas must be in [0, 1) and stability above 0");
-  }
-  require_weight_decay(options.weight_decay);
-}
-
-}  // namespace detail
-
-/// `torch.optim.Adam` without weight decay; with it, `torch.optim.AdamW`.
-template <class Network>
-class adam : public optimizer_steps<adam<Network>, Network> {
- public:
-  using scalar = typename Network::scalar;
-  /// Throws std::invalid_argument unless 0 <= beta < 1, stability > 0 and weight_decay >= 0.
-  explicit adam(learning_rate rate, adam_options options = {})
-      : rate_{rate.value()},
-        options_{options},
-        first_{Network::parameter_count, "an optimizer's first moment"},
-        second_{Network::parameter_count, "an optimizer's second moment"} {
-    detail::require_adam_options(options);
-  }
-
-  /// Of all steps from now on: for schedules. A rate must not be computed from records.
-  void set_learning_rate(learning_rate rate) noexcept { rate_ = rate.value(); }
-
- private:
-  friend struct optimizer_access;
-  // For files: what the optimizer is, and what it remembers between steps: arrays of `parameter_count` values or none,
-  // their names, and a count of steps or null.
-  friend struct detail::checkpoint_access;
-  static constexpr std::array<const char*, 2> state_names{"exp_avg", "exp_avg_sq"};  // PyTorch's
-  [[nodiscard]] const char* kind() const noexcept { return "adam"; }
-  [[nodiscard]] std::array<std::span<scalar>, 2> state() noexcept { return {first_.span(), second_.span()}; }
-  [[nodiscard]] std::uint64_t* count() noexcept { return &steps_; }
-  [[nodiscard]] auto begin(Network& network, double scale) {
-    ++steps_;
-    const rules::adam_bias bias = rules::adam_bias_at(steps_, rate_, options_.beta1, options_.beta2);
-    return detail::update_by(rules::make_adam<scalar>(bias.rate, bias.correction, options_.beta1, options_.beta2,
-                                                      options_.stability, scale, 1 - rate_ * options_.weight_decay),
-                             network.parameters().data(), first_.data(), second_.data());
-  }
-
-  double rate_;
-  adam_options options_;
-  detail::aligned_buffer<scalar> first_;
-  detail::aligned_buffer<scalar> second_;
-  std::uint64_t steps_ = 0;
-};
-
-}  // namespace pergrad::inline v0_1
-// pergrad/train/predict.hpp - records that the caller says are public, and a network's outputs for them
+// pergrad/evaluation/predict.hpp - records that the caller says are public, and a network's outputs for them
 
 namespace pergrad::inline v0_1 {
 
@@ -11205,27 +11822,40 @@ predictor(const Executor&, const Network&) -> predictor<Network, Executor>;
 // narrow enough, or a grid as long as memory allows has been tried. All kinds without sampling are one Gaussian of
 // 1/s^2 = sum T/s^2. Every attempt proves its bounds, so the least upper and the largest lower one count.
 
-// pergrad/privacy/accounting/step_losses.hpp - which privacy losses the steps of a sampler have.
-//
-// An event type takes part in the PLD accountant by a function losses_of(event), found by its argument, that returns
-// one of these. Noise multipliers s are deviations over the clip bound C, whatever the relation: what one record adds
-// to a sum is at most C, so replacing it changes a sum by up to 2 C.
-//
-// Truncated Poisson. Records are drawn with probability q each, and if more than B were drawn, B of them are kept, all
-// sets alike. Let N be the number of the other n - 1 records that were drawn. Given N < B, the record takes part with
-// probability q, and nothing is truncated. Given N >= B, order the B that would be kept without it: their joint law
-// does not depend on N. The record is drawn and kept with probability q B/(N + 1), and then stands in the place of the
-// last one; in the mean over N >= B with
-//     q' = B/n Pr[Bin(n, q) > B] / p,    p = Pr[Bin(n - 1, q) >= B],
-// as q/(N + 1) Pr[Bin(n - 1, q) = N] = Pr[Bin(n, q) = N + 1] / n. So with probability 1 - p the pair is that of
-// Poisson sampling, otherwise one of (1 - q') N(c + y) + q' N(c + x) against N(c + y), |x - y| <= 2 (adding, removing),
-// or against (1 - q') N(c + y) + q' N(c + x') (replacing; both ways, loss_source.hpp). n counts the larger of two
-// neighbours. From below: gradients of 0 but for the record, which is in with probability (1 - p) q + p q'.
+// pergrad/privacy/accounting/pld_grids.hpp - grids of a ledger's steps for the accountant: in blocks where runs are
+// long, and no larger than memory has room for.
 
-// pergrad/privacy/pld/allocation_source.hpp - losses of t steps, one of which, drawn for each record by itself, has the
-// record: ratio_sums.hpp on a grid of losses.
+// pergrad/privacy/pld/composed_pld.hpp - many steps' privacy losses added up, with what that errs by.
 //
-// Above: a ratio between two points is spread to them. Below: cells are merged at grid points (merged_losses.hpp).
+// Losses of independent steps add up, so atoms of a composition are convolutions. They are taken of tilted masses: with
+// p_i the masses of one kind of step, e_i its losses and theta >= 0,
+//     w_i = p_i e^(theta e_i) / M,    p^(*T)_k = w^(*T)_k M^T e^(-theta E_k),
+//     delta(E_k) = M^T e^(-theta E_k) sum_{j > k} w^(*T)_j e^(-theta (j - k) h) (1 - e^(-(j - k) h)).
+// M is any number (that which makes w sum to about 1). The tilt puts the bulk of w^(*T) where E is near epsilon, so an
+// error of 1e-15 of its bulk is a relative error of delta, however small delta is.
+//
+// * Rounding before the transform: factors of 1 +- so many u of every w_i, upwards in the upper and downwards in the
+//   lower side. delta grows with every p_i.
+// * Transform (fourier.hpp): a kind's heaviest atom is put at place 0, where its transform is constant and needs no
+//   rounding; what is transformed is the rest. So a coefficient z_k of w errs by at most E, the transform's error for
+//   the sum of the rest, and 3 u. Powers and products of kinds j, T_j times each, err by at most prod (|z| + E)^T (1 +
+//   growth) - prod |z|^T, growth = (1 + 3 u)^(all steps + kinds) - 1. By
+//   Parseval's equation the l2 norm of what all atoms err by is the root of the mean square of these over k, plus the
+//   transform's own error times the root of the mean square of the moduli. Atoms below 0 are set to 0, which takes them
+//   nearer to the truth. The sum over j is a scalar product of atoms and a weight, so by Cauchy and Schwarz it errs by
+//   at most the two norms' product: added to the upper and taken from the lower side.
+// * Wrap-around: atoms outside of a window of N come out inside of it. That makes the upper side larger only; what it
+//   lacks lies above the window, at most tau_high, by Markov's inequality for e^(t E) (Chernoff). The lower side holds
+//   at most tau_high + tau_low too much. An atom w adds at most peak = max_y e^(-theta y) (1 - e^-y) to the sum, and at
+//   most e^(-theta (top - E_k)) from above the window's top.
+// * Mass at infinity: at most the sum over steps, added to delta.
+// * Masses that were cut off, from below: besides the paths of all other atoms, those with exactly one step beyond the
+//   cut, and all others not. As (x)+ >= x, these paths S add E_P[(1 - e^(eps - L))+; S] >= P(S) - e^eps Q(S), which is
+//   sum_steps p P' - e^eps sum_steps q Q', with p, q of what is beyond, P', Q' the products of the other steps' masses.
+// * The sum over j is a recurrence from the top, all of whose terms are positive: a factor 1 +- N (4 (theta + 1) h +
+// 32) u.
+// * Exponents: |theta E|, |ln M| T and E's own sums times a few u.
+// Between grid points the hockey stick of a discrete pair is linear in e^eps, hence so are bounds of it.
 
 // pergrad/privacy/pld/fourier.hpp - discrete Fourier transforms in double whose rounding error is bounded.
 //
@@ -11356,19 +11986,6 @@ class fourier_transform {
 };
 
 }  // namespace pergrad::inline v0_1::detail
-// pergrad/privacy/pld/loss_source.hpp - one kind of step as the accountant sees it: grids for bounds, points for
-// estimates; and the kinds that are made of Gaussian pairs.
-//
-// both_ways: a batch of fixed size, drawn without replacement, where one record is replaced by another. Given the
-// others of a batch, and whom the record displaces (y), the sides see (1 - q) N(c + y) + q N(c + x) and the same with
-// x'. As in pld_pair.hpp, with |x - y|, |x - x'| <= 2 and a >= 1, P(S) - a Q(S) is largest for x' = y, |x - y| = 2: at
-// most the hockey stick of `sampled` with m = 2 / sigma, removing; for a < 1 that of adding, by swapping sides. One
-// pair has both: for eps >= 0 it has removing's curve, so removing's atoms above 0, for eps < 0 adding's, so adding's
-// atoms below 0, and at 0 the mass that is left. Balle, Barthe & Gaboardi 2018 (arXiv:1807.01647), theorem 11, and Zhu,
-// Dong & Wang 2022 (arXiv:2106.08567), proposition 30. Neither of the two alone bounds compositions.
-//
-// Parts: a step that is one of several, of which an adversary may know, has the mean of their hockey sticks at most.
-
 // pergrad/privacy/pld/pld.hpp - a privacy loss on a grid, from above or from below.
 //
 //
@@ -11460,6 +12077,225 @@ struct discrete_step {
 
 }  // namespace detail
 }  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1::detail {
+
+/// What bounds pay for. Tests leave one out, and must see that.
+struct all_is_paid {
+  static constexpr bool truncation = true;  ///< mass at infinity
+  static constexpr bool rounding = true;    ///< of the transform
+  static constexpr bool wrap_around = true;
+};
+
+/// Where to transform: the tilt, and a window of losses from `lowest`, of `length` points.
+struct transform_plan {
+  double tilt = 0;
+  double lowest = 0;
+  std::size_t length = 2;
+  double below = 1;  ///< t of the Chernoff bounds below and above the window
+  double above = 1;
+};
+
+/// A composition's atoms, in a window.
+template <pld_side Side, class Pays = all_is_paid>
+class composed_pld {
+ public:
+  static constexpr double u = unit_roundoff;
+
+  double spacing = 1;
+  double tilt = 0;
+  double lowest = 0;        ///< where the window was wanted to begin
+  double origin = 0;        ///< loss of place 0
+  double origin_error = 0;  ///< bounds its error
+  std::int64_t first = 0;   ///< place of the window's first atom
+  double log_scale = 0;     ///< sum T ln M
+  double log_scale_error = 0;
+  double infinite = 0;
+  double beyond_p = 0;  ///< from below: P and Q of paths with one step beyond a cut; until close(), relative to the
+  double beyond_q = 0;  ///< logarithms of what all other atoms have
+  double log_p = 0;
+  double log_q = 0;
+  double outside_below = 0;  ///< bound of tilted mass
+  double outside_above = 0;
+  double chernoff_below = 0;  ///< t of the bounds outside of the window
+  double chernoff_above = 0;
+  double atoms_error = 0;     ///< bounds the l2 norm of what atoms err by
+  double atom_error = 0;      ///< bounds what each errs by: the mean of what coefficients do
+  std::vector<double> atoms;  ///< tilted; place k is at k mod size
+
+  [[nodiscard]] double loss(std::int64_t place) const noexcept { return origin + static_cast<double>(place) * spacing; }
+  /// Where in `atoms` a place is.
+  [[nodiscard]] std::size_t place_of(std::int64_t place) const noexcept {
+    const auto n = static_cast<std::int64_t>(atoms.size());
+    return static_cast<std::size_t>(((place % n) + n) % n);
+  }
+  /// Bounds the error of loss(): in nats.
+  [[nodiscard]] double loss_error() const noexcept {
+    const auto last = static_cast<double>(first) + static_cast<double>(atoms.size());
+    return origin_error +
+           4 * u * (std::abs(origin) + std::max(std::abs(static_cast<double>(first)), std::abs(last)) * spacing);
+  }
+
+  /// Calls visit(place, loss, delta) from the top of the window down, until it returns false. delta bounds the hockey
+  /// stick at that place from the pair's own side.
+  template <class Visitor>
+  void descend(const Visitor& visit) const {
+    const double step = std::exp(-tilt * spacing);
+    const double step_more = std::exp(-(tilt + 1) * spacing);
+    const double gain = -std::expm1(-spacing);
+    const double peak = std::exp(tilt * std::log(tilt > 0 ? tilt / (1 + tilt) : 1.0)) / (1 + tilt);
+    const auto n = static_cast<std::int64_t>(atoms.size());
+    const double rounding = static_cast<double>(n) * (4 * (tilt + 1) * spacing + 32) * u;
+    const double top = loss(first + n - 1);
+    const double noise = atoms_error * norm_of_weights(step, gain);
+    double sum = 0;    // sum_j w_j e^(-theta (j - k) h)
+    double stick = 0;  // the same with 1 - e^(-(j - k) h)
+    std::size_t at = place_of(first + n - 1);
+    const double off = loss_error();
+    // Powers are taken anew every 32 places: between them they err by less than 32 (8 + 2 theta h) u < 1e-13.
+    const int apart = tilt * spacing < 1 ? 32 : 1;
+    const double grown = std::exp(tilt * spacing);
+    double scale = 0;  // M^T e^(-theta E_k), to the safe side
+    double above = 1;  // e^(-theta (top - E_k))
+    int until = 0;
+    for (std::int64_t place = first + n - 1; place >= first; --place) {
+      const double e = loss(place);
+      if (until-- == 0) {
+        const double exponent = log_scale - tilt * e;
+        const double errs = log_scale_error + tilt * off + 8 * u * (std::abs(log_scale) + tilt * std::abs(e));
+        scale = std::exp(Side == upper ? exponent + errs + rounding : std::min(exponent - errs, 700.0));
+        above = std::exp(-tilt * (top - e));
+        until = apart - 1;
+      }
+      double delta = 0;
+      double outside = 0;
+      if (Pays::wrap_around && Side == upper) outside = outside_above * std::min(peak, above);
+      if (Pays::wrap_around && Side == lower) outside = (outside_above + outside_below) * peak;
+      outside = (outside + (Pays::rounding ? noise : 0.0)) * (1 + 1e-9);
+      if constexpr (Side == upper) {
+        delta = scale * (stick + outside) * (1 + 1e-12) + infinite + 1e-300;
+        if (!(delta < 1)) delta = 1;
+      } else {
+        const double kept = stick * (1 - rounding) - outside;
+        if (kept > 0) delta = std::min(scale, 1e304) * kept * (1 - 1e-12);
+        if (beyond_p > 0) delta += std::max(0.0, beyond_p - std::exp(e + off) * beyond_q) * (1 - 1e-12);
+        if (!(delta > 0)) delta = 0;  // also what is no number
+        delta = std::min(delta, 1.0);
+      }
+      if (!visit(place, e, delta)) return;
+      scale *= grown;
+      above *= step;
+      sum = step * (std::max(atoms[at], 0.0) + sum);
+      stick = step_more * stick + gain * sum;
+      at = at == 0 ? static_cast<std::size_t>(n) - 1 : at - 1;
+    }
+  }
+
+  /// Bound of the hockey stick at eps >= 0.
+  [[nodiscard]] double delta(double eps) const {
+    double result = Side == upper ? 1 : 0;
+    double above = Side == upper ? 1 : 0;
+    bool any = false;
+    const double error = loss_error();
+    descend([&](std::int64_t, double e, double here) {
+      if (Side == upper ? e + error <= eps : e - error <= eps) {
+        // between this point and the one above; the loss is moved to the safe side, as delta falls with it
+        const double moved = Side == upper ? eps - error : eps + error;
+        const double part = std::clamp(std::expm1(std::max(0.0, moved - e)) / std::expm1(spacing), 0.0, 1.0);
+        result = any ? here + (above - here) * part : here;
+        result = Side == upper ? std::min(1.0, result + 4 * u * here) : std::max(0.0, result - 4 * u * here);
+        if (!any && Side == lower) result = 0;  // above the window
+        return false;
+      }
+      any = true;
+      above = here;
+      result = Side == upper ? 1 : here;  // eps below the window: 1, and the largest that is known
+      return true;
+    });
+    return result;
+  }
+
+  /// What the pair's hockey stick allows a test whose false positives are at most alpha.
+  struct test_bounds {
+    double hits;     ///< upper bound of the true positives, if false ones are of the second side: e^eps alpha + delta
+    double misses;   ///< lower bound of the false negatives, if they are of the second side: e^-eps (1 - alpha - delta)
+    double epsilon;  ///< where the first is least
+    double delta;
+  };
+  /// Every eps >= 0 gives valid bounds: the best of those in the window.
+  [[nodiscard]] test_bounds test(double alpha) const requires(Side == upper) {
+    test_bounds best{1, 0, 0, 1};
+    const double off = loss_error();
+    descend([&](std::int64_t, double e, double here) {
+      if (e < 0) return false;
+      const double eps = e + off;  // delta falls with eps, so `here` holds there as well
+      const double hits = (std::exp(eps) * alpha + here) * (1 + 1e-14);
+      if (hits < best.hits) best.hits = hits, best.epsilon = eps, best.delta = here;
+      best.misses = std::max(best.misses, std::exp(-eps) * (1 - alpha - here) * (1 - 1e-14) - 1e-16);
+      return true;
+    });
+    return best;
+  }
+
+  /// Bound of the epsilon at delta, at least 0; infinity if there is none.
+  [[nodiscard]] double epsilon(double target) const {
+    double result = Side == upper ? infinity : 0;
+    double above = 0;
+    bool any = false;
+    const double error = loss_error();
+    descend([&](std::int64_t, double e, double here) {
+      if (here > target) {
+        if (!any) return false;  // nothing is known above the window: infinity or, from below, e
+        const double part = std::clamp((here - target) / (here - above), 0.0, 1.0);
+        const double between = e + std::log1p(part * std::expm1(spacing));
+        const double slack = error + 1e-12 * spacing + 8 * u * std::abs(e);
+        result = Side == upper ? std::max(0.0, between + slack) : std::max(0.0, between - slack);
+        return false;
+      }
+      any = true;
+      above = here;
+      if constexpr (Side == upper) {
+        result = std::max(0.0, e + error);
+        if (e + error <= 0) return false;
+      } else {
+        if (e + error + spacing <= 0) return false;
+      }
+      return true;
+    });
+    return result;
+  }
+
+ private:
+  /// Bounds the l2 norm of e^(-theta j h) (1 - e^(-j h)) over j >= 1; step = e^(-theta h), gain = 1 - e^-h.
+  [[nodiscard]] double norm_of_weights(double step, double gain) const {
+    double squares = 0;
+    double power = 1;
+    double grown = 0;  // 1 - e^(-j h)
+    for (std::size_t j = 0; j < atoms.size() && power > 1e-30; ++j) {
+      power *= step;
+      grown += gain * (1 - grown);
+      squares += power * grown * power * grown;
+    }
+    return std::sqrt(squares + static_cast<double>(atoms.size()) * 1e-60) * (1 + 1e-8);
+  }
+};
+
+}  // namespace pergrad::inline v0_1::detail
+// pergrad/privacy/pld/loss_plan.hpp - tilts, windows and cuts for a sum of steps, from estimates; they prove nothing.
+
+// pergrad/privacy/pld/loss_source.hpp - one kind of step as the accountant sees it: grids for bounds, points for
+// estimates; and the kinds that are made of Gaussian pairs.
+//
+// both_ways: a batch of fixed size, drawn without replacement, where one record is replaced by another. Given the
+// others of a batch, and whom the record displaces (y), the sides see (1 - q) N(c + y) + q N(c + x) and the same with
+// x'. As in pld_pair.hpp, with |x - y|, |x - x'| <= 2 and a >= 1, P(S) - a Q(S) is largest for x' = y, |x - y| = 2: at
+// most the hockey stick of `sampled` with m = 2 / sigma, removing; for a < 1 that of adding, by swapping sides. One
+// pair has both: for eps >= 0 it has removing's curve, so removing's atoms above 0, for eps < 0 adding's, so adding's
+// atoms below 0, and at 0 the mass that is left. Balle, Barthe & Gaboardi 2018 (arXiv:1807.01647), theorem 11, and Zhu,
+// Dong & Wang 2022 (arXiv:2106.08567), proposition 30. Neither of the two alone bounds compositions.
+//
+// Parts: a step that is one of several, of which an adversary may know, has the mean of their hockey sticks at most.
+
 // pergrad/privacy/pld/pld_pair.hpp - what neighbours see of one step, as two mixtures of Gaussians on a line whose loss
 // rises: the loss and its inverse, masses of intervals, and P - e^e Q of an interval without cancellation.
 //
@@ -12082,6 +12918,63 @@ class loss_source {
   [[nodiscard]] virtual bool is_tight() const = 0;
 };
 
+/// Whether tables reach a pair's Gaussians, and sets how far: to a mass of about `tail` beyond.
+[[nodiscard]] inline bool set_reach(continuous_step& step, double tail, bool is_symmetric) noexcept {
+  step.deviations = std::sqrt(-2 * std::log(tail));
+  return (is_symmetric ? 2 : 1) * step.m + step.deviations <= 37;
+}
+/// Upper bound of a pair's total variation, but for 1e-9 of it.
+[[nodiscard]] inline double total_variation_of(const continuous_step& step, bool is_symmetric) noexcept {
+  return step.q * std::erf(step.m * (is_symmetric ? 2 : 1) * 0.35355339059327376);
+}
+/// Adds up what a pair says of itself, `weight` of it; `both_ways`: of both directions.
+template <class Pair>
+void estimate_pair(const Pair& pair, double weight, bool both_ways, loss_points& into) {
+  const double from = pair.lowest();
+  const double to = pair.highest();
+  const auto points = static_cast<std::size_t>(std::ceil((to - from) * 12)) + 2;
+  const double width = (to - from) / static_cast<double>(points - 1);
+  constexpr double log_sqrt_two_pi = 0.91893853320467274178;
+  const double base = std::log(width * weight) - log_sqrt_two_pi;
+  double at_zero = weight;
+  for (std::size_t i = 0; i < points; ++i) {
+    const double at = from + static_cast<double>(i) * width;
+    const double loss = pair.loss(at);
+    const double log_mass = base + pair.log_density(at);
+    if (!both_ways) {
+      into.add(loss, log_mass);
+    } else if (loss > 0) {
+      into.add(loss, log_mass);
+      into.add(-loss, log_mass + loss);
+      at_zero -= std::exp(log_mass + loss) + std::exp(log_mass);
+    }
+  }
+  if (both_ways) into.add(0, std::log(std::max(at_zero, 1e-300)));
+}
+
+/// One pair, exactly.
+template <class Pair>
+class pair_source final : public loss_source {
+ public:
+  explicit pair_source(const continuous_step& step) : step_{step} {}
+
+  [[nodiscard]] bool reach(double tail) override { return set_reach(step_, tail, Pair::is_symmetric); }
+  [[nodiscard]] double lowest_loss() const override { return on().lowest_loss(); }
+  [[nodiscard]] double highest_loss() const override { return on().highest_loss(); }
+  [[nodiscard]] discrete_step on_grid(double h, double cap) const override { return on().on_grid(h, cap); }
+  void estimate(loss_points& into) const override { estimate_pair(on().pair(), 1, false, into); }
+  [[nodiscard]] double total_variation() const override {
+    return total_variation_of(step_, Pair::is_symmetric) * (1 + 1e-9);
+  }
+  [[nodiscard]] bool is_symmetric() const override { return Pair::is_symmetric; }
+  [[nodiscard]] bool is_tight() const override { return true; }
+
+ private:
+  [[nodiscard]] step_discretiser<Pair> on() const { return step_discretiser<Pair>{step_}; }
+
+  continuous_step step_;
+};
+
 /// Pairs of which steps are made.
 enum class pair_kind { sampled, replaced, both_ways };
 
@@ -12092,24 +12985,16 @@ struct step_part {
   continuous_step step;
 };
 
-/// A template, so that programs which do not account do not compile it.
+/// A template, so that programs which do not account for such steps do not compile it.
 template <class = void>
 class mixture_source final : public loss_source {
  public:
   /// The upper side is the mean of `parts`; the lower one is that of `below`, which is `sampled` or `replaced`.
   mixture_source(std::vector<step_part> parts, step_part below) : parts_{std::move(parts)}, below_{below} {}
-  /// One pair, exactly.
-  explicit mixture_source(step_part only) : parts_{only}, below_{only}, is_exact_{true} {}
 
   [[nodiscard]] bool reach(double tail) override {
-    const double deviations = std::sqrt(-2 * std::log(tail));
-    bool can = true;
-    const auto set = [&](step_part& part) {
-      part.step.deviations = deviations;
-      can = can && (part.kind == pair_kind::replaced ? 2 : 1) * part.step.m + deviations <= 37;
-    };
-    for (step_part& part : parts_) set(part);
-    set(below_);
+    bool can = set_reach(below_.step, tail, below_.kind == pair_kind::replaced);
+    for (step_part& part : parts_) can = set_reach(part.step, tail, part.kind == pair_kind::replaced) && can;
     return can;
   }
   [[nodiscard]] double lowest_loss() const override {
@@ -12129,7 +13014,6 @@ class mixture_source final : public loss_source {
     return highest;
   }
   [[nodiscard]] discrete_step on_grid(double h, double cap) const override {
-    if (is_exact_) return with(below_, [&](const auto& one) { return one.on_grid(h, cap); });
     discrete_step made;
     made.remove.spacing = made.add.spacing = h;
     for (const step_part& part : parts_) {
@@ -12145,13 +13029,15 @@ class mixture_source final : public loss_source {
     return made;
   }
   void estimate(loss_points& into) const override {
-    for (const step_part& part : parts_) with(part, [&](const auto& one) { estimate(part, one.pair(), into); });
+    for (const step_part& part : parts_) {
+      with(part,
+           [&](const auto& one) { estimate_pair(one.pair(), part.weight, part.kind == pair_kind::both_ways, into); });
+    }
   }
   [[nodiscard]] double total_variation() const override {
     double sum = 0;
     for (const step_part& part : parts_) {
-      const double apart = part.step.m * (part.kind == pair_kind::replaced ? 2 : 1);
-      sum += part.weight * part.step.q * std::erf(apart * 0.35355339059327376);
+      sum += part.weight * total_variation_of(part.step, part.kind == pair_kind::replaced);
     }
     return sum * (1 + 1e-9);
   }
@@ -12159,7 +13045,7 @@ class mixture_source final : public loss_source {
     return std::all_of(parts_.begin(), parts_.end(),
                        [](const step_part& part) { return part.kind != pair_kind::sampled; });
   }
-  [[nodiscard]] bool is_tight() const override { return is_exact_; }
+  [[nodiscard]] bool is_tight() const override { return false; }
 
  private:
   static constexpr double u = unit_roundoff;
@@ -12168,30 +13054,6 @@ class mixture_source final : public loss_source {
   static auto with(const step_part& part, const Function& function) {
     return part.kind == pair_kind::replaced ? function(step_discretiser<replaced_pair<>>{part.step})
                                             : function(step_discretiser<>{part.step});
-  }
-
-  template <class Pair>
-  static void estimate(const step_part& part, const Pair& pair, loss_points& into) {
-    const double from = pair.lowest();
-    const double to = pair.highest();
-    const auto points = static_cast<std::size_t>(std::ceil((to - from) * 12)) + 2;
-    const double width = (to - from) / static_cast<double>(points - 1);
-    constexpr double log_sqrt_two_pi = 0.91893853320467274178;
-    const double base = std::log(width * part.weight) - log_sqrt_two_pi;
-    double at_zero = part.weight;
-    for (std::size_t i = 0; i < points; ++i) {
-      const double at = from + static_cast<double>(i) * width;
-      const double loss = pair.loss(at);
-      const double log_mass = base + pair.log_density(at);
-      if (part.kind != pair_kind::both_ways) {
-        into.add(loss, log_mass);
-      } else if (loss > 0) {
-        into.add(loss, log_mass);
-        into.add(-loss, log_mass + loss);
-        at_zero -= std::exp(log_mass + loss) + std::exp(log_mass);
-      }
-    }
-    if (part.kind == pair_kind::both_ways) into.add(0, std::log(std::max(at_zero, 1e-300)));
   }
 
   /// sum += weight part. Both have points at multiples of the spacing.
@@ -12236,10 +13098,806 @@ class mixture_source final : public loss_source {
 
   std::vector<step_part> parts_;
   step_part below_;
-  bool is_exact_ = false;
 };
 
 }  // namespace pergrad::inline v0_1::detail
+
+namespace pergrad::inline v0_1::detail {
+
+/// Estimates of one kind's cumulants, by quadrature; steers, proves nothing.
+class loss_estimate {
+ public:
+  struct cumulants {
+    double value = 0;  // ln E[e^(t loss)]
+    double first = 0;  // derivatives
+    double second = 0;
+  };
+
+  explicit loss_estimate(const loss_source& source) { source.estimate(points_); }
+
+  /// At t, of the loss of `remove`, or of the negative one of `add`. Of what is above `cap`, as an upper side is cut
+  /// there: its Q-mass at the cap.
+  [[nodiscard]] cumulants at(double t, bool remove, double cap = infinity) const {
+    const std::size_t n = points_.losses.size();
+    const auto log_weight = [&](std::size_t i) {
+      const double loss = points_.losses[i];
+      return points_.log_masses[i] + (remove ? (1 + t) * std::min(loss, cap) : -t * loss);
+    };
+    double largest = -largest_double;
+    for (std::size_t i = 0; i < n; ++i) largest = std::max(largest, log_weight(i));
+    double sum = 0;
+    double first = 0;
+    double squares = 0;
+    for (std::size_t i = 0; i < n; ++i) {
+      const double weight = std::exp(log_weight(i) - largest);
+      const double loss = std::min(points_.losses[i], cap);
+      sum += weight;
+      first += weight * loss;
+      squares += weight * loss * loss;
+    }
+    first /= sum;
+    return {largest + std::log(sum), remove ? first : -first, std::max(squares / sum - first * first, 1e-300)};
+  }
+
+  [[nodiscard]] double highest() const {
+    return points_.losses.empty() ? 0 : *std::max_element(points_.losses.begin(), points_.losses.end());
+  }
+
+  /// Of losses above `most`: the P-mass, and the hockey stick.
+  struct tail {
+    double mass = 0;
+    double stick = 0;
+  };
+  [[nodiscard]] tail above(double most) const {
+    tail sum;
+    for (std::size_t i = 0; i < points_.losses.size(); ++i) {
+      if (!(points_.losses[i] > most)) continue;
+      const double mass = std::exp(points_.log_masses[i] + points_.losses[i]);
+      sum.mass += mass;
+      sum.stick += mass * -std::expm1(most - points_.losses[i]);
+    }
+    return sum;
+  }
+
+ private:
+  loss_points points_;
+};
+
+/// Where to transform, and t of the Chernoff bounds below and above.
+struct loss_window {
+  double lowest = 0;
+  double highest = 0;
+  double below = 1;
+  double above = 1;
+};
+
+/// Steps of several kinds. A template, so that programs which do not account do not compile it.
+template <class = void>
+class loss_plan {
+ public:
+  using window = loss_window;
+
+  void add(const loss_source& source, double count) {
+    estimates_.emplace_back(source);
+    counts_.push_back(count);
+  }
+  void clear() {
+    estimates_.clear();
+    counts_.clear();
+  }
+  /// Of `count` steps of one kind alone.
+  [[nodiscard]] loss_plan alone(std::size_t kind, double count) const {
+    loss_plan made;
+    made.estimates_.push_back(estimates_[kind]);
+    made.counts_.push_back(count);
+    return made;
+  }
+
+  /// Cumulants of a sum of steps at t, of removing or of adding.
+  [[nodiscard]] loss_estimate::cumulants total(double t, bool remove, double cap = infinity) const {
+    loss_estimate::cumulants sum;
+    for (std::size_t i = 0; i < estimates_.size(); ++i) {
+      const loss_estimate::cumulants each = estimates_[i].at(t, remove, cap);
+      const double count = counts_[i];
+      sum.value += count * each.value;
+      sum.first += count * each.first;
+      sum.second += count * each.second;
+    }
+    return sum;
+  }
+
+  /// A window that leaves e^-outside of the tilted loss outside; t of its bounds is at most `largest`.
+  [[nodiscard]] window window_of(double tilt, bool remove, double outside, double largest,
+                                 double cap = infinity) const {
+    const loss_estimate::cumulants here = total(tilt, remove, cap);
+    window made{-infinity, infinity, 1, 1};
+    double t = std::min(largest, 40 / std::sqrt(here.second));
+    for (int round = 0; round < 32; ++round, t /= 1.5) {
+      const double highest = (total(tilt + t, remove, cap).value - here.value + outside) / t;
+      const double lowest = (here.value - total(tilt - t, remove, cap).value - outside) / t;
+      if (highest < made.highest) made.highest = highest, made.above = t;
+      if (lowest > made.lowest) made.lowest = lowest, made.below = t;
+    }
+    const double margin = 0.01 * (made.highest - made.lowest);
+    made.lowest -= margin;
+    made.highest += margin;
+    return made;
+  }
+
+  /// The tilt of the saddle point whose estimate of delta is this: that falls with the tilt.
+  [[nodiscard]] double saddle_tilt(double delta, double cap = infinity) const {
+    double low = std::log(1e-9);
+    double high = std::log(1e18);
+    for (int round = 0; round < 70; ++round) {
+      const double middle = (low + high) / 2;
+      const double tilt = std::exp(middle);
+      const loss_estimate::cumulants sum = total(tilt, true, cap);
+      const double tail =
+          tilt * sum.first - sum.value + std::log1p(6.3 * sum.second * tilt * tilt * (1 + tilt) * (1 + tilt)) / 2;
+      (sum.first < 0 || tail < -std::log(delta) ? low : high) = middle;
+    }
+    return std::exp(high);
+  }
+
+  /// The tilt whose mean loss is `epsilon`: delta is then the largest part of what is tilted.
+  [[nodiscard]] double tilt_for(double epsilon, double cap = infinity) const {
+    double low = std::log(1e-9);
+    double high = std::log(1e18);
+    for (int round = 0; round < 60; ++round) {
+      const double middle = (low + high) / 2;
+      (total(std::exp(middle), true, cap).first < epsilon ? low : high) = middle;
+    }
+    return std::exp(high);
+  }
+
+  /// Where losses of steps may be cut for an answer of about `epsilon` and `delta`. What is cut off decides alone that
+  /// the sum is above epsilon, which is wrong where all other losses take it back: that has to be improbable, by its
+  /// Chernoff bound, or what is cut off has.
+  [[nodiscard]] double cap_for(double epsilon, double delta) const {
+    constexpr std::size_t rates = 24;
+    std::array<std::pair<double, double>, rates> rate;  // t, ln E[e^(-t loss)]
+    const loss_estimate::cumulants here = total(0, true, epsilon);
+    double t = 40 / std::sqrt(here.second);
+    for (auto& each : rate) each = {t, total(-t, true, epsilon).value - here.value}, t /= 1.7;
+    return least_cap([&](double cap) {
+      double exponent = 0;
+      for (const auto& [at, value] : rate) exponent = std::max(exponent, at * (cap - epsilon) - value);
+      return above(cap).mass * std::exp(-exponent) <= 1e-6 * delta;
+    });
+  }
+
+  [[nodiscard]] loss_estimate::tail above(double cap) const {
+    loss_estimate::tail sum;
+    for (std::size_t i = 0; i < estimates_.size(); ++i) {
+      const loss_estimate::tail each = estimates_[i].above(cap);
+      sum.mass += counts_[i] * each.mass;
+      sum.stick += counts_[i] * each.stick;
+    }
+    return sum;
+  }
+
+  /// The least loss from which on `is_enough`.
+  template <class Enough>
+  [[nodiscard]] double least_cap(const Enough& is_enough) const {
+    double low = 0;
+    double high = 0;
+    for (const loss_estimate& each : estimates_) high = std::max(high, each.highest());
+    for (int round = 0; round < 40 && high - low > 1e-3 * high; ++round) {
+      const double cap = (low + high) / 2;
+      (is_enough(cap) ? high : low) = cap;
+    }
+    return high;
+  }
+
+ private:
+  std::vector<loss_estimate> estimates_;
+  std::vector<double> counts_;
+};
+
+}  // namespace pergrad::inline v0_1::detail
+// pergrad/privacy/pld/pld_block.hpp - the losses of a block of steps as those of one step on a coarser grid.
+//
+// A sum of many steps is far wider than one of them, and needs a grid that is as fine only near one step. Blocks of M
+// steps, taken together on a spacing h and then put on a spacing of sqrt(M) h, add as much variance by that as their
+// steps did by h, and a run of T steps is one of T / M blocks.
+//
+// Above: every atom may be too small by its error's bound, which is added; what lies above the window is at
+// most P-mass M e^(-theta top) tau (composed_pld.hpp) and goes to infinity. Atoms are spread to two points, P and Q
+// kept. Below: the same bound is taken off every atom, and so is all that may have wrapped around; atoms are merged at
+// grid points (merged_losses.hpp). Paths with one step beyond a cut are an atom's worth of P and Q of their own.
+
+namespace pergrad::inline v0_1::detail {
+
+/// A composition on a grid of `spacing`, which has 8 significant bits; points are multiples of it.
+template <pld_side Side, class Pays>
+[[nodiscard]] pld<Side> as_one_step(const composed_pld<Side, Pays>& sum, double spacing) {
+  constexpr double u = unit_roundoff;
+  constexpr double side = Side == upper ? 1 : -1;
+  const auto n = static_cast<std::int64_t>(sum.atoms.size());
+  const double off = sum.loss_error();
+  const auto moved = [&](double e) { return e + side * (off + 8 * u * std::abs(e)); };
+  const auto mass_of = [&](double e) {  // of a tilted atom of 1
+    const double exponent = sum.log_scale - sum.tilt * e;
+    const double errs =
+        sum.log_scale_error + sum.tilt * off + 8 * u * (std::abs(sum.log_scale) + sum.tilt * std::abs(e));
+    return std::exp(exponent + side * errs) * (1 + side * 1e-12);
+  };
+  const double noise =
+      sum.atom_error * (1 + 1e-9) + (Side == upper ? 0.0 : (sum.outside_above + sum.outside_below) * (1 + 1e-9));
+  const double lowest = moved(sum.loss(sum.first));
+  const double highest = moved(sum.loss(sum.first + n - 1));
+  const auto before = static_cast<std::int64_t>(std::floor(lowest / spacing)) - 2;
+  const auto behind = static_cast<std::int64_t>(std::ceil(highest / spacing)) + 2;
+  const auto buckets = static_cast<std::size_t>(behind - before);
+  const double scale = -std::expm1(-spacing);
+  const double additions = static_cast<double>(n) * u;  // at one point, at most
+
+  pld<Side> made;
+  made.spacing = spacing;
+  made.first = before * pld<Side>::parts;
+  std::vector<merged_piece> halves(Side == lower ? 2 * buckets : 0);
+  if (Side == upper) made.masses.assign(buckets + 1, 0.0);
+  for (std::int64_t place = sum.first; place < sum.first + n; ++place) {
+    const double e = sum.loss(place);
+    const double atom = std::max(sum.atoms[sum.place_of(place)], 0.0) + side * noise;
+    if (!(atom > 0)) continue;
+    const double p = mass_of(e) * atom;
+    const double at = moved(e);
+    const auto bucket = static_cast<std::size_t>(static_cast<std::int64_t>(std::floor(at / spacing)) - before);
+    const double share = std::clamp(-std::expm1(made.loss(bucket) - at) / scale, 0.0, 1.0);
+    if constexpr (Side == upper) {
+      const double b = std::min(p, p * share * (1 + 16 * u));
+      made.masses[bucket] += (p - b) * (1 + additions);
+      made.masses[bucket + 1] += b * (1 + additions);
+    } else {
+      merged_piece& half = halves[2 * bucket + (at > made.loss(bucket) + spacing / 2 ? 1 : 0)];
+      half.kept += p * (1 - additions);
+      half.high += p * share * (1 - 16 * u - additions);
+    }
+  }
+  if constexpr (Side == upper) {
+    made.infinite = sum.infinite * (1 + 1e-9) +
+                    mass_of(sum.loss(sum.first + n) - 2 * off) * sum.outside_above * (1 + 1e-9) +
+                    static_cast<double>(n) * 1e-300;
+  } else {
+    made.masses = merged_losses<>{halves, spacing, 2}.masses(0);
+    made.beyond_p = sum.beyond_p;
+    made.beyond_q = sum.beyond_q;
+  }
+  return made;
+}
+
+}  // namespace pergrad::inline v0_1::detail
+// pergrad/privacy/pld/pld_composition.hpp - transforms that add up the losses of many steps; composed_pld.hpp says what
+// for, and what they err by.
+
+namespace pergrad::inline v0_1::detail {
+
+/// So many steps of one kind, on a grid; none and no count: nothing.
+template <pld_side Side>
+struct counted_pld {
+  const pld<Side>* step = nullptr;
+  std::uint64_t count = 0;
+};
+
+/// Composes two lists of steps at the price of one: one is the real, the other the imaginary part.
+template <class Pays = all_is_paid>
+class pld_composer {
+ public:
+  static constexpr double u = unit_roundoff;
+
+  explicit pld_composer(std::size_t length)
+      : transform_{length}, data_(length), product_(length), reach_(length), gap_(length) {}
+
+  [[nodiscard]] std::size_t length() const noexcept { return transform_.length(); }
+
+  /// Composes all kinds; first(i), second(i) are counted_pld, used until the next i is asked for. `plans`: of the two.
+  /// Precondition: at least one kind, all of one spacing; counts are at least 1, their sum at most 2^40. Counts of 0
+  /// for all of the second: there is none.
+  template <pld_side First, pld_side Second, class FirstKind, class SecondKind>
+  void compose(std::size_t kinds, const FirstKind& first_kind, const transform_plan& first_plan,
+               const SecondKind& second_kind, const transform_plan& second_plan, composed_pld<First, Pays>& first_sum,
+               composed_pld<Second, Pays>& second_sum) {
+    const std::size_t n = transform_.length();
+    start(first_plan, first_sum);
+    start(second_plan, second_sum);
+    double steps = 0;
+    bool has_second = false;
+    for (std::size_t kind = 0; kind < kinds; ++kind) {
+      const counted_pld<First> first = first_kind(kind);
+      const counted_pld<Second> second = second_kind(kind);
+      const std::uint64_t count = first.count;
+      const std::uint64_t second_count = second.count;
+      has_second = second_count != 0;
+      std::fill(data_.begin(), data_.end(), complex_number{});
+      const part of_first = add_kind<First, &complex_number::real>(first, first_plan, first_sum);
+      part of_second;
+      if (has_second) of_second = add_kind<Second, &complex_number::imaginary>(second, second_plan, second_sum);
+      transform_.forward(data_.data());
+      const double weight = of_first.others + of_second.others;
+      const double error = (transform_.error() + 2 * u) * weight * (1 + 1e-6) + 3 * u + 1e-290;
+      steps += static_cast<double>(std::max(count, second_count)) + 1;
+      for (std::size_t place = 0; place < n; ++place) {
+        const std::size_t other = transform_.mirrored(place);
+        if (other < place) continue;
+        const complex_number x = data_[place];
+        const complex_number y = conjugate(data_[other]);
+        const complex_number sum = x + y;
+        const complex_number difference = x - y;
+        const complex_number a{sum.real / 2 + of_first.heaviest, sum.imaginary / 2};
+        const complex_number b{difference.imaginary / 2 + of_second.heaviest, -difference.real / 2};
+        if (other == place) {  // both are real there
+          complex_number both;
+          multiply({a.real, 0}, count, error, kind == 0, {product_[place].real, 0}, both, reach_[place], gap_[place]);
+          complex_number second_value;
+          double reach = 0;
+          double gap = 0;
+          const std::size_t at = place == 0 ? 0 : 1;
+          multiply({b.real, 0}, second_count, error, kind == 0, {product_[place].imaginary, 0}, second_value,
+                   kind == 0 ? reach : lone_reach_[at], kind == 0 ? gap : lone_gap_[at]);
+          if (kind == 0) {
+            lone_reach_[at] = reach;
+            lone_gap_[at] = gap;
+          }
+          product_[place] = {both.real, second_value.real};
+        } else {
+          multiply(a, count, error, kind == 0, product_[place], product_[place], reach_[place], gap_[place]);
+          multiply(b, second_count, error, kind == 0, product_[other], product_[other], reach_[other], gap_[other]);
+        }
+      }
+    }
+    finish(steps, has_second, first_sum, second_sum);
+  }
+
+ private:
+  /// Coefficients below e^-345 are taken for 0: 2^20 of them have less than what the sum's bound ends with, 1e-140.
+  static constexpr double least_reach = -345;
+
+  /// Tilted masses of a kind: one atom, and the sum of all others.
+  struct part {
+    double heaviest = 0;
+    double others = 0;
+  };
+
+  template <pld_side Side>
+  static void start(const transform_plan& plan, composed_pld<Side, Pays>& made) {
+    made.tilt = plan.tilt;
+    made.lowest = plan.lowest;
+    made.chernoff_below = plan.below;
+    made.chernoff_above = plan.above;
+    made.beyond_p = made.beyond_q = made.log_p = made.log_q = 0;
+    made.origin = made.origin_error = made.log_scale = made.log_scale_error = made.infinite = 0;
+    made.outside_below = made.outside_above = 0;  // exponents, until close()
+  }
+
+  /// Tilts a kind's masses and adds them, all but the heaviest, to a part of data_, from whose place on they are
+  /// counted.
+  template <pld_side Side, double complex_number::*Part>
+  part add_kind(const counted_pld<Side>& kind, const transform_plan& plan, composed_pld<Side, Pays>& made) {
+    const pld<Side>& step = *kind.step;
+    const std::size_t n = transform_.length();
+    const double theta = plan.tilt;
+    double weight = 0;
+    double shift = -largest_double;
+    for (std::size_t i = 0; i < step.masses.size(); ++i) {
+      if (step.masses[i] > 0) shift = std::max(shift, theta * step.loss(i) + std::log(step.masses[i]));
+    }
+    std::vector<double>& tilted = tilted_;
+    tilted.assign(step.masses.size(), 0.0);
+    const double folds =
+        40 + static_cast<double>(step.masses.size()) / static_cast<double>(n);  // additions in one place
+    for (std::size_t i = 0; i < step.masses.size(); ++i) {
+      const double mass = step.masses[i];
+      if (!(mass > 0)) continue;
+      const double exponent = theta * step.loss(i);
+      // A product may overflow where the sum of logarithms does not.
+      const bool direct = std::abs(exponent) + std::abs(shift) < 600 && mass > 1e-30;
+      const double logarithm = direct ? 0 : std::log(mass);
+      const double value = direct ? mass * std::exp(exponent - shift) : std::exp(exponent + logarithm - shift);
+      const double errs = u * (6 * std::abs(exponent) + 6 * std::abs(shift) + 12 * std::abs(logarithm) + folds);
+      tilted[i] = Side == upper ? value * (1 + errs) : value * std::max(0.0, 1 - errs);
+      weight += tilted[i];
+    }
+    // w = tilted / weight: exact up to one rounding, in the safe direction. ln M = shift + ln weight.
+    const auto count = static_cast<double>(kind.count);
+    made.spacing = step.spacing;
+    const auto heaviest = static_cast<std::size_t>(std::max_element(tilted.begin(), tilted.end()) - tilted.begin());
+    made.origin += count * step.loss(heaviest);
+    made.origin_error += 4 * u * (std::abs(count * step.loss(heaviest)) + std::abs(made.origin));
+    if (Side == upper && Pays::truncation) made.infinite += count * step.infinite * (1 + 1e-9);
+    if (Side == lower) add_beyond(step, count, made);
+    const double log_weight = std::log(weight);
+    made.log_scale += count * (shift + log_weight);
+    made.log_scale_error +=
+        count * (8 * u * (std::abs(shift) + std::abs(log_weight)) + 1e-300) + 16 * u * std::abs(made.log_scale);
+    const double inverse = (Side == upper ? 1 + 4 * u : 1 - 4 * u) / weight;
+    part made_of;
+    std::size_t at = (n - heaviest % n) % n;
+    for (std::size_t i = 0; i < tilted.size(); ++i) {
+      tilted[i] *= inverse;
+      if (i == heaviest) {
+        made_of.heaviest = tilted[i];
+      } else {
+        made_of.others += tilted[i];
+        data_[at].*Part += tilted[i];
+      }
+      at = at + 1 == n ? 0 : at + 1;
+    }
+    made.outside_below += count * log_moment(step, tilted, -plan.below) + 16 * u * std::abs(made.outside_below);
+    made.outside_above += count * log_moment(step, tilted, plan.above) + 16 * u * std::abs(made.outside_above);
+    return made_of;
+  }
+
+  /// Enters what was cut off from a kind's steps.
+  template <pld_side Side>
+  static void add_beyond(const pld<Side>& step, double count, composed_pld<Side, Pays>& made) {
+    double p = 0;
+    double q = 0;
+    for (std::size_t i = 0; i < step.masses.size(); ++i) {
+      p += step.masses[i];
+      q += step.masses[i] * std::exp(-step.loss(i));
+    }
+    const double errs = u * static_cast<double>(step.masses.size() + 64);
+    made.log_p += count * (std::log(p) - errs);
+    made.log_q += count * (std::log(q) + errs);
+    const double more = 1 + 2 * u * static_cast<double>(step.masses.size() + 64) + 1e-9;  // also cut() adds up
+    made.beyond_p += count * step.beyond_p / (p * more);
+    made.beyond_q += count * step.beyond_q / q * more;
+  }
+
+  /// Bounds ln sum_i w_i e^(t e_i) from above.
+  template <pld_side Side>
+  [[nodiscard]] static double log_moment(const pld<Side>& step, const std::vector<double>& w, double t) {
+    const auto n = static_cast<std::int64_t>(w.size());
+    const std::int64_t nil = std::clamp(-step.first / pld<Side>::parts, std::int64_t{0}, n - 1);  // about loss 0
+    const std::int64_t end = t > 0 ? n - 1 : 0;  // where powers are largest; they are relative to it if they overflow
+    const std::int64_t from = std::abs(t * step.loss(static_cast<std::size_t>(end))) < 650 ? nil : end;
+    double sum = 1e-300;  // what is below the smallest number
+    double power = 1;
+    const double up = std::exp(t * step.spacing);
+    for (std::int64_t i = from; i < n; ++i, power *= up) {
+      const double mass = w[static_cast<std::size_t>(i)];
+      if (mass > 0) sum += mass * power;
+    }
+    const double down = std::exp(-t * step.spacing);
+    power = down;
+    for (std::int64_t i = from; i-- > 0; power *= down) {
+      const double mass = w[static_cast<std::size_t>(i)];
+      if (mass > 0) sum += mass * power;
+    }
+    // A power errs by a factor 1 + (4 |t| h + 12) u for each of its steps.
+    const double errs = u * (static_cast<double>(n) * (4 * std::abs(t) * step.spacing + 16) + 64);
+    const double start = t * step.loss(static_cast<std::size_t>(from));
+    return start + std::log(sum) + errs + 4 * u * std::abs(start);
+  }
+
+  /// into = before value^count, with the logarithm of what its modulus can be in exact arithmetic, and that of how much
+  /// smaller the computed one is.
+  static void multiply(complex_number value, std::uint64_t count, double error, bool first, complex_number before,
+                       complex_number& into, double& reach, double& gap) {
+    if (first) reach = gap = 0;
+    if (count == 0) reach = -760;
+    if (reach < least_reach) {  // nothing is left
+      into = {0, 0};
+      return;
+    }
+    const double modulus = std::sqrt(value.real * value.real + value.imaginary * value.imaginary);
+    const auto times = static_cast<double>(count);
+    const double largest = modulus + error;
+    if (times * (largest - 1) < least_reach) {  // ln x <= x - 1
+      reach = -760;
+      gap = infinity;
+      into = {0, 0};
+      return;
+    }
+    reach += times * (std::log(largest) + 8 * u);
+    gap += modulus > 0 ? times * (error / modulus * (1 + 8 * u) + 8 * u) : infinity;
+    const complex_number result = power(value, count);
+    into = first ? result : before * result;
+  }
+
+  template <pld_side First, pld_side Second>
+  void finish(double steps, bool has_second, composed_pld<First, Pays>& first, composed_pld<Second, Pays>& second) {
+    const std::size_t n = transform_.length();
+    const double growth = std::expm1(3 * u * steps * 1.0001);
+    double errors = 0;
+    double moduli = 0;
+    double sum_of_errors = 0;
+    double sum_of_moduli = 0;
+    const auto count_errors = [&](double reach, double gap, double times) {
+      if (reach < least_reach) return;
+      const double largest = std::exp(reach) * (1 + 1e-9) * (1 + growth);
+      const double errs = largest * (std::min(1.0, gap * (1 + 1e-9)) + growth + 8 * u);  // 1 - e^-gap <= gap
+      errors += times * errs * errs;
+      moduli += times * largest * largest;
+      sum_of_errors += times * errs;
+      sum_of_moduli += times * largest;
+    };
+    for (std::size_t place = 0; place < n; ++place) {
+      const std::size_t other = transform_.mirrored(place);
+      if (other < place) continue;
+      if (other == place) {
+        count_errors(reach_[place], gap_[place], 1);
+        count_errors(lone_reach_[place == 0 ? 0 : 1], lone_gap_[place == 0 ? 0 : 1], 1);
+        data_[place] = product_[place];
+        continue;
+      }
+      count_errors(reach_[place], gap_[place], 2);
+      count_errors(reach_[other], gap_[other], 2);
+      const complex_number a = product_[place];
+      const complex_number b = product_[other];
+      data_[place] = {a.real - b.imaginary, a.imaginary + b.real};
+      data_[other] = {a.real + b.imaginary, -a.imaginary + b.real};
+    }
+    transform_.backward(data_.data());
+    const auto length = static_cast<double>(n);
+    // Both parts together, which bounds either; |a + i b|^2 is at most twice the sum of squares.
+    const double rounded = (1 + length * 4 * u + 1e-9) * std::sqrt(2 / length);
+    first.atoms_error = second.atoms_error =
+        rounded *
+            (std::sqrt(errors) + (transform_.error_of_squares() + 2 * u) * (std::sqrt(moduli) + std::sqrt(errors))) +
+        1e-140;
+    first.atom_error = second.atom_error =
+        (sum_of_errors + (transform_.error() + 2 * u) * (sum_of_moduli + sum_of_errors)) / length *
+            (1 + length * 4 * u + 1e-9) +
+        1e-140;
+    first.atoms.resize(n);
+    for (std::size_t i = 0; i < n; ++i) first.atoms[i] = data_[i].real / length;
+    close(first);
+    if (!has_second) return;
+    second.atoms.resize(n);
+    for (std::size_t i = 0; i < n; ++i) second.atoms[i] = data_[i].imaginary / length;
+    close(second);
+  }
+
+  template <pld_side Side>
+  void close(composed_pld<Side, Pays>& made) const {
+    made.first = static_cast<std::int64_t>(std::floor((made.lowest - made.origin) / made.spacing));
+    const auto n = static_cast<double>(transform_.length());
+    const double error = made.loss_error();
+    const double lowest = made.loss(made.first) + error;
+    const double highest = made.loss(made.first) + n * made.spacing - error;
+    made.beyond_p *= std::exp(std::min(made.log_p, 0.0)) * (1 - 1e-9);
+    made.beyond_q *= std::exp(made.log_q) * (1 + 1e-9);
+    if (!(made.beyond_q < infinity)) made.beyond_p = 0;
+    made.outside_below = bounded(made.outside_below + made.chernoff_below * lowest, made.chernoff_below * lowest);
+    made.outside_above = bounded(made.outside_above - made.chernoff_above * highest, made.chernoff_above * highest);
+  }
+  [[nodiscard]] static double bounded(double exponent, double term) {
+    const double tau = std::exp(exponent + 16 * u * (std::abs(term) + std::abs(exponent - term)));
+    return tau < 1 ? tau : 1;  // also what is no number
+  }
+
+  fourier_transform<> transform_;
+  std::vector<complex_number> data_;
+  std::vector<complex_number> product_;
+  std::vector<double> reach_;
+  std::vector<double> gap_;
+  std::vector<double> tilted_;
+  double lone_reach_[2] = {};
+  double lone_gap_[2] = {};
+};
+
+}  // namespace pergrad::inline v0_1::detail
+
+namespace pergrad::inline v0_1::detail {
+
+/// What a ledger's steps are, and their grids. A template, so that programs that never ask do not compile it.
+template <class = void>
+class pld_grids {
+ public:
+  static constexpr std::size_t most_points = step_discretiser<>::most_points;  ///< of a step
+  static constexpr std::size_t longest = 2 * most_points;                      ///< of a composition
+  static constexpr std::size_t longest_block = longest / 2;                    ///< of a block of steps
+  static constexpr double few_blocks = 1 << 13;
+
+ protected:
+  struct kind {
+    std::unique_ptr<loss_source> source;
+    std::uint64_t count;
+  };
+  /// So many blocks of so many steps.
+  struct portion {
+    std::size_t kind;
+    std::uint64_t count;
+    std::uint64_t steps;
+  };
+  struct layout {
+    std::vector<portion> portions;
+    double steps = 0;  ///< on the grid
+    double spacing = 1;
+    std::size_t length = 1024;
+  };
+  /// The smallest blocks with which the spacing can be as is wished, or those that come nearest to that.
+  [[nodiscard]] layout layout_for(std::size_t room, double wish, double range, double delta, double tilt,
+                                  double cap) const {
+    layout best;
+    double least = infinity;
+    for (std::uint64_t block = 1; block == 1 || steps_ / static_cast<double>(block) >= few_blocks; block *= 4) {
+      layout here;
+      here.portions = portions_of(block);
+      for (const portion& each : here.portions) {  // a block has been on a finer grid, which is as much again
+        here.steps += static_cast<double>(each.count) * (each.steps > 1 ? 2 : 1);
+      }
+      const std::size_t most = std::min(room, block > 1 ? longest / 4 : longest);  // blocks want room, too
+      const double finest =
+          std::max(range / static_cast<double>(most - 8), least_spacing(here.portions, delta, tilt, cap));
+      const double wanted = wish / std::sqrt(here.steps);
+      while (here.length < most && range > wanted * static_cast<double>(here.length - 8)) here.length *= 2;
+      here.spacing = coarse_spacing(std::max(finest, range / static_cast<double>(here.length - 8)));
+      while (here.length > 1024 && range < here.spacing * (static_cast<double>(here.length) / 2 - 8)) here.length /= 2;
+      const double roughness = here.spacing * std::sqrt(here.steps);
+      if (roughness < least) {
+        least = roughness;
+        best = std::move(here);
+      }
+      if (least <= wish || room < longest) break;  // a trial needs no blocks
+    }
+    return best;
+  }
+
+  /// Steps in blocks of up to `most` = 4^n steps, and of fewer what is left.
+  [[nodiscard]] std::vector<portion> portions_of(std::uint64_t most) const {
+    std::vector<portion> all;
+    for (std::size_t i = 0; i < kinds_.size(); ++i) {
+      std::uint64_t block = most;
+      for (std::uint64_t rest = kinds_[i].count; rest > 0; block /= 4) {
+        if (rest >= block) all.push_back({i, rest / block, block});
+        rest %= block;
+      }
+    }
+    return all;
+  }
+
+  [[nodiscard]] static double outside_blocks(const portion& part, double delta) {
+    return std::log(1e8 * static_cast<double>(part.count) / delta);
+  }
+
+  /// The least spacing that memory has room for: of grids of single steps, and of windows of blocks.
+  [[nodiscard]] double least_spacing(const std::vector<portion>& portions, double delta, double tilt,
+                                     double cap) const {
+    double least = 0;
+    for (const portion& each : portions) {
+      const loss_source& source = *kinds_[each.kind].source;
+      const double coarser = std::sqrt(static_cast<double>(each.steps));
+      const double losses = std::min(source.highest_loss(), cap) - source.lowest_loss();
+      least = std::max(least, coarser * losses / static_cast<double>(most_points - 16));
+      if (each.steps == 1) continue;
+      const loss_window of = plan_.alone(each.kind, static_cast<double>(each.steps))
+                                 .window_of(tilt, true, outside_blocks(each, delta), infinity, cap);
+      least = std::max(least, coarser * (of.highest - of.lowest) / static_cast<double>(longest_block - 8));
+    }
+    return least;
+  }
+
+  /// A grid of spacing h of a block of steps, and the bytes that it took.
+  [[nodiscard]] discrete_step grid_of(const portion& part, double delta, double h, double tilt, double cap,
+                                      std::size_t& bytes) const {
+    const loss_source& source = *kinds_[part.kind].source;
+    const double fine = h / std::sqrt(static_cast<double>(part.steps));  // a power of 2 below h
+    discrete_step one = source.on_grid(fine, cap);
+    const std::size_t points = 9 * sizeof(double) * std::max(one.remove.masses.size(), one.add.masses.size());
+    bytes = points;
+    if (part.steps == 1) return one;
+    // What is outside of a block's window counts once for each of the blocks, in proportion to delta.
+    const double outside = outside_blocks(part, delta);
+    const loss_plan<> block = plan_.alone(part.kind, static_cast<double>(part.steps));
+    composed_pld<upper> sum;
+    composed_pld<lower> below;
+    const auto compose = [&](const loss_window& of, bool removes) {
+      std::size_t length = 1024;
+      while (length < longest_block && of.highest - of.lowest > fine * static_cast<double>(length - 8)) length *= 2;
+      pld_composer<> composer{length};
+      bytes = std::max(bytes, points / 2 + length * 5 * sizeof(complex_number));
+      const double lowest = std::max(of.lowest, of.highest - fine * static_cast<double>(length - 8));
+      const transform_plan plan{tilt, removes ? of.lowest : lowest, length, of.below, of.above};
+      const counted_pld<upper> first{removes ? &one.remove : &one.add, part.steps};
+      const counted_pld<lower> second{&one.remove_below, removes ? part.steps : 0};
+      composer.compose(
+          1, [&](std::size_t) { return first; }, plan, [&](std::size_t) { return second; }, plan, sum, below);
+    };
+    discrete_step made;
+    compose(block.window_of(tilt, true, outside, infinity, cap), true);
+    made.remove = as_one_step(sum, h);
+    made.remove_below = as_one_step(below, h);
+    if (source.is_symmetric()) {
+      made.add = made.remove;
+    } else {
+      compose(block.window_of(tilt, false, outside, 2 / fine), false);
+      made.add = as_one_step(sum, h);
+    }
+    return made;
+  }
+
+  std::vector<kind> kinds_;
+  loss_plan<> plan_;
+  double steps_ = 0;
+};
+
+}  // namespace pergrad::inline v0_1::detail
+// pergrad/privacy/accounting/step_losses.hpp - which privacy losses the steps of a sampler have.
+//
+// An event type takes part in the PLD accountant by a function losses_of(event), found by its argument, that returns
+// one of these. Noise multipliers s are deviations over the clip bound C, whatever the relation: what one record adds
+// to a sum is at most C, so replacing it changes a sum by up to 2 C.
+//
+// Truncated Poisson. Records are drawn with probability q each, and if more than B were drawn, B of them are kept, all
+// sets alike. Let N be the number of the other n - 1 records that were drawn. Given N < B, the record takes part with
+// probability q, and nothing is truncated. Given N >= B, order the B that would be kept without it: their joint law
+// does not depend on N. The record is drawn and kept with probability q B/(N + 1), and then stands in the place of the
+// last one; in the mean over N >= B with
+//     q' = B/n Pr[Bin(n, q) > B] / p,    p = Pr[Bin(n - 1, q) >= B],
+// as q/(N + 1) Pr[Bin(n - 1, q) = N] = Pr[Bin(n, q) = N + 1] / n. So with probability 1 - p the pair is that of
+// Poisson sampling, otherwise one of (1 - q') N(c + y) + q' N(c + x) against N(c + y), |x - y| <= 2 (adding, removing),
+// or against (1 - q') N(c + y) + q' N(c + x') (replacing; both ways, loss_source.hpp). n counts the larger of two
+// neighbours. From below: gradients of 0 but for the record, which is in with probability (1 - p) q + p q'.
+
+// pergrad/privacy/accounting/binomial_tail.hpp - the upper tail of a binomial distribution, with bounds.
+//
+// Pr[Bin(n, q) = k] by Stirling's series, whose error is below its first term that is left out (1/1680 k^-7), and its
+// neighbours by their ratios, all of which are positive: nothing cancels but in the exponent, whose terms are counted.
+
+namespace pergrad::inline v0_1::detail {
+
+struct probability_bounds {
+  double least;
+  double most;
+};
+
+[[nodiscard]] inline long double log_factorial(std::uint64_t n) noexcept {
+  if (n < 32) {
+    long double product = 1;
+    for (std::uint64_t i = 2; i <= n; ++i) product *= static_cast<long double>(i);
+    return std::log(product);
+  }
+  const auto x = static_cast<long double>(n);
+  constexpr long double half_log_two_pi = 0.918938533204672741780329736405617640L;
+  return (x + 0.5L) * std::log(x) - x + half_log_two_pi +
+         (1 - (1 - 2 / (7 * x * x)) / (30 * x * x)) / (12 * x);  // the next term is below 1/1680 x^-7 < 2e-14
+}
+
+/// Pr[Bin(n, q) >= k]. Precondition: 0 <= q <= 1, n < 2^40.
+template <class = void>
+[[nodiscard]] probability_bounds binomial_tail(std::uint64_t n, double q, std::uint64_t k) {
+  if (k == 0) return {1, 1};
+  if (k > n || q == 0) return {0, 0};
+  if (q == 1) return {1, 1};
+  const double mean = static_cast<double>(n) * q;
+  // Far below the mean nearly everything is above, and the sum would be long.
+  if (static_cast<double>(k) < mean - 12 * std::sqrt(mean) - 12) return {0.999999, 1};  // Chernoff: above 1 - e^-72
+  const auto of = [](std::uint64_t x) { return static_cast<long double>(x); };
+  const long double log_q = std::log(static_cast<long double>(q));
+  const long double log_rest = std::log1p(-static_cast<long double>(q));
+  const long double exponent =
+      log_factorial(n) - log_factorial(k) - log_factorial(n - k) + of(k) * log_q + of(n - k) * log_rest;
+  const long double size = 4 * log_factorial(n) - of(k) * log_q - of(n - k) * log_rest + 8;
+  const auto error = static_cast<double>(16 * std::numeric_limits<long double>::epsilon() * size + 1e-13L);
+  // Sum of ratios, up to where they fall and what follows is below the last term times ratio / (1 - ratio).
+  const long double odds = static_cast<long double>(q) / (1 - static_cast<long double>(q));
+  long double term = 1;
+  long double sum = 1;
+  long double rest = 0;
+  double steps = 0;
+  for (std::uint64_t i = k; i < n; ++i, ++steps) {
+    const long double ratio = of(n - i) / of(i + 1) * odds;
+    rest = ratio < 1 ? term * ratio / (1 - ratio) : std::numeric_limits<long double>::max();
+    if (rest < 1e-18L * sum) break;
+    term *= ratio;
+    sum += term;
+    rest = 0;
+  }
+  const auto log_sum = static_cast<double>(exponent + std::log(sum));
+  const double off = error + 1e-15 * (steps + 8) + 1e-12;
+  return {std::max(0.0, std::exp(log_sum) * (1 - 1e-15) * std::exp(-off)),
+          std::min(1.0, std::exp(log_sum + off) * (1 + 1e-12) + 1e-320)};
+}
+
+}  // namespace pergrad::inline v0_1::detail
+// pergrad/privacy/pld/allocation_source.hpp - losses of t steps, one of which, drawn for each record by itself, has the
+// record: ratio_sums.hpp on a grid of losses.
+//
+// Above: a ratio between two points is spread to them. Below: cells are merged at grid points (merged_losses.hpp).
+
 // pergrad/privacy/pld/ratio_sums.hpp - the law of the likelihood ratio of t steps, one of which, drawn for each record
 // by itself, has the record: random allocation.
 //
@@ -12636,67 +14294,6 @@ class allocation_source final : public loss_source {
 };
 
 }  // namespace pergrad::inline v0_1::detail
-// pergrad/privacy/pld/binomial_tail.hpp - the upper tail of a binomial distribution, with bounds.
-//
-// Pr[Bin(n, q) = k] by Stirling's series, whose error is below its first term that is left out (1/1680 k^-7), and its
-// neighbours by their ratios, all of which are positive: nothing cancels but in the exponent, whose terms are counted.
-
-namespace pergrad::inline v0_1::detail {
-
-struct probability_bounds {
-  double least;
-  double most;
-};
-
-[[nodiscard]] inline long double log_factorial(std::uint64_t n) noexcept {
-  if (n < 32) {
-    long double product = 1;
-    for (std::uint64_t i = 2; i <= n; ++i) product *= static_cast<long double>(i);
-    return std::log(product);
-  }
-  const auto x = static_cast<long double>(n);
-  constexpr long double half_log_two_pi = 0.918938533204672741780329736405617640L;
-  return (x + 0.5L) * std::log(x) - x + half_log_two_pi +
-         (1 - (1 - 2 / (7 * x * x)) / (30 * x * x)) / (12 * x);  // the next term is below 1/1680 x^-7 < 2e-14
-}
-
-/// Pr[Bin(n, q) >= k]. Precondition: 0 <= q <= 1, n < 2^40.
-template <class = void>
-[[nodiscard]] probability_bounds binomial_tail(std::uint64_t n, double q, std::uint64_t k) {
-  if (k == 0) return {1, 1};
-  if (k > n || q == 0) return {0, 0};
-  if (q == 1) return {1, 1};
-  const double mean = static_cast<double>(n) * q;
-  // Far below the mean nearly everything is above, and the sum would be long.
-  if (static_cast<double>(k) < mean - 12 * std::sqrt(mean) - 12) return {0.999999, 1};  // Chernoff: above 1 - e^-72
-  const auto of = [](std::uint64_t x) { return static_cast<long double>(x); };
-  const long double log_q = std::log(static_cast<long double>(q));
-  const long double log_rest = std::log1p(-static_cast<long double>(q));
-  const long double exponent =
-      log_factorial(n) - log_factorial(k) - log_factorial(n - k) + of(k) * log_q + of(n - k) * log_rest;
-  const long double size = 4 * log_factorial(n) - of(k) * log_q - of(n - k) * log_rest + 8;
-  const auto error = static_cast<double>(16 * std::numeric_limits<long double>::epsilon() * size + 1e-13L);
-  // Sum of ratios, up to where they fall and what follows is below the last term times ratio / (1 - ratio).
-  const long double odds = static_cast<long double>(q) / (1 - static_cast<long double>(q));
-  long double term = 1;
-  long double sum = 1;
-  long double rest = 0;
-  double steps = 0;
-  for (std::uint64_t i = k; i < n; ++i, ++steps) {
-    const long double ratio = of(n - i) / of(i + 1) * odds;
-    rest = ratio < 1 ? term * ratio / (1 - ratio) : std::numeric_limits<long double>::max();
-    if (rest < 1e-18L * sum) break;
-    term *= ratio;
-    sum += term;
-    rest = 0;
-  }
-  const auto log_sum = static_cast<double>(exponent + std::log(sum));
-  const double off = error + 1e-15 * (steps + 8) + 1e-12;
-  return {std::max(0.0, std::exp(log_sum) * (1 - 1e-15) * std::exp(-off)),
-          std::min(1.0, std::exp(log_sum + off) * (1 + 1e-12) + 1e-320)};
-}
-
-}  // namespace pergrad::inline v0_1::detail
 
 namespace pergrad::inline v0_1 {
 
@@ -12730,40 +14327,40 @@ inline void require_noise(double noise, double least) {
        "sampling); rdp_accountant has one"});
 }
 
-/// A pair of sensitivity `reach` (of clip bounds) at most.
-template <class = void>
-[[nodiscard]] step_losses pair_losses(pair_kind kind, double q, double noise, double reach) {
-  step_losses made;
-  if (q == 0) return made;
+/// One pair of sensitivity `reach` (of clip bounds) at most, of which `made` makes the source.
+template <class Made>
+[[nodiscard]] step_losses pair_losses(double q, double noise, double reach, double gaussians_apart, const Made& made) {
+  step_losses losses;
+  if (q == 0) return losses;
   require_noise(noise / reach, q < 1 ? 1.0 / 32 : 1e-9);
   const double m = reach / noise;
   if (q == 1) {
-    made.gaussian = kind == pair_kind::replaced ? 2 * m : m;
+    losses.gaussian = gaussians_apart * m;
   } else {
-    const step_part one{1, kind, {q, m, 2, 0}};
-    auto source = kind == pair_kind::both_ways
-                      ? std::make_unique<mixture_source<>>(std::vector<step_part>{one},
-                                                           step_part{1, pair_kind::sampled, one.step})
-                      : std::make_unique<mixture_source<>>(one);
-    made.parts.push_back({std::move(source), 1});
+    losses.parts.push_back({made(continuous_step{q, m, 2, 0}), 1});
   }
-  return made;
+  return losses;
 }
 
 /// Poisson sampling, neighbours by adding or removing one record.
 template <class = void>
 [[nodiscard]] step_losses poisson_losses(double q, double noise) {
-  return pair_losses(pair_kind::sampled, q, noise, 1);
+  return pair_losses(q, noise, 1, 1,
+                     [](const continuous_step& step) { return std::make_unique<pair_source<sampled_pair<>>>(step); });
 }
 /// Poisson sampling, neighbours by replacing one record.
 template <class = void>
 [[nodiscard]] step_losses poisson_replace_losses(double q, double noise) {
-  return pair_losses(pair_kind::replaced, q, noise, 1);
+  return pair_losses(q, noise, 1, 2,
+                     [](const continuous_step& step) { return std::make_unique<pair_source<replaced_pair<>>>(step); });
 }
 /// Batches of fixed size, q of all records, without replacement; neighbours by replacing one record.
 template <class = void>
 [[nodiscard]] step_losses fixed_size_losses(double q, double noise) {
-  return pair_losses(pair_kind::both_ways, q, noise, 2);
+  return pair_losses(q, noise, 2, 1, [](const continuous_step& step) {
+    return std::make_unique<mixture_source<>>(std::vector<step_part>{{1, pair_kind::both_ways, step}},
+                                              step_part{1, pair_kind::sampled, step});
+  });
 }
 
 struct truncated_poisson {
@@ -12782,7 +14379,7 @@ template <class = void>
   if (of.q == 0 || of.capacity == 0 || of.most_records == 0) return made;
   const bool replaces = of.relation == neighbouring::replace_one;
   if (of.most_records <= of.capacity) {
-    return pair_losses(replaces ? pair_kind::replaced : pair_kind::sampled, of.q, of.noise, 1);
+    return replaces ? poisson_replace_losses(of.q, of.noise) : poisson_losses(of.q, of.noise);
   }
   require_noise(of.noise / 2, 1.0 / 32);
   const auto capacity = static_cast<double>(of.capacity);
@@ -12850,239 +14447,6 @@ template <class = void>
 }
 
 }  // namespace pergrad::inline v0_1
-// pergrad/privacy/pld/composed_pld.hpp - many steps' privacy losses added up, with what that errs by.
-//
-// Losses of independent steps add up, so atoms of a composition are convolutions. They are taken of tilted masses: with
-// p_i the masses of one kind of step, e_i its losses and theta >= 0,
-//     w_i = p_i e^(theta e_i) / M,    p^(*T)_k = w^(*T)_k M^T e^(-theta E_k),
-//     delta(E_k) = M^T e^(-theta E_k) sum_{j > k} w^(*T)_j e^(-theta (j - k) h) (1 - e^(-(j - k) h)).
-// M is any number (that which makes w sum to about 1). The tilt puts the bulk of w^(*T) where E is near epsilon, so an
-// error of 1e-15 of its bulk is a relative error of delta, however small delta is.
-//
-// * Rounding before the transform: factors of 1 +- so many u of every w_i, upwards in the upper and downwards in the
-//   lower side. delta grows with every p_i.
-// * Transform (fourier.hpp): a kind's heaviest atom is put at place 0, where its transform is constant and needs no
-//   rounding; what is transformed is the rest. So a coefficient z_k of w errs by at most E, the transform's error for
-//   the sum of the rest, and 3 u. Powers and products of kinds j, T_j times each, err by at most prod (|z| + E)^T (1 +
-//   growth) - prod |z|^T, growth = (1 + 3 u)^(all steps + kinds) - 1. By
-//   Parseval's equation the l2 norm of what all atoms err by is the root of the mean square of these over k, plus the
-//   transform's own error times the root of the mean square of the moduli. Atoms below 0 are set to 0, which takes them
-//   nearer to the truth. The sum over j is a scalar product of atoms and a weight, so by Cauchy and Schwarz it errs by
-//   at most the two norms' product: added to the upper and taken from the lower side.
-// * Wrap-around: atoms outside of a window of N come out inside of it. That makes the upper side larger only; what it
-//   lacks lies above the window, at most tau_high, by Markov's inequality for e^(t E) (Chernoff). The lower side holds
-//   at most tau_high + tau_low too much. An atom w adds at most peak = max_y e^(-theta y) (1 - e^-y) to the sum, and at
-//   most e^(-theta (top - E_k)) from above the window's top.
-// * Mass at infinity: at most the sum over steps, added to delta.
-// * Masses that were cut off, from below: besides the paths of all other atoms, those with exactly one step beyond the
-//   cut, and all others not. As (x)+ >= x, these paths S add E_P[(1 - e^(eps - L))+; S] >= P(S) - e^eps Q(S), which is
-//   sum_steps p P' - e^eps sum_steps q Q', with p, q of what is beyond, P', Q' the products of the other steps' masses.
-// * The sum over j is a recurrence from the top, all of whose terms are positive: a factor 1 +- N (4 (theta + 1) h +
-// 32) u.
-// * Exponents: |theta E|, |ln M| T and E's own sums times a few u.
-// Between grid points the hockey stick of a discrete pair is linear in e^eps, hence so are bounds of it.
-
-namespace pergrad::inline v0_1::detail {
-
-/// What bounds pay for. Tests leave one out, and must see that.
-struct all_is_paid {
-  static constexpr bool truncation = true;  ///< mass at infinity
-  static constexpr bool rounding = true;    ///< of the transform
-  static constexpr bool wrap_around = true;
-};
-
-/// Where to transform: the tilt, and a window of losses from `lowest`, of `length` points.
-struct transform_plan {
-  double tilt = 0;
-  double lowest = 0;
-  std::size_t length = 2;
-  double below = 1;  ///< t of the Chernoff bounds below and above the window
-  double above = 1;
-};
-
-/// A composition's atoms, in a window.
-template <pld_side Side, class Pays = all_is_paid>
-class composed_pld {
- public:
-  static constexpr double u = unit_roundoff;
-
-  double spacing = 1;
-  double tilt = 0;
-  double lowest = 0;        ///< where the window was wanted to begin
-  double origin = 0;        ///< loss of place 0
-  double origin_error = 0;  ///< bounds its error
-  std::int64_t first = 0;   ///< place of the window's first atom
-  double log_scale = 0;     ///< sum T ln M
-  double log_scale_error = 0;
-  double infinite = 0;
-  double beyond_p = 0;  ///< from below: P and Q of paths with one step beyond a cut; until close(), relative to the
-  double beyond_q = 0;  ///< logarithms of what all other atoms have
-  double log_p = 0;
-  double log_q = 0;
-  double outside_below = 0;  ///< bound of tilted mass
-  double outside_above = 0;
-  double chernoff_below = 0;  ///< t of the bounds outside of the window
-  double chernoff_above = 0;
-  double atoms_error = 0;     ///< bounds the l2 norm of what atoms err by
-  std::vector<double> atoms;  ///< tilted; place k is at k mod size
-
-  [[nodiscard]] double loss(std::int64_t place) const noexcept { return origin + static_cast<double>(place) * spacing; }
-  /// Bounds the error of loss(): in nats.
-  [[nodiscard]] double loss_error() const noexcept {
-    const auto last = static_cast<double>(first) + static_cast<double>(atoms.size());
-    return origin_error +
-           4 * u * (std::abs(origin) + std::max(std::abs(static_cast<double>(first)), std::abs(last)) * spacing);
-  }
-
-  /// Calls visit(place, loss, delta) from the top of the window down, until it returns false. delta bounds the hockey
-  /// stick at that place from the pair's own side.
-  template <class Visitor>
-  void descend(const Visitor& visit) const {
-    const double step = std::exp(-tilt * spacing);
-    const double step_more = std::exp(-(tilt + 1) * spacing);
-    const double gain = -std::expm1(-spacing);
-    const double peak = std::exp(tilt * std::log(tilt > 0 ? tilt / (1 + tilt) : 1.0)) / (1 + tilt);
-    const auto n = static_cast<std::int64_t>(atoms.size());
-    const double rounding = static_cast<double>(n) * (4 * (tilt + 1) * spacing + 32) * u;
-    const double top = loss(first + n - 1);
-    const double noise = atoms_error * norm_of_weights(step, gain);
-    double sum = 0;    // sum_j w_j e^(-theta (j - k) h)
-    double stick = 0;  // the same with 1 - e^(-(j - k) h)
-    std::size_t at = place_of(first + n - 1);
-    const double off = loss_error();
-    // Powers are taken anew every 32 places: between them they err by less than 32 (8 + 2 theta h) u < 1e-13.
-    const int apart = tilt * spacing < 1 ? 32 : 1;
-    const double grown = std::exp(tilt * spacing);
-    double scale = 0;  // M^T e^(-theta E_k), to the safe side
-    double above = 1;  // e^(-theta (top - E_k))
-    int until = 0;
-    for (std::int64_t place = first + n - 1; place >= first; --place) {
-      const double e = loss(place);
-      if (until-- == 0) {
-        const double exponent = log_scale - tilt * e;
-        const double errs = log_scale_error + tilt * off + 8 * u * (std::abs(log_scale) + tilt * std::abs(e));
-        scale = std::exp(Side == upper ? exponent + errs + rounding : std::min(exponent - errs, 700.0));
-        above = std::exp(-tilt * (top - e));
-        until = apart - 1;
-      }
-      double delta = 0;
-      double outside = 0;
-      if (Pays::wrap_around && Side == upper) outside = outside_above * std::min(peak, above);
-      if (Pays::wrap_around && Side == lower) outside = (outside_above + outside_below) * peak;
-      outside = (outside + (Pays::rounding ? noise : 0.0)) * (1 + 1e-9);
-      if constexpr (Side == upper) {
-        delta = scale * (stick + outside) * (1 + 1e-12) + infinite + 1e-300;
-        if (!(delta < 1)) delta = 1;
-      } else {
-        const double kept = stick * (1 - rounding) - outside;
-        if (kept > 0) delta = std::min(scale, 1e304) * kept * (1 - 1e-12);
-        if (beyond_p > 0) delta += std::max(0.0, beyond_p - std::exp(e + off) * beyond_q) * (1 - 1e-12);
-        if (!(delta > 0)) delta = 0;  // also what is no number
-        delta = std::min(delta, 1.0);
-      }
-      if (!visit(place, e, delta)) return;
-      scale *= grown;
-      above *= step;
-      sum = step * (std::max(atoms[at], 0.0) + sum);
-      stick = step_more * stick + gain * sum;
-      at = at == 0 ? static_cast<std::size_t>(n) - 1 : at - 1;
-    }
-  }
-
-  /// Bound of the hockey stick at eps >= 0.
-  [[nodiscard]] double delta(double eps) const {
-    double result = Side == upper ? 1 : 0;
-    double above = Side == upper ? 1 : 0;
-    bool any = false;
-    const double error = loss_error();
-    descend([&](std::int64_t, double e, double here) {
-      if (Side == upper ? e + error <= eps : e - error <= eps) {
-        // between this point and the one above; the loss is moved to the safe side, as delta falls with it
-        const double moved = Side == upper ? eps - error : eps + error;
-        const double part = std::clamp(std::expm1(std::max(0.0, moved - e)) / std::expm1(spacing), 0.0, 1.0);
-        result = any ? here + (above - here) * part : here;
-        result = Side == upper ? std::min(1.0, result + 4 * u * here) : std::max(0.0, result - 4 * u * here);
-        if (!any && Side == lower) result = 0;  // above the window
-        return false;
-      }
-      any = true;
-      above = here;
-      result = Side == upper ? 1 : here;  // eps below the window: 1, and the largest that is known
-      return true;
-    });
-    return result;
-  }
-
-  /// What the pair's hockey stick allows a test whose false positives are at most alpha.
-  struct test_bounds {
-    double hits;     ///< upper bound of the true positives, if false ones are of the second side: e^eps alpha + delta
-    double misses;   ///< lower bound of the false negatives, if they are of the second side: e^-eps (1 - alpha - delta)
-    double epsilon;  ///< where the first is least
-    double delta;
-  };
-  /// Every eps >= 0 gives valid bounds: the best of those in the window.
-  [[nodiscard]] test_bounds test(double alpha) const requires(Side == upper) {
-    test_bounds best{1, 0, 0, 1};
-    const double off = loss_error();
-    descend([&](std::int64_t, double e, double here) {
-      if (e < 0) return false;
-      const double eps = e + off;  // delta falls with eps, so `here` holds there as well
-      const double hits = (std::exp(eps) * alpha + here) * (1 + 1e-14);
-      if (hits < best.hits) best.hits = hits, best.epsilon = eps, best.delta = here;
-      best.misses = std::max(best.misses, std::exp(-eps) * (1 - alpha - here) * (1 - 1e-14) - 1e-16);
-      return true;
-    });
-    return best;
-  }
-
-  /// Bound of the epsilon at delta, at least 0; infinity if there is none.
-  [[nodiscard]] double epsilon(double target) const {
-    double result = Side == upper ? infinity : 0;
-    double above = 0;
-    bool any = false;
-    const double error = loss_error();
-    descend([&](std::int64_t, double e, double here) {
-      if (here > target) {
-        if (!any) return false;  // nothing is known above the window: infinity or, from below, e
-        const double part = std::clamp((here - target) / (here - above), 0.0, 1.0);
-        const double between = e + std::log1p(part * std::expm1(spacing));
-        const double slack = error + 1e-12 * spacing + 8 * u * std::abs(e);
-        result = Side == upper ? std::max(0.0, between + slack) : std::max(0.0, between - slack);
-        return false;
-      }
-      any = true;
-      above = here;
-      if constexpr (Side == upper) {
-        result = std::max(0.0, e + error);
-        if (e + error <= 0) return false;
-      } else {
-        if (e + error + spacing <= 0) return false;
-      }
-      return true;
-    });
-    return result;
-  }
-
- private:
-  /// Bounds the l2 norm of e^(-theta j h) (1 - e^(-j h)) over j >= 1; step = e^(-theta h), gain = 1 - e^-h.
-  [[nodiscard]] double norm_of_weights(double step, double gain) const {
-    double squares = 0;
-    double power = 1;
-    double grown = 0;  // 1 - e^(-j h)
-    for (std::size_t j = 0; j < atoms.size() && power > 1e-30; ++j) {
-      power *= step;
-      grown += gain * (1 - grown);
-      squares += power * grown * power * grown;
-    }
-    return std::sqrt(squares + static_cast<double>(atoms.size()) * 1e-60) * (1 + 1e-8);
-  }
-  [[nodiscard]] std::size_t place_of(std::int64_t place) const noexcept {
-    const auto n = static_cast<std::int64_t>(atoms.size());
-    return static_cast<std::size_t>(((place % n) + n) % n);
-  }
-};
-
-}  // namespace pergrad::inline v0_1::detail
 // pergrad/privacy/pld/gaussian_stick.hpp - the hockey stick of one Gaussian, in closed form, with what it errs by.
 //
 // Balle & Wang 2018 (arXiv:1805.06530), theorem 8: with mu = sensitivity / deviation, t = eps/mu - mu/2 and x = t + mu,
@@ -13135,369 +14499,6 @@ struct stick_with_error {
 }
 
 }  // namespace pergrad::inline v0_1::detail
-// pergrad/privacy/pld/loss_estimate.hpp - estimates of a privacy loss, which choose grids and prove nothing.
-
-namespace pergrad::inline v0_1::detail {
-
-/// Estimates of one kind's cumulants, by quadrature; steers, proves nothing.
-class loss_estimate {
- public:
-  struct cumulants {
-    double value = 0;  // ln E[e^(t loss)]
-    double first = 0;  // derivatives
-    double second = 0;
-  };
-
-  explicit loss_estimate(const loss_source& source) { source.estimate(points_); }
-
-  /// At t, of the loss of `remove`, or of the negative one of `add`. Of what is above `cap`, as an upper side is cut
-  /// there: its Q-mass at the cap.
-  [[nodiscard]] cumulants at(double t, bool remove, double cap = infinity) const {
-    const std::size_t n = points_.losses.size();
-    const auto log_weight = [&](std::size_t i) {
-      const double loss = points_.losses[i];
-      return points_.log_masses[i] + (remove ? (1 + t) * std::min(loss, cap) : -t * loss);
-    };
-    double largest = -largest_double;
-    for (std::size_t i = 0; i < n; ++i) largest = std::max(largest, log_weight(i));
-    double sum = 0;
-    double first = 0;
-    double squares = 0;
-    for (std::size_t i = 0; i < n; ++i) {
-      const double weight = std::exp(log_weight(i) - largest);
-      const double loss = std::min(points_.losses[i], cap);
-      sum += weight;
-      first += weight * loss;
-      squares += weight * loss * loss;
-    }
-    first /= sum;
-    return {largest + std::log(sum), remove ? first : -first, std::max(squares / sum - first * first, 1e-300)};
-  }
-
-  /// Of losses above `most`: the P-mass, and the hockey stick.
-  struct tail {
-    double mass = 0;
-    double stick = 0;
-  };
-  [[nodiscard]] tail above(double most) const {
-    tail sum;
-    for (std::size_t i = 0; i < points_.losses.size(); ++i) {
-      if (!(points_.losses[i] > most)) continue;
-      const double mass = std::exp(points_.log_masses[i] + points_.losses[i]);
-      sum.mass += mass;
-      sum.stick += mass * -std::expm1(most - points_.losses[i]);
-    }
-    return sum;
-  }
-
- private:
-  loss_points points_;
-};
-
-}  // namespace pergrad::inline v0_1::detail
-// pergrad/privacy/pld/pld_composition.hpp - transforms that add up the losses of many steps; composed_pld.hpp says what
-// for, and what they err by.
-
-namespace pergrad::inline v0_1::detail {
-
-/// So many steps of one kind, on a grid; none and no count: nothing.
-template <pld_side Side>
-struct counted_pld {
-  const pld<Side>* step = nullptr;
-  std::uint64_t count = 0;
-};
-
-/// Composes two lists of steps at the price of one: one is the real, the other the imaginary part.
-template <class Pays = all_is_paid>
-class pld_composer {
- public:
-  static constexpr double u = unit_roundoff;
-
-  explicit pld_composer(std::size_t length)
-      : transform_{length}, data_(length), product_(length), reach_(length), gap_(length) {}
-
-  [[nodiscard]] std::size_t length() const noexcept { return transform_.length(); }
-
-  /// Composes all kinds; first(i), second(i) are counted_pld, used until the next i is asked for. `plans`: of the two.
-  /// Precondition: at least one kind, all of one spacing; counts are at least 1, their sum at most 2^40. Counts of 0
-  /// for all of the second: there is none.
-  template <pld_side First, pld_side Second, class FirstKind, class SecondKind>
-  void compose(std::size_t kinds, const FirstKind& first_kind, const transform_plan& first_plan,
-               const SecondKind& second_kind, const transform_plan& second_plan, composed_pld<First, Pays>& first_sum,
-               composed_pld<Second, Pays>& second_sum) {
-    const std::size_t n = transform_.length();
-    start(first_plan, first_sum);
-    start(second_plan, second_sum);
-    double steps = 0;
-    bool has_second = false;
-    for (std::size_t kind = 0; kind < kinds; ++kind) {
-      const counted_pld<First> first = first_kind(kind);
-      const counted_pld<Second> second = second_kind(kind);
-      const std::uint64_t count = first.count;
-      const std::uint64_t second_count = second.count;
-      has_second = second_count != 0;
-      std::fill(data_.begin(), data_.end(), complex_number{});
-      const part of_first = add_kind<First, &complex_number::real>(first, first_plan, first_sum);
-      part of_second;
-      if (has_second) of_second = add_kind<Second, &complex_number::imaginary>(second, second_plan, second_sum);
-      transform_.forward(data_.data());
-      const double weight = of_first.others + of_second.others;
-      const double error = (transform_.error() + 2 * u) * weight * (1 + 1e-6) + 3 * u + 1e-290;
-      steps += static_cast<double>(std::max(count, second_count)) + 1;
-      for (std::size_t place = 0; place < n; ++place) {
-        const std::size_t other = transform_.mirrored(place);
-        if (other < place) continue;
-        const complex_number x = data_[place];
-        const complex_number y = conjugate(data_[other]);
-        const complex_number sum = x + y;
-        const complex_number difference = x - y;
-        const complex_number a{sum.real / 2 + of_first.heaviest, sum.imaginary / 2};
-        const complex_number b{difference.imaginary / 2 + of_second.heaviest, -difference.real / 2};
-        if (other == place) {  // both are real there
-          complex_number both;
-          multiply({a.real, 0}, count, error, kind == 0, {product_[place].real, 0}, both, reach_[place], gap_[place]);
-          complex_number second_value;
-          double reach = 0;
-          double gap = 0;
-          const std::size_t at = place == 0 ? 0 : 1;
-          multiply({b.real, 0}, second_count, error, kind == 0, {product_[place].imaginary, 0}, second_value,
-                   kind == 0 ? reach : lone_reach_[at], kind == 0 ? gap : lone_gap_[at]);
-          if (kind == 0) {
-            lone_reach_[at] = reach;
-            lone_gap_[at] = gap;
-          }
-          product_[place] = {both.real, second_value.real};
-        } else {
-          multiply(a, count, error, kind == 0, product_[place], product_[place], reach_[place], gap_[place]);
-          multiply(b, second_count, error, kind == 0, product_[other], product_[other], reach_[other], gap_[other]);
-        }
-      }
-    }
-    finish(steps, has_second, first_sum, second_sum);
-  }
-
- private:
-  /// Coefficients below e^-345 are taken for 0: 2^20 of them have less than what the sum's bound ends with, 1e-140.
-  static constexpr double least_reach = -345;
-
-  /// Tilted masses of a kind: one atom, and the sum of all others.
-  struct part {
-    double heaviest = 0;
-    double others = 0;
-  };
-
-  template <pld_side Side>
-  static void start(const transform_plan& plan, composed_pld<Side, Pays>& made) {
-    made.tilt = plan.tilt;
-    made.lowest = plan.lowest;
-    made.chernoff_below = plan.below;
-    made.chernoff_above = plan.above;
-    made.beyond_p = made.beyond_q = made.log_p = made.log_q = 0;
-    made.origin = made.origin_error = made.log_scale = made.log_scale_error = made.infinite = 0;
-    made.outside_below = made.outside_above = 0;  // exponents, until close()
-  }
-
-  /// Tilts a kind's masses and adds them, all but the heaviest, to a part of data_, from whose place on they are
-  /// counted.
-  template <pld_side Side, double complex_number::*Part>
-  part add_kind(const counted_pld<Side>& kind, const transform_plan& plan, composed_pld<Side, Pays>& made) {
-    const pld<Side>& step = *kind.step;
-    const std::size_t n = transform_.length();
-    const double theta = plan.tilt;
-    double weight = 0;
-    double shift = -largest_double;
-    for (std::size_t i = 0; i < step.masses.size(); ++i) {
-      if (step.masses[i] > 0) shift = std::max(shift, theta * step.loss(i) + std::log(step.masses[i]));
-    }
-    std::vector<double>& tilted = tilted_;
-    tilted.assign(step.masses.size(), 0.0);
-    const double folds =
-        40 + static_cast<double>(step.masses.size()) / static_cast<double>(n);  // additions in one place
-    for (std::size_t i = 0; i < step.masses.size(); ++i) {
-      const double mass = step.masses[i];
-      if (!(mass > 0)) continue;
-      const double exponent = theta * step.loss(i);
-      // A product may overflow where the sum of logarithms does not.
-      const bool direct = std::abs(exponent) + std::abs(shift) < 600 && mass > 1e-30;
-      const double logarithm = direct ? 0 : std::log(mass);
-      const double value = direct ? mass * std::exp(exponent - shift) : std::exp(exponent + logarithm - shift);
-      const double errs = u * (6 * std::abs(exponent) + 6 * std::abs(shift) + 12 * std::abs(logarithm) + folds);
-      tilted[i] = Side == upper ? value * (1 + errs) : value * std::max(0.0, 1 - errs);
-      weight += tilted[i];
-    }
-    // w = tilted / weight: exact up to one rounding, in the safe direction. ln M = shift + ln weight.
-    const auto count = static_cast<double>(kind.count);
-    made.spacing = step.spacing;
-    const auto heaviest = static_cast<std::size_t>(std::max_element(tilted.begin(), tilted.end()) - tilted.begin());
-    made.origin += count * step.loss(heaviest);
-    made.origin_error += 4 * u * (std::abs(count * step.loss(heaviest)) + std::abs(made.origin));
-    if (Side == upper && Pays::truncation) made.infinite += count * step.infinite * (1 + 1e-9);
-    if (Side == lower) add_beyond(step, count, made);
-    const double log_weight = std::log(weight);
-    made.log_scale += count * (shift + log_weight);
-    made.log_scale_error +=
-        count * (8 * u * (std::abs(shift) + std::abs(log_weight)) + 1e-300) + 16 * u * std::abs(made.log_scale);
-    const double inverse = (Side == upper ? 1 + 4 * u : 1 - 4 * u) / weight;
-    part made_of;
-    std::size_t at = (n - heaviest % n) % n;
-    for (std::size_t i = 0; i < tilted.size(); ++i) {
-      tilted[i] *= inverse;
-      if (i == heaviest) {
-        made_of.heaviest = tilted[i];
-      } else {
-        made_of.others += tilted[i];
-        data_[at].*Part += tilted[i];
-      }
-      at = at + 1 == n ? 0 : at + 1;
-    }
-    made.outside_below += count * log_moment(step, tilted, -plan.below) + 16 * u * std::abs(made.outside_below);
-    made.outside_above += count * log_moment(step, tilted, plan.above) + 16 * u * std::abs(made.outside_above);
-    return made_of;
-  }
-
-  /// Enters what was cut off from a kind's steps.
-  template <pld_side Side>
-  static void add_beyond(const pld<Side>& step, double count, composed_pld<Side, Pays>& made) {
-    double p = 0;
-    double q = 0;
-    for (std::size_t i = 0; i < step.masses.size(); ++i) {
-      p += step.masses[i];
-      q += step.masses[i] * std::exp(-step.loss(i));
-    }
-    const double errs = u * static_cast<double>(step.masses.size() + 64);
-    made.log_p += count * (std::log(p) - errs);
-    made.log_q += count * (std::log(q) + errs);
-    const double more = 1 + 2 * u * static_cast<double>(step.masses.size() + 64) + 1e-9;  // also cut() adds up
-    made.beyond_p += count * step.beyond_p / (p * more);
-    made.beyond_q += count * step.beyond_q / q * more;
-  }
-
-  /// Bounds ln sum_i w_i e^(t e_i) from above.
-  template <pld_side Side>
-  [[nodiscard]] static double log_moment(const pld<Side>& step, const std::vector<double>& w, double t) {
-    const auto n = static_cast<std::int64_t>(w.size());
-    const std::int64_t nil = std::clamp(-step.first / pld<Side>::parts, std::int64_t{0}, n - 1);  // about loss 0
-    const std::int64_t end = t > 0 ? n - 1 : 0;  // where powers are largest; they are relative to it if they overflow
-    const std::int64_t from = std::abs(t * step.loss(static_cast<std::size_t>(end))) < 650 ? nil : end;
-    double sum = 1e-300;  // what is below the smallest number
-    double power = 1;
-    const double up = std::exp(t * step.spacing);
-    for (std::int64_t i = from; i < n; ++i, power *= up) {
-      const double mass = w[static_cast<std::size_t>(i)];
-      if (mass > 0) sum += mass * power;
-    }
-    const double down = std::exp(-t * step.spacing);
-    power = down;
-    for (std::int64_t i = from; i-- > 0; power *= down) {
-      const double mass = w[static_cast<std::size_t>(i)];
-      if (mass > 0) sum += mass * power;
-    }
-    // A power errs by a factor 1 + (4 |t| h + 12) u for each of its steps.
-    const double errs = u * (static_cast<double>(n) * (4 * std::abs(t) * step.spacing + 16) + 64);
-    const double start = t * step.loss(static_cast<std::size_t>(from));
-    return start + std::log(sum) + errs + 4 * u * std::abs(start);
-  }
-
-  /// into = before value^count, with the logarithm of what its modulus can be in exact arithmetic, and that of how much
-  /// smaller the computed one is.
-  static void multiply(complex_number value, std::uint64_t count, double error, bool first, complex_number before,
-                       complex_number& into, double& reach, double& gap) {
-    if (first) reach = gap = 0;
-    if (count == 0) reach = -760;
-    if (reach < least_reach) {  // nothing is left
-      into = {0, 0};
-      return;
-    }
-    const double modulus = std::sqrt(value.real * value.real + value.imaginary * value.imaginary);
-    const auto times = static_cast<double>(count);
-    const double largest = modulus + error;
-    if (times * (largest - 1) < least_reach) {  // ln x <= x - 1
-      reach = -760;
-      gap = infinity;
-      into = {0, 0};
-      return;
-    }
-    reach += times * (std::log(largest) + 8 * u);
-    gap += modulus > 0 ? times * (error / modulus * (1 + 8 * u) + 8 * u) : infinity;
-    const complex_number result = power(value, count);
-    into = first ? result : before * result;
-  }
-
-  template <pld_side First, pld_side Second>
-  void finish(double steps, bool has_second, composed_pld<First, Pays>& first, composed_pld<Second, Pays>& second) {
-    const std::size_t n = transform_.length();
-    const double growth = std::expm1(3 * u * steps * 1.0001);
-    double errors = 0;
-    double moduli = 0;
-    const auto count_errors = [&](double reach, double gap, double times) {
-      if (reach < least_reach) return;
-      const double largest = std::exp(reach) * (1 + 1e-9) * (1 + growth);
-      const double errs = largest * (std::min(1.0, gap * (1 + 1e-9)) + growth + 8 * u);  // 1 - e^-gap <= gap
-      errors += times * errs * errs;
-      moduli += times * largest * largest;
-    };
-    for (std::size_t place = 0; place < n; ++place) {
-      const std::size_t other = transform_.mirrored(place);
-      if (other < place) continue;
-      if (other == place) {
-        count_errors(reach_[place], gap_[place], 1);
-        count_errors(lone_reach_[place == 0 ? 0 : 1], lone_gap_[place == 0 ? 0 : 1], 1);
-        data_[place] = product_[place];
-        continue;
-      }
-      count_errors(reach_[place], gap_[place], 2);
-      count_errors(reach_[other], gap_[other], 2);
-      const complex_number a = product_[place];
-      const complex_number b = product_[other];
-      data_[place] = {a.real - b.imaginary, a.imaginary + b.real};
-      data_[other] = {a.real + b.imaginary, -a.imaginary + b.real};
-    }
-    transform_.backward(data_.data());
-    const auto length = static_cast<double>(n);
-    // Both parts together, which bounds either; |a + i b|^2 is at most twice the sum of squares.
-    const double rounded = (1 + length * 4 * u + 1e-9) * std::sqrt(2 / length);
-    first.atoms_error = second.atoms_error =
-        rounded *
-            (std::sqrt(errors) + (transform_.error_of_squares() + 2 * u) * (std::sqrt(moduli) + std::sqrt(errors))) +
-        1e-140;
-    first.atoms.resize(n);
-    for (std::size_t i = 0; i < n; ++i) first.atoms[i] = data_[i].real / length;
-    close(first);
-    if (!has_second) return;
-    second.atoms.resize(n);
-    for (std::size_t i = 0; i < n; ++i) second.atoms[i] = data_[i].imaginary / length;
-    close(second);
-  }
-
-  template <pld_side Side>
-  void close(composed_pld<Side, Pays>& made) const {
-    made.first = static_cast<std::int64_t>(std::floor((made.lowest - made.origin) / made.spacing));
-    const auto n = static_cast<double>(transform_.length());
-    const double error = made.loss_error();
-    const double lowest = made.loss(made.first) + error;
-    const double highest = made.loss(made.first) + n * made.spacing - error;
-    made.beyond_p *= std::exp(std::min(made.log_p, 0.0)) * (1 - 1e-9);
-    made.beyond_q *= std::exp(made.log_q) * (1 + 1e-9);
-    if (!(made.beyond_q < infinity)) made.beyond_p = 0;
-    made.outside_below = bounded(made.outside_below + made.chernoff_below * lowest, made.chernoff_below * lowest);
-    made.outside_above = bounded(made.outside_above - made.chernoff_above * highest, made.chernoff_above * highest);
-  }
-  [[nodiscard]] static double bounded(double exponent, double term) {
-    const double tau = std::exp(exponent + 16 * u * (std::abs(term) + std::abs(exponent - term)));
-    return tau < 1 ? tau : 1;  // also what is no number
-  }
-
-  fourier_transform<> transform_;
-  std::vector<complex_number> data_;
-  std::vector<complex_number> product_;
-  std::vector<double> reach_;
-  std::vector<double> gap_;
-  std::vector<double> tilted_;
-  double lone_reach_[2] = {};
-  double lone_gap_[2] = {};
-};
-
-}  // namespace pergrad::inline v0_1::detail
 
 namespace pergrad::inline v0_1 {
 
@@ -13511,12 +14512,13 @@ namespace detail {
 
 /// Brackets of one ledger. A template, so that programs that never ask do not compile it.
 template <class = void>
-class pld_engine {
+class pld_engine : public pld_grids<> {
  public:
   static constexpr std::size_t most_kinds = 256;
-  static constexpr std::size_t most_points = step_discretiser<>::most_points;  ///< of a step
-  static constexpr std::size_t longest = 2 * most_points;                      ///< of a composition
-  static constexpr double most_steps = 0x1p40;
+  static constexpr double most_steps = 0x1p34;
+  static constexpr std::size_t trial = std::size_t{1}
+                                       << 15;  ///< the first one where single steps decide, and a coarse grid may do
+
   static constexpr double relative_width = 1e-3;
   static constexpr double absolute_width = 1e-4;
   static constexpr double spread = 4.8;  // h^2 / 8 of a step's variance for each wanted width, and some more
@@ -13533,7 +14535,8 @@ class pld_engine {
       const auto count = static_cast<double>(each.count);
       if (losses.gaussian > 0) {
         steps_ += count;
-        squares += static_cast<long double>(each.count) * losses.gaussian * losses.gaussian;
+        const auto gaussian = static_cast<long double>(losses.gaussian);
+        squares += static_cast<long double>(each.count) * gaussian * gaussian;
         ++whole;
       }
       for (step_losses::part& part : losses.parts) {
@@ -13545,15 +14548,16 @@ class pld_engine {
     if (whole > 0) {
       gaussian_ = std::sqrt(static_cast<double>(squares));
       gaussian_error_ = static_cast<double>(whole + 8);
-      const step_part one{1, pair_kind::sampled, {1, gaussian_, gaussian_error_, 0}};
-      kinds_.push_back({std::make_unique<mixture_source<>>(one), 1});
+      const continuous_step one{1, gaussian_, gaussian_error_, 0};
+      kinds_.push_back({std::make_unique<pair_source<sampled_pair<>>>(one), 1});
     }
     if (kinds_.size() > most_kinds) {
       refuse_accounting({"pergrad: pld_accountant: the ledger has ", kinds_.size(), " kinds of steps, more than ",
                          most_kinds, "; rdp_accountant takes any number"});
     }
     if (steps_ > most_steps) {
-      refuse_accounting({"pergrad: pld_accountant: more than 2^40 steps; rounding would not be bounded"});
+      refuse_accounting(
+          {"pergrad: pld_accountant: more than 2^34 steps: no bound within reasonable time; rdp_accountant has one"});
     }
   }
 
@@ -13564,9 +14568,9 @@ class pld_engine {
       return {gaussian_epsilon(gaussian_mu(-1), delta, false), gaussian_epsilon(gaussian_mu(1), delta, true)};
     }
     reach(delta);
-    const double tilt = saddle_tilt(delta);
+    const double tilt = plan_.saddle_tilt(delta);
     bracket result{0, infinity};
-    refine(tilt, delta, [&](const attempt& made) -> verdict {
+    refine(tilt, delta, true, [&](const attempt& made) -> verdict {
       result.upper = std::min(result.upper, std::max(made.remove.epsilon(delta), made.add.epsilon(delta)));
       result.lower = std::max(result.lower, made.remove_below.epsilon(delta));
       const double wanted = std::max(relative_width * result.lower, absolute_width);
@@ -13590,8 +14594,8 @@ class pld_engine {
     double tilt = 1;
     for (int round = 0; round < 3; ++round) {  // the grid's end depends on delta
       reach(delta);
-      tilt = tilt_for(epsilon);
-      const loss_estimate::cumulants sum = total(tilt, true);
+      tilt = plan_.tilt_for(epsilon);
+      const loss_estimate::cumulants sum = plan_.total(tilt, true);
       if (!(tilt < 1e17)) break;  // no loss is so large
       tilt = std::max(tilt, 0.1 / std::sqrt(sum.second));
       delta = std::clamp(std::exp(sum.value - tilt * epsilon) * 1e-4, least, 1.0);
@@ -13602,7 +14606,7 @@ class pld_engine {
       if (same.epsilon(least).upper <= epsilon) return {0, least};
       return result;
     }
-    refine(tilt, delta, [&](const attempt& made) -> verdict {
+    refine(tilt, delta, true, [&](const attempt& made) -> verdict {
       result.upper = std::min(result.upper, std::max(made.remove.delta(epsilon), made.add.delta(epsilon)));
       result.lower = std::max(result.lower, made.remove_below.delta(epsilon));
       const double wanted = std::max(relative_width * epsilon, absolute_width) * std::max(1.0, tilt);
@@ -13619,17 +14623,18 @@ class pld_engine {
     double bound = std::min(1.0, alpha + total_variation());
     reach(std::max(least, 1e-3 * alpha));
     double before = 2;
-    refine(saddle_tilt(std::max(alpha, least)), std::max(alpha, least), [&](const attempt& made) -> verdict {
-      const auto remove = made.remove.test(alpha);
-      const auto add = made.add.test(alpha);
-      const double record_added = std::min(remove.hits, 1 - add.misses + 1e-16);
-      const double record_removed = std::min(add.hits, 1 - remove.misses + 1e-16);
-      bound = std::min(bound, std::max(record_added, record_removed));
-      const double gained = (before - bound) / bound;
-      before = bound;
-      return {std::min(gained / 1e-4, 8.0), infinity, remove.epsilon,
-              remove.delta};  // until a finer grid gains no more
-    });
+    refine(plan_.saddle_tilt(std::max(alpha, least)), std::max(alpha, least), false,
+           [&](const attempt& made) -> verdict {
+             const auto remove = made.remove.test(alpha);
+             const auto add = made.add.test(alpha);
+             const double record_added = std::min(remove.hits, 1 - add.misses + 1e-16);
+             const double record_removed = std::min(add.hits, 1 - remove.misses + 1e-16);
+             bound = std::min(bound, std::max(record_added, record_removed));
+             const double gained = (before - bound) / bound;
+             before = bound;
+             return {std::min(gained / 1e-4, 8.0), infinity, remove.epsilon,
+                     remove.delta};  // until a finer grid gains no more
+           });
     return bound;
   }
 
@@ -13637,10 +14642,6 @@ class pld_engine {
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
 
  private:
-  struct kind {
-    std::unique_ptr<loss_source> source;
-    std::uint64_t count;
-  };
   struct attempt {
     composed_pld<upper> remove;
     composed_pld<lower> remove_below;
@@ -13651,12 +14652,6 @@ class pld_engine {
     double height;   ///< where its upper end is, in the same unit
     double epsilon;  ///< where it is, about
     double delta;
-  };
-  struct window {
-    double lowest = 0;
-    double highest = 0;
-    double below = 1;
-    double above = 1;
   };
 
   /// All steps without sampling: in closed form.
@@ -13676,234 +14671,129 @@ class pld_engine {
 
   /// Grids end where what lies outside in all steps is below 1e-7 delta.
   void reach(double delta) {
-    estimates_.clear();
+    plan_.clear();
     for (const kind& each : kinds_) {
       if (!each.source->reach(std::min(1e-7 * delta / steps_, 0.5))) {
         refuse_accounting(
             {"pergrad: pld_accountant: no bound: with so little noise and so small a delta, Gaussian tails beyond 37 "
              "deviations matter; rdp_accountant has one"});
       }
-      estimates_.emplace_back(*each.source);
+      plan_.add(*each.source, static_cast<double>(each.count));
     }
   }
 
-  [[nodiscard]] loss_estimate::cumulants total(double t, bool remove, double cap = infinity) const {
-    loss_estimate::cumulants sum;
-    for (std::size_t i = 0; i < kinds_.size(); ++i) {
-      const loss_estimate::cumulants each = estimates_[i].at(t, remove, cap);
-      const auto count = static_cast<double>(kinds_[i].count);
-      sum.value += count * each.value;
-      sum.first += count * each.first;
-      sum.second += count * each.second;
-    }
-    return sum;
-  }
-
-  /// A window that leaves e^-outside of the tilted loss outside; t of its bounds is at most `largest`.
-  [[nodiscard]] window window_of(double tilt, bool remove, double outside, double largest,
-                                 double cap = infinity) const {
-    const loss_estimate::cumulants here = total(tilt, remove, cap);
-    window made{-infinity, infinity, 1, 1};
-    double t = std::min(largest, 40 / std::sqrt(here.second));
-    for (int round = 0; round < 32; ++round, t /= 1.5) {
-      const double highest = (total(tilt + t, remove, cap).value - here.value + outside) / t;
-      const double lowest = (here.value - total(tilt - t, remove, cap).value - outside) / t;
-      if (highest < made.highest) made.highest = highest, made.above = t;
-      if (lowest > made.lowest) made.lowest = lowest, made.below = t;
-    }
-    const double margin = 0.01 * (made.highest - made.lowest);
-    made.lowest -= margin;
-    made.highest += margin;
-    return made;
-  }
-
-  /// The tilt of the saddle point whose estimate of delta is this: that falls with the tilt.
-  [[nodiscard]] double saddle_tilt(double delta, double cap = infinity) const {
-    double low = std::log(1e-9);
-    double high = std::log(1e18);
-    for (int round = 0; round < 70; ++round) {
-      const double middle = (low + high) / 2;
-      const double tilt = std::exp(middle);
-      const loss_estimate::cumulants sum = total(tilt, true, cap);
-      const double tail =
-          tilt * sum.first - sum.value + std::log1p(6.3 * sum.second * tilt * tilt * (1 + tilt) * (1 + tilt)) / 2;
-      (sum.first < 0 || tail < -std::log(delta) ? low : high) = middle;
-    }
-    return std::exp(high);
-  }
-
-  /// The tilt whose mean loss is `epsilon`: delta is then the largest part of what is tilted.
-  [[nodiscard]] double tilt_for(double epsilon, double cap = infinity) const {
-    double low = std::log(1e-9);
-    double high = std::log(1e18);
-    for (int round = 0; round < 60; ++round) {
-      const double middle = (low + high) / 2;
-      (total(std::exp(middle), true, cap).first < epsilon ? low : high) = middle;
-    }
-    return std::exp(high);
-  }
-
-  /// Where losses of steps may be cut for an answer of about `epsilon` and `delta`. What is cut off decides alone that
-  /// the sum is above epsilon, which is wrong where all other losses take it back: that has to be improbable, by its
-  /// Chernoff bound, or what is cut off has.
-  [[nodiscard]] double cap_for(double epsilon, double delta) const {
-    constexpr std::size_t rates = 24;
-    std::array<std::pair<double, double>, rates> rate;  // t, ln E[e^(-t loss)]
-    const loss_estimate::cumulants here = total(0, true, epsilon);
-    double t = 40 / std::sqrt(here.second);
-    for (auto& each : rate) each = {t, total(-t, true, epsilon).value - here.value}, t /= 1.7;
-    return least_cap([&](double cap) {
-      double exponent = 0;
-      for (const auto& [at, value] : rate) exponent = std::max(exponent, at * (cap - epsilon) - value);
-      return above(cap).mass * std::exp(-exponent) <= 1e-6 * delta;
-    });
-  }
-
-  [[nodiscard]] loss_estimate::tail above(double cap) const {
-    loss_estimate::tail sum;
-    for (std::size_t i = 0; i < kinds_.size(); ++i) {
-      const loss_estimate::tail each = estimates_[i].above(cap);
-      sum.mass += static_cast<double>(kinds_[i].count) * each.mass;
-      sum.stick += static_cast<double>(kinds_[i].count) * each.stick;
-    }
-    return sum;
-  }
-
-  /// The least loss from which on `is_enough`.
-  template <class Enough>
-  [[nodiscard]] double least_cap(const Enough& is_enough) const {
-    double low = 0;
-    double high = 0;
-    for (const kind& each : kinds_) high = std::max(high, each.source->highest_loss());
-    for (int round = 0; round < 40 && high - low > 1e-3 * high; ++round) {
-      const double cap = (low + high) / 2;
-      (is_enough(cap) ? high : low) = cap;
-    }
-    return high;
-  }
-
-  /// Tries finer and finer grids until `judge` says that what is missing is at most 1. `delta`: about.
+  /// Tries finer and finer grids until `judge` says that what is missing is at most 1. `delta`: about;
+  /// `cuts`: only what is near that counts, so what a step has far above it may be cut.
   template <class Judge>
-  void refine(double tilt, double delta, const Judge& judge) {
-    double steps = 0;
-    for (const kind& each : kinds_) steps += static_cast<double>(each.count);
-    const double width = std::max(relative_width * std::max(0.0, total(tilt, true).first), absolute_width);
-    double wish = std::sqrt(spread * width / (tilt * steps));  // of h
+  void refine(double tilt, double delta, bool cuts, const Judge& judge) {
+    const double width = std::max(relative_width * std::max(0.0, plan_.total(tilt, true).first), absolute_width);
+    double wish = std::sqrt(spread * width / tilt);  // of h times the root of the number of steps
     double outside = 14;
     // One step alone may have this loss; then the answer is no less.
-    const double alone = least_cap([&](double cap) { return above(cap).stick <= delta; });
-    double cap = cap_for(std::max(alone, total(tilt, true).first), delta);
-    for (int round = 0; round < 3; ++round) {
-      tilt = std::min(8 * tilt, saddle_tilt(delta, cap));
-      cap = cap_for(std::max(alone, total(tilt, true, cap).first), delta);
+    const double alone = 1.02 * plan_.least_cap([&](double cap) { return plan_.above(cap).stick <= delta; });
+    const double about = std::max(0.0, plan_.total(tilt, true).first);
+    double cap = cuts ? plan_.cap_for(std::max(alone, about), delta) : about + 20 / tilt;
+    for (int round = 0; round < 3 && cuts; ++round) {
+      tilt = std::min(8 * tilt, plan_.saddle_tilt(delta, cap));
+      cap = plan_.cap_for(std::max(alone, plan_.total(tilt, true, cap).first), delta);
     }
+    const bool one_decides = alone > 0.7 * plan_.total(tilt, true, cap).first;
     const bool is_tight =
         std::all_of(kinds_.begin(), kinds_.end(), [](const kind& each) { return each.source->is_tight(); });
-    double h_before = 0;
+    double roughness_before = 0;
     double height_before = 0;
     for (int round = 0; round < 6; ++round) {
-      const window remove = window_of(tilt, true, outside, infinity, cap);
+      const loss_window remove = plan_.window_of(tilt, true, outside, infinity, cap);
       const double range = remove.highest - remove.lowest;
       if (!(range > 0 && range < infinity)) {
         refuse_accounting({"pergrad: pld_accountant: no estimate of the loss to start from"});
       }
-      std::size_t length = 1024;
-      while (length < longest && range > wish * static_cast<double>(length - 8)) length *= 2;
-      double h = range / static_cast<double>(length - 8);
-      for (const kind& each : kinds_) {
-        const double losses = std::min(each.source->highest_loss(), cap) - each.source->lowest_loss();
-        h = std::max(h, losses / static_cast<double>(most_points - 16));
-      }
-      h = coarse_spacing(h);
-      while (length > 1024 && range < h * (static_cast<double>(length) / 2 - 8)) length /= 2;
+      const layout chosen = layout_for(round == 0 && one_decides ? trial : longest, wish, range, delta, tilt, cap);
+      const double h = chosen.spacing;
       attempt made;
-      try_spacing(h, length, tilt, cap, remove, window_of(tilt, false, outside, 2 / h), made);
+      try_spacing(chosen, delta, tilt, cap, remove, plan_.window_of(tilt, false, outside, 2 / h), made);
       verdict seen = judge(made);
       // Where the lower end is not of the same losses, the upper one is near its limit once a finer grid gains little:
-      // what is above the limit falls with h^2.
-      const double ratio = h_before * h_before / (h * h);
+      // what is above the limit falls with T h^2.
+      const double roughness = h * std::sqrt(chosen.steps);
+      const double ratio = roughness_before * roughness_before / (roughness * roughness);
       if (!is_tight && ratio > 1.5)
         seen.missing = std::min(seen.missing, 2 * (height_before - seen.height) / (ratio - 1));
-      h_before = h;
+      roughness_before = roughness;
       height_before = seen.height;
       if (seen.missing <= 1) return;
       // A better tilt for where the answer is, and a window that leaves out little of what makes it up.
-      const bool last = length >= longest || h > 1.5 * wish;
+      const bool last = round > 0 && roughness > 1.01 * wish;
       double better = outside;
       if (seen.epsilon < infinity && seen.delta > 0) {
-        const double new_cap = cap_for(seen.epsilon, seen.delta);
-        const double new_tilt = tilt_for(seen.epsilon, new_cap);
-        const loss_estimate::cumulants there = total(new_tilt, true, new_cap);
+        const double new_cap =
+            cuts ? plan_.cap_for(seen.epsilon, seen.delta) : std::max(seen.epsilon, about) + (outside + 6) / tilt;
+        const double new_tilt = plan_.tilt_for(seen.epsilon, new_cap);
+        const loss_estimate::cumulants there = plan_.total(new_tilt, true, new_cap);
         if (new_tilt < 1e17) {
           cap = new_cap;
           tilt = std::max(new_tilt, 0.1 / std::sqrt(there.second));
-          const double log_part = std::log(seen.delta) + tilt * seen.epsilon - total(tilt, true, cap).value;
+          const double log_part = std::log(seen.delta) + tilt * seen.epsilon - plan_.total(tilt, true, cap).value;
           better = std::clamp(12 - std::log1p(tilt) - log_part, 12.0, 80.0);
         }
       } else {
         better = outside + 14;
         cap = 1.3 * cap;
-        tilt = std::min(tilt, saddle_tilt(delta, cap));
+        tilt = std::min(tilt, plan_.saddle_tilt(delta, cap));
       }
-      if (last && better < outside + 1) return;
-      const bool cut_short = better > outside + 1;
+      const bool cut_short = better > outside + 5;  // what wraps around is e^-7 of delta, or more
+      if (last && !cut_short) return;
       outside = better;
       const double finer = seen.missing < 1e6 ? std::sqrt(seen.missing * 1.4) : 1e3;
-      wish = h / std::clamp(finer, 1.0, cut_short ? 2.5 : 8.0);
+      wish = roughness / std::clamp(finer, 1.0, cut_short ? 4.0 : one_decides ? 64.0 : 8.0);
     }
   }
 
-  void try_spacing(double h, std::size_t length, double tilt, double cap, const window& remove, const window& add,
-                   attempt& made) {
+  void try_spacing(const layout& chosen, double delta, double tilt, double cap, const loss_window& remove,
+                   const loss_window& add, attempt& made) {
+    const std::vector<portion>& portions = chosen.portions;
+    const double h = chosen.spacing;
+    const std::size_t length = chosen.length;
     // A grid is made again for each pass where there are several: one at a time is what memory has room for.
     discrete_step grid;
-    std::size_t of = kinds_.size();
+    std::size_t of = portions.size();
     std::size_t largest = 0;
-    const auto grid_of = [&](std::size_t i) -> const discrete_step& {
+    std::size_t bytes = 0;
+    const auto grid_at = [&](std::size_t i) -> const discrete_step& {
       if (of != i) grid = discrete_step{};
-      if (of != i) {
-        grid = kinds_[i].source->on_grid(h, cap);
-      }
+      if (of != i) grid = grid_of(portions[i], delta, h, tilt, cap, bytes);
       of = i;
-      largest = std::max({largest, grid.remove.masses.size(), grid.add.masses.size()});
+      largest = std::max({largest, bytes, 4 * sizeof(double) * grid.remove.masses.size()});
       return grid;
     };
-    static_cast<void>(grid_of(0));
+    static_cast<void>(grid_at(0));
     pld_composer<> composer{length};
     const transform_plan plan{tilt, remove.lowest, length, remove.below, remove.above};
     composer.compose(
-        kinds_.size(),
+        portions.size(),
         [&](std::size_t i) {
-          return counted_pld<upper>{&grid_of(i).remove, kinds_[i].count};
+          return counted_pld<upper>{&grid_at(i).remove, portions[i].count};
         },
         plan,
         [&](std::size_t i) {
-          return counted_pld<lower>{&grid_of(i).remove_below, kinds_[i].count};
+          return counted_pld<lower>{&grid_at(i).remove_below, portions[i].count};
         },
         plan, made.remove, made.remove_below);
     if (std::all_of(kinds_.begin(), kinds_.end(), [](const kind& each) { return each.source->is_symmetric(); })) {
       made.add = made.remove;
     } else {
-      compose_add(h, tilt, add, grid_of, composer, made.add);
+      transform_plan add_plan{tilt, add.lowest, length, add.below, add.above};
+      add_plan.lowest = std::max(add.lowest, add.highest - h * static_cast<double>(length - 8));
+      composed_pld<lower> none;
+      composer.compose(
+          portions.size(),
+          [&](std::size_t i) {
+            return counted_pld<upper>{&grid_at(i).add, portions[i].count};
+          },
+          add_plan, [](std::size_t) { return counted_pld<lower>{}; }, add_plan, made.add, none);
     }
-    const std::size_t points = largest * sizeof(double);
     const std::size_t transforms = length * (4 * sizeof(complex_number) + 3 * sizeof(double));
-    bytes_ = std::max({bytes_, 9 * points, transforms + (kinds_.size() > 1 ? 10 : 4) * points});
-  }
-
-  template <class Grids>
-  void compose_add(double h, double tilt, const window& add, const Grids& grid_of, pld_composer<>& composer,
-                   composed_pld<upper>& made) const {
-    const std::size_t length = composer.length();
-    transform_plan add_plan{tilt, add.lowest, length, add.below, add.above};
-    add_plan.lowest = std::max(add.lowest, add.highest - h * static_cast<double>(length - 8));
-    composed_pld<lower> none;
-    composer.compose(
-        kinds_.size(),
-        [&](std::size_t i) {
-          return counted_pld<upper>{&grid_of(i).add, kinds_[i].count};
-        },
-        add_plan, [](std::size_t) { return counted_pld<lower>{}; }, add_plan, made, none);
+    bytes_ = std::max({bytes_, transforms + (portions.size() > 1 ? largest + largest / 8 : largest / 2), largest});
   }
 
   static void check(const bracket& result) {
@@ -13911,9 +14801,6 @@ class pld_engine {
     refuse_accounting({"pergrad: pld_accountant: no grid within memory bounds epsilon; rdp_accountant may do"});
   }
 
-  std::vector<kind> kinds_;
-  std::vector<loss_estimate> estimates_;
-  double steps_ = 0;
   double gaussian_ = 0;  // what all Gaussians without sampling are: their sensitivity over the deviation
   double gaussian_error_ = 0;
   std::size_t bytes_ = 0;
@@ -14053,22 +14940,41 @@ inline constexpr double most_trapezoid_points = 200'000;
   return lower + (a - below) * (upper - lower);
 }
 
-inline void require_event(const sampled_gaussian_event& event) {
-  if (!sampling_probability::holds(event.sampling_probability)) {
-    throw_bad_number("sampling_probability of an event", sampling_probability::need, event.sampling_probability);
+/// An event in words.
+struct event_text {
+  char text[200] = {};
+  template <class... Numbers>
+  explicit event_text(const char* format, Numbers... numbers) {
+    std::snprintf(text, sizeof text, format, numbers...);
   }
-  if (!noise_multiplier::holds(event.noise_multiplier)) {
-    throw_bad_number("noise_multiplier of an event", noise_multiplier::need, event.noise_multiplier);
+};
+/// What most events have.
+inline void require_sampled(double probability, double noise) {
+  if (!sampling_probability::holds(probability)) {
+    throw_bad_number("sampling_probability of an event", sampling_probability::need, probability);
+  }
+  if (!noise_multiplier::holds(noise)) {
+    throw_bad_number("noise_multiplier of an event", noise_multiplier::need, noise);
   }
 }
 
 }  // namespace detail
 
+/// An event in words.
+[[nodiscard]] inline detail::event_text description_of(const sampled_gaussian_event& event) {
+  return detail::event_text{"noise multiplier %.6g and sampling probability %.6g", event.noise_multiplier,
+                            event.sampling_probability};
+}
+/// Throws std::invalid_argument on numbers that are no event's.
+inline void require_event(const sampled_gaussian_event& event) {
+  detail::require_sampled(event.sampling_probability, event.noise_multiplier);
+}
+
 /// RDP of one step at a real order > 1. Infinity without noise, 0 without sampling. Relative error about 1e-13; for
 /// noise multipliers so small (below about 0.03) that the quadrature would be long, an upper bound between whole
 /// orders. Throws std::invalid_argument on an order that is not above 1 and on an event that is none.
 [[nodiscard]] inline double renyi_divergence(const sampled_gaussian_event& event, double order) {
-  detail::require_event(event);
+  require_event(event);
   if (!(order > 1 && order < detail::infinity)) detail::throw_bad_number("Renyi order", "finite and above 1", order);
   const double q = event.sampling_probability;
   const double s = event.noise_multiplier;
@@ -14107,26 +15013,37 @@ inline void require_event(const sampled_gaussian_event& event) {
 
 namespace pergrad::inline v0_1 {
 
-/// Accountant by Renyi differential privacy, for neighbours by adding or removing one record.
-class rdp_accountant {
+/// So many steps of one kind.
+template <class Event>
+struct ledger_entry {
+  Event event;
+  std::uint64_t count;
+};
+
+/// Accountant by Renyi differential privacy of one kind of sampler's events, for neighbours of their relation.
+template <class Event>
+class basic_rdp_accountant {
  public:
-  /// So many steps of one kind.
-  struct entry {
-    sampled_gaussian_event event;
-    std::uint64_t count;
-  };
+  using event_type = Event;
+  using entry = ledger_entry<Event>;
 
   /// Computes the event's curve (some milliseconds) and reserves its place, so that later calls with this event are
   /// cheap and allocate nothing. Throws std::invalid_argument on an event that is none.
-  void prepare(const sampled_gaussian_event& event) { static_cast<void>(place_of(event)); }
+  void prepare(const Event& event) { static_cast<void>(place_of(event)); }
 
   /// Enters `count` steps. Throws std::overflow_error when the number of steps does not fit 64 bits.
-  void record(const sampled_gaussian_event& event, std::uint64_t count = 1) {
+  void record(const Event& event, std::uint64_t count = 1) {
     if (count > std::numeric_limits<std::uint64_t>::max() - steps_) {
       throw std::overflow_error("pergrad: rdp_accountant: the number of steps exceeds 64 bits");
     }
     ledger_[place_of(event)].count += count;
     steps_ += count;
+  }
+  /// An event of another sampler: one error that says so.
+  template <class Other>
+  requires(!std::is_convertible_v<const Other&, Event>) void record(const Other& /*event*/,
+                                                                    std::uint64_t /*count*/ = 1) {
+    static_cast<void>(error::event_of_another_sampler<Event, Other>{});
   }
 
   /// Number of steps entered.
@@ -14154,8 +15071,7 @@ class rdp_accountant {
   }
 
   /// Epsilon if `count` more steps of `event` were entered. Does not change the ledger.
-  [[nodiscard]] double epsilon_after(const sampled_gaussian_event& event, std::uint64_t count,
-                                     pergrad::delta at) const {
+  [[nodiscard]] double epsilon_after(const Event& event, std::uint64_t count, pergrad::delta at) const {
     const detail::float_environment proven;
     const entry more{event, count};
     return best([&](double order, double rdp) { return epsilon_from_rdp(order, rdp, at); }, total_curve(&more), &more);
@@ -14164,7 +15080,7 @@ class rdp_accountant {
   /// Epsilon by one order alone, if `count` more steps of `event` were entered. An order that was fixed before the
   /// first step makes a filter: events may then be chosen on the way, also from what was released (Feldman and Zrnic
   /// 2021, arXiv:2008.11193). The best order afterwards makes none.
-  [[nodiscard]] double epsilon_at_order(double order, const sampled_gaussian_event& event, std::uint64_t count,
+  [[nodiscard]] double epsilon_at_order(double order, const Event& event, std::uint64_t count,
                                         pergrad::delta at) const {
     const detail::float_environment proven;
     const entry more{event, count};
@@ -14172,7 +15088,7 @@ class rdp_accountant {
   }
 
   /// The order that allows the most steps of `event` alone.
-  [[nodiscard]] static double order_for(const privacy_budget& budget, const sampled_gaussian_event& event) {
+  [[nodiscard]] static double order_for(const privacy_budget& budget, const Event& event) {
     const detail::float_environment proven;
     double best_order = orders().front();
     double most_steps = -1;
@@ -14190,16 +15106,14 @@ class rdp_accountant {
 
   /// Whether `count` more steps of `event` would cost more than the budget. Microseconds for a prepared event, unless
   /// the total is within a fraction of a percent of the budget, where orders are refined (milliseconds).
-  [[nodiscard]] bool would_exceed(const privacy_budget& budget, const sampled_gaussian_event& event,
-                                  std::uint64_t count = 1) const {
+  [[nodiscard]] bool would_exceed(const privacy_budget& budget, const Event& event, std::uint64_t count = 1) const {
     const detail::float_environment proven;
     return order_within(budget, {event, count}) == 0;
   }
 
   /// Enters `count` steps unless they would cost more than the budget; returns whether it did. Remembers the order that
   /// proved it when that was none of the grid, so that a run nearing its budget seldom has to refine orders again.
-  [[nodiscard]] bool record_within(const privacy_budget& budget, const sampled_gaussian_event& event,
-                                   std::uint64_t count = 1) {
+  [[nodiscard]] bool record_within(const privacy_budget& budget, const Event& event, std::uint64_t count = 1) {
     const detail::float_environment proven;
     prepare(event);
     const double order = order_within(budget, {event, count});
@@ -14236,7 +15150,7 @@ class rdp_accountant {
     return all;
   }
 
-  [[nodiscard]] curve curve_of(const sampled_gaussian_event& event) const {
+  [[nodiscard]] curve curve_of(const Event& event) const {
     const detail::float_environment proven;
     curve made{};
     for (std::size_t i = 0; i < order_count; ++i) made[i] = renyi_divergence(event, orders()[i]) * margin;
@@ -14244,13 +15158,13 @@ class rdp_accountant {
     return made;
   }
 
-  [[nodiscard]] std::size_t find(const sampled_gaussian_event& event) const noexcept {
+  [[nodiscard]] std::size_t find(const Event& event) const noexcept {
     std::size_t place = 0;
     while (place < ledger_.size() && ledger_[place].event != event) ++place;
     return place;
   }
 
-  std::size_t place_of(const sampled_gaussian_event& event) {
+  std::size_t place_of(const Event& event) {
     const std::size_t place = find(event);
     if (place == ledger_.size()) {
       const curve made = curve_of(event);
@@ -14303,7 +15217,7 @@ class rdp_accountant {
   /// Total RDP at any order, of the ledger and `more` (which may be null).
   [[nodiscard]] double total_at(double order, const entry* more) const {
     double total = 0;
-    const auto add_steps = [&](double count, const sampled_gaussian_event& event) {
+    const auto add_steps = [&](double count, const Event& event) {
       if (count != 0) total += count * (renyi_divergence(event, order) * margin);
     };
     for (const entry& each : ledger_) add_steps(count_with(each, more), each.event);
@@ -14373,27 +15287,32 @@ class rdp_accountant {
   double remembered_ = 0;
 };
 
+/// Of Poisson sampling, for neighbours by adding or removing one record.
+using rdp_accountant = basic_rdp_accountant<sampled_gaussian_event>;
+
 }  // namespace pergrad::inline v0_1
 
 namespace pergrad::inline v0_1 {
 
-/// Accountant by privacy loss distributions, for neighbours by adding or removing one record. Events have to be chosen
-/// before the first step. Every number is a proven bound; questions throw accounting_refused where there is none: noise
-/// multipliers below about 1/24, more than 2^40 steps, more than 256 kinds of events.
-class pld_accountant {
+/// Accountant by privacy loss distributions of one kind of sampler's events, for neighbours of their relation. Events
+/// have to be chosen before the first step. Every number is a proven bound; questions throw accounting_refused where
+/// there is none: noise multipliers below about 1/24, more than 2^34 steps, more than 256 kinds of events.
+template <class Event>
+class basic_pld_accountant {
  public:
-  using entry = rdp_accountant::entry;
+  using event_type = Event;
+  using entry = ledger_entry<Event>;
 
-  pld_accountant() = default;
+  basic_pld_accountant() = default;
   /// With the steps of another ledger.
-  explicit pld_accountant(std::span<const entry> ledger) {
+  explicit basic_pld_accountant(std::span<const entry> ledger) {
     for (const entry& each : ledger) record(each.event, each.count);
   }
 
   /// Enters `count` steps. Throws std::overflow_error when the number of steps does not fit 64 bits,
   /// std::invalid_argument on an event that is none.
-  void record(const sampled_gaussian_event& event, std::uint64_t count = 1) {
-    detail::require_event(event);
+  void record(const Event& event, std::uint64_t count = 1) {
+    require_event(event);
     if (count > std::numeric_limits<std::uint64_t>::max() - steps_) {
       throw std::overflow_error("pergrad: pld_accountant: the number of steps exceeds 64 bits");
     }
@@ -14406,6 +15325,12 @@ class pld_accountant {
     }
     ledger_.push_back({event, count});
     steps_ += count;
+  }
+  /// An event of another sampler: one error that says so.
+  template <class Other>
+  requires(!std::is_convertible_v<const Other&, Event>) void record(const Other& /*event*/,
+                                                                    std::uint64_t /*count*/ = 1) {
+    static_cast<void>(error::event_of_another_sampler<Event, Other>{});
   }
 
   /// Number of steps entered.
@@ -14470,6 +15395,9 @@ class pld_accountant {
   std::uint64_t steps_ = 0;
 };
 
+/// Of Poisson sampling, for neighbours by adding or removing one record.
+using pld_accountant = basic_pld_accountant<sampled_gaussian_event>;
+
 }  // namespace pergrad::inline v0_1
 // pergrad/privacy/accounting/search.hpp - ends of what keeps to a target, on the safe side.
 //
@@ -14478,9 +15406,11 @@ class pld_accountant {
 
 namespace pergrad::inline v0_1::detail {
 
-/// Of a number of steps, the least that a search looks away from one that it knows.
-[[nodiscard]] constexpr std::uint64_t inset_of(std::uint64_t steps) noexcept {
-  return std::max<std::uint64_t>(1, steps >> 20U);
+/// Numbers of steps that a search tries: all up to a million, and 2^13 for each doubling beyond. Fewer steps are part
+/// of more, so what is said of a number is proven at the next one of these.
+[[nodiscard]] constexpr std::uint64_t tried_steps(std::uint64_t steps) noexcept {
+  const std::uint64_t unit = steps < (std::uint64_t{1} << 20U) ? 1 : std::bit_floor(steps) >> 13U;
+  return (steps + unit - 1) / unit * unit;
 }
 
 /// The smallest x, up to `tolerance` relatively and never below the true one, with excess(x) <= 0; excess falls, is
@@ -14544,8 +15474,8 @@ template <class Excess>
   return target > 0 ? std::max(1e-16, std::log(spent / target)) : infinity;
 }
 
-/// The largest n with excess(n) <= 0, or up to a millionth less: one more (or a millionth more) was tried and found to
-/// be too much. `safe` is known to be; excess rises. 2^61 stands for any number.
+/// The largest n of tried_steps with excess(n) <= 0, as far as the search tells: the next one was found to be too much.
+/// `safe` is known to be; excess rises. 2^61 stands for any number.
 template <class Excess>
 [[nodiscard]] std::uint64_t largest_safe(const Excess& excess, std::uint64_t safe) {
   constexpr std::uint64_t most = std::uint64_t{1} << 61U;
@@ -14556,27 +15486,40 @@ template <class Excess>
     [[nodiscard]] bool is_known() const noexcept { return std::abs(excess) < infinity; }
   };
   const auto at = [&](std::uint64_t steps) { return tried{std::log(static_cast<double>(steps)), excess(steps)}; };
+  tried before;
   tried low;
   tried high;
   if (safe > 0) low = at(safe);
   std::uint64_t unsafe = 0;  // none is known
-  for (int round = 0; safe < most && (unsafe == 0 || unsafe - safe > inset_of(safe)); ++round) {
+  int streak = 0;            // so often in a row: safe, or minus so often: not
+  while (safe < most && (unsafe == 0 || tried_steps(safe + 1) < unsafe)) {
     double next = 8 * static_cast<double>(safe) + 1;
     if (low.is_known()) {
+      // Between two of them; while all were safe, a bit further than the last two say.
+      const tried& other = unsafe != 0 ? high : before;
       double power = 0.7;
-      if (unsafe != 0 && high.is_known()) power = (high.excess - low.excess) / (high.log_steps - low.log_steps);
-      next = std::exp(low.log_steps - low.excess / std::clamp(power, 0.2, 2.0));
+      if (other.is_known()) power = (other.excess - low.excess) / (other.log_steps - low.log_steps);
+      next = std::exp(low.log_steps - low.excess * (unsafe != 0 ? 1.0 : 1.2) / std::clamp(power, 0.05, 2.0));
     }
-    if (unsafe != 0 && (!low.is_known() || round % 4 == 3)) {
+    if (unsafe != 0 && low.is_known()) {
+      // A secant comes near from one side; a step beyond it, and longer ones, find the other.
+      const auto unit = static_cast<double>(tried_steps(safe + 1) - safe);
+      const double beyond = std::abs(streak) < 2 ? 0 : unit * std::ldexp(1.0, 3 * (std::abs(streak) - 2));
+      next += streak > 0 ? beyond : -beyond;
+    }
+    if (unsafe != 0 && (!low.is_known() || std::abs(streak) > 6)) {
       next = std::sqrt((static_cast<double>(safe) + 0.5) * static_cast<double>(unsafe));
     }
     next = std::min(next, 64 * static_cast<double>(safe) + 64);
-    const std::uint64_t away = inset_of(safe);
-    auto steps = std::max(static_cast<std::uint64_t>(std::min(next, 0x1p61)), safe + away);
-    if (unsafe != 0) steps = std::max(safe + 1, std::min(steps, unsafe - away));
+    std::uint64_t steps = std::max(static_cast<std::uint64_t>(std::clamp(next, 0.0, 0x1p61)), safe + 1);
+    if (unsafe != 0) steps = std::min(steps, unsafe - 1);
+    steps = tried_steps(steps);
+    if (steps == unsafe) steps = tried_steps(safe + 1);
     const tried here = at(steps);
+    streak = here.excess <= 0 ? std::max(streak, 0) + 1 : std::min(streak, 0) - 1;
     if (here.excess <= 0) {
       safe = steps;
+      before = low;
       low = here;
     } else {
       unsafe = steps;
@@ -14605,15 +15548,15 @@ enum class run_plan {
 namespace detail {
 
 /// What both families prove. `ledger`: its steps and `more`. Throws std::logic_error if they contradict each other.
-template <class = void>
-[[nodiscard]] bracket proven_epsilon(const rdp_accountant& ledger, const rdp_accountant::entry& more,
-                                     pergrad::delta at) {
+template <class Event>
+[[nodiscard]] bracket proven_epsilon(const basic_rdp_accountant<Event>& ledger,
+                                     const std::type_identity_t<ledger_entry<Event>>& more, pergrad::delta at) {
   const float_environment proven;
   const double renyi = ledger.epsilon_after(more.event, more.count, at);
   bracket found{0, infinity};
   try {
-    pld_accountant all{ledger.ledger()};
-    all.record(more.event, more.count);
+    basic_pld_accountant<Event> all{ledger.ledger()};
+    if (more.count != 0) all.record(more.event, more.count);
     found = all.bracket(at);
   } catch (const accounting_refused&) {
     return {0, renyi};
@@ -14626,10 +15569,10 @@ template <class = void>
 }
 
 /// Least upper bound of a test's true positives that either family proves.
-template <class = void>
-[[nodiscard]] double proven_true_positive_rate(const rdp_accountant& ledger, double false_positive_rate) {
+template <class Event>
+[[nodiscard]] double proven_true_positive_rate(const basic_rdp_accountant<Event>& ledger, double false_positive_rate) {
   try {
-    return pld_accountant{ledger.ledger()}.true_positive_rate(false_positive_rate);
+    return basic_pld_accountant<Event>{ledger.ledger()}.true_positive_rate(false_positive_rate);
   } catch (const accounting_refused&) {
     const float_environment proven;
     double least = 1;
@@ -14642,23 +15585,23 @@ template <class = void>
   }
 }
 /// The same of its advantage.
-template <class = void>
-[[nodiscard]] double proven_advantage(const rdp_accountant& ledger) {
+template <class Event>
+[[nodiscard]] double proven_advantage(const basic_rdp_accountant<Event>& ledger) {
   try {
-    return pld_accountant{ledger.ledger()}.advantage();
+    return basic_pld_accountant<Event>{ledger.ledger()}.advantage();
   } catch (const accounting_refused&) {
     return ledger.delta_for(pergrad::epsilon{0});
   }
 }
 
 /// Most steps of `event` that are proven to keep to the budget, behind those of the ledger; 2^62 stands for any number.
-/// One more (or a millionth more) was tried and found to be too much. The same question has the same answer.
-template <class = void>
-[[nodiscard]] std::uint64_t steps_within(const rdp_accountant& ledger, const sampled_gaussian_event& event,
-                                         const privacy_budget& budget) {
+/// The next number of steps that is tried (search.hpp) was found to be too much. The same question has the same answer.
+template <class Event>
+[[nodiscard]] std::uint64_t steps_within(const basic_rdp_accountant<Event>& ledger,
+                                         const std::type_identity_t<Event>& event, const privacy_budget& budget) {
   const float_environment proven;
   constexpr std::uint64_t most = std::uint64_t{1} << 62U;
-  rdp_accountant prepared = ledger;
+  basic_rdp_accountant<Event> prepared = ledger;
   prepared.prepare(event);
   std::uint64_t safe = 0;
   std::uint64_t unsafe = 1;
@@ -14667,8 +15610,9 @@ template <class = void>
     if (safe == most) return most;
     unsafe *= 2;
   }
-  while (unsafe - safe > inset_of(safe)) {
-    const std::uint64_t middle = safe + (unsafe - safe) / 2;
+  while (tried_steps(safe + 1) < unsafe) {
+    std::uint64_t middle = tried_steps(safe + (unsafe - safe) / 2);
+    if (middle == unsafe) middle = tried_steps(safe + 1);
     (prepared.would_exceed(budget, event, middle) ? unsafe : safe) = middle;
   }
   // The other family allows some more.
@@ -14682,14 +15626,18 @@ template <class = void>
 
 }  // namespace detail
 
-/// An accountant with an optional budget: the ledger of a run, and what both families prove of it. Functions that ask
-/// are templates, so that programs which do not train privately do not compile the answer.
-class privacy_accountant {
+/// An accountant with an optional budget: the ledger of a run, and what both families prove of it, for neighbours by
+/// the relation of its events. Functions that ask are templates, so that programs which do not train privately do not
+/// compile the answer.
+template <class Event>
+class basic_privacy_accountant {
  public:
-  using entry = rdp_accountant::entry;
+  using event_type = Event;
+  using entry = ledger_entry<Event>;
+  using accountant_type = basic_rdp_accountant<Event>;
 
-  privacy_accountant() = default;
-  explicit privacy_accountant(std::optional<privacy_budget> budget, run_plan plan = run_plan::beforehand)
+  basic_privacy_accountant() = default;
+  explicit basic_privacy_accountant(std::optional<privacy_budget> budget, run_plan plan = run_plan::beforehand)
       : budget_{budget}, plan_{plan} {
     if (plan == run_plan::on_the_way && !budget) {
       throw std::invalid_argument(
@@ -14700,9 +15648,9 @@ class privacy_accountant {
   /// Finds how many steps of this event the budget allows (a second at most, usually some tenths), so that later calls
   /// with it are cheap and free of allocation. The first event fixes the order of a filter.
   template <class = void>
-  void prepare(const sampled_gaussian_event& event) {
+  void prepare(const Event& event) {
     accountant_.prepare(event);
-    if (plan_ == run_plan::on_the_way && order_ == 0) order_ = rdp_accountant::order_for(*budget_, event);
+    if (plan_ == run_plan::on_the_way && order_ == 0) order_ = accountant_type::order_for(*budget_, event);
     if (!budget_ || is_filter() || find(event) != nullptr) return;
     left_.assign(1, {event, detail::steps_within(accountant_, event, *budget_)});
   }
@@ -14716,7 +15664,7 @@ class privacy_accountant {
       throw std::logic_error(
           "pergrad: privacy_accountant: a schedule is declared for a budget, of a run planned beforehand");
     }
-    rdp_accountant all = accountant_;
+    accountant_type all = accountant_;
     for (const entry& each : schedule) {
       all.record(each.event, each.count);
       accountant_.prepare(each.event);
@@ -14734,13 +15682,13 @@ class privacy_accountant {
 
   /// Whether one more step of this kind keeps to the budget; always true without one.
   template <class = void>
-  [[nodiscard]] bool within(const sampled_gaussian_event& event) const {
+  [[nodiscard]] bool within(const Event& event) const {
     if (!budget_) return true;
     if (is_filter()) {
-      const double order = order_ != 0 ? order_ : rdp_accountant::order_for(*budget_, event);
+      const double order = order_ != 0 ? order_ : accountant_type::order_for(*budget_, event);
       return accountant_.epsilon_at_order(order, event, 1, budget_->delta) <= budget_->max_epsilon.value();
     }
-    if (const entry* const known = const_cast<privacy_accountant*>(this)->find(event)) return known->count > 0;
+    if (const entry* const known = const_cast<basic_privacy_accountant*>(this)->find(event)) return known->count > 0;
     return !accountant_.would_exceed(*budget_, event) ||
            detail::proven_epsilon(accountant_, {event, 1}, budget_->delta).upper <= budget_->max_epsilon.value();
   }
@@ -14748,7 +15696,7 @@ class privacy_accountant {
   /// Enters one step. Throws budget_exhausted, entering nothing, when it would exceed the budget. An event that was
   /// neither prepared nor declared may cost as much as `prepare`.
   template <class = void>
-  void spend(const sampled_gaussian_event& event) {
+  void spend(const Event& event) {
     if (!budget_ || is_filter()) {
       if (is_filter()) prepare(event);
       if (!within(event)) refuse();
@@ -14766,9 +15714,14 @@ class privacy_accountant {
     }
     kept_ = true;
   }
+  /// An event of another sampler: one error that says so.
+  template <class Other>
+  requires(!std::is_convertible_v<const Other&, Event>) void spend(const Other& /*event*/) {
+    static_cast<void>(error::event_of_another_sampler<Event, Other>{});
+  }
 
   /// Enters steps that were taken already, in an earlier part of the run: also beyond the budget.
-  void record(const sampled_gaussian_event& event, std::uint64_t count) {
+  void record(const Event& event, std::uint64_t count) {
     accountant_.record(event, count);
     left_.clear();
     kept_ = false;
@@ -14781,14 +15734,14 @@ class privacy_accountant {
   void fix_order(double order) noexcept { order_ = order; }
   [[nodiscard]] const std::optional<privacy_budget>& budget() const noexcept { return budget_; }
   /// The ledger, with what Renyi divergences alone say of it.
-  [[nodiscard]] const rdp_accountant& accountant() const noexcept { return accountant_; }
+  [[nodiscard]] const accountant_type& accountant() const noexcept { return accountant_; }
 
   /// Proven bounds of what was spent so far; of a filter [0, what its order says]. Of a run that is planned on the way,
   /// and of one whose end was chosen from what was released, only the budget is a guarantee. Throws std::logic_error if
   /// the two families contradict each other.
   template <class = void>
   [[nodiscard]] pergrad::bracket bracket(pergrad::delta at) const {
-    if (order_ != 0) return {0, accountant_.epsilon_at_order(order_, {0, 1}, 0, at)};
+    if (order_ != 0) return {0, accountant_.epsilon_at_order(order_, Event{}, 0, at)};
     pergrad::bracket found = detail::proven_epsilon(accountant_, {}, at);
     // Part of what was proven to keep to the budget, whatever a bracket's width adds.
     if (kept_ && budget_->delta.value() <= at.value()) {
@@ -14826,7 +15779,7 @@ class privacy_accountant {
 
  private:
   [[nodiscard]] bool is_filter() const noexcept { return order_ != 0 || plan_ == run_plan::on_the_way; }
-  [[nodiscard]] entry* find(const sampled_gaussian_event& event) noexcept {
+  [[nodiscard]] entry* find(const Event& event) noexcept {
     const auto place = std::find_if(left_.begin(), left_.end(), [&](const entry& each) { return each.event == event; });
     return place == left_.end() ? nullptr : &*place;
   }
@@ -14843,7 +15796,93 @@ class privacy_accountant {
   double order_ = 0;
   bool kept_ = false;        ///< all steps are part of what was proven to keep to the budget
   std::vector<entry> left_;  ///< proven, together with the ledger, to keep to the budget
-  rdp_accountant accountant_;
+  accountant_type accountant_;
+};
+
+/// Of Poisson sampling, for neighbours by adding or removing one record.
+using privacy_accountant = basic_privacy_accountant<sampled_gaussian_event>;
+
+}  // namespace pergrad::inline v0_1
+// pergrad/privacy/schedule.hpp - numbers that change from step to step: of noise, clipping, sampling and learning rate
+//
+//   options.schedules.steps = 1000;
+//   options.schedules.noise = pg::schedule::exponential(1.4, 0.9, 100);                   // 0.9 as much every 100
+//   steps options.schedules.learning_rate = pg::schedule{[](std::uint64_t step) { return step < 10 ? 0.1 : 0.5; }};
+//
+// A schedule is public and chosen before the first step: it must not be computed from records, nor from what was
+// released. So the whole of it is proven to keep to the budget when the run is made; each step enters its own event,
+// and a run that ends early has spent what its steps cost.
+
+#include <cstdlib>
+#include <functional>
+
+namespace pergrad::inline v0_1 {
+
+/// A number for each step 0, 1, ...
+class schedule {
+ public:
+  /// f(step), a function of a std::uint64_t: called once a step when a run is made.
+  template <class Function>
+  requires(std::is_invocable_r_v<double, const Function&, std::uint64_t> &&
+           !std::is_same_v<std::remove_cvref_t<Function>, schedule>) explicit schedule(Function of)
+      : kept_{std::make_shared<const kept>(kept{std::move(of), {}, {}})} {}
+
+  /// first * factor^(step / every), whole quotients: PyTorch's StepLR, and its ExponentialLR where `every` is 1. Of
+  /// noise and sampling prefer longer stretches: each number is a kind of step in the ledger, which takes some
+  /// milliseconds, and beyond 256 kinds only Renyi divergences bound their cost. Throws std::invalid_argument for an
+  /// `every` of 0.
+  [[nodiscard]] static schedule exponential(double first, double factor, std::uint64_t every = 1) {
+    if (every == 0) throw std::invalid_argument("pergrad: schedule: every must be at least 1");
+    return schedule{[=](std::uint64_t step) { return first * std::pow(factor, static_cast<double>(step / every)); }};
+  }
+  /// Numbers of steps 0, 1, ..., one a line of a text file. Throws std::runtime_error that names the file and the line
+  /// that is no number.
+  [[nodiscard]] static schedule from_file(const std::string& path) {
+    const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file{std::fopen(path.c_str(), "r"), std::fclose};
+    if (!file) throw std::runtime_error("pergrad: schedule: cannot open " + path);
+    kept table;
+    char line[128];
+    while (std::fgets(line, sizeof line, file.get()) != nullptr) {
+      char* end = nullptr;
+      table.numbers.push_back(std::strtod(line, &end));
+      while (*end == ' ' || *end == '\t' || *end == '\r') ++end;
+      if (end == line || (*end != '\n' && *end != '\0') || !std::isfinite(table.numbers.back())) {
+        throw std::runtime_error("pergrad: schedule: line " + std::to_string(table.numbers.size()) + " of " + path +
+                                 " is not one number");
+      }
+    }
+    if (std::ferror(file.get()) != 0) throw std::runtime_error("pergrad: schedule: cannot read " + path);
+    table.path = path;
+    return schedule{std::make_shared<const kept>(std::move(table))};
+  }
+
+  /// Of step number `step`. Throws what its function throws, and std::out_of_range behind the last line of a file.
+  [[nodiscard]] double operator()(std::uint64_t step) const {
+    if (kept_->of) return kept_->of(step);
+    if (step >= kept_->numbers.size()) {
+      throw std::out_of_range("pergrad: schedule: " + (kept_->path.empty() ? "it" : kept_->path) + " has numbers of " +
+                              std::to_string(kept_->numbers.size()) + " steps, and step " + std::to_string(step) +
+                              " has none");
+    }
+    return kept_->numbers[step];
+  }
+  /// The same numbers of so many steps, from a table: whatever a function answers when it is asked again.
+  [[nodiscard]] schedule tabulated(std::uint64_t steps) const {
+    kept table{{}, {}, kept_->path};
+    table.numbers.reserve(steps);
+    for (std::uint64_t step = 0; step < steps; ++step) table.numbers.push_back((*this)(step));
+    return schedule{std::make_shared<const kept>(std::move(table))};
+  }
+
+ private:
+  struct kept {
+    std::function<double(std::uint64_t)> of;  ///< or, without it, a table
+    std::vector<double> numbers;
+    std::string path;  ///< for messages
+  };
+  explicit schedule(std::shared_ptr<const kept> of) : kept_{std::move(of)} {}
+
+  std::shared_ptr<const kept> kept_;  ///< copies share it
 };
 
 }  // namespace pergrad::inline v0_1
@@ -14857,7 +15896,8 @@ namespace pergrad::inline v0_1 {
 
 namespace detail {
 struct statistic_release;
-}
+class private_counts;
+}  // namespace detail
 
 /// Public borders e_1 < ... < e_k of k + 1 bins: below e_1, [e_1, e_2), ..., from e_k on. They must not be computed
 /// from records.
@@ -14892,6 +15932,7 @@ class bin_edges {
   }
 
  private:
+  friend class detail::private_counts;
   std::vector<double> edges_;
 };
 
@@ -14978,6 +16019,8 @@ class private_counts {
   void add(std::span<const double> values) noexcept {
     for (const double value : values) ++counts_[edges_.bin_of(value)];
   }
+  /// Other bins for the next records, by one public edge. Precondition: there was one, and this one is finite.
+  void set_edge(double edge) noexcept { edges_.edges_.front() = edge; }
 
  private:
   friend struct statistic_release;
@@ -14998,6 +16041,19 @@ struct statistic_release {
   template <random_generator Generator>
   [[nodiscard]] static released_histogram of(const private_counts& counted, noise_multiplier noise,
                                              Generator& generator) {
+    released_histogram released = empty(counted);
+    private_counts integers{counted};
+    into(released, integers, noise, generator);
+    return released;
+  }
+  /// Counts of 0, of the same bins.
+  [[nodiscard]] static released_histogram empty(const private_counts& counted) {
+    return {counted.edges_, std::vector<double>(counted.counts_.size()), 0};
+  }
+  /// The same as `of` without an allocation, for bins as many as before; the counts are used up.
+  template <random_generator Generator>
+  static void into(released_histogram& released, private_counts& counted, noise_multiplier noise,
+                   Generator& generator) {
     using gate_type = release_gate<double>;
     const float_environment proven;
     const std::size_t bins = counted.counts_.size();
@@ -15005,26 +16061,182 @@ struct statistic_release {
     const double sensitivity = sensitivity_in_steps(grid, summation{}, 1);
     const gate_type gate{typename gate_type::of_any_generator{}, grid, sensitivity, noise, 1, generator};
     const int one = grid.steps - grid.unit;  // a record is 2^one steps
-    std::vector<std::int64_t> integers(counted.counts_);
-    for (std::int64_t& count : integers)
+    for (std::int64_t& count : counted.counts_) {
       count = std::min(count, std::numeric_limits<std::int64_t>::max() >> one) << one;
-    aligned_buffer<double> released{bins, "a released histogram"};
-    for (std::size_t i = 0; i < gate.stretches(); ++i) {
-      gate.release(i, {nullptr, integers.data()}, released.data(), element_update<double>{});
     }
-    return {counted.edges_, {released.data(), released.data() + bins}, noise.value() * std::ldexp(sensitivity, -one)};
+    const element_update<double> kept{released.counts_.data(),
+                                      [](void* to, std::size_t first, double* values, std::size_t count) {
+                                        std::copy_n(values, count, static_cast<double*>(to) + first);
+                                      }};
+    for (std::size_t i = 0; i < gate.stretches(); ++i) {
+      gate.release(i, {nullptr, counted.counts_.data()}, nullptr, kept);
+    }
+    released.edges_ = counted.edges_;
+    released.deviation_ = noise.value() * std::ldexp(sensitivity, -one);
   }
 };
 
 }  // namespace detail
 }  // namespace pergrad::inline v0_1
+// pergrad/privacy/units.hpp - units of privacy that are not a record's one gradient: all records of an owner,
+// and a record seen in several views
+//
+// Of a unit, gradients of its rows are added up or averaged first, and clipped once: C bounds what the unit adds. A
+// sampler then draws units, and its event counts units.
+//
+// Owners: neighbours differ by all records of one owner. Owners are numbered by their ids in ascending order; who is
+// added or removed shifts the numbers of those behind, as a record does.
+// Views: K random changes of a record (`augment`, dropout), whose mean gradient is clipped (De et al. 2022,
+// arXiv:2204.13650). The unit is the record.
 
 namespace pergrad::inline v0_1 {
 
-/// How the noised gradient becomes an update.
-enum class optimizer_kind { sgd, adam };
-/// What bounds a sample's share.
-enum class clipping_kind { flat, per_layer, automatic, per_group };
+/// How the gradients of a unit's rows become one.
+enum class combined { mean, sum };
+
+/// Which rows of a data set make up which unit.
+class privacy_units {
+ public:
+  /// Units are owners; record r belongs to `owner_of_record[r]`, any number. Takes the time of sorting. Throws
+  /// std::invalid_argument for more than 2^32 - 1 records.
+  explicit privacy_units(std::span<const std::uint32_t> owner_of_record, combined how)
+      : rows_(owner_of_record.size()), is_mean_{how == combined::mean} {
+    if (owner_of_record.size() > ~std::uint32_t{0}) {
+      detail::throw_invalid_argument({"pergrad: owners: more than 2^32 - 1 records"});
+    }
+    std::iota(rows_.begin(), rows_.end(), 0U);
+    std::stable_sort(rows_.begin(), rows_.end(),
+                     [&](std::uint32_t a, std::uint32_t b) { return owner_of_record[a] < owner_of_record[b]; });
+    for (std::size_t i = 0; i < rows_.size(); ++i) {
+      if (i == 0 || owner_of_record[rows_[i]] != owner_of_record[rows_[i - 1]]) starts_.push_back(i);
+    }
+    starts_.push_back(rows_.size());
+  }
+  /// Units are records, each seen `views` times. Throws std::invalid_argument for 0 views.
+  explicit privacy_units(std::uint32_t views) : views_{views} {
+    if (views == 0) detail::throw_invalid_argument({"pergrad: with_views: 0 views of a record"});
+  }
+
+  [[nodiscard]] bool are_owners() const noexcept { return views_ == 0; }
+  /// Of a record; 0 where units are owners.
+  [[nodiscard]] std::uint32_t views() const noexcept { return views_; }
+  [[nodiscard]] bool are_averaged() const noexcept { return is_mean_; }
+  /// Units of a data set of so many records. Throws std::invalid_argument where owners of another number are known.
+  [[nodiscard]] std::size_t count(std::size_t records) const {
+    if (!are_owners()) return records;
+    if (records != rows_.size()) {
+      detail::throw_invalid_argument(
+          {"pergrad: owners of ", rows_.size(), " records are known, and the data set has ", records});
+    }
+    return owners();
+  }
+  /// How many there are.
+  [[nodiscard]] std::size_t owners() const noexcept { return starts_.empty() ? 0 : starts_.size() - 1; }
+  /// Records of an owner, ascending.
+  [[nodiscard]] std::span<const std::uint32_t> records_of(std::size_t owner) const noexcept {
+    return std::span{rows_}.subspan(starts_[owner], starts_[owner + 1] - starts_[owner]);
+  }
+
+ private:
+  std::vector<std::uint32_t> rows_;  ///< records, owner by owner
+  std::vector<std::size_t> starts_;  ///< of each owner, and the end
+  std::uint32_t views_ = 0;
+  bool is_mean_ = true;
+};
+
+/// A sampler of owners: it draws owners as `Sampling` draws records, and epsilon counts an owner.
+template <class Sampling>
+class of_owners {
+ public:
+  using sampler_type = Sampling;
+  using event_type = typename Sampling::event_type;
+  static constexpr const char* unit = "owner";
+
+  /// `owner_of_record`: an id a record, in the data set's order. Throws std::invalid_argument for more than 2^32 - 1.
+  of_owners(Sampling sampling, std::span<const std::uint32_t> owner_of_record, combined how = combined::mean)
+      : sampling_{std::move(sampling)}, units_{owner_of_record, how} {}
+
+  /// What a step costs an owner.
+  [[nodiscard]] event_type event(noise_multiplier noise) const { return sampling_.event(noise); }
+  [[nodiscard]] const Sampling& sampler() const noexcept { return sampling_; }
+  [[nodiscard]] const privacy_units& units() const noexcept { return units_; }
+
+ private:
+  Sampling sampling_;
+  privacy_units units_;
+};
+
+/// Views of a record.
+struct view_count {
+  std::uint32_t count;
+};
+
+/// A sampler of records each of which is seen in several views; views differ by the randomness inside layers.
+template <class Sampling>
+class with_views {
+ public:
+  using sampler_type = Sampling;
+  using event_type = typename Sampling::event_type;
+  static constexpr const char* unit = "record";
+
+  /// Throws std::invalid_argument for 0 views.
+  with_views(Sampling sampling, view_count views) : sampling_{std::move(sampling)}, units_{views.count} {}
+
+  /// What a step costs a record.
+  [[nodiscard]] event_type event(noise_multiplier noise) const { return sampling_.event(noise); }
+  [[nodiscard]] const Sampling& sampler() const noexcept { return sampling_; }
+  [[nodiscard]] const privacy_units& units() const noexcept { return units_; }
+
+ private:
+  Sampling sampling_;
+  privacy_units units_;
+};
+
+namespace detail {
+
+/// Samplers of units that are not a record's one gradient.
+template <class Sampling>
+concept draws_units = requires(const Sampling& sampling) {
+  typename Sampling::sampler_type;
+  { sampling.units() } -> std::same_as<const privacy_units&>;
+};
+template <class Sampling>
+struct inner_sampler {
+  using type = Sampling;
+  [[nodiscard]] static const Sampling& of(const Sampling& sampling) noexcept { return sampling; }
+  static constexpr const char* unit = "record";
+};
+template <draws_units Sampling>
+struct inner_sampler<Sampling> {
+  using type = typename Sampling::sampler_type;
+  [[nodiscard]] static const type& of(const Sampling& sampling) noexcept { return sampling.sampler(); }
+  static constexpr const char* unit = Sampling::unit;
+};
+
+}  // namespace detail
+
+}  // namespace pergrad::inline v0_1
+// pergrad/train/option.hpp - an option that may be missing, and that says what it takes
+
+namespace pergrad::inline v0_1 {
+
+namespace detail {
+/// What is said of a value that is not the option's: of a sampler, which options are its.
+template <class Needed, class Given>
+struct explained_option {
+  using type = error::option_of_another_type<Needed, Given>;
+};
+template <class Needed, class Given>
+requires requires {
+  typename Needed::event_type;
+  typename Given::event_type;
+}
+struct explained_option<Needed, Given> {
+  using type = error::option_of_another_sampler<Needed, Given>;
+};
+template <class Needed, class Given>
+using wrong_option = typename explained_option<Needed, Given>::type;
+}  // namespace detail
 
 /// An option that may be missing, and is set to a value of its type: what else is given is an error that says so.
 template <class Value>
@@ -15035,18 +16247,27 @@ struct option : std::optional<Value> {
   requires(!std::is_convertible_v<Given, std::optional<Value>>)
       // NOLINTNEXTLINE(google-explicit-constructor): explains
       option(const Given& /*given*/) {
-    static_cast<void>(error::option_of_another_type<Value, Given>{});
+    static_cast<void>(detail::wrong_option<Value, Given>{});
   }
   template <class Given = Value>
   option& operator=(Given&& given) {
     if constexpr (std::is_convertible_v<Given, std::optional<Value>>) {
       std::optional<Value>::operator=(std::forward<Given>(given));
     } else {
-      static_cast<void>(error::option_of_another_type<Value, std::remove_cvref_t<Given>>{});
+      static_cast<void>(detail::wrong_option<Value, std::remove_cvref_t<Given>>{});
     }
     return *this;
   }
 };
+
+}  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1 {
+
+/// How the noised gradient becomes an update.
+enum class optimizer_kind { sgd, adam };
+/// What bounds a sample's share.
+enum class clipping_kind { flat, per_layer, automatic, per_group, per_sample_adaptive };
 
 /// One value of each record of a step.
 enum class step_value { norm, loss };
@@ -15058,12 +16279,11 @@ struct step_statistic {
   step_value of = step_value::norm;  ///< the gradient's norm before clipping, or the loss
 };
 
-/// What every private run is told: `private_loop`, and `dp_sgd`, which adds to it. Those without a default must be set;
-/// a constructor names the first that is not.
-struct private_options {
+/// What every private run is told, but for its sampler. Those without a default must be set; a constructor names the
+/// first that is not.
+struct private_choices {
   option<l2_clip_norm> clip;             ///< C, the most that one record can add to a sum
   option<noise_multiplier> noise;        ///< sigma; the noise's standard deviation is sigma times sensitivity
-  option<poisson_sampling> sampling;     ///< how records enter a batch, and what that costs
   option<expected_batch_size> divisor;   ///< a public constant, never the drawn size
   pergrad::max_batch max_batch{256};     ///< records a chunk; changes memory and rounding, not privacy
   option<record_capacity> capacity;      ///< records a sum is made for; from the divisor unless it is given
@@ -15077,16 +16297,113 @@ struct private_options {
   }
 };
 
-/// Options of `dp_sgd`.
-struct dp_sgd_options : private_options {
+/// A clip norm that follows a quantile of the gradients' norms (Andrew et al. 2021, arXiv:1905.03871):
+///   C <- C exp(-rate (share - quantile)),  share = 1/2 + (below - above) / (2 divisor)
+/// of the step's records whose norms are below C and not. Both counts are noised and released with the step, as its
+/// statistic: gradient and counts are one event with `joint_noise` of both. A noise of a twentieth of the divisor costs
+/// next to nothing.
+struct adaptive_clip {
+  noise_multiplier noise;  ///< standard deviation of each count
+  double quantile = 0.5;   ///< share of gradients that are to stay unclipped, in [0, 1]
+  double rate = 0.2;       ///< above 0
+  /// C stays within the first one times and divided by this, so that its noise always fits.
+  static constexpr double range = 0x1p20;
+};
+
+/// Each record pays for what it really adds, and is left out where its own budget, the option `budget`, would be
+/// exceeded (privacy/accounting/individual_filter.hpp): a run may then go on for longer than the ledger's events allow.
+/// Of flat clipping and Poisson sampling; a record that is not drawn pays as if it added C, so that most is won where
+/// all are drawn. All records are added up as integers.
+struct individual_accounting {
+  std::size_t levels = 64;  ///< to which shares of C are rounded up
+};
+
+/// What changes from step to step. A schedule takes the place of the option of the same name.
+struct step_schedules {
+  std::uint64_t steps = 0;    ///< of the whole run, which ends then; must be set if there is a schedule
+  option<schedule> noise;     ///< sigma
+  option<schedule> clip;      ///< C, not of clipping per group
+  option<schedule> sampling;  ///< the probability of Poisson sampling; the divisor stays what it is
+  option<schedule> learning_rate;
+
+  [[nodiscard]] bool any() const noexcept { return noise || clip || sampling || learning_rate; }
+};
+
+/// What a trainer is told beside them.
+struct training_choices : private_choices {
   option<pergrad::learning_rate> learning_rate;  ///< of the first step; see `set_learning_rate`
   clipping_kind clipping = clipping_kind::flat;
   std::vector<l2_clip_norm> group_bounds{};  ///< of per_group, in the place of `clip`: one C_k a clipping group
   optimizer_kind optimizer = optimizer_kind::sgd;
-  double momentum = 0;           ///< of sgd
-  double weight_decay = 0;       ///< of sgd, decoupled; adam's is adam.weight_decay
-  adam_options adam{};           ///< of adam
+  double momentum = 0;                           ///< of sgd
+  double weight_decay = 0;                       ///< of sgd, decoupled; adam's is adam.weight_decay
+  adam_options adam{};                           ///< of adam
+  option<pergrad::adaptive_clip> adaptive_clip;  ///< of flat clipping; `clip` is the first one
+  step_schedules schedules{};
+  option<individual_accounting> individual;  ///< a budget for each record
+  double average_decay = 0;      ///< above 0: an exponential moving average of the parameters, see `average`
   bool private_metrics = false;  ///< keep losses and norms of the last step, for `unprotected::metrics`
+};
+
+/// How the noise of a run's steps is correlated.
+template <class Noise>
+struct noise_choice {
+  using noise_type = Noise;
+  option<Noise> correlation;  ///< a strategy of privacy/correlated/strategies.hpp, for so many steps as the run has
+};
+template <>
+struct noise_choice<independent_noise> {
+  using noise_type = independent_noise;
+};
+
+namespace detail {
+/// A sampler that promises how often, and how far apart, a record takes part; its event is that of a Gaussian where
+/// every record takes part.
+template <class Sampling>
+concept promises_participation = requires(const Sampling& sampling) {
+  sampling.min_separation();
+  sampling.max_participations(std::uint64_t{});
+  requires std::is_same_v<typename Sampling::event_type, sampled_gaussian_event>;
+};
+/// A class that says what is wrong with this noise under this sampler; else `char`.
+template <class Noise, class Sampling>
+using noise_explanation = std::conditional_t<std::is_same_v<Noise, independent_noise> ||
+                                                 promises_participation<typename inner_sampler<Sampling>::type>,
+                                             char, error::correlated_noise_needs_a_promise<Noise, Sampling>>;
+}  // namespace detail
+
+/// Options of a `private_loop` with this sampler and this noise.
+template <class Sampling, class Noise = independent_noise>
+struct loop_options : private_choices, noise_choice<Noise> {
+  static_assert(sizeof(detail::noise_explanation<Noise, Sampling>) != 0);
+  using sampling_type = Sampling;
+  option<Sampling> sampling;  ///< how records enter a batch, and what that costs
+};
+/// Options of a `dp_sgd` with this sampler and this noise.
+template <class Sampling = poisson_sampling, class Noise = independent_noise>
+struct dp_options : training_choices, noise_choice<Noise> {
+  static_assert(sizeof(detail::noise_explanation<Noise, Sampling>) != 0);
+  using sampling_type = Sampling;
+  using of_a_loop = loop_options<Sampling>;
+  option<Sampling> sampling;  ///< how records enter a batch, and what that costs
+  /// Those that a loop has, too.
+  operator loop_options<Sampling, Noise>() const {  // NOLINT(google-explicit-constructor): one is the other, and more
+    return {static_cast<const private_choices&>(*this), static_cast<const noise_choice<Noise>&>(*this), sampling};
+  }
+};
+/// With Poisson sampling.
+using private_options = loop_options<poisson_sampling>;
+using dp_sgd_options = dp_options<poisson_sampling>;
+
+/// Options of a trainer, whatever the sampler.
+template <class Options>
+concept trainer_options = std::derived_from<Options, training_choices> && requires {
+  typename Options::sampling_type;
+};
+/// Options of a loop, whatever the sampler.
+template <class Options>
+concept private_loop_options = std::derived_from<Options, private_choices> && !trainer_options<Options> && requires {
+  typename Options::sampling_type;
 };
 
 /// Private values of one step: for debugging, never for release.
@@ -15109,7 +16426,7 @@ inline void require_option(bool given, const char* name) {
 
 /// Throws std::invalid_argument naming the first option that is missing but for `clip`. What single numbers may be is
 /// said where they are used. A run without noise is for generators that are not private.
-inline const private_options& checked_options(const private_options& options, bool is_private) {
+inline void require_private_choices(const private_choices& options, bool has_a_sampler, bool is_private) {
   require_option(options.noise.has_value(), "noise");
   if (is_private && options.noise->value() == 0) {
     refuse_training("the option noise is 0, which protects nobody: train without privacy with unprotected::step");
@@ -15119,14 +16436,13 @@ inline const private_options& checked_options(const private_options& options, bo
     is_private ? statistic_release::require_noise<os_keyed_generator>(options.statistic->noise, bins)
                : statistic_release::require_noise<seeded_generator>(options.statistic->noise, bins);
   }
-  require_option(options.sampling.has_value(), "sampling");
+  require_option(has_a_sampler, "sampling");
   require_option(options.divisor.has_value(), "divisor");
   if (options.max_batch.count == 0) refuse_training("max_batch must be at least 1");
-  return options;
 }
 /// The same for a trainer, and for options that are not for its kind of clipping; `groups` are the network's clipping
 /// groups.
-inline const dp_sgd_options& checked_options(const dp_sgd_options& options, std::size_t groups) {
+inline void require_training_choices(const training_choices& options, std::size_t groups) {
   if (options.clipping == clipping_kind::per_group) {
     if (options.clip) refuse_training("the option clip is not for clipping per group: group_bounds are its bounds");
     require_option(!options.group_bounds.empty(), "group_bounds");
@@ -15144,7 +16460,93 @@ inline const dp_sgd_options& checked_options(const dp_sgd_options& options, std:
   if (options.optimizer != optimizer_kind::sgd && options.weight_decay != 0) {
     refuse_training("the option weight_decay is for optimizer_kind::sgd only: adam's is adam.weight_decay");
   }
+  if (options.optimizer != optimizer_kind::adam && options.adam.noise_floor != 0) {
+    refuse_training("the option adam.noise_floor is for optimizer_kind::adam only");
+  }
   require_option(options.learning_rate.has_value(), "learning_rate");
+  if (options.individual) {
+    require_option(options.budget.has_value(), "budget");
+    if (options.clipping != clipping_kind::flat) {
+      refuse_training("the option individual is for clipping_kind::flat only");
+    }
+    if (options.statistic) {
+      refuse_training("the option individual excludes statistic and adaptive_clip: they count who is left out, too");
+    }
+    if (options.plan != run_plan::beforehand) {
+      refuse_training("the option individual is a filter of its own: leave plan as it is");
+    }
+  }
+  if (const auto& adapts = options.adaptive_clip) {
+    if (options.clipping != clipping_kind::flat) {
+      refuse_training("the option adaptive_clip is for clipping_kind::flat only");
+    }
+    if (options.schedules.clip) refuse_training("the option adaptive_clip and a schedule of clip exclude each other");
+    released_histogram::require_share(adapts->quantile);
+    if (!(adapts->rate > 0 && adapts->rate <= largest_double)) {
+      refuse_training("adaptive_clip.rate must be finite and above 0, got " + std::to_string(adapts->rate));
+    }
+    if (!l2_clip_norm::holds(options.clip->value() / adaptive_clip::range) ||
+        !l2_clip_norm::holds(options.clip->value() * adaptive_clip::range)) {
+      refuse_training("the option clip, from which adaptive_clip sets out, must be in [1e-24, 1e300]");
+    }
+  }
+}
+
+/// Sets the options of step number `step` to what the schedules say. Throws std::invalid_argument for a number that is
+/// none of its kind.
+template <class Options>
+void apply_schedules(Options& options, std::uint64_t step) {
+  const step_schedules& now = options.schedules;
+  if (now.noise) options.noise = noise_multiplier{(*now.noise)(step)};
+  if (now.clip) options.clip = l2_clip_norm{(*now.clip)(step)};
+  if (now.learning_rate) options.learning_rate = learning_rate{(*now.learning_rate)(step)};
+  if constexpr (std::is_same_v<typename Options::sampling_type, poisson_sampling>) {
+    if (now.sampling) options.sampling = poisson_sampling{sampling_probability{(*now.sampling)(step)}};
+  } else if (now.sampling) {
+    refuse_training("a schedule of sampling is for Poisson sampling only");
+  }
+  if constexpr (has_rounds<typename Options::sampling_type>) {
+    if (now.noise) refuse_training("a schedule of noise is not for a sampler whose event pays several steps");
+  }
+}
+/// Options of the first step of these schedules, each of which is a table then; and what adaptive clipping counts.
+/// Throws std::invalid_argument for what excludes each other, and what a schedule throws.
+template <class Options>
+[[nodiscard]] Options with_first_step(Options options) {
+  step_schedules& all = options.schedules;
+  if (all.any()) {
+    if (all.steps == 0) refuse_training("the option schedules.steps is not set");
+    const auto begins = [&](option<schedule>& one, bool given, const char* name) {
+      if (!one) return;
+      if (given) refuse_training(std::string{"the option "} + name + " and a schedule of it exclude each other");
+      one = one->tabulated(all.steps);
+    };
+    begins(all.noise, options.noise.has_value(), "noise");
+    begins(all.clip, options.clip.has_value(), "clip");
+    begins(all.sampling, options.sampling.has_value(), "sampling");
+    begins(all.learning_rate, options.learning_rate.has_value(), "learning_rate");
+    if (has_rounds<typename Options::sampling_type> && all.noise) {
+      refuse_training("a schedule of noise is not for samplers whose events pay several steps");
+    }
+    if (all.clip && options.clipping == clipping_kind::per_group) {
+      refuse_training("a schedule of clip is not for clipping per group");
+    }
+    apply_schedules(options, 0);
+  }
+  if (options.individual) {
+    if (!std::is_same_v<typename Options::sampling_type, poisson_sampling>) {
+      refuse_training("the option individual is for Poisson sampling only");
+    }
+    if (options.capacity && options.capacity->count != 0) {
+      refuse_training("the option individual adds up integers only: leave capacity, or set it to 0");
+    }
+    options.capacity = record_capacity{0};
+  }
+  if (options.adaptive_clip) {
+    if (options.statistic) refuse_training("the options statistic and adaptive_clip exclude each other");
+    require_option(options.clip.has_value(), "clip");
+    options.statistic = step_statistic{options.adaptive_clip->noise, bin_edges{{options.clip->value()}}};
+  }
   return options;
 }
 
@@ -15156,16 +16558,15 @@ template <class Network, class Loss, class Records>
 
 /// A loop that runs while the budget lasts would train nothing, and say nothing. What an earlier part of the run spent
 /// is not counted: a budget that is spent is no mistake.
-template <class = void>
-void require_room_for_a_step(const privacy_accountant& accountant, const sampled_gaussian_event& event) {
+template <class Event>
+void require_room_for_a_step(const basic_privacy_accountant<Event>& accountant, const Event& event) {
   if (accountant.within(event)) return;
   const privacy_budget& budget = *accountant.budget();
-  char text[240];
+  char text[400];
   std::snprintf(text, sizeof text,
                 "pergrad: private training: the option budget allows no step: it is epsilon %.6g at delta %.6g, and "
-                "one step with "
-                "noise multiplier %.6g and sampling probability %.6g costs epsilon %.6g",
-                budget.max_epsilon.value(), budget.delta.value(), event.noise_multiplier, event.sampling_probability,
+                "one step with %s costs epsilon %.6g",
+                budget.max_epsilon.value(), budget.delta.value(), description_of(event).text,
                 proven_epsilon(accountant.accountant(), {event, 1}, budget.delta).upper);
   throw std::invalid_argument(text);
 }
@@ -15200,22 +16601,132 @@ void require_fit_for_training(const Records& records) {
 // A step is entered in the ledger before any of its records is drawn. Records are drawn window by window, so that no
 // memory grows with the data set; they come out in physical batches of at most `max_batch`.
 
+// pergrad/train/run_noise.hpp - what a run's noise asks of its sampler, and what it costs: independent noise, or a
+// strategy whose steps are correlated
+//
+// Independent noise costs the sampler's event in each of its rounds. Correlated noise needs a sampler that promises how
+// far apart a record's steps are, and makes the whole run one Gaussian mechanism (privacy/correlated/filter.hpp): one
+// event without sampling, entered with the first step. Banded noise with no more bands than a `cyclic_poisson_sampling`
+// has groups costs what that sampler's turns cost with independent noise, as a turn is a mechanism of its own.
+
+namespace pergrad::inline v0_1::detail {
+
+template <class Sampling>
+concept takes_turns = requires {
+  requires Sampling::takes_turns;
+};
+
+/// Independent noise.
+template <class Sampling, class Noise>
+class run_noise {
+ public:
+  static constexpr bool is_correlated = false;
+  using event_type = typename Sampling::event_type;
+
+  run_noise(const noise_choice<Noise>& /*chosen*/, const private_choices& /*options*/, const Sampling& /*sampling*/) {}
+  void take(std::size_t /*elements*/, std::size_t /*threads*/) {}
+  [[nodiscard]] static event_type event(const Sampling& sampling, noise_multiplier noise) {
+    return sampling.event(noise);
+  }
+  /// Steps that one event pays.
+  [[nodiscard]] static std::uint64_t steps_of_an_event(const Sampling& sampling) noexcept {
+    if constexpr (has_rounds<Sampling>) return sampling.steps_of_an_event();
+    return 1;
+  }
+  /// Steps of the run: any number.
+  [[nodiscard]] static std::uint64_t steps() noexcept { return ~std::uint64_t{0}; }
+  template <class Generator>
+  static void catch_up(Generator& /*generator*/, std::uint64_t /*taken*/) noexcept {}
+  [[nodiscard]] static noise_filter* filter() noexcept { return nullptr; }
+};
+
+/// Correlated noise.
+template <class Sampling, class Noise>
+requires(!std::is_same_v<Noise, independent_noise>) class run_noise<Sampling, Noise> {
+  static constexpr bool is_promised = promises_participation<Sampling>;
+  static constexpr bool is_amplified = Noise::is_banded && takes_turns<Sampling>;
+
+ public:
+  static constexpr bool is_correlated = true;
+  using event_type = typename Sampling::event_type;
+
+  /// Throws std::invalid_argument for a strategy that is missing, has more bands than the sampler has groups, or does
+  /// not go with another option.
+  run_noise(const noise_choice<Noise>& chosen, const private_choices& options, const Sampling& sampling) {
+    if constexpr (is_promised) {  // else the options' type has said so
+      require_option(chosen.correlation.has_value(), "correlation");
+      if (options.statistic) refuse_training("the option statistic does not go with correlated noise");
+      noise_ = std::make_unique<Noise>(*chosen.correlation);
+      if constexpr (is_amplified) {
+        if (noise_->bands() > sampling.min_separation()) {
+          refuse_training("noise of " + std::to_string(noise_->bands()) +
+                          " bands needs as many groups, and the sampler has " +
+                          std::to_string(sampling.min_separation()));
+        }
+        sensitivity_ = noise_->sensitivity_of_one();
+      } else {
+        sensitivity_ = noise_->sensitivity_under(sampling);
+      }
+    }
+  }
+  void take(std::size_t elements, std::size_t threads) {
+    if constexpr (is_promised) filter_ = noise_->make_filter(sensitivity_, elements, threads);
+  }
+  [[nodiscard]] static event_type event(const Sampling& sampling, noise_multiplier noise) {
+    if constexpr (is_promised && !is_amplified) {
+      return {1, noise.value()};
+    } else {
+      return sampling.event(noise);
+    }
+  }
+  [[nodiscard]] std::uint64_t steps_of_an_event(const Sampling& sampling) const noexcept {
+    if constexpr (is_promised && is_amplified) {
+      return sampling.steps_of_an_event();
+    } else {
+      return noise_->steps();
+    }
+  }
+  /// Steps of the run.
+  [[nodiscard]] std::uint64_t steps() const noexcept { return noise_ == nullptr ? 0 : noise_->steps(); }
+  /// Noise of steps that failed or were given up.
+  template <class Generator>
+  void catch_up(Generator& generator, std::uint64_t taken) {
+    if constexpr (is_promised) {
+      while (filter_->begun() < taken) filter_->skip(generator.next_step());
+    }
+  }
+  [[nodiscard]] noise_filter* filter() const noexcept { return filter_.get(); }
+
+  /// For files: how many steps are before those that are listed, and the generator's steps of these. Only of a seed.
+  [[nodiscard]] std::uint64_t before() const noexcept { return filter_->begun() - filter_->drawn().size(); }
+  [[nodiscard]] std::span<const std::uint64_t> drawn() const noexcept { return filter_->drawn(); }
+  void restart(std::uint64_t before, std::span<const std::uint64_t> drawn) { filter_->restart(before, drawn); }
+
+ private:
+  std::unique_ptr<Noise> noise_;
+  std::unique_ptr<typename Noise::filter> filter_;
+  typename Noise::sensitivity_type sensitivity_{};
+};
+
+}  // namespace pergrad::inline v0_1::detail
+
 namespace pergrad::inline v0_1 {
 
 namespace detail {
 
 struct checkpoint_access;
+struct run_state_access;
 
 /// The records of one step, in the order of the data set.
+template <class Sampling>
 class drawn_records {
  public:
-  using sampling_stream = secret_stream<randomness::sampling>;
-  explicit drawn_records(std::size_t max_batch) { records_.reserve(max_batch); }
+  drawn_records(const Sampling& /*sampling*/, std::size_t max_batch) { records_.reserve(max_batch); }
 
   /// Begins a step on a data set of so many records.
-  void begin(const poisson_sampling& sampling, const sampling_stream& stream, std::uint64_t record_count) noexcept {
+  void begin(const Sampling& sampling, const draw_place& place, std::uint64_t record_count) noexcept {
     sampling_ = &sampling;
-    stream_ = stream;
+    place_ = place;
     record_count_ = record_count;
     next_window_ = 0;
     word_ = 0;
@@ -15256,19 +16767,19 @@ class drawn_records {
     }
   }
   void mark_window(const thread_pool& pool) {
-    constexpr std::uint64_t share = 32 * poisson_sampling::marked_together;
+    constexpr std::uint64_t share = 32 * Sampling::marked_together;
     first_ = next_window_;
     const std::uint64_t count = std::min<std::uint64_t>(64 * bits_.size(), record_count_ - first_);
     const std::uint64_t tasks = (count + share - 1) / share;
     pool.parallel(tasks, [&](std::size_t task, std::size_t) {
-      sampling_->mark(stream_, first_ + task * share, std::span{bits_}.subspan(task * share / 64, share / 64));
+      sampling_->mark(place_, first_ + task * share, std::span{bits_}.subspan(task * share / 64, share / 64));
     });
     words_ = tasks * share / 64;
     next_window_ += 64 * bits_.size();
   }
 
-  const poisson_sampling* sampling_ = nullptr;
-  sampling_stream stream_;
+  const Sampling* sampling_ = nullptr;
+  draw_place place_;
   std::uint64_t record_count_ = 0;
   std::uint64_t next_window_ = 0;           ///< the first record that nobody has looked at
   std::uint64_t first_ = 0;                 ///< of the window
@@ -15279,11 +16790,47 @@ class drawn_records {
   std::vector<std::uint32_t> records_;
 };
 
+/// The same of a sampler that lists them.
+template <lists_records Sampling>
+class drawn_records<Sampling> {
+ public:
+  drawn_records(const Sampling& sampling, std::size_t max_batch) : list_{sampling} { records_.reserve(max_batch); }
+
+  void begin(const Sampling& sampling, const draw_place& place, std::uint64_t record_count) {
+    listed_ = list_.draw(sampling, place, record_count);
+  }
+  template <class Fits, class LeftOut>
+  std::span<const std::uint32_t> next(const thread_pool& /*pool*/, const Fits& fits, const LeftOut& left_out) {
+    records_.clear();
+    for (; !listed_.empty() && records_.size() < records_.capacity(); listed_ = listed_.subspan(1)) {
+      if (fits(listed_.front())) {
+        records_.push_back(listed_.front());
+      } else {
+        left_out();
+      }
+    }
+    return {records_.data(), records_.size()};
+  }
+
+ private:
+  typename Sampling::listing list_;
+  std::span<const std::uint32_t> listed_;  ///< those that are still to come
+  std::vector<std::uint32_t> records_;
+};
+
+/// Where a run is in the rounds of its sampler.
+struct run_place {
+  std::uint64_t position = 0;  ///< of the next step in its round; 0 begins one
+  std::uint64_t round = 0;     ///< the generator's step that began it
+  std::uint64_t taken = 0;     ///< steps
+  std::uint64_t paid = 0;      ///< steps that entered no event, as one before them had
+};
+
 /// How many records a step's sum is made for, by public numbers: far more than are ever drawn if the expected batch
 /// size is what it says; fewer where only so few are added up in floating point. Physical batches have nothing to do
 /// with it, as noise is scaled by it.
 template <class Scalar>
-[[nodiscard]] record_capacity capacity_for(const private_options& options) {
+[[nodiscard]] record_capacity capacity_for(const private_choices& options) {
   if (options.capacity) return *options.capacity;
   const float_environment proven;
   constexpr std::size_t granule = 256;
@@ -15296,87 +16843,168 @@ template <class Scalar>
   return {enough};
 }
 /// Options with a capacity, and with physical batches no larger than that; with a capacity of 0 all records are added
-/// up as integers, and of any number. Throws std::invalid_argument as `checked_options` does.
+/// up as integers, and of any number. Throws std::invalid_argument for options that are missing or out of range.
 template <class Scalar, class Options>
 [[nodiscard]] Options settled(Options options, bool is_private) {
-  checked_options(static_cast<const private_options&>(options), is_private);
-  const record_capacity capacity = capacity_for<Scalar>(options);
+  require_private_choices(options, options.sampling.has_value(), is_private);
+  // What a unit of several rows adds is added up as integers.
+  const record_capacity capacity =
+      draws_units<typename Options::sampling_type> ? record_capacity{0} : capacity_for<Scalar>(options);
   options.capacity = capacity;
   if (capacity.count > 0) options.max_batch.count = std::min(options.max_batch.count, capacity.count);
   return options;
 }
 
-/// The ledger of a run and the records of a step: all of a private run that does not know its network.
+/// The ledger of a run and the records of a step: all of a private run that does not know its network. The ledger holds
+/// the events of this sampler, and no others.
+template <class Sampling, class Noise>
 class private_run {
  public:
-  /// Would one more step keep to the budget? Always true without one. Costs nothing: how many there are was found when
+  using event_type = typename Sampling::event_type;
+  /// Whether noise of a step depends on that of steps before.
+  static constexpr bool is_correlated = run_noise<Sampling, Noise>::is_correlated;
+  /// Whether what is drawn depends on the steps before.
+  static constexpr bool keeps_its_place = is_correlated || has_rounds<Sampling> || requires(const Sampling& sampling) {
+    sampling.min_separation();
+  };
+  /// For which neighbours epsilon counts.
+  static constexpr neighbouring relation = event_type::relation;
+
+  /// Would one more step keep to the budget? Always true without one, but for correlated noise, which ends with its
+  /// strategy. Costs nothing: how many there are was found when
   /// the run was made, or read from a file.
   template <class = void>
   [[nodiscard]] bool within_budget() const {
-    return accountant_.within(event_);
+    return place_.taken < most_ && (place_.position != 0 || accountant_.within(event_));
   }
   /// Steps taken, each with its noise, and statistics of all records released beside them (statistics.hpp).
-  [[nodiscard]] std::uint64_t steps() const noexcept { return accountant_.steps(); }
-  /// Privacy spent so far at `delta`, for neighbours that differ by adding or removing one record: a proven upper
-  /// bound, by privacy loss distributions and Renyi divergences. Takes some tens of milliseconds.
+  [[nodiscard]] std::uint64_t steps() const noexcept { return accountant_.steps() + place_.paid; }
+  /// Privacy spent so far at `delta`, for neighbours by `relation`: a proven upper bound, by privacy loss distributions
+  /// and Renyi divergences. Takes some tens of milliseconds.
   template <class = void>
   [[nodiscard]] double epsilon(pergrad::delta delta) const {
     return accountant_.epsilon(delta);
   }
-  [[nodiscard]] const privacy_accountant& accountant() const noexcept { return accountant_; }
+  [[nodiscard]] const basic_privacy_accountant<event_type>& accountant() const noexcept { return accountant_; }
   /// The histogram of the last step's records: released with the step, which counts it. Throws std::logic_error if the
   /// options have no `statistic`, and before the first step.
   [[nodiscard]] const released_histogram& last_statistic() const {
-    if (!statistic_ || !statistic_->released) {
+    if (!statistic_ || !statistic_->is_released) {
       throw_logic_error({"pergrad: private training: ",
                          statistic_ ? "no step has released a statistic yet" : "the option statistic is not set"});
     }
-    return *statistic_->released;
+    return statistic_->histogram;
   }
 
  private:
   // Named, and nothing is protected: who derives from this draws nothing.
-  template <class Network, class Loss, executor Executor>
+  template <class Network, class Loss, executor Executor, class Options>
   friend class dp_sgd_base;
-  template <class Network, class Loss, random_generator Generator, executor Executor>
+  template <class Network, class Loss, random_generator Generator, executor Executor, class Options>
   friend class pergrad::dp_sgd;
-  template <class Network, class Loss, random_generator Generator, executor Executor>
+  template <class Network, class Loss, random_generator Generator, executor Executor, class Options>
   friend class pergrad::private_loop;
   friend struct checkpoint_access;
+  friend struct run_state_access;
   friend struct statistics_access;
 
-  /// `options` are settled.
-  [[gnu::noinline]] explicit private_run(const private_options& options)
-      : sampling_{*options.sampling},
-        accountant_{options.budget, options.plan},
-        event_{sampling_.event(options.noise_of_event())},
+  /// `options` are settled; `budget`: of the ledger.
+  [[gnu::noinline]] private_run(const private_choices& options, const Sampling& sampling,
+                                const noise_choice<Noise>& chosen, const std::optional<privacy_budget>& budget)
+      : sampling_{sampling},
+        noise_{chosen, options, sampling_},
+        accountant_{budget, options.plan},
+        event_{noise_.event(sampling_, options.noise_of_event())},
         gradient_noise_{*options.noise},
-        drawn_{options.max_batch.count} {
+        drawn_{sampling_, options.max_batch.count} {
     if (options.statistic) statistic_.emplace(*options.statistic);
   }
-  /// The last part of construction: `sensitivity` is known from the options' clipping. Throws std::invalid_argument for
-  /// noise that the largest number of the network's type cannot hold, and for a budget that allows no step.
+  /// The last part of construction: `sensitivity` of sums of so many elements is known from the options' clipping.
+  /// Throws std::invalid_argument for noise that the largest number of the network's type cannot hold, and for a budget
+  /// that allows no step.
   template <class = void>
-  [[gnu::noinline]] void take(double sensitivity, double largest) {
+  [[gnu::noinline]] void take(double sensitivity, double largest, std::size_t elements, std::size_t threads) {
+    noise_.take(elements, threads);
     sensitivity_ = sensitivity;
     const double deviation = gradient_noise_.value() * sensitivity_;
     if (!(deviation <= largest)) {
       refuse_training("noise times clip does not fit the network's scalar, got " + std::to_string(deviation));
     }
+    const bool has_schedules = most_ != without_end;
+    most_ = std::min(most_, noise_.steps());
+    if (has_schedules) return;  // they have a proof of their own
     accountant_.prepare(event_);
     require_room_for_a_step(accountant_, event_);
   }
+  /// The next step's numbers. Precondition: these are options of a step of the run.
+  void plan(const private_choices& options, const Sampling& sampling) {
+    sampling_ = sampling;
+    gradient_noise_ = *options.noise;
+    event_ = event_of(options, sampling_);
+  }
+  /// What an event of these options costs.
+  [[nodiscard]] event_type event_of(const private_choices& options, const Sampling& sampling) const {
+    return noise_.event(sampling, options.noise_of_event());
+  }
+  /// Proves that these steps, all that are left of a run by schedules, keep to the budget. Throws std::invalid_argument
+  /// if they do not.
+  template <class = void>
+  void declare(std::span<const ledger_entry<event_type>> steps) {
+    if (!accountant_.budget() || accountant_.plan() != run_plan::beforehand) {
+      for (const auto& each : steps) accountant_.prepare(each.event);
+      if (place_.taken == 0) require_room_for_a_step(accountant_, event_);
+      return;
+    }
+    try {
+      accountant_.declare(steps);
+    } catch (const budget_exhausted&) {
+      refuse_training("the steps of the schedules cost more than the option budget allows: epsilon " +
+                      std::to_string(accountant_.budget()->max_epsilon.value()) + " at delta " +
+                      std::to_string(accountant_.budget()->delta.value()));
+    }
+  }
 
-  /// Enters a step in the ledger, or refuses it; then its draws may begin.
+  /// Whether a later step of the run enters an event.
+  [[nodiscard]] bool pays(std::uint64_t step) const noexcept {
+    return (place_.position + (step - place_.taken)) % noise_.steps_of_an_event(sampling_) == 0;
+  }
+  /// Other records than those of the step before: where a record stands in a round has changed, so a new one begins.
+  /// What a sampler promises correlated noise is of one set of records: throws std::logic_error for others.
+  void begin_a_round() {
+    if (!has_drawn_) return;  // the first ones, also behind a file
+    if constexpr (is_correlated) {
+      throw_logic_error({"pergrad: private training: correlated noise needs the same records in all steps"});
+    } else {
+      place_.position = 0;
+    }
+  }
+  /// Enters a step in the ledger, or refuses it; then its draws may begin. An event that pays a round is entered with
+  /// its first step.
   template <class Generator>
   std::uint64_t spend_and_draw(Generator& generator, std::uint64_t record_count) {
-    accountant_.spend(event_);
+    if constexpr (requires { sampling_.require_records(record_count); }) sampling_.require_records(record_count);
+    if (place_.taken >= most_) {
+      throw budget_exhausted("pergrad: private training: the run has no step behind number " + std::to_string(most_));
+    }
+    if (place_.position == 0) accountant_.spend(event_);
+    noise_.catch_up(generator, place_.taken);
     if (statistic_) {
       statistic_->counted.clear();
-      statistic_->released.reset();  // nobody may take an earlier one for this step's
+      statistic_->is_released = false;  // nobody may take an earlier one for this step's
     }
     const std::uint64_t step = generator.next_step();
-    drawn_.begin(sampling_, generator.template stream<randomness::sampling>(step), record_count);
+    if (place_.position == 0) {
+      place_.round = step;
+    } else {
+      ++place_.paid;
+    }
+    const auto stream = [&](std::uint64_t of) { return generator.template stream<randomness::sampling>(of); };
+    drawn_.begin(sampling_,
+                 {stream(step), stream(place_.round), stream(step_of_the_run), place_.position, place_.taken},
+                 record_count);
+    has_drawn_ = true;
+    ++place_.taken;
+    place_.position = (place_.position + 1) % noise_.steps_of_an_event(sampling_);
     return step;
   }
   /// The step's randomness inside layers.
@@ -15394,22 +17022,30 @@ class private_run {
   template <class Generator>
   void release_statistic(Generator& generator) {
     if (!statistic_) return;
-    statistic_->released = statistic_release::of(statistic_->counted, statistic_->noise, generator);
+    statistic_release::into(statistic_->histogram, statistic_->counted, statistic_->noise, generator);
+    statistic_->is_released = true;
   }
   struct statistic_of_steps {
-    explicit statistic_of_steps(const step_statistic& chosen) : noise{chosen.noise}, counted{chosen.edges} {}
+    explicit statistic_of_steps(const step_statistic& chosen)
+        : noise{chosen.noise}, counted{chosen.edges}, histogram{statistic_release::empty(counted)} {}
     noise_multiplier noise;
     private_counts counted;
-    std::optional<released_histogram> released;
+    released_histogram histogram;  ///< of the last step
+    bool is_released = false;
   };
 
-  poisson_sampling sampling_;
-  privacy_accountant accountant_;
-  sampled_gaussian_event event_;     ///< of the gradient and the statistic together
+  Sampling sampling_;
+  [[no_unique_address]] run_noise<Sampling, Noise> noise_;
+  basic_privacy_accountant<event_type> accountant_;
+  event_type event_;                 ///< of the next step: its gradient and its statistic together
   noise_multiplier gradient_noise_;  ///< of the gradient alone
   std::optional<statistic_of_steps> statistic_;
-  double sensitivity_ = 0;  ///< of every sum
-  drawn_records drawn_;
+  double sensitivity_ = 0;  ///< of the next step's sum
+  run_place place_;
+  bool has_drawn_ = false;  ///< a step, of records that it was given
+  static constexpr std::uint64_t without_end = ~std::uint64_t{0};
+  std::uint64_t most_ = without_end;  ///< steps that its schedules, or its noise's strategy, have
+  drawn_records<Sampling> drawn_;
 };
 
 }  // namespace detail
@@ -15417,7 +17053,7 @@ class private_run {
 
 namespace pergrad::inline v0_1 {
 
-template <class Network, class Loss, random_generator Generator, executor Executor>
+template <class Network, class Loss, random_generator Generator, executor Executor, class Options>
 class private_loop;
 namespace detail {
 struct checkpoint_access;
@@ -15460,12 +17096,14 @@ class private_step {
   }
 
  private:
-  template <class, class, random_generator, executor>
+  template <class, class, random_generator, executor, class>
   friend class private_loop;
   template <class Sum, class Net, class Step>
   friend class detail::chunk_of_step;
   template <class, class>
   friend class optimizer_steps;
+  template <class>
+  friend class scaled_adam;
   template <executor Executor, class Network, class AnyLoop>
   friend void evaluate_into(const Executor& executor, released_gradient<Network, AnyLoop::is_private>& update,
                             private_step<AnyLoop>&& step);
@@ -15498,17 +17136,33 @@ class private_step {
     }
     from.release_its_statistic();
     end();
-    return {&from.total_, {*from.options_.noise, &from.generator_}};
+    return {&from.total_, {*from.options_.noise, &from.generator_, from.its_filter()}};
   }
 
   Loop* loop_ = nullptr;
 };
 
+namespace detail {
+template <class Usual, class... Given>
+struct first_or {
+  using type = Usual;
+};
+template <class Usual, class First>
+struct first_or<Usual, First> {
+  using type = First;
+};
+}  // namespace detail
+
 /// A private training loop of one network. Refers to the executor and the network; a step allocates nothing. Options:
-/// as `private_options` says.
-template <class Network, class Loss, random_generator Generator = os_keyed_generator, executor Executor = host>
-class private_loop : private detail::private_run {
-  using base = detail::private_run;
+/// as `loop_options` says.
+template <class Network, class Loss, random_generator Generator = os_keyed_generator, executor Executor = host,
+          class Options = private_options>
+class private_loop : private detail::private_run<typename Options::sampling_type, typename Options::noise_type> {
+  using base = detail::private_run<typename Options::sampling_type, typename Options::noise_type>;
+  using sampling_type = typename Options::sampling_type;
+  static_assert(
+      sizeof(std::conditional_t<detail::draws_units<sampling_type>, error::loop_draws_records<sampling_type>, char>) !=
+      0);
 
  public:
   using network_type = Network;
@@ -15523,12 +17177,13 @@ class private_loop : private detail::private_run {
   using base::accountant;
   using base::epsilon;
   using base::last_statistic;
+  using base::relation;
   using base::steps;
   using base::within_budget;
 
   /// Throws std::invalid_argument naming an option that is missing or out of range, or a budget that is less than what
   /// one step costs.
-  private_loop(const Executor& executor, const Network& network, Loss loss, const private_options& chosen,
+  private_loop(const Executor& executor, const Network& network, Loss loss, const Options& chosen,
                Generator generator = Generator{})
       : private_loop{detail::settled<scalar>(chosen, is_private), executor, network, loss, std::move(generator)} {}
   private_loop(const private_loop&) = delete;
@@ -15537,7 +17192,7 @@ class private_loop : private detail::private_run {
     if (under_way_ != nullptr) under_way_->loop_ = nullptr;
   }
 
-  /// Enters a step in the ledger, then draws its records: each with the same probability, independently. Throws
+  /// Enters a step in the ledger, then draws its records. Throws
   /// budget_exhausted if it would exceed the budget, std::invalid_argument for records that do not fit the network or
   /// the loss, std::logic_error while another step is under way; nothing is changed then. As in `dp_sgd::step`, all
   /// records are looked at when the loop sees them first, and one that fits no more when it is drawn is left out.
@@ -15546,14 +17201,15 @@ class private_loop : private detail::private_run {
       throw std::logic_error("pergrad: private_loop: another step is under way: release it, or let it go out of scope");
     }
     if (!records_ || !records_->same_view(records)) {
+      this->begin_a_round();
       records_.reset();
       detail::require_fit_for_training<Network, Loss>(records);
       records_ = records;
     }
-    const std::uint64_t step = spend_and_draw(generator_, records.size());
+    const std::uint64_t step = this->spend_and_draw(generator_, records.size());
     randomness_ = base::inside_layers(generator_, step);
     total_.clear();
-    detail::total_access::state(total_).expect(release_grid::of(sensitivity_, Network::parameter_count), 1);
+    detail::total_access::state(total_).expect(release_grid::of(this->sensitivity_, Network::parameter_count), 1);
     batch_.reset();
     state_ = batch_state::in_the_sum;
     return step_type{*this};
@@ -15566,9 +17222,8 @@ class private_loop : private detail::private_run {
   friend struct detail::statistics_access;
   enum class batch_state : unsigned char { waiting, in_the_sum, none_left };
 
-  private_loop(const private_options& options, const Executor& executor, const Network& network, Loss loss,
-               Generator generator)
-      : base{options},
+  private_loop(const Options& options, const Executor& executor, const Network& network, Loss loss, Generator generator)
+      : base{options, *options.sampling, options, options.budget},
         options_{options},
         executor_{&executor},
         network_{&network},
@@ -15577,15 +17232,17 @@ class private_loop : private detail::private_run {
         total_{executor, *options.capacity},
         generator_{std::move(generator)} {
     detail::require_option(options.clip.has_value(), "clip");
-    take(options.clip->value(), static_cast<double>(std::numeric_limits<scalar>::max()));
+    this->take(options.clip->value(), static_cast<double>(std::numeric_limits<scalar>::max()), Network::parameter_count,
+               executor.pool().thread_count());
   }
 
+  [[nodiscard]] detail::noise_filter* its_filter() const noexcept { return this->noise_.filter(); }
   void release_its_statistic() { this->release_statistic(generator_); }
   [[nodiscard]] bool next_batch() {
     if (state_ == batch_state::waiting) {
       throw std::logic_error("pergrad: private_step: accumulate(step, sum(clip(step.gradients(), bound))) is missing");
     }
-    const auto drawn = drawn_.next(
+    const auto drawn = this->drawn_.next(
         executor_->pool(),
         [&](std::uint64_t record) { return detail::fits_the_trainer<Network, Loss>(*records_, record); }, [] {});
     if (drawn.empty()) {
@@ -15624,7 +17281,7 @@ class private_loop : private detail::private_run {
     }
   }
 
-  private_options options_;
+  Options options_;
   const Executor* executor_;
   const Network* network_;
   [[no_unique_address]] Loss loss_;
@@ -15640,9 +17297,9 @@ class private_loop : private detail::private_run {
 };
 
 /// Of a network or a loss that is explained to be wrong.
-template <class Network, class Loss, random_generator Generator, executor Executor>
+template <class Network, class Loss, random_generator Generator, executor Executor, class Options>
 requires detail::cannot_be_trained<Network, Loss>
-class private_loop<Network, Loss, Generator, Executor> : public error::stand_in<typename Network::scalar> {
+class private_loop<Network, Loss, Generator, Executor, Options> : public error::stand_in<typename Network::scalar> {
   static_assert(sizeof(detail::loss_explanation<Network, Loss>) != 0);
   static_assert(sizeof(typename error::explanation_of<Network>::type) != 0);
 
@@ -15652,9 +17309,17 @@ class private_loop<Network, Loss, Generator, Executor> : public error::stand_in<
   explicit private_loop(const Any&...) noexcept {}
 };
 
-template <executor Executor, class Network, class Loss>
-private_loop(const Executor&, const Network&, Loss, const private_options&)
-    -> private_loop<Network, Loss, os_keyed_generator, Executor>;
+template <executor Executor, class Network, class Loss, private_loop_options Options>
+private_loop(const Executor&, const Network&, Loss, const Options&)
+    -> private_loop<Network, Loss, os_keyed_generator, Executor, Options>;
+template <executor Executor, class Network, class Loss, private_loop_options Options, random_generator Generator>
+private_loop(const Executor&, const Network&, Loss, const Options&, Generator)
+    -> private_loop<Network, Loss, Generator, Executor, Options>;
+/// A trainer's options say all that a loop's do.
+template <executor Executor, class Network, class Loss, trainer_options Options, class... Generator>
+private_loop(const Executor&, const Network&, Loss, const Options&, Generator...)
+    -> private_loop<Network, Loss, typename detail::first_or<os_keyed_generator, Generator...>::type, Executor,
+                    typename Options::of_a_loop>;
 
 /// It names its executor first: one error that says so.
 template <class First, class... Rest>
@@ -15692,6 +17357,211 @@ void evaluate_into(const Executor& /*executor*/, released_gradient<Network, IsPr
 // pergrad/train/step_by_verbs.hpp - a trainer's step made of the verbs that a program has too: for executors that need
 // nothing of their own
 
+// pergrad/train/individual_accounting.hpp - a trainer's records pay for what they add, each from a budget of its own
+//
+// The sum has to be one of integers: then a record moves it by what it adds, rounded by itself, and by nothing else,
+// and one that is left out by nothing at all. With C / g + sqrt(d) / 2 steps of the grid as the sum's sensitivity, a
+// record that adds a norm of at most c has the share (c / g + sqrt(d) / 2) / (C / g + sqrt(d) / 2) of it, or none where
+// c < g / 2, as each of its elements is rounded to 0 then (privacy/sensitivity.hpp).
+
+// pergrad/privacy/accounting/individual_filter.hpp - a budget for each record, spent by what it really adds
+//
+// Feldman & Zrnic 2021 (arXiv:2008.11193): at one order a that is fixed beforehand, a record is charged in each step a
+// bound of the step's Renyi divergence between data with and without this record, and is left out of a step whose
+// charge would exceed what is left of B. Then the whole run is (a, B)-RDP for each record, so (epsilon, delta) private
+// (rdp.hpp), however many steps there are and whatever they depend on that was released.
+//
+// A record that is drawn with probability q and adds at most the share f of the sensitivity costs the sampled Gaussian
+// with noise sigma / f, drawn or not. Shares are rounded up to levels k / K, of which the highest is 1. A record that
+// is not drawn has no known share: it is charged the highest level, or all that is left if that is less. That charges
+// hang on whether a record was drawn, which nobody sees, is no gap: see docs/internals/accounting.md for the proof.
+//
+// Divergences are whole numbers of 2^-61 B or so, costs rounded up and B rounded down, so that nothing rounds in a sum.
+
+namespace pergrad::inline v0_1 {
+
+namespace detail {
+
+struct run_state_access;
+
+/// The largest B with which (order, B)-RDP proves the budget; throws std::invalid_argument where there is none.
+[[nodiscard]] inline double rdp_budget_of(const privacy_budget& budget, double order) {
+  const double d = budget.delta.value();
+  double found = budget.max_epsilon.value() - std::log1p(-1 / order) + std::log(d * order) / (order - 1);
+  while (found > 0 && epsilon_from_rdp(order, found, budget.delta) > budget.max_epsilon.value()) found *= 1 - 0x1p-50;
+  if (!(found > 0 && found < infinity)) {
+    throw_invalid_argument({"pergrad: individual_filter: no Renyi divergence at order ", order,
+                            " proves the budget epsilon ", budget.max_epsilon.value(), " at delta ", d});
+  }
+  return found;
+}
+
+}  // namespace detail
+
+/// The budget of each record of one data set, by number. What is spent is a private value of its record.
+class individual_filter {
+ public:
+  /// The order is the one that allows the most steps of `first` with a share of 1. Throws std::invalid_argument for a
+  /// budget that no order proves, for an event that is none, and unless there are 1 to 65535 levels.
+  individual_filter(const privacy_budget& budget, const sampled_gaussian_event& first, std::size_t levels = 64)
+      : individual_filter{budget, first, levels,
+                          basic_rdp_accountant<sampled_gaussian_event>::order_for(budget, first)} {}
+  /// With this order, above 1.
+  individual_filter(const privacy_budget& budget, const sampled_gaussian_event& first, std::size_t levels, double order)
+      : order_{order}, rdp_budget_{detail::rdp_budget_of(budget, order)}, costs_(levels + 1) {
+    if (levels == 0 || levels > 65535) {
+      detail::throw_invalid_argument({"pergrad: individual_filter: levels must be in [1, 65535], got ", levels});
+    }
+    shift_ = 61 - std::ilogb(rdp_budget_);
+    budget_ = static_cast<std::uint64_t>(std::floor(std::ldexp(rdp_budget_, shift_)));
+    set_event(first);
+  }
+
+  /// Of the next steps: what a record with a share of 1 costs. Allocates nothing.
+  void set_event(const sampled_gaussian_event& event) {
+    if (event == event_) return;
+    const detail::float_environment proven;
+    const auto levels = static_cast<double>(costs_.size() - 1);
+    for (std::size_t level = 1; level < costs_.size(); ++level) {
+      const double share = static_cast<double>(level) / levels;
+      // The quotient rounds, by far less than the margin of a cost.
+      const double noise = event.noise_multiplier / share;
+      costs_[level] =
+          units_of(renyi_divergence(sampled_gaussian_event{event.sampling_probability, noise}, order_) * (1 + 1e-10));
+    }
+    for (std::size_t level = 2; level < costs_.size(); ++level) {  // a larger share costs no less, rounding or not
+      costs_[level] = std::max(costs_[level], costs_[level - 1]);
+    }
+    event_ = event;
+  }
+
+  /// How many records there are: the first time and, as a data set's records keep their numbers, no other one later.
+  /// Throws std::logic_error for another number.
+  void set_records(std::size_t count) {
+    if (spent_.empty() && count > 0) {
+      spent_.resize(count);
+      is_drawn_.resize((count + 63) / 64);
+    }
+    if (count != spent_.size()) {
+      detail::throw_logic_error({"pergrad: individual accounting follows the records of one data set: it had ",
+                                 spent_.size(), " records, and this one has ", count});
+    }
+  }
+
+  /// The level of a share of the sensitivity: the lowest that is not below. 0 is for records that add nothing at all.
+  [[nodiscard]] std::size_t level_of(double share) const noexcept {
+    const std::size_t levels = costs_.size() - 1;
+    const double level = std::ceil(share * static_cast<double>(levels));
+    if (level <= 0) return 0;
+    return level < static_cast<double>(levels) ? static_cast<std::size_t>(level) : levels;  // a NaN is the highest
+  }
+  /// Whether a record may be used at this level. From any thread while nothing is charged.
+  [[nodiscard]] bool admits(std::size_t record, std::size_t level) const noexcept {
+    return costs_[level] <= budget_ - spent_[record];
+  }
+  /// Charges a record that was drawn, and used at this level unless it was not admitted. Once a step.
+  void charge_drawn(std::size_t record, std::size_t level) noexcept {
+    is_drawn_[record / 64] |= std::uint64_t{1} << (record % 64);
+    if (admits(record, level)) spent_[record] += costs_[level];
+  }
+  /// Charges all others, and ends the step.
+  void charge_others() noexcept {
+    const std::uint64_t most = costs_.back();
+    for (std::size_t first = 0; first < spent_.size(); first += 64) {
+      const std::uint64_t drawn = is_drawn_[first / 64];
+      const std::size_t count = std::min<std::size_t>(64, spent_.size() - first);
+      for (std::size_t i = 0; i < count; ++i) {
+        if ((drawn >> i & 1U) == 0) spent_[first + i] += std::min(most, budget_ - spent_[first + i]);
+      }
+    }
+    std::fill(is_drawn_.begin(), is_drawn_.end(), std::uint64_t{0});
+  }
+
+  [[nodiscard]] double order() const noexcept { return order_; }
+  [[nodiscard]] std::size_t records() const noexcept { return spent_.size(); }
+  /// B.
+  [[nodiscard]] double rdp_budget() const noexcept { return rdp_budget_; }
+  /// What every record keeps to, at any delta.
+  [[nodiscard]] double epsilon(pergrad::delta at) const { return epsilon_from_rdp(order_, rdp_budget_, at); }
+  /// Renyi divergence that a record has spent: a private value. Precondition: there is such a record.
+  [[nodiscard]] double spent(std::size_t record) const noexcept {
+    return std::ldexp(static_cast<double>(spent_[record]), -shift_) * (1 + 0x1p-50);
+  }
+
+ private:
+  friend struct detail::run_state_access;
+  [[nodiscard]] std::uint64_t units_of(double divergence) const noexcept {
+    const double units = std::ceil(std::ldexp(divergence, shift_));
+    return units < 0x1p62 ? static_cast<std::uint64_t>(units) : std::uint64_t{1} << 62U;
+  }
+
+  double order_;
+  double rdp_budget_;
+  int shift_ = 0;             ///< a divergence of 1 is 2^shift units
+  std::uint64_t budget_ = 0;  ///< in units, below 2^62
+  sampled_gaussian_event event_{-1, 0};
+  std::vector<std::uint64_t> costs_;     ///< of a step at each level
+  std::vector<std::uint64_t> spent_;     ///< by each record
+  std::vector<std::uint64_t> is_drawn_;  ///< in the step under way, a bit a record
+};
+
+}  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1::detail {
+
+/// A filter, and the records of a step that it charges.
+class individual_charges {
+ public:
+  individual_charges(const privacy_budget& budget, const sampled_gaussian_event& event, std::size_t levels,
+                     std::size_t max_batch)
+      : filter_{budget, event, levels}, levels_(max_batch), gate_{this, passes} {}
+  individual_charges(const individual_charges&) = delete;
+  individual_charges& operator=(const individual_charges&) = delete;
+  ~individual_charges() = default;
+
+  /// The next step's numbers.
+  void plan(const sampled_gaussian_event& event, const release_grid& grid) {
+    filter_.set_event(event);
+    step_ = std::ldexp(1.0, grid.unit - grid.steps);
+    rounding_ = std::sqrt(static_cast<double>(grid.elements)) / 2 * step_;
+    bound_ = grid.bound;
+  }
+  /// A physical batch. Its gate is for this batch.
+  [[nodiscard]] const sample_gate* begin(std::span<const std::uint32_t> drawn) noexcept {
+    drawn_ = drawn.data();
+    return &gate_;
+  }
+  void charge(std::span<const std::uint32_t> drawn) noexcept {
+    for (std::size_t i = 0; i < drawn.size(); ++i) filter_.charge_drawn(drawn[i], levels_[i]);
+  }
+  void end_of_step() noexcept { filter_.charge_others(); }
+
+  [[nodiscard]] individual_filter& filter() noexcept { return filter_; }
+  [[nodiscard]] const individual_filter& filter() const noexcept { return filter_; }
+
+ private:
+  static bool passes(void* self, std::size_t sample, double most) {
+    auto& it = *static_cast<individual_charges*>(self);
+    const std::size_t level = it.level_of(most);
+    it.levels_[sample] = static_cast<std::uint16_t>(level);
+    return it.filter_.admits(it.drawn_[sample], level);
+  }
+  [[nodiscard]] std::size_t level_of(double most) const noexcept {
+    if (most < step_ / 2 * (1 - 0x1p-40)) return 0;
+    const double share = (most + rounding_) / (bound_ + rounding_);
+    return filter_.level_of(most >= bound_ ? 1 : share * (1 + 0x1p-40));
+  }
+
+  individual_filter filter_;
+  double step_ = 0;      ///< g
+  double rounding_ = 0;  ///< what a record's own rounding adds to its norm
+  double bound_ = 0;     ///< C
+  const std::uint32_t* drawn_ = nullptr;
+  std::vector<std::uint16_t> levels_;  ///< of the samples of a batch
+  sample_gate gate_;
+};
+
+}  // namespace pergrad::inline v0_1::detail
 // pergrad/train/step_notes.hpp - what a trainer notes of the records of its last step: private values, for
 // `unprotected::metrics`
 
@@ -15716,6 +17586,7 @@ class step_notes {
     return shown_ ? metrics_ : nothing;
   }
   void begin() noexcept { metrics_ = {}; }
+  void set_clip_norm(double clip_norm) noexcept { clip_norm_ = clip_norm; }
   void end() noexcept {
     if (!wanted_) return;
     metrics_.mean_loss = metrics_.batch_size == 0 ? std::numeric_limits<double>::quiet_NaN()
@@ -15761,28 +17632,32 @@ class step_notes {
 
 namespace pergrad::inline v0_1::detail {
 
-/// The records of one step, and what goes with them.
+/// The records of one step, or its units of privacy, and what goes with them.
 template <class Network, class Loss>
 struct step_records {
   using scalar = typename Network::scalar;
   const dataset<typename Network::input_value, target_of<Loss, scalar>>* records = nullptr;
   void* source = nullptr;
   std::span<const std::uint32_t> (*next_batch)(void* source) = nullptr;  ///< the next physical batch; empty behind them
+  const privacy_units* units = nullptr;                                  ///< null: records
   layer_randomness randomness;
   step_notes<scalar>* notes = nullptr;
+  individual_charges* charges = nullptr;  ///< of individual accounting
 
   [[nodiscard]] std::span<const std::uint32_t> next() const { return next_batch(source); }
 };
 
-/// f(the sum of these gradients, clipped as the options say).
+/// f(the sum of these gradients, clipped as the options say). `gate`: of flat clipping.
 template <class Network, class Loss, class Function>
-auto with_clipped(const dp_sgd_options& options, const per_sample_gradient_leaf<Network, Loss>& gradients,
-                  Function&& f) {
+auto with_clipped(const training_choices& options, const per_sample_gradient_leaf<Network, Loss>& gradients,
+                  Function&& f, const sample_gate* gate = nullptr) {
   switch (options.clipping) {
     case clipping_kind::per_layer:
       return f(sum(clip_per_layer(gradients, *options.clip)));
     case clipping_kind::automatic:
-      return f(sum(normalise(gradients, *options.clip)));
+    case clipping_kind::per_sample_adaptive:
+      return f(sum(options.clipping == clipping_kind::automatic ? normalise(gradients, *options.clip)
+                                                                : normalise_adaptively(gradients, *options.clip)));
     case clipping_kind::per_group:
       if constexpr ((clipping_groups<Network>) > 1) {
         return f(sum(clip_per_group(gradients, options.group_bounds)));
@@ -15790,12 +17665,28 @@ auto with_clipped(const dp_sgd_options& options, const per_sample_gradient_leaf<
         return f(sum(clip(gradients, options.group_bounds.front())));  // one group is the whole
       }
     default:
-      return f(sum(clip(gradients, *options.clip)));
+      return f(sum(gated_clip::of(gradients, *options.clip, gate)));
   }
 }
 
-/// What a `dp_sgd` keeps on such an executor. Refers to the executor, the network and the tape.
-template <class Network, class Loss, executor Executor>
+/// What a step of units keeps: their gradients, and the rows of the next evaluation.
+template <class Network>
+struct units_of_step {
+  explicit units_of_step(std::size_t most) : gradients{most}, losses(most) {
+    rows.reserve(most);
+    unit_of.reserve(most);
+    loss_of_unit.resize(most);
+  }
+  unit_gradients<Network> gradients;
+  std::vector<std::uint32_t> rows;
+  std::vector<std::uint32_t> unit_of;  ///< of each row, by its place in the physical batch
+  std::vector<double> losses;
+  std::vector<double> loss_of_unit;
+};
+
+/// What a `dp_sgd` keeps on such an executor. Refers to the executor, the network and the tape. `OfUnits`: what is
+/// drawn are units of privacy of several rows each.
+template <class Network, class Loss, executor Executor, bool OfUnits>
 class step_by_verbs {
  public:
   using scalar = typename Network::scalar;
@@ -15803,7 +17694,7 @@ class step_by_verbs {
   static constexpr bool trains_on_a_copy = false;
 
   step_by_verbs(const Executor& executor, Network& network, Loss loss, tape<Network>& tape,
-                const dp_sgd_options& options, double sensitivity)
+                const training_choices& options, double sensitivity)
       : executor_{&executor},
         network_{&network},
         loss_{loss},
@@ -15811,11 +17702,17 @@ class step_by_verbs {
         options_{&options},
         sensitivity_{sensitivity},
         total_{executor, *options.capacity},
-        optimizer_{make_optimizer(options)} {}
+        optimizer_{make_optimizer(options, sensitivity)} {
+    if constexpr (OfUnits) {
+      units_ = std::make_unique<units_of_step<Network>>(tape.capacity());
+      static_cast<void>(total_access::integers(total_, false));  // no step takes memory
+    }
+  }
 
   void set_learning_rate(learning_rate rate) {
     std::visit([&](auto& optimizer) { optimizer.set_learning_rate(rate); }, optimizer_);
   }
+  void set_sensitivity(double sensitivity) noexcept { sensitivity_ = sensitivity; }
   void forget_records() noexcept {}
 
   /// All of a step: clipped sums into a total, noise, update. What is released goes to `update`; zeros if
@@ -15826,7 +17723,14 @@ class step_by_verbs {
     try {
       total_.clear();
       total_access::state(total_).expect(release_grid::of(sensitivity_, Network::parameter_count), 1);
-      add_chunks(records);
+      if constexpr (OfUnits) {
+        add_units(records);
+      } else {
+        add_chunks(records);
+      }
+      if (auto* const with_noise = std::get_if<adam<Network>>(&optimizer_)) {
+        with_noise->set_noise(noise.multiplier, l2_clip_norm{sensitivity_});
+      }
       std::visit(
           [&](auto& optimizer) {
             total_release::of_total<Network>(executor_->pool(), total_, noise, 1, update.data(),
@@ -15848,38 +17752,119 @@ class step_by_verbs {
 
  private:
   using any_optimizer = std::variant<sgd<Network>, adam<Network>>;
-  [[nodiscard]] static any_optimizer make_optimizer(const dp_sgd_options& options) {
+  [[nodiscard]] static any_optimizer make_optimizer(const training_choices& options, double sensitivity) {
+    if (options.adam.noise_floor > 0) {
+      return adam<Network>{*options.learning_rate, options.adam, *options.noise, l2_clip_norm{sensitivity}};
+    }
     if (options.optimizer == optimizer_kind::adam) return adam<Network>{*options.learning_rate, options.adam};
     return sgd<Network>{*options.learning_rate, options.momentum, options.weight_decay};
   }
 
   [[gnu::noinline]] void add_chunks(const step_records<Network, Loss>& records) {
+    individual_charges* const charges = records.charges;
     for (auto drawn = records.next(); !drawn.empty(); drawn = records.next()) {
       const batch<Network, Loss> chunk{*records.records, drawn};
       const auto gradients_of_chunk = per_sample_gradients(*network_, loss_, chunk, *tape_).with(records.randomness);
-      with_clipped(*options_, gradients_of_chunk, [&](const auto& sum) {
-        step_notes<scalar>& notes = *records.notes;
-        if (!notes.wanted()) {
-          evaluate_into(*executor_, accumulate(total_, sum));
-          return;
-        }
-        const auto gradients = sum.leaf();
-        unprotected::evaluate_into(*executor_, accumulate(total_, sum),
-                                   assign(notes.losses(chunk.size()), pergrad::losses(gradients)),
-                                   assign(notes.norms(chunk.size()), l2_norms(gradients)));
-        notes.note(chunk.size());
-      });
+      const sample_gate* const gate = charges != nullptr ? charges->begin(drawn) : nullptr;
+      with_clipped(
+          *options_, gradients_of_chunk,
+          [&](const auto& sum) {
+            step_notes<scalar>& notes = *records.notes;
+            if (!notes.wanted()) {
+              evaluate_into(*executor_, accumulate(total_, sum));
+              return;
+            }
+            const auto gradients = sum.leaf();
+            unprotected::evaluate_into(*executor_, accumulate(total_, sum),
+                                       assign(notes.losses(chunk.size()), pergrad::losses(gradients)),
+                                       assign(notes.norms(chunk.size()), l2_norms(gradients)));
+            notes.note(chunk.size());
+          },
+          gate);
+      if (charges != nullptr) charges->charge(drawn);
     }
+    if (charges != nullptr) charges->end_of_step();
+  }
+
+  /// Rows go through the network a tape full at a time, whichever unit they are of.
+  template <class = void>
+  void add_units(const step_records<Network, Loss>& records) {
+    total_state& state = total_access::state(total_);
+    const bool begun = state.has_integers();
+    static_cast<void>(state.next_as_integers(tape_->capacity(), tape_->way_of_additions()));
+    std::int64_t* const integers = total_access::integers(total_, !begun);
+    for (auto drawn = records.next(); !drawn.empty(); drawn = records.next()) {
+      units_->gradients.begin(drawn.size());
+      std::fill(units_->loss_of_unit.begin(), units_->loss_of_unit.end(), 0.0);
+      const privacy_units& units = *records.units;
+      if (units.are_owners()) {
+        for (std::uint32_t i = 0; i < drawn.size(); ++i) {
+          for (const std::uint32_t record : units.records_of(drawn[i])) {
+            if (fits_the_trainer<Network, Loss>(*records.records, record)) add_row(records, record, i, 0);
+          }
+        }
+        evaluate_rows(records, 0);
+      } else {
+        for (std::uint32_t view = 0; view < units.views(); ++view) {
+          for (std::uint32_t i = 0; i < drawn.size(); ++i) add_row(records, drawn[i], i, view);
+          evaluate_rows(records, view);
+        }
+      }
+      const batch<Network, Loss> nobody{*records.records, drawn.first(0)};
+      with_clipped(*options_, per_sample_gradients(*network_, loss_, nobody, *tape_), [&](const auto& sum) {
+        units_->gradients.add_clipped(executor_->pool(), sum.clipped().rule(), units.are_averaged(), state.grid(),
+                                      integers);
+      });
+      note_units(records, drawn.size());
+    }
+  }
+  template <class = void>
+  void add_row(const step_records<Network, Loss>& records, std::uint32_t record, std::uint32_t unit,
+               std::uint32_t view) {
+    units_->rows.push_back(record);
+    units_->unit_of.push_back(unit);
+    if (units_->rows.size() == units_->rows.capacity()) evaluate_rows(records, view);
+  }
+  template <class = void>
+  void evaluate_rows(const step_records<Network, Loss>& records, std::uint32_t view) {
+    auto& [gradients, rows, unit_of, losses, loss_of_unit] = *units_;
+    if (rows.empty()) return;
+    const batch<Network, Loss> chunk{*records.records, rows};
+    const auto of_rows = per_sample_gradients(*network_, loss_, chunk, *tape_).with(records.randomness.of_view(view));
+    if (records.notes->wanted()) {
+      unprotected::evaluate_into(*executor_, assign(gradients.rows(rows.size()), materialise(of_rows)),
+                                 assign(std::span{losses}.first(rows.size()), pergrad::losses(of_rows)));
+      for (std::size_t i = 0; i < rows.size(); ++i) loss_of_unit[unit_of[i]] += losses[i];
+    } else {
+      unprotected::evaluate_into(*executor_, assign(gradients.rows(rows.size()), materialise(of_rows)));
+    }
+    gradients.add_rows(executor_->pool(), unit_of);
+    rows.clear();
+    unit_of.clear();
+  }
+  /// Of a unit, the mean loss of its rows, and the norm of what is clipped.
+  template <class = void>
+  void note_units(const step_records<Network, Loss>& records, std::size_t count) {
+    step_notes<scalar>& notes = *records.notes;
+    if (!notes.wanted()) return;
+    const auto losses = notes.losses(count);
+    const auto norms = notes.norms(count);
+    for (std::size_t i = 0; i < count; ++i) {
+      losses[i] = units_->loss_of_unit[i] / std::max(1U, units_->gradients.rows_of(i));
+      norms[i] = units_->gradients.norm_of(i);
+    }
+    notes.note(count);
   }
 
   const Executor* executor_;
   Network* network_;
   [[no_unique_address]] Loss loss_;
   tape<Network>* tape_;
-  const dp_sgd_options* options_;
+  const training_choices* options_;
   double sensitivity_;
   bounded_total<Network> total_;  ///< of a step
   any_optimizer optimizer_;
+  std::unique_ptr<units_of_step<Network>> units_;  ///< null where records are drawn
 };
 
 }  // namespace pergrad::inline v0_1::detail
@@ -15888,29 +17873,62 @@ namespace pergrad::inline v0_1 {
 
 namespace detail {
 
-template <class Network, class Loss, executor Executor>
-class dp_sgd_base : public private_run {
+struct statistics_access;
+
+/// What an executor does in a step; of units of privacy by verbs, on executors that read records where they lie.
+template <class Executor, class Network, class Loss, bool OfUnits>
+struct trainer_for {
+  using type = typename Executor::template trainer<Network, Loss>;
+};
+template <class Executor, class Network, class Loss>
+struct trainer_for<Executor, Network, Loss, true> {
+  using type = step_by_verbs<Network, Loss, Executor, true>;
+};
+
+template <class Network, class Loss, executor Executor, class Options>
+class dp_sgd_base
+    : public private_run<typename inner_sampler<typename Options::sampling_type>::type, typename Options::noise_type> {
+  using inner = inner_sampler<typename Options::sampling_type>;
+  using run = private_run<typename inner::type, typename Options::noise_type>;
+
  public:
   using scalar = typename Network::scalar;
   using input_value = typename Network::input_value;
   using target = target_of<Loss, scalar>;
   /// What the executor keeps of a run and does in a step.
-  using executor_trainer = typename Executor::template trainer<Network, Loss>;
+  using executor_trainer =
+      typename trainer_for<Executor, Network, Loss, draws_units<typename Options::sampling_type>>::type;
+  static_assert(sizeof(std::conditional_t < run::is_correlated && executor_trainer::trains_on_a_copy,
+                       error::correlated_noise_on_a_device<Executor>, char >) != 0);
+  /// Whose data a unit of privacy is: by which neighbours differ.
+  static constexpr const char* unit_of_privacy = inner::unit;
 
-  dp_sgd_base(const Executor& executor, Network& network, Loss loss, const dp_sgd_options& options, bool is_private)
-      : dp_sgd_base{executor, network, loss,
-                    settled<scalar>(checked_options(options, clipping_groups<Network>), is_private)} {}
+  dp_sgd_base(const Executor& executor, Network& network, Loss loss, const Options& options, bool is_private)
+      : dp_sgd_base{executor, network, loss, checked(options, is_private), is_private, {}} {}
   dp_sgd_base(const dp_sgd_base&) = delete;
   dp_sgd_base& operator=(const dp_sgd_base&) = delete;
   ~dp_sgd_base() = default;
 
-  [[nodiscard]] const dp_sgd_options& options() const noexcept { return options_; }
+  [[nodiscard]] const Options& options() const noexcept { return options_; }
 
   /// Of all steps from now on: for schedules. Costs no privacy as long as it is not computed from records: of the
   /// number of steps, say.
   void set_learning_rate(learning_rate rate) {
     options_.learning_rate = rate;
     trainer_->set_learning_rate(rate);
+  }
+  /// As that of the ledger. With individual accounting also what each record's budget proves, if that is less; the
+  /// ledger itself says what one would have spent that is always drawn from, adds C, and is never left out.
+  template <class = void>
+  [[nodiscard]] double epsilon(pergrad::delta at) const {
+    const double of_ledger = run::epsilon(at);
+    return charges_ ? std::min(of_ledger, charges_->filter().epsilon(at)) : of_ledger;
+  }
+  /// The network with the exponential moving average of the parameters behind each step: of released values. Throws
+  /// std::logic_error if the options have no `average_decay`.
+  [[nodiscard]] const Network& average() const {
+    if (!average_) throw_logic_error({"pergrad: private training: the option average_decay is not set"});
+    return average_->network();
   }
   /// Memory behind the spans of the data set has changed since the last step: the next one looks at all records again,
   /// and a device copies them again. Needed on a device, which trains on its copy; on the host each step reads the
@@ -15921,20 +17939,44 @@ class dp_sgd_base : public private_run {
   }
 
  private:
-  template <class OfNetwork, class OfLoss, random_generator Generator, executor OfExecutor>
+  template <class OfNetwork, class OfLoss, random_generator Generator, executor OfExecutor, class OfOptions>
   friend class pergrad::dp_sgd;
   friend struct checkpoint_access;
+  friend struct run_state_access;
+  friend struct statistics_access;
 
-  [[gnu::noinline]] dp_sgd_base(const Executor& executor, Network& network, Loss loss, const dp_sgd_options& options)
-      : private_run{options},
+  [[nodiscard]] static Options checked(const Options& options, bool is_private) {
+    if constexpr (run::is_correlated) {
+      const step_schedules& all = options.schedules;
+      if (options.adaptive_clip || all.noise || all.clip || all.sampling) {
+        refuse_training("noise, clip norms and sampling that change do not go with correlated noise");
+      }
+      if (options.individual) refuse_training("individual accounting does not go with correlated noise");
+      if (options.adam.noise_floor != 0) {
+        refuse_training("adam's noise_floor takes off independent noise, and this one is correlated");
+      }
+    }
+    const Options first = with_first_step(options);
+    require_training_choices(first, clipping_groups<Network>);
+    return settled<scalar>(first, is_private);
+  }
+  struct of_checked_options {};
+  [[gnu::noinline]] dp_sgd_base(const Executor& executor, Network& network, Loss loss, const Options& options,
+                                bool is_private, of_checked_options /*unused*/)
+      : run{options, inner::of(*options.sampling), options,
+            options.individual ? std::nullopt : std::optional<privacy_budget>{options.budget}},
         options_{options},
+        first_clip_{options.clip ? options.clip->value() : 0},
+        is_private_{is_private},
         executor_{&executor},
         network_{&network},
         loss_{loss},
         tape_{executor, options.max_batch} {
     const float_environment proven;
-    take(with_empty_batch([](const auto& sum) { return sum.sensitivity(); }),
-         static_cast<double>(std::numeric_limits<scalar>::max()));
+    if (options.schedules.any()) this->most_ = options.schedules.steps;
+    this->take(with_empty_batch([](const auto& sum) { return sum.sensitivity(); }),
+               static_cast<double>(std::numeric_limits<scalar>::max()), Network::parameter_count,
+               executor.pool().thread_count());
     if (options.optimizer == optimizer_kind::adam) {
       require_adam_options(options.adam);
     } else {
@@ -15942,17 +17984,103 @@ class dp_sgd_base : public private_run {
       require_weight_decay(options.weight_decay);
     }
     if constexpr (executor_trainer::trains_on_a_copy) {
-      if (options.weight_decay != 0 || options.adam.weight_decay != 0) {
-        refuse_training("weight decay is not on devices yet");
+      if (options.adam.noise_floor != 0) refuse_training("adam's noise_floor is not on devices yet");
+      if (options.average_decay != 0) refuse_training("average_decay is not on devices yet: see parameter_average");
+      if (options.adaptive_clip || options.schedules.noise || options.schedules.clip) {
+        refuse_training("noise and clip norms that change are not on devices yet");
       }
     }
-    notes_ = {options.private_metrics, options.max_batch.count, options.clip ? options.clip->value() : sensitivity_,
-              statistic_ ? &statistic_->counted : nullptr,
+    if (options.schedules.any()) declare_schedules();
+    if (options.individual) {
+      if constexpr (std::is_same_v<typename run::event_type, sampled_gaussian_event> &&
+                    !executor_trainer::trains_on_a_copy) {
+        charges_ = std::make_unique<individual_charges>(*options.budget, this->event_, options.individual->levels,
+                                                        options.max_batch.count);
+        charges_->plan(this->event_, release_grid::of(this->sensitivity_, Network::parameter_count));
+      } else {
+        refuse_training("individual accounting is not on devices yet");
+      }
+    }
+    if (options.average_decay != 0) average_.emplace(network, options.average_decay);
+    notes_ = {options.private_metrics, options.max_batch.count,
+              options.clip ? options.clip->value() : this->sensitivity_,
+              this->statistic_ ? &this->statistic_->counted : nullptr,
               options.statistic ? options.statistic->of : step_value::norm};
-    trainer_ = std::make_unique<executor_trainer>(executor, network, loss, tape_, options_, sensitivity_);
+    require_noise_that_fits();
+    trainer_ = std::make_unique<executor_trainer>(executor, network, loss, tape_, options_, this->sensitivity_);
     if constexpr (executor_trainer::trains_on_a_copy) {
       with_empty_batch([&](const auto& sum) { trainer_->clip_with(sum.clipped().rule()); });
     }
+  }
+
+  /// Noise of any step, of adaptive clipping and of schedules, has to fit the scalar and the release's grid. Throws
+  /// std::invalid_argument.
+  void require_noise_that_fits() const {
+    if (options_.adaptive_clip) {
+      const double widest = options_.noise->value() * options_.clip->value() * adaptive_clip::range;
+      if (!(widest <= static_cast<double>(std::numeric_limits<scalar>::max()))) {
+        refuse_training("noise times the widest norm of adaptive_clip, " + std::to_string(widest) +
+                        ", does not fit the network's scalar");
+      }
+    }
+    const step_schedules& all = options_.schedules;
+    if (!all.noise && !all.clip) return;
+    const summation added = summation::of<scalar>(options_.capacity->count);
+    for (std::uint64_t step = 0; step < all.steps; ++step) {
+      const double noise = all.noise ? noise_multiplier{(*all.noise)(step)}.value() : options_.noise->value();
+      const double clip = all.clip ? l2_clip_norm{(*all.clip)(step)}.value() : this->sensitivity_;
+      if (!(noise * clip <= static_cast<double>(std::numeric_limits<scalar>::max()))) {
+        refuse_training("noise times clip of step " + std::to_string(step) + " does not fit the network's scalar");
+      }
+      const release_grid grid = release_grid::of(clip, Network::parameter_count);
+      require_sigma(noise, noise * sensitivity_in_steps(grid, added, 1), noise == 0 && !is_private_);
+    }
+  }
+  /// Those that are left of the run.
+  template <class = void>
+  void declare_schedules() {
+    using event = typename run::event_type;
+    std::vector<ledger_entry<event>> steps;
+    Options each = options_;
+    for (std::uint64_t step = this->place_.taken; step < this->most_; ++step) {
+      apply_schedules(each, step);
+      const event costs = this->event_of(each, inner::of(*each.sampling));
+      if (steps.empty() || !(steps.back().event == costs)) steps.push_back({costs, 0});
+      if (this->pays(step)) ++steps.back().count;
+    }
+    this->declare(std::span<const ledger_entry<event>>{steps});
+  }
+  /// Makes the schedules' numbers those of the next step, or of the last one.
+  void plan_next_step() {
+    if (!options_.schedules.any()) return;
+    const std::uint64_t step = std::min(this->place_.taken, this->most_ - 1);
+    if (planned_ == step) return;
+    apply_schedules(options_, step);
+    this->plan(options_, inner::of(*options_.sampling));
+    if (options_.schedules.clip) clip_to(*options_.clip);
+    if (options_.schedules.learning_rate) trainer_->set_learning_rate(*options_.learning_rate);
+    if constexpr (std::is_same_v<typename run::event_type, sampled_gaussian_event>) {
+      if (charges_) charges_->plan(this->event_, release_grid::of(this->sensitivity_, Network::parameter_count));
+    }
+    planned_ = step;
+  }
+  /// From the next step on.
+  void clip_to(l2_clip_norm bound) {
+    if constexpr (!executor_trainer::trains_on_a_copy) {
+      options_.clip = bound;
+      this->sensitivity_ = with_empty_batch([](const auto& sum) { return sum.sensitivity(); });
+      trainer_->set_sensitivity(this->sensitivity_);
+      notes_.set_clip_norm(bound.value());
+    }
+  }
+  /// The clip norm of the next step from the counts of the last one, which were released.
+  void adapt_clip() {
+    const adaptive_clip& how = *options_.adaptive_clip;
+    const std::span<const double> counts = this->last_statistic().counts();
+    const double share = std::clamp(0.5 + (counts[0] - counts[1]) / (2 * options_.divisor->value()), 0.0, 1.0);
+    const double next = options_.clip->value() * std::exp(-how.rate * (share - how.quantile));
+    clip_to(l2_clip_norm{std::clamp(next, first_clip_ / adaptive_clip::range, first_clip_ * adaptive_clip::range)});
+    this->statistic_->counted.set_edge(options_.clip->value());
   }
 
   template <class Function>
@@ -15967,26 +18095,47 @@ class dp_sgd_base : public private_run {
   /// Looks at the records if it has not seen them.
   void look_at(const dataset<input_value, target>& records) {
     if (checked_ && checked_->same_view(records)) return;
+    this->begin_a_round();
     checked_.reset();
+    static_cast<void>(unit_count(records.size()));
     require_fit_for_training<Network, Loss>(records);
     checked_ = records;
   }
   /// The records of a step that is drawn. Refers to the trainer and to `records`.
   [[nodiscard]] step_records<Network, Loss> records_of_step(const dataset<input_value, target>& records,
                                                             const layer_randomness& randomness) {
-    return {&records, this, [](void* self) { return static_cast<dp_sgd_base*>(self)->next_records(); }, randomness,
-            &notes_};
+    return {&records,      this,       [](void* self) { return static_cast<dp_sgd_base*>(self)->next_records(); },
+            units(),       randomness, &notes_,
+            charges_.get()};
+  }
+  /// Null where records are drawn.
+  [[nodiscard]] const privacy_units* units() const noexcept {
+    if constexpr (draws_units<typename Options::sampling_type>) {
+      return &options_.sampling->units();
+    } else {
+      return nullptr;
+    }
+  }
+  /// Of what is drawn. Throws std::invalid_argument where the owners are those of another number of records.
+  [[nodiscard]] std::size_t unit_count(std::size_t records) const {
+    return units() == nullptr ? records : units()->count(records);
   }
   [[nodiscard]] std::span<const std::uint32_t> next_records() {
-    return drawn_.next(
+    return this->drawn_.next(
         executor_->pool(),
         [&](std::uint64_t record) {
+          if (units() != nullptr && units()->are_owners()) return true;  // each of their records is looked at
           return executor_trainer::trains_on_a_copy || fits_the_trainer<Network, Loss>(*checked_, record);
         },
         [&] { notes_.leave_out(); });
   }
 
-  dp_sgd_options options_;
+  Options options_;            ///< with the numbers of the next step
+  double first_clip_ = 0;      ///< from which adaptive clipping set out
+  std::uint64_t planned_ = 0;  ///< the step of which they are
+  bool is_private_ = true;
+  std::optional<parameter_average<Network>> average_;
+  std::unique_ptr<individual_charges> charges_;
   step_notes<scalar> notes_{false, 0, 0};
   const Executor* executor_;
   Network* network_;
@@ -16003,18 +18152,26 @@ namespace pergrad::inline v0_1 {
 
 namespace detail {
 struct checkpoint_access;
+struct run_state_access;
 struct statistics_access;
 }
 namespace unprotected {
-template <class Network, class Loss, class Generator, class Executor>
-[[nodiscard]] const step_metrics& metrics(const dp_sgd<Network, Loss, Generator, Executor>& trainer);
+template <class Network, class Loss, class Generator, class Executor, class Options>
+[[nodiscard]] const step_metrics& metrics(const dp_sgd<Network, Loss, Generator, Executor, Options>& trainer);
+template <class Network, class Loss, class Generator, class Executor, class Options>
+[[nodiscard]] std::vector<double> individual_epsilons(
+    const dp_sgd<Network, Loss, Generator, Executor, Options>& trainer, delta at);
 }  // namespace unprotected
 
 /// The training loop of one network. Refers to the executor and the network, owns everything else; a step allocates
 /// nothing.
-template <class Network, class Loss, random_generator Generator = os_keyed_generator, executor Executor = host>
-class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor> {
-  using base = detail::dp_sgd_base<Network, Loss, Executor>;
+template <class Network, class Loss, random_generator Generator = os_keyed_generator, executor Executor = host,
+          class Options = dp_sgd_options>
+class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor, Options> {
+  using base = detail::dp_sgd_base<Network, Loss, Executor, Options>;
+  static constexpr bool lacks_units = detail::draws_units<typename Options::sampling_type> &&
+                                      Executor::template trainer<Network, Loss>::trains_on_a_copy;
+  static_assert(sizeof(std::conditional_t<lacks_units, error::on_the_host_only<Executor>, char>) != 0);
 
  public:
   using typename base::input_value;
@@ -16023,17 +18180,20 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor> {
   /// Whether the noise's key is secret: false for a seeded generator, whose runs protect nobody.
   static constexpr bool is_private = Generator::is_private;
   using base::accountant;
+  using base::average;
   using base::epsilon;
   using base::last_statistic;
   using base::options;
   using base::records_changed;
+  using base::relation;
   using base::set_learning_rate;
   using base::steps;
+  using base::unit_of_privacy;
   using base::within_budget;
 
   /// Throws std::invalid_argument naming an option that is missing, out of range or not for this kind of clipping, or a
   /// budget that is less than what one step costs.
-  dp_sgd(const Executor& executor, Network& network, Loss loss, const dp_sgd_options& chosen,
+  dp_sgd(const Executor& executor, Network& network, Loss loss, const Options& chosen,
          Generator generator = Generator{})
       : base{executor, network, loss, chosen, is_private},
         update_{detail::total_access::released_without_sums<released_gradient<Network, is_private>>()},
@@ -16049,14 +18209,19 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor> {
   void step(const dataset<input_value, target>& records) {
     const detail::float_environment proven;
     this->look_at(records);
+    if (this->charges_) this->charges_->filter().set_records(records.size());
+    this->plan_next_step();
     this->notes_.begin();
-    const std::uint64_t step = this->spend_and_draw(generator_, records.size());
+    const std::uint64_t step = this->spend_and_draw(generator_, this->unit_count(records.size()));
     this->trainer_->step(
         this->records_of_step(records, base::inside_layers(generator_, step)),
-        detail::noise_of<Generator>{*this->options_.noise, &generator_}, [&] { return base::next_noise(generator_); },
-        detail::total_access::values(update_));
+        detail::noise_of<Generator>{*this->options_.noise, &generator_, this->noise_.filter()},
+        [&] { return base::next_noise(generator_); }, detail::total_access::values(update_));
+    if (this->average_) this->average_->update(*this->executor_, *this->network_);
     this->notes_.end();
     this->release_statistic(generator_);
+    if (this->options_.adaptive_clip) this->adapt_clip();
+    this->plan_next_step();
   }
   /// Records of other types, and whatever else is no data set: one error that says so.
   template <class Value, class Target>
@@ -16076,19 +18241,23 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor> {
   }
 
  private:
-  friend const step_metrics& unprotected::metrics<Network, Loss, Generator, Executor>(const dp_sgd& trainer);
+  friend const step_metrics& unprotected::metrics<Network, Loss, Generator, Executor, Options>(const dp_sgd& trainer);
   friend struct detail::checkpoint_access;
+  friend struct detail::run_state_access;
   friend struct detail::statistics_access;
+  friend std::vector<double> unprotected::individual_epsilons<Network, Loss, Generator, Executor, Options>(
+      const dp_sgd& trainer, delta at);
   [[nodiscard]] const step_metrics& noted() const noexcept { return this->notes_.metrics(); }
+  [[nodiscard]] const detail::individual_charges* charged() const noexcept { return this->charges_.get(); }
 
   mutable released_gradient<Network, is_private> update_;  ///< of a device: fetched when somebody asks
   Generator generator_;
 };
 
 /// Of a network or a loss that is explained to be wrong.
-template <class Network, class Loss, random_generator Generator, executor Executor>
+template <class Network, class Loss, random_generator Generator, executor Executor, class Options>
 requires detail::cannot_be_trained<Network, Loss>
-class dp_sgd<Network, Loss, Generator, Executor> : public error::stand_in<typename Network::scalar> {
+class dp_sgd<Network, Loss, Generator, Executor, Options> : public error::stand_in<typename Network::scalar> {
   static_assert(sizeof(detail::loss_explanation<Network, Loss>) != 0);
   static_assert(sizeof(typename error::explanation_of<Network>::type) != 0);
 
@@ -16102,14 +18271,15 @@ class dp_sgd<Network, Loss, Generator, Executor> : public error::stand_in<typena
   static constexpr step_metrics nothing_noted{};
 };
 
-template <executor Executor, class Network, class Loss>
-dp_sgd(const Executor&, Network&, Loss, const dp_sgd_options&) -> dp_sgd<Network, Loss, os_keyed_generator, Executor>;
-template <executor Executor, class Network, class Loss, random_generator Generator>
-dp_sgd(const Executor&, Network&, Loss, const dp_sgd_options&, Generator) -> dp_sgd<Network, Loss, Generator, Executor>;
+template <executor Executor, class Network, class Loss, trainer_options Options>
+dp_sgd(const Executor&, Network&, Loss, const Options&) -> dp_sgd<Network, Loss, os_keyed_generator, Executor, Options>;
+template <executor Executor, class Network, class Loss, trainer_options Options, random_generator Generator>
+dp_sgd(const Executor&, Network&, Loss, const Options&, Generator)
+    -> dp_sgd<Network, Loss, Generator, Executor, Options>;
 
 /// The trainer refers to the network: a temporary one is an error that says so.
-template <executor Executor, class Network, class Loss>
-dp_sgd(const Executor&, const Network&&, Loss, const dp_sgd_options&)
+template <executor Executor, class Network, class Loss, trainer_options Options>
+dp_sgd(const Executor&, const Network&&, Loss, const Options&)
     -> dp_sgd<error::wrong_network<error::temporary_operand<Network>, typename Network::scalar>, Loss,
               os_keyed_generator, Executor>;
 namespace detail {
@@ -16120,11 +18290,11 @@ using not_const = std::conditional_t<is_explained<Network>, Network,
 }  // namespace detail
 
 /// It changes the network, names its executor first, and is made of nothing else: one error that says so.
-template <executor Executor, class Network, class Loss>
-dp_sgd(const Executor&, const Network&, Loss, const dp_sgd_options&)
+template <executor Executor, class Network, class Loss, trainer_options Options>
+dp_sgd(const Executor&, const Network&, Loss, const Options&)
     -> dp_sgd<detail::not_const<Network>, Loss, os_keyed_generator, Executor>;
-template <executor Executor, class Network, class Loss, random_generator Generator>
-dp_sgd(const Executor&, const Network&, Loss, const dp_sgd_options&, Generator)
+template <executor Executor, class Network, class Loss, trainer_options Options, random_generator Generator>
+dp_sgd(const Executor&, const Network&, Loss, const Options&, Generator)
     -> dp_sgd<detail::not_const<Network>, Loss, Generator, Executor>;
 template <class First, class... Rest>
 requires(!executor<First>) dp_sgd(const First&, const Rest&...)
@@ -16132,16 +18302,32 @@ requires(!executor<First>) dp_sgd(const First&, const Rest&...)
 template <executor Executor, class... Rest>
 requires(sizeof...(Rest) < 3) dp_sgd(const Executor&, const Rest&...)
 ->dp_sgd<error::wrong_network<error::not_made_of_this<error::function::dp_sgd, Rest...>, float>, void>;
-template <executor Executor, class Network, class Loss, class Number>
-requires std::is_arithmetic_v<Number> dp_sgd(const Executor&, Network&, Loss, const dp_sgd_options&, Number)
+template <executor Executor, class Network, class Loss, trainer_options Options, class Number>
+requires std::is_arithmetic_v<Number> dp_sgd(const Executor&, Network&, Loss, const Options&, Number)
 ->dp_sgd<error::wrong_network<error::not_made_of_this<error::function::dp_sgd, Number>, float>, void>;
 
 namespace unprotected {
 
 /// Private values of the trainer's last step; all zero unless its options ask for `private_metrics`.
-template <class Network, class Loss, class Generator, class Executor>
-[[nodiscard]] const step_metrics& metrics(const dp_sgd<Network, Loss, Generator, Executor>& trainer) {
+template <class Network, class Loss, class Generator, class Executor, class Options>
+[[nodiscard]] const step_metrics& metrics(const dp_sgd<Network, Loss, Generator, Executor, Options>& trainer) {
   return trainer.noted();
+}
+
+/// What each record of a trainer with individual accounting has spent, by its number: private values, as is how many of
+/// them are still used. Throws std::logic_error without individual accounting.
+template <class Network, class Loss, class Generator, class Executor, class Options>
+[[nodiscard]] std::vector<double> individual_epsilons(
+    const dp_sgd<Network, Loss, Generator, Executor, Options>& trainer, delta at) {
+  const auto* const charged = trainer.charged();
+  if (charged == nullptr) {
+    pergrad::detail::throw_logic_error({"pergrad: individual_epsilons: the option individual is not set"});
+  }
+  std::vector<double> spent(charged->filter().records());
+  for (std::size_t record = 0; record < spent.size(); ++record) {
+    spent[record] = epsilon_from_rdp(charged->filter().order(), charged->filter().spent(record), at);
+  }
+  return spent;
 }
 
 }  // namespace unprotected
@@ -16183,7 +18369,6 @@ template <class Network, class Loss, class Generator, class Executor>
 
 #include <sys/stat.h>
 
-#include <cstdlib>
 #include <fcntl.h>
 
 namespace pergrad::inline v0_1::detail {
@@ -16670,6 +18855,345 @@ enum class sequence_end { front, back };
 }
 
 }  // namespace pergrad::inline v0_1
+// pergrad/evaluation/classifier.hpp - accuracy and loss of a classifier on public data
+
+// pergrad/losses/cross_entropy.hpp - softmax cross entropy of logits  L = log sum_j e^{y_j} - y_t;  dL/dy = softmax(y)
+// - onehot(t)
+//
+// With label smoothing e (Szegedy et al. 2016, arXiv:1512.00567) the target is (1 - e) onehot(t) + e / K over K
+// classes: L_e = L - (e / K) sum_j (y_j - y_t);  dL_e/dy = dL/dy + e onehot(t) - e / K.
+
+// pergrad/detail/number.hpp - a number as an option of a layer or a loss: `leaky_relu<0.2>`
+//
+// clang takes no double as a template argument before version 18, but an object that holds one.
+
+namespace pergrad::inline v0_1::detail {
+
+/// Two are the same argument if their bits are the same. The member is public because a template argument's has to be.
+struct number {
+  double value;
+
+  // NOLINTNEXTLINE(google-explicit-constructor): a double is what is written there
+  consteval number(double given) noexcept : value{given} {}
+  /// Finite and not negative.
+  [[nodiscard]] constexpr bool is_size() const noexcept {
+    return value >= 0 && value <= std::numeric_limits<double>::max();
+  }
+};
+
+}  // namespace pergrad::inline v0_1::detail
+
+namespace pergrad::inline v0_1 {
+
+/// Classification on `{classes}` logits; a target is one class index. PyTorch: `nn.CrossEntropyLoss(reduction="none")`.
+/// Stable for any logits: the largest is subtracted first.
+struct cross_entropy {
+  static constexpr bool on_device = true;
+
+  template <class Scalar>
+  using target = std::int32_t;
+
+  [[nodiscard]] static constexpr std::size_t target_count(shape /*output*/) noexcept { return 1; }
+  [[nodiscard]] static constexpr bool accepts(shape output) noexcept { return output.rank() == 1; }
+  /// Every target is a class: 0 <= target < classes.
+  [[nodiscard]] static constexpr bool valid(shape output, std::span<const std::int32_t> targets) noexcept {
+    for (const std::int32_t target : targets) {
+      if (target < 0 || static_cast<std::size_t>(target) >= output.size()) return false;
+    }
+    return true;
+  }
+  /// The least and the largest target, for messages.
+  [[nodiscard]] static constexpr std::array<std::int32_t, 2> target_limits(shape output) noexcept {
+    return {0, static_cast<std::int32_t>(output.size()) - 1};
+  }
+  template <class Scalar>
+  [[nodiscard]] static double evaluate(std::span<const Scalar> y, std::span<const std::int32_t> targets,
+                                       std::span<Scalar> dy) noexcept {
+    return evaluate(y.data(), y.size(), targets.data(), dy.data());
+  }
+  /// The same for `count` logits, on host and device.
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD static double evaluate(const Scalar* y, std::size_t count, const std::int32_t* targets,
+                                                  Scalar* dy) noexcept {
+    const auto target = static_cast<std::size_t>(targets[0]);
+    Scalar largest = y[0];
+    for (std::size_t i = 0; i < count; ++i) largest = y[i] > largest ? y[i] : largest;
+    Scalar sum = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      dy[i] = std::exp(y[i] - largest);
+      sum += dy[i];
+    }
+    for (std::size_t i = 0; i < count; ++i) dy[i] /= sum;
+    dy[target] -= 1;
+    return static_cast<double>(std::log(sum)) - static_cast<double>(y[target] - largest);
+  }
+};
+
+/// `cross_entropy` whose target is spread over all classes by a share in [0, 1]: `nn.CrossEntropyLoss(label_smoothing=
+/// 0.1, reduction="none")`.
+template <detail::number Smoothing>
+struct cross_entropy_with_label_smoothing : cross_entropy {
+  static_assert(Smoothing.is_size() && Smoothing.value <= 1, "the share of label smoothing must be in [0, 1]");
+
+  template <class Scalar>
+  [[nodiscard]] static double evaluate(std::span<const Scalar> y, std::span<const std::int32_t> targets,
+                                       std::span<Scalar> dy) noexcept {
+    return evaluate(y.data(), y.size(), targets.data(), dy.data());
+  }
+  /// The same for `count` logits, on host and device.
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD static double evaluate(const Scalar* y, std::size_t count, const std::int32_t* targets,
+                                                  Scalar* dy) noexcept {
+    constexpr double smoothing = Smoothing.value;
+    const double loss = cross_entropy::evaluate(y, count, targets, dy);
+    const auto target = static_cast<std::size_t>(targets[0]);
+    const double share = smoothing / static_cast<double>(count);
+    double above = 0;  // what all logits together are above the target's
+    for (std::size_t i = 0; i < count; ++i) {
+      above += static_cast<double>(y[i]) - static_cast<double>(y[target]);
+      dy[i] = static_cast<Scalar>(static_cast<double>(dy[i]) + ((i == target ? smoothing : 0.0) - share));
+    }
+    return loss - share * above;
+  }
+};
+
+}  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1 {
+
+/// Result of `evaluate_classifier`.
+struct classifier_result {
+  double accuracy = 0;   ///< fraction of records whose largest logit is their class
+  double mean_loss = 0;  ///< mean cross entropy
+};
+
+namespace unprotected {
+
+/// The same for records of any kind: on training records both numbers are private values.
+template <executor Executor, class Network>
+requires(!pergrad::detail::is_explained<Network>) [[nodiscard]] classifier_result
+    evaluate_classifier(const Executor& executor, const Network& network,
+                        const dataset<typename Network::input_value, std::int32_t>& records) {
+  using scalar = typename Network::scalar;
+  const pergrad::detail::float_environment proven;
+  constexpr std::size_t classes = Network::output_shape.size();
+  std::vector<scalar> logits;
+  std::vector<double> chunk_losses;
+  std::size_t right = 0;
+  double loss = 0;
+  pergrad::detail::in_chunks<cross_entropy>(
+      executor, network, records, [&](const auto& gradients, std::size_t first, std::size_t count) {
+        logits.resize(count * classes);
+        chunk_losses.resize(count);
+        unprotected::evaluate_into(executor, assign(logits, outputs(gradients)),
+                                   assign(chunk_losses, losses(gradients)));
+        for (std::size_t i = 0; i < count; ++i) {
+          const auto begin = logits.begin() + static_cast<std::ptrdiff_t>(i * classes);
+          const auto largest = std::max_element(begin, begin + static_cast<std::ptrdiff_t>(classes)) - begin;
+          right += largest == records.targets(first + i)[0] ? 1U : 0U;
+          loss += chunk_losses[i];
+        }
+      });
+  const double total = static_cast<double>(std::max<std::size_t>(1, records.size()));
+  return {static_cast<double>(right) / total, loss / total};
+}
+
+}  // namespace unprotected
+
+/// Accuracy and mean loss of a classifier over a whole data set that is public. Throws std::invalid_argument if the
+/// records do not fit the network. An empty data set gives zeros.
+template <executor Executor, class Network, class Value>
+requires(!detail::is_explained<Network>) [[nodiscard]] classifier_result
+    evaluate_classifier(const Executor& executor, const Network& network,
+                        const public_records<dataset<Value, std::int32_t>>& records) {
+  return unprotected::evaluate_classifier(executor, network, records.view());
+}
+/// Of records that nobody says are public, and of a network that is explained to be wrong.
+template <executor Executor, class Network, class Records>
+[[nodiscard]] classifier_result evaluate_classifier(const Executor& /*executor*/, const Network& /*network*/,
+                                                    const Records& /*records*/) {
+  if constexpr (!detail::is_explained<Network>) static_cast<void>(error::records_may_be_private<Records>{});
+  return {};
+}
+/// Of other targets than classes, and without an executor.
+template <executor Executor, class Network, class Value, class Target>
+requires(!detail::is_explained<Network> && !std::is_same_v<Target, std::int32_t>) [[nodiscard]] classifier_result
+    evaluate_classifier(const Executor& /*executor*/, const Network& /*network*/,
+                        const public_records<dataset<Value, Target>>& /*records*/) {
+  static_cast<void>(error::records_of_another_type<dataset<Value, std::int32_t>, dataset<Value, Target>>{});
+  return {};
+}
+template <class First, class... Rest>
+requires(!executor<First>) [[nodiscard]] classifier_result
+    evaluate_classifier(const First& /*first*/, const Rest&... /*rest*/) {
+  static_cast<void>(error::needs_an_executor<error::function::evaluate_classifier, First>{});
+  return {};
+}
+
+}  // namespace pergrad::inline v0_1
+// pergrad/evaluation/metrics.hpp - what is said of predictions beside accuracy and loss: confusion matrix, area under
+// the ROC curve, R²
+//
+//   AUC = P(score of a one > score of a zero) + P(both are equal) / 2        (Hanley & McNeil 1982, Radiology 143(1))
+//   R²  = 1 - sum (t - y)² / sum (t - mean t)²
+
+namespace pergrad::inline v0_1 {
+
+/// Which classes a classifier takes for which.
+class confusion_matrix {
+ public:
+  explicit confusion_matrix(std::size_t classes) : classes_{classes}, counts_(classes * classes) {}
+
+  [[nodiscard]] std::size_t classes() const noexcept { return classes_; }
+  /// Counts one record. Throws std::out_of_range if there is no such class; so does each function here.
+  void add(std::size_t is, std::size_t told) { ++counts_[place(is, told)]; }
+  /// Records of class `is` that were told to be of class `told`.
+  [[nodiscard]] std::size_t count(std::size_t is, std::size_t told) const { return counts_[place(is, told)]; }
+  /// Records of a class.
+  [[nodiscard]] std::size_t total(std::size_t is) const {
+    std::size_t sum = 0;
+    for (std::size_t told = 0; told < classes_; ++told) sum += count(is, told);
+    return sum;
+  }
+  /// Records that were told to be of a class.
+  [[nodiscard]] std::size_t total_told(std::size_t told) const {
+    std::size_t sum = 0;
+    for (std::size_t is = 0; is < classes_; ++is) sum += count(is, told);
+    return sum;
+  }
+  /// The share of the records of class `is` that was told to be of class `told`; 0 if there is no such record.
+  [[nodiscard]] double share(std::size_t is, std::size_t told) const { return ratio(count(is, told), total(is)); }
+  /// The share of a class's records that was found.
+  [[nodiscard]] double recall(std::size_t of) const { return share(of, of); }
+  /// The share of what was told to be of a class that is; 0 if nothing was.
+  [[nodiscard]] double precision(std::size_t of) const { return ratio(count(of, of), total_told(of)); }
+  /// The share of all records that was told right; 0 of none.
+  [[nodiscard]] double accuracy() const {
+    std::size_t right = 0;
+    for (std::size_t i = 0; i < classes_; ++i) right += count(i, i);
+    return ratio(right, std::accumulate(counts_.begin(), counts_.end(), std::size_t{0}));
+  }
+
+ private:
+  [[nodiscard]] std::size_t place(std::size_t is, std::size_t told) const {
+    if (is >= classes_ || told >= classes_) {
+      detail::throw_out_of_range({"pergrad: confusion_matrix: class ", std::max(is, told), " of ", classes_});
+    }
+    return is * classes_ + told;
+  }
+  [[nodiscard]] static double ratio(std::size_t part, std::size_t whole) noexcept {
+    return static_cast<double>(part) / static_cast<double>(std::max<std::size_t>(1, whole));
+  }
+
+  std::size_t classes_;
+  std::vector<std::size_t> counts_;
+};
+
+namespace unprotected {
+
+/// The same for records of any kind: on training records all counts are private values.
+template <executor Executor, class Network>
+requires(!pergrad::detail::is_explained<Network>) [[nodiscard]] confusion_matrix
+    confuse(const Executor& executor, const Network& network,
+            const dataset<typename Network::input_value, std::int32_t>& records,
+            std::size_t classes = Network::output_shape.size()) {
+  const pergrad::detail::float_environment proven;
+  constexpr std::size_t outputs_of_one = Network::output_shape.size();
+  if (classes == 0 || classes > outputs_of_one) {
+    pergrad::detail::throw_invalid_argument(
+        {"pergrad: confuse: ", classes, " classes of a network with ", outputs_of_one, " outputs"});
+  }
+  confusion_matrix found{classes};
+  std::vector<typename Network::scalar> logits;
+  pergrad::detail::in_chunks<cross_entropy>(
+      executor, network, records, [&](const auto& gradients, std::size_t first, std::size_t count) {
+        logits.resize(count * outputs_of_one);
+        unprotected::evaluate_into(executor, assign(logits, outputs(gradients)));
+        for (std::size_t i = 0; i < count; ++i) {
+          const auto one = std::span{logits}.subspan(i * outputs_of_one, classes);
+          found.add(static_cast<std::size_t>(records.targets(first + i)[0]),
+                    static_cast<std::size_t>(std::ranges::max_element(one) - one.begin()));
+        }
+      });
+  return found;
+}
+
+}  // namespace unprotected
+
+/// Asks a classifier for the class of every record of a public data set, that of the largest logit among the first
+/// `classes`. Throws std::invalid_argument if the records do not fit the network, and for more classes than it has
+/// outputs.
+template <executor Executor, class Network, class Value>
+requires(!detail::is_explained<Network>) [[nodiscard]] confusion_matrix
+    confuse(const Executor& executor, const Network& network,
+            const public_records<dataset<Value, std::int32_t>>& records,
+            std::size_t classes = Network::output_shape.size()) {
+  return unprotected::confuse(executor, network, records.view(), classes);
+}
+/// Of records that nobody says are public, and of a network that is explained to be wrong.
+template <executor Executor, class Network, class Records>
+[[nodiscard]] confusion_matrix confuse(const Executor& /*executor*/, const Network& /*network*/,
+                                       const Records& /*records*/) {
+  if constexpr (!detail::is_explained<Network>) static_cast<void>(error::records_may_be_private<Records>{});
+  return confusion_matrix{0};
+}
+
+/// Area under the ROC curve of scores, larger for ones, and labels 0 or 1. NaN if all labels are alike or a score is no
+/// number. Throws std::invalid_argument for other labels and for counts that differ.
+template <detail::array Scores, detail::array Labels>
+[[nodiscard]] double area_under_roc(const Scores& scores, const Labels& labels) {
+  const std::size_t count = std::size(scores);
+  if (std::size(labels) != count) {
+    detail::throw_invalid_argument({"pergrad: area_under_roc: ", count, " scores for ", std::size(labels), " labels"});
+  }
+  std::vector<std::size_t> order(count);
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::size_t ones = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (!(labels[i] == 0 || labels[i] == 1)) {
+      detail::throw_invalid_argument(
+          {"pergrad: area_under_roc: label ", i, " must be 0 or 1, is ", static_cast<double>(labels[i])});
+    }
+    if (std::isnan(static_cast<double>(scores[i]))) return std::numeric_limits<double>::quiet_NaN();
+    ones += labels[i] == 1 ? 1U : 0U;
+  }
+  if (ones == 0 || ones == count) return std::numeric_limits<double>::quiet_NaN();
+  std::ranges::sort(order, [&](std::size_t a, std::size_t b) { return scores[a] < scores[b]; });
+  double won = 0;  // pairs of a one and a zero
+  std::size_t zeros_below = 0;
+  for (std::size_t first = 0, end = 0; first < count; first = end) {
+    std::size_t equal_ones = 0;
+    for (end = first; end < count && !(scores[order[first]] < scores[order[end]]); ++end) {
+      equal_ones += labels[order[end]] == 1 ? 1U : 0U;
+    }
+    const std::size_t equal_zeros = end - first - equal_ones;
+    won += static_cast<double>(equal_ones) * (static_cast<double>(zeros_below) + static_cast<double>(equal_zeros) / 2);
+    zeros_below += equal_zeros;
+  }
+  return won / (static_cast<double>(ones) * static_cast<double>(count - ones));
+}
+
+/// The share of the targets' variance that predictions explain: 1 if they are right, 0 for the mean, negative below.
+/// NaN if all targets are alike. Throws std::invalid_argument for counts that differ.
+template <detail::array Predicted, detail::array Targets>
+[[nodiscard]] double r_squared(const Predicted& predicted, const Targets& targets) {
+  const std::size_t count = std::size(targets);
+  if (std::size(predicted) != count) {
+    detail::throw_invalid_argument(
+        {"pergrad: r_squared: ", std::size(predicted), " predictions for ", count, " targets"});
+  }
+  double mean = 0;
+  for (const auto target : targets) mean += static_cast<double>(target) / static_cast<double>(count);
+  double missed = 0;
+  double spread = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    missed += std::pow(static_cast<double>(targets[i]) - static_cast<double>(predicted[i]), 2);
+    spread += std::pow(static_cast<double>(targets[i]) - mean, 2);
+  }
+  return spread > 0 ? 1 - missed / spread : std::numeric_limits<double>::quiet_NaN();
+}
+
+}  // namespace pergrad::inline v0_1
 // pergrad/files/older_files.hpp - what is read from files before anything is changed, and NumPy's .npy files, which
 // version 0.1 wrote
 //
@@ -17081,12 +19605,17 @@ struct loaded_bytes {
 };
 
 /// The numbers of a run.
+template <class Event>
 struct run_numbers {
-  std::vector<rdp_accountant::entry> ledger;
+  std::vector<ledger_entry<Event>> ledger;
   run_plan plan = run_plan::beforehand;
   double order = 0;
   std::uint64_t optimizer_steps = 0;
   std::uint64_t generator_steps = 0;
+  std::optional<run_place> place{};  ///< of a sampler for which it matters
+  /// Of correlated noise: steps before it began, then the generator's steps of its noise since then, if from a seed.
+  std::optional<std::vector<std::uint64_t>> noise{};
+  std::string unit = "record";  ///< whose neighbours the ledger is for
 };
 template <class Text>
 void require_entries(const Text& path, std::uint64_t entries) {
@@ -17159,11 +19688,11 @@ loaded_bytes read_npy(const Text& path, std::span<const safetensors::tensor> lis
 /// Reads the five .npy arrays of version 0.1: sizes; parameters, frozen ones last; the optimizer's state; events;
 /// steps.
 template <class Text>
-[[nodiscard]] std::pair<loaded_bytes, run_numbers> read_older_run(const Text& path, std::span<const std::size_t> sizes,
-                                                                  std::size_t width) {
-  std::pair<loaded_bytes, run_numbers> made;
+[[nodiscard]] std::pair<loaded_bytes, run_numbers<sampled_gaussian_event>> read_older_run(
+    const Text& path, std::span<const std::size_t> sizes, std::size_t width) {
+  std::pair<loaded_bytes, run_numbers<sampled_gaussian_event>> made;
   loaded_bytes& loaded = made.first;
-  run_numbers& run = made.second;
+  auto& run = made.second;
   const file stream = open_file(path, "rb");
   if (stream == nullptr) fail_with_file(path, "cannot be opened");
   const auto array = [&](void* values, std::size_t value_size, const Text& header, std::size_t count,
@@ -17664,14 +20193,21 @@ void load_parameters(Network& network, const std::string& path, parameter_order 
 // of its last part. Keys are not written, so the next part draws a new one and no noise is ever used twice. Everything
 // in the file follows from released values and public numbers.
 //
-// The file is a safetensors file. Tensors: `ledger.events`, a sampling probability and a noise multiplier for every
-// kind of step; `ledger.steps`, how many there were; `ledger.order`, that of a Renyi filter, or 0; `optimizer.steps`;
-// `generator.steps`, those given out; `optimizer.ARRAY.NAME`, with PyTorch's names of an optimizer's arrays; and the
-// parameters. Metadata: the optimizer, the run's plan, and a hash of the network's structure.
+// run_file.hpp says what is in the file, run_state.hpp what options add to it.
 
-namespace pergrad::inline v0_1 {
+// pergrad/files/run_file.hpp - the file of a run: its tensors and metadata, written and read
+//
+// The file is a safetensors file. Tensors: `ledger.events`, the numbers of every kind of step (a sampling probability
+// and a noise multiplier of Poisson sampling); `ledger.steps`, how many there were; `ledger.order`, that of a Renyi
+// filter, or 0; `optimizer.steps`; `generator.steps`, those given out; `sampling.place`, where in a round of its
+// sampler the run is, if that matters; `noise.steps`, of correlated noise: how many steps it had behind it when it
+// began, and, of a seed, the generator's steps since then. Noise itself is a secret and in no file: one of a new key
+// begins anew (privacy/correlated/filter.hpp), one of a seed is drawn again. Then `optimizer.ARRAY.NAME`, with
+// PyTorch's names of an optimizer's arrays; `optimizer.noise`, what DP-AdamBC takes off; and the parameters. Metadata:
+// the optimizer, the run's plan, which events the ledger holds, whose data a unit of privacy is, and a hash of the
+// network's structure.
 
-namespace detail {
+namespace pergrad::inline v0_1::detail {
 
 /// What a run's file must fit: the tensors that it has but for its ledger, in arrays 0, 1, ... of memory.
 struct run_layout {
@@ -17683,35 +20219,46 @@ struct run_layout {
 [[nodiscard]] inline const char* name_of(run_plan plan) noexcept {
   return plan == run_plan::beforehand ? "beforehand" : "on the way";
 }
+/// An event is doubles and nothing else.
+template <class Event>
+inline constexpr std::size_t numbers_of = sizeof(Event) / sizeof(double);
+template <class Accountant>
+concept has_a_plan = std::is_same_v<Accountant, basic_privacy_accountant<typename Accountant::event_type>>;
 /// The tensors of these numbers, ledger first; `run_values` has their bytes.
 template <class = void>
-[[nodiscard]] std::vector<safetensors::tensor> run_tensors(std::size_t entries) {
-  return {{"ledger.events", "F64", {entries, 2}, 0, 16 * entries},
-          {"ledger.steps", "U64", {entries}, 0, 8 * entries},
-          {"ledger.order", "F64", {}, 0, 8},
-          {"optimizer.steps", "U64", {}, 0, 8},
-          {"generator.steps", "U64", {}, 0, 8}};
+[[nodiscard]] std::vector<safetensors::tensor> run_tensors(std::size_t entries, std::size_t numbers, bool has_place,
+                                                           std::optional<std::size_t> noise) {
+  std::vector<safetensors::tensor> tensors{{"ledger.events", "F64", {entries, numbers}, 0, 8 * numbers * entries},
+                                           {"ledger.steps", "U64", {entries}, 0, 8 * entries},
+                                           {"ledger.order", "F64", {}, 0, 8},
+                                           {"optimizer.steps", "U64", {}, 0, 8},
+                                           {"generator.steps", "U64", {}, 0, 8}};
+  if (has_place) tensors.push_back({"sampling.place", "U64", {4}, 0, sizeof(run_place)});
+  if (noise) tensors.push_back({"noise.steps", "U64", {*noise}, 0, 8 * *noise});
+  return tensors;
 }
 
 /// Writes a checkpoint. Parameters and the optimizer's state stay where they lie: memory does not grow with them.
-template <class Text>
+template <class Text, class Event>
 void write_run(const Text& path, const run_layout& layout, std::span<const std::byte* const> arrays,
-               const run_numbers& run) {
-  std::vector<double> events;
+               const run_numbers<Event>& run) {
+  std::vector<Event> events;
   std::vector<std::uint64_t> steps;
-  for (const rdp_accountant::entry& entry : run.ledger) {
+  for (const ledger_entry<Event>& entry : run.ledger) {
     if (entry.count == 0) continue;
-    events.push_back(entry.event.sampling_probability);
-    events.push_back(entry.event.noise_multiplier);
+    events.push_back(entry.event);
     steps.push_back(entry.count);
   }
-  std::vector<safetensors::tensor> tensors = run_tensors(steps.size());
+  std::vector<safetensors::tensor> tensors = run_tensors(steps.size(), numbers_of<Event>, run.place.has_value(),
+                                                         run.noise ? std::optional{run.noise->size()} : std::nullopt);
   std::vector<const std::byte*> values;
   for (const void* each : {static_cast<const void*>(events.data()), static_cast<const void*>(steps.data()),
                            static_cast<const void*>(&run.order), static_cast<const void*>(&run.optimizer_steps),
                            static_cast<const void*>(&run.generator_steps)}) {
     values.push_back(static_cast<const std::byte*>(each));
   }
+  if (run.place) values.push_back(reinterpret_cast<const std::byte*>(&*run.place));
+  if (run.noise) values.push_back(reinterpret_cast<const std::byte*>(run.noise->data()));
   for (std::size_t i = 0; i < layout.tensors.size(); ++i) {
     tensors.push_back(layout.tensors[i]);
     values.push_back(arrays[layout.arrays[i]] + layout.tensors[i].begin);
@@ -17720,20 +20267,25 @@ void write_run(const Text& path, const run_layout& layout, std::span<const std::
                      {{"pergrad", run_format},
                       {"structure", layout.structure},
                       {"optimizer", layout.optimizer},
-                      {"plan", name_of(run.plan)}},
+                      {"plan", name_of(run.plan)},
+                      {"events", Event::name},
+                      {"unit", run.unit}},
                      tensors, values);
 }
 
 /// Throws std::runtime_error unless a ledger of this can be.
-template <class Text>
-void require_ledger(const Text& path, const run_numbers& run) {
+template <class Text, class Event>
+void require_ledger(const Text& path, const run_numbers<Event>& run) {
   std::uint64_t steps = 0;
   for (std::size_t i = 0; i < run.ledger.size(); ++i) {
     const auto& [event, count] = run.ledger[i];
-    if (!sampling_probability::holds(event.sampling_probability) || !noise_multiplier::holds(event.noise_multiplier) ||
-        count > std::numeric_limits<std::uint64_t>::max() - steps) {
-      fail_with_file(path, "entry " + std::to_string(i) + " of its ledger is none");
+    bool is_one = count <= std::numeric_limits<std::uint64_t>::max() - steps;
+    try {
+      require_event(event);
+    } catch (const std::invalid_argument&) {
+      is_one = false;
     }
+    if (!is_one) fail_with_file(path, "entry " + std::to_string(i) + " of its ledger is none");
     steps += count;
   }
   const bool is_fixed = run.order > 1 && std::isfinite(run.order);
@@ -17743,8 +20295,10 @@ void require_ledger(const Text& path, const run_numbers& run) {
 }
 
 /// Reads a checkpoint whole, and looks at everything. Throws std::runtime_error that says what is wrong, and where.
-template <class Text>
-[[nodiscard]] std::pair<loaded_bytes, run_numbers> read_run(const Text& path, const run_layout& layout, run_plan plan) {
+template <class Event, class Text>
+[[nodiscard]] std::pair<loaded_bytes, run_numbers<Event>> read_run(const Text& path, const run_layout& layout,
+                                                                   run_plan plan, bool has_place, bool has_noise,
+                                                                   const Text& unit) {
   if (is_npy(path)) {
     fail_with_file(path,
                    "a checkpoint of version 0.1, which neither names nor a checksum protect: "
@@ -17762,19 +20316,30 @@ template <class Text>
   require("pergrad", run_format, "this version's");
   require("optimizer", layout.optimizer, "this one's");
   require("plan", name_of(plan), "this run's");
+  if (opened.metadata("events") != nullptr || !std::is_same_v<Event, sampled_gaussian_event>) {
+    require("events", Event::name, "this sampler's");
+  }
+  if (opened.metadata("unit") != nullptr || unit != "record") require("unit", unit, "this sampler's");
   const safetensors::tensor* const steps = safetensors::find(opened.tensors(), "ledger.steps");
   const std::size_t entries = steps == nullptr || steps->shape.size() != 1 ? 0 : steps->shape[0];
   require_entries(path, entries);
-  std::vector<typename basic_safetensors<Text>::tensor> wanted = run_tensors(entries);
+  std::optional<std::size_t> noise;
+  if (has_noise) {
+    const safetensors::tensor* const found = safetensors::find(opened.tensors(), "noise.steps");
+    noise =
+        found == nullptr || found->shape.size() != 1 || found->shape[0] > std::uint64_t{1} << 25U ? 1 : found->shape[0];
+  }
+  std::vector<typename basic_safetensors<Text>::tensor> wanted =
+      run_tensors(entries, numbers_of<Event>, has_place, noise);
   wanted.insert(wanted.end(), layout.tensors.begin(), layout.tensors.end());
   const Text differences = safetensors::differences(opened.tensors(), "the file", wanted, "this run", true);
   if (!differences.empty()) opened.fail("does not fit the network and its optimizer: " + differences);
   if (opened.metadata("structure") == nullptr) opened.fail("not a checkpoint of a run: its metadata have no structure");
   require_structure(opened, layout.structure, "");
 
-  std::pair<loaded_bytes, run_numbers> made;
+  std::pair<loaded_bytes, run_numbers<Event>> made;
   loaded_bytes& loaded = made.first;
-  run_numbers& run = made.second;
+  run_numbers<Event>& run = made.second;
   loaded.bytes = opened.read_values();
   const auto begin_of = [&](std::string_view name) {
     const safetensors::tensor* const found = safetensors::find(opened.tensors(), name);
@@ -17788,13 +20353,17 @@ template <class Text>
   run.plan = plan;
   run.ledger.resize(entries);
   for (std::size_t i = 0; i < entries; ++i) {
-    value(run.ledger[i].event.sampling_probability, "ledger.events", 2 * i);
-    value(run.ledger[i].event.noise_multiplier, "ledger.events", 2 * i + 1);
+    value(run.ledger[i].event, "ledger.events", i);
     value(run.ledger[i].count, "ledger.steps", i);
   }
   value(run.order, "ledger.order", 0);
   value(run.optimizer_steps, "optimizer.steps", 0);
   value(run.generator_steps, "generator.steps", 0);
+  if (has_place) value(run.place.emplace(), "sampling.place", 0);
+  if (has_noise) {
+    run.noise.emplace(*noise);
+    for (std::size_t i = 0; i < *noise; ++i) value((*run.noise)[i], "noise.steps", i);
+  }
   for (std::size_t i = 0; i < layout.tensors.size(); ++i) {
     const safetensors::tensor& each = layout.tensors[i];
     loaded.moves.push_back({layout.arrays[i], begin_of(each.name), each.begin, each.size});
@@ -17802,12 +20371,145 @@ template <class Text>
   return made;
 }
 
+}  // namespace pergrad::inline v0_1::detail
+// pergrad/files/run_state.hpp - what a trainer's options make it remember between steps, for its file
+//
+// Tensors, of runs that have them: `clip.norm`, the next step's with adaptive clipping; `average.NAME` and
+// `average.updates`, of the average of parameters; `individual.spent`, what each record has spent, and
+// `individual.filter`, order and budget in whose units it is. The last two are private; all others are released or
+// public.
+
+namespace pergrad::inline v0_1::detail {
+
+/// Tensors of a run, and where each lies. Numbers lie in this, and are looked at before anything of a run is changed.
+struct run_state {
+  std::vector<safetensors::tensor> tensors;
+  std::vector<std::byte*> places;
+  std::vector<bool> is_number;
+  double clip = 0;
+  std::uint64_t updates = 0;
+  double filter[2] = {0, 0};
+  std::vector<std::uint64_t> spent;
+
+  void add(safetensors::tensor tensor, void* place, bool number) {
+    tensors.push_back(std::move(tensor));
+    places.push_back(static_cast<std::byte*>(place));
+    is_number.push_back(number);
+  }
+  /// Brings the numbers here; `first`: the number of the first of these arrays.
+  void take_numbers(const loaded_bytes& loaded, std::size_t first) {
+    for (const loaded_bytes::move& each : loaded.moves) {
+      if (each.array < first || !is_number[each.array - first]) continue;
+      std::memcpy(places[each.array - first] + each.to, loaded.bytes.data() + each.from, each.size);
+    }
+  }
+};
+
+struct run_state_access {
+  /// What this trainer remembers, of so many records. Refers to itself and to the trainer.
+  template <class Trainer>
+  static void list(run_state& to, Trainer& trainer, std::size_t records) {
+    if (trainer.options_.adaptive_clip) {
+      to.clip = trainer.options_.clip->value();
+      to.add({"clip.norm", "F64", {}, 0, 8}, &to.clip, true);
+    }
+    if (trainer.average_) {
+      using network = std::remove_cvref_t<decltype(trainer.average_->network())>;
+      to.updates = trainer.average_->updates_;
+      to.add({"average.updates", "U64", {}, 0, 8}, &to.updates, true);
+      // Those that are not trained are the network's own.
+      constexpr std::size_t trained = network::parameter_count * sizeof(typename network::scalar);
+      for (safetensors::tensor& each : parameter_tensors<network>()) {
+        if (each.begin >= trained) continue;
+        each.name.insert(0, "average.");
+        const auto* const values = std::as_const(trainer.average_->average_).parameters().data();
+        to.add(std::move(each), const_cast<void*>(static_cast<const void*>(values)), false);
+      }
+    }
+    if (trainer.charges_) {
+      const auto& filter = trainer.charges_->filter();
+      to.filter[0] = filter.order();
+      to.filter[1] = filter.rdp_budget();
+      to.add({"individual.filter", "F64", {2}, 0, 16}, to.filter, true);
+      to.spent.assign(filter.spent_.begin(), filter.spent_.end());
+      to.spent.resize(records);
+      to.add({"individual.spent", "U64", {records}, 0, 8 * records}, to.spent.data(), true);
+    }
+  }
+  /// How many records have spent something, of a trainer, and of a file; 0 without individual accounting.
+  template <class Trainer>
+  [[nodiscard]] static std::size_t records_of(const Trainer& trainer) {
+    return trainer.charges_ ? trainer.charges_->filter().records() : 0;
+  }
+  template <class Trainer>
+  [[nodiscard]] static std::size_t records_in(const Trainer& trainer, const std::string& path) {
+    if (!trainer.charges_ || is_npy(path)) return 0;
+    const safetensors::reader opened{path};
+    const safetensors::tensor* const spent = safetensors::find(opened.tensors(), "individual.spent");
+    return spent == nullptr || spent->shape.size() != 1 ? 0 : spent->shape[0];
+  }
+
+  /// Throws std::runtime_error for numbers from a file that this trainer cannot have.
+  template <class Trainer>
+  static void check(const run_state& read, const Trainer& trainer, const std::string& path) {
+    if (trainer.options_.adaptive_clip && !l2_clip_norm::holds(read.clip))
+      fail_with_file(path, "its clip.norm is none");
+    if (!trainer.charges_) return;
+    const auto& filter = trainer.charges_->filter();
+    if (read.filter[0] != filter.order() || read.filter[1] != filter.rdp_budget()) {
+      fail_with_file(path,
+                     "its records have spent from another budget, or by another order: individual accounting goes on "
+                     "with the budget, noise and sampling of its first step");
+    }
+    for (const std::uint64_t spent : read.spent) {
+      if (spent > filter.budget_) fail_with_file(path, "a record in it has spent more than its budget");
+    }
+  }
+  /// Behind a file's arrays: these numbers go on, and the next step is planned. `read` may lack what `list` did not
+  /// add.
+  template <class Trainer>
+  static void go_on(run_state& read, Trainer& trainer) {
+    if (trainer.options_.adaptive_clip) {
+      trainer.clip_to(l2_clip_norm{read.clip});
+      trainer.statistic_->counted.set_edge(read.clip);
+    }
+    if (trainer.average_) trainer.average_->updates_ = read.updates;
+    if (trainer.charges_ && !read.spent.empty()) {
+      trainer.charges_->filter().set_records(read.spent.size());
+      trainer.charges_->filter().spent_ = std::move(read.spent);
+    }
+  }
+  /// Once it is known which step comes next. What is left of the schedules is proven again; where the steps before have
+  /// spent too much for that, each step has to ask.
+  template <class Trainer>
+  static void plan(Trainer& trainer) {
+    if (!trainer.options_.schedules.any()) return trainer.accountant_.prepare(trainer.event_);
+    trainer.plan_next_step();
+    try {
+      trainer.declare_schedules();
+    } catch (const std::invalid_argument&) {
+      return;
+    }
+  }
+};
+
+}  // namespace pergrad::inline v0_1::detail
+
+namespace pergrad::inline v0_1 {
+
+namespace detail {
+
 struct checkpoint_access {
   /// The network's memory, then the optimizer's arrays; `Byte` is std::byte, or const.
   template <class Byte, class Network, class Optimizer>
   [[nodiscard]] static std::vector<Byte*> arrays(Network& network, Optimizer& optimizer) {
     std::vector<Byte*> all{reinterpret_cast<Byte*>(network.all_parameters().data())};
     for (const auto part : optimizer.state()) all.push_back(reinterpret_cast<Byte*>(part.data()));
+    if constexpr (requires { optimizer.noise_share(); })
+      all.push_back(reinterpret_cast<Byte*>(optimizer.noise_share()));
+    if constexpr (requires { optimizer.more; }) {
+      all.insert(all.end(), optimizer.more->places.begin(), optimizer.more->places.end());
+    }
     return all;
   }
   template <class Network, class Optimizer>
@@ -17828,15 +20530,46 @@ struct checkpoint_access {
         made.arrays.push_back(array);
       }
     }
+    if constexpr (requires { optimizer.noise_share(); }) {
+      ++array;
+      if (optimizer.noise_share() != nullptr) {
+        made.tensors.push_back({"optimizer.noise", "F64", {}, 0, 8});
+        made.arrays.push_back(array);
+      }
+    }
+    if constexpr (requires { optimizer.more; }) {
+      for (const safetensors::tensor& each : optimizer.more->tensors) {
+        made.tensors.push_back(each);
+        made.arrays.push_back(++array);
+      }
+    }
     return made;
   }
+  /// A trainer's optimizer, and what else the trainer remembers.
+  template <class Optimizer, class Check>
+  struct with_state {
+    Optimizer& of;
+    run_state* more;
+    Check check;  ///< throws for numbers of a file that cannot be
+    with_state(Optimizer& optimizer, run_state* state, Check of_numbers)
+        : of{optimizer}, more{state}, check{std::move(of_numbers)} {}
+    static constexpr auto state_names = Optimizer::state_names;
+    [[nodiscard]] auto kind() const noexcept { return of.kind(); }
+    [[nodiscard]] auto state() noexcept { return of.state(); }
+    [[nodiscard]] std::uint64_t* count() noexcept { return of.count(); }
+    [[nodiscard]] double* noise_share() noexcept {
+      if constexpr (requires { of.noise_share(); }) return of.noise_share();
+      return nullptr;
+    }
+  };
 
   template <class Network, class Optimizer, class Accountant>
   static void save(const Network& network, Optimizer& optimizer, const Accountant& accountant,
-                   std::uint64_t generator_steps, const std::string& path) {
+                   std::uint64_t generator_steps, const std::string& path, const std::optional<run_place>& place = {},
+                   const std::optional<std::vector<std::uint64_t>>& noise = {}, const char* unit = "record") {
     const std::uint64_t* const steps = optimizer.count();
-    run_numbers run;
-    if constexpr (std::is_same_v<Accountant, privacy_accountant>) {
+    run_numbers<typename Accountant::event_type> run;
+    if constexpr (has_a_plan<Accountant>) {
       run.plan = accountant.plan();
       run.order = accountant.order();
       run.ledger.assign(accountant.accountant().ledger().begin(), accountant.accountant().ledger().end());
@@ -17845,35 +20578,57 @@ struct checkpoint_access {
     }
     run.optimizer_steps = steps != nullptr ? *steps : 0;
     run.generator_steps = generator_steps;
+    run.place = place;
+    run.noise = noise;
+    run.unit = unit;
     write_run(path, layout<Network>(optimizer), arrays<const std::byte>(network, optimizer), run);
   }
 
-  /// Reads first and changes then: nothing is changed if anything is wrong. Returns the steps given out.
+  struct gone_on {
+    std::uint64_t given_out = 0;  ///< steps of the generator
+    run_place place{};
+    std::vector<std::uint64_t> noise{};
+  };
+  /// Reads first and changes then: nothing is changed if anything is wrong.
   template <class Network, class Optimizer, class Accountant>
-  static std::uint64_t restore(Network& network, Optimizer& optimizer, Accountant& accountant, const std::string& path,
-                               bool older) {
+  static gone_on restore(Network& network, Optimizer& optimizer, Accountant& accountant, const std::string& path,
+                         bool older, bool has_place, bool has_noise, const auto& require_place,
+                         const char* unit = "record") {
     if (accountant.steps() != 0) {
       throw std::logic_error("pergrad: load_checkpoint: " + std::to_string(accountant.steps()) +
                              " steps were taken already, and what they spent would be forgotten");
     }
     run_plan plan = run_plan::beforehand;
-    if constexpr (std::is_same_v<Accountant, privacy_accountant>) plan = accountant.plan();
+    if constexpr (has_a_plan<Accountant>) plan = accountant.plan();
     if (older && plan != run_plan::beforehand) {
       fail_with_file(path, "a run of version 0.1 was planned beforehand, and this one is planned on the way");
     }
-    const auto [loaded, run] =
-        older ? read_older<Network>(optimizer, path) : read_run(path, layout<Network>(optimizer), plan);
+    using event = typename Accountant::event_type;
+    std::pair<loaded_bytes, run_numbers<event>> read;
+    if (!older) {
+      read = read_run<event>(path, layout<Network>(optimizer), plan, has_place, has_noise, std::string{unit});
+    } else if constexpr (std::is_same_v<event, sampled_gaussian_event>) {
+      read = read_older<Network>(optimizer, path);
+    } else {
+      fail_with_file(path, "a run of version 0.1 drew its records by Poisson sampling");
+    }
+    const auto& [loaded, run] = read;
     require_ledger(path, run);
+    require_place(run);
     Accountant goes_on = accountant;
-    for (const rdp_accountant::entry& entry : run.ledger) goes_on.record(entry.event, entry.count);
-    if constexpr (std::is_same_v<Accountant, privacy_accountant>) {
+    for (const ledger_entry<event>& entry : run.ledger) goes_on.record(entry.event, entry.count);
+    if constexpr (has_a_plan<Accountant>) {
       if (run.order != 0) goes_on.fix_order(run.order);
     }
     const auto places = arrays<std::byte>(network, optimizer);
+    if constexpr (requires { optimizer.more; }) {
+      optimizer.more->take_numbers(loaded, places.size() - optimizer.more->places.size());
+      optimizer.check();
+    }
     accountant = std::move(goes_on);
     loaded.put(places);
     if (std::uint64_t* const count = optimizer.count()) *count = run.optimizer_steps;
-    return run.generator_steps;
+    return {run.generator_steps, run.place.value_or(run_place{}), run.noise.value_or(std::vector<std::uint64_t>{})};
   }
   template <class Network, class Optimizer>
   [[nodiscard]] static auto read_older(Optimizer& optimizer, const std::string& path) {
@@ -17882,38 +20637,115 @@ struct checkpoint_access {
     for (const auto part : optimizer.state()) sizes.push_back(part.size_bytes());
     return read_older_run(path, {sizes.data(), sizes.size()}, width);
   }
-  /// A new key has no step behind it; a seed that is given again has, and must not repeat their noise.
-  template <class Generator>
-  static void go_on(Generator& generator, std::uint64_t given_out) {
-    if constexpr (std::is_same_v<Generator, seeded_generator>) {
-      generator = seeded_generator{generator.seed(), std::max(generator.step(), given_out)};
+  template <class Run>
+  [[nodiscard]] static constexpr const char* unit_of() {
+    if constexpr (requires { Run::unit_of_privacy; }) return Run::unit_of_privacy;
+    return "record";
+  }
+  /// A new key has no step behind it; a seed that is given again has, and must not repeat their noise. What is left of
+  /// a round belongs to the key that began it: with a new one a new round begins.
+  template <class Run>
+  static void go_on(Run& run, const gone_on& from) {
+    run.place_ = from.place;
+    if constexpr (Run::is_private) {
+      run.place_.position = 0;
+    } else {
+      run.generator_ = seeded_generator{run.generator_.seed(), std::max(run.generator_.step(), from.given_out)};
     }
+    if constexpr (requires { run.options_.schedules; }) {
+      run_state_access::plan(run);
+    } else {
+      run.accountant_.prepare(run.event_);  // how many steps are left
+    }
+    if constexpr (Run::is_correlated) go_on_with_noise(run, from);
+  }
+  /// A new key's noise begins with nothing behind it; that of a seed is drawn again when the next step needs it.
+  template <class Run>
+  static void go_on_with_noise(Run& run, const gone_on& from) {
+    if constexpr (Run::is_private) {
+      run.noise_.restart(from.place.taken, {});
+    } else {
+      run.noise_.restart(from.noise.front(), std::span{from.noise}.subspan(1));
+    }
+  }
+  template <class Run>
+  [[nodiscard]] static std::optional<std::vector<std::uint64_t>> noise_of(const Run& run) {
+    if constexpr (Run::is_correlated) {
+      // Of a secret key nothing can be drawn again.
+      std::vector<std::uint64_t> steps{Run::is_private ? run.place_.taken : run.noise_.before()};
+      if (!Run::is_private) steps.insert(steps.end(), run.noise_.drawn().begin(), run.noise_.drawn().end());
+      return steps;
+    } else {
+      return std::nullopt;
+    }
+  }
+  /// What throws unless a file's place and noise can be this run's.
+  template <class Run>
+  [[nodiscard]] static auto place_requirement(const Run& run, const std::string& path) {
+    if constexpr (Run::is_correlated) {
+      return [&run, &path](const auto& numbers) {
+        const std::uint64_t taken = numbers.place->taken;
+        const auto& noise = *numbers.noise;
+        if (taken > run.noise_.steps() || noise.empty() || noise.front() > taken ||
+            noise.size() - 1 > taken - noise.front()) {
+          fail_with_file(path, "has taken " + std::to_string(taken) +
+                                   " steps, and its noise or this run's strategy is for " +
+                                   std::to_string(run.noise_.steps()));
+        }
+      };
+    } else {
+      static_cast<void>(run);
+      static_cast<void>(path);
+      return [](const auto&) {};
+    }
+  }
+  template <class Run>
+  [[nodiscard]] static std::optional<run_place> place_of(const Run& run) {
+    return keeps_place(run) ? std::optional{run.place_} : std::nullopt;
+  }
+  template <class Run>
+  [[nodiscard]] static bool keeps_place(const Run& run) {
+    return Run::keeps_its_place || run.most_ != Run::without_end;
   }
 
   template <class Trainer>
-  static void save(const Trainer& trainer, const std::string& path) {
+  static void save(const Trainer& trainer, const std::string& path, bool private_ones = false) {
+    if (trainer.charges_ && !private_ones) {
+      throw std::logic_error(
+          "pergrad: save_checkpoint: what the records of individual accounting have spent is private: "
+          "unprotected::save_checkpoint writes it, into a file that is not for release");
+    }
+    run_state more;
+    run_state_access::list(more, trainer, run_state_access::records_of(trainer));
     trainer.trainer_->with_optimizer([&](auto& optimizer) {
-      save(*trainer.network_, optimizer, trainer.accountant_, trainer.generator_.step(), path);
+      with_state all{optimizer, &more, [] {}};
+      save(*trainer.network_, all, trainer.accountant_, trainer.generator_.step(), path, place_of(trainer),
+           noise_of(trainer), unit_of<Trainer>());
       return true;
     });
   }
   template <class Trainer>
   static void load(Trainer& trainer, const std::string& path, bool older) {
-    go_on(trainer.generator_, trainer.trainer_->with_optimizer([&](auto& optimizer) {
-      return restore(*trainer.network_, optimizer, trainer.accountant_, path, older);
-    }));
-    trainer.accountant_.prepare(trainer.event_);  // how many steps are left
+    run_state more;
+    run_state_access::list(more, trainer, run_state_access::records_in(trainer, path));
+    const gone_on from = trainer.trainer_->with_optimizer([&](auto& optimizer) {
+      with_state all{optimizer, &more, [&] { run_state_access::check(more, trainer, path); }};
+      return restore(*trainer.network_, all, trainer.accountant_, path, older, keeps_place(trainer),
+                     Trainer::is_correlated, place_requirement(trainer, path), unit_of<Trainer>());
+    });
+    run_state_access::go_on(more, trainer);
+    go_on(trainer, from);
   }
   template <class Network, class Optimizer, class Loop>
   static void save_loop(const Network& network, Optimizer& optimizer, const Loop& loop, const std::string& path) {
     require_its_network(network, loop);
-    save(network, optimizer, loop.accountant_, loop.generator_.step(), path);
+    save(network, optimizer, loop.accountant_, loop.generator_.step(), path, place_of(loop), noise_of(loop));
   }
   template <class Network, class Optimizer, class Loop>
   static void load_loop(Network& network, Optimizer& optimizer, Loop& loop, const std::string& path) {
     require_its_network(network, loop);
-    go_on(loop.generator_, restore(network, optimizer, loop.accountant_, path, false));
-    loop.accountant_.prepare(loop.event_);
+    go_on(loop, restore(network, optimizer, loop.accountant_, path, false, keeps_place(loop), Loop::is_correlated,
+                        place_requirement(loop, path)));
   }
   template <class Network, class Loop>
   static void require_its_network(const Network& network, const Loop& loop) {
@@ -17927,8 +20759,8 @@ struct checkpoint_access {
 /// order of a Renyi filter. No key is written, and nothing that is private. Memory does not grow with the network. The
 /// file appears whole or not at all, and is on the disk when this returns. Throws std::runtime_error that names the
 /// file and says what failed.
-template <class Network, class Loss, class Generator, class Executor>
-void save_checkpoint(const dp_sgd<Network, Loss, Generator, Executor>& trainer, const std::string& path) {
+template <class Network, class Loss, class Generator, class Executor, class Options>
+void save_checkpoint(const dp_sgd<Network, Loss, Generator, Executor, Options>& trainer, const std::string& path) {
   detail::checkpoint_access::save(trainer, path);
 }
 
@@ -17941,28 +20773,32 @@ void save_checkpoint(const dp_sgd<Network, Loss, Generator, Executor>& trainer, 
 ///
 /// Throws std::runtime_error that says what is wrong with the file, or that it is of another network, scalar type,
 /// optimizer or plan; std::logic_error if steps were taken; nothing is changed then.
-template <class Network, class Loss, class Generator, class Executor>
-void load_checkpoint(dp_sgd<Network, Loss, Generator, Executor>& trainer, const std::string& path) {
+template <class Network, class Loss, class Generator, class Executor, class Options>
+void load_checkpoint(dp_sgd<Network, Loss, Generator, Executor, Options>& trainer, const std::string& path) {
   detail::checkpoint_access::load(trainer, path, false);
 }
 
 /// The same for a `private_loop`, with its own network and the optimizer that takes its steps. A step that has begun is
 /// in the ledger, whether it was released or not. Throws std::logic_error for another network.
-template <class Network, class Optimizer, class Loss, class Generator, class Executor>
+template <class Network, class Optimizer, class Loss, class Generator, class Executor, class Options>
 void save_checkpoint(const Network& network, Optimizer& optimizer,
-                     const private_loop<Network, Loss, Generator, Executor>& loop, const std::string& path) {
+                     const private_loop<Network, Loss, Generator, Executor, Options>& loop, const std::string& path) {
   detail::checkpoint_access::save_loop(network, optimizer, loop, path);
 }
-template <class Network, class Optimizer, class Loss, class Generator, class Executor>
-void load_checkpoint(Network& network, Optimizer& optimizer, private_loop<Network, Loss, Generator, Executor>& loop,
-                     const std::string& path) {
+template <class Network, class Optimizer, class Loss, class Generator, class Executor, class Options>
+void load_checkpoint(Network& network, Optimizer& optimizer,
+                     private_loop<Network, Loss, Generator, Executor, Options>& loop, const std::string& path) {
   detail::checkpoint_access::load_loop(network, optimizer, loop, path);
 }
 
 namespace detail {
 template <class Accountant>
-concept has_a_ledger = std::is_same_v<Accountant, rdp_accountant> || std::is_same_v<Accountant, pld_accountant> ||
-    std::is_same_v<Accountant, privacy_accountant>;
+concept has_a_ledger = requires {
+  typename Accountant::event_type;
+  requires has_a_plan<Accountant> ||
+      std::is_same_v<Accountant, basic_rdp_accountant<typename Accountant::event_type>> ||
+      std::is_same_v<Accountant, basic_pld_accountant<typename Accountant::event_type>>;
+};
 }  // namespace detail
 
 /// The same for a training loop by hand, with a `privacy_accountant`, an `rdp_accountant` or a `pld_accountant`. A
@@ -17976,16 +20812,23 @@ void save_checkpoint(const Network& network, Optimizer& optimizer, const Account
 template <class Network, class Optimizer, class Accountant>
 requires detail::has_a_ledger<Accountant>
 void load_checkpoint(Network& network, Optimizer& optimizer, Accountant& accountant, const std::string& path) {
-  static_cast<void>(detail::checkpoint_access::restore(network, optimizer, accountant, path, false));
+  static_cast<void>(detail::checkpoint_access::restore(network, optimizer, accountant, path, false, false, false,
+                                                       [](const auto&) {}));
 }
 
 namespace unprotected {
 
+/// The same as `save_checkpoint`, also for individual accounting: with what each record has spent, which is private.
+template <class Network, class Loss, class Generator, class Executor, class Options>
+void save_checkpoint(const dp_sgd<Network, Loss, Generator, Executor, Options>& trainer, const std::string& path) {
+  pergrad::detail::checkpoint_access::save(trainer, path, true);
+}
+
 /// Reads a checkpoint of version 0.1, five .npy arrays, into a trainer as `load_checkpoint` does; `save_checkpoint`
 /// then writes it in today's form. Nothing in such a file tells its network from another one of as many parameters, and
 /// damage to its ledger may go unnoticed: the caller vouches for both.
-template <class Network, class Loss, class Generator, class Executor>
-void load_older_checkpoint(dp_sgd<Network, Loss, Generator, Executor>& trainer, const std::string& path) {
+template <class Network, class Loss, class Generator, class Executor, class Options>
+void load_older_checkpoint(dp_sgd<Network, Loss, Generator, Executor, Options>& trainer, const std::string& path) {
   detail::checkpoint_access::load(trainer, path, true);
 }
 
@@ -27666,7 +30509,7 @@ struct engine {
 namespace pergrad::inline v0_1 {
 
 namespace detail {
-template <class Network, class Loss, executor Executor>
+template <class Network, class Loss, executor Executor, bool OfUnits>
 class step_by_verbs;
 }
 
@@ -27696,7 +30539,7 @@ class host {
   template <class Loss>
   using loss_explanation = char;
   template <class Network, class Loss>
-  using trainer = detail::step_by_verbs<Network, Loss, host>;
+  using trainer = detail::step_by_verbs<Network, Loss, host, false>;
   template <class Network>
   static constexpr std::size_t usual_sums = on_host::usual_sums<Network>;
 
@@ -27757,25 +30600,6 @@ class host {
 //     leaky     x or a x           1 where y > 0, else a (a at 0, as PyTorch)  (Maas, Hannun & Ng 2013)
 //     elu       x or a (e^x - 1)   1 where y > 0, else y + a = a e^x           (Clevert et al. 2016, arXiv:1511.07289)
 
-// pergrad/detail/number.hpp - a number as an option of a layer or a loss: `leaky_relu<0.2>`
-//
-// clang takes no double as a template argument before version 18, but an object that holds one.
-
-namespace pergrad::inline v0_1::detail {
-
-/// Two are the same argument if their bits are the same. The member is public because a template argument's has to be.
-struct number {
-  double value;
-
-  // NOLINTNEXTLINE(google-explicit-constructor): a double is what is written there
-  consteval number(double given) noexcept : value{given} {}
-  /// Finite and not negative.
-  [[nodiscard]] constexpr bool is_size() const noexcept {
-    return value >= 0 && value <= std::numeric_limits<double>::max();
-  }
-};
-
-}  // namespace pergrad::inline v0_1::detail
 // pergrad/simd/math.hpp - elementary functions of a scalar or a whole vector register, stated once, without branches.
 //
 // What a value is, and why a lane gets a scalar's bits: pergrad/simd/lanes.hpp. Rounding to nearest is assumed.
@@ -28228,12 +31052,12 @@ struct silu : detail::activation {
 
 namespace detail {
 
-/// A function of one number with a constant that is not negative, so that the sign of y is that of x.
-template <number Constant>
+/// A function of one number with a constant that is not negative, so that the sign of y is that of x. Takes no options.
+template <number Constant, class... Options>
 struct activation_with_constant : activation_from_output {
   [[nodiscard]] static constexpr auto settings() noexcept { return std::array{Constant.value}; }
   [[nodiscard]] static constexpr mistake check(shape /*in*/) noexcept {
-    return Constant.is_size() ? mistake::none : mistake::option_not_offered;
+    return sizeof...(Options) == 0 && Constant.is_size() ? mistake::none : mistake::option_not_offered;
   }
 
  protected:
@@ -28246,8 +31070,8 @@ struct activation_with_constant : activation_from_output {
 }  // namespace detail
 
 /// `leaky_relu<>` or `leaky_relu<0.2>`: the slope below 0, finite and not negative. PyTorch: `nn.LeakyReLU`.
-template <detail::number NegativeSlope = 0.01>
-struct leaky_relu : detail::activation_with_constant<NegativeSlope> {
+template <detail::number NegativeSlope = 0.01, class... Options>
+struct leaky_relu : detail::activation_with_constant<NegativeSlope, Options...> {
   static constexpr const char* name = "leaky_relu";
   template <class Value>
   [[nodiscard]] PERGRAD_HD static Value value(Value x) noexcept {
@@ -28260,8 +31084,8 @@ struct leaky_relu : detail::activation_with_constant<NegativeSlope> {
 };
 
 /// `elu<>` or `elu<0.5>`: how far below 0 it goes, finite and not negative. PyTorch: `nn.ELU`.
-template <detail::number Alpha = 1.0>
-struct elu : detail::activation_with_constant<Alpha> {
+template <detail::number Alpha = 1.0, class... Options>
+struct elu : detail::activation_with_constant<Alpha, Options...> {
   static constexpr const char* name = "elu";
   template <class Value>
   [[nodiscard]] PERGRAD_HD static Value value(Value x) noexcept {
@@ -29594,8 +32418,8 @@ struct cross_attention<Heads, queries<OfQueries...>, memory<OfMemory...>, Option
 namespace pergrad::inline v0_1 {
 
 /// `dropout<0.1>` on any shape. PyTorch: `nn.Dropout(0.1)`. Random only under `with_randomness` and in `dp_sgd`;
-/// elsewhere, as in evaluation, it changes nothing.
-template <probability Probability>
+/// elsewhere, as in evaluation, it changes nothing. Takes no options.
+template <probability Probability, class... Options>
 struct dropout {
   static constexpr const char* name = "dropout";
   static constexpr bool on_tiles = true;
@@ -29608,6 +32432,7 @@ struct dropout {
   [[nodiscard]] static constexpr std::size_t saved_count(shape in) noexcept { return in.size(); }
   [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept { return length; }
   [[nodiscard]] static constexpr detail::mistake check(shape /*in*/) noexcept {
+    if (sizeof...(Options) != 0) return detail::mistake::option_not_offered;
     return Probability.holds() ? detail::mistake::none : detail::mistake::no_probability;
   }
 
@@ -31376,7 +34201,7 @@ struct sliding_windows {
 
 /// Overlapping windows that cut each of `Axes` axes into a fixed number of parts: part i of n along an axis of h sees
 /// floor(i h / n) .. ceil((i + 1) h / n) - 1, as in PyTorch.
-template <std::size_t Axes, extent Parts>
+template <std::size_t Axes, extent Parts, class... Options>
 struct adaptive_windows {
   static constexpr bool channels_first = true;
 
@@ -31399,6 +34224,7 @@ struct adaptive_windows {
     return length(planes(in, d)) * divisor(in, i, j);
   }
   [[nodiscard]] static constexpr mistake check(shape in) noexcept {
+    if (sizeof...(Options) != 0) return mistake::option_not_offered;
     if (in.rank() != Axes + 1) return wrong_rank(Axes);
     return has_zero(Parts) ? mistake::zero_is_no_size : mistake::none;
   }
@@ -31499,20 +34325,21 @@ struct avg_pool3d : detail::sliding_windows<3, Kernel, Options...>, detail::mean
 };
 
 /// `adaptive_avg_pool1d<Positions>` on `{channels, positions}`: means over windows that cut any sequence into a fixed
-/// number of (overlapping) parts. PyTorch: `nn.AdaptiveAvgPool1d`.
-template <std::size_t Positions>
-struct adaptive_avg_pool1d : detail::adaptive_windows<1, extent{Positions, 1}>, detail::mean_of_window {
+/// number of (overlapping) parts. Takes no options. PyTorch: `nn.AdaptiveAvgPool1d`.
+template <std::size_t Positions, class... Options>
+struct adaptive_avg_pool1d : detail::adaptive_windows<1, extent{Positions, 1}, Options...>, detail::mean_of_window {
   static constexpr const char* name = "adaptive_avg_pool1d";
 };
 /// `adaptive_avg_pool2d<Height, Width>`: the same on `{channels, height, width}`. PyTorch: `nn.AdaptiveAvgPool2d`.
-template <std::size_t Height, std::size_t Width = Height>
-struct adaptive_avg_pool2d : detail::adaptive_windows<2, extent{Height, Width}>, detail::mean_of_window {
+template <std::size_t Height, std::size_t Width = Height, class... Options>
+struct adaptive_avg_pool2d : detail::adaptive_windows<2, extent{Height, Width}, Options...>, detail::mean_of_window {
   static constexpr const char* name = "adaptive_avg_pool2d";
 };
 /// `adaptive_avg_pool3d<Depth, Height, Width>`: the same on `{channels, depth, height, width}`. PyTorch:
 /// `nn.AdaptiveAvgPool3d`.
-template <std::size_t Depth, std::size_t Height = Depth, std::size_t Width = Height>
-struct adaptive_avg_pool3d : detail::adaptive_windows<3, extent{Depth, Height, Width}>, detail::mean_of_window {
+template <std::size_t Depth, std::size_t Height = Depth, std::size_t Width = Height, class... Options>
+struct adaptive_avg_pool3d : detail::adaptive_windows<3, extent{Depth, Height, Width}, Options...>,
+                             detail::mean_of_window {
   static constexpr const char* name = "adaptive_avg_pool3d";
 };
 
@@ -32163,7 +34990,7 @@ namespace pergrad::inline v0_1 {
 /// `upsample<Factor>` on `{channels, positions}`, `{channels, height, width}` or `{channels, depth, height, width}`.
 /// Factor: one number, or `extent{height, width}` or `extent{depth, height, width}`. PyTorch: `nn.Upsample` with
 /// `scale_factor` and its default `mode='nearest'`.
-template <extent Factor>
+template <extent Factor, class... Options>
 struct upsample : detail::mean_of_window {
   static constexpr const char* name = "upsample";
   static constexpr bool channels_first = true;
@@ -32188,7 +35015,8 @@ struct upsample : detail::mean_of_window {
   }
   [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
     if (in.rank() < 2) return detail::mistake::needs_an_image;
-    if (!detail::fits_axes(Factor, in.rank() - 1)) return detail::mistake::option_not_offered;
+    if (sizeof...(Options) != 0 || !detail::fits_axes(Factor, in.rank() - 1))
+      return detail::mistake::option_not_offered;
     return detail::has_zero(Factor) ? detail::mistake::zero_is_no_size : detail::mistake::none;
   }
 
@@ -32366,87 +35194,6 @@ struct binary_cross_entropy_with_logits {
       dy[i] = static_cast<Scalar>(((logit >= 0 ? 1 / (1 + decay) : decay / (1 + decay)) - target) / count);
     }
     return sum / count;
-  }
-};
-
-}  // namespace pergrad::inline v0_1
-// pergrad/losses/cross_entropy.hpp - softmax cross entropy of logits  L = log sum_j e^{y_j} - y_t;  dL/dy = softmax(y)
-// - onehot(t)
-//
-// With label smoothing e (Szegedy et al. 2016, arXiv:1512.00567) the target is (1 - e) onehot(t) + e / K over K
-// classes: L_e = L - (e / K) sum_j (y_j - y_t);  dL_e/dy = dL/dy + e onehot(t) - e / K.
-
-namespace pergrad::inline v0_1 {
-
-/// Classification on `{classes}` logits; a target is one class index. PyTorch: `nn.CrossEntropyLoss(reduction="none")`.
-/// Stable for any logits: the largest is subtracted first.
-struct cross_entropy {
-  static constexpr bool on_device = true;
-
-  template <class Scalar>
-  using target = std::int32_t;
-
-  [[nodiscard]] static constexpr std::size_t target_count(shape /*output*/) noexcept { return 1; }
-  [[nodiscard]] static constexpr bool accepts(shape output) noexcept { return output.rank() == 1; }
-  /// Every target is a class: 0 <= target < classes.
-  [[nodiscard]] static constexpr bool valid(shape output, std::span<const std::int32_t> targets) noexcept {
-    for (const std::int32_t target : targets) {
-      if (target < 0 || static_cast<std::size_t>(target) >= output.size()) return false;
-    }
-    return true;
-  }
-  /// The least and the largest target, for messages.
-  [[nodiscard]] static constexpr std::array<std::int32_t, 2> target_limits(shape output) noexcept {
-    return {0, static_cast<std::int32_t>(output.size()) - 1};
-  }
-  template <class Scalar>
-  [[nodiscard]] static double evaluate(std::span<const Scalar> y, std::span<const std::int32_t> targets,
-                                       std::span<Scalar> dy) noexcept {
-    return evaluate(y.data(), y.size(), targets.data(), dy.data());
-  }
-  /// The same for `count` logits, on host and device.
-  template <class Scalar>
-  [[nodiscard]] PERGRAD_HD static double evaluate(const Scalar* y, std::size_t count, const std::int32_t* targets,
-                                                  Scalar* dy) noexcept {
-    const auto target = static_cast<std::size_t>(targets[0]);
-    Scalar largest = y[0];
-    for (std::size_t i = 0; i < count; ++i) largest = y[i] > largest ? y[i] : largest;
-    Scalar sum = 0;
-    for (std::size_t i = 0; i < count; ++i) {
-      dy[i] = std::exp(y[i] - largest);
-      sum += dy[i];
-    }
-    for (std::size_t i = 0; i < count; ++i) dy[i] /= sum;
-    dy[target] -= 1;
-    return static_cast<double>(std::log(sum)) - static_cast<double>(y[target] - largest);
-  }
-};
-
-/// `cross_entropy` whose target is spread over all classes by a share in [0, 1]: `nn.CrossEntropyLoss(label_smoothing=
-/// 0.1, reduction="none")`.
-template <detail::number Smoothing>
-struct cross_entropy_with_label_smoothing : cross_entropy {
-  static_assert(Smoothing.is_size() && Smoothing.value <= 1, "the share of label smoothing must be in [0, 1]");
-
-  template <class Scalar>
-  [[nodiscard]] static double evaluate(std::span<const Scalar> y, std::span<const std::int32_t> targets,
-                                       std::span<Scalar> dy) noexcept {
-    return evaluate(y.data(), y.size(), targets.data(), dy.data());
-  }
-  /// The same for `count` logits, on host and device.
-  template <class Scalar>
-  [[nodiscard]] PERGRAD_HD static double evaluate(const Scalar* y, std::size_t count, const std::int32_t* targets,
-                                                  Scalar* dy) noexcept {
-    constexpr double smoothing = Smoothing.value;
-    const double loss = cross_entropy::evaluate(y, count, targets, dy);
-    const auto target = static_cast<std::size_t>(targets[0]);
-    const double share = smoothing / static_cast<double>(count);
-    double above = 0;  // what all logits together are above the target's
-    for (std::size_t i = 0; i < count; ++i) {
-      above += static_cast<double>(y[i]) - static_cast<double>(y[target]);
-      dy[i] = static_cast<Scalar>(static_cast<double>(dy[i]) + ((i == target ? smoothing : 0.0) - share));
-    }
-    return loss - share * above;
   }
 };
 
@@ -32680,16 +35427,16 @@ struct attack_success {
 
 namespace detail {
 
-template <class = void>
-[[nodiscard]] double excess_over(const privacy_budget& target, const rdp_accountant& ledger) {
+template <class Event>
+[[nodiscard]] double excess_over(const privacy_budget& target, const basic_rdp_accountant<Event>& ledger) {
   return log_excess(proven_epsilon(ledger, {}, target.delta).upper, target.max_epsilon.value());
 }
-template <class = void>
-[[nodiscard]] double excess_over(const attack_advantage& target, const rdp_accountant& ledger) {
+template <class Event>
+[[nodiscard]] double excess_over(const attack_advantage& target, const basic_rdp_accountant<Event>& ledger) {
   return log_excess(proven_advantage(ledger), target.most);
 }
-template <class = void>
-[[nodiscard]] double excess_over(const attack_success& target, const rdp_accountant& ledger) {
+template <class Event>
+[[nodiscard]] double excess_over(const attack_success& target, const basic_rdp_accountant<Event>& ledger) {
   const double rate = target.false_positive_rate;
   return log_excess(proven_true_positive_rate(ledger, rate) - rate, target.most_true_positives - rate);
 }
@@ -32703,42 +35450,85 @@ inline void require_target(const attack_success& target) {
   }
 }
 inline void require_target(const privacy_budget& /*target*/) noexcept {}
-template <class = void>
-[[nodiscard]] rdp_accountant ledger_of(double q, double noise, std::uint64_t steps) {
-  rdp_accountant made;
-  made.record({q, noise}, steps);
+template <class Event>
+[[nodiscard]] basic_rdp_accountant<Event> ledger_of(const Event& event, std::uint64_t count) {
+  basic_rdp_accountant<Event> made;
+  made.record(event, tried_steps(count));
   return made;
 }
 
+/// Of noise and of sampling.
+[[nodiscard]] constexpr double tolerance_for(std::uint64_t steps) noexcept {
+  return steps < (std::uint64_t{1} << 20U) ? 1e-6 : 1e-4;
+}
 inline constexpr double most_noise = 1 << 30;
 inline constexpr double least_noise = 1.0 / (1 << 10);
 
+/// The least noise with which `count` of event_of(noise) keep to the budget.
+template <class EventOf>
+[[nodiscard]] noise_multiplier calibrated_noise(const privacy_budget& budget, const EventOf& event_of,
+                                                std::uint64_t count) {
+  const double target = budget.max_epsilon.value();
+  const auto by_renyi = [&](double s) {
+    return log_excess(ledger_of(event_of(s), count).epsilon(budget.delta), target);
+  };
+  const auto by_both = [&](double s) { return excess_over(budget, ledger_of(event_of(s), count)); };
+  // One family is quick, and its noise is not far above that of both.
+  const double start = smallest_safe(by_renyi, 1, least_noise, most_noise, 1e-3);
+  double noise = smallest_safe(by_both, std::min(start, most_noise), least_noise, most_noise, tolerance_for(count));
+  // A guard's search for the number of steps may end at another one where bounds are not quite monotone.
+  const basic_rdp_accountant<std::decay_t<decltype(event_of(noise))>> empty;
+  while (noise <= most_noise && steps_within(empty, event_of(noise), budget) < count)
+    noise *= 1 + 2 * tolerance_for(count);
+  if (!(noise <= most_noise)) {
+    throw_invalid_argument(
+        {"pergrad: calibrate_noise: no noise multiplier up to 2^30 gives epsilon ", target, " in ", count, " steps"});
+  }
+  return noise_multiplier{noise};
+}
+
+/// A sampler: what has events. One of them may pay several steps.
+template <class Sampling>
+concept yields_events = requires(const Sampling& sampling, noise_multiplier noise) {
+  typename Sampling::event_type;
+  sampling.event(noise);
+};
+template <class Sampling>
+[[nodiscard]] std::uint64_t steps_of_an_event(const Sampling& sampling) noexcept {
+  if constexpr (requires { sampling.sampler(); }) {
+    return steps_of_an_event(sampling.sampler());
+  } else if constexpr (has_rounds<Sampling>) {
+    return sampling.steps_of_an_event();
+  } else {
+    return 1;
+  }
+}
+
 }  // namespace detail
 
-/// Smallest noise multiplier (to 1e-6, rounded to the safe side) with which `steps` Poisson-sampled steps stay within
-/// (target, at), by the bounds of privacy_accountant, and a budget of that allows all of them; 0 when nothing is ever
-/// released (no steps or no sampling) or target is infinite. Takes up to 3 s. Throws std::invalid_argument when no
-/// noise multiplier up to 2^30 is enough.
+/// Smallest noise multiplier (to 1e-6, beyond a million steps to 1e-4, on the safe side) with which `steps`
+/// Poisson-sampled steps stay within (target, at), by the bounds of privacy_accountant, and a budget of that allows all
+/// of them; 0 when nothing is ever released (no steps or no sampling) or target is infinite. Takes up to 3 s. Throws
+/// std::invalid_argument when no noise multiplier up to 2^30 is enough.
 template <class = void>
 [[nodiscard]] noise_multiplier calibrate_noise(epsilon target, delta at, sampling_probability q, std::uint64_t steps) {
   if (q.value() == 0 || steps == 0 || target.value() == detail::infinity) return noise_multiplier{0};
-  const auto by_renyi = [&](double s) {
-    return detail::log_excess(detail::ledger_of(q.value(), s, steps).epsilon(at), target.value());
-  };
-  const privacy_budget budget{target, at};
-  const auto by_both = [&](double s) { return detail::excess_over(budget, detail::ledger_of(q.value(), s, steps)); };
-  // One family is quick, and its noise is not far above that of both.
-  const double start = detail::smallest_safe(by_renyi, 1, detail::least_noise, detail::most_noise, 1e-3);
-  double noise = detail::smallest_safe(by_both, std::min(start, detail::most_noise), detail::least_noise,
-                                       detail::most_noise, 1e-6);
-  // A guard's search for the number of steps may end at another one where bounds are not quite monotone.
-  while (noise <= detail::most_noise && detail::steps_within(rdp_accountant{}, {q.value(), noise}, budget) < steps)
-    noise *= 1 + 2e-6;
-  if (!(noise <= detail::most_noise)) {
-    detail::throw_invalid_argument({"pergrad: calibrate_noise: no noise multiplier up to 2^30 gives epsilon ",
-                                    target.value(), " in ", steps, " steps"});
-  }
-  return noise_multiplier{noise};
+  return detail::calibrated_noise(
+      {target, at},
+      [&](double noise) {
+        return sampled_gaussian_event{q.value(), noise};
+      },
+      steps);
+}
+/// The same of any sampler, for its neighbours; a round that is begun counts as a whole one.
+template <detail::yields_events Sampling>
+[[nodiscard]] noise_multiplier calibrate_noise(epsilon target, delta at, const Sampling& sampling,
+                                               std::uint64_t steps) {
+  if (steps == 0 || target.value() == detail::infinity) return noise_multiplier{0};
+  const std::uint64_t of_an_event = detail::steps_of_an_event(sampling);
+  return detail::calibrated_noise(
+      {target, at}, [&](double noise) { return sampling.event(noise_multiplier{noise}); },
+      steps / of_an_event + (steps % of_an_event != 0 ? 1 : 0));
 }
 
 /// The same for what attackers can do: `target` is an attack_advantage or an attack_success. Throws
@@ -32749,17 +35539,20 @@ requires std::same_as<Target, attack_advantage> || std::same_as<Target, attack_s
   detail::require_target(target);
   if (q.value() == 0 || steps == 0) return noise_multiplier{0};
   const double noise = detail::smallest_safe(
-      [&](double s) { return detail::excess_over(target, detail::ledger_of(q.value(), s, steps)); }, 1,
-      detail::least_noise, detail::most_noise, 1e-6);
+      [&](double s) {
+        return detail::excess_over(target, detail::ledger_of(sampled_gaussian_event{q.value(), s}, steps));
+      },
+      1, detail::least_noise, detail::most_noise, detail::tolerance_for(steps));
   if (!(noise <= detail::most_noise)) {
     throw std::invalid_argument("pergrad: calibrate_noise: no noise multiplier up to 2^30 keeps attacks to the target");
   }
   return noise_multiplier{noise};
 }
 
-/// Largest sampling probability (to 1e-6, rounded to the safe side) with which `steps` steps are proven to keep to
-/// `target`: a privacy_budget, an attack_advantage or an attack_success. 1 if all records may always take part. Throws
-/// std::invalid_argument for a target that is none, or that no probability above 1e-12 keeps to.
+/// Largest sampling probability (to 1e-6, beyond a million steps to 1e-4, on the safe side) with which `steps` steps
+/// are proven to keep to `target`: a privacy_budget, an attack_advantage or an attack_success. 1 if all records may
+/// always take part. Throws std::invalid_argument for a target that is none, or that no probability above 1e-12 keeps
+/// to.
 template <class Target>
 [[nodiscard]] sampling_probability calibrate_sampling(const Target& target, noise_multiplier noise,
                                                       std::uint64_t steps) {
@@ -32767,15 +35560,17 @@ template <class Target>
   if (steps == 0) return sampling_probability{1};
   constexpr double most = 1e12;
   const double inverse = detail::smallest_safe(
-      [&](double one_in) { return detail::excess_over(target, detail::ledger_of(1 / one_in, noise.value(), steps)); },
-      32, 1, most, 1e-6);
+      [&](double one_in) {
+        return detail::excess_over(target, detail::ledger_of(sampled_gaussian_event{1 / one_in, noise.value()}, steps));
+      },
+      32, 1, most, detail::tolerance_for(steps));
   if (!(inverse <= most)) {
     throw std::invalid_argument("pergrad: calibrate_sampling: no probability above 1e-12 keeps to the target");
   }
   return sampling_probability{1 / inverse};
 }
 
-/// Largest number of steps that is proven to stay within (target, at); 0 when one step is too much. To one in a million
+/// Largest number of steps that is proven to stay within (target, at); 0 when one step is too much. To one in 8192
 /// beyond a million. Throws std::invalid_argument when no number of steps exhausts the target (no sampling, infinite
 /// target).
 template <class = void>
@@ -32788,6 +35583,17 @@ template <class = void>
   return steps;
 }
 
+/// The same of any sampler, for its neighbours: the steps of whole rounds.
+template <detail::yields_events Sampling>
+[[nodiscard]] std::uint64_t max_steps(epsilon target, delta at, const Sampling& sampling, noise_multiplier noise) {
+  const basic_rdp_accountant<typename Sampling::event_type> empty;
+  const std::uint64_t events = detail::steps_within(empty, sampling.event(noise), privacy_budget{target, at});
+  if (events >= std::uint64_t{1} << 62U) {
+    throw std::invalid_argument("pergrad: max_steps: no number of steps exhausts this target");
+  }
+  return events * detail::steps_of_an_event(sampling);
+}
+
 /// The same for what attackers can do.
 template <class Target>
 requires std::same_as<Target, attack_advantage> || std::same_as<Target, attack_success>
@@ -32796,7 +35602,7 @@ requires std::same_as<Target, attack_advantage> || std::same_as<Target, attack_s
   if (q.value() == 0) throw std::invalid_argument("pergrad: max_steps: no number of steps exhausts this target");
   return detail::largest_safe(
       [&](std::uint64_t steps) {
-        return detail::excess_over(target, detail::ledger_of(q.value(), noise.value(), steps));
+        return detail::excess_over(target, detail::ledger_of(sampled_gaussian_event{q.value(), noise.value()}, steps));
       },
       0);
 }
@@ -32844,6 +35650,299 @@ template <class = void>
 [[nodiscard]] estimate zcdp_epsilon(std::span<const rdp_accountant::entry> ledger, delta at) {
   const double rho = detail::clt_mu_squared(ledger) / 2;
   return estimate{rho + 2 * std::sqrt(-rho * std::log(at.value()))};
+}
+
+}  // namespace pergrad::inline v0_1
+// pergrad/privacy/accounting/event_costs.hpp - Renyi divergences of samplers other than Poisson sampling of records
+// that are added or removed
+//
+// With s the noise multiplier, N(x) a Gaussian at x, and D the unit of length; A(a) = E_Q[(P / Q)^a], RDP(a) = ln A(a)
+// / (a - 1). A pair whose hockey sticks are nowhere below those of another has no smaller A: it is an integral over
+// them, A(a) = 1 + integral of a (a - 1) c^(a - 2) (H(c) - max(0, 1 - c)) over c from 0 to infinity.
+//
+// Poisson, replacing one. The sides see (1 - q) N(0) + q N(x) and the same with x', |x|, |x'| <= 1. Let S be any set
+// and p = N(0)(S). By Neyman and Pearson N(x)(S) <= F(F^-1(p) + 1/s) and N(x')(S) >= F(F^-1(p) - 1/s), with equality
+// for half-lines if x' = -x. So P(S) - c Q(S) = (1 - q)(1 - c) p + q N(x)(S) - c q N(x')(S) is largest for x' = -x, |x|
+// = 1, for every c > 0: that pair dominates (so say Lebeda et al. 2024, arXiv:2405.20769). Its A is a trapezoidal sum
+// in u, as in rdp.hpp: the densities' ratio is analytic in the same strip.
+//
+// Truncated Poisson, adding or removing one. Of the n - 1 others K are drawn, in both worlds alike. If K < B, nothing
+// is cut, and the pair is that of Poisson sampling, H1. If K >= B, the record is drawn and kept with probability q B /
+// (K + 1) <= q and then stands in the place of another one: no more than Poisson sampling with noise s / 2, H2. Who is
+// told which of both it is sees (1 - p) H1 + p H2, p = Pr[K >= B]. That grows with p, as H1 <= H2 (more noise is
+// post-processing), and p with n: so the bound for `records` holds for all data sets of no more. A = (1 - p) A(q, s) +
+// p A(q, s / 2).
+//
+// Fixed size, replacing one. Given the batch without the record, and whom it displaces (y), the sides see (1 - q) N(y)
+// + q N(x) and the same with x', where all three are within 2 of each other. For c >= 1 its hockey stick is at most
+// that of removing a record with noise s / 2 (advanced joint convexity, Balle, Barthe & Gaboardi 2018,
+// arXiv:1807.01647); for c < 1, by swapping sides, that of adding one. A sum over both halves is at most A - 1 of
+// removing and of adding together, the second of which is not the larger (Mironov et al. 2019): A <= 1 + 2 (A(q, s / 2)
+// - 1).
+//
+// Random allocation. Given the k steps that a record drew, a round is k Gaussian mechanisms; joint convexity: RDP(a) =
+// k a / (2 s^2). pld_accountant counts that the steps are secret.
+
+// pergrad/privacy/events.hpp - what a step costs with samplers other than Poisson sampling of records that are added or
+// removed
+//
+// An event is numbers, doubles and nothing else, the neighbours for which they count, a name, and what a release about
+// all records costs (privacy/sampling.hpp). `noise_multiplier` is the noise's deviation over D, what one record can add
+// to a sum, whatever the relation: a record that is replaced moves a sum by up to 2 D, and the accountant counts that.
+//
+// A histogram of all records is a Gaussian mechanism; a record that is replaced moves two counts by one, sqrt(2) in
+// L2, where an event with this noise and without sampling counts 2. So it is that of sqrt(2) times its noise.
+
+namespace pergrad::inline v0_1 {
+
+namespace detail {
+/// Noise of a histogram for neighbours by replacing one record; see the head of this file. Rounded down.
+[[nodiscard]] inline double replacing_noise(noise_multiplier noise) noexcept {
+  return noise.value() * (1.41421356237309504880 * (1 - 0x1p-50));
+}
+}  // namespace detail
+
+/// A step of Poisson sampling with probability q, for neighbours that differ by replacing one record. With q = 1 a
+/// Gaussian mechanism of sensitivity 2 D.
+struct replace_one_gaussian_event {
+  double sampling_probability;
+  double noise_multiplier;
+
+  static constexpr neighbouring relation = neighbouring::replace_one;
+  static constexpr const char* name = "sampled Gaussian, replacing one";
+  [[nodiscard]] static replace_one_gaussian_event of_counts(pergrad::noise_multiplier noise) {
+    return {1, detail::replacing_noise(noise)};
+  }
+  friend constexpr bool operator==(const replace_one_gaussian_event&,
+                                   const replace_one_gaussian_event&) noexcept = default;
+};
+
+/// A step of Poisson sampling with probability q of up to `records` records, cut to `capacity` of those drawn, any of
+/// which are equally likely to be left out; for neighbours that differ by adding or removing one record.
+struct truncated_gaussian_event {
+  double sampling_probability;
+  double noise_multiplier;
+  double capacity;
+  double records;
+
+  static constexpr neighbouring relation = neighbouring::add_or_remove_one;
+  static constexpr const char* name = "truncated sampled Gaussian";
+  [[nodiscard]] static truncated_gaussian_event of_counts(pergrad::noise_multiplier noise) {
+    return {1, noise.value(), 0, 0};  // nothing is cut
+  }
+  friend constexpr bool operator==(const truncated_gaussian_event&, const truncated_gaussian_event&) noexcept = default;
+};
+
+/// A step of which `sampled_share` of all records are drawn, a fixed number, all sets of them alike; for neighbours
+/// that differ by replacing one record.
+struct fixed_size_gaussian_event {
+  double sampled_share;
+  double noise_multiplier;
+
+  static constexpr neighbouring relation = neighbouring::replace_one;
+  static constexpr const char* name = "Gaussian of batches of fixed size";
+  [[nodiscard]] static fixed_size_gaussian_event of_counts(pergrad::noise_multiplier noise) {
+    return {1, detail::replacing_noise(noise)};
+  }
+  friend constexpr bool operator==(const fixed_size_gaussian_event&,
+                                   const fixed_size_gaussian_event&) noexcept = default;
+};
+
+/// A round of `steps` steps, in `times` of which every record takes part, drawn for each record by itself, all sets of
+/// so many steps alike; for neighbours that differ by adding or removing one record.
+struct allocated_gaussian_event {
+  double steps;
+  double times;
+  double noise_multiplier;
+
+  static constexpr neighbouring relation = neighbouring::add_or_remove_one;
+  static constexpr const char* name = "Gaussian of a random allocation";
+  [[nodiscard]] static allocated_gaussian_event of_counts(pergrad::noise_multiplier noise) {
+    return {1, 1, noise.value()};
+  }
+  friend constexpr bool operator==(const allocated_gaussian_event&, const allocated_gaussian_event&) noexcept = default;
+};
+
+}  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1 {
+
+[[nodiscard]] inline detail::event_text description_of(const replace_one_gaussian_event& event) {
+  return detail::event_text{"noise multiplier %.6g and sampling probability %.6g", event.noise_multiplier,
+                            event.sampling_probability};
+}
+[[nodiscard]] inline detail::event_text description_of(const truncated_gaussian_event& event) {
+  return detail::event_text{
+      "noise multiplier %.6g, sampling probability %.6g and at most %.0f records of up to %.0f in a batch",
+      event.noise_multiplier, event.sampling_probability, event.capacity, event.records};
+}
+[[nodiscard]] inline detail::event_text description_of(const fixed_size_gaussian_event& event) {
+  return detail::event_text{"noise multiplier %.6g and batches of %.6g of the records", event.noise_multiplier,
+                            event.sampled_share};
+}
+[[nodiscard]] inline detail::event_text description_of(const allocated_gaussian_event& event) {
+  return detail::event_text{"noise multiplier %.6g and %.0f of a round's %.0f steps for each record",
+                            event.noise_multiplier, event.times, event.steps};
+}
+
+namespace detail {
+/// A whole number that a double holds exactly.
+inline void require_whole(const char* what, double value, double least, double most) {
+  if (!(value >= least && value <= most && value == std::floor(value))) {
+    throw_bad_number(what, "a whole number that there can be", value);
+  }
+}
+}  // namespace detail
+
+inline void require_event(const replace_one_gaussian_event& event) {
+  detail::require_sampled(event.sampling_probability, event.noise_multiplier);
+}
+inline void require_event(const fixed_size_gaussian_event& event) {
+  detail::require_sampled(event.sampled_share, event.noise_multiplier);
+}
+inline void require_event(const truncated_gaussian_event& event) {
+  detail::require_sampled(event.sampling_probability, event.noise_multiplier);
+  detail::require_whole("records of an event", event.records, 0, 0x1p32);
+  detail::require_whole("the capacity of an event", event.capacity, event.records == 0 ? 0 : 1, 0x1p32);
+}
+inline void require_event(const allocated_gaussian_event& event) {
+  detail::require_sampled(1, event.noise_multiplier);
+  detail::require_whole("steps of an event", event.steps, 1, 0x1p24);
+  detail::require_whole("participations of an event", event.times, 1, event.steps);
+}
+
+namespace detail {
+
+/// How likely a batch is cut, at most.
+[[nodiscard]] inline double most_cut(const truncated_gaussian_event& event) {
+  if (event.records <= event.capacity) return 0;
+  return binomial_tail(static_cast<std::uint64_t>(event.records) - 1, event.sampling_probability,
+                       static_cast<std::uint64_t>(event.capacity))
+      .most;
+}
+
+/// ln(1 + q (e^v - 1)); 0 < q < 1.
+[[nodiscard]] inline double log_mixture(double q, double v) noexcept {
+  return v < 30 ? std::log1p(q * std::expm1(v)) : std::log(q) + v + std::log1p((1 - q) / q * std::exp(-v));
+}
+
+/// ln A(a) of Poisson sampling, replacing one; 0 < q < 1, s > 0. Infinity where the sum would be long.
+[[nodiscard]] inline double replaced_log_moment(double q, double s, double a) {
+  constexpr double most_points = 40'000;
+  const double m = 1 / s;
+  const double step = std::min(1.0 / 16, s / 2);
+  if (!((78 + (2 * a + 1) * m) / step <= most_points)) return infinity;
+  double binomials[14];
+  binomials[0] = 1;
+  for (int k = 1; k < 14; ++k) binomials[k] = binomials[k - 1] * (a - k + 1) / k;
+  const double reach = std::max(a, 2.0);
+  const double log_a = std::log(a);
+  double plain = 0;
+  log_sum large;
+  const auto points = static_cast<std::int64_t>(std::ceil((39 + 2 * a * m) / step));
+  for (auto at = static_cast<std::int64_t>(-std::ceil((39 + m) / step)); at <= points; ++at) {
+    const double u = static_cast<double>(at) * step;
+    const double log_q_density = log_mixture(q, -u * m - m * m / 2);  // over that of N(0)
+    const double log_ratio = log_mixture(q, u * m - m * m / 2) - log_q_density;
+    const double log_weight = log_q_density - u * u / 2;
+    const double x = std::expm1(log_ratio);
+    if (std::abs(x) * reach < 1e-2) {
+      double series = 0;
+      for (int k = 13; k >= 2; --k) series = series * x + binomials[k];
+      plain += std::exp(log_weight) * series * x * x;
+      continue;
+    }
+    const double y = a * log_ratio;
+    if (y < 30) {
+      plain += std::exp(log_weight) * (std::expm1(y) - a * x);
+      continue;
+    }
+    const double subtracted = std::exp(log_a + log_ratio - y) - (a - 1) * std::exp(-y);
+    large.add(y + std::log1p(-subtracted) + log_weight);
+  }
+  if (plain > 0) large.add(std::log(plain));
+  constexpr double log_sqrt_two_pi = 0.91893853320467274178;
+  return log1p_exp(large.value() + std::log(step) - log_sqrt_two_pi);
+}
+
+inline void require_order(double order) {
+  if (!(order > 1 && order < infinity)) throw_bad_number("Renyi order", "finite and above 1", order);
+}
+/// ln A(a) of Poisson sampling; 0 without sampling, infinity without noise.
+[[nodiscard]] inline double sampled_log_moment(double q, double s, double order) {
+  return renyi_divergence(sampled_gaussian_event{q, s}, order) * (order - 1);
+}
+
+}  // namespace detail
+
+/// Which privacy losses an event has, for pld_accountant: step_losses.hpp proves them.
+template <class = void>
+[[nodiscard]] detail::step_losses losses_of(const replace_one_gaussian_event& event) {
+  return detail::poisson_replace_losses(event.sampling_probability, event.noise_multiplier);
+}
+template <class = void>
+[[nodiscard]] detail::step_losses losses_of(const fixed_size_gaussian_event& event) {
+  return detail::fixed_size_losses(event.sampled_share, event.noise_multiplier);
+}
+/// As of the head of this file. From below: of so few records that nothing is cut.
+template <class = void>
+[[nodiscard]] detail::step_losses losses_of(const truncated_gaussian_event& event) {
+  using enum detail::pair_kind;
+  const double p = detail::most_cut(event);
+  const double q = event.sampling_probability;
+  if (p == 0 || q == 0) return detail::poisson_losses(q, event.noise_multiplier);
+  detail::require_noise(event.noise_multiplier / 2, 1.0 / 32);
+  const double m = 1 / event.noise_multiplier;
+  const std::vector<detail::step_part> parts{{(1 - p) * (1 + 0x1p-50), sampled, {q, m, 2, 0}},
+                                             {p, sampled, {q, 2 * m, 2, 0}}};
+  detail::step_losses made;
+  made.parts.push_back(
+      {std::make_unique<detail::mixture_source<>>(parts, detail::step_part{1, sampled, {q, m, 2, 0}}), 1});
+  return made;
+}
+template <class = void>
+[[nodiscard]] detail::step_losses losses_of(const allocated_gaussian_event& event) {
+  return detail::allocation_losses(static_cast<std::uint64_t>(event.steps), static_cast<std::uint64_t>(event.times),
+                                   event.noise_multiplier);
+}
+
+/// RDP of one step at a real order > 1, by the formulas of this file's head. Throws std::invalid_argument on an order
+/// that is not above 1 and on an event that is none.
+[[nodiscard]] inline double renyi_divergence(const replace_one_gaussian_event& event, double order) {
+  require_event(event);
+  detail::require_order(order);
+  const double q = event.sampling_probability;
+  const double s = event.noise_multiplier;
+  if (q == 0) return 0;
+  if (s * s == 0) return detail::infinity;
+  if (q == 1) return 2 * order / (s * s);
+  const double log_moment = detail::replaced_log_moment(q, s, order);
+  if (!(log_moment >= 0)) detail::throw_runtime_error({"pergrad: renyi_divergence: no result at order ", order});
+  return log_moment / (order - 1);
+}
+[[nodiscard]] inline double renyi_divergence(const truncated_gaussian_event& event, double order) {
+  require_event(event);
+  detail::require_order(order);
+  const double q = event.sampling_probability;
+  const double p = detail::most_cut(event);
+  const double whole = detail::sampled_log_moment(q, event.noise_multiplier, order);
+  if (p == 0 || whole == detail::infinity) return whole / (order - 1);
+  const double cut = detail::sampled_log_moment(q, event.noise_multiplier / 2, order);
+  const double apart = cut - whole;  // not negative; ln((1 - p) + p e^apart) beside `whole`
+  const double more = apart < 700 ? std::log1p(p * std::expm1(apart)) : detail::log1p_exp(std::log(p) + apart);
+  return (whole + more) / (order - 1);
+}
+[[nodiscard]] inline double renyi_divergence(const fixed_size_gaussian_event& event, double order) {
+  require_event(event);
+  detail::require_order(order);
+  const double one = detail::sampled_log_moment(event.sampled_share, event.noise_multiplier / 2, order);
+  if (one == 0 || one == detail::infinity || event.sampled_share == 1) return one / (order - 1);
+  return detail::log1p_exp(std::log(2.0) + detail::log_expm1(one)) / (order - 1);
+}
+[[nodiscard]] inline double renyi_divergence(const allocated_gaussian_event& event, double order) {
+  require_event(event);
+  detail::require_order(order);
+  return event.times * renyi_divergence(sampled_gaussian_event{1, event.noise_multiplier}, order);
 }
 
 }  // namespace pergrad::inline v0_1
@@ -32964,6 +36063,658 @@ class private_selection {
   double eta_;
   double gamma_;
   double mean_;
+};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/privacy/samplers/cyclic_poisson.hpp - Poisson sampling within one of several groups of records, whose turn it
+// is
+//
+// Every record draws its group once for a key, all groups alike; step t draws records of group t mod b. Groups are
+// drawn and not counted off, so that the records behind one that is removed keep theirs, in law. A record takes part at
+// most once in any b steps in a row: what banded correlated noise needs (Choquette-Choo et al. 2023, arXiv:2306.08153).
+//
+// With independent noise: whatever a record's group is, b steps in a row have one of its group, so they cost one step
+// of Poisson sampling. A mixture over groups costs no more than the worst of them.
+
+// pergrad/privacy/samplers/random_allocation.hpp - every record takes part in a fixed number of each round's steps,
+// which it draws
+//
+// Each round, an epoch say, every record draws k of the round's t steps, all sets alike, independently of the others:
+// random allocation, balanced iteration (Feldman & Shenfeld 2025, arXiv:2502.08202, and 2026, arXiv:2602.17284).
+
+// pergrad/privacy/samplers/words.hpp - random words of a record, and whole numbers that are equally likely
+//
+// A sampler has a word of 64 bits for each record in families 0, 1, 2, ... of a stream; no two (family, record) share
+// bits. Family 0 has the layout of Poisson sampling (privacy/sampling.hpp), the others the same under nonces that
+// continue the stream's.
+//
+// A number below n: floor(w n / 2^64) of a word w, unless the low half of w n is below 2^64 mod n; then of the same
+// word of the next family (Lemire 2019, arXiv:1805.10941). Of the words that are kept, each number has equally many. A
+// word is given up with probability n / 2^64 at most, n < 2^32; three in a row, which is 2^-96, do not happen.
+
+namespace pergrad::inline v0_1::detail {
+
+class sampling_words {
+ public:
+  /// Words that `block` gives together.
+  static constexpr std::size_t together = 128;
+
+  /// Precondition: family < 2^24.
+  sampling_words(const secret_stream<randomness::sampling>& stream, std::uint64_t family) noexcept
+      : key_{&stream.key()},
+        nonce_{family == 0 ? stream.nonce() : continued(stream.nonce(), static_cast<std::uint32_t>(family - 1))} {}
+
+  /// Those of records 128 number, 128 number + 1, ...
+  void block(std::uint64_t number, std::span<std::uint64_t, together> words) const noexcept {
+    block<native_lanes>(number, words);
+  }
+  [[nodiscard]] std::uint64_t at(std::uint64_t record) const noexcept {
+    const chacha_block words =
+        chacha20_block(*key_, nonce_, static_cast<std::uint32_t>(16 * (record / together) + record % 16));
+    const std::size_t row = record % together / 16;
+    return (std::uint64_t{words[row]} << 32U) | words[8 + row];
+  }
+
+ private:
+  template <int Lanes>
+  void block(std::uint64_t number, std::span<std::uint64_t, together> words) const noexcept {
+    using u32 = typename lanes<Lanes>::u32;
+    constexpr auto width = static_cast<std::size_t>(Lanes);
+    for (std::size_t column = 0; column < 16; column += width) {
+      u32 state[16];
+      chacha_lanes<Lanes>(*key_, nonce_, lane_numbers<Lanes>() + static_cast<std::uint32_t>(16 * number + column),
+                          state);
+      for (std::size_t row = 0; row < 8; ++row) {
+        std::uint32_t high[width];
+        std::uint32_t low[width];
+        std::memcpy(high, &state[row], sizeof high);
+        std::memcpy(low, &state[8 + row], sizeof low);
+        for (std::size_t lane = 0; lane < width; ++lane) {
+          words[16 * row + column + lane] = (std::uint64_t{high[lane]} << 32U) | low[lane];
+        }
+      }
+    }
+  }
+
+  const chacha_key* key_;
+  chacha_nonce nonce_;
+};
+
+/// Throws std::invalid_argument unless these are whole blocks of records, std::out_of_range beyond 2^35.
+inline void require_whole_blocks(std::uint64_t first, std::size_t words) {
+  constexpr std::uint64_t together = sampling_words::together;
+  if (first % together != 0 || words % (together / 64) != 0) {
+    throw_invalid_argument({"pergrad: records are marked in whole blocks of ", together});
+  }
+  require_blocks("sampling", 16 * (first / together), 16 * (words / (together / 64)));
+}
+
+/// A number below `bound` for this record, by its word `word` of `family` and, seldom, of the two behind it.
+/// Precondition: 0 < bound < 2^32.
+[[nodiscard]] inline std::uint64_t number_below(std::uint64_t bound, std::uint64_t word, std::uint64_t record,
+                                                const secret_stream<randomness::sampling>& stream,
+                                                std::uint64_t family) noexcept {
+  for (int given_up = 0;; ++given_up) {
+    const std::uint64_t low = word * bound;
+    if (low >= bound || low >= (0 - bound) % bound || given_up == 2) {
+      return ((word >> 32U) * bound + ((word & 0xffff'ffffU) * bound >> 32U)) >> 32U;
+    }
+    word = sampling_words{stream, ++family}.at(record);
+  }
+}
+
+/// visit(record, number): a number below bound(record) for each of the records 0, 1, ..., count - 1, in their order.
+template <class Bound, class Visit>
+void for_each_number(const secret_stream<randomness::sampling>& stream, std::uint64_t family, std::uint64_t count,
+                     const Bound& bound, const Visit& visit) {
+  const sampling_words words{stream, family};
+  std::uint64_t some[sampling_words::together];
+  for (std::uint64_t record = 0; record < count; ++record) {
+    if (record % sampling_words::together == 0) words.block(record / sampling_words::together, some);
+    visit(record, number_below(bound(record), some[record % sampling_words::together], record, stream, family));
+  }
+}
+
+}  // namespace pergrad::inline v0_1::detail
+
+namespace pergrad::inline v0_1 {
+
+/// Steps in each of which a record takes part at most once.
+struct round_steps {
+  std::uint32_t count;
+};
+
+namespace detail {
+
+/// Marks records whose number below `bound` is `wanted`: word r of family 1 of `stream`.
+inline void mark_allocated(const secret_stream<randomness::sampling>& stream, std::uint64_t bound, std::uint64_t wanted,
+                           std::uint64_t first, std::span<std::uint64_t> bits) {
+  constexpr std::uint64_t together = sampling_words::together;
+  require_whole_blocks(first, bits.size());
+  const sampling_words words{stream, 1};
+  std::uint64_t some[together];
+  std::fill(bits.begin(), bits.end(), 0);
+  for (std::uint64_t at = 0; at < 64 * bits.size(); at += together) {
+    words.block((first + at) / together, some);
+    for (std::uint64_t i = 0; i < together; ++i) {
+      if (number_below(bound, some[i], first + at + i, stream, 1) == wanted) {
+        bits[(at + i) / 64] |= std::uint64_t{1} << ((at + i) % 64);
+      }
+    }
+  }
+}
+
+}  // namespace detail
+
+/// In how many steps of a round a record takes part.
+struct participations {
+  std::uint32_t count;
+};
+
+/// Every record takes part in so many steps of each round, all sets of them alike.
+class random_allocation {
+ public:
+  using event_type = allocated_gaussian_event;
+  static constexpr std::uint64_t marked_together = detail::sampling_words::together;
+  static constexpr std::uint32_t most_times = 16;
+
+  /// Throws std::invalid_argument for no step or more than 2^24, and unless 1 <= times <= steps, times <= 16.
+  explicit random_allocation(round_steps steps, participations times = {1}) : steps_{steps.count}, times_{times.count} {
+    if (steps.count == 0 || steps.count > 1U << 24U) {
+      detail::throw_invalid_argument({"pergrad: random_allocation: a round of ", steps.count, " steps"});
+    }
+    if (times.count == 0 || times.count > steps.count || times.count > most_times) {
+      detail::throw_invalid_argument({"pergrad: random_allocation: records take part in 1 to ", most_times, " of ",
+                                      steps.count, " steps, got ", times.count});
+    }
+  }
+
+  /// What one round with `noise` costs.
+  [[nodiscard]] event_type event(noise_multiplier noise) const {
+    return {static_cast<double>(steps_), static_cast<double>(times_), noise.value()};
+  }
+  /// Steps of a round.
+  [[nodiscard]] std::uint64_t steps_of_an_event() const noexcept { return steps_; }
+  void mark(const draw_place& place, std::uint64_t first, std::span<std::uint64_t> bits) const {
+    if (times_ == 1) {
+      detail::mark_allocated(place.round, steps_, place.position, first, bits);
+      return;
+    }
+    detail::require_whole_blocks(first, bits.size());
+    std::fill(bits.begin(), bits.end(), 0);
+    for (std::uint64_t at = 0; at < 64 * bits.size(); at += marked_together) mark_block(place, first, at, bits);
+  }
+
+ private:
+  /// One step after the other is drawn among those that are left: number x stands for the x-th of them.
+  void mark_block(const draw_place& place, std::uint64_t first, std::uint64_t at, std::span<std::uint64_t> bits) const {
+    constexpr std::uint64_t families = 3;  // of one number
+    std::uint64_t some[marked_together];
+    std::uint32_t taken[marked_together][most_times];  // ascending
+    for (std::uint32_t time = 0; time < times_; ++time) {
+      const std::uint64_t family = 1 + families * time;
+      detail::sampling_words{place.round, family}.block((first + at) / marked_together, some);
+      for (std::uint64_t i = 0; i < marked_together; ++i) {
+        std::uint32_t* const mine = taken[i];
+        auto step = static_cast<std::uint32_t>(
+            detail::number_below(steps_ - time, some[i], first + at + i, place.round, family));
+        std::uint32_t rank = 0;
+        while (rank < time && mine[rank] <= step) ++rank, ++step;
+        std::copy_backward(mine + rank, mine + time, mine + time + 1);
+        mine[rank] = step;
+        if (step == place.position) bits[(at + i) / 64] |= std::uint64_t{1} << ((at + i) % 64);
+      }
+    }
+  }
+
+  std::uint32_t steps_;
+  std::uint32_t times_;
+};
+
+/// Passes over the data set.
+struct epoch_count {
+  std::uint32_t count;
+};
+
+/// Balls in bins (Chua et al. 2024, arXiv:2412.16802): every record draws one of b bins, all alike, and takes part in
+/// that step of each of E epochs of b steps. One event pays all of them: the run is E epochs long.
+///
+/// Given the bin, a record is in E steps, whose releases along its gradients add up to one of E times the distance and
+/// sqrt(E) times the deviation: a round of b steps with noise sigma / sqrt(E). As there, whoever sees these sums and
+/// what is left of the noise can make the releases one by one, also where gradients depend on earlier ones
+/// (ratio_sums.hpp). So the bound is proven, where Monte Carlo has been used.
+class balls_in_bins_sampling {
+ public:
+  using event_type = allocated_gaussian_event;
+  static constexpr std::uint64_t marked_together = detail::sampling_words::together;
+
+  /// Throws std::invalid_argument for no bin or more than 2^24, and for no epoch.
+  balls_in_bins_sampling(round_steps bins, epoch_count epochs) : bins_{bins.count}, epochs_{epochs.count} {
+    if (bins.count == 0 || bins.count > 1U << 24U || epochs.count == 0) {
+      detail::throw_invalid_argument(
+          {"pergrad: balls_in_bins_sampling: ", bins.count, " bins and ", epochs.count, " epochs"});
+    }
+  }
+
+  /// What all epochs with `noise` cost.
+  [[nodiscard]] event_type event(noise_multiplier noise) const {
+    const double of_all = noise.value() / std::sqrt(static_cast<double>(epochs_)) * (1 - 0x1p-50);
+    return {static_cast<double>(bins_), 1, epochs_ == 1 ? noise.value() : of_all};
+  }
+  /// Steps of all epochs.
+  [[nodiscard]] std::uint64_t steps_of_an_event() const noexcept { return bins_ * epochs_; }
+  /// Steps from one that a record takes part in to the next.
+  [[nodiscard]] std::uint64_t min_separation() const noexcept { return bins_; }
+  /// How often a record takes part in so many steps, at most.
+  [[nodiscard]] std::uint64_t max_participations(std::uint64_t steps) const noexcept {
+    return steps / bins_ + (steps % bins_ != 0 ? 1 : 0);
+  }
+  void mark(const draw_place& place, std::uint64_t first, std::span<std::uint64_t> bits) const {
+    detail::mark_allocated(place.round, bins_, place.position % bins_, first, bits);
+  }
+
+ private:
+  std::uint64_t bins_;
+  std::uint64_t epochs_;
+};
+
+}  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1 {
+
+/// Of the records whose group's turn it is, each enters the batch with the same probability, independently of all
+/// others. A batch has q / groups of all records on average.
+class cyclic_poisson_sampling {
+ public:
+  using event_type = sampled_gaussian_event;
+  /// In each turn a record takes part with the same probability, independently of all others and of other turns, in the
+  /// step of its group: what amplifies banded noise.
+  static constexpr bool takes_turns = true;
+  static constexpr std::uint64_t marked_together = poisson_sampling::marked_together;
+
+  /// Throws std::invalid_argument for no group.
+  cyclic_poisson_sampling(sampling_probability q, round_steps groups) : poisson_{q}, groups_{groups.count} {
+    if (groups.count == 0) detail::throw_invalid_argument({"pergrad: cyclic_poisson_sampling: 0 groups"});
+  }
+
+  /// Of a record whose group's turn it is.
+  [[nodiscard]] sampling_probability probability() const { return poisson_.probability(); }
+  /// What a turn of all groups with independent noise costs.
+  [[nodiscard]] event_type event(noise_multiplier noise) const { return poisson_.event(noise); }
+  /// Steps of a turn.
+  [[nodiscard]] std::uint64_t steps_of_an_event() const noexcept { return groups_; }
+  /// Steps from one that a record takes part in to the next, at least.
+  [[nodiscard]] std::uint64_t min_separation() const noexcept { return groups_; }
+  /// How often a record takes part in so many steps, at most.
+  [[nodiscard]] std::uint64_t max_participations(std::uint64_t steps) const noexcept {
+    return steps / groups_ + (steps % groups_ != 0 ? 1 : 0);
+  }
+  void mark(const draw_place& place, std::uint64_t first, std::span<std::uint64_t> bits) const {
+    constexpr std::size_t words = marked_together / 64;
+    std::uint64_t of_the_group[words];
+    poisson_.mark(place, first, bits);
+    for (std::size_t word = 0; word < bits.size(); word += words) {
+      detail::mark_allocated(place.run, groups_, place.taken % groups_, first + 64 * word, of_the_group);
+      for (std::size_t i = 0; i < words; ++i) bits[word + i] &= of_the_group[i];
+    }
+  }
+
+ private:
+  poisson_sampling poisson_;
+  std::uint32_t groups_;
+};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/privacy/samplers/fixed_size.hpp - batches of a fixed number of records, drawn without replacement
+//
+// All sets of so many records are equally likely, each step anew: a record is taken with probability (places left) /
+// (records left), one after the other (Fan, Muller & Rezucha 1962; Knuth, algorithm S). Takes the time of a word a
+// record, on one thread. With a fixed number of records in a batch, no record can be added or removed without another
+// one: neighbours differ by replacing one.
+
+// pergrad/privacy/samplers/truncated_poisson.hpp - Poisson sampling of batches that are never larger than a capacity
+//
+// If more records are drawn than the capacity, which of them are kept is drawn, all sets alike: going through those
+// that were drawn, one is kept with probability (places left) / (records left) (Fan, Muller & Rezucha 1962; Knuth,
+// algorithm S). The event counts that a record may then displace another one.
+
+namespace pergrad::inline v0_1 {
+
+/// The most records that a batch has.
+struct batch_capacity {
+  std::uint32_t count;
+};
+/// A public number of records that a data set has, or has at most.
+struct public_record_count {
+  std::uint32_t count;
+};
+
+/// Each record is drawn with the same probability, independently of all others; of more than the capacity, any so many
+/// are kept. The event is for neighbours of at most `most` records: that data sets have no more is a public fact.
+class truncated_poisson_sampling {
+ public:
+  using event_type = truncated_gaussian_event;
+  class listing;
+
+  /// Throws std::invalid_argument for a capacity of 0.
+  truncated_poisson_sampling(sampling_probability q, batch_capacity capacity, public_record_count most)
+      : poisson_{q}, capacity_{capacity.count}, most_{most.count} {
+    if (capacity.count == 0) detail::throw_invalid_argument({"pergrad: truncated_poisson_sampling: a capacity of 0"});
+  }
+
+  /// As `poisson_sampling` says.
+  [[nodiscard]] sampling_probability probability() const { return poisson_.probability(); }
+  [[nodiscard]] std::uint32_t capacity() const noexcept { return capacity_; }
+  /// What one step with this sampling and `noise` costs.
+  [[nodiscard]] event_type event(noise_multiplier noise) const {
+    return {probability().value(), noise.value(), static_cast<double>(capacity_), static_cast<double>(most_)};
+  }
+  /// Throws std::invalid_argument for more records than that.
+  void require_records(std::uint64_t count) const {
+    if (count > most_) {
+      detail::throw_invalid_argument(
+          {"pergrad: truncated_poisson_sampling: made for at most ", most_, " records, and got ", count});
+    }
+  }
+
+ private:
+  poisson_sampling poisson_;
+  std::uint32_t capacity_;
+  std::uint32_t most_;
+};
+
+/// The records of one step.
+class truncated_poisson_sampling::listing {
+ public:
+  explicit listing(const truncated_poisson_sampling& sampling) { kept_.reserve(sampling.capacity_); }
+
+  [[nodiscard]] std::span<const std::uint32_t> draw(const truncated_poisson_sampling& sampling, const draw_place& place,
+                                                    std::uint64_t record_count) {
+    sampling.require_records(record_count);
+    std::uint64_t drawn = 0;
+    kept_.clear();
+    visit(sampling, place, record_count, [&](std::uint64_t record) {
+      if (drawn++ < sampling.capacity_) kept_.push_back(static_cast<std::uint32_t>(record));
+    });
+    if (drawn <= sampling.capacity_) return kept_;
+    kept_.clear();
+    const detail::sampling_words words{place.step, 1};
+    visit(sampling, place, record_count, [&](std::uint64_t record) {
+      const std::uint64_t number = detail::number_below(drawn, words.at(record), record, place.step, 1);
+      if (number < sampling.capacity_ - kept_.size()) kept_.push_back(static_cast<std::uint32_t>(record));
+      --drawn;
+    });
+    return kept_;
+  }
+
+ private:
+  template <class Visit>
+  void visit(const truncated_poisson_sampling& sampling, const draw_place& place, std::uint64_t count,
+             const Visit& visit_record) {
+    for (std::uint64_t first = 0; first < count; first += 64 * bits_.size()) {
+      sampling.poisson_.mark(place, first, bits_);
+      poisson_sampling::visit_marked(bits_, first, count, visit_record);
+    }
+  }
+
+  std::array<std::uint64_t, 256> bits_{};
+  std::vector<std::uint32_t> kept_;
+};
+
+}  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1 {
+
+/// Records of a batch.
+struct batch_size {
+  std::uint32_t count;
+};
+
+/// `size` of `records` records, all sets of them alike.
+class fixed_size_sampling {
+ public:
+  using event_type = fixed_size_gaussian_event;
+  class listing;
+
+  /// Throws std::invalid_argument for a batch of no record, or of more than there are.
+  fixed_size_sampling(batch_size size, public_record_count records) : size_{size.count}, records_{records.count} {
+    if (size.count == 0 || size.count > records.count) {
+      detail::throw_invalid_argument(
+          {"pergrad: fixed_size_sampling: a batch of ", size.count, " of ", records.count, " records"});
+    }
+  }
+
+  /// What one step with this sampling and `noise` costs.
+  [[nodiscard]] event_type event(noise_multiplier noise) const {
+    // Rounded up: of 32 bits each, quotients below 1 are apart from 1 by more than this adds.
+    const double share = static_cast<double>(size_) / static_cast<double>(records_);
+    return {size_ == records_ ? 1 : share * (1 + 0x1p-52), noise.value()};
+  }
+  /// Throws std::invalid_argument for another number of records than this was made for; it is public.
+  void require_records(std::uint64_t count) const {
+    if (count != records_) {
+      detail::throw_invalid_argument(
+          {"pergrad: fixed_size_sampling: made for ", records_, " records, and got ", count});
+    }
+  }
+
+ private:
+  std::uint32_t size_;
+  std::uint32_t records_;
+};
+
+/// The records of one step.
+class fixed_size_sampling::listing {
+ public:
+  explicit listing(const fixed_size_sampling& sampling) { drawn_.reserve(sampling.size_); }
+
+  [[nodiscard]] std::span<const std::uint32_t> draw(const fixed_size_sampling& sampling, const draw_place& place,
+                                                    std::uint64_t record_count) {
+    sampling.require_records(record_count);
+    drawn_.clear();
+    detail::for_each_number(
+        place.step, 0, record_count, [&](std::uint64_t record) { return record_count - record; },
+        [&](std::uint64_t record, std::uint64_t number) {
+          if (number < sampling.size_ - drawn_.size()) drawn_.push_back(static_cast<std::uint32_t>(record));
+        });
+    return drawn_;
+  }
+
+ private:
+  std::vector<std::uint32_t> drawn_;
+};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/privacy/samplers/min_separation.hpp - Poisson sampling in which a record that took part waits for some steps
+//
+// A record that did not take part in the b - 1 steps before takes part with probability p. It draws attempts, one a
+// step, independent and each with probability p, and takes part in step t if it attempts and took part in none of the b
+// - 1 steps before. Where b - 1 steps in a row have no attempt, what lies before them does not matter: so the draw
+// looks back no further, and nothing of earlier steps is kept.
+//
+// With independent noise each step costs no more than one of Poisson sampling with probability p. Let an adversary see
+// all steps before t. In the world with the record, it takes part in t with probability q_t = p P(it may | what was
+// seen) <= p, so the step looks like (1 - q_t) N(0) + q_t N(g), where g, too, follows from what was seen; in the world
+// without it, like N(0). With probability q_t / p that is a step of probability p, otherwise N(0): post-processing. So
+// each step is dominated by Poisson's, whatever the steps before it were (adaptive composition).
+
+namespace pergrad::inline v0_1 {
+
+/// b-min-sep sampling: each record that may take part does with the same probability, independently of all others, and
+/// then at the earliest `separation` steps later. Up to 2^24 - 2 steps in one run.
+class min_separation_sampling {
+ public:
+  using event_type = sampled_gaussian_event;
+  static constexpr std::uint64_t marked_together = poisson_sampling::marked_together;
+
+  /// Throws std::invalid_argument for a separation of 0, and where a record would find hardly any gap: (1 - p)^(b - 1)
+  /// below 1 %, for which `cyclic_poisson_sampling` is made.
+  min_separation_sampling(sampling_probability p, round_steps separation) : poisson_{p}, separation_{separation.count} {
+    if (separation.count == 0) {
+      detail::throw_invalid_argument({"pergrad: min_separation_sampling: a separation of 0 steps"});
+    }
+    if (!(std::pow(1 - p.value(), static_cast<double>(separation.count - 1)) >= 0.01)) {
+      detail::throw_invalid_argument({"pergrad: min_separation_sampling: records that take part with probability ",
+                                      p.value(), " would wait nearly always for ", separation.count,
+                                      " steps: use cyclic_poisson_sampling"});
+    }
+  }
+
+  /// Of a record that may take part.
+  [[nodiscard]] sampling_probability probability() const { return poisson_.probability(); }
+  /// What one step with independent noise costs.
+  [[nodiscard]] event_type event(noise_multiplier noise) const { return poisson_.event(noise); }
+  /// Steps from one that a record takes part in to the next, at least.
+  [[nodiscard]] std::uint64_t min_separation() const noexcept { return separation_; }
+  /// How often a record takes part in so many steps, at most.
+  [[nodiscard]] std::uint64_t max_participations(std::uint64_t steps) const noexcept {
+    return steps / separation_ + (steps % separation_ != 0 ? 1 : 0);
+  }
+  /// Throws std::out_of_range beyond 2^24 - 2 steps.
+  void mark(const draw_place& place, std::uint64_t first, std::span<std::uint64_t> bits) const {
+    if (place.taken >= (std::uint64_t{1} << 24U) - 2) {
+      detail::throw_out_of_range({"pergrad: min_separation_sampling: more than 2^24 - 2 steps in one run"});
+    }
+    mark_attempts(place, first, bits);
+    for (std::size_t word = 0; word < bits.size(); ++word) {
+      for (std::uint64_t rest = bits[word]; rest != 0; rest &= rest - 1) {
+        const auto bit = static_cast<std::uint64_t>(std::countr_zero(rest));
+        if (!takes_part(place, first + 64 * word + bit)) bits[word] &= ~(std::uint64_t{1} << bit);
+      }
+    }
+  }
+
+ private:
+  /// Words of a step's attempts: family 1 + step of the run's stream.
+  [[nodiscard]] static detail::sampling_words words_of(const draw_place& place, std::uint64_t step) noexcept {
+    return {place.run, step + 1};
+  }
+  void mark_attempts(const draw_place& place, std::uint64_t first, std::span<std::uint64_t> bits) const {
+    constexpr std::uint64_t together = detail::sampling_words::together;
+    detail::require_whole_blocks(first, bits.size());
+    const detail::sampling_words words = words_of(place, place.taken);
+    std::uint64_t some[together];
+    for (std::uint64_t at = 0; at < 64 * bits.size(); at += 64) {
+      if (at % together == 0) words.block((first + at) / together, some);
+      std::uint64_t found = 0;
+      for (std::uint64_t i = 0; i < 64; ++i) found |= std::uint64_t{poisson_.is_below(some[at % together + i])} << i;
+      bits[at / 64] = found;
+    }
+  }
+  /// Precondition: the record attempts to in step `place.taken`.
+  [[nodiscard]] bool takes_part(const draw_place& place, std::uint64_t record) const noexcept {
+    const auto attempts = [&](std::uint64_t step) { return poisson_.is_below(words_of(place, step).at(record)); };
+    // Back to the step behind a gap, or the first of the run.
+    std::uint64_t begin = place.taken;
+    for (std::uint64_t without = 0; begin > 0 && without + 1 < separation_; --begin) {
+      without = attempts(begin - 1) ? 0 : without + 1;
+    }
+    std::uint64_t may = begin;  // the first step in which it may take part
+    for (std::uint64_t step = begin; step < place.taken; ++step) {
+      if (step >= may && attempts(step)) may = step + separation_;
+    }
+    return place.taken >= may;
+  }
+
+  poisson_sampling poisson_;
+  std::uint64_t separation_;
+};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/privacy/samplers/poisson_replace_one.hpp - Poisson sampling, accounted for neighbours that differ by
+// replacing one record
+//
+// Draws are those of `poisson_sampling`, and so is the noise; what differs is what epsilon means. The number of records
+// is public.
+
+namespace pergrad::inline v0_1 {
+
+/// Each record enters each batch with the same probability, independently of all others.
+class replace_one_poisson_sampling {
+ public:
+  using event_type = replace_one_gaussian_event;
+  static constexpr std::uint64_t marked_together = poisson_sampling::marked_together;
+
+  explicit replace_one_poisson_sampling(sampling_probability q) : poisson_{q} {}
+
+  /// As `poisson_sampling` says.
+  [[nodiscard]] sampling_probability probability() const { return poisson_.probability(); }
+  /// What one step with this sampling and `noise` costs.
+  [[nodiscard]] event_type event(noise_multiplier noise) const { return {probability().value(), noise.value()}; }
+  void mark(const draw_place& place, std::uint64_t first, std::span<std::uint64_t> bits) const {
+    poisson_.mark(place, first, bits);
+  }
+
+ private:
+  poisson_sampling poisson_;
+};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/privacy/samplers/shuffled.hpp - batches of shuffled records, one batch after the other, accounted without
+// amplification
+//
+// Each epoch every record takes part once, in an order that is drawn (Fisher and Yates). That the order is secret may
+// help, but by far less than Poisson accounting says (Chua et al. 2024, arXiv:2403.17673), and no useful bound is known
+// for many epochs; so it is not counted: an epoch costs one Gaussian mechanism, E epochs one with noise sigma /
+// sqrt(E). That holds for any order, so one batch after the other, although each sees what those before it led to: a
+// record that is replaced changes one step's sum by up to 2 D.
+
+namespace pergrad::inline v0_1 {
+
+/// Batches of `size` records, the last of an epoch of what is left. Keeps the order, four bytes a record.
+class shuffled_batches {
+ public:
+  using event_type = replace_one_gaussian_event;
+  class listing;
+
+  /// Throws std::invalid_argument for a batch of no record, or of more than there are.
+  shuffled_batches(batch_size size, public_record_count records) : size_{size.count}, records_{records.count} {
+    if (size.count == 0 || size.count > records.count) {
+      detail::throw_invalid_argument(
+          {"pergrad: shuffled_batches: batches of ", size.count, " of ", records.count, " records"});
+    }
+  }
+
+  /// What one epoch with `noise` costs.
+  [[nodiscard]] event_type event(noise_multiplier noise) const { return {1, noise.value()}; }
+  /// Steps of an epoch.
+  [[nodiscard]] std::uint64_t steps_of_an_event() const noexcept { return (records_ + size_ - 1) / size_; }
+  /// Throws std::invalid_argument for another number of records than this was made for; it is public.
+  void require_records(std::uint64_t count) const {
+    if (count != records_) {
+      detail::throw_invalid_argument({"pergrad: shuffled_batches: made for ", records_, " records, and got ", count});
+    }
+  }
+
+ private:
+  std::uint64_t size_;
+  std::uint64_t records_;
+};
+
+/// The order of an epoch, and the records of one of its steps.
+class shuffled_batches::listing {
+ public:
+  explicit listing(const shuffled_batches& sampling) : order_(sampling.records_) {}
+
+  [[nodiscard]] std::span<const std::uint32_t> draw(const shuffled_batches& sampling, const draw_place& place,
+                                                    std::uint64_t record_count) {
+    sampling.require_records(record_count);
+    if (!(place.round == of_)) {
+      std::iota(order_.begin(), order_.end(), 0U);
+      detail::for_each_number(
+          place.round, 0, record_count, [&](std::uint64_t at) { return at + 1; },
+          [&](std::uint64_t at, std::uint64_t number) { std::swap(order_[at], order_[number]); });
+      of_ = place.round;
+    }
+    const std::uint64_t first = place.position * sampling.size_;
+    const auto batch = std::span{order_}.subspan(first, std::min(sampling.size_, record_count - first));
+    std::sort(batch.begin(), batch.end());  // within its batch a record's place means nothing
+    return batch;
+  }
+
+ private:
+  std::vector<std::uint32_t> order_;
+  draw_place::stream of_;
 };
 
 }  // namespace pergrad::inline v0_1
@@ -33130,252 +36881,13 @@ template <class Value, class Target>
 }
 
 }  // namespace pergrad::inline v0_1::unprotected
-// pergrad/train/classifier.hpp - accuracy and loss of a classifier on public data
-
-namespace pergrad::inline v0_1 {
-
-/// Result of `evaluate_classifier`.
-struct classifier_result {
-  double accuracy = 0;   ///< fraction of records whose largest logit is their class
-  double mean_loss = 0;  ///< mean cross entropy
-};
-
-namespace unprotected {
-
-/// The same for records of any kind: on training records both numbers are private values.
-template <executor Executor, class Network>
-requires(!pergrad::detail::is_explained<Network>) [[nodiscard]] classifier_result
-    evaluate_classifier(const Executor& executor, const Network& network,
-                        const dataset<typename Network::input_value, std::int32_t>& records) {
-  using scalar = typename Network::scalar;
-  const pergrad::detail::float_environment proven;
-  constexpr std::size_t classes = Network::output_shape.size();
-  std::vector<scalar> logits;
-  std::vector<double> chunk_losses;
-  std::size_t right = 0;
-  double loss = 0;
-  pergrad::detail::in_chunks<cross_entropy>(
-      executor, network, records, [&](const auto& gradients, std::size_t first, std::size_t count) {
-        logits.resize(count * classes);
-        chunk_losses.resize(count);
-        unprotected::evaluate_into(executor, assign(logits, outputs(gradients)),
-                                   assign(chunk_losses, losses(gradients)));
-        for (std::size_t i = 0; i < count; ++i) {
-          const auto begin = logits.begin() + static_cast<std::ptrdiff_t>(i * classes);
-          const auto largest = std::max_element(begin, begin + static_cast<std::ptrdiff_t>(classes)) - begin;
-          right += largest == records.targets(first + i)[0] ? 1U : 0U;
-          loss += chunk_losses[i];
-        }
-      });
-  const double total = static_cast<double>(std::max<std::size_t>(1, records.size()));
-  return {static_cast<double>(right) / total, loss / total};
-}
-
-}  // namespace unprotected
-
-/// Accuracy and mean loss of a classifier over a whole data set that is public. Throws std::invalid_argument if the
-/// records do not fit the network. An empty data set gives zeros.
-template <executor Executor, class Network, class Value>
-requires(!detail::is_explained<Network>) [[nodiscard]] classifier_result
-    evaluate_classifier(const Executor& executor, const Network& network,
-                        const public_records<dataset<Value, std::int32_t>>& records) {
-  return unprotected::evaluate_classifier(executor, network, records.view());
-}
-/// Of records that nobody says are public, and of a network that is explained to be wrong.
-template <executor Executor, class Network, class Records>
-[[nodiscard]] classifier_result evaluate_classifier(const Executor& /*executor*/, const Network& /*network*/,
-                                                    const Records& /*records*/) {
-  if constexpr (!detail::is_explained<Network>) static_cast<void>(error::records_may_be_private<Records>{});
-  return {};
-}
-/// Of other targets than classes, and without an executor.
-template <executor Executor, class Network, class Value, class Target>
-requires(!detail::is_explained<Network> && !std::is_same_v<Target, std::int32_t>) [[nodiscard]] classifier_result
-    evaluate_classifier(const Executor& /*executor*/, const Network& /*network*/,
-                        const public_records<dataset<Value, Target>>& /*records*/) {
-  static_cast<void>(error::records_of_another_type<dataset<Value, std::int32_t>, dataset<Value, Target>>{});
-  return {};
-}
-template <class First, class... Rest>
-requires(!executor<First>) [[nodiscard]] classifier_result
-    evaluate_classifier(const First& /*first*/, const Rest&... /*rest*/) {
-  static_cast<void>(error::needs_an_executor<error::function::evaluate_classifier, First>{});
-  return {};
-}
-
-}  // namespace pergrad::inline v0_1
-// pergrad/train/metrics.hpp - what is said of predictions beside accuracy and loss: confusion matrix, area under the
-// ROC curve, R²
-//
-//   AUC = P(score of a one > score of a zero) + P(both are equal) / 2        (Hanley & McNeil 1982, Radiology 143(1))
-//   R²  = 1 - sum (t - y)² / sum (t - mean t)²
-
-#include <numeric>
-
-namespace pergrad::inline v0_1 {
-
-/// Which classes a classifier takes for which.
-class confusion_matrix {
- public:
-  explicit confusion_matrix(std::size_t classes) : classes_{classes}, counts_(classes * classes) {}
-
-  [[nodiscard]] std::size_t classes() const noexcept { return classes_; }
-  /// Counts one record. Throws std::out_of_range if there is no such class; so does each function here.
-  void add(std::size_t is, std::size_t told) { ++counts_[place(is, told)]; }
-  /// Records of class `is` that were told to be of class `told`.
-  [[nodiscard]] std::size_t count(std::size_t is, std::size_t told) const { return counts_[place(is, told)]; }
-  /// Records of a class.
-  [[nodiscard]] std::size_t total(std::size_t is) const {
-    std::size_t sum = 0;
-    for (std::size_t told = 0; told < classes_; ++told) sum += count(is, told);
-    return sum;
-  }
-  /// Records that were told to be of a class.
-  [[nodiscard]] std::size_t total_told(std::size_t told) const {
-    std::size_t sum = 0;
-    for (std::size_t is = 0; is < classes_; ++is) sum += count(is, told);
-    return sum;
-  }
-  /// The share of the records of class `is` that was told to be of class `told`; 0 if there is no such record.
-  [[nodiscard]] double share(std::size_t is, std::size_t told) const { return ratio(count(is, told), total(is)); }
-  /// The share of a class's records that was found.
-  [[nodiscard]] double recall(std::size_t of) const { return share(of, of); }
-  /// The share of what was told to be of a class that is; 0 if nothing was.
-  [[nodiscard]] double precision(std::size_t of) const { return ratio(count(of, of), total_told(of)); }
-  /// The share of all records that was told right; 0 of none.
-  [[nodiscard]] double accuracy() const {
-    std::size_t right = 0;
-    for (std::size_t i = 0; i < classes_; ++i) right += count(i, i);
-    return ratio(right, std::accumulate(counts_.begin(), counts_.end(), std::size_t{0}));
-  }
-
- private:
-  [[nodiscard]] std::size_t place(std::size_t is, std::size_t told) const {
-    if (is >= classes_ || told >= classes_) {
-      detail::throw_out_of_range({"pergrad: confusion_matrix: class ", std::max(is, told), " of ", classes_});
-    }
-    return is * classes_ + told;
-  }
-  [[nodiscard]] static double ratio(std::size_t part, std::size_t whole) noexcept {
-    return static_cast<double>(part) / static_cast<double>(std::max<std::size_t>(1, whole));
-  }
-
-  std::size_t classes_;
-  std::vector<std::size_t> counts_;
-};
-
-namespace unprotected {
-
-/// The same for records of any kind: on training records all counts are private values.
-template <executor Executor, class Network>
-requires(!pergrad::detail::is_explained<Network>) [[nodiscard]] confusion_matrix
-    confuse(const Executor& executor, const Network& network,
-            const dataset<typename Network::input_value, std::int32_t>& records,
-            std::size_t classes = Network::output_shape.size()) {
-  const pergrad::detail::float_environment proven;
-  constexpr std::size_t outputs_of_one = Network::output_shape.size();
-  if (classes == 0 || classes > outputs_of_one) {
-    pergrad::detail::throw_invalid_argument(
-        {"pergrad: confuse: ", classes, " classes of a network with ", outputs_of_one, " outputs"});
-  }
-  confusion_matrix found{classes};
-  std::vector<typename Network::scalar> logits;
-  pergrad::detail::in_chunks<cross_entropy>(
-      executor, network, records, [&](const auto& gradients, std::size_t first, std::size_t count) {
-        logits.resize(count * outputs_of_one);
-        unprotected::evaluate_into(executor, assign(logits, outputs(gradients)));
-        for (std::size_t i = 0; i < count; ++i) {
-          const auto one = std::span{logits}.subspan(i * outputs_of_one, classes);
-          found.add(static_cast<std::size_t>(records.targets(first + i)[0]),
-                    static_cast<std::size_t>(std::ranges::max_element(one) - one.begin()));
-        }
-      });
-  return found;
-}
-
-}  // namespace unprotected
-
-/// Asks a classifier for the class of every record of a public data set, that of the largest logit among the first
-/// `classes`. Throws std::invalid_argument if the records do not fit the network, and for more classes than it has
-/// outputs.
-template <executor Executor, class Network, class Value>
-requires(!detail::is_explained<Network>) [[nodiscard]] confusion_matrix
-    confuse(const Executor& executor, const Network& network,
-            const public_records<dataset<Value, std::int32_t>>& records,
-            std::size_t classes = Network::output_shape.size()) {
-  return unprotected::confuse(executor, network, records.view(), classes);
-}
-/// Of records that nobody says are public, and of a network that is explained to be wrong.
-template <executor Executor, class Network, class Records>
-[[nodiscard]] confusion_matrix confuse(const Executor& /*executor*/, const Network& /*network*/,
-                                       const Records& /*records*/) {
-  if constexpr (!detail::is_explained<Network>) static_cast<void>(error::records_may_be_private<Records>{});
-  return confusion_matrix{0};
-}
-
-/// Area under the ROC curve of scores, larger for ones, and labels 0 or 1. NaN if all labels are alike or a score is no
-/// number. Throws std::invalid_argument for other labels and for counts that differ.
-template <detail::array Scores, detail::array Labels>
-[[nodiscard]] double area_under_roc(const Scores& scores, const Labels& labels) {
-  const std::size_t count = std::size(scores);
-  if (std::size(labels) != count) {
-    detail::throw_invalid_argument({"pergrad: area_under_roc: ", count, " scores for ", std::size(labels), " labels"});
-  }
-  std::vector<std::size_t> order(count);
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::size_t ones = 0;
-  for (std::size_t i = 0; i < count; ++i) {
-    if (!(labels[i] == 0 || labels[i] == 1)) {
-      detail::throw_invalid_argument(
-          {"pergrad: area_under_roc: label ", i, " must be 0 or 1, is ", static_cast<double>(labels[i])});
-    }
-    if (std::isnan(static_cast<double>(scores[i]))) return std::numeric_limits<double>::quiet_NaN();
-    ones += labels[i] == 1 ? 1U : 0U;
-  }
-  if (ones == 0 || ones == count) return std::numeric_limits<double>::quiet_NaN();
-  std::ranges::sort(order, [&](std::size_t a, std::size_t b) { return scores[a] < scores[b]; });
-  double won = 0;  // pairs of a one and a zero
-  std::size_t zeros_below = 0;
-  for (std::size_t first = 0, end = 0; first < count; first = end) {
-    std::size_t equal_ones = 0;
-    for (end = first; end < count && !(scores[order[first]] < scores[order[end]]); ++end) {
-      equal_ones += labels[order[end]] == 1 ? 1U : 0U;
-    }
-    const std::size_t equal_zeros = end - first - equal_ones;
-    won += static_cast<double>(equal_ones) * (static_cast<double>(zeros_below) + static_cast<double>(equal_zeros) / 2);
-    zeros_below += equal_zeros;
-  }
-  return won / (static_cast<double>(ones) * static_cast<double>(count - ones));
-}
-
-/// The share of the targets' variance that predictions explain: 1 if they are right, 0 for the mean, negative below.
-/// NaN if all targets are alike. Throws std::invalid_argument for counts that differ.
-template <detail::array Predicted, detail::array Targets>
-[[nodiscard]] double r_squared(const Predicted& predicted, const Targets& targets) {
-  const std::size_t count = std::size(targets);
-  if (std::size(predicted) != count) {
-    detail::throw_invalid_argument(
-        {"pergrad: r_squared: ", std::size(predicted), " predictions for ", count, " targets"});
-  }
-  double mean = 0;
-  for (const auto target : targets) mean += static_cast<double>(target) / static_cast<double>(count);
-  double missed = 0;
-  double spread = 0;
-  for (std::size_t i = 0; i < count; ++i) {
-    missed += std::pow(static_cast<double>(targets[i]) - static_cast<double>(predicted[i]), 2);
-    spread += std::pow(static_cast<double>(targets[i]) - mean, 2);
-  }
-  return spread > 0 ? 1 - missed / spread : std::numeric_limits<double>::quiet_NaN();
-}
-
-}  // namespace pergrad::inline v0_1
 // pergrad/train/statistics.hpp - counts and quantiles of records, released through the gate and entered in a ledger
 //
 //   const double half = pg::release_quantile(trainer, pg::noise_multiplier{20}, lengths, 0.5, edges);
 //
-// A release about all records is one step of the Gaussian mechanism without sampling: the event {1, noise}. It is
-// entered, or refused, before noise is drawn. Statistics of a step's own records are an option of the run and cost no
-// event of their own (`step_statistic`).
+// A release about all records is one step of the Gaussian mechanism without sampling: the event {1, noise}, or what
+// that is for the ledger's neighbours (`of_counts` of its events). It is entered, or refused, before noise is drawn.
+// Statistics of a step's own records are an option of the run and cost no event of their own (`step_statistic`).
 
 namespace pergrad::inline v0_1 {
 
@@ -33383,8 +36895,16 @@ namespace detail {
 
 /// A trainer or a loop: what has a ledger and a generator of its own.
 struct statistics_access {
+  /// The ledger, for a statistic of so many values. Of a run whose units are owners, each has one: several would move
+  /// a count by more than one. Throws std::invalid_argument for another number.
   template <class Run>
-  [[nodiscard]] static privacy_accountant& ledger(Run& run) noexcept {
+  [[nodiscard]] static auto& ledger(Run& run, std::size_t values) {
+    if constexpr (requires { run.units(); }) {
+      if (run.units() != nullptr && run.units()->are_owners() && values != run.units()->owners()) {
+        throw_invalid_argument({"pergrad: a statistic of ", values, " values with ", run.units()->owners(),
+                                " owners: each has to have one, computed from its records alone"});
+      }
+    }
     return run.accountant_;
   }
   template <class Run>
@@ -33396,33 +36916,34 @@ struct statistics_access {
 }  // namespace detail
 
 /// How many of all records have their value in which bin, with noise of deviation `noise` on each count. `values`: one
-/// a record, computed from this record alone and from what is public or released; each record stands there once. Enters
-/// {1, noise} in `ledger`. Throws budget_exhausted if that would exceed its budget, std::invalid_argument for noise
-/// that is none or that the grid cannot carry; nothing is entered or drawn then.
-template <random_generator Generator>
-[[nodiscard]] released_histogram release_histogram(privacy_accountant& ledger, Generator& generator,
+/// a record (of a run with owners: an owner), computed from this record alone and from what is public or released; each
+/// record stands there once. Enters {1, noise}, or what that is among the ledger's events, in `ledger`. Throws
+/// budget_exhausted if that would exceed its budget, std::invalid_argument for noise that is none or that the grid
+/// cannot carry; nothing is entered or drawn then.
+template <class Event, random_generator Generator>
+[[nodiscard]] released_histogram release_histogram(basic_privacy_accountant<Event>& ledger, Generator& generator,
                                                    noise_multiplier noise, std::span<const double> values,
                                                    const bin_edges& edges) {
   const detail::float_environment proven;
   detail::private_counts counted{edges};
   detail::statistic_release::require_noise<Generator>(noise, edges.bins());
   counted.add(values);
-  ledger.spend(sampled_gaussian_event{1, noise.value()});
+  ledger.spend(Event::of_counts(noise));
   return detail::statistic_release::of(counted, noise, generator);
 }
 /// The same with the ledger and the key of a run, a `dp_sgd` or a `private_loop`, whose `epsilon` then counts it.
 template <class Run>
 [[nodiscard]] released_histogram release_histogram(Run& run, noise_multiplier noise, std::span<const double> values,
                                                    const bin_edges& edges) {
-  return release_histogram(detail::statistics_access::ledger(run), detail::statistics_access::generator(run), noise,
-                           values, edges);
+  return release_histogram(detail::statistics_access::ledger(run, values.size()),
+                           detail::statistics_access::generator(run), noise, values, edges);
 }
 
 /// How many of all records have their value in [low, high), with noise of deviation `noise`; a NaN is in no range. All
 /// else as `release_histogram`.
-template <random_generator Generator>
-[[nodiscard]] double release_count(privacy_accountant& ledger, Generator& generator, noise_multiplier noise,
-                                   std::span<const double> values, double low, double high) {
+template <class Event, random_generator Generator>
+[[nodiscard]] double release_count(basic_privacy_accountant<Event>& ledger, Generator& generator,
+                                   noise_multiplier noise, std::span<const double> values, double low, double high) {
   std::vector<double> is_in(values.size());
   std::ranges::transform(values, is_in.begin(), [&](double value) { return value >= low && value < high ? 1.0 : 0.0; });
   return release_histogram(ledger, generator, noise, is_in, bin_edges{{0.5}}).counts()[1];
@@ -33430,23 +36951,24 @@ template <random_generator Generator>
 template <class Run>
 [[nodiscard]] double release_count(Run& run, noise_multiplier noise, std::span<const double> values, double low,
                                    double high) {
-  return release_count(detail::statistics_access::ledger(run), detail::statistics_access::generator(run), noise, values,
-                       low, high);
+  return release_count(detail::statistics_access::ledger(run, values.size()), detail::statistics_access::generator(run),
+                       noise, values, low, high);
 }
 
 /// The value below which the share `share` of all records lies, to the width of a bin: `released_histogram::quantile`.
 /// All else as `release_histogram`, which gives any number of quantiles for the price of one.
-template <random_generator Generator>
-[[nodiscard]] double release_quantile(privacy_accountant& ledger, Generator& generator, noise_multiplier noise,
-                                      std::span<const double> values, double share, const bin_edges& edges) {
+template <class Event, random_generator Generator>
+[[nodiscard]] double release_quantile(basic_privacy_accountant<Event>& ledger, Generator& generator,
+                                      noise_multiplier noise, std::span<const double> values, double share,
+                                      const bin_edges& edges) {
   released_histogram::require_share(share);
   return release_histogram(ledger, generator, noise, values, edges).quantile(share);
 }
 template <class Run>
 [[nodiscard]] double release_quantile(Run& run, noise_multiplier noise, std::span<const double> values, double share,
                                       const bin_edges& edges) {
-  return release_quantile(detail::statistics_access::ledger(run), detail::statistics_access::generator(run), noise,
-                          values, share, edges);
+  return release_quantile(detail::statistics_access::ledger(run, values.size()),
+                          detail::statistics_access::generator(run), noise, values, share, edges);
 }
 
 }  // namespace pergrad::inline v0_1
@@ -34324,6 +37846,7 @@ struct step_state {
   std::uint64_t layer_step = 0;  ///< the same, of the bits inside layers
   double rate = 0;               ///< Adam: rate / (1 - beta1^t); else the learning rate
   double correction = 1;         ///< Adam: 1 / sqrt(1 - beta2^t)
+  double keep = 1;               ///< of a parameter: 1 - learning rate * weight decay
 };
 
 }  // namespace pergrad::inline v0_1::on_device
@@ -37414,8 +40937,8 @@ inline constexpr int momentum = 2;
 inline constexpr int adam = 3;
 }  // namespace update
 
-/// What stays from step to step. What does not is read from a `step_state`: the number of the noise, and the learning
-/// rate and correction that optim/rules.hpp speaks of.
+/// What stays from step to step. What does not is read from a `step_state`: the number of the noise, and what
+/// optim/rules.hpp calls rate, correction and keep.
 template <class Scalar>
 struct release_settings {
   random_stream noise{};  ///< of the purpose gradient_noise and step 0
@@ -37472,18 +40995,19 @@ struct release_work {
     const auto value = pergrad::detail::released_value<Scalar>(static_cast<double>(place) + noise, settings.grid);
     released[element] = value;
     if (is_held(element)) return;
+    const auto keep = static_cast<Scalar>(state->keep);
     switch (rule) {
       case update::sgd: {
         const auto step = static_cast<Scalar>(multiply(state->rate, settings.scale));
-        return rules::sgd_rule<Scalar>{step}(value, parameters[element]);
+        return rules::sgd_rule<Scalar>{step, keep}(value, parameters[element]);
       }
       case update::momentum:
         return rules::momentum_rule<Scalar>{static_cast<Scalar>(settings.scale), static_cast<Scalar>(state->rate),
-                                            settings.momentum}(value, parameters[element], first[element]);
+                                            settings.momentum, keep}(value, parameters[element], first[element]);
       case update::adam:
         return rules::make_adam<Scalar>(state->rate, state->correction, settings.beta1, settings.beta2,
-                                        settings.stability,
-                                        settings.scale)(value, parameters[element], first[element], second[element]);
+                                        settings.stability, settings.scale,
+                                        state->keep)(value, parameters[element], first[element], second[element]);
       default:
         return;
     }
@@ -38108,7 +41632,7 @@ struct node_worker {
     }
   }
 
-  /// The input's gradients from the output's; what the layer's factors need is left in its saved values.
+  /// The input's gradients from the output's, of a layer whose factors are there before.
   PERGRAD_HD void backward(const op_row& row) const {
     if (row.out_size == 0) return;
     switch (row.kind) {
@@ -38137,11 +41661,25 @@ struct node_worker {
         return;
       }
       default:
-        return Functions::visit(row.function, [&]<class Function>() { function_backward<Function>(row); });
+        return Functions::visit(row.function, [&]<class Function>() {
+          if constexpr (!leaves_factors<Function>) function_backward<Function>(row);
+        });
     }
+  }
+  /// The same of general and tiled layers, which leave in their saved values what their factors read. Not one function
+  /// with the others: called from two places it would not be inlined, and the worker would lie in local memory.
+  PERGRAD_HD void backward_to_factors(const op_row& row) const {
+    if (row.out_size == 0) return;
+    Functions::visit(row.function, [&]<class Function>() {
+      if constexpr (leaves_factors<Function>) function_backward<Function>(row);
+    });
   }
 
  private:
+  template <class Function>
+  static constexpr bool leaves_factors = detail::is_tiled<Function> ||
+                                         (!detail::has_value<Function> && detail::has_general_backward<Function>);
+
   template <class Function>
   PERGRAD_HD void for_each(int count, Function&& f) const {
     on_device::for_each(block, count, f);
@@ -38487,10 +42025,9 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
         if (row.backward == 0) continue;
         nodes.trim(row, row.dy);
         if (is_product(row) || (stages & stage::trim) != 0) continue;
-        // Its backward may write what its factors read.
         const bool leaves_factors = row.kind == node_kind::general || row.kind == node_kind::tiled;
         if (leaves_factors) {
-          nodes.backward(row);
+          nodes.backward_to_factors(row);
           store_rounded(block, values.to(row.saved), row.saved_size);
         }
         if (Layered == 0 && (stages & stage::leaves) != 0) {
@@ -39487,7 +43024,7 @@ class network_trainer {
 
   network_trainer(std::shared_ptr<Device> device, const trained_network<Scalar>& network,
                   network_memory<Scalar, Device>& memory, launch_type launch, std::size_t target_count,
-                  const dp_sgd_options& options, double sensitivity)
+                  const training_choices& options, double sensitivity)
       : device_{std::move(device)},
         network_{network},
         memory_{&memory},
@@ -39529,6 +43066,7 @@ class network_trainer {
     rule_ = clip_rule{.kind = clip_rule::kind_type::flat, .bound = rule.bound, .unit = grid_.unit};
   }
   void clip_with(const pergrad::detail::flat_normalise& rule) {
+    if (rule.adaptive) pergrad::detail::refuse_training("per-sample adaptive clipping is not on devices yet");
     rule_ = {
         .kind = clip_rule::kind_type::normalise, .bound = rule.bound, .stability = rule.stability, .unit = grid_.unit};
   }
@@ -39600,7 +43138,9 @@ class network_trainer {
                      .noise_step = last ? stream_upload::step(*noise) : 0,
                      .layer_step = layer_step_,
                      .rate = options_.learning_rate->value()};
-    if (last && options_.optimizer == optimizer_kind::adam) {
+    const bool is_adam = options_.optimizer == optimizer_kind::adam;
+    state.keep = 1 - state.rate * (is_adam ? options_.adam.weight_decay : options_.weight_decay);
+    if (last && is_adam) {
       const rules::adam_bias bias =
           rules::adam_bias_at(updates_ + 1, options_.learning_rate->value(), options_.adam.beta1, options_.adam.beta2);
       state.rate = bias.rate;
@@ -39653,7 +43193,7 @@ class network_trainer {
     if (steps != nullptr) updates_ = *steps;
     return result;
   }
-  [[nodiscard]] const dp_sgd_options& options() const noexcept { return options_; }
+  [[nodiscard]] const training_choices& options() const noexcept { return options_; }
   [[nodiscard]] std::size_t max_batch() const noexcept { return memory_->max_batch(); }
   /// Kernels and copies of one physical batch.
   [[nodiscard]] std::size_t node_count() const { return Device::node_count(graph_); }
@@ -39747,7 +43287,7 @@ class network_trainer {
   network_memory<Scalar, Device>* memory_;
   launch_type launch_;
   std::size_t target_count_;
-  dp_sgd_options options_;
+  training_choices options_;
   release_grid grid_;
   release_settings<Scalar> settings_{};
   clip_rule rule_;
@@ -39773,7 +43313,7 @@ class trainer : public network_trainer<typename Network::scalar, typename Networ
 
  public:
   trainer(const basic_device_executor<Device>& executor, Network& network, Loss /*loss*/, tape<Network>& tape,
-          const dp_sgd_options& options, double sensitivity)
+          const training_choices& options, double sensitivity)
       : trainer::network_trainer{executor.shared_device(),
                                  {&pergrad::detail::network_access::remote(network), &network,
                                   [](const void* self) { return static_cast<const Network*>(self)->all_parameters(); }},
@@ -39786,7 +43326,7 @@ class trainer : public network_trainer<typename Network::scalar, typename Networ
   /// f(the optimizer), of a kind that options choose: for files.
   template <class Function>
   auto with_optimizer(Function&& f) {
-    const dp_sgd_options& options = this->options();
+    const training_choices& options = this->options();
     if (options.optimizer == optimizer_kind::adam) {
       return this->with_twin(adam<Network>{*options.learning_rate, options.adam}, f);
     }

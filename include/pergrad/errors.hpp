@@ -119,7 +119,7 @@ template <class Where, class Layer, class Given> struct softmax_is_in_the_loss :
   static constexpr int say() { static_assert(never<Where>, "the loss takes the softmax: leave it out, end the network in pergrad::linear<classes> and train with pergrad::cross_entropy; see docs/layers.md"); return 0; }
 };
 template <class Where, class Layer, class Given> struct activation_not_offered : instead_of_network {
-  static constexpr int say() { static_assert(never<Where>, "this activation is not here: take pergrad::relu, tanh, sigmoid, softplus or gelu, or write a struct with value(x) and derivative(x, y); see docs/custom_layers.md"); return 0; }
+  static constexpr int say() { static_assert(never<Where>, "this activation is not here: take pergrad::relu, leaky_relu, elu, tanh, sigmoid, softplus, gelu or silu, or write a struct with value(x) and derivative(x, y); see docs/custom_layers.md"); return 0; }
 };
 template <class Where, class Layer, class Given> struct layer_of_pytorch_not_offered : instead_of_network {
   static constexpr int say() { static_assert(never<Where>, "this layer of PyTorch is not here: the table says which are (pergrad::dropout<p>, max_pool2d<kernel>, adaptive_avg_pool2d<height, width>, group_norm<groups>, reshape<shape>, padding<size> of a convolution), and a layer of your own is one struct; see docs/layers.md and docs/custom_layers.md"); return 0; }
@@ -250,11 +250,26 @@ template <class Function, class Needed, class Given> struct plain_number {
 template <class Needed, class Given> struct option_of_another_type {
   static_assert(never<Given>, "an option says what its number stands for: clip = pergrad::l2_clip_norm{1.0}, noise = pergrad::noise_multiplier{1.1}, sampling = pergrad::poisson_sampling{pergrad::sampling_probability{0.01}}, divisor = pergrad::expected_batch_size{256}, learning_rate = pergrad::learning_rate{0.1}, budget = pergrad::privacy_budget{pergrad::epsilon{3.0}, pergrad::delta{1e-5}}; see docs/quickstart.md");
 };
+template <class Needed, class Given> struct option_of_another_sampler {
+  static_assert(never<Given>, "these options are another sampler's, and a ledger counts one sampler's events: name it in their type, pergrad::dp_options<pergrad::fixed_size_sampling> options, or pergrad::loop_options<...> of a private_loop; see docs/privacy.md");
+};
+template <class Needed, class Given> struct event_of_another_sampler {
+  static_assert(never<Given>, "this ledger counts the events of another sampler, whose neighbours or batches are others: pergrad::basic_privacy_accountant<Sampling::event_type> is one of this sampler's; see docs/privacy.md");
+};
+template <class Sampling> struct loop_draws_records {
+  static_assert(never<Sampling>, "a private_loop shows the gradients of single records: owners and views of records are for pergrad::dp_sgd with pergrad::dp_options<pergrad::of_owners<...>>; see docs/privacy.md");
+};
 template <class Layer> struct layer_has_no_device_code {
   static_assert(never<Layer>, "this layer has no device code: mark its functions PERGRAD_HD (those of a general layer as templates over the type of the views, in the place of std::span; those of a layer on tiles in the words of a team) and say: static constexpr bool on_device = true; see docs/custom_layers.md");
 };
 template <class Loss> struct loss_has_no_device_code {
   static_assert(never<Loss>, "this loss has no device code: it needs PERGRAD_HD static double evaluate(const S* y, std::size_t count, const target<S>* targets, S* dy) and static constexpr bool on_device = true; see docs/custom_layers.md");
+};
+template <class Noise, class Sampling> struct correlated_noise_needs_a_promise {
+  static_assert(never<Sampling>, "correlated noise needs a sampler that promises how often, and how far apart, a record takes part: pergrad::cyclic_poisson_sampling or pergrad::min_separation_sampling; see docs/privacy.md");
+};
+template <class Executor> struct correlated_noise_on_a_device {
+  static_assert(never<Executor>, "correlated noise is on the host only: make the trainer with a pergrad::host; see docs/privacy.md");
 };
 template <class Function, class First> struct needs_an_executor {
   static_assert(never<Function>, "whatever computes names its executor first: pergrad::host exec; evaluate_into(exec, destination, expression); pergrad::dp_sgd trainer{exec, net, loss, options}; see docs/expressions.md");
@@ -281,7 +296,10 @@ template <class Expression> struct step_accumulates_clipped_sums {
   static_assert(never<Expression>, "a private_step takes clipped sums of its own gradients: accumulate(step, sum(clip(step.gradients(), bound))); see docs/privacy.md");
 };
 template <class Expression> struct step_counts_records_added_or_removed {
-  static_assert(never<Expression>, "a private_loop draws records by Poisson sampling, whose ledger is for neighbours that differ by one record more or less: write sum(clip(...)) without pergrad::neighbouring::replace_one; see docs/privacy.md");
+  static_assert(never<Expression>, "a private_loop's noise counts what one record adds, and its sampler's event what neighbours differ by, also if they replace one: write sum(clip(...)) without pergrad::neighbouring::replace_one; see docs/privacy.md");
+};
+template <class Executor> struct on_the_host_only {
+  static_assert(never<Executor>, "owners and views of records are on the host only so far: draw records, pergrad::dp_options<pergrad::poisson_sampling>; see docs/privacy.md");
 };
 template <class Loop> struct step_is_used_up_by_a_release {
   static_assert(never<Loop>, "a private_step is released once, and is used up by it: write std::move(step); see docs/privacy.md");

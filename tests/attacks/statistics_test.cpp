@@ -163,10 +163,12 @@ BOOST_AUTO_TEST_CASE(a_record_moves_one_count_by_one) {
 }
 
 // Who sees gradient and statistic of a step decides better than one of them allows, and no better than the event of the
-// step: as if the statistic were for nothing is what the attack would find.
-BOOST_AUTO_TEST_CASE(gradient_and_statistic_of_a_step_together) {
+// step: as if the statistic were for nothing is what the attack would find. `Adapts`: the statistic are the counts of
+// adaptive clipping.
+template <bool Adapts>
+void attack_gradient_and_statistic() {
   using net = victims::small<double>;
-  constexpr double clip = 0.7;
+  constexpr double clip = Adapts ? 0.05 : 0.7;  // flat clipping: so that each record is clipped
   struct step_victim {
     attacks::setting known{1, clip, 0, true};
     victims::records<net> data{40, false};
@@ -179,12 +181,16 @@ BOOST_AUTO_TEST_CASE(gradient_and_statistic_of_a_step_together) {
     [[nodiscard]] static pg::dp_sgd_options options(double sigma) {
       pg::dp_sgd_options made;
       made.clip = pg::l2_clip_norm{clip};
-      made.clipping = pg::clipping_kind::automatic;  // so that each record uses nearly all of the bound
+      if (!Adapts) made.clipping = pg::clipping_kind::automatic;  // so that each record uses nearly all of the bound
       made.noise = pg::noise_multiplier{sigma};
       made.sampling = pg::poisson_sampling{pg::sampling_probability{1}};
       made.divisor = pg::expected_batch_size{40};
       made.learning_rate = pg::learning_rate{1e-300};
-      made.statistic = pg::step_statistic{pg::noise_multiplier{sigma}, pg::bin_edges{{0.5, 1, 2, 4}}};
+      if (Adapts) {
+        made.adaptive_clip = pg::adaptive_clip{.noise = pg::noise_multiplier{sigma}};
+      } else {
+        made.statistic = pg::step_statistic{pg::noise_multiplier{sigma}, pg::bin_edges{{0.5, 1, 2, 4}}};
+      }
       return made;
     }
     [[nodiscard]] observation release(bool with, double sigma, std::uint64_t first_step) {
@@ -225,5 +231,7 @@ BOOST_AUTO_TEST_CASE(gradient_and_statistic_of_a_step_together) {
   BOOST_TEST(attacks::is_private(found, victim.event_noise));
   BOOST_TEST(!attacks::is_private(found, 1));  // planted: the event of the gradient alone
 }
+BOOST_AUTO_TEST_CASE(gradient_and_statistic_of_a_step_together) { attack_gradient_and_statistic<false>(); }
+BOOST_AUTO_TEST_CASE(gradient_and_counts_of_adaptive_clipping_together) { attack_gradient_and_statistic<true>(); }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -205,13 +205,25 @@ BOOST_AUTO_TEST_CASE(updates_have_the_bits_of_the_host_s_optimizers) {
   const pg::learning_rate rate{0.3};
   for (const dev::emulation_order order : orders) {
     const auto same = [](dev::step_state&, std::uint64_t) {};
+    const auto decays = [](dev::step_state& state, std::uint64_t) { state.keep = 1 - 0.3 * 0.05; };
     steps_agree(pg::sgd<net>{rate}, dev::update::sgd, order, same);
     steps_agree(pg::sgd<net>{rate, 0.9}, dev::update::momentum, order, same);
+    steps_agree(pg::sgd<net>{rate, 0, 0.05}, dev::update::sgd, order, decays);
+    steps_agree(pg::sgd<net>{rate, 0.9, 0.05}, dev::update::momentum, order, decays);
     steps_agree(pg::adam<net>{rate}, dev::update::adam, order, [](dev::step_state& state, std::uint64_t at) {
       const pg::rules::adam_bias bias = pg::rules::adam_bias_at(at, 0.3, 0.9, 0.999);
       state.rate = bias.rate;
       state.correction = bias.correction;
     });
+    pg::adam_options decoupled;
+    decoupled.weight_decay = 0.05;
+    steps_agree(pg::adam<net>{rate, decoupled}, dev::update::adam, order,
+                [&](dev::step_state& state, std::uint64_t at) {
+                  const pg::rules::adam_bias bias = pg::rules::adam_bias_at(at, 0.3, 0.9, 0.999);
+                  state.rate = bias.rate;
+                  state.correction = bias.correction;
+                  decays(state, at);
+                });
   }
 }
 

@@ -117,11 +117,16 @@ BOOST_AUTO_TEST_CASE(an_epoch_is_the_hosts_epoch) {
   options.momentum = 0.9;
   options.clipping = pg::clipping_kind::per_layer;
   compare("per layer, momentum");
+  options.weight_decay = 0.2;
+  compare("per layer, momentum, weight decay");
+  options.weight_decay = 0;
   options.momentum = 0;
   options.optimizer = pg::optimizer_kind::adam;
   options.learning_rate = pg::learning_rate{0.01};
   options.clipping = pg::clipping_kind::automatic;
   compare("automatic, adam");
+  options.adam.weight_decay = 0.3;
+  compare("automatic, adam with weight decay");
   options.clip.reset();
   options.clipping = pg::clipping_kind::per_group;
   options.group_bounds = {pg::l2_clip_norm{0.5}, pg::l2_clip_norm{0.2}};

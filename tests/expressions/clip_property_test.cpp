@@ -137,7 +137,7 @@ void check_sums(std::size_t samples, std::uint32_t seed, bool zero_weights, cons
   pg::tape<Network> tape{exec, pg::max_batch{1}};
   std::vector<float> x(Network::input_shape.size()), target(Network::output_shape.size()), sum(width);
   adversary draw{seed};
-  tally flat, layered, normalised;
+  tally flat, layered, normalised, adaptive;
   for (std::size_t round = 0; round < samples; ++round) {
     draw.fill(x, target);
     const double bound = draw.bound();
@@ -148,6 +148,8 @@ void check_sums(std::size_t samples, std::uint32_t seed, bool zero_weights, cons
           flat.add(norm_of(sum), bound, std::string{name} + ", clip, " + way);
           pg::unprotected::evaluate_into(exec, sum, pg::sum(pg::normalise(g, pg::l2_clip_norm{bound})));
           normalised.add(norm_of(sum), bound, std::string{name} + ", normalise, " + way);
+          pg::unprotected::evaluate_into(exec, sum, pg::sum(pg::normalise_adaptively(g, pg::l2_clip_norm{bound})));
+          adaptive.add(norm_of(sum), bound, std::string{name} + ", normalise_adaptively, " + way);
           const auto by_layer = pg::clip_per_layer(g, pg::l2_clip_norm{bound});
           pg::unprotected::evaluate_into(exec, sum, pg::sum(by_layer));
           layered.add(norm_of(sum), by_layer.sensitivity(), std::string{name} + ", clip_per_layer, " + way);
@@ -162,6 +164,7 @@ void check_sums(std::size_t samples, std::uint32_t seed, bool zero_weights, cons
   }
   flat.report("clip");
   normalised.report("normalise");
+  adaptive.report("normalise_adaptively");
   layered.report("clip_per_layer");
 }
 
@@ -272,7 +275,7 @@ BOOST_AUTO_TEST_CASE(squares_that_vanish_over_many_positions) {
   network net{exec, pg::zeros{}};
   pg::tape<network> tape{exec, pg::max_batch{1}};
   std::vector<double> x(400), target(800), sum(network::parameter_count);
-  tally flat;
+  tally flat, adaptive;
   for (int exponent = -200; exponent <= 0; exponent += 8) {
     for (int product = -300; product <= 0; product += 4) {
       if (product - exponent > 100) continue;
@@ -286,11 +289,15 @@ BOOST_AUTO_TEST_CASE(squares_that_vanish_over_many_positions) {
                              pg::unprotected::evaluate_into(exec, sum,
                                                             pg::sum(pg::normalise(g, pg::l2_clip_norm{1}, stability)));
                              flat.add(norm_of(sum), 1, way + ", x = 1e" + std::to_string(exponent));
+                             pg::unprotected::evaluate_into(
+                                 exec, sum, pg::sum(pg::normalise_adaptively(g, pg::l2_clip_norm{1}, stability)));
+                             adaptive.add(norm_of(sum), 1, way + ", x = 1e" + std::to_string(exponent));
                            }
                          });
     }
   }
   flat.report("normalised");
+  adaptive.report("normalised adaptively");
 }
 
 // The factor itself on long vectors: w as computed from double sums of squares, applied in the scalar.
@@ -310,6 +317,7 @@ BOOST_AUTO_TEST_CASE(factor_on_vectors_of_any_length) {
       const pg::norm_bound known{pg::on_host::squares(gradient.data(), static_cast<std::ptrdiff_t>(count)), 0, 0};
       const auto factor = pg::clip_factor<float>(known, count, bound);
       const auto automatic = pg::normalise_factor<float>(known, count, bound, 0.01);
+      const auto adaptive = pg::per_sample_adaptive_factor<float>(known, count, bound, 0.1);
       BOOST_TEST_REQUIRE((factor >= 0 && factor <= 1));
       BOOST_TEST_REQUIRE(automatic >= 0);
       const auto scaled = [&](float weight) {
@@ -322,6 +330,7 @@ BOOST_AUTO_TEST_CASE(factor_on_vectors_of_any_length) {
       };
       flat.add(scaled(factor), bound, "clip_factor, " + std::to_string(count));
       if (automatic > 0) flat.add(scaled(automatic), bound, "normalise_factor, " + std::to_string(count));
+      if (adaptive > 0) flat.add(scaled(adaptive), bound, "per_sample_adaptive_factor, " + std::to_string(count));
     }
   }
   flat.report("factors");
@@ -336,6 +345,7 @@ BOOST_AUTO_TEST_CASE(factor_of_what_is_not_finite_is_zero) {
       BOOST_TEST(pg::clip_factor<float>(known, 10, 1.0) == 0.0F);
       BOOST_TEST(pg::clip_factor<double>(known, 10, 1.0) == 0.0);
       BOOST_TEST(pg::normalise_factor<float>(known, 10, 1.0, 0.01) == 0.0F);
+      BOOST_TEST(pg::per_sample_adaptive_factor<float>(known, 10, 1.0, 0.1) == 0.0F);
     }
   }
   BOOST_TEST(pg::clip_factor<float>({0, 0, 0}, 10, 1e-30) == 1.0F);

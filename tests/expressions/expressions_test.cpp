@@ -261,6 +261,9 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(clipped_sums, Problem, problems) {
   check_close(pg::unprotected::evaluate(p.exec, pg::sum(pg::normalise(g))),
               weighted(rows, width, [&](std::size_t b) { return 1 / (norms[b] + 0.01); }), tight,
               "normalise by default");
+  check_close(pg::unprotected::evaluate(p.exec, pg::sum(pg::normalise_adaptively(g, strong, 0.25))),
+              weighted(rows, width, [&](std::size_t b) { return bound / (norms[b] + 0.25 / (norms[b] + 0.25)); }),
+              tight, "normalise_adaptively");
   // A bound that none reaches: the plain sum.
   check_close(pg::unprotected::evaluate(p.exec, pg::sum(pg::clip(g, pg::l2_clip_norm{1e6}))),
               weighted(rows, width, [](std::size_t) { return 1.0; }), tight, "clip that does nothing");

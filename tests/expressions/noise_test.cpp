@@ -83,6 +83,7 @@ BOOST_AUTO_TEST_CASE(sensitivities) {
   BOOST_TEST(pg::clip(g, bound).sensitivity() == 0.75);
   BOOST_TEST(pg::sum(pg::normalise(g, bound)).sensitivity() == 0.75);
   BOOST_TEST(pg::sum(pg::normalise(g)).sensitivity() == 1.0);
+  BOOST_TEST(pg::sum(pg::normalise_adaptively(g, bound)).sensitivity() == 0.75);
   BOOST_TEST(pg::sum(pg::clip(g, bound)).exchanged == 1);
   BOOST_TEST(pg::sum<pg::neighbouring::replace_one>(pg::clip(g, bound)).sensitivity() == 1.5);
   BOOST_TEST(pg::sum<pg::neighbouring::replace_one>(pg::clip(g, bound)).exchanged == 2);
@@ -104,6 +105,8 @@ BOOST_AUTO_TEST_CASE(bounds_that_are_none_are_refused) {
   }
   for (const double bad : {0.0, -1.0, 1e-101, std::nan(""), static_cast<double>(INFINITY)}) {
     BOOST_CHECK_THROW(static_cast<void>(pg::normalise(p.gradients(), pg::l2_clip_norm{1}, bad)), std::invalid_argument);
+    BOOST_CHECK_THROW(static_cast<void>(pg::normalise_adaptively(p.gradients(), pg::l2_clip_norm{1}, bad)),
+                      std::invalid_argument);
   }
 }
 

@@ -365,7 +365,7 @@ BOOST_AUTO_TEST_CASE(a_ledger_that_is_none_is_refused_under_a_right_checksum) {
   const auto layout = pg::detail::checkpoint_access::layout<classifier>(optimizer);
   const auto arrays = pg::detail::checkpoint_access::arrays<const std::byte>(net, optimizer);
   const auto write_with = [&](std::vector<pg::rdp_accountant::entry> ledger, double order, pg::run_plan plan) {
-    pg::detail::run_numbers run;
+    pg::detail::run_numbers<pg::sampled_gaussian_event> run;
     run.ledger = std::move(ledger);
     run.order = order;
     run.plan = plan;

@@ -91,6 +91,38 @@ struct reference_adam {
   }
 };
 
+/// Tang et al. 2024, algorithm 1, with one noise a step: v's average less the noise's average of the same weights.
+struct reference_adam_bc {
+  double rate;
+  double floor;
+  std::vector<double> deviations;  ///< of the noise on a gradient, step by step
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  std::size_t steps = 0;
+  std::size_t at_the_floor = 0, above = 0;
+  std::vector<double> first{}, second{};
+  void step(std::vector<double>& p, std::span<const double> gradient) {
+    first.resize(p.size());
+    second.resize(p.size());
+    ++steps;
+    double noise = 0;
+    double weights = 0;
+    for (std::size_t i = 0; i < steps; ++i) {
+      const double weight = std::pow(beta2, static_cast<double>(steps - 1 - i));
+      noise += weight * deviations[i] * deviations[i];
+      weights += weight;
+    }
+    for (std::size_t i = 0; i < p.size(); ++i) {
+      first[i] = beta1 * first[i] + (1 - beta1) * gradient[i];
+      second[i] = second[i] * beta2 + (1 - beta2) * gradient[i] * gradient[i];
+      const double power = static_cast<double>(steps);
+      const double without = second[i] / (1 - std::pow(beta2, power)) - noise / weights;
+      ++(without > floor ? above : at_the_floor);
+      p[i] -= rate * first[i] / (1 - std::pow(beta1, power)) / std::sqrt(std::max(without, floor));
+    }
+  }
+};
+
 /// `steps` steps of both; the largest difference of a parameter, relative to its size and the way it has gone.
 template <class Scalar, class Optimizer, class Reference>
 double compare(Optimizer optimizer, Reference reference, int steps, double scale) {
@@ -149,6 +181,43 @@ BOOST_AUTO_TEST_CASE(adam_with_weight_decay_is_pytorchs_adamw) {
                              reference_adam{.rate = 0.01, .decay = 0.3}, 15, 1) < 1e-14);
   BOOST_TEST(compare<float>(pg::adam<network<float>>{pg::learning_rate{0.01}, options(0.1)},
                             reference_adam{.rate = 0.01, .decay = 0.1}, 15, 1) < 2e-6);
+}
+// Gradients are of all sizes from 1e-4 to 100: some have a second moment below the noise's, most above.
+BOOST_AUTO_TEST_CASE(adam_with_noise_correction_is_dp_adambc) {
+  for (const double scale : {1.0, 0.25}) {
+    setting<double> s;
+    const pg::adam_options options{.noise_floor = 1e-3};
+    pg::adam<network<double>> optimizer{pg::learning_rate{0.01}, options, pg::noise_multiplier{0.5},
+                                        pg::l2_clip_norm{0.8}};
+    reference_adam_bc reference{0.01, 1e-3, {}};
+    auto p = s.parameters();
+    for (int step = 0; step < 12; ++step) {
+      const double noise = step < 5 ? 0.5 : 0.5 + 0.1 * step;  // as a schedule would have it
+      if (step >= 5) optimizer.set_noise(pg::noise_multiplier{noise}, pg::l2_clip_norm{0.8});
+      reference.deviations.push_back(noise * 0.8 * scale);
+      s.draw(step);
+      std::vector<double> gradient(s.plain.values().begin(), s.plain.values().end());
+      for (double& value : gradient) value *= scale;
+      pg::unprotected::step(optimizer, s.exec, s.net, s.plain, scale);
+      reference.step(p, gradient);
+    }
+    double worst = 0;
+    for (std::size_t i = 0; i < p.size(); ++i) worst = std::max(worst, std::fabs(p[i] - s.net.parameters()[i]));
+    // Where v is all but the noise, an error of 1e-16 in either is 1e-13 of their difference, which the floor bounds.
+    BOOST_TEST(worst < 1e-11);
+    BOOST_TEST(reference.at_the_floor > 10'000U);
+    BOOST_TEST(reference.above > 10'000U);
+  }
+}
+BOOST_AUTO_TEST_CASE(a_noise_floor_and_the_noise_go_together) {
+  using adam = pg::adam<network<double>>;
+  const pg::learning_rate rate{0.1};
+  BOOST_CHECK_THROW((adam{rate, {.noise_floor = 1e-8}}), std::invalid_argument);
+  BOOST_CHECK_THROW((adam{rate, {}, pg::noise_multiplier{1}, pg::l2_clip_norm{1}}), std::invalid_argument);
+  for (const double bad : {-1.0, std::nan(""), std::numeric_limits<double>::infinity()}) {
+    BOOST_CHECK_THROW((adam{rate, {.noise_floor = bad}, pg::noise_multiplier{1}, pg::l2_clip_norm{1}}),
+                      std::invalid_argument);
+  }
 }
 BOOST_AUTO_TEST_CASE(sgd_with_weight_decay) {
   BOOST_TEST(compare<double>(pg::sgd<network<double>>{pg::learning_rate{0.1}, 0, 0.2}, reference_sgd{0.1, 0, {}, 0.2},

@@ -59,6 +59,28 @@ BOOST_AUTO_TEST_CASE(other_settings) {
   }
 }
 
+// Others whose records are in a step with a claim's probability, independently of the steps before: a capacity that is
+// never reached, owners would need their records' number, views of a record whose gradient is the record itself.
+BOOST_AUTO_TEST_CASE(other_samplers) {
+  const pg::host exec{pg::threads{2}};
+  const auto check = [&](const auto& make) {
+    const conformance_report report = check_conformance(exec, make, {.clip = 2.5, .seed = 5}, 1000);
+    BOOST_TEST_MESSAGE(report.text());
+    BOOST_TEST(report.holds());
+  };
+  const auto replacing = [](double q) { return pg::replace_one_poisson_sampling{pg::sampling_probability{q}}; };
+  const auto truncated = [](double q) {
+    return pg::truncated_poisson_sampling{pg::sampling_probability{q}, pg::batch_capacity{100'000},
+                                          pg::public_record_count{100'000}};
+  };
+  const auto views = [](double q) {
+    return pg::with_views{pg::poisson_sampling{pg::sampling_probability{q}}, pg::view_count{2}};
+  };
+  check(audited_dp_sgd<pg::seeded_generator, decltype(replacing)>{});
+  check(audited_dp_sgd<pg::seeded_generator, decltype(truncated)>{});
+  check(audited_dp_sgd<pg::seeded_generator, decltype(views)>{});
+}
+
 BOOST_AUTO_TEST_CASE(with_a_key_of_the_operating_system) {
   const auto report = check_conformance(pg::host{pg::threads{1}}, audited_dp_sgd<pg::os_keyed_generator>{}, {}, 400);
   BOOST_TEST_MESSAGE(report.text());

@@ -57,6 +57,26 @@ BOOST_AUTO_TEST_CASE(a_wrong_input_gradient_is_found) {
   BOOST_TEST(report.broke(law::finite_differences));
   BOOST_TEST(report.size() == 1U);
 }
+// In the middle of a deep network, too: a wrong backward pass shows in the layers in front of it, wrong factors in the
+// layer itself, and neither in those behind.
+struct wrong_factors : custom::factor_reads_the_output {
+  static constexpr const char* name = "wrong_factors";
+};
+BOOST_AUTO_TEST_CASE(the_layer_is_named) {
+  using pergrad::linear;
+  using wrong_backward =
+      pergrad::basic_network<double, shape{3, 4}, linear<4>, pergrad::tanh, linear<4>, custom::backward_too_large,
+                             linear<3>, pergrad::tanh, pergrad::flatten, linear<2>>;
+  using wrong_factor = pergrad::basic_network<double, shape{3, 4}, linear<4>, pergrad::tanh, wrong_factors, linear<3>,
+                                              pergrad::flatten, linear<2>>;
+  const laws_report backward = pergrad::testing::check_network<wrong_backward>();
+  const laws_report factor = pergrad::testing::check_network<wrong_factor>();
+  BOOST_TEST_MESSAGE(backward.text() + factor.text());
+  BOOST_REQUIRE(backward.broke(law::finite_differences));
+  BOOST_REQUIRE(factor.broke(law::finite_differences));
+  BOOST_TEST(backward.begin()->layer == "layer 2 (linear)");
+  BOOST_TEST(factor.begin()->layer == "layer 2 (wrong_factors)");
+}
 BOOST_AUTO_TEST_CASE(a_factor_of_the_wrong_values_is_found) {
   const laws_report report = examine_wrong_layer<custom::factor_reads_the_output>();
   BOOST_TEST(report.broke(law::finite_differences));

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""planted_bugs.py --compiler CXX --out FOLDER [--jobs N] [BUG...] - breaks a copy of the library in 18 ways that ruined
-privacy elsewhere, one at a time, and requires that the test which is named for each finds it.
+"""planted_bugs.py --compiler CXX --out FOLDER [--jobs N] [BUG...] - breaks a copy of the library, mostly in ways
+that ruined privacy elsewhere, one at a time, and requires that the test which is named for each finds it.
 
 A bug is a list of (header, text, replacement); the text must be in the header exactly once. The copy without any bug
 must pass all the tests. FOLDER gets the table, planted_bugs.md.
@@ -117,6 +117,14 @@ BUGS = [
         "the factor is NaN, as C / NaN is; without the check alone, the room for subnormal rounding makes it 0"),
     Bug("15", "clipped to 1.01 C", "conformance", "clipped_size",
         [(CLIP, "room / divisor * (1 - 8 * unit);", "room / divisor * 1.01;")]),
+    Bug("16", "counts of adaptive clipping are in no event", "mechanisms", "counts_in_the_event",
+        [("train/dp_sgd_options.hpp", "    return statistic ? joint_noise(*noise, statistic->noise) : *noise;",
+          "    return *noise;")]),
+    Bug("18", "individual accounting rounds norms to the nearest level", "mechanisms", "norms_round_up",
+        [("privacy/accounting/individual_filter.hpp", "std::ceil(share * static_cast<double>(levels));",
+          "std::round(share * static_cast<double>(levels));")]),
+    Bug("17", "per-sample adaptive factor above its bound", "every_release", "of_an_image",
+        [(CLIP, "norm + r / (norm + r));", "norm + r / (norm + r) - 0.02 * norm);")]),
 ]
 
 

@@ -2,10 +2,14 @@
 // tests/train/allocation_test.cpp - a training step takes nothing from the heap, and a file not what it holds.
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <type_traits>
 #include <unistd.h>
+#include <vector>
+
+#include <pergrad/correlated_noise.hpp>
 
 #include "counted_allocations.hpp"
 #include "fixture.hpp"
@@ -17,7 +21,8 @@ namespace {
 using namespace fixture;
 
 /// Allocations of ten steps, the first included.
-std::size_t count_in_steps(const pg::dp_sgd_options& options, std::size_t threads) {
+template <class Options>
+std::size_t count_in_steps(const Options& options, std::size_t threads) {
   const clouds data{300};
   const pg::host exec{pg::threads{threads}};
   classifier net{exec, pg::kaiming_uniform{8}};
@@ -48,7 +53,61 @@ BOOST_AUTO_TEST_CASE(steps_allocate_nothing) {
     options.clipping = pg::clipping_kind::automatic;
     options.sampling = pg::poisson_sampling{pg::sampling_probability{0}};
     BOOST_TEST(count_in_steps(options, threads) == 0U);
+    options = usual_options();
+    options.average_decay = 0.9;
+    options.adaptive_clip = pg::adaptive_clip{.noise = pg::noise_multiplier{5}};
+    BOOST_TEST(count_in_steps(options, threads) == 0U);
+    options = usual_options();
+    options.statistic = pg::step_statistic{pg::noise_multiplier{5}, pg::bin_edges::evenly(0, 1, 30)};
+    BOOST_TEST(count_in_steps(options, threads) == 0U);
+    for (const bool has_budget : {false, true}) {
+      options = usual_options();
+      if (has_budget) options.budget = pg::privacy_budget{pg::epsilon{50}, pg::delta{1e-5}};
+      options.noise.reset();
+      options.clip.reset();
+      options.schedules.steps = 10;
+      options.schedules.noise = pg::schedule::exponential(1.5, 0.9);
+      options.schedules.clip = pg::schedule::exponential(0.5, 0.8, 3);
+      BOOST_TEST(count_in_steps(options, threads) == 0U);
+    }
   }
+}
+
+BOOST_AUTO_TEST_CASE(nor_do_those_with_correlated_noise) {
+  for (const std::size_t threads : {1U, 3U}) {
+    pg::dp_options<pg::cyclic_poisson_sampling, pg::banded_noise> options{usual_options(), {}, {}};
+    options.sampling = pg::cyclic_poisson_sampling{pg::sampling_probability{0.2}, pg::round_steps{3}};
+    options.correlation = pg::banded_noise{10, {0.5, 0.4}};
+    BOOST_TEST(count_in_steps(options, threads) == 0U);
+    options.correlation = options.correlation->regenerated();
+    BOOST_TEST(count_in_steps(options, threads) == 0U);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(nor_do_those_of_other_samplers) {
+  const auto count = [](const auto& sampling) {
+    pg::dp_options<std::decay_t<decltype(sampling)>> options;
+    static_cast<pg::training_choices&>(options) = usual_options();
+    options.sampling = sampling;
+    options.budget = pg::privacy_budget{pg::epsilon{500}, pg::delta{1e-5}};
+    return count_in_steps(options, 3);
+  };
+  const pg::sampling_probability q{0.2};
+  const pg::public_record_count all{300};
+  BOOST_TEST(count(pg::replace_one_poisson_sampling{q}) == 0U);
+  BOOST_TEST(count(pg::truncated_poisson_sampling{q, pg::batch_capacity{50}, all}) == 0U);
+  BOOST_TEST(count(pg::fixed_size_sampling{pg::batch_size{50}, all}) == 0U);
+  BOOST_TEST(count(pg::shuffled_batches{pg::batch_size{70}, all}) == 0U);
+  BOOST_TEST(count(pg::random_allocation{pg::round_steps{4}, pg::participations{2}}) == 0U);
+  BOOST_TEST(count(pg::cyclic_poisson_sampling{q, pg::round_steps{3}}) == 0U);
+  BOOST_TEST(count(pg::min_separation_sampling{q, pg::round_steps{3}}) == 0U);
+  BOOST_TEST(count(pg::with_views{pg::poisson_sampling{q}, pg::view_count{2}}) == 0U);
+  const std::vector<std::uint32_t> owners = [] {
+    std::vector<std::uint32_t> made(300);
+    for (std::size_t i = 0; i < made.size(); ++i) made[i] = static_cast<std::uint32_t>(i % 40);
+    return made;
+  }();
+  BOOST_TEST(count(pg::of_owners{pg::poisson_sampling{q}, owners}) == 0U);
 }
 
 BOOST_AUTO_TEST_CASE(nor_do_predictions_of_one_record) {

@@ -80,6 +80,9 @@ BOOST_AUTO_TEST_CASE(steps_are_those_taken_by_hand) {
   BOOST_TEST((train(options, data, 5) == train_by_hand(options, data, 5, pg::sgd<classifier>{rate, 0.9}, layered)));
   options.clipping = pg::clipping_kind::automatic;
   BOOST_TEST((train(options, data, 5) == train_by_hand(options, data, 5, pg::sgd<classifier>{rate, 0.9}, automatic)));
+  options.clipping = pg::clipping_kind::per_sample_adaptive;
+  const auto adaptive = [&](const auto& g) { return pg::normalise_adaptively(g, bound); };
+  BOOST_TEST((train(options, data, 5) == train_by_hand(options, data, 5, pg::sgd<classifier>{rate, 0.9}, adaptive)));
   options.weight_decay = 0.05;
   options.clipping = pg::clipping_kind::flat;
   BOOST_TEST((train(options, data, 5) == train_by_hand(options, data, 5, pg::sgd<classifier>{rate, 0.9, 0.05}, flat)));
@@ -93,6 +96,10 @@ BOOST_AUTO_TEST_CASE(steps_are_those_taken_by_hand) {
   options.adam.weight_decay = 0.1;
   BOOST_TEST((train(options, data, 5) ==
               train_by_hand(options, data, 5, pg::adam<classifier>{rate, {0.8, 0.99, 1e-6, 0.1}}, flat)));
+  options.adam.noise_floor = 1e-7;
+  BOOST_TEST((train(options, data, 5) ==
+              train_by_hand(options, data, 5,
+                            pg::adam<classifier>{rate, {0.8, 0.99, 1e-6, 0.1, 1e-7}, *options.noise, bound}, flat)));
 }
 
 BOOST_AUTO_TEST_CASE(the_kinds_of_clipping_and_optimizer_differ) {

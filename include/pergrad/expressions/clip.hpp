@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/expressions/clip.hpp - per-sample gradients of bounded norm: clip, clip_per_layer, normalise
+// pergrad/expressions/clip.hpp - per-sample gradients of bounded norm: clip, clip_per_layer, normalise and their kin
 //
 // A clipped expression knows the most that one sample can add to its sum. That number is its sensitivity; noise is
 // scaled by it and by nothing else.
@@ -60,26 +60,43 @@ inline constexpr std::size_t clipping_groups = count_clipping_groups(group_of_la
 
 // Each rule bounds what one record adds; `weigh` gives its weights in units of 2^unit.
 
-/// w = min(1, C / ‖g‖)
+/// Who may let samples through or not, by an upper bound of the norm of what each would add: of that sample alone, and
+/// on any thread.
+struct sample_gate {
+  void* context;
+  bool (*passes)(void* context, std::size_t sample, double most);
+};
+
+/// w = min(1, C / ‖g‖), and 0 of samples that a gate does not let through
 struct flat_clip {
   static constexpr bool per_layer = false;
   double bound;
+  const sample_gate* gate = nullptr;
   [[nodiscard]] double sensitivity() const noexcept { return bound; }
   template <class Network, class Scalar>
   void weigh(const detail::sample_facts<Scalar>& facts, int unit, Scalar* weights) const noexcept {
-    weights[0] = clip_factor<Scalar>(facts.norm, Network::parameter_count, bound, unit);
+    constexpr std::size_t count = Network::parameter_count;
+    weights[0] = clip_factor<Scalar>(facts.norm, count, bound, unit);
+    if (gate != nullptr &&
+        !gate->passes(gate->context, facts.sample, clipped_norm_bound<Scalar>(facts.norm, count, bound, unit))) {
+      weights[0] = 0;
+    }
   }
 };
 
-/// w = C / (‖g‖ + stability)
+/// w = C / (‖g‖ + stability), or per-sample adaptive w = C / (‖g‖ + stability / (‖g‖ + stability)): one type, so that a
+/// trainer compiles one sum for both
 struct flat_normalise {
   static constexpr bool per_layer = false;
   double bound;
   double stability;
+  bool adaptive = false;
   [[nodiscard]] double sensitivity() const noexcept { return bound; }
   template <class Network, class Scalar>
   void weigh(const detail::sample_facts<Scalar>& facts, int unit, Scalar* weights) const noexcept {
-    weights[0] = normalise_factor<Scalar>(facts.norm, Network::parameter_count, bound, stability, unit);
+    constexpr std::size_t count = Network::parameter_count;
+    weights[0] = adaptive ? per_sample_adaptive_factor<Scalar>(facts.norm, count, bound, stability, unit)
+                          : normalise_factor<Scalar>(facts.norm, count, bound, stability, unit);
   }
 };
 
@@ -128,6 +145,10 @@ struct group_clip {
 
 }  // namespace detail
 
+namespace detail {
+struct gated_clip;
+}
+
 /// Per-sample gradients, each scaled to a norm of at most its rule's bound. A sample whose gradient is not finite
 /// counts as 0. Made by `clip` and its kin only: a rule of somebody else's could claim any bound.
 template <class Leaf, class Rule>
@@ -156,6 +177,7 @@ class clipped_gradients final : public detail::expression_tag {
 
  private:
   // The only ways to clipped gradients.
+  friend struct detail::gated_clip;
   template <class Network, class Loss, detail::algorithms Which>
   friend auto clip(const per_sample_gradient_leaf<Network, Loss, Which>& gradients, l2_clip_norm bound);
   template <class Network, class Loss, detail::algorithms Which>
@@ -169,6 +191,9 @@ class clipped_gradients final : public detail::expression_tag {
   template <class Network, class Loss, detail::algorithms Which>
   friend auto normalise(const per_sample_gradient_leaf<Network, Loss, Which>& gradients, l2_clip_norm bound,
                         double stability);
+  template <class Network, class Loss, detail::algorithms Which>
+  friend auto normalise_adaptively(const per_sample_gradient_leaf<Network, Loss, Which>& gradients, l2_clip_norm bound,
+                                   double r);
 
   clipped_gradients(Leaf leaf, Rule rule) : leaf_{leaf}, rule_{rule} {}
 
@@ -181,6 +206,17 @@ template <class Network, class Loss, detail::algorithms Which>
 [[nodiscard]] auto clip(const per_sample_gradient_leaf<Network, Loss, Which>& gradients, l2_clip_norm bound) {
   return clipped_gradients{gradients, detail::flat_clip{bound.value()}};
 }
+
+namespace detail {
+/// `clip` of the samples that a gate lets through; of all without one. The gate must live until the evaluation is over.
+struct gated_clip {
+  template <class Network, class Loss, algorithms Which>
+  [[nodiscard]] static auto of(const per_sample_gradient_leaf<Network, Loss, Which>& gradients, l2_clip_norm bound,
+                               const sample_gate* gate) {
+    return clipped_gradients{gradients, flat_clip{bound.value(), gate}};
+  }
+};
+}  // namespace detail
 
 /// Every layer with parameters clipped on its own: `bounds` has one C_l a layer, in order. Sensitivity sqrt(sum C_l²).
 /// Throws std::invalid_argument for another number of bounds.
@@ -231,6 +267,17 @@ template <class Network, class Loss, detail::algorithms Which>
         {"pergrad: normalise: stability must be finite and at least 1e-100, got ", stability});
   }
   return clipped_gradients{gradients, detail::flat_normalise{bound.value(), stability}};
+}
+
+/// g_b C / (‖g_b‖ + r / (‖g_b‖ + r)): per-sample adaptive clipping, DP-PSAC (Xia et al. 2023, arXiv:2212.00328).
+/// Sensitivity C. Throws std::invalid_argument unless r is finite and at least 1e-100, as for `normalise`.
+template <class Network, class Loss, detail::algorithms Which>
+[[nodiscard]] auto normalise_adaptively(const per_sample_gradient_leaf<Network, Loss, Which>& gradients,
+                                        l2_clip_norm bound = l2_clip_norm{1.0}, double r = 0.1) {
+  if (!(r >= 1e-100) || !std::isfinite(r)) {
+    detail::throw_invalid_argument({"pergrad: normalise_adaptively: r must be finite and at least 1e-100, got ", r});
+  }
+  return clipped_gradients{gradients, detail::flat_normalise{bound.value(), r, true}};
 }
 
 }  // namespace pergrad::inline v0_1

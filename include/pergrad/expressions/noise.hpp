@@ -33,6 +33,7 @@ template <random_generator Generator>
 struct noise_of {
   noise_multiplier multiplier{0};
   Generator* generator = nullptr;
+  noise_filter* filter = nullptr;  ///< of a run whose steps have correlated noise
 };
 
 /// Released values that nobody uses on the way.
@@ -79,7 +80,7 @@ struct total_release {
   friend class release_of_sum;
   template <class Optimizer, class Network>
   friend class pergrad::optimizer_steps;
-  template <class Network, class Loss, executor Executor>
+  template <class Network, class Loss, executor Executor, bool OfUnits>
   friend class step_by_verbs;
 
   /// Releases a total: its noised values, divided by a public constant, go to `out` (which may be the total's own
@@ -95,16 +96,19 @@ struct total_release {
     if (total_access::floating(total).size() != Network::parameter_count) {
       throw_invalid_argument({"pergrad: a bounded_total that was moved from has no sum to release"});
     }
+    if (noise.filter != nullptr) noise.filter->require_threads(pool.thread_count());
     const gate_type gate{typename gate_type::of_any_generator{},
                          state.grid(),
                          state.sensitivity(),
                          noise.multiplier,
                          divisor,
-                         *noise.generator};
+                         *noise.generator,
+                         noise.filter};
     auto use = begin();
     const element_update<scalar> update = as_update<scalar>(use);
     const unreleased_sum<scalar> sum = total_access::sum_of(total);
-    pool.parallel(gate.stretches(), [&](std::size_t number, std::size_t) { gate.release(number, sum, out, update); });
+    pool.parallel(gate.stretches(),
+                  [&](std::size_t number, std::size_t thread) { gate.release(number, sum, out, update, thread); });
   }
 };
 

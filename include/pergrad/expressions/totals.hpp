@@ -23,9 +23,9 @@
 
 namespace pergrad::inline v0_1 {
 
-template <class Network, class Loss, random_generator Generator, executor Executor>
+template <class Network, class Loss, random_generator Generator, executor Executor, class Options>
 class dp_sgd;
-template <class Network, class Loss, random_generator Generator, executor Executor>
+template <class Network, class Loss, random_generator Generator, executor Executor, class Options>
 class private_loop;
 
 /// A public number of records that a total is made for, no less than a tape takes. It limits nothing: records beyond it
@@ -35,6 +35,9 @@ struct record_capacity {
   std::size_t count = 2048;
 };
 
+template <class Network>
+class scaled_adam;
+
 namespace detail {
 
 struct total_access;
@@ -43,7 +46,7 @@ template <class Sum, class Network>
 class chunk_of_total;
 template <class Noised, class Network, bool IsPrivate, class Begin>
 class release_of_sum;
-template <class Network, class Loss, executor Executor>
+template <class Network, class Loss, executor Executor, bool OfUnits>
 class step_by_verbs;
 
 /// Memory of a sum: floating point, and integers once they are needed.
@@ -256,12 +259,14 @@ struct total_access {
   friend class chunk_of_total;
   template <class Noised, class Network, bool IsPrivate, class Begin>
   friend class release_of_sum;
-  template <class Network, class Loss, executor Executor>
+  template <class Network, class Loss, executor Executor, bool OfUnits>
   friend class step_by_verbs;
-  template <class Network, class Loss, random_generator Generator, executor Executor>
+  template <class Network, class Loss, random_generator Generator, executor Executor, class Options>
   friend class pergrad::dp_sgd;
-  template <class Network, class Loss, random_generator Generator, executor Executor>
+  template <class Network, class Loss, random_generator Generator, executor Executor, class Options>
   friend class pergrad::private_loop;
+  template <class Network>
+  friend class pergrad::scaled_adam;
   friend struct total_probe;
 
   template <class Total>  // const or not

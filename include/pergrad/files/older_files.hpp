@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <optional>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -24,6 +25,7 @@
 #include <pergrad/files/safetensors.hpp>
 #include <pergrad/privacy/accounting/budget.hpp>
 #include <pergrad/privacy/accounting/rdp_accountant.hpp>
+#include <pergrad/train/private_run.hpp>
 
 namespace pergrad::inline v0_1::detail {
 
@@ -43,12 +45,17 @@ struct loaded_bytes {
 };
 
 /// The numbers of a run.
+template <class Event>
 struct run_numbers {
-  std::vector<rdp_accountant::entry> ledger;
+  std::vector<ledger_entry<Event>> ledger;
   run_plan plan = run_plan::beforehand;
   double order = 0;
   std::uint64_t optimizer_steps = 0;
   std::uint64_t generator_steps = 0;
+  std::optional<run_place> place{};  ///< of a sampler for which it matters
+  /// Of correlated noise: steps before it began, then the generator's steps of its noise since then, if from a seed.
+  std::optional<std::vector<std::uint64_t>> noise{};
+  std::string unit = "record";  ///< whose neighbours the ledger is for
 };
 template <class Text>
 void require_entries(const Text& path, std::uint64_t entries) {
@@ -121,11 +128,11 @@ loaded_bytes read_npy(const Text& path, std::span<const safetensors::tensor> lis
 /// Reads the five .npy arrays of version 0.1: sizes; parameters, frozen ones last; the optimizer's state; events;
 /// steps.
 template <class Text>
-[[nodiscard]] std::pair<loaded_bytes, run_numbers> read_older_run(const Text& path, std::span<const std::size_t> sizes,
-                                                                  std::size_t width) {
-  std::pair<loaded_bytes, run_numbers> made;
+[[nodiscard]] std::pair<loaded_bytes, run_numbers<sampled_gaussian_event>> read_older_run(
+    const Text& path, std::span<const std::size_t> sizes, std::size_t width) {
+  std::pair<loaded_bytes, run_numbers<sampled_gaussian_event>> made;
   loaded_bytes& loaded = made.first;
-  run_numbers& run = made.second;
+  auto& run = made.second;
   const file stream = open_file(path, "rb");
   if (stream == nullptr) fail_with_file(path, "cannot be opened");
   const auto array = [&](void* values, std::size_t value_size, const Text& header, std::size_t count,

@@ -5,18 +5,13 @@
 // of its last part. Keys are not written, so the next part draws a new one and no noise is ever used twice. Everything
 // in the file follows from released values and public numbers.
 //
-// The file is a safetensors file. Tensors: `ledger.events`, a sampling probability and a noise multiplier for every
-// kind of step; `ledger.steps`, how many there were; `ledger.order`, that of a Renyi filter, or 0; `optimizer.steps`;
-// `generator.steps`, those given out; `optimizer.ARRAY.NAME`, with PyTorch's names of an optimizer's arrays; and the
-// parameters. Metadata: the optimizer, the run's plan, and a hash of the network's structure.
+// run_file.hpp says what is in the file, run_state.hpp what options add to it.
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
-#include <limits>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -28,6 +23,8 @@
 #include <pergrad/files/older_files.hpp>
 #include <pergrad/files/parameter_names.hpp>
 #include <pergrad/files/parameters.hpp>
+#include <pergrad/files/run_file.hpp>
+#include <pergrad/files/run_state.hpp>
 #include <pergrad/files/safetensors.hpp>
 #include <pergrad/optim/optimizer.hpp>
 #include <pergrad/privacy/accounting/budget.hpp>
@@ -42,141 +39,17 @@ namespace pergrad::inline v0_1 {
 
 namespace detail {
 
-/// What a run's file must fit: the tensors that it has but for its ledger, in arrays 0, 1, ... of memory.
-struct run_layout {
-  std::vector<safetensors::tensor> tensors;
-  std::vector<std::size_t> arrays;  ///< of each tensor
-  std::string structure;
-  std::string optimizer;
-};
-[[nodiscard]] inline const char* name_of(run_plan plan) noexcept {
-  return plan == run_plan::beforehand ? "beforehand" : "on the way";
-}
-/// The tensors of these numbers, ledger first; `run_values` has their bytes.
-template <class = void>
-[[nodiscard]] std::vector<safetensors::tensor> run_tensors(std::size_t entries) {
-  return {{"ledger.events", "F64", {entries, 2}, 0, 16 * entries},
-          {"ledger.steps", "U64", {entries}, 0, 8 * entries},
-          {"ledger.order", "F64", {}, 0, 8},
-          {"optimizer.steps", "U64", {}, 0, 8},
-          {"generator.steps", "U64", {}, 0, 8}};
-}
-
-/// Writes a checkpoint. Parameters and the optimizer's state stay where they lie: memory does not grow with them.
-template <class Text>
-void write_run(const Text& path, const run_layout& layout, std::span<const std::byte* const> arrays,
-               const run_numbers& run) {
-  std::vector<double> events;
-  std::vector<std::uint64_t> steps;
-  for (const rdp_accountant::entry& entry : run.ledger) {
-    if (entry.count == 0) continue;
-    events.push_back(entry.event.sampling_probability);
-    events.push_back(entry.event.noise_multiplier);
-    steps.push_back(entry.count);
-  }
-  std::vector<safetensors::tensor> tensors = run_tensors(steps.size());
-  std::vector<const std::byte*> values;
-  for (const void* each : {static_cast<const void*>(events.data()), static_cast<const void*>(steps.data()),
-                           static_cast<const void*>(&run.order), static_cast<const void*>(&run.optimizer_steps),
-                           static_cast<const void*>(&run.generator_steps)}) {
-    values.push_back(static_cast<const std::byte*>(each));
-  }
-  for (std::size_t i = 0; i < layout.tensors.size(); ++i) {
-    tensors.push_back(layout.tensors[i]);
-    values.push_back(arrays[layout.arrays[i]] + layout.tensors[i].begin);
-  }
-  safetensors::write(path,
-                     {{"pergrad", run_format},
-                      {"structure", layout.structure},
-                      {"optimizer", layout.optimizer},
-                      {"plan", name_of(run.plan)}},
-                     tensors, values);
-}
-
-/// Throws std::runtime_error unless a ledger of this can be.
-template <class Text>
-void require_ledger(const Text& path, const run_numbers& run) {
-  std::uint64_t steps = 0;
-  for (std::size_t i = 0; i < run.ledger.size(); ++i) {
-    const auto& [event, count] = run.ledger[i];
-    if (!sampling_probability::holds(event.sampling_probability) || !noise_multiplier::holds(event.noise_multiplier) ||
-        count > std::numeric_limits<std::uint64_t>::max() - steps) {
-      fail_with_file(path, "entry " + std::to_string(i) + " of its ledger is none");
-    }
-    steps += count;
-  }
-  const bool is_fixed = run.order > 1 && std::isfinite(run.order);
-  if (run.plan == run_plan::beforehand ? run.order != 0 : !is_fixed && (run.order != 0 || steps != 0)) {
-    fail_with_file(path, "the order of its ledger is none for a run that is planned " + Text{name_of(run.plan)});
-  }
-}
-
-/// Reads a checkpoint whole, and looks at everything. Throws std::runtime_error that says what is wrong, and where.
-template <class Text>
-[[nodiscard]] std::pair<loaded_bytes, run_numbers> read_run(const Text& path, const run_layout& layout, run_plan plan) {
-  if (is_npy(path)) {
-    fail_with_file(path,
-                   "a checkpoint of version 0.1, which neither names nor a checksum protect: "
-                   "unprotected::load_older_checkpoint reads it, save_checkpoint writes it anew");
-  }
-  safetensors::reader opened{path};
-  require_format(opened, run_format);
-  const auto require = [&](const char* key, const Text& wanted, const char* whose) {
-    const Text* const found = opened.metadata(key);
-    if (found == nullptr) opened.fail(Text{"not a checkpoint of a run: its metadata have no "} + key);
-    if (*found != wanted) {
-      opened.fail(Text{"its "} + key + " is " + found->substr(0, 80) + ", " + whose + " is " + wanted);
-    }
-  };
-  require("pergrad", run_format, "this version's");
-  require("optimizer", layout.optimizer, "this one's");
-  require("plan", name_of(plan), "this run's");
-  const safetensors::tensor* const steps = safetensors::find(opened.tensors(), "ledger.steps");
-  const std::size_t entries = steps == nullptr || steps->shape.size() != 1 ? 0 : steps->shape[0];
-  require_entries(path, entries);
-  std::vector<typename basic_safetensors<Text>::tensor> wanted = run_tensors(entries);
-  wanted.insert(wanted.end(), layout.tensors.begin(), layout.tensors.end());
-  const Text differences = safetensors::differences(opened.tensors(), "the file", wanted, "this run", true);
-  if (!differences.empty()) opened.fail("does not fit the network and its optimizer: " + differences);
-  if (opened.metadata("structure") == nullptr) opened.fail("not a checkpoint of a run: its metadata have no structure");
-  require_structure(opened, layout.structure, "");
-
-  std::pair<loaded_bytes, run_numbers> made;
-  loaded_bytes& loaded = made.first;
-  run_numbers& run = made.second;
-  loaded.bytes = opened.read_values();
-  const auto begin_of = [&](std::string_view name) {
-    const safetensors::tensor* const found = safetensors::find(opened.tensors(), name);
-    if (found == nullptr) opened.fail("lacks a tensor");  // no, all were compared
-    return found->begin;
-  };
-  const auto value = [&]<class Value>(Value& to, const char* name, std::size_t index) {
-    const std::size_t begin = begin_of(name);
-    std::memcpy(&to, loaded.bytes.data() + begin + index * sizeof to, sizeof to);
-  };
-  run.plan = plan;
-  run.ledger.resize(entries);
-  for (std::size_t i = 0; i < entries; ++i) {
-    value(run.ledger[i].event.sampling_probability, "ledger.events", 2 * i);
-    value(run.ledger[i].event.noise_multiplier, "ledger.events", 2 * i + 1);
-    value(run.ledger[i].count, "ledger.steps", i);
-  }
-  value(run.order, "ledger.order", 0);
-  value(run.optimizer_steps, "optimizer.steps", 0);
-  value(run.generator_steps, "generator.steps", 0);
-  for (std::size_t i = 0; i < layout.tensors.size(); ++i) {
-    const safetensors::tensor& each = layout.tensors[i];
-    loaded.moves.push_back({layout.arrays[i], begin_of(each.name), each.begin, each.size});
-  }
-  return made;
-}
-
 struct checkpoint_access {
   /// The network's memory, then the optimizer's arrays; `Byte` is std::byte, or const.
   template <class Byte, class Network, class Optimizer>
   [[nodiscard]] static std::vector<Byte*> arrays(Network& network, Optimizer& optimizer) {
     std::vector<Byte*> all{reinterpret_cast<Byte*>(network.all_parameters().data())};
     for (const auto part : optimizer.state()) all.push_back(reinterpret_cast<Byte*>(part.data()));
+    if constexpr (requires { optimizer.noise_share(); })
+      all.push_back(reinterpret_cast<Byte*>(optimizer.noise_share()));
+    if constexpr (requires { optimizer.more; }) {
+      all.insert(all.end(), optimizer.more->places.begin(), optimizer.more->places.end());
+    }
     return all;
   }
   template <class Network, class Optimizer>
@@ -197,15 +70,46 @@ struct checkpoint_access {
         made.arrays.push_back(array);
       }
     }
+    if constexpr (requires { optimizer.noise_share(); }) {
+      ++array;
+      if (optimizer.noise_share() != nullptr) {
+        made.tensors.push_back({"optimizer.noise", "F64", {}, 0, 8});
+        made.arrays.push_back(array);
+      }
+    }
+    if constexpr (requires { optimizer.more; }) {
+      for (const safetensors::tensor& each : optimizer.more->tensors) {
+        made.tensors.push_back(each);
+        made.arrays.push_back(++array);
+      }
+    }
     return made;
   }
+  /// A trainer's optimizer, and what else the trainer remembers.
+  template <class Optimizer, class Check>
+  struct with_state {
+    Optimizer& of;
+    run_state* more;
+    Check check;  ///< throws for numbers of a file that cannot be
+    with_state(Optimizer& optimizer, run_state* state, Check of_numbers)
+        : of{optimizer}, more{state}, check{std::move(of_numbers)} {}
+    static constexpr auto state_names = Optimizer::state_names;
+    [[nodiscard]] auto kind() const noexcept { return of.kind(); }
+    [[nodiscard]] auto state() noexcept { return of.state(); }
+    [[nodiscard]] std::uint64_t* count() noexcept { return of.count(); }
+    [[nodiscard]] double* noise_share() noexcept {
+      if constexpr (requires { of.noise_share(); }) return of.noise_share();
+      return nullptr;
+    }
+  };
 
   template <class Network, class Optimizer, class Accountant>
   static void save(const Network& network, Optimizer& optimizer, const Accountant& accountant,
-                   std::uint64_t generator_steps, const std::string& path) {
+                   std::uint64_t generator_steps, const std::string& path, const std::optional<run_place>& place = {},
+                   const std::optional<std::vector<std::uint64_t>>& noise = {}, const char* unit = "record") {
     const std::uint64_t* const steps = optimizer.count();
-    run_numbers run;
-    if constexpr (std::is_same_v<Accountant, privacy_accountant>) {
+    run_numbers<typename Accountant::event_type> run;
+    if constexpr (has_a_plan<Accountant>) {
       run.plan = accountant.plan();
       run.order = accountant.order();
       run.ledger.assign(accountant.accountant().ledger().begin(), accountant.accountant().ledger().end());
@@ -214,35 +118,57 @@ struct checkpoint_access {
     }
     run.optimizer_steps = steps != nullptr ? *steps : 0;
     run.generator_steps = generator_steps;
+    run.place = place;
+    run.noise = noise;
+    run.unit = unit;
     write_run(path, layout<Network>(optimizer), arrays<const std::byte>(network, optimizer), run);
   }
 
-  /// Reads first and changes then: nothing is changed if anything is wrong. Returns the steps given out.
+  struct gone_on {
+    std::uint64_t given_out = 0;  ///< steps of the generator
+    run_place place{};
+    std::vector<std::uint64_t> noise{};
+  };
+  /// Reads first and changes then: nothing is changed if anything is wrong.
   template <class Network, class Optimizer, class Accountant>
-  static std::uint64_t restore(Network& network, Optimizer& optimizer, Accountant& accountant, const std::string& path,
-                               bool older) {
+  static gone_on restore(Network& network, Optimizer& optimizer, Accountant& accountant, const std::string& path,
+                         bool older, bool has_place, bool has_noise, const auto& require_place,
+                         const char* unit = "record") {
     if (accountant.steps() != 0) {
       throw std::logic_error("pergrad: load_checkpoint: " + std::to_string(accountant.steps()) +
                              " steps were taken already, and what they spent would be forgotten");
     }
     run_plan plan = run_plan::beforehand;
-    if constexpr (std::is_same_v<Accountant, privacy_accountant>) plan = accountant.plan();
+    if constexpr (has_a_plan<Accountant>) plan = accountant.plan();
     if (older && plan != run_plan::beforehand) {
       fail_with_file(path, "a run of version 0.1 was planned beforehand, and this one is planned on the way");
     }
-    const auto [loaded, run] =
-        older ? read_older<Network>(optimizer, path) : read_run(path, layout<Network>(optimizer), plan);
+    using event = typename Accountant::event_type;
+    std::pair<loaded_bytes, run_numbers<event>> read;
+    if (!older) {
+      read = read_run<event>(path, layout<Network>(optimizer), plan, has_place, has_noise, std::string{unit});
+    } else if constexpr (std::is_same_v<event, sampled_gaussian_event>) {
+      read = read_older<Network>(optimizer, path);
+    } else {
+      fail_with_file(path, "a run of version 0.1 drew its records by Poisson sampling");
+    }
+    const auto& [loaded, run] = read;
     require_ledger(path, run);
+    require_place(run);
     Accountant goes_on = accountant;
-    for (const rdp_accountant::entry& entry : run.ledger) goes_on.record(entry.event, entry.count);
-    if constexpr (std::is_same_v<Accountant, privacy_accountant>) {
+    for (const ledger_entry<event>& entry : run.ledger) goes_on.record(entry.event, entry.count);
+    if constexpr (has_a_plan<Accountant>) {
       if (run.order != 0) goes_on.fix_order(run.order);
     }
     const auto places = arrays<std::byte>(network, optimizer);
+    if constexpr (requires { optimizer.more; }) {
+      optimizer.more->take_numbers(loaded, places.size() - optimizer.more->places.size());
+      optimizer.check();
+    }
     accountant = std::move(goes_on);
     loaded.put(places);
     if (std::uint64_t* const count = optimizer.count()) *count = run.optimizer_steps;
-    return run.generator_steps;
+    return {run.generator_steps, run.place.value_or(run_place{}), run.noise.value_or(std::vector<std::uint64_t>{})};
   }
   template <class Network, class Optimizer>
   [[nodiscard]] static auto read_older(Optimizer& optimizer, const std::string& path) {
@@ -251,38 +177,115 @@ struct checkpoint_access {
     for (const auto part : optimizer.state()) sizes.push_back(part.size_bytes());
     return read_older_run(path, {sizes.data(), sizes.size()}, width);
   }
-  /// A new key has no step behind it; a seed that is given again has, and must not repeat their noise.
-  template <class Generator>
-  static void go_on(Generator& generator, std::uint64_t given_out) {
-    if constexpr (std::is_same_v<Generator, seeded_generator>) {
-      generator = seeded_generator{generator.seed(), std::max(generator.step(), given_out)};
+  template <class Run>
+  [[nodiscard]] static constexpr const char* unit_of() {
+    if constexpr (requires { Run::unit_of_privacy; }) return Run::unit_of_privacy;
+    return "record";
+  }
+  /// A new key has no step behind it; a seed that is given again has, and must not repeat their noise. What is left of
+  /// a round belongs to the key that began it: with a new one a new round begins.
+  template <class Run>
+  static void go_on(Run& run, const gone_on& from) {
+    run.place_ = from.place;
+    if constexpr (Run::is_private) {
+      run.place_.position = 0;
+    } else {
+      run.generator_ = seeded_generator{run.generator_.seed(), std::max(run.generator_.step(), from.given_out)};
     }
+    if constexpr (requires { run.options_.schedules; }) {
+      run_state_access::plan(run);
+    } else {
+      run.accountant_.prepare(run.event_);  // how many steps are left
+    }
+    if constexpr (Run::is_correlated) go_on_with_noise(run, from);
+  }
+  /// A new key's noise begins with nothing behind it; that of a seed is drawn again when the next step needs it.
+  template <class Run>
+  static void go_on_with_noise(Run& run, const gone_on& from) {
+    if constexpr (Run::is_private) {
+      run.noise_.restart(from.place.taken, {});
+    } else {
+      run.noise_.restart(from.noise.front(), std::span{from.noise}.subspan(1));
+    }
+  }
+  template <class Run>
+  [[nodiscard]] static std::optional<std::vector<std::uint64_t>> noise_of(const Run& run) {
+    if constexpr (Run::is_correlated) {
+      // Of a secret key nothing can be drawn again.
+      std::vector<std::uint64_t> steps{Run::is_private ? run.place_.taken : run.noise_.before()};
+      if (!Run::is_private) steps.insert(steps.end(), run.noise_.drawn().begin(), run.noise_.drawn().end());
+      return steps;
+    } else {
+      return std::nullopt;
+    }
+  }
+  /// What throws unless a file's place and noise can be this run's.
+  template <class Run>
+  [[nodiscard]] static auto place_requirement(const Run& run, const std::string& path) {
+    if constexpr (Run::is_correlated) {
+      return [&run, &path](const auto& numbers) {
+        const std::uint64_t taken = numbers.place->taken;
+        const auto& noise = *numbers.noise;
+        if (taken > run.noise_.steps() || noise.empty() || noise.front() > taken ||
+            noise.size() - 1 > taken - noise.front()) {
+          fail_with_file(path, "has taken " + std::to_string(taken) +
+                                   " steps, and its noise or this run's strategy is for " +
+                                   std::to_string(run.noise_.steps()));
+        }
+      };
+    } else {
+      static_cast<void>(run);
+      static_cast<void>(path);
+      return [](const auto&) {};
+    }
+  }
+  template <class Run>
+  [[nodiscard]] static std::optional<run_place> place_of(const Run& run) {
+    return keeps_place(run) ? std::optional{run.place_} : std::nullopt;
+  }
+  template <class Run>
+  [[nodiscard]] static bool keeps_place(const Run& run) {
+    return Run::keeps_its_place || run.most_ != Run::without_end;
   }
 
   template <class Trainer>
-  static void save(const Trainer& trainer, const std::string& path) {
+  static void save(const Trainer& trainer, const std::string& path, bool private_ones = false) {
+    if (trainer.charges_ && !private_ones) {
+      throw std::logic_error(
+          "pergrad: save_checkpoint: what the records of individual accounting have spent is private: "
+          "unprotected::save_checkpoint writes it, into a file that is not for release");
+    }
+    run_state more;
+    run_state_access::list(more, trainer, run_state_access::records_of(trainer));
     trainer.trainer_->with_optimizer([&](auto& optimizer) {
-      save(*trainer.network_, optimizer, trainer.accountant_, trainer.generator_.step(), path);
+      with_state all{optimizer, &more, [] {}};
+      save(*trainer.network_, all, trainer.accountant_, trainer.generator_.step(), path, place_of(trainer),
+           noise_of(trainer), unit_of<Trainer>());
       return true;
     });
   }
   template <class Trainer>
   static void load(Trainer& trainer, const std::string& path, bool older) {
-    go_on(trainer.generator_, trainer.trainer_->with_optimizer([&](auto& optimizer) {
-      return restore(*trainer.network_, optimizer, trainer.accountant_, path, older);
-    }));
-    trainer.accountant_.prepare(trainer.event_);  // how many steps are left
+    run_state more;
+    run_state_access::list(more, trainer, run_state_access::records_in(trainer, path));
+    const gone_on from = trainer.trainer_->with_optimizer([&](auto& optimizer) {
+      with_state all{optimizer, &more, [&] { run_state_access::check(more, trainer, path); }};
+      return restore(*trainer.network_, all, trainer.accountant_, path, older, keeps_place(trainer),
+                     Trainer::is_correlated, place_requirement(trainer, path), unit_of<Trainer>());
+    });
+    run_state_access::go_on(more, trainer);
+    go_on(trainer, from);
   }
   template <class Network, class Optimizer, class Loop>
   static void save_loop(const Network& network, Optimizer& optimizer, const Loop& loop, const std::string& path) {
     require_its_network(network, loop);
-    save(network, optimizer, loop.accountant_, loop.generator_.step(), path);
+    save(network, optimizer, loop.accountant_, loop.generator_.step(), path, place_of(loop), noise_of(loop));
   }
   template <class Network, class Optimizer, class Loop>
   static void load_loop(Network& network, Optimizer& optimizer, Loop& loop, const std::string& path) {
     require_its_network(network, loop);
-    go_on(loop.generator_, restore(network, optimizer, loop.accountant_, path, false));
-    loop.accountant_.prepare(loop.event_);
+    go_on(loop, restore(network, optimizer, loop.accountant_, path, false, keeps_place(loop), Loop::is_correlated,
+                        place_requirement(loop, path)));
   }
   template <class Network, class Loop>
   static void require_its_network(const Network& network, const Loop& loop) {
@@ -296,8 +299,8 @@ struct checkpoint_access {
 /// order of a Renyi filter. No key is written, and nothing that is private. Memory does not grow with the network. The
 /// file appears whole or not at all, and is on the disk when this returns. Throws std::runtime_error that names the
 /// file and says what failed.
-template <class Network, class Loss, class Generator, class Executor>
-void save_checkpoint(const dp_sgd<Network, Loss, Generator, Executor>& trainer, const std::string& path) {
+template <class Network, class Loss, class Generator, class Executor, class Options>
+void save_checkpoint(const dp_sgd<Network, Loss, Generator, Executor, Options>& trainer, const std::string& path) {
   detail::checkpoint_access::save(trainer, path);
 }
 
@@ -310,28 +313,32 @@ void save_checkpoint(const dp_sgd<Network, Loss, Generator, Executor>& trainer, 
 ///
 /// Throws std::runtime_error that says what is wrong with the file, or that it is of another network, scalar type,
 /// optimizer or plan; std::logic_error if steps were taken; nothing is changed then.
-template <class Network, class Loss, class Generator, class Executor>
-void load_checkpoint(dp_sgd<Network, Loss, Generator, Executor>& trainer, const std::string& path) {
+template <class Network, class Loss, class Generator, class Executor, class Options>
+void load_checkpoint(dp_sgd<Network, Loss, Generator, Executor, Options>& trainer, const std::string& path) {
   detail::checkpoint_access::load(trainer, path, false);
 }
 
 /// The same for a `private_loop`, with its own network and the optimizer that takes its steps. A step that has begun is
 /// in the ledger, whether it was released or not. Throws std::logic_error for another network.
-template <class Network, class Optimizer, class Loss, class Generator, class Executor>
+template <class Network, class Optimizer, class Loss, class Generator, class Executor, class Options>
 void save_checkpoint(const Network& network, Optimizer& optimizer,
-                     const private_loop<Network, Loss, Generator, Executor>& loop, const std::string& path) {
+                     const private_loop<Network, Loss, Generator, Executor, Options>& loop, const std::string& path) {
   detail::checkpoint_access::save_loop(network, optimizer, loop, path);
 }
-template <class Network, class Optimizer, class Loss, class Generator, class Executor>
-void load_checkpoint(Network& network, Optimizer& optimizer, private_loop<Network, Loss, Generator, Executor>& loop,
-                     const std::string& path) {
+template <class Network, class Optimizer, class Loss, class Generator, class Executor, class Options>
+void load_checkpoint(Network& network, Optimizer& optimizer,
+                     private_loop<Network, Loss, Generator, Executor, Options>& loop, const std::string& path) {
   detail::checkpoint_access::load_loop(network, optimizer, loop, path);
 }
 
 namespace detail {
 template <class Accountant>
-concept has_a_ledger = std::is_same_v<Accountant, rdp_accountant> || std::is_same_v<Accountant, pld_accountant> ||
-    std::is_same_v<Accountant, privacy_accountant>;
+concept has_a_ledger = requires {
+  typename Accountant::event_type;
+  requires has_a_plan<Accountant> ||
+      std::is_same_v<Accountant, basic_rdp_accountant<typename Accountant::event_type>> ||
+      std::is_same_v<Accountant, basic_pld_accountant<typename Accountant::event_type>>;
+};
 }  // namespace detail
 
 /// The same for a training loop by hand, with a `privacy_accountant`, an `rdp_accountant` or a `pld_accountant`. A
@@ -345,16 +352,23 @@ void save_checkpoint(const Network& network, Optimizer& optimizer, const Account
 template <class Network, class Optimizer, class Accountant>
 requires detail::has_a_ledger<Accountant>
 void load_checkpoint(Network& network, Optimizer& optimizer, Accountant& accountant, const std::string& path) {
-  static_cast<void>(detail::checkpoint_access::restore(network, optimizer, accountant, path, false));
+  static_cast<void>(detail::checkpoint_access::restore(network, optimizer, accountant, path, false, false, false,
+                                                       [](const auto&) {}));
 }
 
 namespace unprotected {
 
+/// The same as `save_checkpoint`, also for individual accounting: with what each record has spent, which is private.
+template <class Network, class Loss, class Generator, class Executor, class Options>
+void save_checkpoint(const dp_sgd<Network, Loss, Generator, Executor, Options>& trainer, const std::string& path) {
+  pergrad::detail::checkpoint_access::save(trainer, path, true);
+}
+
 /// Reads a checkpoint of version 0.1, five .npy arrays, into a trainer as `load_checkpoint` does; `save_checkpoint`
 /// then writes it in today's form. Nothing in such a file tells its network from another one of as many parameters, and
 /// damage to its ledger may go unnoticed: the caller vouches for both.
-template <class Network, class Loss, class Generator, class Executor>
-void load_older_checkpoint(dp_sgd<Network, Loss, Generator, Executor>& trainer, const std::string& path) {
+template <class Network, class Loss, class Generator, class Executor, class Options>
+void load_older_checkpoint(dp_sgd<Network, Loss, Generator, Executor, Options>& trainer, const std::string& path) {
   detail::checkpoint_access::load(trainer, path, true);
 }
 

@@ -22,7 +22,7 @@
 namespace pergrad::inline v0_1 {
 
 namespace detail {
-template <class Network, class Loss, executor Executor>
+template <class Network, class Loss, executor Executor, bool OfUnits>
 class step_by_verbs;
 }
 
@@ -52,7 +52,7 @@ class host {
   template <class Loss>
   using loss_explanation = char;
   template <class Network, class Loss>
-  using trainer = detail::step_by_verbs<Network, Loss, host>;
+  using trainer = detail::step_by_verbs<Network, Loss, host, false>;
   template <class Network>
   static constexpr std::size_t usual_sums = on_host::usual_sums<Network>;
 

@@ -127,12 +127,12 @@ struct silu : detail::activation {
 
 namespace detail {
 
-/// A function of one number with a constant that is not negative, so that the sign of y is that of x.
-template <number Constant>
+/// A function of one number with a constant that is not negative, so that the sign of y is that of x. Takes no options.
+template <number Constant, class... Options>
 struct activation_with_constant : activation_from_output {
   [[nodiscard]] static constexpr auto settings() noexcept { return std::array{Constant.value}; }
   [[nodiscard]] static constexpr mistake check(shape /*in*/) noexcept {
-    return Constant.is_size() ? mistake::none : mistake::option_not_offered;
+    return sizeof...(Options) == 0 && Constant.is_size() ? mistake::none : mistake::option_not_offered;
   }
 
  protected:
@@ -145,8 +145,8 @@ struct activation_with_constant : activation_from_output {
 }  // namespace detail
 
 /// `leaky_relu<>` or `leaky_relu<0.2>`: the slope below 0, finite and not negative. PyTorch: `nn.LeakyReLU`.
-template <detail::number NegativeSlope = 0.01>
-struct leaky_relu : detail::activation_with_constant<NegativeSlope> {
+template <detail::number NegativeSlope = 0.01, class... Options>
+struct leaky_relu : detail::activation_with_constant<NegativeSlope, Options...> {
   static constexpr const char* name = "leaky_relu";
   template <class Value>
   [[nodiscard]] PERGRAD_HD static Value value(Value x) noexcept {
@@ -159,8 +159,8 @@ struct leaky_relu : detail::activation_with_constant<NegativeSlope> {
 };
 
 /// `elu<>` or `elu<0.5>`: how far below 0 it goes, finite and not negative. PyTorch: `nn.ELU`.
-template <detail::number Alpha = 1.0>
-struct elu : detail::activation_with_constant<Alpha> {
+template <detail::number Alpha = 1.0, class... Options>
+struct elu : detail::activation_with_constant<Alpha, Options...> {
   static constexpr const char* name = "elu";
   template <class Value>
   [[nodiscard]] PERGRAD_HD static Value value(Value x) noexcept {

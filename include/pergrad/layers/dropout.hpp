@@ -18,8 +18,8 @@
 namespace pergrad::inline v0_1 {
 
 /// `dropout<0.1>` on any shape. PyTorch: `nn.Dropout(0.1)`. Random only under `with_randomness` and in `dp_sgd`;
-/// elsewhere, as in evaluation, it changes nothing.
-template <probability Probability>
+/// elsewhere, as in evaluation, it changes nothing. Takes no options.
+template <probability Probability, class... Options>
 struct dropout {
   static constexpr const char* name = "dropout";
   static constexpr bool on_tiles = true;
@@ -32,6 +32,7 @@ struct dropout {
   [[nodiscard]] static constexpr std::size_t saved_count(shape in) noexcept { return in.size(); }
   [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept { return length; }
   [[nodiscard]] static constexpr detail::mistake check(shape /*in*/) noexcept {
+    if (sizeof...(Options) != 0) return detail::mistake::option_not_offered;
     return Probability.holds() ? detail::mistake::none : detail::mistake::no_probability;
   }
 

@@ -81,7 +81,7 @@ struct sliding_windows {
 
 /// Overlapping windows that cut each of `Axes` axes into a fixed number of parts: part i of n along an axis of h sees
 /// floor(i h / n) .. ceil((i + 1) h / n) - 1, as in PyTorch.
-template <std::size_t Axes, extent Parts>
+template <std::size_t Axes, extent Parts, class... Options>
 struct adaptive_windows {
   static constexpr bool channels_first = true;
 
@@ -104,6 +104,7 @@ struct adaptive_windows {
     return length(planes(in, d)) * divisor(in, i, j);
   }
   [[nodiscard]] static constexpr mistake check(shape in) noexcept {
+    if (sizeof...(Options) != 0) return mistake::option_not_offered;
     if (in.rank() != Axes + 1) return wrong_rank(Axes);
     return has_zero(Parts) ? mistake::zero_is_no_size : mistake::none;
   }
@@ -204,20 +205,21 @@ struct avg_pool3d : detail::sliding_windows<3, Kernel, Options...>, detail::mean
 };
 
 /// `adaptive_avg_pool1d<Positions>` on `{channels, positions}`: means over windows that cut any sequence into a fixed
-/// number of (overlapping) parts. PyTorch: `nn.AdaptiveAvgPool1d`.
-template <std::size_t Positions>
-struct adaptive_avg_pool1d : detail::adaptive_windows<1, extent{Positions, 1}>, detail::mean_of_window {
+/// number of (overlapping) parts. Takes no options. PyTorch: `nn.AdaptiveAvgPool1d`.
+template <std::size_t Positions, class... Options>
+struct adaptive_avg_pool1d : detail::adaptive_windows<1, extent{Positions, 1}, Options...>, detail::mean_of_window {
   static constexpr const char* name = "adaptive_avg_pool1d";
 };
 /// `adaptive_avg_pool2d<Height, Width>`: the same on `{channels, height, width}`. PyTorch: `nn.AdaptiveAvgPool2d`.
-template <std::size_t Height, std::size_t Width = Height>
-struct adaptive_avg_pool2d : detail::adaptive_windows<2, extent{Height, Width}>, detail::mean_of_window {
+template <std::size_t Height, std::size_t Width = Height, class... Options>
+struct adaptive_avg_pool2d : detail::adaptive_windows<2, extent{Height, Width}, Options...>, detail::mean_of_window {
   static constexpr const char* name = "adaptive_avg_pool2d";
 };
 /// `adaptive_avg_pool3d<Depth, Height, Width>`: the same on `{channels, depth, height, width}`. PyTorch:
 /// `nn.AdaptiveAvgPool3d`.
-template <std::size_t Depth, std::size_t Height = Depth, std::size_t Width = Height>
-struct adaptive_avg_pool3d : detail::adaptive_windows<3, extent{Depth, Height, Width}>, detail::mean_of_window {
+template <std::size_t Depth, std::size_t Height = Depth, std::size_t Width = Height, class... Options>
+struct adaptive_avg_pool3d : detail::adaptive_windows<3, extent{Depth, Height, Width}, Options...>,
+                             detail::mean_of_window {
   static constexpr const char* name = "adaptive_avg_pool3d";
 };
 

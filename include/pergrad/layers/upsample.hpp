@@ -17,7 +17,7 @@ namespace pergrad::inline v0_1 {
 /// `upsample<Factor>` on `{channels, positions}`, `{channels, height, width}` or `{channels, depth, height, width}`.
 /// Factor: one number, or `extent{height, width}` or `extent{depth, height, width}`. PyTorch: `nn.Upsample` with
 /// `scale_factor` and its default `mode='nearest'`.
-template <extent Factor>
+template <extent Factor, class... Options>
 struct upsample : detail::mean_of_window {
   static constexpr const char* name = "upsample";
   static constexpr bool channels_first = true;
@@ -42,7 +42,8 @@ struct upsample : detail::mean_of_window {
   }
   [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
     if (in.rank() < 2) return detail::mistake::needs_an_image;
-    if (!detail::fits_axes(Factor, in.rank() - 1)) return detail::mistake::option_not_offered;
+    if (sizeof...(Options) != 0 || !detail::fits_axes(Factor, in.rank() - 1))
+      return detail::mistake::option_not_offered;
     return detail::has_zero(Factor) ? detail::mistake::zero_is_no_size : detail::mistake::none;
   }
 

@@ -6,6 +6,13 @@
 //
 // With weight decay it is AdamW: w <- (1 - rate * decay) w before the step (Loshchilov & Hutter 2019,
 // arXiv:1711.05101).
+//
+// Noise of variance phi in every element of g adds phi to the expectation of v / (1 - b2^t), and where it is most of
+// that, Adam is SGD of a small rate. DP-AdamBC (Tang, Shpilevskiy & Lecuyer 2024, arXiv:2312.14334) takes it off again:
+//   w <- w - rate (m / (1 - b1^t)) / sqrt(max(v / (1 - b2^t) - noise, floor)),  noise = u / (1 - b2^t)
+//   u <- b2 u + (1 - b2) phi
+// With phi = (sigma C / divisor)² in every step, noise is phi; with schedules of sigma or C it is what is in v. All of
+// it is public.
 #pragma once
 
 #include <array>
@@ -27,6 +34,9 @@ struct adam_options {
   double beta2 = 0.999;
   double stability = 1e-8;
   double weight_decay = 0;  ///< decoupled: above 0 it is `torch.optim.AdamW`, whose default is 0.01
+  /// Above 0 it is DP-AdamBC: the noise's variance is taken off the second moment, which is at least this then; it
+  /// stands in the place of `stability`. In the units of a squared gradient: 5e-8, say.
+  double noise_floor = 0;
 };
 
 namespace detail {
@@ -36,47 +46,81 @@ inline void require_adam_options(const adam_options& options) {
   if (!fraction(options.beta1) || !fraction(options.beta2) || !(options.stability > 0)) {
     throw std::invalid_argument("pergrad: adam: betas must be in [0, 1) and stability above 0");
   }
+  if (!(options.noise_floor >= 0 && options.noise_floor <= largest_double)) {
+    throw_invalid_argument({"pergrad: adam: noise_floor must be finite and not negative, got ", options.noise_floor});
+  }
   require_weight_decay(options.weight_decay);
 }
 
 }  // namespace detail
 
-/// `torch.optim.Adam` without weight decay; with it, `torch.optim.AdamW`.
+/// `torch.optim.Adam` without weight decay; with it, `torch.optim.AdamW`; with a noise floor, DP-AdamBC.
 template <class Network>
 class adam : public optimizer_steps<adam<Network>, Network> {
  public:
   using scalar = typename Network::scalar;
-  /// Throws std::invalid_argument unless 0 <= beta < 1, stability > 0 and weight_decay >= 0.
-  explicit adam(learning_rate rate, adam_options options = {})
-      : rate_{rate.value()},
-        options_{options},
-        first_{Network::parameter_count, "an optimizer's first moment"},
-        second_{Network::parameter_count, "an optimizer's second moment"} {
-    detail::require_adam_options(options);
+  /// Throws std::invalid_argument unless 0 <= beta < 1, stability > 0 and weight_decay >= 0, and for a noise floor.
+  explicit adam(learning_rate rate, adam_options options = {}) : adam{rate, options, 0} {
+    if (options.noise_floor > 0) {
+      throw std::invalid_argument(
+          "pergrad: adam: a noise_floor needs the noise: adam{rate, options, noise_multiplier, l2_clip_norm}");
+    }
+  }
+  /// DP-AdamBC, for gradients with this noise. Throws std::invalid_argument as above, and without a noise floor.
+  adam(learning_rate rate, adam_options options, noise_multiplier noise, l2_clip_norm clip)
+      : adam{rate, options, noise.value() * clip.value()} {
+    if (!(options.noise_floor > 0)) {
+      throw std::invalid_argument("pergrad: adam: the noise is told for a noise_floor above 0 only");
+    }
   }
 
   /// Of all steps from now on: for schedules. A rate must not be computed from records.
   void set_learning_rate(learning_rate rate) noexcept { rate_ = rate.value(); }
+  /// Of the next step's gradient, for DP-AdamBC.
+  void set_noise(noise_multiplier noise, l2_clip_norm clip) noexcept { deviation_ = noise.value() * clip.value(); }
 
  private:
+  adam(learning_rate rate, const adam_options& options, double deviation)
+      : rate_{rate.value()},
+        options_{options},
+        deviation_{deviation},
+        first_{Network::parameter_count, "an optimizer's first moment"},
+        second_{Network::parameter_count, "an optimizer's second moment"} {
+    detail::require_adam_options(options);
+  }
   friend struct optimizer_access;
   // For files: what the optimizer is, and what it remembers between steps: arrays of `parameter_count` values or none,
   // their names, and a count of steps or null.
   friend struct detail::checkpoint_access;
   static constexpr std::array<const char*, 2> state_names{"exp_avg", "exp_avg_sq"};  // PyTorch's
-  [[nodiscard]] const char* kind() const noexcept { return "adam"; }
+  [[nodiscard]] const char* kind() const noexcept { return corrects() ? "adam with noise correction" : "adam"; }
   [[nodiscard]] std::array<std::span<scalar>, 2> state() noexcept { return {first_.span(), second_.span()}; }
   [[nodiscard]] std::uint64_t* count() noexcept { return &steps_; }
+  [[nodiscard]] double* noise_share() noexcept { return corrects() ? &noise_ : nullptr; }
+  [[nodiscard]] bool corrects() const noexcept { return options_.noise_floor > 0; }
   [[nodiscard]] auto begin(Network& network, double scale) {
     ++steps_;
     const rules::adam_bias bias = rules::adam_bias_at(steps_, rate_, options_.beta1, options_.beta2);
-    return detail::update_by(rules::make_adam<scalar>(bias.rate, bias.correction, options_.beta1, options_.beta2,
-                                                      options_.stability, scale, 1 - rate_ * options_.weight_decay),
-                             network.parameters().data(), first_.data(), second_.data());
+    const double phi = deviation_ * scale * (deviation_ * scale);
+    noise_ = options_.beta2 * noise_ + (1 - options_.beta2) * phi;
+    const auto rule = rules::make_adam<scalar>(bias.rate, bias.correction, options_.beta1, options_.beta2,
+                                               options_.stability, scale, 1 - rate_ * options_.weight_decay);
+    const double square = bias.correction * bias.correction;
+    const rules::corrected_adam_rule<scalar> corrected{rule, static_cast<scalar>(square),
+                                                       static_cast<scalar>(noise_ * square),
+                                                       static_cast<scalar>(options_.noise_floor)};
+    scalar* const w = network.parameters().data();
+    return [plain = detail::update_by(rule, w, first_.data(), second_.data()),
+            with = detail::update_by(corrected, w, first_.data(), second_.data()),
+            is_corrected = corrects()](std::size_t first, const scalar* gradient, std::size_t size) {
+      is_corrected ? with(first, gradient, size) : plain(first, gradient, size);
+    };
   }
 
   double rate_;
   adam_options options_;
+  double deviation_ = 0;  ///< of the noise in each element of the gradient, before it is divided
+  double noise_ = 0;      ///< u of the head of this file
   detail::aligned_buffer<scalar> first_;
   detail::aligned_buffer<scalar> second_;
   std::uint64_t steps_ = 0;

@@ -5,6 +5,8 @@
 //   momentum  v <- momentum v + factor g;  w <- w - rate v
 //   Adam      g' = factor g;  m <- b1 m + (1 - b1) g';  v <- b2 v + (1 - b2) g'²;
 //             w <- w - rate m / (sqrt(v) correction + stability)        (Kingma & Ba 2015, arXiv:1412.6980)
+//   DP-AdamBC as Adam, with the denominator sqrt(max(v square - noise, floor))     (Tang et al. 2024,
+//             arXiv:2312.14334)
 //
 // Before each of them w <- keep w, keep = 1 - rate * decay: decoupled weight decay (Loshchilov & Hutter 2019,
 // arXiv:1711.05101), of Adam it is AdamW. Without decay keep is 1, and no bit of w moves. It reads parameters that were
@@ -77,6 +79,28 @@ struct adam_rule {
         rounded::fma(rounded::square_root(second), math::splat<Value>(correction), math::splat<Value>(stability));
     parameter = rounded::subtract(kept(parameter, keep),
                                   rounded::divide(rounded::multiply(math::splat<Value>(rate), first), denominator));
+  }
+};
+
+template <class Scalar>
+struct corrected_adam_rule {
+  adam_rule<Scalar> adam;
+  Scalar square;  ///< 1 / (1 - b2^t)
+  Scalar noise;   ///< its share of the second moment over 1 - b2^t
+  Scalar floor;
+
+  template <class Value>
+  PERGRAD_HD void operator()(Value gradient, Value& parameter, Value& first, Value& second) const noexcept {
+    const Value value = rounded::multiply(math::splat<Value>(adam.factor), gradient);
+    first =
+        rounded::fma(math::splat<Value>(adam.beta1), first, rounded::multiply(math::splat<Value>(adam.rest1), value));
+    second = rounded::fma(math::splat<Value>(adam.beta2), second,
+                          rounded::multiply(rounded::multiply(math::splat<Value>(adam.rest2), value), value));
+    const Value without = rounded::fma(second, math::splat<Value>(square), math::splat<Value>(-noise));
+    const Value denominator = rounded::square_root(math::max(without, math::splat<Value>(floor)));
+    parameter =
+        rounded::subtract(kept(parameter, adam.keep),
+                          rounded::divide(rounded::multiply(math::splat<Value>(adam.rate), first), denominator));
   }
 };
 

@@ -105,6 +105,18 @@ template <class Scalar>
   return norm * one <= room * (1 - 4 * roundoff) ? static_cast<Scalar>(one) : detail::safe_quotient<Scalar>(room, norm);
 }
 
+/// An upper bound of the norm of what `clip_factor` makes of a gradient, in the numbers that are added: by the proof
+/// above, with a weight of at most 1 as well as of at most C / N.
+template <class Scalar>
+[[nodiscard]] inline double clipped_norm_bound(norm_bound known, std::size_t count, double bound, int unit) noexcept {
+  const double norm = norm_upper_bound(known, count);
+  if (!is_finite_norm<Scalar>(norm)) return 0;
+  constexpr auto roundoff = static_cast<double>(limits::epsilon<Scalar>);
+  const double lost = bound - std::ldexp(detail::clip_room<Scalar>(known, count, std::ldexp(bound, -unit)), unit);
+  const double most = norm * (1 + 8 * roundoff) + lost * (1 + 0x1p-40) + bound * 0x1p-40;
+  return most < bound ? most : bound;
+}
+
 /// Automatic clipping's factor bound / (‖g‖ + stability) / 2^unit, which never exceeds the clip factor's bound (Bu et
 /// al. 2022, arXiv:2206.07136).
 template <class Scalar>
@@ -114,6 +126,20 @@ template <class Scalar>
   if (!is_finite_norm<Scalar>(norm)) return 0;
   return detail::safe_quotient<Scalar>(detail::clip_room<Scalar>(known, count, std::ldexp(bound, -unit)),
                                        norm + stability);
+}
+
+/// Per-sample adaptive clipping's factor bound / (‖g‖ + r / (‖g‖ + r)) / 2^unit (Xia et al. 2023, arXiv:2212.00328): as
+/// automatic clipping's for large gradients, while small ones, which often point elsewhere than the mean, keep a weight
+/// of at most about bound where that has bound / r. What is added to the norm is never negative, so the clip factor's
+/// proof is this one's; it rounds three times more, 1.5 units of the 8. The divisor is nowhere below
+/// min(1, 2 sqrt(r) - r), beside which squares that vanish are nothing.
+template <class Scalar>
+[[nodiscard]] PERGRAD_HD inline Scalar per_sample_adaptive_factor(norm_bound known, std::size_t count, double bound,
+                                                                  double r, int unit = 0) noexcept {
+  const double norm = norm_upper_bound(known, count);
+  if (!is_finite_norm<Scalar>(norm)) return 0;
+  return detail::safe_quotient<Scalar>(detail::clip_room<Scalar>(known, count, std::ldexp(bound, -unit)),
+                                       norm + r / (norm + r));
 }
 
 }  // namespace pergrad::inline v0_1

@@ -46,7 +46,9 @@ struct layer_randomness;
 namespace detail {
 template <class Scalar>
 class release_gate;
+template <class Sampling, class Noise>
 class private_run;
+class sampling_words;
 }  // namespace detail
 namespace on_device {
 struct stream_upload;
@@ -58,8 +60,8 @@ template <class Generator>
 concept random_generator = std::same_as<Generator, os_keyed_generator> || std::same_as<Generator, seeded_generator>;
 
 namespace unaccounted {
-template <random_generator Generator>
-std::vector<std::uint32_t> draw(const poisson_sampling& sampling, Generator& generator, std::uint32_t record_count);
+template <class Sampling, random_generator Generator>
+std::vector<std::uint32_t> draw(const Sampling& sampling, Generator& generator, std::uint32_t record_count);
 }
 
 namespace detail {
@@ -81,6 +83,7 @@ class secret_stream {
   template <class Scalar>
   friend class release_gate;
   friend class pergrad::poisson_sampling;
+  friend class sampling_words;
   friend struct pergrad::layer_randomness;
   friend struct on_device::stream_upload;
 
@@ -220,10 +223,11 @@ class os_keyed_generator {
  private:
   template <class Scalar>
   friend class detail::release_gate;
+  template <class Sampling, class Noise>
   friend class detail::private_run;
   friend struct layer_randomness;
-  template <random_generator Generator>
-  friend std::vector<std::uint32_t> unaccounted::draw(const poisson_sampling& sampling, Generator& generator,
+  template <class Sampling, random_generator Generator>
+  friend std::vector<std::uint32_t> unaccounted::draw(const Sampling& sampling, Generator& generator,
                                                       std::uint32_t record_count);
 
   /// The words of a step. Refers to the generator. Not for others: who was drawn in a step is a private value.

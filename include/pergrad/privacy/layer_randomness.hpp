@@ -29,11 +29,18 @@ struct layer_randomness {
   [[nodiscard]] bool is_random() const noexcept {
     return !(stream_ == detail::secret_stream<detail::randomness::layers>{});
   }
-  /// 32 random bits for each of the elements from `first` on, a multiple of 16: a function of (key, step, record,
+  /// Another one for a record that is seen several times in a step; view 0 is this one.
+  [[nodiscard]] layer_randomness of_view(std::uint32_t view) const noexcept {
+    layer_randomness other = *this;
+    other.view_ = view;
+    return other;
+  }
+  /// 32 random bits for each of the elements from `first` on, a multiple of 16: a function of (key, step, record, view,
   /// layer, element), so of nothing that an executor chooses. A sample's own key comes from its record; layer and
   /// element are nonce and counter under it. Precondition: is_random().
   void bits(std::uint32_t record, std::uint32_t layer, std::size_t first, std::span<std::uint32_t> to) const noexcept {
-    const chacha_block seed = chacha20_block(stream_.key(), stream_.nonce(), record);
+    const chacha_nonce nonce = view_ == 0 ? stream_.nonce() : continued(stream_.nonce(), view_ - 1);
+    const chacha_block seed = chacha20_block(stream_.key(), nonce, record);
     chacha_key own;
     for (std::size_t i = 0; i < own.words.size(); ++i) own.words[i] = seed[i];
     chacha20_keystream(own, make_nonce(random_purpose::dropout, layer), first / 16, to);
@@ -42,6 +49,7 @@ struct layer_randomness {
  private:
   friend struct on_device::stream_upload;
   detail::secret_stream<detail::randomness::layers> stream_;
+  std::uint32_t view_ = 0;
 };
 
 }  // namespace pergrad::inline v0_1

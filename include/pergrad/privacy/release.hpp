@@ -20,6 +20,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <span>
 #include <type_traits>
 
 #include <pergrad/detail/error_text.hpp>
@@ -30,6 +31,9 @@
 #include <pergrad/privacy/types.hpp>
 
 namespace pergrad::inline v0_1 {
+
+/// Noise of a run whose steps have nothing to do with each other: that of DP-SGD. Others are in privacy/correlated/.
+struct independent_noise {};
 
 namespace detail {
 
@@ -58,6 +62,31 @@ inline void require_sigma(double multiplier, double sigma, bool is_rehearsal_wit
 struct total_release;
 struct statistic_release;
 
+/// What becomes of fresh noise before it meets a sum, where the noise of a run's steps is correlated
+/// (privacy/correlated/). It makes integers of integers, and nothing of a sum.
+class noise_filter {
+ public:
+  /// What one record can do to all that the run's noise hides, given D of one sum: what fresh noise is scaled by.
+  [[nodiscard]] virtual double sensitivity(double of_one_sum, std::size_t elements) const = 0;
+  /// Throws std::invalid_argument for a deviation that its arithmetic cannot carry, std::logic_error for a step beyond
+  /// the last one, and for another grid or deviation than the steps before had.
+  virtual void require_room(const release_grid& grid, double sigma) = 0;
+  /// Throws std::logic_error for a release by more threads than there is memory for.
+  virtual void require_threads(std::size_t threads) const = 0;
+  /// Begins the next step, whose fresh noise is that of the generator's step `drawn`. Returns the generator's steps of
+  /// those earlier ones whose noise has to go through the filter again first, in their order.
+  virtual std::span<const std::uint64_t> begin(std::uint64_t drawn) noexcept = 0;
+  /// Noise of a block of elements, in place: of step `i` of those that begin() returned, or of the new one behind them.
+  /// `thread` may have memory of its own.
+  virtual void filter(std::size_t i, std::size_t block, std::size_t thread, double (&k)[gaussian_block]) noexcept = 0;
+
+ protected:
+  noise_filter() = default;
+  noise_filter(const noise_filter&) = default;
+  noise_filter& operator=(const noise_filter&) = default;
+  ~noise_filter() = default;
+};
+
 /// One release, divided by a public constant. Construction throws whatever can be wrong; after that nothing can fail.
 template <class Scalar>
 class release_gate {
@@ -68,15 +97,15 @@ class release_gate {
   /// Anybody may look at noise from a seed; with a secret key only a total (expressions/noise.hpp) and counts
   /// (statistics.hpp) are.
   release_gate(const release_grid& grid, double sensitivity, noise_multiplier noise, double divisor,
-               seeded_generator& generator)
-      : release_gate{of_any_generator{}, grid, sensitivity, noise, divisor, generator} {}
+               seeded_generator& generator, noise_filter* filter = nullptr)
+      : release_gate{of_any_generator{}, grid, sensitivity, noise, divisor, generator, filter} {}
 
   /// Stretches of the release; each is to be released once, on any thread.
   [[nodiscard]] std::size_t stretches() const noexcept { return (elements_ + stretch - 1) / stretch; }
   /// out = g (Q(S) + k) for stretch `number`, then `update`. `out` may be the sum itself, or null: then nothing is
   /// kept.
-  void release(std::size_t number, const unreleased_sum<Scalar>& sum, Scalar* out,
-               const element_update<Scalar>& update) const noexcept {
+  void release(std::size_t number, const unreleased_sum<Scalar>& sum, Scalar* out, const element_update<Scalar>& update,
+               std::size_t thread = 0) const noexcept {
     const std::size_t end = std::min(elements_, (number + 1) * stretch);
     alignas(64) Scalar zeros[gaussian_block];
     if (sum.floating == nullptr || sum.integers != nullptr) std::fill_n(zeros, gaussian_block, Scalar{0});
@@ -85,6 +114,7 @@ class release_gate {
       const Scalar* const floating = sum.floating == nullptr ? zeros : sum.floating + first;
       alignas(64) double k[gaussian_block];
       draw(first, k);
+      if (filter_ != nullptr) correlate(first, thread, k);
       alignas(64) Scalar passing[gaussian_block];
       Scalar* const to = out == nullptr ? passing : out + first;
       {
@@ -119,29 +149,45 @@ class release_gate {
   struct of_any_generator {};
   template <random_generator Generator>
   release_gate(of_any_generator /*unused*/, const release_grid& grid, double sensitivity, noise_multiplier noise,
-               double divisor, Generator& generator)
+               double divisor, Generator& generator, noise_filter* filter = nullptr)
       : elements_{grid.elements},
-        sigma_{noise.value() * sensitivity},
+        sigma_{noise.value() * (filter == nullptr ? sensitivity : filter->sensitivity(sensitivity, grid.elements))},
         scale_{std::ldexp(1.0, grid.steps), std::ldexp(1.0, grid.unit - grid.steps) / divisor,
                static_cast<double>(std::numeric_limits<Scalar>::max())},
-        stream_{stream_of_next_step(noise, generator)} {}
+        filter_{filter},
+        stream_{stream_of_next_step(grid, noise, generator)} {
+    if (filter_ != nullptr) before_ = filter_->begin(stream_.step_);
+  }
   /// Once nothing else can be wrong.
   template <random_generator Generator>
-  [[nodiscard]] secret_stream<randomness::noise> stream_of_next_step(noise_multiplier noise,
+  [[nodiscard]] secret_stream<randomness::noise> stream_of_next_step(const release_grid& grid, noise_multiplier noise,
                                                                      Generator& generator) const {
     require_sigma(noise.value(), sigma_, !Generator::is_private && sigma_ == 0);
     require_gaussians(0, elements_);
+    if (filter_ != nullptr) filter_->require_room(grid, sigma_);
     return generator.template stream<randomness::noise>(generator.next_step());
   }
 
   static constexpr std::size_t stretch = 4 * gaussian_block;
 
-  void draw(std::size_t first, double (&k)[gaussian_block]) const noexcept {
+  void draw(std::size_t first, double (&k)[gaussian_block]) const noexcept { draw_of(stream_, first, k); }
+  void draw_of(const secret_stream<randomness::noise>& stream, std::size_t first,
+               double (&k)[gaussian_block]) const noexcept {
     if (sigma_ == 0) {
       std::fill_n(k, gaussian_block, 0.0);
     } else {
-      fill_rounded_gaussians<native_lanes, Scalar>(stream_.key(), stream_.nonce(), first / gaussian_block, sigma_, k);
+      fill_rounded_gaussians<native_lanes, Scalar>(stream.key(), stream.nonce(), first / gaussian_block, sigma_, k);
     }
+  }
+  /// What was drawn becomes noise of the run.
+  [[gnu::noinline]] void correlate(std::size_t first, std::size_t thread, double (&k)[gaussian_block]) const noexcept {
+    alignas(64) double earlier[gaussian_block];
+    for (std::size_t i = 0; i < before_.size(); ++i) {
+      draw_of({*stream_.key_, before_[i]}, first, earlier);
+      filter_->filter(i, first / gaussian_block, thread, earlier);
+    }
+    filter_->filter(before_.size(), first / gaussian_block, thread, k);
+    wipe(earlier, sizeof earlier);
   }
   void store(const double* k, const Scalar* sum, Scalar* out, std::size_t count) const noexcept {
     release_kernels_in_use<Scalar>().release(k, sum, scale_, out, static_cast<int>(count));
@@ -150,6 +196,8 @@ class release_gate {
   std::size_t elements_ = 0;
   double sigma_ = 0;  ///< of the noise in steps of the grid
   release_scale scale_;
+  noise_filter* filter_ = nullptr;
+  std::span<const std::uint64_t> before_;  ///< steps of the generator whose noise goes through the filter first
   secret_stream<randomness::noise> stream_;
 };
 

@@ -30,16 +30,36 @@ namespace pergrad::inline v0_1 {
 
 /// What one step of the Poisson-sampled Gaussian mechanism costs, for neighbours that differ by adding or removing one
 /// record: sampling probability q and noise multiplier (noise standard deviation over L2 sensitivity).
+///
+/// An event is numbers (doubles and nothing else, as files hold them), the neighbours for which they count, a name, and
+/// what a release about all records costs. A ledger holds events of one type.
 struct sampled_gaussian_event {
   double sampling_probability;
   double noise_multiplier;
 
+  static constexpr neighbouring relation = neighbouring::add_or_remove_one;
+  static constexpr const char* name = "sampled Gaussian";
+  /// Of a histogram of all records, with noise of this deviation on each count.
+  [[nodiscard]] static sampled_gaussian_event of_counts(pergrad::noise_multiplier noise) { return {1, noise.value()}; }
+
   friend constexpr bool operator==(const sampled_gaussian_event&, const sampled_gaussian_event&) noexcept = default;
+};
+
+/// Where in a run a step is drawn: draws are functions of this and of a record's number.
+struct draw_place {
+  using stream = detail::secret_stream<detail::randomness::sampling>;
+  stream step;                 ///< of this step alone
+  stream round;                ///< of the step that began the round: of all steps that one event pays
+  stream run;                  ///< of all steps that are drawn with one key
+  std::uint64_t position = 0;  ///< of the step in its round
+  std::uint64_t taken = 0;     ///< steps of the run before this one
 };
 
 /// Each record enters each batch with the same probability, independently of all others.
 class poisson_sampling {
  public:
+  using event_type = sampled_gaussian_event;
+
   explicit poisson_sampling(sampling_probability q) : everybody_{q.value() == 1.0} {
     if (!everybody_) threshold_ = static_cast<std::uint64_t>(std::ldexp(q.value(), 64));  // truncates: rounds down
   }
@@ -69,6 +89,11 @@ class poisson_sampling {
                  bits.subspan(word).first<words_per_block>());
     }
   }
+  void mark(const draw_place& place, std::uint64_t first, std::span<std::uint64_t> bits) const {
+    mark(place.step, first, bits);
+  }
+  /// Whether a record with this word is drawn.
+  [[nodiscard]] bool is_below(std::uint64_t word) const noexcept { return everybody_ || word < threshold_; }
   /// Records that `mark` marks together.
   static constexpr std::uint64_t marked_together = 128;
 
@@ -131,22 +156,55 @@ class poisson_sampling {
   bool everybody_ = false;
 };
 
+namespace detail {
+
+/// A sampler that lists the records of a step, as others mark them.
+template <class Sampling>
+concept lists_records = requires {
+  typename Sampling::listing;
+};
+/// A sampler whose event pays several steps, a round: `steps_of_an_event()`.
+template <class Sampling>
+concept has_rounds = requires(const Sampling& sampling) {
+  sampling.steps_of_an_event();
+};
+/// The stream of all steps that are drawn with one key: of a step that no generator gives out.
+inline constexpr std::uint64_t step_of_the_run = ~std::uint64_t{0};
+
+}  // namespace detail
+
 namespace unaccounted {
 
-/// The records of [0, record_count) that one step draws, ascending: a step of the generator. They are private values,
-/// as is their number; what is made of them has to be noised, and every draw entered in a ledger. Throws
-/// std::out_of_range beyond 2^35 records.
-template <random_generator Generator>
-[[nodiscard]] std::vector<std::uint32_t> draw(const poisson_sampling& sampling, Generator& generator,
-                                              std::uint32_t record_count) {
-  const auto stream = generator.template stream<pergrad::detail::randomness::sampling>(generator.next_step());
-  std::vector<std::uint64_t> bits((std::size_t{record_count} + poisson_sampling::marked_together - 1) /
-                                  poisson_sampling::marked_together * (poisson_sampling::marked_together / 64));
-  sampling.mark(stream, 0, bits);
+/// The records of [0, record_count) that a step at this place draws, ascending.
+template <class Sampling>
+[[nodiscard]] std::vector<std::uint32_t> drawn_at(const draw_place& place, const Sampling& sampling,
+                                                  std::uint32_t record_count) {
   std::vector<std::uint32_t> drawn;
-  poisson_sampling::visit_marked(bits, 0, record_count,
-                                 [&](std::uint64_t record) { drawn.push_back(static_cast<std::uint32_t>(record)); });
+  if constexpr (pergrad::detail::lists_records<Sampling>) {
+    typename Sampling::listing list{sampling};
+    const auto records = list.draw(sampling, place, record_count);
+    drawn.assign(records.begin(), records.end());
+  } else {
+    constexpr std::uint64_t together = Sampling::marked_together;
+    std::vector<std::uint64_t> bits((std::size_t{record_count} + together - 1) / together * (together / 64));
+    sampling.mark(place, 0, bits);
+    poisson_sampling::visit_marked(bits, 0, record_count,
+                                   [&](std::uint64_t record) { drawn.push_back(static_cast<std::uint32_t>(record)); });
+  }
   return drawn;
+}
+
+/// The records of [0, record_count) that one step draws, ascending: a step of the generator, the first one of a run.
+/// They are private values, as is their number; what is made of them has to be noised, and every draw entered in a
+/// ledger. Throws std::out_of_range beyond 2^35 records.
+template <class Sampling, random_generator Generator>
+[[nodiscard]] std::vector<std::uint32_t> draw(const Sampling& sampling, Generator& generator,
+                                              std::uint32_t record_count) {
+  using pergrad::detail::randomness;
+  const std::uint64_t step = generator.next_step();
+  const auto stream = generator.template stream<randomness::sampling>(step);
+  const auto run = generator.template stream<randomness::sampling>(pergrad::detail::step_of_the_run);
+  return drawn_at(draw_place{stream, stream, run, 0, 0}, sampling, record_count);
 }
 
 }  // namespace unaccounted

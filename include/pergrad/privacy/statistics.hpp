@@ -29,7 +29,8 @@ namespace pergrad::inline v0_1 {
 
 namespace detail {
 struct statistic_release;
-}
+class private_counts;
+}  // namespace detail
 
 /// Public borders e_1 < ... < e_k of k + 1 bins: below e_1, [e_1, e_2), ..., from e_k on. They must not be computed
 /// from records.
@@ -64,6 +65,7 @@ class bin_edges {
   }
 
  private:
+  friend class detail::private_counts;
   std::vector<double> edges_;
 };
 
@@ -150,6 +152,8 @@ class private_counts {
   void add(std::span<const double> values) noexcept {
     for (const double value : values) ++counts_[edges_.bin_of(value)];
   }
+  /// Other bins for the next records, by one public edge. Precondition: there was one, and this one is finite.
+  void set_edge(double edge) noexcept { edges_.edges_.front() = edge; }
 
  private:
   friend struct statistic_release;
@@ -170,6 +174,19 @@ struct statistic_release {
   template <random_generator Generator>
   [[nodiscard]] static released_histogram of(const private_counts& counted, noise_multiplier noise,
                                              Generator& generator) {
+    released_histogram released = empty(counted);
+    private_counts integers{counted};
+    into(released, integers, noise, generator);
+    return released;
+  }
+  /// Counts of 0, of the same bins.
+  [[nodiscard]] static released_histogram empty(const private_counts& counted) {
+    return {counted.edges_, std::vector<double>(counted.counts_.size()), 0};
+  }
+  /// The same as `of` without an allocation, for bins as many as before; the counts are used up.
+  template <random_generator Generator>
+  static void into(released_histogram& released, private_counts& counted, noise_multiplier noise,
+                   Generator& generator) {
     using gate_type = release_gate<double>;
     const float_environment proven;
     const std::size_t bins = counted.counts_.size();
@@ -177,14 +194,18 @@ struct statistic_release {
     const double sensitivity = sensitivity_in_steps(grid, summation{}, 1);
     const gate_type gate{typename gate_type::of_any_generator{}, grid, sensitivity, noise, 1, generator};
     const int one = grid.steps - grid.unit;  // a record is 2^one steps
-    std::vector<std::int64_t> integers(counted.counts_);
-    for (std::int64_t& count : integers)
+    for (std::int64_t& count : counted.counts_) {
       count = std::min(count, std::numeric_limits<std::int64_t>::max() >> one) << one;
-    aligned_buffer<double> released{bins, "a released histogram"};
-    for (std::size_t i = 0; i < gate.stretches(); ++i) {
-      gate.release(i, {nullptr, integers.data()}, released.data(), element_update<double>{});
     }
-    return {counted.edges_, {released.data(), released.data() + bins}, noise.value() * std::ldexp(sensitivity, -one)};
+    const element_update<double> kept{released.counts_.data(),
+                                      [](void* to, std::size_t first, double* values, std::size_t count) {
+                                        std::copy_n(values, count, static_cast<double*>(to) + first);
+                                      }};
+    for (std::size_t i = 0; i < gate.stretches(); ++i) {
+      gate.release(i, {nullptr, counted.counts_.data()}, nullptr, kept);
+    }
+    released.edges_ = counted.edges_;
+    released.deviation_ = noise.value() * std::ldexp(sensitivity, -one);
   }
 };
 

@@ -145,6 +145,10 @@ struct learning_rate : detail::checked_number<learning_rate> {
 
 /// Which datasets are neighbours: one with a record more or less, or one with a record exchanged.
 enum class neighbouring { add_or_remove_one, replace_one };
+/// In words.
+[[nodiscard]] constexpr const char* name_of(neighbouring relation) noexcept {
+  return relation == neighbouring::replace_one ? "replacing one record" : "adding or removing one record";
+}
 
 /// What a training run may spend in total.
 struct privacy_budget {

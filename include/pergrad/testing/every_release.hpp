@@ -23,6 +23,7 @@
 #include <numeric>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -35,9 +36,17 @@
 #include <pergrad/losses/cross_entropy.hpp>
 #include <pergrad/pergrad.hpp>
 #include <pergrad/privacy/generator.hpp>
+#include <pergrad/privacy/samplers/cyclic_poisson.hpp>
+#include <pergrad/privacy/samplers/fixed_size.hpp>
+#include <pergrad/privacy/samplers/min_separation.hpp>
+#include <pergrad/privacy/samplers/poisson_replace_one.hpp>
+#include <pergrad/privacy/samplers/random_allocation.hpp>
+#include <pergrad/privacy/samplers/shuffled.hpp>
+#include <pergrad/privacy/samplers/truncated_poisson.hpp>
 #include <pergrad/privacy/sampling.hpp>
 #include <pergrad/privacy/sensitivity.hpp>
 #include <pergrad/privacy/types.hpp>
+#include <pergrad/privacy/units.hpp>
 #include <pergrad/testing/observer.hpp>
 #include <pergrad/testing/samples.hpp>
 #include <pergrad/testing/sensitivity.hpp>
@@ -71,31 +80,69 @@ void for_each_clipping(const Visit& visit) {
   visit("flat", [=](const auto& g) { return clip(g, bound); });
   visit("per layer", [=](const auto& g) { return clip_per_layer(g, bound); });
   visit("automatic", [=](const auto& g) { return normalise(g, bound); });
+  visit("per-sample adaptive", [=](const auto& g) { return normalise_adaptively(g, bound); });
   if constexpr (detail::clipping_groups < Network >> 1) {
     const std::vector<l2_clip_norm> bounds(detail::clipping_groups<Network>, bound);
     visit("per group", [=](const auto& g) { return clip_per_group(g, bounds); });
   }
 }
 
-/// visit(name, set): `set(options)` tells a trainer how to draw. The numbers of records that are drawn may depend on
-/// nothing but the step and their own, so that all that neighbours have in common is drawn alike.
+/// How far neighbours may move a step's sum with a sampler, in D; 0: they are not its neighbours.
+struct sampler_moves {
+  int added = 1;     ///< a record more or less
+  int replaced = 2;  ///< one that leaves and one that joins
+};
+
+/// visit(name, make, moves): `make(records)` is a sampler of so many. Which records are drawn may depend on nothing but
+/// the step and their own numbers, and on how many there are, so that all that neighbours have in common is drawn
+/// alike.
 template <class Visit>
 void for_each_sampler(const Visit& visit) {
-  const auto poisson = [](double q) {
-    return [q](private_options& options) { options.sampling = poisson_sampling{sampling_probability{q}}; };
-  };
-  visit("everybody", poisson(1));
-  visit("Poisson, q = 1/2", poisson(0.5));
+  const sampling_probability half{0.5};
+  const auto count = [](std::size_t records) { return static_cast<std::uint32_t>(records); };
+  const auto of = [](const auto& sampling) { return [=](std::size_t) { return sampling; }; };
+  visit("everybody", of(poisson_sampling{sampling_probability{1}}), sampler_moves{});
+  visit("Poisson, q = 1/2", of(poisson_sampling{half}), sampler_moves{});
+  visit("Poisson, replacing one", of(replace_one_poisson_sampling{half}), sampler_moves{0, 2});
+  // One that is added may take another one's place.
+  visit("truncated Poisson", of(truncated_poisson_sampling{half, batch_capacity{3}, public_record_count{64}}),
+        sampler_moves{2, 2});
+  visit(
+      "fixed size",
+      [=](std::size_t records) {
+        return fixed_size_sampling{batch_size{count(records + 1) / 2}, public_record_count{count(records)}};
+      },
+      sampler_moves{0, 2});
+  visit(
+      "shuffled",
+      [=](std::size_t records) {
+        return shuffled_batches{batch_size{count(records + 1) / 2}, public_record_count{count(records)}};
+      },
+      sampler_moves{0, 2});
+  visit("random allocation", of(random_allocation{round_steps{3}, participations{2}}), sampler_moves{});
+  visit("balls in bins", of(balls_in_bins_sampling{round_steps{2}, epoch_count{2}}), sampler_moves{});
+  visit("cyclic Poisson", of(cyclic_poisson_sampling{sampling_probability{1}, round_steps{2}}), sampler_moves{});
+  visit("min-sep", of(min_separation_sampling{half, round_steps{2}}), sampler_moves{});
+  visit(
+      "owners",
+      [=](std::size_t records) {
+        std::vector<std::uint32_t> owners(records);
+        std::iota(owners.begin(), owners.end(), 0U);
+        return of_owners{poisson_sampling{half}, owners};
+      },
+      sampler_moves{});
+  visit("views", of(with_views{poisson_sampling{half}, view_count{2}}), sampler_moves{});
 }
 
 struct trainer_clipping {
   const char* name;
   clipping_kind kind;
+  bool adapts = false;  ///< by a quantile of the norms
 };
-inline constexpr trainer_clipping trainer_clippings[] = {{"flat", clipping_kind::flat},
-                                                         {"per layer", clipping_kind::per_layer},
-                                                         {"automatic", clipping_kind::automatic},
-                                                         {"per group", clipping_kind::per_group}};
+inline constexpr trainer_clipping trainer_clippings[] = {
+    {"flat", clipping_kind::flat},           {"per layer", clipping_kind::per_layer},
+    {"automatic", clipping_kind::automatic}, {"per-sample adaptive", clipping_kind::per_sample_adaptive},
+    {"per group", clipping_kind::per_group}, {"adaptive", clipping_kind::flat, true}};
 
 /// How a sum is added up: records of a chunk, and those that are added up in floating point.
 struct addition {
@@ -188,20 +235,24 @@ template <class Loss, neighbouring Relation, class Network, class Clip>
 }
 
 /// A step of `dp_sgd`.
-template <class Loss, class Network, class SetSampler>
-[[nodiscard]] release_report probe_trainer(const host& executor, const Network& network, const SetSampler& set_sampler,
-                                           clipping_kind clipping, const addition& adding, neighbouring relation,
-                                           const sensitivity_options& options) {
+template <class Loss, class Network, class MakeSampler>
+[[nodiscard]] release_report probe_trainer(const host& executor, const Network& network, const MakeSampler& make,
+                                           const trainer_clipping& clipped, const addition& adding,
+                                           neighbouring relation, int moves, const sensitivity_options& options) {
   using samples = sample_set<Network, Loss>;
+  using sampling = std::decay_t<decltype(make(0))>;
   const std::size_t groups = detail::clipping_groups<Network>;
-  dp_sgd_options chosen;
+  const clipping_kind clipping = clipped.kind;
+  // What a unit of several rows adds is added up as integers.
+  const std::size_t capacity = detail::draws_units<sampling> ? 0 : adding.capacity;
+  dp_options<sampling> chosen;
   if (clipping == clipping_kind::per_group) {
     chosen.group_bounds.assign(groups, l2_clip_norm{probed_clip});
   } else {
     chosen.clip = l2_clip_norm{probed_clip};
   }
   chosen.clipping = clipping;
-  set_sampler(chosen);
+  if (clipped.adapts) chosen.adaptive_clip = adaptive_clip{.noise = noise_multiplier{1}};
   chosen.divisor = expected_batch_size{10};
   chosen.learning_rate = learning_rate{1};
   chosen.max_batch = max_batch{adding.chunk};
@@ -218,13 +269,18 @@ template <class Loss, class Network, class SetSampler>
         std::span<const std::uint32_t>{data.lengths}});
     return as_doubles(trainer.last_update().values());
   };
+  constexpr bool can_draw_none =
+      sampling::event_type::relation == neighbouring::add_or_remove_one || requires(const sampling& sampler) {
+    sampler.probability();
+  };
   probed_sum<Network, Loss> probed;
   probed.relation = relation;
   probed.only_at_the_end = true;
-  probed.claimed = claim_of<Network>(bound, adding.capacity, 1);
-  if (relation == neighbouring::replace_one) probed.claimed *= 2;  // one that leaves and one that joins
+  probed.claimed = moves * claim_of<Network>(bound, capacity, 1);
   probed.evaluate = [&](const samples& data, std::uint64_t seed) {
+    if (!can_draw_none && data.size() == 0) return std::vector<double>(Network::parameter_count);
     chosen.noise = noise_multiplier{0};
+    chosen.sampling = make(data.size());
     dp_sgd trainer{executor, trained, Loss{}, chosen, seeded_generator{seed}};
     return step(trainer, data);
   };
@@ -232,10 +288,22 @@ template <class Loss, class Network, class SetSampler>
   release_report report;
   probe(probed, options, report.moved);
   const double claimed = report.moved.sensitivity;
-  report.moved.sensitivity = claim_of<Network>(bound, adding.capacity, 1);  // the trainer's relation
-  chosen.noise = noise_multiplier{1};
-  dp_sgd noisy{executor, trained, Loss{}, chosen, seeded_generator{options.seed}};
-  measure_noise(report, [&] { return step(noisy, samples{}); });
+  report.moved.sensitivity = claim_of<Network>(bound, capacity, 1);  // the unit of a noise multiplier
+  dp_options<std::conditional_t<can_draw_none, sampling, poisson_sampling>> of_nobody;
+  static_cast<training_choices&>(of_nobody) = chosen;
+  of_nobody.noise = noise_multiplier{1};
+  if constexpr (can_draw_none) {
+    of_nobody.sampling = make(0);
+  } else {
+    of_nobody.sampling = poisson_sampling{sampling_probability{1}};  // noise has nothing to do with it
+  }
+  dp_sgd noisy{executor, trained, Loss{}, of_nobody, seeded_generator{options.seed}};
+  measure_noise(report, [&] {
+    const double bound_now = clipped.adapts ? noisy.options().clip->value() / probed_clip : 1;
+    auto values = step(noisy, samples{});
+    for (double& value : values) value /= bound_now;  // noise follows the clip norm
+    return values;
+  });
   report.moved.sensitivity = claimed;
   return report;
 }
@@ -243,10 +311,10 @@ template <class Loss, class Network, class SetSampler>
 }  // namespace testing_detail
 
 /// Probes every release of a network with the parameters it has: clippings x strategies and norm methods x relations x
-/// ways to add up, by verbs; then samplers x clippings x ways to add up x neighbours by a trainer, whose own relation
-/// is adding or removing one: replacing one must move it by no more than twice as much. Probed is what a few small
-/// batches with adversarial records do, as `probe_sensitivity` says. Throws std::invalid_argument for no batches or
-/// more than 63 samples.
+/// ways to add up, by verbs; then samplers x clippings x ways to add up x the sampler's neighbours by a trainer, whose
+/// noise counts what one record adds: replacing one must move it by no more than twice as much. Probed is what a few
+/// small batches with adversarial records do, as `probe_sensitivity` says. Throws std::invalid_argument for no batches
+/// or more than 63 samples.
 template <class Loss = cross_entropy, class Network>
 [[nodiscard]] std::vector<release_report> probe_every_release(const host& executor, const Network& network,
                                                               const sensitivity_options& options = {
@@ -271,13 +339,15 @@ template <class Loss = cross_entropy, class Network>
       }
     }
   });
-  for_each_sampler([&](const char* sampler, const auto& set_sampler) {
+  for_each_sampler([&](const char* sampler, const auto& make, const sampler_moves& moves) {
     for (const trainer_clipping& clipping : trainer_clippings) {
       for (const addition& adding : additions) {
-        keep(probe_trainer<Loss>(executor, network, set_sampler, clipping.kind, adding, neighbouring::add_or_remove_one,
-                                 options),
-             {"dp_sgd", sampler, clipping.name, "add or remove one", adding.name});
-        keep(probe_trainer<Loss>(executor, network, set_sampler, clipping.kind, adding, neighbouring::replace_one,
+        if (moves.added != 0) {
+          keep(probe_trainer<Loss>(executor, network, make, clipping, adding, neighbouring::add_or_remove_one,
+                                   moves.added, options),
+               {"dp_sgd", sampler, clipping.name, "add or remove one", adding.name});
+        }
+        keep(probe_trainer<Loss>(executor, network, make, clipping, adding, neighbouring::replace_one, moves.replaced,
                                  options),
              {"dp_sgd", sampler, clipping.name, "replace one", adding.name});
       }

@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -25,6 +26,7 @@
 #include <pergrad/layers/linear.hpp>
 #include <pergrad/network.hpp>
 #include <pergrad/pergrad.hpp>
+#include <pergrad/privacy/sampling.hpp>
 #include <pergrad/privacy/types.hpp>
 #include <pergrad/train/dp_sgd.hpp>
 #include <pergrad/train/dp_sgd_options.hpp>
@@ -85,23 +87,31 @@ struct step_claim {
   std::uint64_t seed = 1;
 };
 
+/// The sampler of a claim: Poisson sampling.
+struct poisson_of_claim {
+  [[nodiscard]] poisson_sampling operator()(double q) const { return poisson_sampling{sampling_probability{q}}; }
+};
+
 /// A maker of trainers: make(executor, network, claim) gives a function that takes records, makes one step and returns
 /// what the step lets out, times the divisor: a noised sum, as an attacker sees it. Executor, network and records
 /// outlive it.
 ///
 /// This one makes `dp_sgd` with some options of its own, of which those in the claim are replaced. What is looked at
 /// are the parameters: each step begins at zero with the plain rule of SGD and a learning rate that is the divisor.
-template <random_generator Generator = seeded_generator>
+/// `Sampler`: gives the sampler with which a record is in a step with the claim's probability, independently of the
+/// steps before.
+template <random_generator Generator = seeded_generator, class Sampler = poisson_of_claim>
 struct audited_dp_sgd {
-  dp_sgd_options options{};
+  using options_type = dp_options<std::decay_t<std::invoke_result_t<Sampler, double>>>;
+  options_type options{};
 
   template <class Network>
   [[nodiscard]] auto operator()(const host& executor, Network& network, const step_claim& claim) const {
-    using trainer = dp_sgd<Network, output_as_loss, Generator, host>;
-    dp_sgd_options chosen = options;
+    using trainer = dp_sgd<Network, output_as_loss, Generator, host, options_type>;
+    options_type chosen = options;
     chosen.clip = l2_clip_norm{claim.clip};
     chosen.noise = noise_multiplier{claim.noise};
-    chosen.sampling = poisson_sampling{sampling_probability{claim.sampling}};
+    chosen.sampling = Sampler{}(claim.sampling);
     chosen.divisor = expected_batch_size{claim.divisor};
     chosen.learning_rate = learning_rate{claim.divisor};
     chosen.max_batch = max_batch{claim.batch};

@@ -38,6 +38,12 @@ enum class law {
   return names[static_cast<std::size_t>(which)];
 }
 
+/// Values of a comparison, from `first` to the next owner's, are of parameters of this layer.
+struct parameter_owner {
+  std::size_t first = 0;
+  std::string layer;
+};
+
 /// The worst case of one broken law.
 struct violation {
   testing::law law = testing::law::finite_differences;
@@ -47,13 +53,15 @@ struct violation {
   double actual = 0;
   double excess = 0;  ///< error in units of what the law allows; infinite where it allows none, or for NaN
   std::uint64_t seed = 0;
+  std::string layer{};  ///< whose parameter's value it is; empty for values of no parameter
 
   /// One line for people.
   [[nodiscard]] std::string text() const {
     char numbers[160];
-    std::snprintf(numbers, sizeof numbers, ": value %zu is %.17g, expected %s%.17g (seed %llu)", index, actual,
+    std::snprintf(numbers, sizeof numbers, " is %.17g, expected %s%.17g (seed %llu)", actual,
                   law == testing::law::clip_bound ? "at most " : "", expected, static_cast<unsigned long long>(seed));
-    return "law \"" + std::string{name_of(law)} + "\" broken: " + where + numbers;
+    return "law \"" + std::string{name_of(law)} + "\" broken: " + where + ": value " + std::to_string(index) +
+           (layer.empty() ? "" : ", of " + layer + ",") + numbers;
   }
 };
 
@@ -85,16 +93,20 @@ class laws_report {
     return lines;
   }
 
+  using owners_of = std::span<const parameter_owner>;
+
   /// Both must have the same bits, element by element.
   template <class Value>
-  void same_bits(law which, const std::string& where, std::span<const Value> expected, std::span<const Value> actual) {
+  void same_bits(law which, const std::string& where, std::span<const Value> expected, std::span<const Value> actual,
+                 owners_of owners = {}) {
     if (!same_size(which, where, expected.size(), actual.size())) return;
     if (expected.empty() || std::memcmp(expected.data(), actual.data(), expected.size_bytes()) == 0) return;
     for (std::size_t i = 0; i < expected.size(); ++i) {
       // Bits, not values: a NaN equals itself here, and 0 differs from -0.
       // NOLINTNEXTLINE(bugprone-suspicious-memory-comparison)
       if (std::memcmp(&expected[i], &actual[i], sizeof(Value)) != 0) {
-        add({which, where, i, static_cast<double>(expected[i]), static_cast<double>(actual[i]), infinite, seed_});
+        add({which, where, i, static_cast<double>(expected[i]), static_cast<double>(actual[i]), infinite, seed_,
+             layer_of(owners, i)});
         return;
       }
     }
@@ -102,24 +114,25 @@ class laws_report {
   /// Every |expected - actual| must be at most its tolerance. NaN never is.
   template <class Value>
   void close(law which, const std::string& where, std::span<const Value> expected, std::span<const Value> actual,
-             std::span<const double> tolerances) {
+             std::span<const double> tolerances, owners_of owners = {}) {
     if (!same_size(which, where, expected.size(), actual.size())) return;
     for (std::size_t i = 0; i < expected.size(); ++i) {
-      agree(which, where, i, static_cast<double>(expected[i]), static_cast<double>(actual[i]), tolerances[i]);
+      agree(which, where, i, static_cast<double>(expected[i]), static_cast<double>(actual[i]), tolerances[i], owners);
     }
   }
   /// One tolerance for all of them.
   template <class Value>
   void close(law which, const std::string& where, std::span<const Value> expected, std::span<const Value> actual,
-             double tolerance) {
-    close(which, where, expected, actual, std::vector<double>(expected.size(), tolerance));
+             double tolerance, owners_of owners = {}) {
+    close(which, where, expected, actual, std::vector<double>(expected.size(), tolerance), owners);
   }
-  void agree(law which, const std::string& where, std::size_t index, double expected, double actual, double tolerance) {
+  void agree(law which, const std::string& where, std::size_t index, double expected, double actual, double tolerance,
+             owners_of owners = {}) {
     ++comparisons_;
     const double error = std::fabs(expected - actual);
     if (error <= tolerance) return;
     add({which, where, index, expected, actual, tolerance > 0 && !std::isnan(error) ? error / tolerance : infinite,
-         seed_});
+         seed_, layer_of(owners, index)});
   }
   /// `actual` must be at most `bound`.
   void at_most(law which, const std::string& where, std::size_t index, double bound, long double actual) {
@@ -136,6 +149,15 @@ class laws_report {
 
  private:
   static constexpr double infinite = HUGE_VAL;
+
+  /// Empty if nobody owns it.
+  [[nodiscard]] static std::string layer_of(owners_of owners, std::size_t index) {
+    std::string layer;
+    for (const parameter_owner& each : owners) {
+      if (each.first <= index) layer = each.layer;
+    }
+    return layer;
+  }
 
   bool same_size(law which, const std::string& where, std::size_t expected, std::size_t actual) {
     ++comparisons_;

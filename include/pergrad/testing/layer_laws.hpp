@@ -103,7 +103,13 @@ class examination {
     few.inputs.resize(count * few.values_of_a_sample);
     few.targets.resize(count * few.targets_of_a_sample);
     if (!few.lengths.empty()) few.lengths.resize(count);
-    for (const gradient_block& block : alone_.known.blocks) {
+    // From the last layer on: behind one that is wrong, all gradients are, and only that one is worth a message.
+    std::vector<gradient_block> blocks = alone_.known.blocks;
+    std::stable_sort(blocks.begin(), blocks.end(), [](const auto& a, const auto& b) { return a.layer > b.layer; });
+    std::size_t layer = blocks.empty() ? 0 : blocks.front().layer;
+    for (const gradient_block& block : blocks) {
+      if (block.layer != layer && report_.broke(law::finite_differences)) return;
+      layer = block.layer;
       // In proportion to its size, but some in every block.
       const std::size_t share = (options_.differences * block.size() + width_ - 1) / width_;
       const std::size_t checked = std::min(block.size(), std::max(least_differences, share));
@@ -124,7 +130,7 @@ class examination {
       const bool has_kink = std::fabs(coarse[b] - fine[b]) > allowed / 2;
       report_.agree(law::finite_differences,
                     say("derivative of the loss of sample " + std::to_string(b) + " by parameter"), parameter,
-                    has_kink ? fine[b] : coarse[b], gradient[parameter], allowed);
+                    has_kink ? fine[b] : coarse[b], gradient[parameter], allowed, alone_.known.owners);
     }
   }
   [[nodiscard]] std::vector<double> differences(const samples& data, std::size_t parameter, double step) {
@@ -159,7 +165,9 @@ class examination {
       }
     }
     const std::span<const double> expected_total{total};
-    report_.close(law::sum_of_rows, say("sum(g)"), expected_total, std::span<const double>{seen_.plain}, allowed);
+    const std::span<const parameter_owner> owners = alone_.known.owners;
+    report_.close(law::sum_of_rows, say("sum(g)"), expected_total, std::span<const double>{seen_.plain}, allowed,
+                  owners);
     for (const configuration& how : ways_) {
       const seen_type seen = alone_.look(data_, bound_, how);
       for (std::size_t b = 0; b < squared.size(); ++b) {
@@ -167,9 +175,10 @@ class examination {
                       exact * squared[b]);
       }
       report_.close(law::strategies, say("sum(clip(g)) by " + std::string{how.name}),
-                    std::span<const double>{clipped_total}, std::span<const double>{seen.clipped}, exact * scale);
+                    std::span<const double>{clipped_total}, std::span<const double>{seen.clipped}, exact * scale,
+                    owners);
       report_.close(law::strategies, say("sum(g) by " + std::string{how.name}), expected_total,
-                    std::span<const double>{seen.plain}, allowed);
+                    std::span<const double>{seen.plain}, allowed, owners);
       accumulation(seen, how, allowed);
     }
   }
@@ -197,7 +206,7 @@ class examination {
     const auto other = alone_.weighted(data_, right, how);
     for (std::size_t i = 0; i < width_; ++i) expected[i] = 3 * expected[i] - 2 * other[i];
     report_.close(law::accumulation, say("weighted_sum by " + std::string{how.name}), std::span<const scalar>{expected},
-                  std::span<const scalar>{alone_.weighted(data_, both, how)}, allowed);
+                  std::span<const scalar>{alone_.weighted(data_, both, how)}, allowed, alone_.known.owners);
 
     std::vector<scalar> onto(width_);
     for (std::size_t i = 0; i < width_; ++i)
@@ -205,7 +214,7 @@ class examination {
     for (std::size_t i = 0; i < width_; ++i) expected[i] = onto[i] + seen.clipped[i];
     alone_.add_clipped_sum(data_, bound_, how, onto);
     report_.same_bits(law::accumulation, say("accumulate by " + std::string{how.name}),
-                      std::span<const scalar>{expected}, std::span<const scalar>{onto});
+                      std::span<const scalar>{expected}, std::span<const scalar>{onto}, alone_.known.owners);
   }
 
   /// Sample i of `expected` and sample j of `actual` must look alike.
@@ -215,16 +224,17 @@ class examination {
     report_.same_bits(which, where + ", loss", row(expected.losses, i, 1), row(actual.losses, j, 1));
     report_.same_bits(which, where + ", squared norm", row(expected.squared_norms, i, 1),
                       row(actual.squared_norms, j, 1));
-    report_.same_bits(which, where + ", gradient", row(expected.rows, i, width_), row(actual.rows, j, width_));
+    report_.same_bits(which, where + ", gradient", row(expected.rows, i, width_), row(actual.rows, j, width_),
+                      alone_.known.owners);
   }
   void same_everything(law which, const std::string& where, const seen_type& expected, const seen_type& actual) {
     for (std::size_t b = 0; b < data_.size(); ++b) {
       same_sample(which, where + ", sample " + std::to_string(b), expected, b, actual, b);
     }
     report_.same_bits(which, where + ", sum", std::span<const scalar>{expected.plain},
-                      std::span<const scalar>{actual.plain});
+                      std::span<const scalar>{actual.plain}, alone_.known.owners);
     report_.same_bits(which, where + ", clipped sum", std::span<const scalar>{expected.clipped},
-                      std::span<const scalar>{actual.clipped});
+                      std::span<const scalar>{actual.clipped}, alone_.known.owners);
   }
 
   static constexpr bool reads_ids = std::is_integral_v<Value>;
@@ -302,7 +312,7 @@ class examination {
         const std::string where = say(std::string{how.name} + ", clipped sum with sample " + std::to_string(victim) +
                                       " reading rows that are not finite");
         report_.same_bits(law::non_finite, where, std::span<const scalar>{expected},
-                          std::span<const scalar>{seen.clipped});
+                          std::span<const scalar>{seen.clipped}, alone_.known.owners);
         for (const scalar value : seen.clipped) {
           report_.at_most(law::non_finite, where, 0, std::numeric_limits<double>::max(),
                           static_cast<long double>(std::fabs(value)));
@@ -322,7 +332,8 @@ class examination {
           report_.same_bits(law::non_finite,
                             say(std::string{how.name} + ", clipped sum with sample " + std::to_string(victim) +
                                 " set to " + spoil_names[static_cast<std::size_t>(kind)]),
-                            std::span<const scalar>{expected}, std::span<const scalar>{seen.clipped});
+                            std::span<const scalar>{expected}, std::span<const scalar>{seen.clipped},
+                            alone_.known.owners);
         }
       }
     }

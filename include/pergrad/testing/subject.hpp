@@ -22,6 +22,7 @@
 #include <pergrad/optim/held.hpp>
 #include <pergrad/pergrad.hpp>
 #include <pergrad/shape.hpp>
+#include <pergrad/testing/laws_report.hpp>
 #include <pergrad/testing/observer.hpp>
 #include <pergrad/testing/samples.hpp>
 
@@ -33,6 +34,7 @@ struct gradient_block {
   std::size_t first = 0;
   std::size_t rows = 1;
   std::size_t columns = 0;
+  std::size_t layer = 0;  ///< its place in the network, flat
 
   [[nodiscard]] std::size_t size() const { return rows * columns; }
 };
@@ -47,7 +49,7 @@ template <class Network>
       if (structure::owners[i] != i || structure::trained_counts[i] == 0) return;
       std::size_t first = structure::parameter_offsets[i];
       const auto add = [&](std::size_t rows, std::size_t columns) {
-        if (rows * columns != 0) list.push_back({first, rows, columns});
+        if (rows * columns != 0) list.push_back({first, rows, columns, i});
         first += rows * columns;
       };
       const shape in = structure::shapes[structure::inputs[i]];
@@ -67,6 +69,19 @@ template <class Network>
   return list;
 }
 
+/// Whose each trained parameter is, in their order.
+template <class Network>
+[[nodiscard]] std::vector<parameter_owner> parameter_owners(const std::vector<gradient_block>& blocks) {
+  std::vector<std::string> names(Network::structure::size);
+  detail::for_each_layer<typename Network::structure>(
+      [&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
+        names[i] = "layer " + std::to_string(i) + " (" + detail::name_of_layer<Layer>() + ")";
+      });
+  std::vector<parameter_owner> owners;
+  for (const gradient_block& block : blocks) owners.push_back({block.first, names[block.layer]});
+  return owners;
+}
+
 /// What is fixed about a network and its executors.
 struct subject_facts {
   std::size_t width = 0;       ///< trained parameters
@@ -76,6 +91,7 @@ struct subject_facts {
   std::size_t others = 0;                         ///< executors that must give the same bits as the usual one
   std::span<const detail::parameter_range> held;  ///< rows of padding ids: read, and by definition without a gradient
   std::vector<gradient_block> blocks;             ///< they cover the trained parameters
+  std::vector<parameter_owner> owners;            ///< of the same
 
   [[nodiscard]] bool holds(std::size_t parameter) const {
     return std::any_of(held.begin(), held.end(),
@@ -131,7 +147,7 @@ class network_subject final : public subject_type<Network, Loss> {
   network_subject(const uniform& initial, std::size_t most_samples)
       : base{{Network::parameter_count, Network::output_shape.size(), Network::input_shape.ids,
               compared::configuration_count, std::size(compared::others), detail::held_parameters<Network>,
-              gradient_blocks<Network>()}},
+              gradient_blocks<Network>(), parameter_owners<Network>(gradient_blocks<Network>())}},
         most_samples_{most_samples},
         network_{host{threads{1}}, initial},
         usual_{compared::usual, most_samples} {}

@@ -8,31 +8,43 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include <pergrad/detail/executors.hpp>
 #include <pergrad/detail/float_environment.hpp>
+#include <pergrad/errors.hpp>
 #include <pergrad/expressions/noise.hpp>
 #include <pergrad/privacy/generator.hpp>
+#include <pergrad/privacy/units.hpp>
 #include <pergrad/train/dp_sgd_base.hpp>
 
 namespace pergrad::inline v0_1 {
 
 namespace detail {
 struct checkpoint_access;
+struct run_state_access;
 struct statistics_access;
 }
 namespace unprotected {
-template <class Network, class Loss, class Generator, class Executor>
-[[nodiscard]] const step_metrics& metrics(const dp_sgd<Network, Loss, Generator, Executor>& trainer);
+template <class Network, class Loss, class Generator, class Executor, class Options>
+[[nodiscard]] const step_metrics& metrics(const dp_sgd<Network, Loss, Generator, Executor, Options>& trainer);
+template <class Network, class Loss, class Generator, class Executor, class Options>
+[[nodiscard]] std::vector<double> individual_epsilons(
+    const dp_sgd<Network, Loss, Generator, Executor, Options>& trainer, delta at);
 }  // namespace unprotected
 
 /// The training loop of one network. Refers to the executor and the network, owns everything else; a step allocates
 /// nothing.
-template <class Network, class Loss, random_generator Generator = os_keyed_generator, executor Executor = host>
-class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor> {
-  using base = detail::dp_sgd_base<Network, Loss, Executor>;
+template <class Network, class Loss, random_generator Generator = os_keyed_generator, executor Executor = host,
+          class Options = dp_sgd_options>
+class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor, Options> {
+  using base = detail::dp_sgd_base<Network, Loss, Executor, Options>;
+  static constexpr bool lacks_units = detail::draws_units<typename Options::sampling_type> &&
+                                      Executor::template trainer<Network, Loss>::trains_on_a_copy;
+  static_assert(sizeof(std::conditional_t<lacks_units, error::on_the_host_only<Executor>, char>) != 0);
 
  public:
   using typename base::input_value;
@@ -41,17 +53,20 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor> {
   /// Whether the noise's key is secret: false for a seeded generator, whose runs protect nobody.
   static constexpr bool is_private = Generator::is_private;
   using base::accountant;
+  using base::average;
   using base::epsilon;
   using base::last_statistic;
   using base::options;
   using base::records_changed;
+  using base::relation;
   using base::set_learning_rate;
   using base::steps;
+  using base::unit_of_privacy;
   using base::within_budget;
 
   /// Throws std::invalid_argument naming an option that is missing, out of range or not for this kind of clipping, or a
   /// budget that is less than what one step costs.
-  dp_sgd(const Executor& executor, Network& network, Loss loss, const dp_sgd_options& chosen,
+  dp_sgd(const Executor& executor, Network& network, Loss loss, const Options& chosen,
          Generator generator = Generator{})
       : base{executor, network, loss, chosen, is_private},
         update_{detail::total_access::released_without_sums<released_gradient<Network, is_private>>()},
@@ -67,14 +82,19 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor> {
   void step(const dataset<input_value, target>& records) {
     const detail::float_environment proven;
     this->look_at(records);
+    if (this->charges_) this->charges_->filter().set_records(records.size());
+    this->plan_next_step();
     this->notes_.begin();
-    const std::uint64_t step = this->spend_and_draw(generator_, records.size());
+    const std::uint64_t step = this->spend_and_draw(generator_, this->unit_count(records.size()));
     this->trainer_->step(
         this->records_of_step(records, base::inside_layers(generator_, step)),
-        detail::noise_of<Generator>{*this->options_.noise, &generator_}, [&] { return base::next_noise(generator_); },
-        detail::total_access::values(update_));
+        detail::noise_of<Generator>{*this->options_.noise, &generator_, this->noise_.filter()},
+        [&] { return base::next_noise(generator_); }, detail::total_access::values(update_));
+    if (this->average_) this->average_->update(*this->executor_, *this->network_);
     this->notes_.end();
     this->release_statistic(generator_);
+    if (this->options_.adaptive_clip) this->adapt_clip();
+    this->plan_next_step();
   }
   /// Records of other types, and whatever else is no data set: one error that says so.
   template <class Value, class Target>
@@ -94,19 +114,23 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor> {
   }
 
  private:
-  friend const step_metrics& unprotected::metrics<Network, Loss, Generator, Executor>(const dp_sgd& trainer);
+  friend const step_metrics& unprotected::metrics<Network, Loss, Generator, Executor, Options>(const dp_sgd& trainer);
   friend struct detail::checkpoint_access;
+  friend struct detail::run_state_access;
   friend struct detail::statistics_access;
+  friend std::vector<double> unprotected::individual_epsilons<Network, Loss, Generator, Executor, Options>(
+      const dp_sgd& trainer, delta at);
   [[nodiscard]] const step_metrics& noted() const noexcept { return this->notes_.metrics(); }
+  [[nodiscard]] const detail::individual_charges* charged() const noexcept { return this->charges_.get(); }
 
   mutable released_gradient<Network, is_private> update_;  ///< of a device: fetched when somebody asks
   Generator generator_;
 };
 
 /// Of a network or a loss that is explained to be wrong.
-template <class Network, class Loss, random_generator Generator, executor Executor>
+template <class Network, class Loss, random_generator Generator, executor Executor, class Options>
 requires detail::cannot_be_trained<Network, Loss>
-class dp_sgd<Network, Loss, Generator, Executor> : public error::stand_in<typename Network::scalar> {
+class dp_sgd<Network, Loss, Generator, Executor, Options> : public error::stand_in<typename Network::scalar> {
   static_assert(sizeof(detail::loss_explanation<Network, Loss>) != 0);
   static_assert(sizeof(typename error::explanation_of<Network>::type) != 0);
 
@@ -120,14 +144,15 @@ class dp_sgd<Network, Loss, Generator, Executor> : public error::stand_in<typena
   static constexpr step_metrics nothing_noted{};
 };
 
-template <executor Executor, class Network, class Loss>
-dp_sgd(const Executor&, Network&, Loss, const dp_sgd_options&) -> dp_sgd<Network, Loss, os_keyed_generator, Executor>;
-template <executor Executor, class Network, class Loss, random_generator Generator>
-dp_sgd(const Executor&, Network&, Loss, const dp_sgd_options&, Generator) -> dp_sgd<Network, Loss, Generator, Executor>;
+template <executor Executor, class Network, class Loss, trainer_options Options>
+dp_sgd(const Executor&, Network&, Loss, const Options&) -> dp_sgd<Network, Loss, os_keyed_generator, Executor, Options>;
+template <executor Executor, class Network, class Loss, trainer_options Options, random_generator Generator>
+dp_sgd(const Executor&, Network&, Loss, const Options&, Generator)
+    -> dp_sgd<Network, Loss, Generator, Executor, Options>;
 
 /// The trainer refers to the network: a temporary one is an error that says so.
-template <executor Executor, class Network, class Loss>
-dp_sgd(const Executor&, const Network&&, Loss, const dp_sgd_options&)
+template <executor Executor, class Network, class Loss, trainer_options Options>
+dp_sgd(const Executor&, const Network&&, Loss, const Options&)
     -> dp_sgd<error::wrong_network<error::temporary_operand<Network>, typename Network::scalar>, Loss,
               os_keyed_generator, Executor>;
 namespace detail {
@@ -138,11 +163,11 @@ using not_const = std::conditional_t<is_explained<Network>, Network,
 }  // namespace detail
 
 /// It changes the network, names its executor first, and is made of nothing else: one error that says so.
-template <executor Executor, class Network, class Loss>
-dp_sgd(const Executor&, const Network&, Loss, const dp_sgd_options&)
+template <executor Executor, class Network, class Loss, trainer_options Options>
+dp_sgd(const Executor&, const Network&, Loss, const Options&)
     -> dp_sgd<detail::not_const<Network>, Loss, os_keyed_generator, Executor>;
-template <executor Executor, class Network, class Loss, random_generator Generator>
-dp_sgd(const Executor&, const Network&, Loss, const dp_sgd_options&, Generator)
+template <executor Executor, class Network, class Loss, trainer_options Options, random_generator Generator>
+dp_sgd(const Executor&, const Network&, Loss, const Options&, Generator)
     -> dp_sgd<detail::not_const<Network>, Loss, Generator, Executor>;
 template <class First, class... Rest>
 requires(!executor<First>) dp_sgd(const First&, const Rest&...)
@@ -150,16 +175,32 @@ requires(!executor<First>) dp_sgd(const First&, const Rest&...)
 template <executor Executor, class... Rest>
 requires(sizeof...(Rest) < 3) dp_sgd(const Executor&, const Rest&...)
 ->dp_sgd<error::wrong_network<error::not_made_of_this<error::function::dp_sgd, Rest...>, float>, void>;
-template <executor Executor, class Network, class Loss, class Number>
-requires std::is_arithmetic_v<Number> dp_sgd(const Executor&, Network&, Loss, const dp_sgd_options&, Number)
+template <executor Executor, class Network, class Loss, trainer_options Options, class Number>
+requires std::is_arithmetic_v<Number> dp_sgd(const Executor&, Network&, Loss, const Options&, Number)
 ->dp_sgd<error::wrong_network<error::not_made_of_this<error::function::dp_sgd, Number>, float>, void>;
 
 namespace unprotected {
 
 /// Private values of the trainer's last step; all zero unless its options ask for `private_metrics`.
-template <class Network, class Loss, class Generator, class Executor>
-[[nodiscard]] const step_metrics& metrics(const dp_sgd<Network, Loss, Generator, Executor>& trainer) {
+template <class Network, class Loss, class Generator, class Executor, class Options>
+[[nodiscard]] const step_metrics& metrics(const dp_sgd<Network, Loss, Generator, Executor, Options>& trainer) {
   return trainer.noted();
+}
+
+/// What each record of a trainer with individual accounting has spent, by its number: private values, as is how many of
+/// them are still used. Throws std::logic_error without individual accounting.
+template <class Network, class Loss, class Generator, class Executor, class Options>
+[[nodiscard]] std::vector<double> individual_epsilons(
+    const dp_sgd<Network, Loss, Generator, Executor, Options>& trainer, delta at) {
+  const auto* const charged = trainer.charged();
+  if (charged == nullptr) {
+    pergrad::detail::throw_logic_error({"pergrad: individual_epsilons: the option individual is not set"});
+  }
+  std::vector<double> spent(charged->filter().records());
+  for (std::size_t record = 0; record < spent.size(); ++record) {
+    spent[record] = epsilon_from_rdp(charged->filter().order(), charged->filter().spent(record), at);
+  }
+  return spent;
 }
 
 }  // namespace unprotected

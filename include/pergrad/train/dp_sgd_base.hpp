@@ -5,6 +5,8 @@
 // compiled once for both.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -18,8 +20,10 @@
 #include <pergrad/detail/float_environment.hpp>
 #include <pergrad/expressions/evaluate.hpp>
 #include <pergrad/optim/adam.hpp>
+#include <pergrad/optim/parameter_average.hpp>
 #include <pergrad/optim/sgd.hpp>
 #include <pergrad/privacy/types.hpp>
+#include <pergrad/privacy/units.hpp>
 #include <pergrad/tape.hpp>
 #include <pergrad/train/dp_sgd_options.hpp>
 #include <pergrad/train/private_run.hpp>
@@ -30,29 +34,62 @@ namespace pergrad::inline v0_1 {
 
 namespace detail {
 
-template <class Network, class Loss, executor Executor>
-class dp_sgd_base : public private_run {
+struct statistics_access;
+
+/// What an executor does in a step; of units of privacy by verbs, on executors that read records where they lie.
+template <class Executor, class Network, class Loss, bool OfUnits>
+struct trainer_for {
+  using type = typename Executor::template trainer<Network, Loss>;
+};
+template <class Executor, class Network, class Loss>
+struct trainer_for<Executor, Network, Loss, true> {
+  using type = step_by_verbs<Network, Loss, Executor, true>;
+};
+
+template <class Network, class Loss, executor Executor, class Options>
+class dp_sgd_base
+    : public private_run<typename inner_sampler<typename Options::sampling_type>::type, typename Options::noise_type> {
+  using inner = inner_sampler<typename Options::sampling_type>;
+  using run = private_run<typename inner::type, typename Options::noise_type>;
+
  public:
   using scalar = typename Network::scalar;
   using input_value = typename Network::input_value;
   using target = target_of<Loss, scalar>;
   /// What the executor keeps of a run and does in a step.
-  using executor_trainer = typename Executor::template trainer<Network, Loss>;
+  using executor_trainer =
+      typename trainer_for<Executor, Network, Loss, draws_units<typename Options::sampling_type>>::type;
+  static_assert(sizeof(std::conditional_t < run::is_correlated && executor_trainer::trains_on_a_copy,
+                       error::correlated_noise_on_a_device<Executor>, char >) != 0);
+  /// Whose data a unit of privacy is: by which neighbours differ.
+  static constexpr const char* unit_of_privacy = inner::unit;
 
-  dp_sgd_base(const Executor& executor, Network& network, Loss loss, const dp_sgd_options& options, bool is_private)
-      : dp_sgd_base{executor, network, loss,
-                    settled<scalar>(checked_options(options, clipping_groups<Network>), is_private)} {}
+  dp_sgd_base(const Executor& executor, Network& network, Loss loss, const Options& options, bool is_private)
+      : dp_sgd_base{executor, network, loss, checked(options, is_private), is_private, {}} {}
   dp_sgd_base(const dp_sgd_base&) = delete;
   dp_sgd_base& operator=(const dp_sgd_base&) = delete;
   ~dp_sgd_base() = default;
 
-  [[nodiscard]] const dp_sgd_options& options() const noexcept { return options_; }
+  [[nodiscard]] const Options& options() const noexcept { return options_; }
 
   /// Of all steps from now on: for schedules. Costs no privacy as long as it is not computed from records: of the
   /// number of steps, say.
   void set_learning_rate(learning_rate rate) {
     options_.learning_rate = rate;
     trainer_->set_learning_rate(rate);
+  }
+  /// As that of the ledger. With individual accounting also what each record's budget proves, if that is less; the
+  /// ledger itself says what one would have spent that is always drawn from, adds C, and is never left out.
+  template <class = void>
+  [[nodiscard]] double epsilon(pergrad::delta at) const {
+    const double of_ledger = run::epsilon(at);
+    return charges_ ? std::min(of_ledger, charges_->filter().epsilon(at)) : of_ledger;
+  }
+  /// The network with the exponential moving average of the parameters behind each step: of released values. Throws
+  /// std::logic_error if the options have no `average_decay`.
+  [[nodiscard]] const Network& average() const {
+    if (!average_) throw_logic_error({"pergrad: private training: the option average_decay is not set"});
+    return average_->network();
   }
   /// Memory behind the spans of the data set has changed since the last step: the next one looks at all records again,
   /// and a device copies them again. Needed on a device, which trains on its copy; on the host each step reads the
@@ -63,20 +100,44 @@ class dp_sgd_base : public private_run {
   }
 
  private:
-  template <class OfNetwork, class OfLoss, random_generator Generator, executor OfExecutor>
+  template <class OfNetwork, class OfLoss, random_generator Generator, executor OfExecutor, class OfOptions>
   friend class pergrad::dp_sgd;
   friend struct checkpoint_access;
+  friend struct run_state_access;
+  friend struct statistics_access;
 
-  [[gnu::noinline]] dp_sgd_base(const Executor& executor, Network& network, Loss loss, const dp_sgd_options& options)
-      : private_run{options},
+  [[nodiscard]] static Options checked(const Options& options, bool is_private) {
+    if constexpr (run::is_correlated) {
+      const step_schedules& all = options.schedules;
+      if (options.adaptive_clip || all.noise || all.clip || all.sampling) {
+        refuse_training("noise, clip norms and sampling that change do not go with correlated noise");
+      }
+      if (options.individual) refuse_training("individual accounting does not go with correlated noise");
+      if (options.adam.noise_floor != 0) {
+        refuse_training("adam's noise_floor takes off independent noise, and this one is correlated");
+      }
+    }
+    const Options first = with_first_step(options);
+    require_training_choices(first, clipping_groups<Network>);
+    return settled<scalar>(first, is_private);
+  }
+  struct of_checked_options {};
+  [[gnu::noinline]] dp_sgd_base(const Executor& executor, Network& network, Loss loss, const Options& options,
+                                bool is_private, of_checked_options /*unused*/)
+      : run{options, inner::of(*options.sampling), options,
+            options.individual ? std::nullopt : std::optional<privacy_budget>{options.budget}},
         options_{options},
+        first_clip_{options.clip ? options.clip->value() : 0},
+        is_private_{is_private},
         executor_{&executor},
         network_{&network},
         loss_{loss},
         tape_{executor, options.max_batch} {
     const float_environment proven;
-    take(with_empty_batch([](const auto& sum) { return sum.sensitivity(); }),
-         static_cast<double>(std::numeric_limits<scalar>::max()));
+    if (options.schedules.any()) this->most_ = options.schedules.steps;
+    this->take(with_empty_batch([](const auto& sum) { return sum.sensitivity(); }),
+               static_cast<double>(std::numeric_limits<scalar>::max()), Network::parameter_count,
+               executor.pool().thread_count());
     if (options.optimizer == optimizer_kind::adam) {
       require_adam_options(options.adam);
     } else {
@@ -84,17 +145,103 @@ class dp_sgd_base : public private_run {
       require_weight_decay(options.weight_decay);
     }
     if constexpr (executor_trainer::trains_on_a_copy) {
-      if (options.weight_decay != 0 || options.adam.weight_decay != 0) {
-        refuse_training("weight decay is not on devices yet");
+      if (options.adam.noise_floor != 0) refuse_training("adam's noise_floor is not on devices yet");
+      if (options.average_decay != 0) refuse_training("average_decay is not on devices yet: see parameter_average");
+      if (options.adaptive_clip || options.schedules.noise || options.schedules.clip) {
+        refuse_training("noise and clip norms that change are not on devices yet");
       }
     }
-    notes_ = {options.private_metrics, options.max_batch.count, options.clip ? options.clip->value() : sensitivity_,
-              statistic_ ? &statistic_->counted : nullptr,
+    if (options.schedules.any()) declare_schedules();
+    if (options.individual) {
+      if constexpr (std::is_same_v<typename run::event_type, sampled_gaussian_event> &&
+                    !executor_trainer::trains_on_a_copy) {
+        charges_ = std::make_unique<individual_charges>(*options.budget, this->event_, options.individual->levels,
+                                                        options.max_batch.count);
+        charges_->plan(this->event_, release_grid::of(this->sensitivity_, Network::parameter_count));
+      } else {
+        refuse_training("individual accounting is not on devices yet");
+      }
+    }
+    if (options.average_decay != 0) average_.emplace(network, options.average_decay);
+    notes_ = {options.private_metrics, options.max_batch.count,
+              options.clip ? options.clip->value() : this->sensitivity_,
+              this->statistic_ ? &this->statistic_->counted : nullptr,
               options.statistic ? options.statistic->of : step_value::norm};
-    trainer_ = std::make_unique<executor_trainer>(executor, network, loss, tape_, options_, sensitivity_);
+    require_noise_that_fits();
+    trainer_ = std::make_unique<executor_trainer>(executor, network, loss, tape_, options_, this->sensitivity_);
     if constexpr (executor_trainer::trains_on_a_copy) {
       with_empty_batch([&](const auto& sum) { trainer_->clip_with(sum.clipped().rule()); });
     }
+  }
+
+  /// Noise of any step, of adaptive clipping and of schedules, has to fit the scalar and the release's grid. Throws
+  /// std::invalid_argument.
+  void require_noise_that_fits() const {
+    if (options_.adaptive_clip) {
+      const double widest = options_.noise->value() * options_.clip->value() * adaptive_clip::range;
+      if (!(widest <= static_cast<double>(std::numeric_limits<scalar>::max()))) {
+        refuse_training("noise times the widest norm of adaptive_clip, " + std::to_string(widest) +
+                        ", does not fit the network's scalar");
+      }
+    }
+    const step_schedules& all = options_.schedules;
+    if (!all.noise && !all.clip) return;
+    const summation added = summation::of<scalar>(options_.capacity->count);
+    for (std::uint64_t step = 0; step < all.steps; ++step) {
+      const double noise = all.noise ? noise_multiplier{(*all.noise)(step)}.value() : options_.noise->value();
+      const double clip = all.clip ? l2_clip_norm{(*all.clip)(step)}.value() : this->sensitivity_;
+      if (!(noise * clip <= static_cast<double>(std::numeric_limits<scalar>::max()))) {
+        refuse_training("noise times clip of step " + std::to_string(step) + " does not fit the network's scalar");
+      }
+      const release_grid grid = release_grid::of(clip, Network::parameter_count);
+      require_sigma(noise, noise * sensitivity_in_steps(grid, added, 1), noise == 0 && !is_private_);
+    }
+  }
+  /// Those that are left of the run.
+  template <class = void>
+  void declare_schedules() {
+    using event = typename run::event_type;
+    std::vector<ledger_entry<event>> steps;
+    Options each = options_;
+    for (std::uint64_t step = this->place_.taken; step < this->most_; ++step) {
+      apply_schedules(each, step);
+      const event costs = this->event_of(each, inner::of(*each.sampling));
+      if (steps.empty() || !(steps.back().event == costs)) steps.push_back({costs, 0});
+      if (this->pays(step)) ++steps.back().count;
+    }
+    this->declare(std::span<const ledger_entry<event>>{steps});
+  }
+  /// Makes the schedules' numbers those of the next step, or of the last one.
+  void plan_next_step() {
+    if (!options_.schedules.any()) return;
+    const std::uint64_t step = std::min(this->place_.taken, this->most_ - 1);
+    if (planned_ == step) return;
+    apply_schedules(options_, step);
+    this->plan(options_, inner::of(*options_.sampling));
+    if (options_.schedules.clip) clip_to(*options_.clip);
+    if (options_.schedules.learning_rate) trainer_->set_learning_rate(*options_.learning_rate);
+    if constexpr (std::is_same_v<typename run::event_type, sampled_gaussian_event>) {
+      if (charges_) charges_->plan(this->event_, release_grid::of(this->sensitivity_, Network::parameter_count));
+    }
+    planned_ = step;
+  }
+  /// From the next step on.
+  void clip_to(l2_clip_norm bound) {
+    if constexpr (!executor_trainer::trains_on_a_copy) {
+      options_.clip = bound;
+      this->sensitivity_ = with_empty_batch([](const auto& sum) { return sum.sensitivity(); });
+      trainer_->set_sensitivity(this->sensitivity_);
+      notes_.set_clip_norm(bound.value());
+    }
+  }
+  /// The clip norm of the next step from the counts of the last one, which were released.
+  void adapt_clip() {
+    const adaptive_clip& how = *options_.adaptive_clip;
+    const std::span<const double> counts = this->last_statistic().counts();
+    const double share = std::clamp(0.5 + (counts[0] - counts[1]) / (2 * options_.divisor->value()), 0.0, 1.0);
+    const double next = options_.clip->value() * std::exp(-how.rate * (share - how.quantile));
+    clip_to(l2_clip_norm{std::clamp(next, first_clip_ / adaptive_clip::range, first_clip_ * adaptive_clip::range)});
+    this->statistic_->counted.set_edge(options_.clip->value());
   }
 
   template <class Function>
@@ -109,26 +256,47 @@ class dp_sgd_base : public private_run {
   /// Looks at the records if it has not seen them.
   void look_at(const dataset<input_value, target>& records) {
     if (checked_ && checked_->same_view(records)) return;
+    this->begin_a_round();
     checked_.reset();
+    static_cast<void>(unit_count(records.size()));
     require_fit_for_training<Network, Loss>(records);
     checked_ = records;
   }
   /// The records of a step that is drawn. Refers to the trainer and to `records`.
   [[nodiscard]] step_records<Network, Loss> records_of_step(const dataset<input_value, target>& records,
                                                             const layer_randomness& randomness) {
-    return {&records, this, [](void* self) { return static_cast<dp_sgd_base*>(self)->next_records(); }, randomness,
-            &notes_};
+    return {&records,      this,       [](void* self) { return static_cast<dp_sgd_base*>(self)->next_records(); },
+            units(),       randomness, &notes_,
+            charges_.get()};
+  }
+  /// Null where records are drawn.
+  [[nodiscard]] const privacy_units* units() const noexcept {
+    if constexpr (draws_units<typename Options::sampling_type>) {
+      return &options_.sampling->units();
+    } else {
+      return nullptr;
+    }
+  }
+  /// Of what is drawn. Throws std::invalid_argument where the owners are those of another number of records.
+  [[nodiscard]] std::size_t unit_count(std::size_t records) const {
+    return units() == nullptr ? records : units()->count(records);
   }
   [[nodiscard]] std::span<const std::uint32_t> next_records() {
-    return drawn_.next(
+    return this->drawn_.next(
         executor_->pool(),
         [&](std::uint64_t record) {
+          if (units() != nullptr && units()->are_owners()) return true;  // each of their records is looked at
           return executor_trainer::trains_on_a_copy || fits_the_trainer<Network, Loss>(*checked_, record);
         },
         [&] { notes_.leave_out(); });
   }
 
-  dp_sgd_options options_;
+  Options options_;            ///< with the numbers of the next step
+  double first_clip_ = 0;      ///< from which adaptive clipping set out
+  std::uint64_t planned_ = 0;  ///< the step of which they are
+  bool is_private_ = true;
+  std::optional<parameter_average<Network>> average_;
+  std::unique_ptr<individual_charges> charges_;
   step_notes<scalar> notes_{false, 0, 0};
   const Executor* executor_;
   Network* network_;

@@ -2,6 +2,7 @@
 // pergrad/train/dp_sgd_options.hpp - what the trainer is told, what it tells about a step, and what it refuses
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -19,39 +20,21 @@
 #include <pergrad/optim/adam.hpp>
 #include <pergrad/privacy/accounting/budget.hpp>
 #include <pergrad/privacy/generator.hpp>
+#include <pergrad/privacy/release.hpp>
 #include <pergrad/privacy/sampling.hpp>
+#include <pergrad/privacy/schedule.hpp>
 #include <pergrad/privacy/statistics.hpp>
 #include <pergrad/privacy/types.hpp>
+#include <pergrad/privacy/units.hpp>
 #include <pergrad/tape.hpp>
+#include <pergrad/train/option.hpp>
 
 namespace pergrad::inline v0_1 {
 
 /// How the noised gradient becomes an update.
 enum class optimizer_kind { sgd, adam };
 /// What bounds a sample's share.
-enum class clipping_kind { flat, per_layer, automatic, per_group };
-
-/// An option that may be missing, and is set to a value of its type: what else is given is an error that says so.
-template <class Value>
-struct option : std::optional<Value> {
-  using std::optional<Value>::optional;
-  option() = default;
-  template <class Given>
-  requires(!std::is_convertible_v<Given, std::optional<Value>>)
-      // NOLINTNEXTLINE(google-explicit-constructor): explains
-      option(const Given& /*given*/) {
-    static_cast<void>(error::option_of_another_type<Value, Given>{});
-  }
-  template <class Given = Value>
-  option& operator=(Given&& given) {
-    if constexpr (std::is_convertible_v<Given, std::optional<Value>>) {
-      std::optional<Value>::operator=(std::forward<Given>(given));
-    } else {
-      static_cast<void>(error::option_of_another_type<Value, std::remove_cvref_t<Given>>{});
-    }
-    return *this;
-  }
-};
+enum class clipping_kind { flat, per_layer, automatic, per_group, per_sample_adaptive };
 
 /// One value of each record of a step.
 enum class step_value { norm, loss };
@@ -63,12 +46,11 @@ struct step_statistic {
   step_value of = step_value::norm;  ///< the gradient's norm before clipping, or the loss
 };
 
-/// What every private run is told: `private_loop`, and `dp_sgd`, which adds to it. Those without a default must be set;
-/// a constructor names the first that is not.
-struct private_options {
+/// What every private run is told, but for its sampler. Those without a default must be set; a constructor names the
+/// first that is not.
+struct private_choices {
   option<l2_clip_norm> clip;             ///< C, the most that one record can add to a sum
   option<noise_multiplier> noise;        ///< sigma; the noise's standard deviation is sigma times sensitivity
-  option<poisson_sampling> sampling;     ///< how records enter a batch, and what that costs
   option<expected_batch_size> divisor;   ///< a public constant, never the drawn size
   pergrad::max_batch max_batch{256};     ///< records a chunk; changes memory and rounding, not privacy
   option<record_capacity> capacity;      ///< records a sum is made for; from the divisor unless it is given
@@ -82,16 +64,113 @@ struct private_options {
   }
 };
 
-/// Options of `dp_sgd`.
-struct dp_sgd_options : private_options {
+/// A clip norm that follows a quantile of the gradients' norms (Andrew et al. 2021, arXiv:1905.03871):
+///   C <- C exp(-rate (share - quantile)),  share = 1/2 + (below - above) / (2 divisor)
+/// of the step's records whose norms are below C and not. Both counts are noised and released with the step, as its
+/// statistic: gradient and counts are one event with `joint_noise` of both. A noise of a twentieth of the divisor costs
+/// next to nothing.
+struct adaptive_clip {
+  noise_multiplier noise;  ///< standard deviation of each count
+  double quantile = 0.5;   ///< share of gradients that are to stay unclipped, in [0, 1]
+  double rate = 0.2;       ///< above 0
+  /// C stays within the first one times and divided by this, so that its noise always fits.
+  static constexpr double range = 0x1p20;
+};
+
+/// Each record pays for what it really adds, and is left out where its own budget, the option `budget`, would be
+/// exceeded (privacy/accounting/individual_filter.hpp): a run may then go on for longer than the ledger's events allow.
+/// Of flat clipping and Poisson sampling; a record that is not drawn pays as if it added C, so that most is won where
+/// all are drawn. All records are added up as integers.
+struct individual_accounting {
+  std::size_t levels = 64;  ///< to which shares of C are rounded up
+};
+
+/// What changes from step to step. A schedule takes the place of the option of the same name.
+struct step_schedules {
+  std::uint64_t steps = 0;    ///< of the whole run, which ends then; must be set if there is a schedule
+  option<schedule> noise;     ///< sigma
+  option<schedule> clip;      ///< C, not of clipping per group
+  option<schedule> sampling;  ///< the probability of Poisson sampling; the divisor stays what it is
+  option<schedule> learning_rate;
+
+  [[nodiscard]] bool any() const noexcept { return noise || clip || sampling || learning_rate; }
+};
+
+/// What a trainer is told beside them.
+struct training_choices : private_choices {
   option<pergrad::learning_rate> learning_rate;  ///< of the first step; see `set_learning_rate`
   clipping_kind clipping = clipping_kind::flat;
   std::vector<l2_clip_norm> group_bounds{};  ///< of per_group, in the place of `clip`: one C_k a clipping group
   optimizer_kind optimizer = optimizer_kind::sgd;
-  double momentum = 0;           ///< of sgd
-  double weight_decay = 0;       ///< of sgd, decoupled; adam's is adam.weight_decay
-  adam_options adam{};           ///< of adam
+  double momentum = 0;                           ///< of sgd
+  double weight_decay = 0;                       ///< of sgd, decoupled; adam's is adam.weight_decay
+  adam_options adam{};                           ///< of adam
+  option<pergrad::adaptive_clip> adaptive_clip;  ///< of flat clipping; `clip` is the first one
+  step_schedules schedules{};
+  option<individual_accounting> individual;  ///< a budget for each record
+  double average_decay = 0;      ///< above 0: an exponential moving average of the parameters, see `average`
   bool private_metrics = false;  ///< keep losses and norms of the last step, for `unprotected::metrics`
+};
+
+/// How the noise of a run's steps is correlated.
+template <class Noise>
+struct noise_choice {
+  using noise_type = Noise;
+  option<Noise> correlation;  ///< a strategy of privacy/correlated/strategies.hpp, for so many steps as the run has
+};
+template <>
+struct noise_choice<independent_noise> {
+  using noise_type = independent_noise;
+};
+
+namespace detail {
+/// A sampler that promises how often, and how far apart, a record takes part; its event is that of a Gaussian where
+/// every record takes part.
+template <class Sampling>
+concept promises_participation = requires(const Sampling& sampling) {
+  sampling.min_separation();
+  sampling.max_participations(std::uint64_t{});
+  requires std::is_same_v<typename Sampling::event_type, sampled_gaussian_event>;
+};
+/// A class that says what is wrong with this noise under this sampler; else `char`.
+template <class Noise, class Sampling>
+using noise_explanation = std::conditional_t<std::is_same_v<Noise, independent_noise> ||
+                                                 promises_participation<typename inner_sampler<Sampling>::type>,
+                                             char, error::correlated_noise_needs_a_promise<Noise, Sampling>>;
+}  // namespace detail
+
+/// Options of a `private_loop` with this sampler and this noise.
+template <class Sampling, class Noise = independent_noise>
+struct loop_options : private_choices, noise_choice<Noise> {
+  static_assert(sizeof(detail::noise_explanation<Noise, Sampling>) != 0);
+  using sampling_type = Sampling;
+  option<Sampling> sampling;  ///< how records enter a batch, and what that costs
+};
+/// Options of a `dp_sgd` with this sampler and this noise.
+template <class Sampling = poisson_sampling, class Noise = independent_noise>
+struct dp_options : training_choices, noise_choice<Noise> {
+  static_assert(sizeof(detail::noise_explanation<Noise, Sampling>) != 0);
+  using sampling_type = Sampling;
+  using of_a_loop = loop_options<Sampling>;
+  option<Sampling> sampling;  ///< how records enter a batch, and what that costs
+  /// Those that a loop has, too.
+  operator loop_options<Sampling, Noise>() const {  // NOLINT(google-explicit-constructor): one is the other, and more
+    return {static_cast<const private_choices&>(*this), static_cast<const noise_choice<Noise>&>(*this), sampling};
+  }
+};
+/// With Poisson sampling.
+using private_options = loop_options<poisson_sampling>;
+using dp_sgd_options = dp_options<poisson_sampling>;
+
+/// Options of a trainer, whatever the sampler.
+template <class Options>
+concept trainer_options = std::derived_from<Options, training_choices> && requires {
+  typename Options::sampling_type;
+};
+/// Options of a loop, whatever the sampler.
+template <class Options>
+concept private_loop_options = std::derived_from<Options, private_choices> && !trainer_options<Options> && requires {
+  typename Options::sampling_type;
 };
 
 /// Private values of one step: for debugging, never for release.
@@ -114,7 +193,7 @@ inline void require_option(bool given, const char* name) {
 
 /// Throws std::invalid_argument naming the first option that is missing but for `clip`. What single numbers may be is
 /// said where they are used. A run without noise is for generators that are not private.
-inline const private_options& checked_options(const private_options& options, bool is_private) {
+inline void require_private_choices(const private_choices& options, bool has_a_sampler, bool is_private) {
   require_option(options.noise.has_value(), "noise");
   if (is_private && options.noise->value() == 0) {
     refuse_training("the option noise is 0, which protects nobody: train without privacy with unprotected::step");
@@ -124,14 +203,13 @@ inline const private_options& checked_options(const private_options& options, bo
     is_private ? statistic_release::require_noise<os_keyed_generator>(options.statistic->noise, bins)
                : statistic_release::require_noise<seeded_generator>(options.statistic->noise, bins);
   }
-  require_option(options.sampling.has_value(), "sampling");
+  require_option(has_a_sampler, "sampling");
   require_option(options.divisor.has_value(), "divisor");
   if (options.max_batch.count == 0) refuse_training("max_batch must be at least 1");
-  return options;
 }
 /// The same for a trainer, and for options that are not for its kind of clipping; `groups` are the network's clipping
 /// groups.
-inline const dp_sgd_options& checked_options(const dp_sgd_options& options, std::size_t groups) {
+inline void require_training_choices(const training_choices& options, std::size_t groups) {
   if (options.clipping == clipping_kind::per_group) {
     if (options.clip) refuse_training("the option clip is not for clipping per group: group_bounds are its bounds");
     require_option(!options.group_bounds.empty(), "group_bounds");
@@ -149,7 +227,93 @@ inline const dp_sgd_options& checked_options(const dp_sgd_options& options, std:
   if (options.optimizer != optimizer_kind::sgd && options.weight_decay != 0) {
     refuse_training("the option weight_decay is for optimizer_kind::sgd only: adam's is adam.weight_decay");
   }
+  if (options.optimizer != optimizer_kind::adam && options.adam.noise_floor != 0) {
+    refuse_training("the option adam.noise_floor is for optimizer_kind::adam only");
+  }
   require_option(options.learning_rate.has_value(), "learning_rate");
+  if (options.individual) {
+    require_option(options.budget.has_value(), "budget");
+    if (options.clipping != clipping_kind::flat) {
+      refuse_training("the option individual is for clipping_kind::flat only");
+    }
+    if (options.statistic) {
+      refuse_training("the option individual excludes statistic and adaptive_clip: they count who is left out, too");
+    }
+    if (options.plan != run_plan::beforehand) {
+      refuse_training("the option individual is a filter of its own: leave plan as it is");
+    }
+  }
+  if (const auto& adapts = options.adaptive_clip) {
+    if (options.clipping != clipping_kind::flat) {
+      refuse_training("the option adaptive_clip is for clipping_kind::flat only");
+    }
+    if (options.schedules.clip) refuse_training("the option adaptive_clip and a schedule of clip exclude each other");
+    released_histogram::require_share(adapts->quantile);
+    if (!(adapts->rate > 0 && adapts->rate <= largest_double)) {
+      refuse_training("adaptive_clip.rate must be finite and above 0, got " + std::to_string(adapts->rate));
+    }
+    if (!l2_clip_norm::holds(options.clip->value() / adaptive_clip::range) ||
+        !l2_clip_norm::holds(options.clip->value() * adaptive_clip::range)) {
+      refuse_training("the option clip, from which adaptive_clip sets out, must be in [1e-24, 1e300]");
+    }
+  }
+}
+
+/// Sets the options of step number `step` to what the schedules say. Throws std::invalid_argument for a number that is
+/// none of its kind.
+template <class Options>
+void apply_schedules(Options& options, std::uint64_t step) {
+  const step_schedules& now = options.schedules;
+  if (now.noise) options.noise = noise_multiplier{(*now.noise)(step)};
+  if (now.clip) options.clip = l2_clip_norm{(*now.clip)(step)};
+  if (now.learning_rate) options.learning_rate = learning_rate{(*now.learning_rate)(step)};
+  if constexpr (std::is_same_v<typename Options::sampling_type, poisson_sampling>) {
+    if (now.sampling) options.sampling = poisson_sampling{sampling_probability{(*now.sampling)(step)}};
+  } else if (now.sampling) {
+    refuse_training("a schedule of sampling is for Poisson sampling only");
+  }
+  if constexpr (has_rounds<typename Options::sampling_type>) {
+    if (now.noise) refuse_training("a schedule of noise is not for a sampler whose event pays several steps");
+  }
+}
+/// Options of the first step of these schedules, each of which is a table then; and what adaptive clipping counts.
+/// Throws std::invalid_argument for what excludes each other, and what a schedule throws.
+template <class Options>
+[[nodiscard]] Options with_first_step(Options options) {
+  step_schedules& all = options.schedules;
+  if (all.any()) {
+    if (all.steps == 0) refuse_training("the option schedules.steps is not set");
+    const auto begins = [&](option<schedule>& one, bool given, const char* name) {
+      if (!one) return;
+      if (given) refuse_training(std::string{"the option "} + name + " and a schedule of it exclude each other");
+      one = one->tabulated(all.steps);
+    };
+    begins(all.noise, options.noise.has_value(), "noise");
+    begins(all.clip, options.clip.has_value(), "clip");
+    begins(all.sampling, options.sampling.has_value(), "sampling");
+    begins(all.learning_rate, options.learning_rate.has_value(), "learning_rate");
+    if (has_rounds<typename Options::sampling_type> && all.noise) {
+      refuse_training("a schedule of noise is not for samplers whose events pay several steps");
+    }
+    if (all.clip && options.clipping == clipping_kind::per_group) {
+      refuse_training("a schedule of clip is not for clipping per group");
+    }
+    apply_schedules(options, 0);
+  }
+  if (options.individual) {
+    if (!std::is_same_v<typename Options::sampling_type, poisson_sampling>) {
+      refuse_training("the option individual is for Poisson sampling only");
+    }
+    if (options.capacity && options.capacity->count != 0) {
+      refuse_training("the option individual adds up integers only: leave capacity, or set it to 0");
+    }
+    options.capacity = record_capacity{0};
+  }
+  if (options.adaptive_clip) {
+    if (options.statistic) refuse_training("the options statistic and adaptive_clip exclude each other");
+    require_option(options.clip.has_value(), "clip");
+    options.statistic = step_statistic{options.adaptive_clip->noise, bin_edges{{options.clip->value()}}};
+  }
   return options;
 }
 
@@ -161,16 +325,15 @@ template <class Network, class Loss, class Records>
 
 /// A loop that runs while the budget lasts would train nothing, and say nothing. What an earlier part of the run spent
 /// is not counted: a budget that is spent is no mistake.
-template <class = void>
-void require_room_for_a_step(const privacy_accountant& accountant, const sampled_gaussian_event& event) {
+template <class Event>
+void require_room_for_a_step(const basic_privacy_accountant<Event>& accountant, const Event& event) {
   if (accountant.within(event)) return;
   const privacy_budget& budget = *accountant.budget();
-  char text[240];
+  char text[400];
   std::snprintf(text, sizeof text,
                 "pergrad: private training: the option budget allows no step: it is epsilon %.6g at delta %.6g, and "
-                "one step with "
-                "noise multiplier %.6g and sampling probability %.6g costs epsilon %.6g",
-                budget.max_epsilon.value(), budget.delta.value(), event.noise_multiplier, event.sampling_probability,
+                "one step with %s costs epsilon %.6g",
+                budget.max_epsilon.value(), budget.delta.value(), description_of(event).text,
                 proven_epsilon(accountant.accountant(), {event, 1}, budget.delta).upper);
   throw std::invalid_argument(text);
 }

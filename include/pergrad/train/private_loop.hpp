@@ -39,7 +39,7 @@
 
 namespace pergrad::inline v0_1 {
 
-template <class Network, class Loss, random_generator Generator, executor Executor>
+template <class Network, class Loss, random_generator Generator, executor Executor, class Options>
 class private_loop;
 namespace detail {
 struct checkpoint_access;
@@ -82,12 +82,14 @@ class private_step {
   }
 
  private:
-  template <class, class, random_generator, executor>
+  template <class, class, random_generator, executor, class>
   friend class private_loop;
   template <class Sum, class Net, class Step>
   friend class detail::chunk_of_step;
   template <class, class>
   friend class optimizer_steps;
+  template <class>
+  friend class scaled_adam;
   template <executor Executor, class Network, class AnyLoop>
   friend void evaluate_into(const Executor& executor, released_gradient<Network, AnyLoop::is_private>& update,
                             private_step<AnyLoop>&& step);
@@ -120,17 +122,33 @@ class private_step {
     }
     from.release_its_statistic();
     end();
-    return {&from.total_, {*from.options_.noise, &from.generator_}};
+    return {&from.total_, {*from.options_.noise, &from.generator_, from.its_filter()}};
   }
 
   Loop* loop_ = nullptr;
 };
 
+namespace detail {
+template <class Usual, class... Given>
+struct first_or {
+  using type = Usual;
+};
+template <class Usual, class First>
+struct first_or<Usual, First> {
+  using type = First;
+};
+}  // namespace detail
+
 /// A private training loop of one network. Refers to the executor and the network; a step allocates nothing. Options:
-/// as `private_options` says.
-template <class Network, class Loss, random_generator Generator = os_keyed_generator, executor Executor = host>
-class private_loop : private detail::private_run {
-  using base = detail::private_run;
+/// as `loop_options` says.
+template <class Network, class Loss, random_generator Generator = os_keyed_generator, executor Executor = host,
+          class Options = private_options>
+class private_loop : private detail::private_run<typename Options::sampling_type, typename Options::noise_type> {
+  using base = detail::private_run<typename Options::sampling_type, typename Options::noise_type>;
+  using sampling_type = typename Options::sampling_type;
+  static_assert(
+      sizeof(std::conditional_t<detail::draws_units<sampling_type>, error::loop_draws_records<sampling_type>, char>) !=
+      0);
 
  public:
   using network_type = Network;
@@ -145,12 +163,13 @@ class private_loop : private detail::private_run {
   using base::accountant;
   using base::epsilon;
   using base::last_statistic;
+  using base::relation;
   using base::steps;
   using base::within_budget;
 
   /// Throws std::invalid_argument naming an option that is missing or out of range, or a budget that is less than what
   /// one step costs.
-  private_loop(const Executor& executor, const Network& network, Loss loss, const private_options& chosen,
+  private_loop(const Executor& executor, const Network& network, Loss loss, const Options& chosen,
                Generator generator = Generator{})
       : private_loop{detail::settled<scalar>(chosen, is_private), executor, network, loss, std::move(generator)} {}
   private_loop(const private_loop&) = delete;
@@ -159,7 +178,7 @@ class private_loop : private detail::private_run {
     if (under_way_ != nullptr) under_way_->loop_ = nullptr;
   }
 
-  /// Enters a step in the ledger, then draws its records: each with the same probability, independently. Throws
+  /// Enters a step in the ledger, then draws its records. Throws
   /// budget_exhausted if it would exceed the budget, std::invalid_argument for records that do not fit the network or
   /// the loss, std::logic_error while another step is under way; nothing is changed then. As in `dp_sgd::step`, all
   /// records are looked at when the loop sees them first, and one that fits no more when it is drawn is left out.
@@ -168,14 +187,15 @@ class private_loop : private detail::private_run {
       throw std::logic_error("pergrad: private_loop: another step is under way: release it, or let it go out of scope");
     }
     if (!records_ || !records_->same_view(records)) {
+      this->begin_a_round();
       records_.reset();
       detail::require_fit_for_training<Network, Loss>(records);
       records_ = records;
     }
-    const std::uint64_t step = spend_and_draw(generator_, records.size());
+    const std::uint64_t step = this->spend_and_draw(generator_, records.size());
     randomness_ = base::inside_layers(generator_, step);
     total_.clear();
-    detail::total_access::state(total_).expect(release_grid::of(sensitivity_, Network::parameter_count), 1);
+    detail::total_access::state(total_).expect(release_grid::of(this->sensitivity_, Network::parameter_count), 1);
     batch_.reset();
     state_ = batch_state::in_the_sum;
     return step_type{*this};
@@ -188,9 +208,8 @@ class private_loop : private detail::private_run {
   friend struct detail::statistics_access;
   enum class batch_state : unsigned char { waiting, in_the_sum, none_left };
 
-  private_loop(const private_options& options, const Executor& executor, const Network& network, Loss loss,
-               Generator generator)
-      : base{options},
+  private_loop(const Options& options, const Executor& executor, const Network& network, Loss loss, Generator generator)
+      : base{options, *options.sampling, options, options.budget},
         options_{options},
         executor_{&executor},
         network_{&network},
@@ -199,15 +218,17 @@ class private_loop : private detail::private_run {
         total_{executor, *options.capacity},
         generator_{std::move(generator)} {
     detail::require_option(options.clip.has_value(), "clip");
-    take(options.clip->value(), static_cast<double>(std::numeric_limits<scalar>::max()));
+    this->take(options.clip->value(), static_cast<double>(std::numeric_limits<scalar>::max()), Network::parameter_count,
+               executor.pool().thread_count());
   }
 
+  [[nodiscard]] detail::noise_filter* its_filter() const noexcept { return this->noise_.filter(); }
   void release_its_statistic() { this->release_statistic(generator_); }
   [[nodiscard]] bool next_batch() {
     if (state_ == batch_state::waiting) {
       throw std::logic_error("pergrad: private_step: accumulate(step, sum(clip(step.gradients(), bound))) is missing");
     }
-    const auto drawn = drawn_.next(
+    const auto drawn = this->drawn_.next(
         executor_->pool(),
         [&](std::uint64_t record) { return detail::fits_the_trainer<Network, Loss>(*records_, record); }, [] {});
     if (drawn.empty()) {
@@ -246,7 +267,7 @@ class private_loop : private detail::private_run {
     }
   }
 
-  private_options options_;
+  Options options_;
   const Executor* executor_;
   const Network* network_;
   [[no_unique_address]] Loss loss_;
@@ -262,9 +283,9 @@ class private_loop : private detail::private_run {
 };
 
 /// Of a network or a loss that is explained to be wrong.
-template <class Network, class Loss, random_generator Generator, executor Executor>
+template <class Network, class Loss, random_generator Generator, executor Executor, class Options>
 requires detail::cannot_be_trained<Network, Loss>
-class private_loop<Network, Loss, Generator, Executor> : public error::stand_in<typename Network::scalar> {
+class private_loop<Network, Loss, Generator, Executor, Options> : public error::stand_in<typename Network::scalar> {
   static_assert(sizeof(detail::loss_explanation<Network, Loss>) != 0);
   static_assert(sizeof(typename error::explanation_of<Network>::type) != 0);
 
@@ -274,9 +295,17 @@ class private_loop<Network, Loss, Generator, Executor> : public error::stand_in<
   explicit private_loop(const Any&...) noexcept {}
 };
 
-template <executor Executor, class Network, class Loss>
-private_loop(const Executor&, const Network&, Loss, const private_options&)
-    -> private_loop<Network, Loss, os_keyed_generator, Executor>;
+template <executor Executor, class Network, class Loss, private_loop_options Options>
+private_loop(const Executor&, const Network&, Loss, const Options&)
+    -> private_loop<Network, Loss, os_keyed_generator, Executor, Options>;
+template <executor Executor, class Network, class Loss, private_loop_options Options, random_generator Generator>
+private_loop(const Executor&, const Network&, Loss, const Options&, Generator)
+    -> private_loop<Network, Loss, Generator, Executor, Options>;
+/// A trainer's options say all that a loop's do.
+template <executor Executor, class Network, class Loss, trainer_options Options, class... Generator>
+private_loop(const Executor&, const Network&, Loss, const Options&, Generator...)
+    -> private_loop<Network, Loss, typename detail::first_or<os_keyed_generator, Generator...>::type, Executor,
+                    typename Options::of_a_loop>;
 
 /// It names its executor first: one error that says so.
 template <class First, class... Rest>

@@ -27,24 +27,27 @@
 #include <pergrad/privacy/sampling.hpp>
 #include <pergrad/privacy/statistics.hpp>
 #include <pergrad/privacy/types.hpp>
+#include <pergrad/privacy/units.hpp>
 #include <pergrad/train/dp_sgd_options.hpp>
+#include <pergrad/train/run_noise.hpp>
 
 namespace pergrad::inline v0_1 {
 
 namespace detail {
 
 struct checkpoint_access;
+struct run_state_access;
 
 /// The records of one step, in the order of the data set.
+template <class Sampling>
 class drawn_records {
  public:
-  using sampling_stream = secret_stream<randomness::sampling>;
-  explicit drawn_records(std::size_t max_batch) { records_.reserve(max_batch); }
+  drawn_records(const Sampling& /*sampling*/, std::size_t max_batch) { records_.reserve(max_batch); }
 
   /// Begins a step on a data set of so many records.
-  void begin(const poisson_sampling& sampling, const sampling_stream& stream, std::uint64_t record_count) noexcept {
+  void begin(const Sampling& sampling, const draw_place& place, std::uint64_t record_count) noexcept {
     sampling_ = &sampling;
-    stream_ = stream;
+    place_ = place;
     record_count_ = record_count;
     next_window_ = 0;
     word_ = 0;
@@ -85,19 +88,19 @@ class drawn_records {
     }
   }
   void mark_window(const thread_pool& pool) {
-    constexpr std::uint64_t share = 32 * poisson_sampling::marked_together;
+    constexpr std::uint64_t share = 32 * Sampling::marked_together;
     first_ = next_window_;
     const std::uint64_t count = std::min<std::uint64_t>(64 * bits_.size(), record_count_ - first_);
     const std::uint64_t tasks = (count + share - 1) / share;
     pool.parallel(tasks, [&](std::size_t task, std::size_t) {
-      sampling_->mark(stream_, first_ + task * share, std::span{bits_}.subspan(task * share / 64, share / 64));
+      sampling_->mark(place_, first_ + task * share, std::span{bits_}.subspan(task * share / 64, share / 64));
     });
     words_ = tasks * share / 64;
     next_window_ += 64 * bits_.size();
   }
 
-  const poisson_sampling* sampling_ = nullptr;
-  sampling_stream stream_;
+  const Sampling* sampling_ = nullptr;
+  draw_place place_;
   std::uint64_t record_count_ = 0;
   std::uint64_t next_window_ = 0;           ///< the first record that nobody has looked at
   std::uint64_t first_ = 0;                 ///< of the window
@@ -108,11 +111,47 @@ class drawn_records {
   std::vector<std::uint32_t> records_;
 };
 
+/// The same of a sampler that lists them.
+template <lists_records Sampling>
+class drawn_records<Sampling> {
+ public:
+  drawn_records(const Sampling& sampling, std::size_t max_batch) : list_{sampling} { records_.reserve(max_batch); }
+
+  void begin(const Sampling& sampling, const draw_place& place, std::uint64_t record_count) {
+    listed_ = list_.draw(sampling, place, record_count);
+  }
+  template <class Fits, class LeftOut>
+  std::span<const std::uint32_t> next(const thread_pool& /*pool*/, const Fits& fits, const LeftOut& left_out) {
+    records_.clear();
+    for (; !listed_.empty() && records_.size() < records_.capacity(); listed_ = listed_.subspan(1)) {
+      if (fits(listed_.front())) {
+        records_.push_back(listed_.front());
+      } else {
+        left_out();
+      }
+    }
+    return {records_.data(), records_.size()};
+  }
+
+ private:
+  typename Sampling::listing list_;
+  std::span<const std::uint32_t> listed_;  ///< those that are still to come
+  std::vector<std::uint32_t> records_;
+};
+
+/// Where a run is in the rounds of its sampler.
+struct run_place {
+  std::uint64_t position = 0;  ///< of the next step in its round; 0 begins one
+  std::uint64_t round = 0;     ///< the generator's step that began it
+  std::uint64_t taken = 0;     ///< steps
+  std::uint64_t paid = 0;      ///< steps that entered no event, as one before them had
+};
+
 /// How many records a step's sum is made for, by public numbers: far more than are ever drawn if the expected batch
 /// size is what it says; fewer where only so few are added up in floating point. Physical batches have nothing to do
 /// with it, as noise is scaled by it.
 template <class Scalar>
-[[nodiscard]] record_capacity capacity_for(const private_options& options) {
+[[nodiscard]] record_capacity capacity_for(const private_choices& options) {
   if (options.capacity) return *options.capacity;
   const float_environment proven;
   constexpr std::size_t granule = 256;
@@ -125,87 +164,168 @@ template <class Scalar>
   return {enough};
 }
 /// Options with a capacity, and with physical batches no larger than that; with a capacity of 0 all records are added
-/// up as integers, and of any number. Throws std::invalid_argument as `checked_options` does.
+/// up as integers, and of any number. Throws std::invalid_argument for options that are missing or out of range.
 template <class Scalar, class Options>
 [[nodiscard]] Options settled(Options options, bool is_private) {
-  checked_options(static_cast<const private_options&>(options), is_private);
-  const record_capacity capacity = capacity_for<Scalar>(options);
+  require_private_choices(options, options.sampling.has_value(), is_private);
+  // What a unit of several rows adds is added up as integers.
+  const record_capacity capacity =
+      draws_units<typename Options::sampling_type> ? record_capacity{0} : capacity_for<Scalar>(options);
   options.capacity = capacity;
   if (capacity.count > 0) options.max_batch.count = std::min(options.max_batch.count, capacity.count);
   return options;
 }
 
-/// The ledger of a run and the records of a step: all of a private run that does not know its network.
+/// The ledger of a run and the records of a step: all of a private run that does not know its network. The ledger holds
+/// the events of this sampler, and no others.
+template <class Sampling, class Noise>
 class private_run {
  public:
-  /// Would one more step keep to the budget? Always true without one. Costs nothing: how many there are was found when
+  using event_type = typename Sampling::event_type;
+  /// Whether noise of a step depends on that of steps before.
+  static constexpr bool is_correlated = run_noise<Sampling, Noise>::is_correlated;
+  /// Whether what is drawn depends on the steps before.
+  static constexpr bool keeps_its_place = is_correlated || has_rounds<Sampling> || requires(const Sampling& sampling) {
+    sampling.min_separation();
+  };
+  /// For which neighbours epsilon counts.
+  static constexpr neighbouring relation = event_type::relation;
+
+  /// Would one more step keep to the budget? Always true without one, but for correlated noise, which ends with its
+  /// strategy. Costs nothing: how many there are was found when
   /// the run was made, or read from a file.
   template <class = void>
   [[nodiscard]] bool within_budget() const {
-    return accountant_.within(event_);
+    return place_.taken < most_ && (place_.position != 0 || accountant_.within(event_));
   }
   /// Steps taken, each with its noise, and statistics of all records released beside them (statistics.hpp).
-  [[nodiscard]] std::uint64_t steps() const noexcept { return accountant_.steps(); }
-  /// Privacy spent so far at `delta`, for neighbours that differ by adding or removing one record: a proven upper
-  /// bound, by privacy loss distributions and Renyi divergences. Takes some tens of milliseconds.
+  [[nodiscard]] std::uint64_t steps() const noexcept { return accountant_.steps() + place_.paid; }
+  /// Privacy spent so far at `delta`, for neighbours by `relation`: a proven upper bound, by privacy loss distributions
+  /// and Renyi divergences. Takes some tens of milliseconds.
   template <class = void>
   [[nodiscard]] double epsilon(pergrad::delta delta) const {
     return accountant_.epsilon(delta);
   }
-  [[nodiscard]] const privacy_accountant& accountant() const noexcept { return accountant_; }
+  [[nodiscard]] const basic_privacy_accountant<event_type>& accountant() const noexcept { return accountant_; }
   /// The histogram of the last step's records: released with the step, which counts it. Throws std::logic_error if the
   /// options have no `statistic`, and before the first step.
   [[nodiscard]] const released_histogram& last_statistic() const {
-    if (!statistic_ || !statistic_->released) {
+    if (!statistic_ || !statistic_->is_released) {
       throw_logic_error({"pergrad: private training: ",
                          statistic_ ? "no step has released a statistic yet" : "the option statistic is not set"});
     }
-    return *statistic_->released;
+    return statistic_->histogram;
   }
 
  private:
   // Named, and nothing is protected: who derives from this draws nothing.
-  template <class Network, class Loss, executor Executor>
+  template <class Network, class Loss, executor Executor, class Options>
   friend class dp_sgd_base;
-  template <class Network, class Loss, random_generator Generator, executor Executor>
+  template <class Network, class Loss, random_generator Generator, executor Executor, class Options>
   friend class pergrad::dp_sgd;
-  template <class Network, class Loss, random_generator Generator, executor Executor>
+  template <class Network, class Loss, random_generator Generator, executor Executor, class Options>
   friend class pergrad::private_loop;
   friend struct checkpoint_access;
+  friend struct run_state_access;
   friend struct statistics_access;
 
-  /// `options` are settled.
-  [[gnu::noinline]] explicit private_run(const private_options& options)
-      : sampling_{*options.sampling},
-        accountant_{options.budget, options.plan},
-        event_{sampling_.event(options.noise_of_event())},
+  /// `options` are settled; `budget`: of the ledger.
+  [[gnu::noinline]] private_run(const private_choices& options, const Sampling& sampling,
+                                const noise_choice<Noise>& chosen, const std::optional<privacy_budget>& budget)
+      : sampling_{sampling},
+        noise_{chosen, options, sampling_},
+        accountant_{budget, options.plan},
+        event_{noise_.event(sampling_, options.noise_of_event())},
         gradient_noise_{*options.noise},
-        drawn_{options.max_batch.count} {
+        drawn_{sampling_, options.max_batch.count} {
     if (options.statistic) statistic_.emplace(*options.statistic);
   }
-  /// The last part of construction: `sensitivity` is known from the options' clipping. Throws std::invalid_argument for
-  /// noise that the largest number of the network's type cannot hold, and for a budget that allows no step.
+  /// The last part of construction: `sensitivity` of sums of so many elements is known from the options' clipping.
+  /// Throws std::invalid_argument for noise that the largest number of the network's type cannot hold, and for a budget
+  /// that allows no step.
   template <class = void>
-  [[gnu::noinline]] void take(double sensitivity, double largest) {
+  [[gnu::noinline]] void take(double sensitivity, double largest, std::size_t elements, std::size_t threads) {
+    noise_.take(elements, threads);
     sensitivity_ = sensitivity;
     const double deviation = gradient_noise_.value() * sensitivity_;
     if (!(deviation <= largest)) {
       refuse_training("noise times clip does not fit the network's scalar, got " + std::to_string(deviation));
     }
+    const bool has_schedules = most_ != without_end;
+    most_ = std::min(most_, noise_.steps());
+    if (has_schedules) return;  // they have a proof of their own
     accountant_.prepare(event_);
     require_room_for_a_step(accountant_, event_);
   }
+  /// The next step's numbers. Precondition: these are options of a step of the run.
+  void plan(const private_choices& options, const Sampling& sampling) {
+    sampling_ = sampling;
+    gradient_noise_ = *options.noise;
+    event_ = event_of(options, sampling_);
+  }
+  /// What an event of these options costs.
+  [[nodiscard]] event_type event_of(const private_choices& options, const Sampling& sampling) const {
+    return noise_.event(sampling, options.noise_of_event());
+  }
+  /// Proves that these steps, all that are left of a run by schedules, keep to the budget. Throws std::invalid_argument
+  /// if they do not.
+  template <class = void>
+  void declare(std::span<const ledger_entry<event_type>> steps) {
+    if (!accountant_.budget() || accountant_.plan() != run_plan::beforehand) {
+      for (const auto& each : steps) accountant_.prepare(each.event);
+      if (place_.taken == 0) require_room_for_a_step(accountant_, event_);
+      return;
+    }
+    try {
+      accountant_.declare(steps);
+    } catch (const budget_exhausted&) {
+      refuse_training("the steps of the schedules cost more than the option budget allows: epsilon " +
+                      std::to_string(accountant_.budget()->max_epsilon.value()) + " at delta " +
+                      std::to_string(accountant_.budget()->delta.value()));
+    }
+  }
 
-  /// Enters a step in the ledger, or refuses it; then its draws may begin.
+  /// Whether a later step of the run enters an event.
+  [[nodiscard]] bool pays(std::uint64_t step) const noexcept {
+    return (place_.position + (step - place_.taken)) % noise_.steps_of_an_event(sampling_) == 0;
+  }
+  /// Other records than those of the step before: where a record stands in a round has changed, so a new one begins.
+  /// What a sampler promises correlated noise is of one set of records: throws std::logic_error for others.
+  void begin_a_round() {
+    if (!has_drawn_) return;  // the first ones, also behind a file
+    if constexpr (is_correlated) {
+      throw_logic_error({"pergrad: private training: correlated noise needs the same records in all steps"});
+    } else {
+      place_.position = 0;
+    }
+  }
+  /// Enters a step in the ledger, or refuses it; then its draws may begin. An event that pays a round is entered with
+  /// its first step.
   template <class Generator>
   std::uint64_t spend_and_draw(Generator& generator, std::uint64_t record_count) {
-    accountant_.spend(event_);
+    if constexpr (requires { sampling_.require_records(record_count); }) sampling_.require_records(record_count);
+    if (place_.taken >= most_) {
+      throw budget_exhausted("pergrad: private training: the run has no step behind number " + std::to_string(most_));
+    }
+    if (place_.position == 0) accountant_.spend(event_);
+    noise_.catch_up(generator, place_.taken);
     if (statistic_) {
       statistic_->counted.clear();
-      statistic_->released.reset();  // nobody may take an earlier one for this step's
+      statistic_->is_released = false;  // nobody may take an earlier one for this step's
     }
     const std::uint64_t step = generator.next_step();
-    drawn_.begin(sampling_, generator.template stream<randomness::sampling>(step), record_count);
+    if (place_.position == 0) {
+      place_.round = step;
+    } else {
+      ++place_.paid;
+    }
+    const auto stream = [&](std::uint64_t of) { return generator.template stream<randomness::sampling>(of); };
+    drawn_.begin(sampling_,
+                 {stream(step), stream(place_.round), stream(step_of_the_run), place_.position, place_.taken},
+                 record_count);
+    has_drawn_ = true;
+    ++place_.taken;
+    place_.position = (place_.position + 1) % noise_.steps_of_an_event(sampling_);
     return step;
   }
   /// The step's randomness inside layers.
@@ -223,22 +343,30 @@ class private_run {
   template <class Generator>
   void release_statistic(Generator& generator) {
     if (!statistic_) return;
-    statistic_->released = statistic_release::of(statistic_->counted, statistic_->noise, generator);
+    statistic_release::into(statistic_->histogram, statistic_->counted, statistic_->noise, generator);
+    statistic_->is_released = true;
   }
   struct statistic_of_steps {
-    explicit statistic_of_steps(const step_statistic& chosen) : noise{chosen.noise}, counted{chosen.edges} {}
+    explicit statistic_of_steps(const step_statistic& chosen)
+        : noise{chosen.noise}, counted{chosen.edges}, histogram{statistic_release::empty(counted)} {}
     noise_multiplier noise;
     private_counts counted;
-    std::optional<released_histogram> released;
+    released_histogram histogram;  ///< of the last step
+    bool is_released = false;
   };
 
-  poisson_sampling sampling_;
-  privacy_accountant accountant_;
-  sampled_gaussian_event event_;     ///< of the gradient and the statistic together
+  Sampling sampling_;
+  [[no_unique_address]] run_noise<Sampling, Noise> noise_;
+  basic_privacy_accountant<event_type> accountant_;
+  event_type event_;                 ///< of the next step: its gradient and its statistic together
   noise_multiplier gradient_noise_;  ///< of the gradient alone
   std::optional<statistic_of_steps> statistic_;
-  double sensitivity_ = 0;  ///< of every sum
-  drawn_records drawn_;
+  double sensitivity_ = 0;  ///< of the next step's sum
+  run_place place_;
+  bool has_drawn_ = false;  ///< a step, of records that it was given
+  static constexpr std::uint64_t without_end = ~std::uint64_t{0};
+  std::uint64_t most_ = without_end;  ///< steps that its schedules, or its noise's strategy, have
+  drawn_records<Sampling> drawn_;
 };
 
 }  // namespace detail

@@ -33,6 +33,7 @@ class step_notes {
     return shown_ ? metrics_ : nothing;
   }
   void begin() noexcept { metrics_ = {}; }
+  void set_clip_norm(double clip_norm) noexcept { clip_norm_ = clip_norm; }
   void end() noexcept {
     if (!wanted_) return;
     metrics_.mean_loss = metrics_.batch_size == 0 ? std::numeric_limits<double>::quiet_NaN()

@@ -7,6 +7,7 @@ import collections
 import os
 import pathlib
 import re
+import resource
 import subprocess
 import sys
 import tempfile
@@ -76,13 +77,28 @@ def unmarked(nvcc, include, folder):
         sys.exit("\n".join(["a layer without device code is not refused:", *(done.stdout + done.stderr).splitlines()[:20]]))
 
 
+def compile_time(nvcc, include, folder):
+    """Users' programs compile for one architecture in good time, counted as seconds of one processor."""
+    examples = HERE.parents[2] / "examples"
+    for source, most in ((examples / "09_fashion_mnist.cu", 20), (HERE / "lstm_gate.cu", 30)):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        run([nvcc, *COMMON, "-O3", *include, f"-I{examples}", "-arch=sm_87", "-c", str(source), "-o",
+             str(folder / "program.o")])
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        print(f"{source.name}: {spent:.1f} s, at most {most}")
+        if spent > most:
+            sys.exit(f"{source.name} takes too long to compile")
+
+
 def flags(nvcc, include, folder, name):
     """A user's program compiles without a warning under any of the flags that other libraries may want."""
     run([nvcc, *COMMON, *FLAGS[name], *include, "-arch=sm_87", "-c", str(HERE / "link_device.cu"), "-o",
          str(folder / "program.o")])
 
 
-GATES = {"kernels": kernels, "noise": noise, "host_layers": host_layers, "unmarked": unmarked}
+GATES = {"kernels": kernels, "noise": noise, "host_layers": host_layers, "unmarked": unmarked,
+         "compile_time": compile_time}
 
 
 def main():

@@ -23,8 +23,8 @@ using mlp = pg::network<pg::shape{784}, pg::linear<128>, pg::relu, pg::linear<25
 using words = pg::network<pg::variable(pg::token_ids(64, 1000)), pg::embedding<16>, pg::lstm<32>,
                           pg::mean_over_positions, pg::linear<2>>;
 using reader = pg::network<pg::variable(pg::token_ids(64, 1000)), pg::embedding<16>, pg::sinusoidal_positions,
-                           pg::transformer_encoder_layer<2, 32>, pg::dropout<0.1>, pg::gru<16, pg::bidirectional>,
-                           pg::mean_over_positions, pg::linear<2>>;
+                           pg::transformer_encoder_layer<2, 32, pg::dropout_rate<0.1>>, pg::dropout<0.1>,
+                           pg::gru<16, pg::bidirectional>, pg::mean_over_positions, pg::linear<2>>;
 
 }  // namespace
 

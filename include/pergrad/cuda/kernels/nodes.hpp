@@ -64,7 +64,7 @@ struct node_worker {
     }
   }
 
-  /// The input's gradients from the output's; what the layer's factors need is left in its saved values.
+  /// The input's gradients from the output's, of a layer whose factors are there before.
   PERGRAD_HD void backward(const op_row& row) const {
     if (row.out_size == 0) return;
     switch (row.kind) {
@@ -93,11 +93,25 @@ struct node_worker {
         return;
       }
       default:
-        return Functions::visit(row.function, [&]<class Function>() { function_backward<Function>(row); });
+        return Functions::visit(row.function, [&]<class Function>() {
+          if constexpr (!leaves_factors<Function>) function_backward<Function>(row);
+        });
     }
+  }
+  /// The same of general and tiled layers, which leave in their saved values what their factors read. Not one function
+  /// with the others: called from two places it would not be inlined, and the worker would lie in local memory.
+  PERGRAD_HD void backward_to_factors(const op_row& row) const {
+    if (row.out_size == 0) return;
+    Functions::visit(row.function, [&]<class Function>() {
+      if constexpr (leaves_factors<Function>) function_backward<Function>(row);
+    });
   }
 
  private:
+  template <class Function>
+  static constexpr bool leaves_factors = detail::is_tiled<Function> ||
+                                         (!detail::has_value<Function> && detail::has_general_backward<Function>);
+
   template <class Function>
   PERGRAD_HD void for_each(int count, Function&& f) const {
     on_device::for_each(block, count, f);

@@ -33,8 +33,8 @@ inline constexpr int momentum = 2;
 inline constexpr int adam = 3;
 }  // namespace update
 
-/// What stays from step to step. What does not is read from a `step_state`: the number of the noise, and the learning
-/// rate and correction that optim/rules.hpp speaks of.
+/// What stays from step to step. What does not is read from a `step_state`: the number of the noise, and what
+/// optim/rules.hpp calls rate, correction and keep.
 template <class Scalar>
 struct release_settings {
   random_stream noise{};  ///< of the purpose gradient_noise and step 0
@@ -91,18 +91,19 @@ struct release_work {
     const auto value = pergrad::detail::released_value<Scalar>(static_cast<double>(place) + noise, settings.grid);
     released[element] = value;
     if (is_held(element)) return;
+    const auto keep = static_cast<Scalar>(state->keep);
     switch (rule) {
       case update::sgd: {
         const auto step = static_cast<Scalar>(multiply(state->rate, settings.scale));
-        return rules::sgd_rule<Scalar>{step}(value, parameters[element]);
+        return rules::sgd_rule<Scalar>{step, keep}(value, parameters[element]);
       }
       case update::momentum:
         return rules::momentum_rule<Scalar>{static_cast<Scalar>(settings.scale), static_cast<Scalar>(state->rate),
-                                            settings.momentum}(value, parameters[element], first[element]);
+                                            settings.momentum, keep}(value, parameters[element], first[element]);
       case update::adam:
         return rules::make_adam<Scalar>(state->rate, state->correction, settings.beta1, settings.beta2,
-                                        settings.stability,
-                                        settings.scale)(value, parameters[element], first[element], second[element]);
+                                        settings.stability, settings.scale,
+                                        state->keep)(value, parameters[element], first[element], second[element]);
       default:
         return;
     }

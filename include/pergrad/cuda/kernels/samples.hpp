@@ -113,10 +113,9 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
         if (row.backward == 0) continue;
         nodes.trim(row, row.dy);
         if (is_product(row) || (stages & stage::trim) != 0) continue;
-        // Its backward may write what its factors read.
         const bool leaves_factors = row.kind == node_kind::general || row.kind == node_kind::tiled;
         if (leaves_factors) {
-          nodes.backward(row);
+          nodes.backward_to_factors(row);
           store_rounded(block, values.to(row.saved), row.saved_size);
         }
         if (Layered == 0 && (stages & stage::leaves) != 0) {

@@ -246,6 +246,7 @@ struct step_state {
   std::uint64_t layer_step = 0;  ///< the same, of the bits inside layers
   double rate = 0;               ///< Adam: rate / (1 - beta1^t); else the learning rate
   double correction = 1;         ///< Adam: 1 / sqrt(1 - beta2^t)
+  double keep = 1;               ///< of a parameter: 1 - learning rate * weight decay
 };
 
 }  // namespace pergrad::inline v0_1::on_device

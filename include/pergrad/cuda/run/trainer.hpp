@@ -59,7 +59,7 @@ class network_trainer {
 
   network_trainer(std::shared_ptr<Device> device, const trained_network<Scalar>& network,
                   network_memory<Scalar, Device>& memory, launch_type launch, std::size_t target_count,
-                  const dp_sgd_options& options, double sensitivity)
+                  const training_choices& options, double sensitivity)
       : device_{std::move(device)},
         network_{network},
         memory_{&memory},
@@ -101,6 +101,7 @@ class network_trainer {
     rule_ = clip_rule{.kind = clip_rule::kind_type::flat, .bound = rule.bound, .unit = grid_.unit};
   }
   void clip_with(const pergrad::detail::flat_normalise& rule) {
+    if (rule.adaptive) pergrad::detail::refuse_training("per-sample adaptive clipping is not on devices yet");
     rule_ = {
         .kind = clip_rule::kind_type::normalise, .bound = rule.bound, .stability = rule.stability, .unit = grid_.unit};
   }
@@ -172,7 +173,9 @@ class network_trainer {
                      .noise_step = last ? stream_upload::step(*noise) : 0,
                      .layer_step = layer_step_,
                      .rate = options_.learning_rate->value()};
-    if (last && options_.optimizer == optimizer_kind::adam) {
+    const bool is_adam = options_.optimizer == optimizer_kind::adam;
+    state.keep = 1 - state.rate * (is_adam ? options_.adam.weight_decay : options_.weight_decay);
+    if (last && is_adam) {
       const rules::adam_bias bias =
           rules::adam_bias_at(updates_ + 1, options_.learning_rate->value(), options_.adam.beta1, options_.adam.beta2);
       state.rate = bias.rate;
@@ -225,7 +228,7 @@ class network_trainer {
     if (steps != nullptr) updates_ = *steps;
     return result;
   }
-  [[nodiscard]] const dp_sgd_options& options() const noexcept { return options_; }
+  [[nodiscard]] const training_choices& options() const noexcept { return options_; }
   [[nodiscard]] std::size_t max_batch() const noexcept { return memory_->max_batch(); }
   /// Kernels and copies of one physical batch.
   [[nodiscard]] std::size_t node_count() const { return Device::node_count(graph_); }
@@ -319,7 +322,7 @@ class network_trainer {
   network_memory<Scalar, Device>* memory_;
   launch_type launch_;
   std::size_t target_count_;
-  dp_sgd_options options_;
+  training_choices options_;
   release_grid grid_;
   release_settings<Scalar> settings_{};
   clip_rule rule_;
@@ -345,7 +348,7 @@ class trainer : public network_trainer<typename Network::scalar, typename Networ
 
  public:
   trainer(const basic_device_executor<Device>& executor, Network& network, Loss /*loss*/, tape<Network>& tape,
-          const dp_sgd_options& options, double sensitivity)
+          const training_choices& options, double sensitivity)
       : trainer::network_trainer{executor.shared_device(),
                                  {&pergrad::detail::network_access::remote(network), &network,
                                   [](const void* self) { return static_cast<const Network*>(self)->all_parameters(); }},
@@ -358,7 +361,7 @@ class trainer : public network_trainer<typename Network::scalar, typename Networ
   /// f(the optimizer), of a kind that options choose: for files.
   template <class Function>
   auto with_optimizer(Function&& f) {
-    const dp_sgd_options& options = this->options();
+    const training_choices& options = this->options();
     if (options.optimizer == optimizer_kind::adam) {
       return this->with_twin(adam<Network>{*options.learning_rate, options.adam}, f);
     }

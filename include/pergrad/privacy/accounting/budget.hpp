@@ -20,6 +20,7 @@
 #include <optional>
 #include <span>
 #include <stdexcept>
+#include <type_traits>
 #include <vector>
 
 #include <pergrad/detail/error_text.hpp>
@@ -47,15 +48,15 @@ enum class run_plan {
 namespace detail {
 
 /// What both families prove. `ledger`: its steps and `more`. Throws std::logic_error if they contradict each other.
-template <class = void>
-[[nodiscard]] bracket proven_epsilon(const rdp_accountant& ledger, const rdp_accountant::entry& more,
-                                     pergrad::delta at) {
+template <class Event>
+[[nodiscard]] bracket proven_epsilon(const basic_rdp_accountant<Event>& ledger,
+                                     const std::type_identity_t<ledger_entry<Event>>& more, pergrad::delta at) {
   const float_environment proven;
   const double renyi = ledger.epsilon_after(more.event, more.count, at);
   bracket found{0, infinity};
   try {
-    pld_accountant all{ledger.ledger()};
-    all.record(more.event, more.count);
+    basic_pld_accountant<Event> all{ledger.ledger()};
+    if (more.count != 0) all.record(more.event, more.count);
     found = all.bracket(at);
   } catch (const accounting_refused&) {
     return {0, renyi};
@@ -68,10 +69,10 @@ template <class = void>
 }
 
 /// Least upper bound of a test's true positives that either family proves.
-template <class = void>
-[[nodiscard]] double proven_true_positive_rate(const rdp_accountant& ledger, double false_positive_rate) {
+template <class Event>
+[[nodiscard]] double proven_true_positive_rate(const basic_rdp_accountant<Event>& ledger, double false_positive_rate) {
   try {
-    return pld_accountant{ledger.ledger()}.true_positive_rate(false_positive_rate);
+    return basic_pld_accountant<Event>{ledger.ledger()}.true_positive_rate(false_positive_rate);
   } catch (const accounting_refused&) {
     const float_environment proven;
     double least = 1;
@@ -84,10 +85,10 @@ template <class = void>
   }
 }
 /// The same of its advantage.
-template <class = void>
-[[nodiscard]] double proven_advantage(const rdp_accountant& ledger) {
+template <class Event>
+[[nodiscard]] double proven_advantage(const basic_rdp_accountant<Event>& ledger) {
   try {
-    return pld_accountant{ledger.ledger()}.advantage();
+    return basic_pld_accountant<Event>{ledger.ledger()}.advantage();
   } catch (const accounting_refused&) {
     return ledger.delta_for(pergrad::epsilon{0});
   }
@@ -95,12 +96,12 @@ template <class = void>
 
 /// Most steps of `event` that are proven to keep to the budget, behind those of the ledger; 2^62 stands for any number.
 /// The next number of steps that is tried (search.hpp) was found to be too much. The same question has the same answer.
-template <class = void>
-[[nodiscard]] std::uint64_t steps_within(const rdp_accountant& ledger, const sampled_gaussian_event& event,
-                                         const privacy_budget& budget) {
+template <class Event>
+[[nodiscard]] std::uint64_t steps_within(const basic_rdp_accountant<Event>& ledger,
+                                         const std::type_identity_t<Event>& event, const privacy_budget& budget) {
   const float_environment proven;
   constexpr std::uint64_t most = std::uint64_t{1} << 62U;
-  rdp_accountant prepared = ledger;
+  basic_rdp_accountant<Event> prepared = ledger;
   prepared.prepare(event);
   std::uint64_t safe = 0;
   std::uint64_t unsafe = 1;
@@ -125,14 +126,18 @@ template <class = void>
 
 }  // namespace detail
 
-/// An accountant with an optional budget: the ledger of a run, and what both families prove of it. Functions that ask
-/// are templates, so that programs which do not train privately do not compile the answer.
-class privacy_accountant {
+/// An accountant with an optional budget: the ledger of a run, and what both families prove of it, for neighbours by
+/// the relation of its events. Functions that ask are templates, so that programs which do not train privately do not
+/// compile the answer.
+template <class Event>
+class basic_privacy_accountant {
  public:
-  using entry = rdp_accountant::entry;
+  using event_type = Event;
+  using entry = ledger_entry<Event>;
+  using accountant_type = basic_rdp_accountant<Event>;
 
-  privacy_accountant() = default;
-  explicit privacy_accountant(std::optional<privacy_budget> budget, run_plan plan = run_plan::beforehand)
+  basic_privacy_accountant() = default;
+  explicit basic_privacy_accountant(std::optional<privacy_budget> budget, run_plan plan = run_plan::beforehand)
       : budget_{budget}, plan_{plan} {
     if (plan == run_plan::on_the_way && !budget) {
       throw std::invalid_argument(
@@ -143,9 +148,9 @@ class privacy_accountant {
   /// Finds how many steps of this event the budget allows (a second at most, usually some tenths), so that later calls
   /// with it are cheap and free of allocation. The first event fixes the order of a filter.
   template <class = void>
-  void prepare(const sampled_gaussian_event& event) {
+  void prepare(const Event& event) {
     accountant_.prepare(event);
-    if (plan_ == run_plan::on_the_way && order_ == 0) order_ = rdp_accountant::order_for(*budget_, event);
+    if (plan_ == run_plan::on_the_way && order_ == 0) order_ = accountant_type::order_for(*budget_, event);
     if (!budget_ || is_filter() || find(event) != nullptr) return;
     left_.assign(1, {event, detail::steps_within(accountant_, event, *budget_)});
   }
@@ -159,7 +164,7 @@ class privacy_accountant {
       throw std::logic_error(
           "pergrad: privacy_accountant: a schedule is declared for a budget, of a run planned beforehand");
     }
-    rdp_accountant all = accountant_;
+    accountant_type all = accountant_;
     for (const entry& each : schedule) {
       all.record(each.event, each.count);
       accountant_.prepare(each.event);
@@ -177,13 +182,13 @@ class privacy_accountant {
 
   /// Whether one more step of this kind keeps to the budget; always true without one.
   template <class = void>
-  [[nodiscard]] bool within(const sampled_gaussian_event& event) const {
+  [[nodiscard]] bool within(const Event& event) const {
     if (!budget_) return true;
     if (is_filter()) {
-      const double order = order_ != 0 ? order_ : rdp_accountant::order_for(*budget_, event);
+      const double order = order_ != 0 ? order_ : accountant_type::order_for(*budget_, event);
       return accountant_.epsilon_at_order(order, event, 1, budget_->delta) <= budget_->max_epsilon.value();
     }
-    if (const entry* const known = const_cast<privacy_accountant*>(this)->find(event)) return known->count > 0;
+    if (const entry* const known = const_cast<basic_privacy_accountant*>(this)->find(event)) return known->count > 0;
     return !accountant_.would_exceed(*budget_, event) ||
            detail::proven_epsilon(accountant_, {event, 1}, budget_->delta).upper <= budget_->max_epsilon.value();
   }
@@ -191,7 +196,7 @@ class privacy_accountant {
   /// Enters one step. Throws budget_exhausted, entering nothing, when it would exceed the budget. An event that was
   /// neither prepared nor declared may cost as much as `prepare`.
   template <class = void>
-  void spend(const sampled_gaussian_event& event) {
+  void spend(const Event& event) {
     if (!budget_ || is_filter()) {
       if (is_filter()) prepare(event);
       if (!within(event)) refuse();
@@ -209,9 +214,14 @@ class privacy_accountant {
     }
     kept_ = true;
   }
+  /// An event of another sampler: one error that says so.
+  template <class Other>
+  requires(!std::is_convertible_v<const Other&, Event>) void spend(const Other& /*event*/) {
+    static_cast<void>(error::event_of_another_sampler<Event, Other>{});
+  }
 
   /// Enters steps that were taken already, in an earlier part of the run: also beyond the budget.
-  void record(const sampled_gaussian_event& event, std::uint64_t count) {
+  void record(const Event& event, std::uint64_t count) {
     accountant_.record(event, count);
     left_.clear();
     kept_ = false;
@@ -224,14 +234,14 @@ class privacy_accountant {
   void fix_order(double order) noexcept { order_ = order; }
   [[nodiscard]] const std::optional<privacy_budget>& budget() const noexcept { return budget_; }
   /// The ledger, with what Renyi divergences alone say of it.
-  [[nodiscard]] const rdp_accountant& accountant() const noexcept { return accountant_; }
+  [[nodiscard]] const accountant_type& accountant() const noexcept { return accountant_; }
 
   /// Proven bounds of what was spent so far; of a filter [0, what its order says]. Of a run that is planned on the way,
   /// and of one whose end was chosen from what was released, only the budget is a guarantee. Throws std::logic_error if
   /// the two families contradict each other.
   template <class = void>
   [[nodiscard]] pergrad::bracket bracket(pergrad::delta at) const {
-    if (order_ != 0) return {0, accountant_.epsilon_at_order(order_, {0, 1}, 0, at)};
+    if (order_ != 0) return {0, accountant_.epsilon_at_order(order_, Event{}, 0, at)};
     pergrad::bracket found = detail::proven_epsilon(accountant_, {}, at);
     // Part of what was proven to keep to the budget, whatever a bracket's width adds.
     if (kept_ && budget_->delta.value() <= at.value()) {
@@ -269,7 +279,7 @@ class privacy_accountant {
 
  private:
   [[nodiscard]] bool is_filter() const noexcept { return order_ != 0 || plan_ == run_plan::on_the_way; }
-  [[nodiscard]] entry* find(const sampled_gaussian_event& event) noexcept {
+  [[nodiscard]] entry* find(const Event& event) noexcept {
     const auto place = std::find_if(left_.begin(), left_.end(), [&](const entry& each) { return each.event == event; });
     return place == left_.end() ? nullptr : &*place;
   }
@@ -286,7 +296,10 @@ class privacy_accountant {
   double order_ = 0;
   bool kept_ = false;        ///< all steps are part of what was proven to keep to the budget
   std::vector<entry> left_;  ///< proven, together with the ledger, to keep to the budget
-  rdp_accountant accountant_;
+  accountant_type accountant_;
 };
+
+/// Of Poisson sampling, for neighbours by adding or removing one record.
+using privacy_accountant = basic_privacy_accountant<sampled_gaussian_event>;
 
 }  // namespace pergrad::inline v0_1

@@ -11,6 +11,7 @@
 #include <concepts>
 #include <cstdint>
 #include <stdexcept>
+#include <type_traits>
 
 #include <pergrad/detail/error_text.hpp>
 #include <pergrad/privacy/accounting/budget.hpp>
@@ -33,16 +34,16 @@ struct attack_success {
 
 namespace detail {
 
-template <class = void>
-[[nodiscard]] double excess_over(const privacy_budget& target, const rdp_accountant& ledger) {
+template <class Event>
+[[nodiscard]] double excess_over(const privacy_budget& target, const basic_rdp_accountant<Event>& ledger) {
   return log_excess(proven_epsilon(ledger, {}, target.delta).upper, target.max_epsilon.value());
 }
-template <class = void>
-[[nodiscard]] double excess_over(const attack_advantage& target, const rdp_accountant& ledger) {
+template <class Event>
+[[nodiscard]] double excess_over(const attack_advantage& target, const basic_rdp_accountant<Event>& ledger) {
   return log_excess(proven_advantage(ledger), target.most);
 }
-template <class = void>
-[[nodiscard]] double excess_over(const attack_success& target, const rdp_accountant& ledger) {
+template <class Event>
+[[nodiscard]] double excess_over(const attack_success& target, const basic_rdp_accountant<Event>& ledger) {
   const double rate = target.false_positive_rate;
   return log_excess(proven_true_positive_rate(ledger, rate) - rate, target.most_true_positives - rate);
 }
@@ -56,46 +57,85 @@ inline void require_target(const attack_success& target) {
   }
 }
 inline void require_target(const privacy_budget& /*target*/) noexcept {}
-template <class = void>
-[[nodiscard]] rdp_accountant ledger_of(double q, double noise, std::uint64_t steps) {
-  rdp_accountant made;
-  made.record({q, noise}, tried_steps(steps));
+template <class Event>
+[[nodiscard]] basic_rdp_accountant<Event> ledger_of(const Event& event, std::uint64_t count) {
+  basic_rdp_accountant<Event> made;
+  made.record(event, tried_steps(count));
   return made;
 }
 
-/// Of noise and of sampling: what steps are tried to, or better.
+/// Of noise and of sampling.
 [[nodiscard]] constexpr double tolerance_for(std::uint64_t steps) noexcept {
   return steps < (std::uint64_t{1} << 20U) ? 1e-6 : 1e-4;
 }
 inline constexpr double most_noise = 1 << 30;
 inline constexpr double least_noise = 1.0 / (1 << 10);
 
+/// The least noise with which `count` of event_of(noise) keep to the budget.
+template <class EventOf>
+[[nodiscard]] noise_multiplier calibrated_noise(const privacy_budget& budget, const EventOf& event_of,
+                                                std::uint64_t count) {
+  const double target = budget.max_epsilon.value();
+  const auto by_renyi = [&](double s) {
+    return log_excess(ledger_of(event_of(s), count).epsilon(budget.delta), target);
+  };
+  const auto by_both = [&](double s) { return excess_over(budget, ledger_of(event_of(s), count)); };
+  // One family is quick, and its noise is not far above that of both.
+  const double start = smallest_safe(by_renyi, 1, least_noise, most_noise, 1e-3);
+  double noise = smallest_safe(by_both, std::min(start, most_noise), least_noise, most_noise, tolerance_for(count));
+  // A guard's search for the number of steps may end at another one where bounds are not quite monotone.
+  const basic_rdp_accountant<std::decay_t<decltype(event_of(noise))>> empty;
+  while (noise <= most_noise && steps_within(empty, event_of(noise), budget) < count)
+    noise *= 1 + 2 * tolerance_for(count);
+  if (!(noise <= most_noise)) {
+    throw_invalid_argument(
+        {"pergrad: calibrate_noise: no noise multiplier up to 2^30 gives epsilon ", target, " in ", count, " steps"});
+  }
+  return noise_multiplier{noise};
+}
+
+/// A sampler: what has events. One of them may pay several steps.
+template <class Sampling>
+concept yields_events = requires(const Sampling& sampling, noise_multiplier noise) {
+  typename Sampling::event_type;
+  sampling.event(noise);
+};
+template <class Sampling>
+[[nodiscard]] std::uint64_t steps_of_an_event(const Sampling& sampling) noexcept {
+  if constexpr (requires { sampling.sampler(); }) {
+    return steps_of_an_event(sampling.sampler());
+  } else if constexpr (has_rounds<Sampling>) {
+    return sampling.steps_of_an_event();
+  } else {
+    return 1;
+  }
+}
+
 }  // namespace detail
 
-/// Smallest noise multiplier (to 1e-6, beyond a million steps to 1e-4, rounded to the safe side) with which `steps`
+/// Smallest noise multiplier (to 1e-6, beyond a million steps to 1e-4, on the safe side) with which `steps`
 /// Poisson-sampled steps stay within (target, at), by the bounds of privacy_accountant, and a budget of that allows all
 /// of them; 0 when nothing is ever released (no steps or no sampling) or target is infinite. Takes up to 3 s. Throws
 /// std::invalid_argument when no noise multiplier up to 2^30 is enough.
 template <class = void>
 [[nodiscard]] noise_multiplier calibrate_noise(epsilon target, delta at, sampling_probability q, std::uint64_t steps) {
   if (q.value() == 0 || steps == 0 || target.value() == detail::infinity) return noise_multiplier{0};
-  const auto by_renyi = [&](double s) {
-    return detail::log_excess(detail::ledger_of(q.value(), s, steps).epsilon(at), target.value());
-  };
-  const privacy_budget budget{target, at};
-  const auto by_both = [&](double s) { return detail::excess_over(budget, detail::ledger_of(q.value(), s, steps)); };
-  // One family is quick, and its noise is not far above that of both.
-  const double start = detail::smallest_safe(by_renyi, 1, detail::least_noise, detail::most_noise, 1e-3);
-  double noise = detail::smallest_safe(by_both, std::min(start, detail::most_noise), detail::least_noise,
-                                       detail::most_noise, detail::tolerance_for(steps));
-  // A guard's search for the number of steps may end at another one where bounds are not quite monotone.
-  while (noise <= detail::most_noise && detail::steps_within(rdp_accountant{}, {q.value(), noise}, budget) < steps)
-    noise *= 1 + 2 * detail::tolerance_for(steps);
-  if (!(noise <= detail::most_noise)) {
-    detail::throw_invalid_argument({"pergrad: calibrate_noise: no noise multiplier up to 2^30 gives epsilon ",
-                                    target.value(), " in ", steps, " steps"});
-  }
-  return noise_multiplier{noise};
+  return detail::calibrated_noise(
+      {target, at},
+      [&](double noise) {
+        return sampled_gaussian_event{q.value(), noise};
+      },
+      steps);
+}
+/// The same of any sampler, for its neighbours; a round that is begun counts as a whole one.
+template <detail::yields_events Sampling>
+[[nodiscard]] noise_multiplier calibrate_noise(epsilon target, delta at, const Sampling& sampling,
+                                               std::uint64_t steps) {
+  if (steps == 0 || target.value() == detail::infinity) return noise_multiplier{0};
+  const std::uint64_t of_an_event = detail::steps_of_an_event(sampling);
+  return detail::calibrated_noise(
+      {target, at}, [&](double noise) { return sampling.event(noise_multiplier{noise}); },
+      steps / of_an_event + (steps % of_an_event != 0 ? 1 : 0));
 }
 
 /// The same for what attackers can do: `target` is an attack_advantage or an attack_success. Throws
@@ -106,18 +146,20 @@ requires std::same_as<Target, attack_advantage> || std::same_as<Target, attack_s
   detail::require_target(target);
   if (q.value() == 0 || steps == 0) return noise_multiplier{0};
   const double noise = detail::smallest_safe(
-      [&](double s) { return detail::excess_over(target, detail::ledger_of(q.value(), s, steps)); }, 1,
-      detail::least_noise, detail::most_noise, detail::tolerance_for(steps));
+      [&](double s) {
+        return detail::excess_over(target, detail::ledger_of(sampled_gaussian_event{q.value(), s}, steps));
+      },
+      1, detail::least_noise, detail::most_noise, detail::tolerance_for(steps));
   if (!(noise <= detail::most_noise)) {
     throw std::invalid_argument("pergrad: calibrate_noise: no noise multiplier up to 2^30 keeps attacks to the target");
   }
   return noise_multiplier{noise};
 }
 
-/// Largest sampling probability (to 1e-6, beyond a million steps to 1e-4, rounded to the safe side) with which `steps`
-/// steps are proven to keep to `target`: a privacy_budget, an attack_advantage or an attack_success. 1 if all records
-/// may always take part. Throws std::invalid_argument for a target that is none, or that no probability above 1e-12
-/// keeps to.
+/// Largest sampling probability (to 1e-6, beyond a million steps to 1e-4, on the safe side) with which `steps` steps
+/// are proven to keep to `target`: a privacy_budget, an attack_advantage or an attack_success. 1 if all records may
+/// always take part. Throws std::invalid_argument for a target that is none, or that no probability above 1e-12 keeps
+/// to.
 template <class Target>
 [[nodiscard]] sampling_probability calibrate_sampling(const Target& target, noise_multiplier noise,
                                                       std::uint64_t steps) {
@@ -125,7 +167,9 @@ template <class Target>
   if (steps == 0) return sampling_probability{1};
   constexpr double most = 1e12;
   const double inverse = detail::smallest_safe(
-      [&](double one_in) { return detail::excess_over(target, detail::ledger_of(1 / one_in, noise.value(), steps)); },
+      [&](double one_in) {
+        return detail::excess_over(target, detail::ledger_of(sampled_gaussian_event{1 / one_in, noise.value()}, steps));
+      },
       32, 1, most, detail::tolerance_for(steps));
   if (!(inverse <= most)) {
     throw std::invalid_argument("pergrad: calibrate_sampling: no probability above 1e-12 keeps to the target");
@@ -146,6 +190,17 @@ template <class = void>
   return steps;
 }
 
+/// The same of any sampler, for its neighbours: the steps of whole rounds.
+template <detail::yields_events Sampling>
+[[nodiscard]] std::uint64_t max_steps(epsilon target, delta at, const Sampling& sampling, noise_multiplier noise) {
+  const basic_rdp_accountant<typename Sampling::event_type> empty;
+  const std::uint64_t events = detail::steps_within(empty, sampling.event(noise), privacy_budget{target, at});
+  if (events >= std::uint64_t{1} << 62U) {
+    throw std::invalid_argument("pergrad: max_steps: no number of steps exhausts this target");
+  }
+  return events * detail::steps_of_an_event(sampling);
+}
+
 /// The same for what attackers can do.
 template <class Target>
 requires std::same_as<Target, attack_advantage> || std::same_as<Target, attack_success>
@@ -154,7 +209,7 @@ requires std::same_as<Target, attack_advantage> || std::same_as<Target, attack_s
   if (q.value() == 0) throw std::invalid_argument("pergrad: max_steps: no number of steps exhausts this target");
   return detail::largest_safe(
       [&](std::uint64_t steps) {
-        return detail::excess_over(target, detail::ledger_of(q.value(), noise.value(), steps));
+        return detail::excess_over(target, detail::ledger_of(sampled_gaussian_event{q.value(), noise.value()}, steps));
       },
       0);
 }

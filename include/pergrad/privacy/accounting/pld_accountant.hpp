@@ -9,9 +9,11 @@
 #include <limits>
 #include <span>
 #include <stdexcept>
+#include <type_traits>
 #include <vector>
 
 #include <pergrad/detail/float_environment.hpp>
+#include <pergrad/errors.hpp>
 #include <pergrad/privacy/accounting/pld_engine.hpp>
 #include <pergrad/privacy/accounting/rdp_accountant.hpp>
 #include <pergrad/privacy/sampling.hpp>
@@ -19,23 +21,25 @@
 
 namespace pergrad::inline v0_1 {
 
-/// Accountant by privacy loss distributions, for neighbours by adding or removing one record. Events have to be chosen
-/// before the first step. Every number is a proven bound; questions throw accounting_refused where there is none: noise
-/// multipliers below about 1/24, more than 2^40 steps, more than 256 kinds of events.
-class pld_accountant {
+/// Accountant by privacy loss distributions of one kind of sampler's events, for neighbours of their relation. Events
+/// have to be chosen before the first step. Every number is a proven bound; questions throw accounting_refused where
+/// there is none: noise multipliers below about 1/24, more than 2^34 steps, more than 256 kinds of events.
+template <class Event>
+class basic_pld_accountant {
  public:
-  using entry = rdp_accountant::entry;
+  using event_type = Event;
+  using entry = ledger_entry<Event>;
 
-  pld_accountant() = default;
+  basic_pld_accountant() = default;
   /// With the steps of another ledger.
-  explicit pld_accountant(std::span<const entry> ledger) {
+  explicit basic_pld_accountant(std::span<const entry> ledger) {
     for (const entry& each : ledger) record(each.event, each.count);
   }
 
   /// Enters `count` steps. Throws std::overflow_error when the number of steps does not fit 64 bits,
   /// std::invalid_argument on an event that is none.
-  void record(const sampled_gaussian_event& event, std::uint64_t count = 1) {
-    detail::require_event(event);
+  void record(const Event& event, std::uint64_t count = 1) {
+    require_event(event);
     if (count > std::numeric_limits<std::uint64_t>::max() - steps_) {
       throw std::overflow_error("pergrad: pld_accountant: the number of steps exceeds 64 bits");
     }
@@ -48,6 +52,12 @@ class pld_accountant {
     }
     ledger_.push_back({event, count});
     steps_ += count;
+  }
+  /// An event of another sampler: one error that says so.
+  template <class Other>
+  requires(!std::is_convertible_v<const Other&, Event>) void record(const Other& /*event*/,
+                                                                    std::uint64_t /*count*/ = 1) {
+    static_cast<void>(error::event_of_another_sampler<Event, Other>{});
   }
 
   /// Number of steps entered.
@@ -111,5 +121,8 @@ class pld_accountant {
   std::vector<entry> ledger_;
   std::uint64_t steps_ = 0;
 };
+
+/// Of Poisson sampling, for neighbours by adding or removing one record.
+using pld_accountant = basic_pld_accountant<sampled_gaussian_event>;
 
 }  // namespace pergrad::inline v0_1

@@ -24,10 +24,10 @@
 #include <vector>
 
 #include <pergrad/detail/float_environment.hpp>
+#include <pergrad/privacy/accounting/pld_grids.hpp>
 #include <pergrad/privacy/accounting/step_losses.hpp>
 #include <pergrad/privacy/pld/composed_pld.hpp>
 #include <pergrad/privacy/pld/gaussian_stick.hpp>
-#include <pergrad/privacy/pld/loss_estimate.hpp>
 #include <pergrad/privacy/pld/loss_plan.hpp>
 #include <pergrad/privacy/pld/loss_source.hpp>
 #include <pergrad/privacy/pld/pld.hpp>
@@ -49,16 +49,13 @@ namespace detail {
 
 /// Brackets of one ledger. A template, so that programs that never ask do not compile it.
 template <class = void>
-class pld_engine {
+class pld_engine : public pld_grids<> {
  public:
   static constexpr std::size_t most_kinds = 256;
-  static constexpr std::size_t most_points = step_discretiser<>::most_points;  ///< of a step
-  static constexpr std::size_t longest = 2 * most_points;                      ///< of a composition
-  static constexpr std::size_t longest_block = longest / 2;                    ///< of a block of steps
-  static constexpr double most_steps = 0x1p40;
+  static constexpr double most_steps = 0x1p34;
   static constexpr std::size_t trial = std::size_t{1}
                                        << 15;  ///< the first one where single steps decide, and a coarse grid may do
-  static constexpr double few_blocks = 1 << 13;
+
   static constexpr double relative_width = 1e-3;
   static constexpr double absolute_width = 1e-4;
   static constexpr double spread = 4.8;  // h^2 / 8 of a step's variance for each wanted width, and some more
@@ -75,7 +72,8 @@ class pld_engine {
       const auto count = static_cast<double>(each.count);
       if (losses.gaussian > 0) {
         steps_ += count;
-        squares += static_cast<long double>(each.count) * losses.gaussian * losses.gaussian;
+        const auto gaussian = static_cast<long double>(losses.gaussian);
+        squares += static_cast<long double>(each.count) * gaussian * gaussian;
         ++whole;
       }
       for (step_losses::part& part : losses.parts) {
@@ -87,15 +85,16 @@ class pld_engine {
     if (whole > 0) {
       gaussian_ = std::sqrt(static_cast<double>(squares));
       gaussian_error_ = static_cast<double>(whole + 8);
-      const step_part one{1, pair_kind::sampled, {1, gaussian_, gaussian_error_, 0}};
-      kinds_.push_back({std::make_unique<mixture_source<>>(one), 1});
+      const continuous_step one{1, gaussian_, gaussian_error_, 0};
+      kinds_.push_back({std::make_unique<pair_source<sampled_pair<>>>(one), 1});
     }
     if (kinds_.size() > most_kinds) {
       refuse_accounting({"pergrad: pld_accountant: the ledger has ", kinds_.size(), " kinds of steps, more than ",
                          most_kinds, "; rdp_accountant takes any number"});
     }
     if (steps_ > most_steps) {
-      refuse_accounting({"pergrad: pld_accountant: more than 2^40 steps; rounding would not be bounded"});
+      refuse_accounting(
+          {"pergrad: pld_accountant: more than 2^34 steps: no bound within reasonable time; rdp_accountant has one"});
     }
   }
 
@@ -108,7 +107,7 @@ class pld_engine {
     reach(delta);
     const double tilt = plan_.saddle_tilt(delta);
     bracket result{0, infinity};
-    refine(tilt, delta, [&](const attempt& made) -> verdict {
+    refine(tilt, delta, true, [&](const attempt& made) -> verdict {
       result.upper = std::min(result.upper, std::max(made.remove.epsilon(delta), made.add.epsilon(delta)));
       result.lower = std::max(result.lower, made.remove_below.epsilon(delta));
       const double wanted = std::max(relative_width * result.lower, absolute_width);
@@ -144,7 +143,7 @@ class pld_engine {
       if (same.epsilon(least).upper <= epsilon) return {0, least};
       return result;
     }
-    refine(tilt, delta, [&](const attempt& made) -> verdict {
+    refine(tilt, delta, true, [&](const attempt& made) -> verdict {
       result.upper = std::min(result.upper, std::max(made.remove.delta(epsilon), made.add.delta(epsilon)));
       result.lower = std::max(result.lower, made.remove_below.delta(epsilon));
       const double wanted = std::max(relative_width * epsilon, absolute_width) * std::max(1.0, tilt);
@@ -161,17 +160,18 @@ class pld_engine {
     double bound = std::min(1.0, alpha + total_variation());
     reach(std::max(least, 1e-3 * alpha));
     double before = 2;
-    refine(plan_.saddle_tilt(std::max(alpha, least)), std::max(alpha, least), [&](const attempt& made) -> verdict {
-      const auto remove = made.remove.test(alpha);
-      const auto add = made.add.test(alpha);
-      const double record_added = std::min(remove.hits, 1 - add.misses + 1e-16);
-      const double record_removed = std::min(add.hits, 1 - remove.misses + 1e-16);
-      bound = std::min(bound, std::max(record_added, record_removed));
-      const double gained = (before - bound) / bound;
-      before = bound;
-      return {std::min(gained / 1e-4, 8.0), infinity, remove.epsilon,
-              remove.delta};  // until a finer grid gains no more
-    });
+    refine(plan_.saddle_tilt(std::max(alpha, least)), std::max(alpha, least), false,
+           [&](const attempt& made) -> verdict {
+             const auto remove = made.remove.test(alpha);
+             const auto add = made.add.test(alpha);
+             const double record_added = std::min(remove.hits, 1 - add.misses + 1e-16);
+             const double record_removed = std::min(add.hits, 1 - remove.misses + 1e-16);
+             bound = std::min(bound, std::max(record_added, record_removed));
+             const double gained = (before - bound) / bound;
+             before = bound;
+             return {std::min(gained / 1e-4, 8.0), infinity, remove.epsilon,
+                     remove.delta};  // until a finer grid gains no more
+           });
     return bound;
   }
 
@@ -179,22 +179,6 @@ class pld_engine {
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
 
  private:
-  struct kind {
-    std::unique_ptr<loss_source> source;
-    std::uint64_t count;
-  };
-  /// So many blocks of so many steps.
-  struct portion {
-    std::size_t kind;
-    std::uint64_t count;
-    std::uint64_t steps;
-  };
-  struct layout {
-    std::vector<portion> portions;
-    double steps = 0;  ///< on the grid
-    double spacing = 1;
-    std::size_t length = 1024;
-  };
   struct attempt {
     composed_pld<upper> remove;
     composed_pld<lower> remove_below;
@@ -235,16 +219,18 @@ class pld_engine {
     }
   }
 
-  /// Tries finer and finer grids until `judge` says that what is missing is at most 1. `delta`: about.
+  /// Tries finer and finer grids until `judge` says that what is missing is at most 1. `delta`: about;
+  /// `cuts`: only what is near that counts, so what a step has far above it may be cut.
   template <class Judge>
-  void refine(double tilt, double delta, const Judge& judge) {
+  void refine(double tilt, double delta, bool cuts, const Judge& judge) {
     const double width = std::max(relative_width * std::max(0.0, plan_.total(tilt, true).first), absolute_width);
     double wish = std::sqrt(spread * width / tilt);  // of h times the root of the number of steps
     double outside = 14;
     // One step alone may have this loss; then the answer is no less.
     const double alone = 1.02 * plan_.least_cap([&](double cap) { return plan_.above(cap).stick <= delta; });
-    double cap = plan_.cap_for(std::max(alone, plan_.total(tilt, true).first), delta);
-    for (int round = 0; round < 3; ++round) {
+    const double about = std::max(0.0, plan_.total(tilt, true).first);
+    double cap = cuts ? plan_.cap_for(std::max(alone, about), delta) : about + 20 / tilt;
+    for (int round = 0; round < 3 && cuts; ++round) {
       tilt = std::min(8 * tilt, plan_.saddle_tilt(delta, cap));
       cap = plan_.cap_for(std::max(alone, plan_.total(tilt, true, cap).first), delta);
     }
@@ -277,7 +263,8 @@ class pld_engine {
       const bool last = round > 0 && roughness > 1.01 * wish;
       double better = outside;
       if (seen.epsilon < infinity && seen.delta > 0) {
-        const double new_cap = plan_.cap_for(seen.epsilon, seen.delta);
+        const double new_cap =
+            cuts ? plan_.cap_for(seen.epsilon, seen.delta) : std::max(seen.epsilon, about) + (outside + 6) / tilt;
         const double new_tilt = plan_.tilt_for(seen.epsilon, new_cap);
         const loss_estimate::cumulants there = plan_.total(new_tilt, true, new_cap);
         if (new_tilt < 1e17) {
@@ -297,107 +284,6 @@ class pld_engine {
       const double finer = seen.missing < 1e6 ? std::sqrt(seen.missing * 1.4) : 1e3;
       wish = roughness / std::clamp(finer, 1.0, cut_short ? 4.0 : one_decides ? 64.0 : 8.0);
     }
-  }
-
-  /// The smallest blocks with which the spacing can be as is wished, or those that come nearest to that.
-  [[nodiscard]] layout layout_for(std::size_t room, double wish, double range, double delta, double tilt,
-                                  double cap) const {
-    layout best;
-    double least = infinity;
-    for (std::uint64_t block = 1; block == 1 || steps_ / static_cast<double>(block) >= few_blocks; block *= 4) {
-      layout here;
-      here.portions = portions_of(block);
-      for (const portion& each : here.portions) {  // a block has been on a finer grid, which is as much again
-        here.steps += static_cast<double>(each.count) * (each.steps > 1 ? 2 : 1);
-      }
-      const std::size_t most = std::min(room, block > 1 ? longest / 4 : longest);  // blocks want room, too
-      const double finest =
-          std::max(range / static_cast<double>(most - 8), least_spacing(here.portions, delta, tilt, cap));
-      const double wanted = wish / std::sqrt(here.steps);
-      while (here.length < most && range > wanted * static_cast<double>(here.length - 8)) here.length *= 2;
-      here.spacing = coarse_spacing(std::max(finest, range / static_cast<double>(here.length - 8)));
-      while (here.length > 1024 && range < here.spacing * (static_cast<double>(here.length) / 2 - 8)) here.length /= 2;
-      const double roughness = here.spacing * std::sqrt(here.steps);
-      if (roughness < least) {
-        least = roughness;
-        best = std::move(here);
-      }
-      if (least <= wish || room < longest) break;  // a trial needs no blocks
-    }
-    return best;
-  }
-
-  /// Steps in blocks of up to `most` = 4^n steps, and of fewer what is left.
-  [[nodiscard]] std::vector<portion> portions_of(std::uint64_t most) const {
-    std::vector<portion> all;
-    for (std::size_t i = 0; i < kinds_.size(); ++i) {
-      std::uint64_t block = most;
-      for (std::uint64_t rest = kinds_[i].count; rest > 0; block /= 4) {
-        if (rest >= block) all.push_back({i, rest / block, block});
-        rest %= block;
-      }
-    }
-    return all;
-  }
-
-  [[nodiscard]] static double outside_blocks(const portion& part, double delta) {
-    return std::log(1e8 * static_cast<double>(part.count) / delta);
-  }
-
-  /// The least spacing that memory has room for: of grids of single steps, and of windows of blocks.
-  [[nodiscard]] double least_spacing(const std::vector<portion>& portions, double delta, double tilt,
-                                     double cap) const {
-    double least = 0;
-    for (const portion& each : portions) {
-      const loss_source& source = *kinds_[each.kind].source;
-      const double coarser = std::sqrt(static_cast<double>(each.steps));
-      const double losses = std::min(source.highest_loss(), cap) - source.lowest_loss();
-      least = std::max(least, coarser * losses / static_cast<double>(most_points - 16));
-      if (each.steps == 1) continue;
-      const loss_window of = plan_.alone(each.kind, static_cast<double>(each.steps))
-                                 .window_of(tilt, true, outside_blocks(each, delta), infinity, cap);
-      least = std::max(least, coarser * (of.highest - of.lowest) / static_cast<double>(longest_block - 8));
-    }
-    return least;
-  }
-
-  /// A grid of spacing h of a block of steps, and the bytes that it took.
-  [[nodiscard]] discrete_step grid_of(const portion& part, double delta, double h, double tilt, double cap,
-                                      std::size_t& bytes) const {
-    const loss_source& source = *kinds_[part.kind].source;
-    const double fine = h / std::sqrt(static_cast<double>(part.steps));  // a power of 2 below h
-    discrete_step one = source.on_grid(fine, cap);
-    const std::size_t points = 9 * sizeof(double) * std::max(one.remove.masses.size(), one.add.masses.size());
-    bytes = points;
-    if (part.steps == 1) return one;
-    // What is outside of a block's window counts once for each of the blocks, in proportion to delta.
-    const double outside = outside_blocks(part, delta);
-    const loss_plan<> block = plan_.alone(part.kind, static_cast<double>(part.steps));
-    composed_pld<upper> sum;
-    composed_pld<lower> below;
-    const auto compose = [&](const loss_window& of, bool removes) {
-      std::size_t length = 1024;
-      while (length < longest_block && of.highest - of.lowest > fine * static_cast<double>(length - 8)) length *= 2;
-      pld_composer<> composer{length};
-      bytes = std::max(bytes, points / 2 + length * 5 * sizeof(complex_number));
-      const double lowest = std::max(of.lowest, of.highest - fine * static_cast<double>(length - 8));
-      const transform_plan plan{tilt, removes ? of.lowest : lowest, length, of.below, of.above};
-      const counted_pld<upper> first{removes ? &one.remove : &one.add, part.steps};
-      const counted_pld<lower> second{&one.remove_below, removes ? part.steps : 0};
-      composer.compose(
-          1, [&](std::size_t) { return first; }, plan, [&](std::size_t) { return second; }, plan, sum, below);
-    };
-    discrete_step made;
-    compose(block.window_of(tilt, true, outside, infinity, cap), true);
-    made.remove = as_one_step(sum, h);
-    made.remove_below = as_one_step(below, h);
-    if (source.is_symmetric()) {
-      made.add = made.remove;
-    } else {
-      compose(block.window_of(tilt, false, outside, 2 / fine), false);
-      made.add = as_one_step(sum, h);
-    }
-    return made;
   }
 
   void try_spacing(const layout& chosen, double delta, double tilt, double cap, const loss_window& remove,
@@ -452,9 +338,6 @@ class pld_engine {
     refuse_accounting({"pergrad: pld_accountant: no grid within memory bounds epsilon; rdp_accountant may do"});
   }
 
-  std::vector<kind> kinds_;
-  loss_plan<> plan_;
-  double steps_ = 0;
   double gaussian_ = 0;  // what all Gaussians without sampling are: their sensitivity over the deviation
   double gaussian_error_ = 0;
   std::size_t bytes_ = 0;

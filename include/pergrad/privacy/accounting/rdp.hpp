@@ -22,6 +22,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstdio>
 #include <limits>
 
 #include <pergrad/detail/error_text.hpp>
@@ -132,22 +133,41 @@ inline constexpr double most_trapezoid_points = 200'000;
   return lower + (a - below) * (upper - lower);
 }
 
-inline void require_event(const sampled_gaussian_event& event) {
-  if (!sampling_probability::holds(event.sampling_probability)) {
-    throw_bad_number("sampling_probability of an event", sampling_probability::need, event.sampling_probability);
+/// An event in words.
+struct event_text {
+  char text[200] = {};
+  template <class... Numbers>
+  explicit event_text(const char* format, Numbers... numbers) {
+    std::snprintf(text, sizeof text, format, numbers...);
   }
-  if (!noise_multiplier::holds(event.noise_multiplier)) {
-    throw_bad_number("noise_multiplier of an event", noise_multiplier::need, event.noise_multiplier);
+};
+/// What most events have.
+inline void require_sampled(double probability, double noise) {
+  if (!sampling_probability::holds(probability)) {
+    throw_bad_number("sampling_probability of an event", sampling_probability::need, probability);
+  }
+  if (!noise_multiplier::holds(noise)) {
+    throw_bad_number("noise_multiplier of an event", noise_multiplier::need, noise);
   }
 }
 
 }  // namespace detail
 
+/// An event in words.
+[[nodiscard]] inline detail::event_text description_of(const sampled_gaussian_event& event) {
+  return detail::event_text{"noise multiplier %.6g and sampling probability %.6g", event.noise_multiplier,
+                            event.sampling_probability};
+}
+/// Throws std::invalid_argument on numbers that are no event's.
+inline void require_event(const sampled_gaussian_event& event) {
+  detail::require_sampled(event.sampling_probability, event.noise_multiplier);
+}
+
 /// RDP of one step at a real order > 1. Infinity without noise, 0 without sampling. Relative error about 1e-13; for
 /// noise multipliers so small (below about 0.03) that the quadrature would be long, an upper bound between whole
 /// orders. Throws std::invalid_argument on an order that is not above 1 and on an event that is none.
 [[nodiscard]] inline double renyi_divergence(const sampled_gaussian_event& event, double order) {
-  detail::require_event(event);
+  require_event(event);
   if (!(order > 1 && order < detail::infinity)) detail::throw_bad_number("Renyi order", "finite and above 1", order);
   const double q = event.sampling_probability;
   const double s = event.noise_multiplier;

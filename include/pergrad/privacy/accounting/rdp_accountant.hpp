@@ -16,35 +16,48 @@
 #include <limits>
 #include <span>
 #include <stdexcept>
+#include <type_traits>
 #include <vector>
 
 #include <pergrad/detail/float_environment.hpp>
+#include <pergrad/errors.hpp>
 #include <pergrad/privacy/accounting/rdp.hpp>
 #include <pergrad/privacy/sampling.hpp>
 #include <pergrad/privacy/types.hpp>
 
 namespace pergrad::inline v0_1 {
 
-/// Accountant by Renyi differential privacy, for neighbours by adding or removing one record.
-class rdp_accountant {
+/// So many steps of one kind.
+template <class Event>
+struct ledger_entry {
+  Event event;
+  std::uint64_t count;
+};
+
+/// Accountant by Renyi differential privacy of one kind of sampler's events, for neighbours of their relation.
+template <class Event>
+class basic_rdp_accountant {
  public:
-  /// So many steps of one kind.
-  struct entry {
-    sampled_gaussian_event event;
-    std::uint64_t count;
-  };
+  using event_type = Event;
+  using entry = ledger_entry<Event>;
 
   /// Computes the event's curve (some milliseconds) and reserves its place, so that later calls with this event are
   /// cheap and allocate nothing. Throws std::invalid_argument on an event that is none.
-  void prepare(const sampled_gaussian_event& event) { static_cast<void>(place_of(event)); }
+  void prepare(const Event& event) { static_cast<void>(place_of(event)); }
 
   /// Enters `count` steps. Throws std::overflow_error when the number of steps does not fit 64 bits.
-  void record(const sampled_gaussian_event& event, std::uint64_t count = 1) {
+  void record(const Event& event, std::uint64_t count = 1) {
     if (count > std::numeric_limits<std::uint64_t>::max() - steps_) {
       throw std::overflow_error("pergrad: rdp_accountant: the number of steps exceeds 64 bits");
     }
     ledger_[place_of(event)].count += count;
     steps_ += count;
+  }
+  /// An event of another sampler: one error that says so.
+  template <class Other>
+  requires(!std::is_convertible_v<const Other&, Event>) void record(const Other& /*event*/,
+                                                                    std::uint64_t /*count*/ = 1) {
+    static_cast<void>(error::event_of_another_sampler<Event, Other>{});
   }
 
   /// Number of steps entered.
@@ -72,8 +85,7 @@ class rdp_accountant {
   }
 
   /// Epsilon if `count` more steps of `event` were entered. Does not change the ledger.
-  [[nodiscard]] double epsilon_after(const sampled_gaussian_event& event, std::uint64_t count,
-                                     pergrad::delta at) const {
+  [[nodiscard]] double epsilon_after(const Event& event, std::uint64_t count, pergrad::delta at) const {
     const detail::float_environment proven;
     const entry more{event, count};
     return best([&](double order, double rdp) { return epsilon_from_rdp(order, rdp, at); }, total_curve(&more), &more);
@@ -82,7 +94,7 @@ class rdp_accountant {
   /// Epsilon by one order alone, if `count` more steps of `event` were entered. An order that was fixed before the
   /// first step makes a filter: events may then be chosen on the way, also from what was released (Feldman and Zrnic
   /// 2021, arXiv:2008.11193). The best order afterwards makes none.
-  [[nodiscard]] double epsilon_at_order(double order, const sampled_gaussian_event& event, std::uint64_t count,
+  [[nodiscard]] double epsilon_at_order(double order, const Event& event, std::uint64_t count,
                                         pergrad::delta at) const {
     const detail::float_environment proven;
     const entry more{event, count};
@@ -90,7 +102,7 @@ class rdp_accountant {
   }
 
   /// The order that allows the most steps of `event` alone.
-  [[nodiscard]] static double order_for(const privacy_budget& budget, const sampled_gaussian_event& event) {
+  [[nodiscard]] static double order_for(const privacy_budget& budget, const Event& event) {
     const detail::float_environment proven;
     double best_order = orders().front();
     double most_steps = -1;
@@ -108,16 +120,14 @@ class rdp_accountant {
 
   /// Whether `count` more steps of `event` would cost more than the budget. Microseconds for a prepared event, unless
   /// the total is within a fraction of a percent of the budget, where orders are refined (milliseconds).
-  [[nodiscard]] bool would_exceed(const privacy_budget& budget, const sampled_gaussian_event& event,
-                                  std::uint64_t count = 1) const {
+  [[nodiscard]] bool would_exceed(const privacy_budget& budget, const Event& event, std::uint64_t count = 1) const {
     const detail::float_environment proven;
     return order_within(budget, {event, count}) == 0;
   }
 
   /// Enters `count` steps unless they would cost more than the budget; returns whether it did. Remembers the order that
   /// proved it when that was none of the grid, so that a run nearing its budget seldom has to refine orders again.
-  [[nodiscard]] bool record_within(const privacy_budget& budget, const sampled_gaussian_event& event,
-                                   std::uint64_t count = 1) {
+  [[nodiscard]] bool record_within(const privacy_budget& budget, const Event& event, std::uint64_t count = 1) {
     const detail::float_environment proven;
     prepare(event);
     const double order = order_within(budget, {event, count});
@@ -154,7 +164,7 @@ class rdp_accountant {
     return all;
   }
 
-  [[nodiscard]] curve curve_of(const sampled_gaussian_event& event) const {
+  [[nodiscard]] curve curve_of(const Event& event) const {
     const detail::float_environment proven;
     curve made{};
     for (std::size_t i = 0; i < order_count; ++i) made[i] = renyi_divergence(event, orders()[i]) * margin;
@@ -162,13 +172,13 @@ class rdp_accountant {
     return made;
   }
 
-  [[nodiscard]] std::size_t find(const sampled_gaussian_event& event) const noexcept {
+  [[nodiscard]] std::size_t find(const Event& event) const noexcept {
     std::size_t place = 0;
     while (place < ledger_.size() && ledger_[place].event != event) ++place;
     return place;
   }
 
-  std::size_t place_of(const sampled_gaussian_event& event) {
+  std::size_t place_of(const Event& event) {
     const std::size_t place = find(event);
     if (place == ledger_.size()) {
       const curve made = curve_of(event);
@@ -221,7 +231,7 @@ class rdp_accountant {
   /// Total RDP at any order, of the ledger and `more` (which may be null).
   [[nodiscard]] double total_at(double order, const entry* more) const {
     double total = 0;
-    const auto add_steps = [&](double count, const sampled_gaussian_event& event) {
+    const auto add_steps = [&](double count, const Event& event) {
       if (count != 0) total += count * (renyi_divergence(event, order) * margin);
     };
     for (const entry& each : ledger_) add_steps(count_with(each, more), each.event);
@@ -290,5 +300,8 @@ class rdp_accountant {
   std::uint64_t steps_ = 0;
   double remembered_ = 0;
 };
+
+/// Of Poisson sampling, for neighbours by adding or removing one record.
+using rdp_accountant = basic_rdp_accountant<sampled_gaussian_event>;
 
 }  // namespace pergrad::inline v0_1

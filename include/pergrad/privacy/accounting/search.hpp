@@ -94,28 +94,40 @@ template <class Excess>
     [[nodiscard]] bool is_known() const noexcept { return std::abs(excess) < infinity; }
   };
   const auto at = [&](std::uint64_t steps) { return tried{std::log(static_cast<double>(steps)), excess(steps)}; };
+  tried before;
   tried low;
   tried high;
   if (safe > 0) low = at(safe);
   std::uint64_t unsafe = 0;  // none is known
-  for (int round = 0; safe < most && (unsafe == 0 || tried_steps(safe + 1) < unsafe); ++round) {
+  int streak = 0;            // so often in a row: safe, or minus so often: not
+  while (safe < most && (unsafe == 0 || tried_steps(safe + 1) < unsafe)) {
     double next = 8 * static_cast<double>(safe) + 1;
     if (low.is_known()) {
+      // Between two of them; while all were safe, a bit further than the last two say.
+      const tried& other = unsafe != 0 ? high : before;
       double power = 0.7;
-      if (unsafe != 0 && high.is_known()) power = (high.excess - low.excess) / (high.log_steps - low.log_steps);
-      next = std::exp(low.log_steps - low.excess / std::clamp(power, 0.2, 2.0));
+      if (other.is_known()) power = (other.excess - low.excess) / (other.log_steps - low.log_steps);
+      next = std::exp(low.log_steps - low.excess * (unsafe != 0 ? 1.0 : 1.2) / std::clamp(power, 0.05, 2.0));
     }
-    if (unsafe != 0 && (!low.is_known() || round % 4 == 3)) {
+    if (unsafe != 0 && low.is_known()) {
+      // A secant comes near from one side; a step beyond it, and longer ones, find the other.
+      const auto unit = static_cast<double>(tried_steps(safe + 1) - safe);
+      const double beyond = std::abs(streak) < 2 ? 0 : unit * std::ldexp(1.0, 3 * (std::abs(streak) - 2));
+      next += streak > 0 ? beyond : -beyond;
+    }
+    if (unsafe != 0 && (!low.is_known() || std::abs(streak) > 6)) {
       next = std::sqrt((static_cast<double>(safe) + 0.5) * static_cast<double>(unsafe));
     }
     next = std::min(next, 64 * static_cast<double>(safe) + 64);
-    std::uint64_t steps = std::max(static_cast<std::uint64_t>(std::min(next, 0x1p61)), safe + 1);
+    std::uint64_t steps = std::max(static_cast<std::uint64_t>(std::clamp(next, 0.0, 0x1p61)), safe + 1);
     if (unsafe != 0) steps = std::min(steps, unsafe - 1);
     steps = tried_steps(steps);
     if (steps == unsafe) steps = tried_steps(safe + 1);
     const tried here = at(steps);
+    streak = here.excess <= 0 ? std::max(streak, 0) + 1 : std::min(streak, 0) - 1;
     if (here.excess <= 0) {
       safe = steps;
+      before = low;
       low = here;
     } else {
       unsafe = steps;

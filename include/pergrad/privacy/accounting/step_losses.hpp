@@ -27,8 +27,8 @@
 #include <vector>
 
 #include <pergrad/detail/error_text.hpp>
+#include <pergrad/privacy/accounting/binomial_tail.hpp>
 #include <pergrad/privacy/pld/allocation_source.hpp>
-#include <pergrad/privacy/pld/binomial_tail.hpp>
 #include <pergrad/privacy/pld/loss_source.hpp>
 #include <pergrad/privacy/sampling.hpp>
 #include <pergrad/privacy/types.hpp>
@@ -65,40 +65,40 @@ inline void require_noise(double noise, double least) {
        "sampling); rdp_accountant has one"});
 }
 
-/// A pair of sensitivity `reach` (of clip bounds) at most.
-template <class = void>
-[[nodiscard]] step_losses pair_losses(pair_kind kind, double q, double noise, double reach) {
-  step_losses made;
-  if (q == 0) return made;
+/// One pair of sensitivity `reach` (of clip bounds) at most, of which `made` makes the source.
+template <class Made>
+[[nodiscard]] step_losses pair_losses(double q, double noise, double reach, double gaussians_apart, const Made& made) {
+  step_losses losses;
+  if (q == 0) return losses;
   require_noise(noise / reach, q < 1 ? 1.0 / 32 : 1e-9);
   const double m = reach / noise;
   if (q == 1) {
-    made.gaussian = kind == pair_kind::replaced ? 2 * m : m;
+    losses.gaussian = gaussians_apart * m;
   } else {
-    const step_part one{1, kind, {q, m, 2, 0}};
-    auto source = kind == pair_kind::both_ways
-                      ? std::make_unique<mixture_source<>>(std::vector<step_part>{one},
-                                                           step_part{1, pair_kind::sampled, one.step})
-                      : std::make_unique<mixture_source<>>(one);
-    made.parts.push_back({std::move(source), 1});
+    losses.parts.push_back({made(continuous_step{q, m, 2, 0}), 1});
   }
-  return made;
+  return losses;
 }
 
 /// Poisson sampling, neighbours by adding or removing one record.
 template <class = void>
 [[nodiscard]] step_losses poisson_losses(double q, double noise) {
-  return pair_losses(pair_kind::sampled, q, noise, 1);
+  return pair_losses(q, noise, 1, 1,
+                     [](const continuous_step& step) { return std::make_unique<pair_source<sampled_pair<>>>(step); });
 }
 /// Poisson sampling, neighbours by replacing one record.
 template <class = void>
 [[nodiscard]] step_losses poisson_replace_losses(double q, double noise) {
-  return pair_losses(pair_kind::replaced, q, noise, 1);
+  return pair_losses(q, noise, 1, 2,
+                     [](const continuous_step& step) { return std::make_unique<pair_source<replaced_pair<>>>(step); });
 }
 /// Batches of fixed size, q of all records, without replacement; neighbours by replacing one record.
 template <class = void>
 [[nodiscard]] step_losses fixed_size_losses(double q, double noise) {
-  return pair_losses(pair_kind::both_ways, q, noise, 2);
+  return pair_losses(q, noise, 2, 1, [](const continuous_step& step) {
+    return std::make_unique<mixture_source<>>(std::vector<step_part>{{1, pair_kind::both_ways, step}},
+                                              step_part{1, pair_kind::sampled, step});
+  });
 }
 
 struct truncated_poisson {
@@ -117,7 +117,7 @@ template <class = void>
   if (of.q == 0 || of.capacity == 0 || of.most_records == 0) return made;
   const bool replaces = of.relation == neighbouring::replace_one;
   if (of.most_records <= of.capacity) {
-    return pair_losses(replaces ? pair_kind::replaced : pair_kind::sampled, of.q, of.noise, 1);
+    return replaces ? poisson_replace_losses(of.q, of.noise) : poisson_losses(of.q, of.noise);
   }
   require_noise(of.noise / 2, 1.0 / 32);
   const auto capacity = static_cast<double>(of.capacity);

@@ -62,6 +62,63 @@ class loss_source {
   [[nodiscard]] virtual bool is_tight() const = 0;
 };
 
+/// Whether tables reach a pair's Gaussians, and sets how far: to a mass of about `tail` beyond.
+[[nodiscard]] inline bool set_reach(continuous_step& step, double tail, bool is_symmetric) noexcept {
+  step.deviations = std::sqrt(-2 * std::log(tail));
+  return (is_symmetric ? 2 : 1) * step.m + step.deviations <= 37;
+}
+/// Upper bound of a pair's total variation, but for 1e-9 of it.
+[[nodiscard]] inline double total_variation_of(const continuous_step& step, bool is_symmetric) noexcept {
+  return step.q * std::erf(step.m * (is_symmetric ? 2 : 1) * 0.35355339059327376);
+}
+/// Adds up what a pair says of itself, `weight` of it; `both_ways`: of both directions.
+template <class Pair>
+void estimate_pair(const Pair& pair, double weight, bool both_ways, loss_points& into) {
+  const double from = pair.lowest();
+  const double to = pair.highest();
+  const auto points = static_cast<std::size_t>(std::ceil((to - from) * 12)) + 2;
+  const double width = (to - from) / static_cast<double>(points - 1);
+  constexpr double log_sqrt_two_pi = 0.91893853320467274178;
+  const double base = std::log(width * weight) - log_sqrt_two_pi;
+  double at_zero = weight;
+  for (std::size_t i = 0; i < points; ++i) {
+    const double at = from + static_cast<double>(i) * width;
+    const double loss = pair.loss(at);
+    const double log_mass = base + pair.log_density(at);
+    if (!both_ways) {
+      into.add(loss, log_mass);
+    } else if (loss > 0) {
+      into.add(loss, log_mass);
+      into.add(-loss, log_mass + loss);
+      at_zero -= std::exp(log_mass + loss) + std::exp(log_mass);
+    }
+  }
+  if (both_ways) into.add(0, std::log(std::max(at_zero, 1e-300)));
+}
+
+/// One pair, exactly.
+template <class Pair>
+class pair_source final : public loss_source {
+ public:
+  explicit pair_source(const continuous_step& step) : step_{step} {}
+
+  [[nodiscard]] bool reach(double tail) override { return set_reach(step_, tail, Pair::is_symmetric); }
+  [[nodiscard]] double lowest_loss() const override { return on().lowest_loss(); }
+  [[nodiscard]] double highest_loss() const override { return on().highest_loss(); }
+  [[nodiscard]] discrete_step on_grid(double h, double cap) const override { return on().on_grid(h, cap); }
+  void estimate(loss_points& into) const override { estimate_pair(on().pair(), 1, false, into); }
+  [[nodiscard]] double total_variation() const override {
+    return total_variation_of(step_, Pair::is_symmetric) * (1 + 1e-9);
+  }
+  [[nodiscard]] bool is_symmetric() const override { return Pair::is_symmetric; }
+  [[nodiscard]] bool is_tight() const override { return true; }
+
+ private:
+  [[nodiscard]] step_discretiser<Pair> on() const { return step_discretiser<Pair>{step_}; }
+
+  continuous_step step_;
+};
+
 /// Pairs of which steps are made.
 enum class pair_kind { sampled, replaced, both_ways };
 
@@ -72,24 +129,16 @@ struct step_part {
   continuous_step step;
 };
 
-/// A template, so that programs which do not account do not compile it.
+/// A template, so that programs which do not account for such steps do not compile it.
 template <class = void>
 class mixture_source final : public loss_source {
  public:
   /// The upper side is the mean of `parts`; the lower one is that of `below`, which is `sampled` or `replaced`.
   mixture_source(std::vector<step_part> parts, step_part below) : parts_{std::move(parts)}, below_{below} {}
-  /// One pair, exactly.
-  explicit mixture_source(step_part only) : parts_{only}, below_{only}, is_exact_{true} {}
 
   [[nodiscard]] bool reach(double tail) override {
-    const double deviations = std::sqrt(-2 * std::log(tail));
-    bool can = true;
-    const auto set = [&](step_part& part) {
-      part.step.deviations = deviations;
-      can = can && (part.kind == pair_kind::replaced ? 2 : 1) * part.step.m + deviations <= 37;
-    };
-    for (step_part& part : parts_) set(part);
-    set(below_);
+    bool can = set_reach(below_.step, tail, below_.kind == pair_kind::replaced);
+    for (step_part& part : parts_) can = set_reach(part.step, tail, part.kind == pair_kind::replaced) && can;
     return can;
   }
   [[nodiscard]] double lowest_loss() const override {
@@ -109,7 +158,6 @@ class mixture_source final : public loss_source {
     return highest;
   }
   [[nodiscard]] discrete_step on_grid(double h, double cap) const override {
-    if (is_exact_) return with(below_, [&](const auto& one) { return one.on_grid(h, cap); });
     discrete_step made;
     made.remove.spacing = made.add.spacing = h;
     for (const step_part& part : parts_) {
@@ -125,13 +173,15 @@ class mixture_source final : public loss_source {
     return made;
   }
   void estimate(loss_points& into) const override {
-    for (const step_part& part : parts_) with(part, [&](const auto& one) { estimate(part, one.pair(), into); });
+    for (const step_part& part : parts_) {
+      with(part,
+           [&](const auto& one) { estimate_pair(one.pair(), part.weight, part.kind == pair_kind::both_ways, into); });
+    }
   }
   [[nodiscard]] double total_variation() const override {
     double sum = 0;
     for (const step_part& part : parts_) {
-      const double apart = part.step.m * (part.kind == pair_kind::replaced ? 2 : 1);
-      sum += part.weight * part.step.q * std::erf(apart * 0.35355339059327376);
+      sum += part.weight * total_variation_of(part.step, part.kind == pair_kind::replaced);
     }
     return sum * (1 + 1e-9);
   }
@@ -139,7 +189,7 @@ class mixture_source final : public loss_source {
     return std::all_of(parts_.begin(), parts_.end(),
                        [](const step_part& part) { return part.kind != pair_kind::sampled; });
   }
-  [[nodiscard]] bool is_tight() const override { return is_exact_; }
+  [[nodiscard]] bool is_tight() const override { return false; }
 
  private:
   static constexpr double u = unit_roundoff;
@@ -148,30 +198,6 @@ class mixture_source final : public loss_source {
   static auto with(const step_part& part, const Function& function) {
     return part.kind == pair_kind::replaced ? function(step_discretiser<replaced_pair<>>{part.step})
                                             : function(step_discretiser<>{part.step});
-  }
-
-  template <class Pair>
-  static void estimate(const step_part& part, const Pair& pair, loss_points& into) {
-    const double from = pair.lowest();
-    const double to = pair.highest();
-    const auto points = static_cast<std::size_t>(std::ceil((to - from) * 12)) + 2;
-    const double width = (to - from) / static_cast<double>(points - 1);
-    constexpr double log_sqrt_two_pi = 0.91893853320467274178;
-    const double base = std::log(width * part.weight) - log_sqrt_two_pi;
-    double at_zero = part.weight;
-    for (std::size_t i = 0; i < points; ++i) {
-      const double at = from + static_cast<double>(i) * width;
-      const double loss = pair.loss(at);
-      const double log_mass = base + pair.log_density(at);
-      if (part.kind != pair_kind::both_ways) {
-        into.add(loss, log_mass);
-      } else if (loss > 0) {
-        into.add(loss, log_mass);
-        into.add(-loss, log_mass + loss);
-        at_zero -= std::exp(log_mass + loss) + std::exp(log_mass);
-      }
-    }
-    if (part.kind == pair_kind::both_ways) into.add(0, std::log(std::max(at_zero, 1e-300)));
   }
 
   /// sum += weight part. Both have points at multiples of the spacing.
@@ -216,7 +242,6 @@ class mixture_source final : public loss_source {
 
   std::vector<step_part> parts_;
   step_part below_;
-  bool is_exact_ = false;
 };
 
 }  // namespace pergrad::inline v0_1::detail

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/train/predict.hpp - records that the caller says are public, and a network's outputs for them
+// pergrad/evaluation/predict.hpp - records that the caller says are public, and a network's outputs for them
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/train/classifier.hpp - accuracy and loss of a classifier on public data
+// pergrad/evaluation/classifier.hpp - accuracy and loss of a classifier on public data
 #pragma once
 
 #include <algorithm>
@@ -11,9 +11,9 @@
 #include <pergrad/batch.hpp>
 #include <pergrad/detail/float_environment.hpp>
 #include <pergrad/errors.hpp>
+#include <pergrad/evaluation/predict.hpp>
 #include <pergrad/expressions/evaluate.hpp>
 #include <pergrad/losses/cross_entropy.hpp>
-#include <pergrad/train/predict.hpp>
 
 namespace pergrad::inline v0_1 {
 

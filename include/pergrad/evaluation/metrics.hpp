@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/train/metrics.hpp - what is said of predictions beside accuracy and loss: confusion matrix, area under the
-// ROC curve, R²
+// pergrad/evaluation/metrics.hpp - what is said of predictions beside accuracy and loss: confusion matrix, area under
+// the ROC curve, R²
 //
 //   AUC = P(score of a one > score of a zero) + P(both are equal) / 2        (Hanley & McNeil 1982, Radiology 143(1))
 //   R²  = 1 - sum (t - y)² / sum (t - mean t)²
@@ -21,9 +21,9 @@
 #include <pergrad/detail/executors.hpp>
 #include <pergrad/detail/float_environment.hpp>
 #include <pergrad/errors.hpp>
+#include <pergrad/evaluation/predict.hpp>
 #include <pergrad/expressions/evaluate.hpp>
 #include <pergrad/losses/cross_entropy.hpp>
-#include <pergrad/train/predict.hpp>
 
 namespace pergrad::inline v0_1 {
 

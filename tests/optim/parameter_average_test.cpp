@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// tests/optim/parameter_average_test.cpp - the average of parameters against its definition, a weighted sum in double
+#include <boost/test/unit_test.hpp>
+
+#include <cmath>
+#include <cstddef>
+#include <stdexcept>
+#include <vector>
+
+#include <pergrad/pergrad.hpp>
+
+BOOST_AUTO_TEST_SUITE(optim_parameter_average)
+
+namespace {
+
+namespace pg = pergrad;
+using network = pg::network<pg::shape{90}, pg::linear<70>, pg::tanh, pg::linear<3>>;
+
+/// Other parameters behind every step.
+void move(network& net, int step) {
+  for (std::size_t i = 0; i < net.parameters().size(); ++i) {
+    net.parameters()[i] = static_cast<float>(std::sin(0.1 * static_cast<double>(i) + step) * (1 + step % 3));
+  }
+}
+
+}  // namespace
+
+// sum_i decay^(t - i) w_i / sum_i decay^(t - i): nothing of the parameters from before the first step.
+BOOST_AUTO_TEST_CASE(is_the_weighted_sum) {
+  for (const std::size_t threads : {1U, 3U}) {
+    for (const double decay : {0.5, 0.9, 0.9999}) {
+      const pg::host exec{pg::threads{threads}};
+      network net{exec, pg::kaiming_uniform{1}};
+      pg::parameter_average average{net, decay};
+      BOOST_TEST(average.network().parameters()[7] == net.parameters()[7]);
+      std::vector<double> sums(net.parameters().size());
+      double weights = 0;
+      for (int step = 1; step <= 20; ++step) {
+        move(net, step);
+        average.update(exec, net);
+        weights = decay * weights + 1;
+        double worst = 0;
+        for (std::size_t i = 0; i < sums.size(); ++i) {
+          sums[i] = decay * sums[i] + static_cast<double>(net.parameters()[i]);
+          worst = std::max(worst, std::abs(sums[i] / weights - static_cast<double>(average.network().parameters()[i])));
+        }
+        // Each update rounds twice, and the shares of a and w once each; numbers are at most 3.
+        BOOST_TEST(worst <= 3 * 4 * 6e-8 * step);
+        if (step == 1) BOOST_TEST(average.network().parameters()[7] == net.parameters()[7]);
+      }
+      BOOST_TEST(average.updates() == 20U);
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(goes_on_where_it_was) {
+  const pg::host exec{pg::threads{2}};
+  network net{exec, pg::kaiming_uniform{1}};
+  pg::parameter_average whole{net, 0.9};
+  for (int step = 1; step <= 3; ++step) {
+    move(net, step);
+    whole.update(exec, net);
+  }
+  pg::parameter_average part{whole.network().clone(), whole.decay(), whole.updates()};
+  move(net, 4);
+  whole.update(exec, net);
+  part.update(exec, net);
+  for (std::size_t i = 0; i < net.parameters().size(); ++i) {
+    BOOST_TEST_REQUIRE(part.network().parameters()[i] == whole.network().parameters()[i]);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_decay_that_is_none) {
+  const pg::host exec{pg::threads{1}};
+  const network net{exec, pg::kaiming_uniform{1}};
+  for (const double bad : {0.0, 1.0, -0.5, 1.5, std::nan("")}) {
+    BOOST_CHECK_THROW((pg::parameter_average{net, bad}), std::invalid_argument);
+  }
+}
+
+BOOST_AUTO_TEST_SUITE_END()

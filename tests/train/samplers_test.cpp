@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+// tests/train/samplers_test.cpp - a trainer and a loop with every sampler: they train on what it draws, enter its event
+// and no other, and go on in the middle of a round
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <pergrad/pergrad.hpp>
+
+#include "fixture.hpp"
+
+BOOST_AUTO_TEST_SUITE(train_samplers)
+
+namespace {
+
+using namespace fixture;
+
+constexpr std::uint32_t count = 90;
+constexpr std::uint64_t seed = 41;
+
+template <class Sampling>
+pg::dp_options<Sampling> options_with(const Sampling& sampling) {
+  pg::dp_options<Sampling> options;
+  static_cast<pg::training_choices&>(options) = usual_options();
+  options.sampling = sampling;
+  return options;
+}
+/// visit(sampler) for one of each.
+template <class Visit>
+void for_each_sampler(const Visit& visit) {
+  visit(pg::poisson_sampling{pg::sampling_probability{0.2}});
+  visit(pg::replace_one_poisson_sampling{pg::sampling_probability{0.2}});
+  visit(pg::truncated_poisson_sampling{pg::sampling_probability{0.2}, pg::batch_capacity{20},
+                                       pg::public_record_count{count}});
+  visit(pg::fixed_size_sampling{pg::batch_size{20}, pg::public_record_count{count}});
+  visit(pg::shuffled_batches{pg::batch_size{20}, pg::public_record_count{count}});
+  visit(pg::random_allocation{pg::round_steps{4}});
+  visit(pg::random_allocation{pg::round_steps{4}, pg::participations{2}});
+  visit(pg::balls_in_bins_sampling{pg::round_steps{3}, pg::epoch_count{2}});
+  visit(pg::cyclic_poisson_sampling{pg::sampling_probability{0.5}, pg::round_steps{3}});
+  visit(pg::min_separation_sampling{pg::sampling_probability{0.3}, pg::round_steps{3}});
+}
+template <class Sampling>
+std::uint64_t round_of(const Sampling& sampling) {
+  if constexpr (pg::detail::has_rounds<Sampling>) return sampling.steps_of_an_event();
+  return 1;
+}
+/// What step t of a trainer with this seed draws. A step takes two of the generator's: the draw's and the noise's.
+template <class Sampling>
+std::vector<std::uint32_t> drawn_in(const Sampling& sampling, std::uint64_t t) {
+  const pg::seeded_generator generator{seed};
+  const auto stream = [&](std::uint64_t step) { return generator.stream<pg::detail::randomness::sampling>(step); };
+  const std::uint64_t in_round = t % round_of(sampling);
+  return pg::unaccounted::drawn_at(
+      {stream(2 * t), stream(2 * (t - in_round)), stream(pg::detail::step_of_the_run), in_round, t}, sampling, count);
+}
+struct scratch_file {
+  std::string path = (std::filesystem::temp_directory_path() / ("samplers_" + std::to_string(::getpid()))).string();
+  ~scratch_file() { std::remove(path.c_str()); }
+};
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(a_step_sums_the_records_that_its_sampler_draws) {
+  const clouds data{count};
+  const auto records = data.records();
+  const pg::host exec{pg::threads{2}};
+  for_each_sampler([&](const auto& sampling) {
+    auto options = options_with(sampling);
+    options.noise = pg::noise_multiplier{0};
+    options.capacity = pg::record_capacity{256};
+    options.private_metrics = true;
+    classifier net{exec, pg::kaiming_uniform{1}};
+    pg::dp_sgd trainer{exec, net, pg::cross_entropy{}, options, pg::seeded_generator{seed}};
+    classifier::tape tape{exec, pg::max_batch{count}};
+    for (std::uint64_t t = 0; t < 9; ++t) {
+      const auto drawn = drawn_in(sampling, t);
+      const pg::batch<classifier, pg::cross_entropy> batch{records, drawn};
+      const auto wanted = pg::unprotected::evaluate(
+          exec, sum(clip(per_sample_gradients(net, pg::cross_entropy{}, batch, tape), *options.clip)));
+      trainer.step(records);
+      BOOST_TEST_REQUIRE(pg::unprotected::metrics(trainer).batch_size == drawn.size());
+      for (std::size_t i = 0; i < wanted.size(); ++i) {
+        // Both are sums in float of the same numbers, and one of them is rounded to the grid.
+        BOOST_TEST_REQUIRE(
+            std::abs(static_cast<double>(trainer.last_update().values()[i]) - static_cast<double>(wanted[i])) < 1e-4);
+      }
+    }
+  });
+}
+
+BOOST_AUTO_TEST_CASE(the_ledger_has_the_samplers_event_once_a_round) {
+  const clouds data{count};
+  const pg::host exec{pg::threads{1}};
+  for_each_sampler([&](const auto& sampling) {
+    const auto options = options_with(sampling);
+    const auto event = sampling.event(*options.noise);
+    classifier net{exec, pg::kaiming_uniform{1}};
+    pg::dp_sgd trainer{exec, net, pg::cross_entropy{}, options, pg::seeded_generator{seed}};
+    static_assert(decltype(trainer)::relation == decltype(event)::relation);
+    for (std::uint64_t t = 0; t < 9; ++t) {
+      trainer.step(data.records());
+      const auto ledger = trainer.accountant().accountant().ledger();
+      BOOST_TEST_REQUIRE(ledger.size() == 1U);
+      BOOST_TEST((ledger[0].event == event));
+      BOOST_TEST(ledger[0].count == t / round_of(sampling) + 1);
+      BOOST_TEST(trainer.steps() == t + 1);
+    }
+    // A statistic of all records is one more event, and one more step.
+    static_cast<void>(pg::release_count(trainer, pg::noise_multiplier{5}, std::vector<double>(count), -1, 1));
+    BOOST_TEST(trainer.steps() == 10U);
+    BOOST_TEST(trainer.accountant().accountant().ledger().size() == 2U);
+    const double epsilon = trainer.epsilon(pg::delta{1e-5});
+    BOOST_TEST((epsilon > 0 && epsilon < 1000));
+  });
+}
+
+BOOST_AUTO_TEST_CASE(a_budget_pays_whole_rounds) {
+  const clouds data{count};
+  const pg::host exec{pg::threads{1}};
+  const pg::random_allocation sampling{pg::round_steps{4}};
+  auto options = options_with(sampling);
+  pg::basic_privacy_accountant<pg::allocated_gaussian_event> ledger;
+  for (int round = 0; round < 2; ++round) ledger.spend(sampling.event(*options.noise));
+  options.budget = pg::privacy_budget{pg::epsilon{ledger.epsilon(pg::delta{1e-5}) * 1.001}, pg::delta{1e-5}};
+  classifier net{exec, pg::kaiming_uniform{1}};
+  pg::dp_sgd trainer{exec, net, pg::cross_entropy{}, options, pg::seeded_generator{seed}};
+  while (trainer.within_budget()) trainer.step(data.records());
+  BOOST_TEST(trainer.steps() == 8U);
+  BOOST_CHECK_THROW(trainer.step(data.records()), pg::budget_exhausted);
+  BOOST_TEST(trainer.steps() == 8U);
+  // Other records begin a round of their own, which is paid as one.
+  const clouds others{count, 77};
+  options.budget.reset();
+  pg::dp_sgd second{exec, net, pg::cross_entropy{}, options, pg::seeded_generator{seed}};
+  second.step(data.records());
+  second.step(data.records());
+  second.step(others.records());
+  BOOST_TEST(second.accountant().steps() == 2U);
+  BOOST_TEST(second.steps() == 3U);
+  second.step(others.records());
+  BOOST_TEST(second.accountant().steps() == 2U);
+}
+
+BOOST_AUTO_TEST_CASE(a_run_goes_on_in_the_middle_of_a_round) {
+  const scratch_file file;
+  const clouds data{count};
+  const pg::host exec{pg::threads{1}};
+  for_each_sampler([&](const auto& sampling) {
+    const auto options = options_with(sampling);
+    classifier whole{exec, pg::kaiming_uniform{1}};
+    pg::dp_sgd unbroken{exec, whole, pg::cross_entropy{}, options, pg::seeded_generator{seed}};
+    for (int t = 0; t < 8; ++t) unbroken.step(data.records());
+    for (int first : {2, 3, 5}) {
+      classifier net{exec, pg::kaiming_uniform{1}}, again{exec, pg::zeros{}}, anew{exec, pg::zeros{}};
+      pg::dp_sgd one{exec, net, pg::cross_entropy{}, options, pg::seeded_generator{seed}};
+      for (int t = 0; t < first; ++t) one.step(data.records());
+      pg::save_checkpoint(one, file.path);
+      pg::dp_sgd two{exec, again, pg::cross_entropy{}, options, pg::seeded_generator{seed}};
+      pg::load_checkpoint(two, file.path);
+      BOOST_TEST(two.steps() == static_cast<std::uint64_t>(first));
+      for (int t = first; t < 8; ++t) two.step(data.records());
+      BOOST_TEST((parameters_of(again) == parameters_of(whole)));
+      BOOST_TEST(two.steps() == 8U);
+      BOOST_TEST(two.accountant().steps() == unbroken.accountant().steps());
+      // With a new key a new round begins, and is paid.
+      pg::dp_sgd with_a_new_key{exec, anew, pg::cross_entropy{}, options};
+      pg::load_checkpoint(with_a_new_key, file.path);
+      const std::uint64_t paid = with_a_new_key.accountant().steps();
+      with_a_new_key.step(data.records());
+      BOOST_TEST(with_a_new_key.accountant().steps() == paid + 1);
+    }
+  });
+  // A file of another sampler.
+  classifier net{exec, pg::kaiming_uniform{1}};
+  pg::dp_sgd usual{exec, net, pg::cross_entropy{}, usual_options(), pg::seeded_generator{seed}};
+  pg::dp_sgd other{exec, net, pg::cross_entropy{},
+                   options_with(pg::replace_one_poisson_sampling{pg::sampling_probability{0.2}}),
+                   pg::seeded_generator{seed}};
+  pg::save_checkpoint(usual, file.path);
+  BOOST_CHECK_EXCEPTION(pg::load_checkpoint(other, file.path), std::runtime_error, [](const auto& error) {
+    return std::string{error.what()}.find("its events is sampled Gaussian, this sampler's is") != std::string::npos;
+  });
+}
+
+BOOST_AUTO_TEST_CASE(a_loop_by_hand_takes_any_sampler) {
+  const clouds data{count};
+  const pg::host exec{pg::threads{1}};
+  for_each_sampler([&](const auto& sampling) {
+    using sampling_type = std::decay_t<decltype(sampling)>;
+    const pg::dp_options<sampling_type> all = options_with(sampling);
+    const pg::loop_options<sampling_type> options = all;
+    classifier net{exec, pg::kaiming_uniform{1}}, trained{exec, pg::kaiming_uniform{1}};
+    pg::private_loop loop{exec, net, pg::cross_entropy{}, options, pg::seeded_generator{seed}};
+    pg::dp_sgd trainer{exec, trained, pg::cross_entropy{}, all, pg::seeded_generator{seed}};
+    pg::sgd<classifier> optimizer{*all.learning_rate};
+    for (int t = 0; t < 5; ++t) {
+      auto step = loop.begin(data.records());
+      while (step.next()) pg::evaluate_into(exec, accumulate(step, sum(clip(step.gradients(), *options.clip))));
+      optimizer.step(exec, net, std::move(step));
+      trainer.step(data.records());
+    }
+    BOOST_TEST((parameters_of(net) == parameters_of(trained)));
+    BOOST_TEST(loop.accountant().steps() == trainer.accountant().steps());
+  });
+}
+
+BOOST_AUTO_TEST_CASE(what_a_sampler_was_not_made_for_is_refused_before_anything_is_spent) {
+  const clouds data{count + 1};
+  const pg::host exec{pg::threads{1}};
+  classifier net{exec, pg::kaiming_uniform{1}};
+  const auto refused = [&](const auto& sampling) {
+    pg::dp_sgd trainer{exec, net, pg::cross_entropy{}, options_with(sampling), pg::seeded_generator{seed}};
+    BOOST_CHECK_EXCEPTION(trainer.step(data.records()), std::invalid_argument, [](const auto& error) {
+      return std::string{error.what()}.find("90 records, and got 91") != std::string::npos;
+    });
+    BOOST_TEST(trainer.steps() == 0U);
+  };
+  refused(pg::fixed_size_sampling{pg::batch_size{20}, pg::public_record_count{count}});
+  refused(pg::shuffled_batches{pg::batch_size{20}, pg::public_record_count{count}});
+  refused(pg::truncated_poisson_sampling{pg::sampling_probability{0.2}, pg::batch_capacity{20},
+                                         pg::public_record_count{count}});
+}
+
+BOOST_AUTO_TEST_SUITE_END()
