@@ -5480,7 +5480,7 @@ struct sample_gate {
 /// w = min(1, C / ‖g‖), and 0 of samples that a gate does not let through
 struct flat_clip {
   static constexpr bool per_layer = false;
-  double bound;
+  double bound = 0;
   const sample_gate* gate = nullptr;
   [[nodiscard]] double sensitivity() const noexcept { return bound; }
   template <class Network, class Scalar>
@@ -5498,8 +5498,8 @@ struct flat_clip {
 /// trainer compiles one sum for both
 struct flat_normalise {
   static constexpr bool per_layer = false;
-  double bound;
-  double stability;
+  double bound = 0;
+  double stability = 0;
   bool adaptive = false;
   [[nodiscard]] double sensitivity() const noexcept { return bound; }
   template <class Network, class Scalar>
@@ -11042,8 +11042,8 @@ class parameter_average {
  private:
   friend struct detail::run_state_access;
   Network average_;
-  double decay_;
-  std::uint64_t updates_;
+  double decay_ = 0;
+  std::uint64_t updates_ = 0;
 };
 
 }  // namespace pergrad::inline v0_1
@@ -11418,7 +11418,7 @@ class adam : public optimizer_steps<adam<Network>, Network> {
     };
   }
 
-  double rate_;
+  double rate_ = 0;
   adam_options options_;
   double deviation_ = 0;  ///< of the noise in each element of the gradient, before it is divided
   double noise_ = 0;      ///< u of the head of this file
@@ -15727,6 +15727,11 @@ class basic_privacy_accountant {
     kept_ = false;
   }
 
+  template <class Other>
+  requires(!std::is_convertible_v<const Other&, Event>) void record(const Other& /*event*/, std::uint64_t /*count*/) {
+    static_cast<void>(error::event_of_another_sampler<Event, Other>{});
+  }
+
   [[nodiscard]] run_plan plan() const noexcept { return plan_; }
   /// The order of a filter; 0: none is fixed.
   [[nodiscard]] double order() const noexcept { return order_; }
@@ -15833,7 +15838,10 @@ class schedule {
   /// `every` of 0.
   [[nodiscard]] static schedule exponential(double first, double factor, std::uint64_t every = 1) {
     if (every == 0) throw std::invalid_argument("pergrad: schedule: every must be at least 1");
-    return schedule{[=](std::uint64_t step) { return first * std::pow(factor, static_cast<double>(step / every)); }};
+    return schedule{[=](std::uint64_t step) {
+      const std::uint64_t times = step / every;
+      return first * std::pow(factor, static_cast<double>(times));
+    }};
   }
   /// Numbers of steps 0, 1, ..., one a line of a text file. Throws std::runtime_error that names the file and the line
   /// that is no number.
@@ -16505,9 +16513,6 @@ void apply_schedules(Options& options, std::uint64_t step) {
   } else if (now.sampling) {
     refuse_training("a schedule of sampling is for Poisson sampling only");
   }
-  if constexpr (has_rounds<typename Options::sampling_type>) {
-    if (now.noise) refuse_training("a schedule of noise is not for a sampler whose event pays several steps");
-  }
 }
 /// Options of the first step of these schedules, each of which is a table then; and what adaptive clipping counts.
 /// Throws std::invalid_argument for what excludes each other, and what a schedule throws.
@@ -16525,7 +16530,7 @@ template <class Options>
     begins(all.clip, options.clip.has_value(), "clip");
     begins(all.sampling, options.sampling.has_value(), "sampling");
     begins(all.learning_rate, options.learning_rate.has_value(), "learning_rate");
-    if (has_rounds<typename Options::sampling_type> && all.noise) {
+    if (has_rounds<typename inner_sampler<typename Options::sampling_type>::type> && all.noise) {
       refuse_training("a schedule of noise is not for samplers whose events pay several steps");
     }
     if (all.clip && options.clipping == clipping_kind::per_group) {

@@ -318,6 +318,15 @@ BOOST_AUTO_TEST_CASE(the_ledger_counts_owners_and_other_records_are_refused) {
   pg::load_checkpoint(again, path);
   BOOST_TEST(again.steps() == 2U);
   std::remove(path.c_str());
+  // An event that pays a round of steps has one noise, whoever is drawn.
+  auto of_rounds = options_with(pg::of_owners{pg::random_allocation{pg::round_steps{4}}, owners});
+  of_rounds.noise.reset();
+  of_rounds.schedules.steps = 8;
+  of_rounds.schedules.noise = pg::schedule::exponential(1.5, 0.9);
+  BOOST_CHECK_EXCEPTION((pg::dp_sgd{exec, net, pg::cross_entropy{}, of_rounds, pg::seeded_generator{seed}}),
+                        std::invalid_argument, [](const auto& error) {
+                          return std::string{error.what()}.find("events pay several steps") != std::string::npos;
+                        });
   BOOST_CHECK_THROW((pg::with_views{half(), pg::view_count{0}}), std::invalid_argument);
 }
 

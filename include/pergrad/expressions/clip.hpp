@@ -70,7 +70,7 @@ struct sample_gate {
 /// w = min(1, C / ‖g‖), and 0 of samples that a gate does not let through
 struct flat_clip {
   static constexpr bool per_layer = false;
-  double bound;
+  double bound = 0;
   const sample_gate* gate = nullptr;
   [[nodiscard]] double sensitivity() const noexcept { return bound; }
   template <class Network, class Scalar>
@@ -88,8 +88,8 @@ struct flat_clip {
 /// trainer compiles one sum for both
 struct flat_normalise {
   static constexpr bool per_layer = false;
-  double bound;
-  double stability;
+  double bound = 0;
+  double stability = 0;
   bool adaptive = false;
   [[nodiscard]] double sensitivity() const noexcept { return bound; }
   template <class Network, class Scalar>

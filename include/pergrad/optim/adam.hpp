@@ -117,7 +117,7 @@ class adam : public optimizer_steps<adam<Network>, Network> {
     };
   }
 
-  double rate_;
+  double rate_ = 0;
   adam_options options_;
   double deviation_ = 0;  ///< of the noise in each element of the gradient, before it is divided
   double noise_ = 0;      ///< u of the head of this file

@@ -82,8 +82,8 @@ class parameter_average {
  private:
   friend struct detail::run_state_access;
   Network average_;
-  double decay_;
-  std::uint64_t updates_;
+  double decay_ = 0;
+  std::uint64_t updates_ = 0;
 };
 
 }  // namespace pergrad::inline v0_1

@@ -41,7 +41,10 @@ class schedule {
   /// `every` of 0.
   [[nodiscard]] static schedule exponential(double first, double factor, std::uint64_t every = 1) {
     if (every == 0) throw std::invalid_argument("pergrad: schedule: every must be at least 1");
-    return schedule{[=](std::uint64_t step) { return first * std::pow(factor, static_cast<double>(step / every)); }};
+    return schedule{[=](std::uint64_t step) {
+      const std::uint64_t times = step / every;
+      return first * std::pow(factor, static_cast<double>(times));
+    }};
   }
   /// Numbers of steps 0, 1, ..., one a line of a text file. Throws std::runtime_error that names the file and the line
   /// that is no number.

@@ -135,8 +135,8 @@ void for_each_sampler(const Visit& visit) {
 }
 
 struct trainer_clipping {
-  const char* name;
-  clipping_kind kind;
+  const char* name = "";
+  clipping_kind kind = clipping_kind::flat;
   bool adapts = false;  ///< by a quantile of the norms
 };
 inline constexpr trainer_clipping trainer_clippings[] = {

@@ -78,6 +78,7 @@ template <class Network>
         names[i] = "layer " + std::to_string(i) + " (" + detail::name_of_layer<Layer>() + ")";
       });
   std::vector<parameter_owner> owners;
+  owners.reserve(blocks.size());
   for (const gradient_block& block : blocks) owners.push_back({block.first, names[block.layer]});
   return owners;
 }

@@ -272,9 +272,6 @@ void apply_schedules(Options& options, std::uint64_t step) {
   } else if (now.sampling) {
     refuse_training("a schedule of sampling is for Poisson sampling only");
   }
-  if constexpr (has_rounds<typename Options::sampling_type>) {
-    if (now.noise) refuse_training("a schedule of noise is not for a sampler whose event pays several steps");
-  }
 }
 /// Options of the first step of these schedules, each of which is a table then; and what adaptive clipping counts.
 /// Throws std::invalid_argument for what excludes each other, and what a schedule throws.
@@ -292,7 +289,7 @@ template <class Options>
     begins(all.clip, options.clip.has_value(), "clip");
     begins(all.sampling, options.sampling.has_value(), "sampling");
     begins(all.learning_rate, options.learning_rate.has_value(), "learning_rate");
-    if (has_rounds<typename Options::sampling_type> && all.noise) {
+    if (has_rounds<typename inner_sampler<typename Options::sampling_type>::type> && all.noise) {
       refuse_training("a schedule of noise is not for samplers whose events pay several steps");
     }
     if (all.clip && options.clipping == clipping_kind::per_group) {

@@ -227,6 +227,11 @@ class basic_privacy_accountant {
     kept_ = false;
   }
 
+  template <class Other>
+  requires(!std::is_convertible_v<const Other&, Event>) void record(const Other& /*event*/, std::uint64_t /*count*/) {
+    static_cast<void>(error::event_of_another_sampler<Event, Other>{});
+  }
+
   [[nodiscard]] run_plan plan() const noexcept { return plan_; }
   /// The order of a filter; 0: none is fixed.
   [[nodiscard]] double order() const noexcept { return order_; }

@@ -73,6 +73,7 @@ namespace detail {
 
 /// The noise of one run. `Recursion`: recursions.hpp.
 template <class Recursion>
+// NOLINTNEXTLINE(cppcoreguidelines-virtual-class-destructor): the base's is protected
 class correlated_filter final : public noise_filter {
   using cell = typename Recursion::cell;
 
