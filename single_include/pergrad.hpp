@@ -11826,27 +11826,40 @@ predictor(const Executor&, const Network&) -> predictor<Network, Executor>;
 // narrow enough, or a grid as long as memory allows has been tried. All kinds without sampling are one Gaussian of
 // 1/s^2 = sum T/s^2. Every attempt proves its bounds, so the least upper and the largest lower one count.
 
-// pergrad/privacy/accounting/step_losses.hpp - which privacy losses the steps of a sampler have.
-//
-// An event type takes part in the PLD accountant by a function losses_of(event), found by its argument, that returns
-// one of these. Noise multipliers s are deviations over the clip bound C, whatever the relation: what one record adds
-// to a sum is at most C, so replacing it changes a sum by up to 2 C.
-//
-// Truncated Poisson. Records are drawn with probability q each, and if more than B were drawn, B of them are kept, all
-// sets alike. Let N be the number of the other n - 1 records that were drawn. Given N < B, the record takes part with
-// probability q, and nothing is truncated. Given N >= B, order the B that would be kept without it: their joint law
-// does not depend on N. The record is drawn and kept with probability q B/(N + 1), and then stands in the place of the
-// last one; in the mean over N >= B with
-//     q' = B/n Pr[Bin(n, q) > B] / p,    p = Pr[Bin(n - 1, q) >= B],
-// as q/(N + 1) Pr[Bin(n - 1, q) = N] = Pr[Bin(n, q) = N + 1] / n. So with probability 1 - p the pair is that of
-// Poisson sampling, otherwise one of (1 - q') N(c + y) + q' N(c + x) against N(c + y), |x - y| <= 2 (adding, removing),
-// or against (1 - q') N(c + y) + q' N(c + x') (replacing; both ways, loss_source.hpp). n counts the larger of two
-// neighbours. From below: gradients of 0 but for the record, which is in with probability (1 - p) q + p q'.
+// pergrad/privacy/accounting/pld_grids.hpp - grids of a ledger's steps for the accountant: in blocks where runs are
+// long, and no larger than memory has room for.
 
-// pergrad/privacy/pld/allocation_source.hpp - losses of t steps, one of which, drawn for each record by itself, has the
-// record: ratio_sums.hpp on a grid of losses.
+// pergrad/privacy/pld/composed_pld.hpp - many steps' privacy losses added up, with what that errs by.
 //
-// Above: a ratio between two points is spread to them. Below: cells are merged at grid points (merged_losses.hpp).
+// Losses of independent steps add up, so atoms of a composition are convolutions. They are taken of tilted masses: with
+// p_i the masses of one kind of step, e_i its losses and theta >= 0,
+//     w_i = p_i e^(theta e_i) / M,    p^(*T)_k = w^(*T)_k M^T e^(-theta E_k),
+//     delta(E_k) = M^T e^(-theta E_k) sum_{j > k} w^(*T)_j e^(-theta (j - k) h) (1 - e^(-(j - k) h)).
+// M is any number (that which makes w sum to about 1). The tilt puts the bulk of w^(*T) where E is near epsilon, so an
+// error of 1e-15 of its bulk is a relative error of delta, however small delta is.
+//
+// * Rounding before the transform: factors of 1 +- so many u of every w_i, upwards in the upper and downwards in the
+//   lower side. delta grows with every p_i.
+// * Transform (fourier.hpp): a kind's heaviest atom is put at place 0, where its transform is constant and needs no
+//   rounding; what is transformed is the rest. So a coefficient z_k of w errs by at most E, the transform's error for
+//   the sum of the rest, and 3 u. Powers and products of kinds j, T_j times each, err by at most prod (|z| + E)^T (1 +
+//   growth) - prod |z|^T, growth = (1 + 3 u)^(all steps + kinds) - 1. By
+//   Parseval's equation the l2 norm of what all atoms err by is the root of the mean square of these over k, plus the
+//   transform's own error times the root of the mean square of the moduli. Atoms below 0 are set to 0, which takes them
+//   nearer to the truth. The sum over j is a scalar product of atoms and a weight, so by Cauchy and Schwarz it errs by
+//   at most the two norms' product: added to the upper and taken from the lower side.
+// * Wrap-around: atoms outside of a window of N come out inside of it. That makes the upper side larger only; what it
+//   lacks lies above the window, at most tau_high, by Markov's inequality for e^(t E) (Chernoff). The lower side holds
+//   at most tau_high + tau_low too much. An atom w adds at most peak = max_y e^(-theta y) (1 - e^-y) to the sum, and at
+//   most e^(-theta (top - E_k)) from above the window's top.
+// * Mass at infinity: at most the sum over steps, added to delta.
+// * Masses that were cut off, from below: besides the paths of all other atoms, those with exactly one step beyond the
+//   cut, and all others not. As (x)+ >= x, these paths S add E_P[(1 - e^(eps - L))+; S] >= P(S) - e^eps Q(S), which is
+//   sum_steps p P' - e^eps sum_steps q Q', with p, q of what is beyond, P', Q' the products of the other steps' masses.
+// * The sum over j is a recurrence from the top, all of whose terms are positive: a factor 1 +- N (4 (theta + 1) h +
+// 32) u.
+// * Exponents: |theta E|, |ln M| T and E's own sums times a few u.
+// Between grid points the hockey stick of a discrete pair is linear in e^eps, hence so are bounds of it.
 
 // pergrad/privacy/pld/fourier.hpp - discrete Fourier transforms in double whose rounding error is bounded.
 //
@@ -11977,19 +11990,6 @@ class fourier_transform {
 };
 
 }  // namespace pergrad::inline v0_1::detail
-// pergrad/privacy/pld/loss_source.hpp - one kind of step as the accountant sees it: grids for bounds, points for
-// estimates; and the kinds that are made of Gaussian pairs.
-//
-// both_ways: a batch of fixed size, drawn without replacement, where one record is replaced by another. Given the
-// others of a batch, and whom the record displaces (y), the sides see (1 - q) N(c + y) + q N(c + x) and the same with
-// x'. As in pld_pair.hpp, with |x - y|, |x - x'| <= 2 and a >= 1, P(S) - a Q(S) is largest for x' = y, |x - y| = 2: at
-// most the hockey stick of `sampled` with m = 2 / sigma, removing; for a < 1 that of adding, by swapping sides. One
-// pair has both: for eps >= 0 it has removing's curve, so removing's atoms above 0, for eps < 0 adding's, so adding's
-// atoms below 0, and at 0 the mass that is left. Balle, Barthe & Gaboardi 2018 (arXiv:1807.01647), theorem 11, and Zhu,
-// Dong & Wang 2022 (arXiv:2106.08567), proposition 30. Neither of the two alone bounds compositions.
-//
-// Parts: a step that is one of several, of which an adversary may know, has the mean of their hockey sticks at most.
-
 // pergrad/privacy/pld/pld.hpp - a privacy loss on a grid, from above or from below.
 //
 //
@@ -12081,6 +12081,225 @@ struct discrete_step {
 
 }  // namespace detail
 }  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1::detail {
+
+/// What bounds pay for. Tests leave one out, and must see that.
+struct all_is_paid {
+  static constexpr bool truncation = true;  ///< mass at infinity
+  static constexpr bool rounding = true;    ///< of the transform
+  static constexpr bool wrap_around = true;
+};
+
+/// Where to transform: the tilt, and a window of losses from `lowest`, of `length` points.
+struct transform_plan {
+  double tilt = 0;
+  double lowest = 0;
+  std::size_t length = 2;
+  double below = 1;  ///< t of the Chernoff bounds below and above the window
+  double above = 1;
+};
+
+/// A composition's atoms, in a window.
+template <pld_side Side, class Pays = all_is_paid>
+class composed_pld {
+ public:
+  static constexpr double u = unit_roundoff;
+
+  double spacing = 1;
+  double tilt = 0;
+  double lowest = 0;        ///< where the window was wanted to begin
+  double origin = 0;        ///< loss of place 0
+  double origin_error = 0;  ///< bounds its error
+  std::int64_t first = 0;   ///< place of the window's first atom
+  double log_scale = 0;     ///< sum T ln M
+  double log_scale_error = 0;
+  double infinite = 0;
+  double beyond_p = 0;  ///< from below: P and Q of paths with one step beyond a cut; until close(), relative to the
+  double beyond_q = 0;  ///< logarithms of what all other atoms have
+  double log_p = 0;
+  double log_q = 0;
+  double outside_below = 0;  ///< bound of tilted mass
+  double outside_above = 0;
+  double chernoff_below = 0;  ///< t of the bounds outside of the window
+  double chernoff_above = 0;
+  double atoms_error = 0;     ///< bounds the l2 norm of what atoms err by
+  double atom_error = 0;      ///< bounds what each errs by: the mean of what coefficients do
+  std::vector<double> atoms;  ///< tilted; place k is at k mod size
+
+  [[nodiscard]] double loss(std::int64_t place) const noexcept { return origin + static_cast<double>(place) * spacing; }
+  /// Where in `atoms` a place is.
+  [[nodiscard]] std::size_t place_of(std::int64_t place) const noexcept {
+    const auto n = static_cast<std::int64_t>(atoms.size());
+    return static_cast<std::size_t>(((place % n) + n) % n);
+  }
+  /// Bounds the error of loss(): in nats.
+  [[nodiscard]] double loss_error() const noexcept {
+    const auto last = static_cast<double>(first) + static_cast<double>(atoms.size());
+    return origin_error +
+           4 * u * (std::abs(origin) + std::max(std::abs(static_cast<double>(first)), std::abs(last)) * spacing);
+  }
+
+  /// Calls visit(place, loss, delta) from the top of the window down, until it returns false. delta bounds the hockey
+  /// stick at that place from the pair's own side.
+  template <class Visitor>
+  void descend(const Visitor& visit) const {
+    const double step = std::exp(-tilt * spacing);
+    const double step_more = std::exp(-(tilt + 1) * spacing);
+    const double gain = -std::expm1(-spacing);
+    const double peak = std::exp(tilt * std::log(tilt > 0 ? tilt / (1 + tilt) : 1.0)) / (1 + tilt);
+    const auto n = static_cast<std::int64_t>(atoms.size());
+    const double rounding = static_cast<double>(n) * (4 * (tilt + 1) * spacing + 32) * u;
+    const double top = loss(first + n - 1);
+    const double noise = atoms_error * norm_of_weights(step, gain);
+    double sum = 0;    // sum_j w_j e^(-theta (j - k) h)
+    double stick = 0;  // the same with 1 - e^(-(j - k) h)
+    std::size_t at = place_of(first + n - 1);
+    const double off = loss_error();
+    // Powers are taken anew every 32 places: between them they err by less than 32 (8 + 2 theta h) u < 1e-13.
+    const int apart = tilt * spacing < 1 ? 32 : 1;
+    const double grown = std::exp(tilt * spacing);
+    double scale = 0;  // M^T e^(-theta E_k), to the safe side
+    double above = 1;  // e^(-theta (top - E_k))
+    int until = 0;
+    for (std::int64_t place = first + n - 1; place >= first; --place) {
+      const double e = loss(place);
+      if (until-- == 0) {
+        const double exponent = log_scale - tilt * e;
+        const double errs = log_scale_error + tilt * off + 8 * u * (std::abs(log_scale) + tilt * std::abs(e));
+        scale = std::exp(Side == upper ? exponent + errs + rounding : std::min(exponent - errs, 700.0));
+        above = std::exp(-tilt * (top - e));
+        until = apart - 1;
+      }
+      double delta = 0;
+      double outside = 0;
+      if (Pays::wrap_around && Side == upper) outside = outside_above * std::min(peak, above);
+      if (Pays::wrap_around && Side == lower) outside = (outside_above + outside_below) * peak;
+      outside = (outside + (Pays::rounding ? noise : 0.0)) * (1 + 1e-9);
+      if constexpr (Side == upper) {
+        delta = scale * (stick + outside) * (1 + 1e-12) + infinite + 1e-300;
+        if (!(delta < 1)) delta = 1;
+      } else {
+        const double kept = stick * (1 - rounding) - outside;
+        if (kept > 0) delta = std::min(scale, 1e304) * kept * (1 - 1e-12);
+        if (beyond_p > 0) delta += std::max(0.0, beyond_p - std::exp(e + off) * beyond_q) * (1 - 1e-12);
+        if (!(delta > 0)) delta = 0;  // also what is no number
+        delta = std::min(delta, 1.0);
+      }
+      if (!visit(place, e, delta)) return;
+      scale *= grown;
+      above *= step;
+      sum = step * (std::max(atoms[at], 0.0) + sum);
+      stick = step_more * stick + gain * sum;
+      at = at == 0 ? static_cast<std::size_t>(n) - 1 : at - 1;
+    }
+  }
+
+  /// Bound of the hockey stick at eps >= 0.
+  [[nodiscard]] double delta(double eps) const {
+    double result = Side == upper ? 1 : 0;
+    double above = Side == upper ? 1 : 0;
+    bool any = false;
+    const double error = loss_error();
+    descend([&](std::int64_t, double e, double here) {
+      if (Side == upper ? e + error <= eps : e - error <= eps) {
+        // between this point and the one above; the loss is moved to the safe side, as delta falls with it
+        const double moved = Side == upper ? eps - error : eps + error;
+        const double part = std::clamp(std::expm1(std::max(0.0, moved - e)) / std::expm1(spacing), 0.0, 1.0);
+        result = any ? here + (above - here) * part : here;
+        result = Side == upper ? std::min(1.0, result + 4 * u * here) : std::max(0.0, result - 4 * u * here);
+        if (!any && Side == lower) result = 0;  // above the window
+        return false;
+      }
+      any = true;
+      above = here;
+      result = Side == upper ? 1 : here;  // eps below the window: 1, and the largest that is known
+      return true;
+    });
+    return result;
+  }
+
+  /// What the pair's hockey stick allows a test whose false positives are at most alpha.
+  struct test_bounds {
+    double hits;     ///< upper bound of the true positives, if false ones are of the second side: e^eps alpha + delta
+    double misses;   ///< lower bound of the false negatives, if they are of the second side: e^-eps (1 - alpha - delta)
+    double epsilon;  ///< where the first is least
+    double delta;
+  };
+  /// Every eps >= 0 gives valid bounds: the best of those in the window.
+  [[nodiscard]] test_bounds test(double alpha) const requires(Side == upper) {
+    test_bounds best{1, 0, 0, 1};
+    const double off = loss_error();
+    descend([&](std::int64_t, double e, double here) {
+      if (e < 0) return false;
+      const double eps = e + off;  // delta falls with eps, so `here` holds there as well
+      const double hits = (std::exp(eps) * alpha + here) * (1 + 1e-14);
+      if (hits < best.hits) best.hits = hits, best.epsilon = eps, best.delta = here;
+      best.misses = std::max(best.misses, std::exp(-eps) * (1 - alpha - here) * (1 - 1e-14) - 1e-16);
+      return true;
+    });
+    return best;
+  }
+
+  /// Bound of the epsilon at delta, at least 0; infinity if there is none.
+  [[nodiscard]] double epsilon(double target) const {
+    double result = Side == upper ? infinity : 0;
+    double above = 0;
+    bool any = false;
+    const double error = loss_error();
+    descend([&](std::int64_t, double e, double here) {
+      if (here > target) {
+        if (!any) return false;  // nothing is known above the window: infinity or, from below, e
+        const double part = std::clamp((here - target) / (here - above), 0.0, 1.0);
+        const double between = e + std::log1p(part * std::expm1(spacing));
+        const double slack = error + 1e-12 * spacing + 8 * u * std::abs(e);
+        result = Side == upper ? std::max(0.0, between + slack) : std::max(0.0, between - slack);
+        return false;
+      }
+      any = true;
+      above = here;
+      if constexpr (Side == upper) {
+        result = std::max(0.0, e + error);
+        if (e + error <= 0) return false;
+      } else {
+        if (e + error + spacing <= 0) return false;
+      }
+      return true;
+    });
+    return result;
+  }
+
+ private:
+  /// Bounds the l2 norm of e^(-theta j h) (1 - e^(-j h)) over j >= 1; step = e^(-theta h), gain = 1 - e^-h.
+  [[nodiscard]] double norm_of_weights(double step, double gain) const {
+    double squares = 0;
+    double power = 1;
+    double grown = 0;  // 1 - e^(-j h)
+    for (std::size_t j = 0; j < atoms.size() && power > 1e-30; ++j) {
+      power *= step;
+      grown += gain * (1 - grown);
+      squares += power * grown * power * grown;
+    }
+    return std::sqrt(squares + static_cast<double>(atoms.size()) * 1e-60) * (1 + 1e-8);
+  }
+};
+
+}  // namespace pergrad::inline v0_1::detail
+// pergrad/privacy/pld/loss_plan.hpp - tilts, windows and cuts for a sum of steps, from estimates; they prove nothing.
+
+// pergrad/privacy/pld/loss_source.hpp - one kind of step as the accountant sees it: grids for bounds, points for
+// estimates; and the kinds that are made of Gaussian pairs.
+//
+// both_ways: a batch of fixed size, drawn without replacement, where one record is replaced by another. Given the
+// others of a batch, and whom the record displaces (y), the sides see (1 - q) N(c + y) + q N(c + x) and the same with
+// x'. As in pld_pair.hpp, with |x - y|, |x - x'| <= 2 and a >= 1, P(S) - a Q(S) is largest for x' = y, |x - y| = 2: at
+// most the hockey stick of `sampled` with m = 2 / sigma, removing; for a < 1 that of adding, by swapping sides. One
+// pair has both: for eps >= 0 it has removing's curve, so removing's atoms above 0, for eps < 0 adding's, so adding's
+// atoms below 0, and at 0 the mass that is left. Balle, Barthe & Gaboardi 2018 (arXiv:1807.01647), theorem 11, and Zhu,
+// Dong & Wang 2022 (arXiv:2106.08567), proposition 30. Neither of the two alone bounds compositions.
+//
+// Parts: a step that is one of several, of which an adversary may know, has the mean of their hockey sticks at most.
+
 // pergrad/privacy/pld/pld_pair.hpp - what neighbours see of one step, as two mixtures of Gaussians on a line whose loss
 // rises: the loss and its inverse, masses of intervals, and P - e^e Q of an interval without cancellation.
 //
@@ -12886,6 +13105,803 @@ class mixture_source final : public loss_source {
 };
 
 }  // namespace pergrad::inline v0_1::detail
+
+namespace pergrad::inline v0_1::detail {
+
+/// Estimates of one kind's cumulants, by quadrature; steers, proves nothing.
+class loss_estimate {
+ public:
+  struct cumulants {
+    double value = 0;  // ln E[e^(t loss)]
+    double first = 0;  // derivatives
+    double second = 0;
+  };
+
+  explicit loss_estimate(const loss_source& source) { source.estimate(points_); }
+
+  /// At t, of the loss of `remove`, or of the negative one of `add`. Of what is above `cap`, as an upper side is cut
+  /// there: its Q-mass at the cap.
+  [[nodiscard]] cumulants at(double t, bool remove, double cap = infinity) const {
+    const std::size_t n = points_.losses.size();
+    const auto log_weight = [&](std::size_t i) {
+      const double loss = points_.losses[i];
+      return points_.log_masses[i] + (remove ? (1 + t) * std::min(loss, cap) : -t * loss);
+    };
+    double largest = -largest_double;
+    for (std::size_t i = 0; i < n; ++i) largest = std::max(largest, log_weight(i));
+    double sum = 0;
+    double first = 0;
+    double squares = 0;
+    for (std::size_t i = 0; i < n; ++i) {
+      const double weight = std::exp(log_weight(i) - largest);
+      const double loss = std::min(points_.losses[i], cap);
+      sum += weight;
+      first += weight * loss;
+      squares += weight * loss * loss;
+    }
+    first /= sum;
+    return {largest + std::log(sum), remove ? first : -first, std::max(squares / sum - first * first, 1e-300)};
+  }
+
+  [[nodiscard]] double highest() const {
+    return points_.losses.empty() ? 0 : *std::max_element(points_.losses.begin(), points_.losses.end());
+  }
+
+  /// Of losses above `most`: the P-mass, and the hockey stick.
+  struct tail {
+    double mass = 0;
+    double stick = 0;
+  };
+  [[nodiscard]] tail above(double most) const {
+    tail sum;
+    for (std::size_t i = 0; i < points_.losses.size(); ++i) {
+      if (!(points_.losses[i] > most)) continue;
+      const double mass = std::exp(points_.log_masses[i] + points_.losses[i]);
+      sum.mass += mass;
+      sum.stick += mass * -std::expm1(most - points_.losses[i]);
+    }
+    return sum;
+  }
+
+ private:
+  loss_points points_;
+};
+
+/// Where to transform, and t of the Chernoff bounds below and above.
+struct loss_window {
+  double lowest = 0;
+  double highest = 0;
+  double below = 1;
+  double above = 1;
+};
+
+/// Steps of several kinds. A template, so that programs which do not account do not compile it.
+template <class = void>
+class loss_plan {
+ public:
+  using window = loss_window;
+
+  void add(const loss_source& source, double count) {
+    estimates_.emplace_back(source);
+    counts_.push_back(count);
+  }
+  void clear() {
+    estimates_.clear();
+    counts_.clear();
+  }
+  /// Of `count` steps of one kind alone.
+  [[nodiscard]] loss_plan alone(std::size_t kind, double count) const {
+    loss_plan made;
+    made.estimates_.push_back(estimates_[kind]);
+    made.counts_.push_back(count);
+    return made;
+  }
+
+  /// Cumulants of a sum of steps at t, of removing or of adding.
+  [[nodiscard]] loss_estimate::cumulants total(double t, bool remove, double cap = infinity) const {
+    loss_estimate::cumulants sum;
+    for (std::size_t i = 0; i < estimates_.size(); ++i) {
+      const loss_estimate::cumulants each = estimates_[i].at(t, remove, cap);
+      const double count = counts_[i];
+      sum.value += count * each.value;
+      sum.first += count * each.first;
+      sum.second += count * each.second;
+    }
+    return sum;
+  }
+
+  /// A window that leaves e^-outside of the tilted loss outside; t of its bounds is at most `largest`.
+  [[nodiscard]] window window_of(double tilt, bool remove, double outside, double largest,
+                                 double cap = infinity) const {
+    const loss_estimate::cumulants here = total(tilt, remove, cap);
+    window made{-infinity, infinity, 1, 1};
+    double t = std::min(largest, 40 / std::sqrt(here.second));
+    for (int round = 0; round < 32; ++round, t /= 1.5) {
+      const double highest = (total(tilt + t, remove, cap).value - here.value + outside) / t;
+      const double lowest = (here.value - total(tilt - t, remove, cap).value - outside) / t;
+      if (highest < made.highest) made.highest = highest, made.above = t;
+      if (lowest > made.lowest) made.lowest = lowest, made.below = t;
+    }
+    const double margin = 0.01 * (made.highest - made.lowest);
+    made.lowest -= margin;
+    made.highest += margin;
+    return made;
+  }
+
+  /// The tilt of the saddle point whose estimate of delta is this: that falls with the tilt.
+  [[nodiscard]] double saddle_tilt(double delta, double cap = infinity) const {
+    double low = std::log(1e-9);
+    double high = std::log(1e18);
+    for (int round = 0; round < 70; ++round) {
+      const double middle = (low + high) / 2;
+      const double tilt = std::exp(middle);
+      const loss_estimate::cumulants sum = total(tilt, true, cap);
+      const double tail =
+          tilt * sum.first - sum.value + std::log1p(6.3 * sum.second * tilt * tilt * (1 + tilt) * (1 + tilt)) / 2;
+      (sum.first < 0 || tail < -std::log(delta) ? low : high) = middle;
+    }
+    return std::exp(high);
+  }
+
+  /// The tilt whose mean loss is `epsilon`: delta is then the largest part of what is tilted.
+  [[nodiscard]] double tilt_for(double epsilon, double cap = infinity) const {
+    double low = std::log(1e-9);
+    double high = std::log(1e18);
+    for (int round = 0; round < 60; ++round) {
+      const double middle = (low + high) / 2;
+      (total(std::exp(middle), true, cap).first < epsilon ? low : high) = middle;
+    }
+    return std::exp(high);
+  }
+
+  /// Where losses of steps may be cut for an answer of about `epsilon` and `delta`. What is cut off decides alone that
+  /// the sum is above epsilon, which is wrong where all other losses take it back: that has to be improbable, by its
+  /// Chernoff bound, or what is cut off has.
+  [[nodiscard]] double cap_for(double epsilon, double delta) const {
+    constexpr std::size_t rates = 24;
+    std::array<std::pair<double, double>, rates> rate;  // t, ln E[e^(-t loss)]
+    const loss_estimate::cumulants here = total(0, true, epsilon);
+    double t = 40 / std::sqrt(here.second);
+    for (auto& each : rate) each = {t, total(-t, true, epsilon).value - here.value}, t /= 1.7;
+    return least_cap([&](double cap) {
+      double exponent = 0;
+      for (const auto& [at, value] : rate) exponent = std::max(exponent, at * (cap - epsilon) - value);
+      return above(cap).mass * std::exp(-exponent) <= 1e-6 * delta;
+    });
+  }
+
+  [[nodiscard]] loss_estimate::tail above(double cap) const {
+    loss_estimate::tail sum;
+    for (std::size_t i = 0; i < estimates_.size(); ++i) {
+      const loss_estimate::tail each = estimates_[i].above(cap);
+      sum.mass += counts_[i] * each.mass;
+      sum.stick += counts_[i] * each.stick;
+    }
+    return sum;
+  }
+
+  /// The least loss from which on `is_enough`.
+  template <class Enough>
+  [[nodiscard]] double least_cap(const Enough& is_enough) const {
+    double low = 0;
+    double high = 0;
+    for (const loss_estimate& each : estimates_) high = std::max(high, each.highest());
+    for (int round = 0; round < 40 && high - low > 1e-3 * high; ++round) {
+      const double cap = (low + high) / 2;
+      (is_enough(cap) ? high : low) = cap;
+    }
+    return high;
+  }
+
+ private:
+  std::vector<loss_estimate> estimates_;
+  std::vector<double> counts_;
+};
+
+}  // namespace pergrad::inline v0_1::detail
+// pergrad/privacy/pld/pld_block.hpp - the losses of a block of steps as those of one step on a coarser grid.
+//
+// A sum of many steps is far wider than one of them, and needs a grid that is as fine only near one step. Blocks of M
+// steps, taken together on a spacing h and then put on a spacing of sqrt(M) h, add as much variance by that as their
+// steps did by h, and a run of T steps is one of T / M blocks.
+//
+// Above: every atom may be too small by its error's bound, which is added; what lies above the window is at
+// most P-mass M e^(-theta top) tau (composed_pld.hpp) and goes to infinity. Atoms are spread to two points, P and Q
+// kept. Below: the same bound is taken off every atom, and so is all that may have wrapped around; atoms are merged at
+// grid points (merged_losses.hpp). Paths with one step beyond a cut are an atom's worth of P and Q of their own.
+
+namespace pergrad::inline v0_1::detail {
+
+/// A composition on a grid of `spacing`, which has 8 significant bits; points are multiples of it.
+template <pld_side Side, class Pays>
+[[nodiscard]] pld<Side> as_one_step(const composed_pld<Side, Pays>& sum, double spacing) {
+  constexpr double u = unit_roundoff;
+  constexpr double side = Side == upper ? 1 : -1;
+  const auto n = static_cast<std::int64_t>(sum.atoms.size());
+  const double off = sum.loss_error();
+  const auto moved = [&](double e) { return e + side * (off + 8 * u * std::abs(e)); };
+  const auto mass_of = [&](double e) {  // of a tilted atom of 1
+    const double exponent = sum.log_scale - sum.tilt * e;
+    const double errs =
+        sum.log_scale_error + sum.tilt * off + 8 * u * (std::abs(sum.log_scale) + sum.tilt * std::abs(e));
+    return std::exp(exponent + side * errs) * (1 + side * 1e-12);
+  };
+  const double noise =
+      sum.atom_error * (1 + 1e-9) + (Side == upper ? 0.0 : (sum.outside_above + sum.outside_below) * (1 + 1e-9));
+  const double lowest = moved(sum.loss(sum.first));
+  const double highest = moved(sum.loss(sum.first + n - 1));
+  const auto before = static_cast<std::int64_t>(std::floor(lowest / spacing)) - 2;
+  const auto behind = static_cast<std::int64_t>(std::ceil(highest / spacing)) + 2;
+  const auto buckets = static_cast<std::size_t>(behind - before);
+  const double scale = -std::expm1(-spacing);
+  const double additions = static_cast<double>(n) * u;  // at one point, at most
+
+  pld<Side> made;
+  made.spacing = spacing;
+  made.first = before * pld<Side>::parts;
+  std::vector<merged_piece> halves(Side == lower ? 2 * buckets : 0);
+  if (Side == upper) made.masses.assign(buckets + 1, 0.0);
+  for (std::int64_t place = sum.first; place < sum.first + n; ++place) {
+    const double e = sum.loss(place);
+    const double atom = std::max(sum.atoms[sum.place_of(place)], 0.0) + side * noise;
+    if (!(atom > 0)) continue;
+    const double p = mass_of(e) * atom;
+    const double at = moved(e);
+    const auto bucket = static_cast<std::size_t>(static_cast<std::int64_t>(std::floor(at / spacing)) - before);
+    const double share = std::clamp(-std::expm1(made.loss(bucket) - at) / scale, 0.0, 1.0);
+    if constexpr (Side == upper) {
+      const double b = std::min(p, p * share * (1 + 16 * u));
+      made.masses[bucket] += (p - b) * (1 + additions);
+      made.masses[bucket + 1] += b * (1 + additions);
+    } else {
+      merged_piece& half = halves[2 * bucket + (at > made.loss(bucket) + spacing / 2 ? 1 : 0)];
+      half.kept += p * (1 - additions);
+      half.high += p * share * (1 - 16 * u - additions);
+    }
+  }
+  if constexpr (Side == upper) {
+    made.infinite = sum.infinite * (1 + 1e-9) +
+                    mass_of(sum.loss(sum.first + n) - 2 * off) * sum.outside_above * (1 + 1e-9) +
+                    static_cast<double>(n) * 1e-300;
+  } else {
+    made.masses = merged_losses<>{halves, spacing, 2}.masses(0);
+    made.beyond_p = sum.beyond_p;
+    made.beyond_q = sum.beyond_q;
+  }
+  return made;
+}
+
+}  // namespace pergrad::inline v0_1::detail
+// pergrad/privacy/pld/pld_composition.hpp - transforms that add up the losses of many steps; composed_pld.hpp says what
+// for, and what they err by.
+
+namespace pergrad::inline v0_1::detail {
+
+/// So many steps of one kind, on a grid; none and no count: nothing.
+template <pld_side Side>
+struct counted_pld {
+  const pld<Side>* step = nullptr;
+  std::uint64_t count = 0;
+};
+
+/// Composes two lists of steps at the price of one: one is the real, the other the imaginary part.
+template <class Pays = all_is_paid>
+class pld_composer {
+ public:
+  static constexpr double u = unit_roundoff;
+
+  explicit pld_composer(std::size_t length)
+      : transform_{length}, data_(length), product_(length), reach_(length), gap_(length) {}
+
+  [[nodiscard]] std::size_t length() const noexcept { return transform_.length(); }
+
+  /// Composes all kinds; first(i), second(i) are counted_pld, used until the next i is asked for. `plans`: of the two.
+  /// Precondition: at least one kind, all of one spacing; counts are at least 1, their sum at most 2^40. Counts of 0
+  /// for all of the second: there is none.
+  template <pld_side First, pld_side Second, class FirstKind, class SecondKind>
+  void compose(std::size_t kinds, const FirstKind& first_kind, const transform_plan& first_plan,
+               const SecondKind& second_kind, const transform_plan& second_plan, composed_pld<First, Pays>& first_sum,
+               composed_pld<Second, Pays>& second_sum) {
+    const std::size_t n = transform_.length();
+    start(first_plan, first_sum);
+    start(second_plan, second_sum);
+    double steps = 0;
+    bool has_second = false;
+    for (std::size_t kind = 0; kind < kinds; ++kind) {
+      const counted_pld<First> first = first_kind(kind);
+      const counted_pld<Second> second = second_kind(kind);
+      const std::uint64_t count = first.count;
+      const std::uint64_t second_count = second.count;
+      has_second = second_count != 0;
+      std::fill(data_.begin(), data_.end(), complex_number{});
+      const part of_first = add_kind<First, &complex_number::real>(first, first_plan, first_sum);
+      part of_second;
+      if (has_second) of_second = add_kind<Second, &complex_number::imaginary>(second, second_plan, second_sum);
+      transform_.forward(data_.data());
+      const double weight = of_first.others + of_second.others;
+      const double error = (transform_.error() + 2 * u) * weight * (1 + 1e-6) + 3 * u + 1e-290;
+      steps += static_cast<double>(std::max(count, second_count)) + 1;
+      for (std::size_t place = 0; place < n; ++place) {
+        const std::size_t other = transform_.mirrored(place);
+        if (other < place) continue;
+        const complex_number x = data_[place];
+        const complex_number y = conjugate(data_[other]);
+        const complex_number sum = x + y;
+        const complex_number difference = x - y;
+        const complex_number a{sum.real / 2 + of_first.heaviest, sum.imaginary / 2};
+        const complex_number b{difference.imaginary / 2 + of_second.heaviest, -difference.real / 2};
+        if (other == place) {  // both are real there
+          complex_number both;
+          multiply({a.real, 0}, count, error, kind == 0, {product_[place].real, 0}, both, reach_[place], gap_[place]);
+          complex_number second_value;
+          double reach = 0;
+          double gap = 0;
+          const std::size_t at = place == 0 ? 0 : 1;
+          multiply({b.real, 0}, second_count, error, kind == 0, {product_[place].imaginary, 0}, second_value,
+                   kind == 0 ? reach : lone_reach_[at], kind == 0 ? gap : lone_gap_[at]);
+          if (kind == 0) {
+            lone_reach_[at] = reach;
+            lone_gap_[at] = gap;
+          }
+          product_[place] = {both.real, second_value.real};
+        } else {
+          multiply(a, count, error, kind == 0, product_[place], product_[place], reach_[place], gap_[place]);
+          multiply(b, second_count, error, kind == 0, product_[other], product_[other], reach_[other], gap_[other]);
+        }
+      }
+    }
+    finish(steps, has_second, first_sum, second_sum);
+  }
+
+ private:
+  /// Coefficients below e^-345 are taken for 0: 2^20 of them have less than what the sum's bound ends with, 1e-140.
+  static constexpr double least_reach = -345;
+
+  /// Tilted masses of a kind: one atom, and the sum of all others.
+  struct part {
+    double heaviest = 0;
+    double others = 0;
+  };
+
+  template <pld_side Side>
+  static void start(const transform_plan& plan, composed_pld<Side, Pays>& made) {
+    made.tilt = plan.tilt;
+    made.lowest = plan.lowest;
+    made.chernoff_below = plan.below;
+    made.chernoff_above = plan.above;
+    made.beyond_p = made.beyond_q = made.log_p = made.log_q = 0;
+    made.origin = made.origin_error = made.log_scale = made.log_scale_error = made.infinite = 0;
+    made.outside_below = made.outside_above = 0;  // exponents, until close()
+  }
+
+  /// Tilts a kind's masses and adds them, all but the heaviest, to a part of data_, from whose place on they are
+  /// counted.
+  template <pld_side Side, double complex_number::*Part>
+  part add_kind(const counted_pld<Side>& kind, const transform_plan& plan, composed_pld<Side, Pays>& made) {
+    const pld<Side>& step = *kind.step;
+    const std::size_t n = transform_.length();
+    const double theta = plan.tilt;
+    double weight = 0;
+    double shift = -largest_double;
+    for (std::size_t i = 0; i < step.masses.size(); ++i) {
+      if (step.masses[i] > 0) shift = std::max(shift, theta * step.loss(i) + std::log(step.masses[i]));
+    }
+    std::vector<double>& tilted = tilted_;
+    tilted.assign(step.masses.size(), 0.0);
+    const double folds =
+        40 + static_cast<double>(step.masses.size()) / static_cast<double>(n);  // additions in one place
+    for (std::size_t i = 0; i < step.masses.size(); ++i) {
+      const double mass = step.masses[i];
+      if (!(mass > 0)) continue;
+      const double exponent = theta * step.loss(i);
+      // A product may overflow where the sum of logarithms does not.
+      const bool direct = std::abs(exponent) + std::abs(shift) < 600 && mass > 1e-30;
+      const double logarithm = direct ? 0 : std::log(mass);
+      const double value = direct ? mass * std::exp(exponent - shift) : std::exp(exponent + logarithm - shift);
+      const double errs = u * (6 * std::abs(exponent) + 6 * std::abs(shift) + 12 * std::abs(logarithm) + folds);
+      tilted[i] = Side == upper ? value * (1 + errs) : value * std::max(0.0, 1 - errs);
+      weight += tilted[i];
+    }
+    // w = tilted / weight: exact up to one rounding, in the safe direction. ln M = shift + ln weight.
+    const auto count = static_cast<double>(kind.count);
+    made.spacing = step.spacing;
+    const auto heaviest = static_cast<std::size_t>(std::max_element(tilted.begin(), tilted.end()) - tilted.begin());
+    made.origin += count * step.loss(heaviest);
+    made.origin_error += 4 * u * (std::abs(count * step.loss(heaviest)) + std::abs(made.origin));
+    if (Side == upper && Pays::truncation) made.infinite += count * step.infinite * (1 + 1e-9);
+    if (Side == lower) add_beyond(step, count, made);
+    const double log_weight = std::log(weight);
+    made.log_scale += count * (shift + log_weight);
+    made.log_scale_error +=
+        count * (8 * u * (std::abs(shift) + std::abs(log_weight)) + 1e-300) + 16 * u * std::abs(made.log_scale);
+    const double inverse = (Side == upper ? 1 + 4 * u : 1 - 4 * u) / weight;
+    part made_of;
+    std::size_t at = (n - heaviest % n) % n;
+    for (std::size_t i = 0; i < tilted.size(); ++i) {
+      tilted[i] *= inverse;
+      if (i == heaviest) {
+        made_of.heaviest = tilted[i];
+      } else {
+        made_of.others += tilted[i];
+        data_[at].*Part += tilted[i];
+      }
+      at = at + 1 == n ? 0 : at + 1;
+    }
+    made.outside_below += count * log_moment(step, tilted, -plan.below) + 16 * u * std::abs(made.outside_below);
+    made.outside_above += count * log_moment(step, tilted, plan.above) + 16 * u * std::abs(made.outside_above);
+    return made_of;
+  }
+
+  /// Enters what was cut off from a kind's steps.
+  template <pld_side Side>
+  static void add_beyond(const pld<Side>& step, double count, composed_pld<Side, Pays>& made) {
+    double p = 0;
+    double q = 0;
+    for (std::size_t i = 0; i < step.masses.size(); ++i) {
+      p += step.masses[i];
+      q += step.masses[i] * std::exp(-step.loss(i));
+    }
+    const double errs = u * static_cast<double>(step.masses.size() + 64);
+    made.log_p += count * (std::log(p) - errs);
+    made.log_q += count * (std::log(q) + errs);
+    const double more = 1 + 2 * u * static_cast<double>(step.masses.size() + 64) + 1e-9;  // also cut() adds up
+    made.beyond_p += count * step.beyond_p / (p * more);
+    made.beyond_q += count * step.beyond_q / q * more;
+  }
+
+  /// Bounds ln sum_i w_i e^(t e_i) from above.
+  template <pld_side Side>
+  [[nodiscard]] static double log_moment(const pld<Side>& step, const std::vector<double>& w, double t) {
+    const auto n = static_cast<std::int64_t>(w.size());
+    const std::int64_t nil = std::clamp(-step.first / pld<Side>::parts, std::int64_t{0}, n - 1);  // about loss 0
+    const std::int64_t end = t > 0 ? n - 1 : 0;  // where powers are largest; they are relative to it if they overflow
+    const std::int64_t from = std::abs(t * step.loss(static_cast<std::size_t>(end))) < 650 ? nil : end;
+    double sum = 1e-300;  // what is below the smallest number
+    double power = 1;
+    const double up = std::exp(t * step.spacing);
+    for (std::int64_t i = from; i < n; ++i, power *= up) {
+      const double mass = w[static_cast<std::size_t>(i)];
+      if (mass > 0) sum += mass * power;
+    }
+    const double down = std::exp(-t * step.spacing);
+    power = down;
+    for (std::int64_t i = from; i-- > 0; power *= down) {
+      const double mass = w[static_cast<std::size_t>(i)];
+      if (mass > 0) sum += mass * power;
+    }
+    // A power errs by a factor 1 + (4 |t| h + 12) u for each of its steps.
+    const double errs = u * (static_cast<double>(n) * (4 * std::abs(t) * step.spacing + 16) + 64);
+    const double start = t * step.loss(static_cast<std::size_t>(from));
+    return start + std::log(sum) + errs + 4 * u * std::abs(start);
+  }
+
+  /// into = before value^count, with the logarithm of what its modulus can be in exact arithmetic, and that of how much
+  /// smaller the computed one is.
+  static void multiply(complex_number value, std::uint64_t count, double error, bool first, complex_number before,
+                       complex_number& into, double& reach, double& gap) {
+    if (first) reach = gap = 0;
+    if (count == 0) reach = -760;
+    if (reach < least_reach) {  // nothing is left
+      into = {0, 0};
+      return;
+    }
+    const double modulus = std::sqrt(value.real * value.real + value.imaginary * value.imaginary);
+    const auto times = static_cast<double>(count);
+    const double largest = modulus + error;
+    if (times * (largest - 1) < least_reach) {  // ln x <= x - 1
+      reach = -760;
+      gap = infinity;
+      into = {0, 0};
+      return;
+    }
+    reach += times * (std::log(largest) + 8 * u);
+    gap += modulus > 0 ? times * (error / modulus * (1 + 8 * u) + 8 * u) : infinity;
+    const complex_number result = power(value, count);
+    into = first ? result : before * result;
+  }
+
+  template <pld_side First, pld_side Second>
+  void finish(double steps, bool has_second, composed_pld<First, Pays>& first, composed_pld<Second, Pays>& second) {
+    const std::size_t n = transform_.length();
+    const double growth = std::expm1(3 * u * steps * 1.0001);
+    double errors = 0;
+    double moduli = 0;
+    double sum_of_errors = 0;
+    double sum_of_moduli = 0;
+    const auto count_errors = [&](double reach, double gap, double times) {
+      if (reach < least_reach) return;
+      const double largest = std::exp(reach) * (1 + 1e-9) * (1 + growth);
+      const double errs = largest * (std::min(1.0, gap * (1 + 1e-9)) + growth + 8 * u);  // 1 - e^-gap <= gap
+      errors += times * errs * errs;
+      moduli += times * largest * largest;
+      sum_of_errors += times * errs;
+      sum_of_moduli += times * largest;
+    };
+    for (std::size_t place = 0; place < n; ++place) {
+      const std::size_t other = transform_.mirrored(place);
+      if (other < place) continue;
+      if (other == place) {
+        count_errors(reach_[place], gap_[place], 1);
+        count_errors(lone_reach_[place == 0 ? 0 : 1], lone_gap_[place == 0 ? 0 : 1], 1);
+        data_[place] = product_[place];
+        continue;
+      }
+      count_errors(reach_[place], gap_[place], 2);
+      count_errors(reach_[other], gap_[other], 2);
+      const complex_number a = product_[place];
+      const complex_number b = product_[other];
+      data_[place] = {a.real - b.imaginary, a.imaginary + b.real};
+      data_[other] = {a.real + b.imaginary, -a.imaginary + b.real};
+    }
+    transform_.backward(data_.data());
+    const auto length = static_cast<double>(n);
+    // Both parts together, which bounds either; |a + i b|^2 is at most twice the sum of squares.
+    const double rounded = (1 + length * 4 * u + 1e-9) * std::sqrt(2 / length);
+    first.atoms_error = second.atoms_error =
+        rounded *
+            (std::sqrt(errors) + (transform_.error_of_squares() + 2 * u) * (std::sqrt(moduli) + std::sqrt(errors))) +
+        1e-140;
+    first.atom_error = second.atom_error =
+        (sum_of_errors + (transform_.error() + 2 * u) * (sum_of_moduli + sum_of_errors)) / length *
+            (1 + length * 4 * u + 1e-9) +
+        1e-140;
+    first.atoms.resize(n);
+    for (std::size_t i = 0; i < n; ++i) first.atoms[i] = data_[i].real / length;
+    close(first);
+    if (!has_second) return;
+    second.atoms.resize(n);
+    for (std::size_t i = 0; i < n; ++i) second.atoms[i] = data_[i].imaginary / length;
+    close(second);
+  }
+
+  template <pld_side Side>
+  void close(composed_pld<Side, Pays>& made) const {
+    made.first = static_cast<std::int64_t>(std::floor((made.lowest - made.origin) / made.spacing));
+    const auto n = static_cast<double>(transform_.length());
+    const double error = made.loss_error();
+    const double lowest = made.loss(made.first) + error;
+    const double highest = made.loss(made.first) + n * made.spacing - error;
+    made.beyond_p *= std::exp(std::min(made.log_p, 0.0)) * (1 - 1e-9);
+    made.beyond_q *= std::exp(made.log_q) * (1 + 1e-9);
+    if (!(made.beyond_q < infinity)) made.beyond_p = 0;
+    made.outside_below = bounded(made.outside_below + made.chernoff_below * lowest, made.chernoff_below * lowest);
+    made.outside_above = bounded(made.outside_above - made.chernoff_above * highest, made.chernoff_above * highest);
+  }
+  [[nodiscard]] static double bounded(double exponent, double term) {
+    const double tau = std::exp(exponent + 16 * u * (std::abs(term) + std::abs(exponent - term)));
+    return tau < 1 ? tau : 1;  // also what is no number
+  }
+
+  fourier_transform<> transform_;
+  std::vector<complex_number> data_;
+  std::vector<complex_number> product_;
+  std::vector<double> reach_;
+  std::vector<double> gap_;
+  std::vector<double> tilted_;
+  double lone_reach_[2] = {};
+  double lone_gap_[2] = {};
+};
+
+}  // namespace pergrad::inline v0_1::detail
+
+namespace pergrad::inline v0_1::detail {
+
+/// What a ledger's steps are, and their grids. A template, so that programs that never ask do not compile it.
+template <class = void>
+class pld_grids {
+ public:
+  static constexpr std::size_t most_points = step_discretiser<>::most_points;  ///< of a step
+  static constexpr std::size_t longest = 2 * most_points;                      ///< of a composition
+  static constexpr std::size_t longest_block = longest / 2;                    ///< of a block of steps
+  static constexpr double few_blocks = 1 << 13;
+
+ protected:
+  struct kind {
+    std::unique_ptr<loss_source> source;
+    std::uint64_t count;
+  };
+  /// So many blocks of so many steps.
+  struct portion {
+    std::size_t kind;
+    std::uint64_t count;
+    std::uint64_t steps;
+  };
+  struct layout {
+    std::vector<portion> portions;
+    double steps = 0;  ///< on the grid
+    double spacing = 1;
+    std::size_t length = 1024;
+  };
+  /// The smallest blocks with which the spacing can be as is wished, or those that come nearest to that.
+  [[nodiscard]] layout layout_for(std::size_t room, double wish, double range, double delta, double tilt,
+                                  double cap) const {
+    layout best;
+    double least = infinity;
+    for (std::uint64_t block = 1; block == 1 || steps_ / static_cast<double>(block) >= few_blocks; block *= 4) {
+      layout here;
+      here.portions = portions_of(block);
+      for (const portion& each : here.portions) {  // a block has been on a finer grid, which is as much again
+        here.steps += static_cast<double>(each.count) * (each.steps > 1 ? 2 : 1);
+      }
+      const std::size_t most = std::min(room, block > 1 ? longest / 4 : longest);  // blocks want room, too
+      const double finest =
+          std::max(range / static_cast<double>(most - 8), least_spacing(here.portions, delta, tilt, cap));
+      const double wanted = wish / std::sqrt(here.steps);
+      while (here.length < most && range > wanted * static_cast<double>(here.length - 8)) here.length *= 2;
+      here.spacing = coarse_spacing(std::max(finest, range / static_cast<double>(here.length - 8)));
+      while (here.length > 1024 && range < here.spacing * (static_cast<double>(here.length) / 2 - 8)) here.length /= 2;
+      const double roughness = here.spacing * std::sqrt(here.steps);
+      if (roughness < least) {
+        least = roughness;
+        best = std::move(here);
+      }
+      if (least <= wish || room < longest) break;  // a trial needs no blocks
+    }
+    return best;
+  }
+
+  /// Steps in blocks of up to `most` = 4^n steps, and of fewer what is left.
+  [[nodiscard]] std::vector<portion> portions_of(std::uint64_t most) const {
+    std::vector<portion> all;
+    for (std::size_t i = 0; i < kinds_.size(); ++i) {
+      std::uint64_t block = most;
+      for (std::uint64_t rest = kinds_[i].count; rest > 0; block /= 4) {
+        if (rest >= block) all.push_back({i, rest / block, block});
+        rest %= block;
+      }
+    }
+    return all;
+  }
+
+  [[nodiscard]] static double outside_blocks(const portion& part, double delta) {
+    return std::log(1e8 * static_cast<double>(part.count) / delta);
+  }
+
+  /// The least spacing that memory has room for: of grids of single steps, and of windows of blocks.
+  [[nodiscard]] double least_spacing(const std::vector<portion>& portions, double delta, double tilt,
+                                     double cap) const {
+    double least = 0;
+    for (const portion& each : portions) {
+      const loss_source& source = *kinds_[each.kind].source;
+      const double coarser = std::sqrt(static_cast<double>(each.steps));
+      const double losses = std::min(source.highest_loss(), cap) - source.lowest_loss();
+      least = std::max(least, coarser * losses / static_cast<double>(most_points - 16));
+      if (each.steps == 1) continue;
+      const loss_window of = plan_.alone(each.kind, static_cast<double>(each.steps))
+                                 .window_of(tilt, true, outside_blocks(each, delta), infinity, cap);
+      least = std::max(least, coarser * (of.highest - of.lowest) / static_cast<double>(longest_block - 8));
+    }
+    return least;
+  }
+
+  /// A grid of spacing h of a block of steps, and the bytes that it took.
+  [[nodiscard]] discrete_step grid_of(const portion& part, double delta, double h, double tilt, double cap,
+                                      std::size_t& bytes) const {
+    const loss_source& source = *kinds_[part.kind].source;
+    const double fine = h / std::sqrt(static_cast<double>(part.steps));  // a power of 2 below h
+    discrete_step one = source.on_grid(fine, cap);
+    const std::size_t points = 9 * sizeof(double) * std::max(one.remove.masses.size(), one.add.masses.size());
+    bytes = points;
+    if (part.steps == 1) return one;
+    // What is outside of a block's window counts once for each of the blocks, in proportion to delta.
+    const double outside = outside_blocks(part, delta);
+    const loss_plan<> block = plan_.alone(part.kind, static_cast<double>(part.steps));
+    composed_pld<upper> sum;
+    composed_pld<lower> below;
+    const auto compose = [&](const loss_window& of, bool removes) {
+      std::size_t length = 1024;
+      while (length < longest_block && of.highest - of.lowest > fine * static_cast<double>(length - 8)) length *= 2;
+      pld_composer<> composer{length};
+      bytes = std::max(bytes, points / 2 + length * 5 * sizeof(complex_number));
+      const double lowest = std::max(of.lowest, of.highest - fine * static_cast<double>(length - 8));
+      const transform_plan plan{tilt, removes ? of.lowest : lowest, length, of.below, of.above};
+      const counted_pld<upper> first{removes ? &one.remove : &one.add, part.steps};
+      const counted_pld<lower> second{&one.remove_below, removes ? part.steps : 0};
+      composer.compose(
+          1, [&](std::size_t) { return first; }, plan, [&](std::size_t) { return second; }, plan, sum, below);
+    };
+    discrete_step made;
+    compose(block.window_of(tilt, true, outside, infinity, cap), true);
+    made.remove = as_one_step(sum, h);
+    made.remove_below = as_one_step(below, h);
+    if (source.is_symmetric()) {
+      made.add = made.remove;
+    } else {
+      compose(block.window_of(tilt, false, outside, 2 / fine), false);
+      made.add = as_one_step(sum, h);
+    }
+    return made;
+  }
+
+  std::vector<kind> kinds_;
+  loss_plan<> plan_;
+  double steps_ = 0;
+};
+
+}  // namespace pergrad::inline v0_1::detail
+// pergrad/privacy/accounting/step_losses.hpp - which privacy losses the steps of a sampler have.
+//
+// An event type takes part in the PLD accountant by a function losses_of(event), found by its argument, that returns
+// one of these. Noise multipliers s are deviations over the clip bound C, whatever the relation: what one record adds
+// to a sum is at most C, so replacing it changes a sum by up to 2 C.
+//
+// Truncated Poisson. Records are drawn with probability q each, and if more than B were drawn, B of them are kept, all
+// sets alike. Let N be the number of the other n - 1 records that were drawn. Given N < B, the record takes part with
+// probability q, and nothing is truncated. Given N >= B, order the B that would be kept without it: their joint law
+// does not depend on N. The record is drawn and kept with probability q B/(N + 1), and then stands in the place of the
+// last one; in the mean over N >= B with
+//     q' = B/n Pr[Bin(n, q) > B] / p,    p = Pr[Bin(n - 1, q) >= B],
+// as q/(N + 1) Pr[Bin(n - 1, q) = N] = Pr[Bin(n, q) = N + 1] / n. So with probability 1 - p the pair is that of
+// Poisson sampling, otherwise one of (1 - q') N(c + y) + q' N(c + x) against N(c + y), |x - y| <= 2 (adding, removing),
+// or against (1 - q') N(c + y) + q' N(c + x') (replacing; both ways, loss_source.hpp). n counts the larger of two
+// neighbours. From below: gradients of 0 but for the record, which is in with probability (1 - p) q + p q'.
+
+// pergrad/privacy/accounting/binomial_tail.hpp - the upper tail of a binomial distribution, with bounds.
+//
+// Pr[Bin(n, q) = k] by Stirling's series, whose error is below its first term that is left out (1/1680 k^-7), and its
+// neighbours by their ratios, all of which are positive: nothing cancels but in the exponent, whose terms are counted.
+
+namespace pergrad::inline v0_1::detail {
+
+struct probability_bounds {
+  double least;
+  double most;
+};
+
+[[nodiscard]] inline long double log_factorial(std::uint64_t n) noexcept {
+  if (n < 32) {
+    long double product = 1;
+    for (std::uint64_t i = 2; i <= n; ++i) product *= static_cast<long double>(i);
+    return std::log(product);
+  }
+  const auto x = static_cast<long double>(n);
+  constexpr long double half_log_two_pi = 0.918938533204672741780329736405617640L;
+  return (x + 0.5L) * std::log(x) - x + half_log_two_pi +
+         (1 - (1 - 2 / (7 * x * x)) / (30 * x * x)) / (12 * x);  // the next term is below 1/1680 x^-7 < 2e-14
+}
+
+/// Pr[Bin(n, q) >= k]. Precondition: 0 <= q <= 1, n < 2^40.
+template <class = void>
+[[nodiscard]] probability_bounds binomial_tail(std::uint64_t n, double q, std::uint64_t k) {
+  if (k == 0) return {1, 1};
+  if (k > n || q == 0) return {0, 0};
+  if (q == 1) return {1, 1};
+  const double mean = static_cast<double>(n) * q;
+  // Far below the mean nearly everything is above, and the sum would be long.
+  if (static_cast<double>(k) < mean - 12 * std::sqrt(mean) - 12) return {0.999999, 1};  // Chernoff: above 1 - e^-72
+  const auto of = [](std::uint64_t x) { return static_cast<long double>(x); };
+  const long double log_q = std::log(static_cast<long double>(q));
+  const long double log_rest = std::log1p(-static_cast<long double>(q));
+  const long double exponent =
+      log_factorial(n) - log_factorial(k) - log_factorial(n - k) + of(k) * log_q + of(n - k) * log_rest;
+  const long double size = 4 * log_factorial(n) - of(k) * log_q - of(n - k) * log_rest + 8;
+  const auto error = static_cast<double>(16 * std::numeric_limits<long double>::epsilon() * size + 1e-13L);
+  // Sum of ratios, up to where they fall and what follows is below the last term times ratio / (1 - ratio).
+  const long double odds = static_cast<long double>(q) / (1 - static_cast<long double>(q));
+  long double term = 1;
+  long double sum = 1;
+  long double rest = 0;
+  double steps = 0;
+  for (std::uint64_t i = k; i < n; ++i, ++steps) {
+    const long double ratio = of(n - i) / of(i + 1) * odds;
+    rest = ratio < 1 ? term * ratio / (1 - ratio) : std::numeric_limits<long double>::max();
+    if (rest < 1e-18L * sum) break;
+    term *= ratio;
+    sum += term;
+    rest = 0;
+  }
+  const auto log_sum = static_cast<double>(exponent + std::log(sum));
+  const double off = error + 1e-15 * (steps + 8) + 1e-12;
+  return {std::max(0.0, std::exp(log_sum) * (1 - 1e-15) * std::exp(-off)),
+          std::min(1.0, std::exp(log_sum + off) * (1 + 1e-12) + 1e-320)};
+}
+
+}  // namespace pergrad::inline v0_1::detail
+// pergrad/privacy/pld/allocation_source.hpp - losses of t steps, one of which, drawn for each record by itself, has the
+// record: ratio_sums.hpp on a grid of losses.
+//
+// Above: a ratio between two points is spread to them. Below: cells are merged at grid points (merged_losses.hpp).
+
 // pergrad/privacy/pld/ratio_sums.hpp - the law of the likelihood ratio of t steps, one of which, drawn for each record
 // by itself, has the record: random allocation.
 //
@@ -13282,67 +14298,6 @@ class allocation_source final : public loss_source {
 };
 
 }  // namespace pergrad::inline v0_1::detail
-// pergrad/privacy/pld/binomial_tail.hpp - the upper tail of a binomial distribution, with bounds.
-//
-// Pr[Bin(n, q) = k] by Stirling's series, whose error is below its first term that is left out (1/1680 k^-7), and its
-// neighbours by their ratios, all of which are positive: nothing cancels but in the exponent, whose terms are counted.
-
-namespace pergrad::inline v0_1::detail {
-
-struct probability_bounds {
-  double least;
-  double most;
-};
-
-[[nodiscard]] inline long double log_factorial(std::uint64_t n) noexcept {
-  if (n < 32) {
-    long double product = 1;
-    for (std::uint64_t i = 2; i <= n; ++i) product *= static_cast<long double>(i);
-    return std::log(product);
-  }
-  const auto x = static_cast<long double>(n);
-  constexpr long double half_log_two_pi = 0.918938533204672741780329736405617640L;
-  return (x + 0.5L) * std::log(x) - x + half_log_two_pi +
-         (1 - (1 - 2 / (7 * x * x)) / (30 * x * x)) / (12 * x);  // the next term is below 1/1680 x^-7 < 2e-14
-}
-
-/// Pr[Bin(n, q) >= k]. Precondition: 0 <= q <= 1, n < 2^40.
-template <class = void>
-[[nodiscard]] probability_bounds binomial_tail(std::uint64_t n, double q, std::uint64_t k) {
-  if (k == 0) return {1, 1};
-  if (k > n || q == 0) return {0, 0};
-  if (q == 1) return {1, 1};
-  const double mean = static_cast<double>(n) * q;
-  // Far below the mean nearly everything is above, and the sum would be long.
-  if (static_cast<double>(k) < mean - 12 * std::sqrt(mean) - 12) return {0.999999, 1};  // Chernoff: above 1 - e^-72
-  const auto of = [](std::uint64_t x) { return static_cast<long double>(x); };
-  const long double log_q = std::log(static_cast<long double>(q));
-  const long double log_rest = std::log1p(-static_cast<long double>(q));
-  const long double exponent =
-      log_factorial(n) - log_factorial(k) - log_factorial(n - k) + of(k) * log_q + of(n - k) * log_rest;
-  const long double size = 4 * log_factorial(n) - of(k) * log_q - of(n - k) * log_rest + 8;
-  const auto error = static_cast<double>(16 * std::numeric_limits<long double>::epsilon() * size + 1e-13L);
-  // Sum of ratios, up to where they fall and what follows is below the last term times ratio / (1 - ratio).
-  const long double odds = static_cast<long double>(q) / (1 - static_cast<long double>(q));
-  long double term = 1;
-  long double sum = 1;
-  long double rest = 0;
-  double steps = 0;
-  for (std::uint64_t i = k; i < n; ++i, ++steps) {
-    const long double ratio = of(n - i) / of(i + 1) * odds;
-    rest = ratio < 1 ? term * ratio / (1 - ratio) : std::numeric_limits<long double>::max();
-    if (rest < 1e-18L * sum) break;
-    term *= ratio;
-    sum += term;
-    rest = 0;
-  }
-  const auto log_sum = static_cast<double>(exponent + std::log(sum));
-  const double off = error + 1e-15 * (steps + 8) + 1e-12;
-  return {std::max(0.0, std::exp(log_sum) * (1 - 1e-15) * std::exp(-off)),
-          std::min(1.0, std::exp(log_sum + off) * (1 + 1e-12) + 1e-320)};
-}
-
-}  // namespace pergrad::inline v0_1::detail
 
 namespace pergrad::inline v0_1 {
 
@@ -13496,239 +14451,6 @@ template <class = void>
 }
 
 }  // namespace pergrad::inline v0_1
-// pergrad/privacy/pld/composed_pld.hpp - many steps' privacy losses added up, with what that errs by.
-//
-// Losses of independent steps add up, so atoms of a composition are convolutions. They are taken of tilted masses: with
-// p_i the masses of one kind of step, e_i its losses and theta >= 0,
-//     w_i = p_i e^(theta e_i) / M,    p^(*T)_k = w^(*T)_k M^T e^(-theta E_k),
-//     delta(E_k) = M^T e^(-theta E_k) sum_{j > k} w^(*T)_j e^(-theta (j - k) h) (1 - e^(-(j - k) h)).
-// M is any number (that which makes w sum to about 1). The tilt puts the bulk of w^(*T) where E is near epsilon, so an
-// error of 1e-15 of its bulk is a relative error of delta, however small delta is.
-//
-// * Rounding before the transform: factors of 1 +- so many u of every w_i, upwards in the upper and downwards in the
-//   lower side. delta grows with every p_i.
-// * Transform (fourier.hpp): a kind's heaviest atom is put at place 0, where its transform is constant and needs no
-//   rounding; what is transformed is the rest. So a coefficient z_k of w errs by at most E, the transform's error for
-//   the sum of the rest, and 3 u. Powers and products of kinds j, T_j times each, err by at most prod (|z| + E)^T (1 +
-//   growth) - prod |z|^T, growth = (1 + 3 u)^(all steps + kinds) - 1. By
-//   Parseval's equation the l2 norm of what all atoms err by is the root of the mean square of these over k, plus the
-//   transform's own error times the root of the mean square of the moduli. Atoms below 0 are set to 0, which takes them
-//   nearer to the truth. The sum over j is a scalar product of atoms and a weight, so by Cauchy and Schwarz it errs by
-//   at most the two norms' product: added to the upper and taken from the lower side.
-// * Wrap-around: atoms outside of a window of N come out inside of it. That makes the upper side larger only; what it
-//   lacks lies above the window, at most tau_high, by Markov's inequality for e^(t E) (Chernoff). The lower side holds
-//   at most tau_high + tau_low too much. An atom w adds at most peak = max_y e^(-theta y) (1 - e^-y) to the sum, and at
-//   most e^(-theta (top - E_k)) from above the window's top.
-// * Mass at infinity: at most the sum over steps, added to delta.
-// * Masses that were cut off, from below: besides the paths of all other atoms, those with exactly one step beyond the
-//   cut, and all others not. As (x)+ >= x, these paths S add E_P[(1 - e^(eps - L))+; S] >= P(S) - e^eps Q(S), which is
-//   sum_steps p P' - e^eps sum_steps q Q', with p, q of what is beyond, P', Q' the products of the other steps' masses.
-// * The sum over j is a recurrence from the top, all of whose terms are positive: a factor 1 +- N (4 (theta + 1) h +
-// 32) u.
-// * Exponents: |theta E|, |ln M| T and E's own sums times a few u.
-// Between grid points the hockey stick of a discrete pair is linear in e^eps, hence so are bounds of it.
-
-namespace pergrad::inline v0_1::detail {
-
-/// What bounds pay for. Tests leave one out, and must see that.
-struct all_is_paid {
-  static constexpr bool truncation = true;  ///< mass at infinity
-  static constexpr bool rounding = true;    ///< of the transform
-  static constexpr bool wrap_around = true;
-};
-
-/// Where to transform: the tilt, and a window of losses from `lowest`, of `length` points.
-struct transform_plan {
-  double tilt = 0;
-  double lowest = 0;
-  std::size_t length = 2;
-  double below = 1;  ///< t of the Chernoff bounds below and above the window
-  double above = 1;
-};
-
-/// A composition's atoms, in a window.
-template <pld_side Side, class Pays = all_is_paid>
-class composed_pld {
- public:
-  static constexpr double u = unit_roundoff;
-
-  double spacing = 1;
-  double tilt = 0;
-  double lowest = 0;        ///< where the window was wanted to begin
-  double origin = 0;        ///< loss of place 0
-  double origin_error = 0;  ///< bounds its error
-  std::int64_t first = 0;   ///< place of the window's first atom
-  double log_scale = 0;     ///< sum T ln M
-  double log_scale_error = 0;
-  double infinite = 0;
-  double beyond_p = 0;  ///< from below: P and Q of paths with one step beyond a cut; until close(), relative to the
-  double beyond_q = 0;  ///< logarithms of what all other atoms have
-  double log_p = 0;
-  double log_q = 0;
-  double outside_below = 0;  ///< bound of tilted mass
-  double outside_above = 0;
-  double chernoff_below = 0;  ///< t of the bounds outside of the window
-  double chernoff_above = 0;
-  double atoms_error = 0;     ///< bounds the l2 norm of what atoms err by
-  std::vector<double> atoms;  ///< tilted; place k is at k mod size
-
-  [[nodiscard]] double loss(std::int64_t place) const noexcept { return origin + static_cast<double>(place) * spacing; }
-  /// Bounds the error of loss(): in nats.
-  [[nodiscard]] double loss_error() const noexcept {
-    const auto last = static_cast<double>(first) + static_cast<double>(atoms.size());
-    return origin_error +
-           4 * u * (std::abs(origin) + std::max(std::abs(static_cast<double>(first)), std::abs(last)) * spacing);
-  }
-
-  /// Calls visit(place, loss, delta) from the top of the window down, until it returns false. delta bounds the hockey
-  /// stick at that place from the pair's own side.
-  template <class Visitor>
-  void descend(const Visitor& visit) const {
-    const double step = std::exp(-tilt * spacing);
-    const double step_more = std::exp(-(tilt + 1) * spacing);
-    const double gain = -std::expm1(-spacing);
-    const double peak = std::exp(tilt * std::log(tilt > 0 ? tilt / (1 + tilt) : 1.0)) / (1 + tilt);
-    const auto n = static_cast<std::int64_t>(atoms.size());
-    const double rounding = static_cast<double>(n) * (4 * (tilt + 1) * spacing + 32) * u;
-    const double top = loss(first + n - 1);
-    const double noise = atoms_error * norm_of_weights(step, gain);
-    double sum = 0;    // sum_j w_j e^(-theta (j - k) h)
-    double stick = 0;  // the same with 1 - e^(-(j - k) h)
-    std::size_t at = place_of(first + n - 1);
-    const double off = loss_error();
-    // Powers are taken anew every 32 places: between them they err by less than 32 (8 + 2 theta h) u < 1e-13.
-    const int apart = tilt * spacing < 1 ? 32 : 1;
-    const double grown = std::exp(tilt * spacing);
-    double scale = 0;  // M^T e^(-theta E_k), to the safe side
-    double above = 1;  // e^(-theta (top - E_k))
-    int until = 0;
-    for (std::int64_t place = first + n - 1; place >= first; --place) {
-      const double e = loss(place);
-      if (until-- == 0) {
-        const double exponent = log_scale - tilt * e;
-        const double errs = log_scale_error + tilt * off + 8 * u * (std::abs(log_scale) + tilt * std::abs(e));
-        scale = std::exp(Side == upper ? exponent + errs + rounding : std::min(exponent - errs, 700.0));
-        above = std::exp(-tilt * (top - e));
-        until = apart - 1;
-      }
-      double delta = 0;
-      double outside = 0;
-      if (Pays::wrap_around && Side == upper) outside = outside_above * std::min(peak, above);
-      if (Pays::wrap_around && Side == lower) outside = (outside_above + outside_below) * peak;
-      outside = (outside + (Pays::rounding ? noise : 0.0)) * (1 + 1e-9);
-      if constexpr (Side == upper) {
-        delta = scale * (stick + outside) * (1 + 1e-12) + infinite + 1e-300;
-        if (!(delta < 1)) delta = 1;
-      } else {
-        const double kept = stick * (1 - rounding) - outside;
-        if (kept > 0) delta = std::min(scale, 1e304) * kept * (1 - 1e-12);
-        if (beyond_p > 0) delta += std::max(0.0, beyond_p - std::exp(e + off) * beyond_q) * (1 - 1e-12);
-        if (!(delta > 0)) delta = 0;  // also what is no number
-        delta = std::min(delta, 1.0);
-      }
-      if (!visit(place, e, delta)) return;
-      scale *= grown;
-      above *= step;
-      sum = step * (std::max(atoms[at], 0.0) + sum);
-      stick = step_more * stick + gain * sum;
-      at = at == 0 ? static_cast<std::size_t>(n) - 1 : at - 1;
-    }
-  }
-
-  /// Bound of the hockey stick at eps >= 0.
-  [[nodiscard]] double delta(double eps) const {
-    double result = Side == upper ? 1 : 0;
-    double above = Side == upper ? 1 : 0;
-    bool any = false;
-    const double error = loss_error();
-    descend([&](std::int64_t, double e, double here) {
-      if (Side == upper ? e + error <= eps : e - error <= eps) {
-        // between this point and the one above; the loss is moved to the safe side, as delta falls with it
-        const double moved = Side == upper ? eps - error : eps + error;
-        const double part = std::clamp(std::expm1(std::max(0.0, moved - e)) / std::expm1(spacing), 0.0, 1.0);
-        result = any ? here + (above - here) * part : here;
-        result = Side == upper ? std::min(1.0, result + 4 * u * here) : std::max(0.0, result - 4 * u * here);
-        if (!any && Side == lower) result = 0;  // above the window
-        return false;
-      }
-      any = true;
-      above = here;
-      result = Side == upper ? 1 : here;  // eps below the window: 1, and the largest that is known
-      return true;
-    });
-    return result;
-  }
-
-  /// What the pair's hockey stick allows a test whose false positives are at most alpha.
-  struct test_bounds {
-    double hits;     ///< upper bound of the true positives, if false ones are of the second side: e^eps alpha + delta
-    double misses;   ///< lower bound of the false negatives, if they are of the second side: e^-eps (1 - alpha - delta)
-    double epsilon;  ///< where the first is least
-    double delta;
-  };
-  /// Every eps >= 0 gives valid bounds: the best of those in the window.
-  [[nodiscard]] test_bounds test(double alpha) const requires(Side == upper) {
-    test_bounds best{1, 0, 0, 1};
-    const double off = loss_error();
-    descend([&](std::int64_t, double e, double here) {
-      if (e < 0) return false;
-      const double eps = e + off;  // delta falls with eps, so `here` holds there as well
-      const double hits = (std::exp(eps) * alpha + here) * (1 + 1e-14);
-      if (hits < best.hits) best.hits = hits, best.epsilon = eps, best.delta = here;
-      best.misses = std::max(best.misses, std::exp(-eps) * (1 - alpha - here) * (1 - 1e-14) - 1e-16);
-      return true;
-    });
-    return best;
-  }
-
-  /// Bound of the epsilon at delta, at least 0; infinity if there is none.
-  [[nodiscard]] double epsilon(double target) const {
-    double result = Side == upper ? infinity : 0;
-    double above = 0;
-    bool any = false;
-    const double error = loss_error();
-    descend([&](std::int64_t, double e, double here) {
-      if (here > target) {
-        if (!any) return false;  // nothing is known above the window: infinity or, from below, e
-        const double part = std::clamp((here - target) / (here - above), 0.0, 1.0);
-        const double between = e + std::log1p(part * std::expm1(spacing));
-        const double slack = error + 1e-12 * spacing + 8 * u * std::abs(e);
-        result = Side == upper ? std::max(0.0, between + slack) : std::max(0.0, between - slack);
-        return false;
-      }
-      any = true;
-      above = here;
-      if constexpr (Side == upper) {
-        result = std::max(0.0, e + error);
-        if (e + error <= 0) return false;
-      } else {
-        if (e + error + spacing <= 0) return false;
-      }
-      return true;
-    });
-    return result;
-  }
-
- private:
-  /// Bounds the l2 norm of e^(-theta j h) (1 - e^(-j h)) over j >= 1; step = e^(-theta h), gain = 1 - e^-h.
-  [[nodiscard]] double norm_of_weights(double step, double gain) const {
-    double squares = 0;
-    double power = 1;
-    double grown = 0;  // 1 - e^(-j h)
-    for (std::size_t j = 0; j < atoms.size() && power > 1e-30; ++j) {
-      power *= step;
-      grown += gain * (1 - grown);
-      squares += power * grown * power * grown;
-    }
-    return std::sqrt(squares + static_cast<double>(atoms.size()) * 1e-60) * (1 + 1e-8);
-  }
-  [[nodiscard]] std::size_t place_of(std::int64_t place) const noexcept {
-    const auto n = static_cast<std::int64_t>(atoms.size());
-    return static_cast<std::size_t>(((place % n) + n) % n);
-  }
-};
-
-}  // namespace pergrad::inline v0_1::detail
 // pergrad/privacy/pld/gaussian_stick.hpp - the hockey stick of one Gaussian, in closed form, with what it errs by.
 //
 // Balle & Wang 2018 (arXiv:1805.06530), theorem 8: with mu = sensitivity / deviation, t = eps/mu - mu/2 and x = t + mu,
@@ -13781,369 +14503,6 @@ struct stick_with_error {
 }
 
 }  // namespace pergrad::inline v0_1::detail
-// pergrad/privacy/pld/loss_estimate.hpp - estimates of a privacy loss, which choose grids and prove nothing.
-
-namespace pergrad::inline v0_1::detail {
-
-/// Estimates of one kind's cumulants, by quadrature; steers, proves nothing.
-class loss_estimate {
- public:
-  struct cumulants {
-    double value = 0;  // ln E[e^(t loss)]
-    double first = 0;  // derivatives
-    double second = 0;
-  };
-
-  explicit loss_estimate(const loss_source& source) { source.estimate(points_); }
-
-  /// At t, of the loss of `remove`, or of the negative one of `add`. Of what is above `cap`, as an upper side is cut
-  /// there: its Q-mass at the cap.
-  [[nodiscard]] cumulants at(double t, bool remove, double cap = infinity) const {
-    const std::size_t n = points_.losses.size();
-    const auto log_weight = [&](std::size_t i) {
-      const double loss = points_.losses[i];
-      return points_.log_masses[i] + (remove ? (1 + t) * std::min(loss, cap) : -t * loss);
-    };
-    double largest = -largest_double;
-    for (std::size_t i = 0; i < n; ++i) largest = std::max(largest, log_weight(i));
-    double sum = 0;
-    double first = 0;
-    double squares = 0;
-    for (std::size_t i = 0; i < n; ++i) {
-      const double weight = std::exp(log_weight(i) - largest);
-      const double loss = std::min(points_.losses[i], cap);
-      sum += weight;
-      first += weight * loss;
-      squares += weight * loss * loss;
-    }
-    first /= sum;
-    return {largest + std::log(sum), remove ? first : -first, std::max(squares / sum - first * first, 1e-300)};
-  }
-
-  /// Of losses above `most`: the P-mass, and the hockey stick.
-  struct tail {
-    double mass = 0;
-    double stick = 0;
-  };
-  [[nodiscard]] tail above(double most) const {
-    tail sum;
-    for (std::size_t i = 0; i < points_.losses.size(); ++i) {
-      if (!(points_.losses[i] > most)) continue;
-      const double mass = std::exp(points_.log_masses[i] + points_.losses[i]);
-      sum.mass += mass;
-      sum.stick += mass * -std::expm1(most - points_.losses[i]);
-    }
-    return sum;
-  }
-
- private:
-  loss_points points_;
-};
-
-}  // namespace pergrad::inline v0_1::detail
-// pergrad/privacy/pld/pld_composition.hpp - transforms that add up the losses of many steps; composed_pld.hpp says what
-// for, and what they err by.
-
-namespace pergrad::inline v0_1::detail {
-
-/// So many steps of one kind, on a grid; none and no count: nothing.
-template <pld_side Side>
-struct counted_pld {
-  const pld<Side>* step = nullptr;
-  std::uint64_t count = 0;
-};
-
-/// Composes two lists of steps at the price of one: one is the real, the other the imaginary part.
-template <class Pays = all_is_paid>
-class pld_composer {
- public:
-  static constexpr double u = unit_roundoff;
-
-  explicit pld_composer(std::size_t length)
-      : transform_{length}, data_(length), product_(length), reach_(length), gap_(length) {}
-
-  [[nodiscard]] std::size_t length() const noexcept { return transform_.length(); }
-
-  /// Composes all kinds; first(i), second(i) are counted_pld, used until the next i is asked for. `plans`: of the two.
-  /// Precondition: at least one kind, all of one spacing; counts are at least 1, their sum at most 2^40. Counts of 0
-  /// for all of the second: there is none.
-  template <pld_side First, pld_side Second, class FirstKind, class SecondKind>
-  void compose(std::size_t kinds, const FirstKind& first_kind, const transform_plan& first_plan,
-               const SecondKind& second_kind, const transform_plan& second_plan, composed_pld<First, Pays>& first_sum,
-               composed_pld<Second, Pays>& second_sum) {
-    const std::size_t n = transform_.length();
-    start(first_plan, first_sum);
-    start(second_plan, second_sum);
-    double steps = 0;
-    bool has_second = false;
-    for (std::size_t kind = 0; kind < kinds; ++kind) {
-      const counted_pld<First> first = first_kind(kind);
-      const counted_pld<Second> second = second_kind(kind);
-      const std::uint64_t count = first.count;
-      const std::uint64_t second_count = second.count;
-      has_second = second_count != 0;
-      std::fill(data_.begin(), data_.end(), complex_number{});
-      const part of_first = add_kind<First, &complex_number::real>(first, first_plan, first_sum);
-      part of_second;
-      if (has_second) of_second = add_kind<Second, &complex_number::imaginary>(second, second_plan, second_sum);
-      transform_.forward(data_.data());
-      const double weight = of_first.others + of_second.others;
-      const double error = (transform_.error() + 2 * u) * weight * (1 + 1e-6) + 3 * u + 1e-290;
-      steps += static_cast<double>(std::max(count, second_count)) + 1;
-      for (std::size_t place = 0; place < n; ++place) {
-        const std::size_t other = transform_.mirrored(place);
-        if (other < place) continue;
-        const complex_number x = data_[place];
-        const complex_number y = conjugate(data_[other]);
-        const complex_number sum = x + y;
-        const complex_number difference = x - y;
-        const complex_number a{sum.real / 2 + of_first.heaviest, sum.imaginary / 2};
-        const complex_number b{difference.imaginary / 2 + of_second.heaviest, -difference.real / 2};
-        if (other == place) {  // both are real there
-          complex_number both;
-          multiply({a.real, 0}, count, error, kind == 0, {product_[place].real, 0}, both, reach_[place], gap_[place]);
-          complex_number second_value;
-          double reach = 0;
-          double gap = 0;
-          const std::size_t at = place == 0 ? 0 : 1;
-          multiply({b.real, 0}, second_count, error, kind == 0, {product_[place].imaginary, 0}, second_value,
-                   kind == 0 ? reach : lone_reach_[at], kind == 0 ? gap : lone_gap_[at]);
-          if (kind == 0) {
-            lone_reach_[at] = reach;
-            lone_gap_[at] = gap;
-          }
-          product_[place] = {both.real, second_value.real};
-        } else {
-          multiply(a, count, error, kind == 0, product_[place], product_[place], reach_[place], gap_[place]);
-          multiply(b, second_count, error, kind == 0, product_[other], product_[other], reach_[other], gap_[other]);
-        }
-      }
-    }
-    finish(steps, has_second, first_sum, second_sum);
-  }
-
- private:
-  /// Coefficients below e^-345 are taken for 0: 2^20 of them have less than what the sum's bound ends with, 1e-140.
-  static constexpr double least_reach = -345;
-
-  /// Tilted masses of a kind: one atom, and the sum of all others.
-  struct part {
-    double heaviest = 0;
-    double others = 0;
-  };
-
-  template <pld_side Side>
-  static void start(const transform_plan& plan, composed_pld<Side, Pays>& made) {
-    made.tilt = plan.tilt;
-    made.lowest = plan.lowest;
-    made.chernoff_below = plan.below;
-    made.chernoff_above = plan.above;
-    made.beyond_p = made.beyond_q = made.log_p = made.log_q = 0;
-    made.origin = made.origin_error = made.log_scale = made.log_scale_error = made.infinite = 0;
-    made.outside_below = made.outside_above = 0;  // exponents, until close()
-  }
-
-  /// Tilts a kind's masses and adds them, all but the heaviest, to a part of data_, from whose place on they are
-  /// counted.
-  template <pld_side Side, double complex_number::*Part>
-  part add_kind(const counted_pld<Side>& kind, const transform_plan& plan, composed_pld<Side, Pays>& made) {
-    const pld<Side>& step = *kind.step;
-    const std::size_t n = transform_.length();
-    const double theta = plan.tilt;
-    double weight = 0;
-    double shift = -largest_double;
-    for (std::size_t i = 0; i < step.masses.size(); ++i) {
-      if (step.masses[i] > 0) shift = std::max(shift, theta * step.loss(i) + std::log(step.masses[i]));
-    }
-    std::vector<double>& tilted = tilted_;
-    tilted.assign(step.masses.size(), 0.0);
-    const double folds =
-        40 + static_cast<double>(step.masses.size()) / static_cast<double>(n);  // additions in one place
-    for (std::size_t i = 0; i < step.masses.size(); ++i) {
-      const double mass = step.masses[i];
-      if (!(mass > 0)) continue;
-      const double exponent = theta * step.loss(i);
-      // A product may overflow where the sum of logarithms does not.
-      const bool direct = std::abs(exponent) + std::abs(shift) < 600 && mass > 1e-30;
-      const double logarithm = direct ? 0 : std::log(mass);
-      const double value = direct ? mass * std::exp(exponent - shift) : std::exp(exponent + logarithm - shift);
-      const double errs = u * (6 * std::abs(exponent) + 6 * std::abs(shift) + 12 * std::abs(logarithm) + folds);
-      tilted[i] = Side == upper ? value * (1 + errs) : value * std::max(0.0, 1 - errs);
-      weight += tilted[i];
-    }
-    // w = tilted / weight: exact up to one rounding, in the safe direction. ln M = shift + ln weight.
-    const auto count = static_cast<double>(kind.count);
-    made.spacing = step.spacing;
-    const auto heaviest = static_cast<std::size_t>(std::max_element(tilted.begin(), tilted.end()) - tilted.begin());
-    made.origin += count * step.loss(heaviest);
-    made.origin_error += 4 * u * (std::abs(count * step.loss(heaviest)) + std::abs(made.origin));
-    if (Side == upper && Pays::truncation) made.infinite += count * step.infinite * (1 + 1e-9);
-    if (Side == lower) add_beyond(step, count, made);
-    const double log_weight = std::log(weight);
-    made.log_scale += count * (shift + log_weight);
-    made.log_scale_error +=
-        count * (8 * u * (std::abs(shift) + std::abs(log_weight)) + 1e-300) + 16 * u * std::abs(made.log_scale);
-    const double inverse = (Side == upper ? 1 + 4 * u : 1 - 4 * u) / weight;
-    part made_of;
-    std::size_t at = (n - heaviest % n) % n;
-    for (std::size_t i = 0; i < tilted.size(); ++i) {
-      tilted[i] *= inverse;
-      if (i == heaviest) {
-        made_of.heaviest = tilted[i];
-      } else {
-        made_of.others += tilted[i];
-        data_[at].*Part += tilted[i];
-      }
-      at = at + 1 == n ? 0 : at + 1;
-    }
-    made.outside_below += count * log_moment(step, tilted, -plan.below) + 16 * u * std::abs(made.outside_below);
-    made.outside_above += count * log_moment(step, tilted, plan.above) + 16 * u * std::abs(made.outside_above);
-    return made_of;
-  }
-
-  /// Enters what was cut off from a kind's steps.
-  template <pld_side Side>
-  static void add_beyond(const pld<Side>& step, double count, composed_pld<Side, Pays>& made) {
-    double p = 0;
-    double q = 0;
-    for (std::size_t i = 0; i < step.masses.size(); ++i) {
-      p += step.masses[i];
-      q += step.masses[i] * std::exp(-step.loss(i));
-    }
-    const double errs = u * static_cast<double>(step.masses.size() + 64);
-    made.log_p += count * (std::log(p) - errs);
-    made.log_q += count * (std::log(q) + errs);
-    const double more = 1 + 2 * u * static_cast<double>(step.masses.size() + 64) + 1e-9;  // also cut() adds up
-    made.beyond_p += count * step.beyond_p / (p * more);
-    made.beyond_q += count * step.beyond_q / q * more;
-  }
-
-  /// Bounds ln sum_i w_i e^(t e_i) from above.
-  template <pld_side Side>
-  [[nodiscard]] static double log_moment(const pld<Side>& step, const std::vector<double>& w, double t) {
-    const auto n = static_cast<std::int64_t>(w.size());
-    const std::int64_t nil = std::clamp(-step.first / pld<Side>::parts, std::int64_t{0}, n - 1);  // about loss 0
-    const std::int64_t end = t > 0 ? n - 1 : 0;  // where powers are largest; they are relative to it if they overflow
-    const std::int64_t from = std::abs(t * step.loss(static_cast<std::size_t>(end))) < 650 ? nil : end;
-    double sum = 1e-300;  // what is below the smallest number
-    double power = 1;
-    const double up = std::exp(t * step.spacing);
-    for (std::int64_t i = from; i < n; ++i, power *= up) {
-      const double mass = w[static_cast<std::size_t>(i)];
-      if (mass > 0) sum += mass * power;
-    }
-    const double down = std::exp(-t * step.spacing);
-    power = down;
-    for (std::int64_t i = from; i-- > 0; power *= down) {
-      const double mass = w[static_cast<std::size_t>(i)];
-      if (mass > 0) sum += mass * power;
-    }
-    // A power errs by a factor 1 + (4 |t| h + 12) u for each of its steps.
-    const double errs = u * (static_cast<double>(n) * (4 * std::abs(t) * step.spacing + 16) + 64);
-    const double start = t * step.loss(static_cast<std::size_t>(from));
-    return start + std::log(sum) + errs + 4 * u * std::abs(start);
-  }
-
-  /// into = before value^count, with the logarithm of what its modulus can be in exact arithmetic, and that of how much
-  /// smaller the computed one is.
-  static void multiply(complex_number value, std::uint64_t count, double error, bool first, complex_number before,
-                       complex_number& into, double& reach, double& gap) {
-    if (first) reach = gap = 0;
-    if (count == 0) reach = -760;
-    if (reach < least_reach) {  // nothing is left
-      into = {0, 0};
-      return;
-    }
-    const double modulus = std::sqrt(value.real * value.real + value.imaginary * value.imaginary);
-    const auto times = static_cast<double>(count);
-    const double largest = modulus + error;
-    if (times * (largest - 1) < least_reach) {  // ln x <= x - 1
-      reach = -760;
-      gap = infinity;
-      into = {0, 0};
-      return;
-    }
-    reach += times * (std::log(largest) + 8 * u);
-    gap += modulus > 0 ? times * (error / modulus * (1 + 8 * u) + 8 * u) : infinity;
-    const complex_number result = power(value, count);
-    into = first ? result : before * result;
-  }
-
-  template <pld_side First, pld_side Second>
-  void finish(double steps, bool has_second, composed_pld<First, Pays>& first, composed_pld<Second, Pays>& second) {
-    const std::size_t n = transform_.length();
-    const double growth = std::expm1(3 * u * steps * 1.0001);
-    double errors = 0;
-    double moduli = 0;
-    const auto count_errors = [&](double reach, double gap, double times) {
-      if (reach < least_reach) return;
-      const double largest = std::exp(reach) * (1 + 1e-9) * (1 + growth);
-      const double errs = largest * (std::min(1.0, gap * (1 + 1e-9)) + growth + 8 * u);  // 1 - e^-gap <= gap
-      errors += times * errs * errs;
-      moduli += times * largest * largest;
-    };
-    for (std::size_t place = 0; place < n; ++place) {
-      const std::size_t other = transform_.mirrored(place);
-      if (other < place) continue;
-      if (other == place) {
-        count_errors(reach_[place], gap_[place], 1);
-        count_errors(lone_reach_[place == 0 ? 0 : 1], lone_gap_[place == 0 ? 0 : 1], 1);
-        data_[place] = product_[place];
-        continue;
-      }
-      count_errors(reach_[place], gap_[place], 2);
-      count_errors(reach_[other], gap_[other], 2);
-      const complex_number a = product_[place];
-      const complex_number b = product_[other];
-      data_[place] = {a.real - b.imaginary, a.imaginary + b.real};
-      data_[other] = {a.real + b.imaginary, -a.imaginary + b.real};
-    }
-    transform_.backward(data_.data());
-    const auto length = static_cast<double>(n);
-    // Both parts together, which bounds either; |a + i b|^2 is at most twice the sum of squares.
-    const double rounded = (1 + length * 4 * u + 1e-9) * std::sqrt(2 / length);
-    first.atoms_error = second.atoms_error =
-        rounded *
-            (std::sqrt(errors) + (transform_.error_of_squares() + 2 * u) * (std::sqrt(moduli) + std::sqrt(errors))) +
-        1e-140;
-    first.atoms.resize(n);
-    for (std::size_t i = 0; i < n; ++i) first.atoms[i] = data_[i].real / length;
-    close(first);
-    if (!has_second) return;
-    second.atoms.resize(n);
-    for (std::size_t i = 0; i < n; ++i) second.atoms[i] = data_[i].imaginary / length;
-    close(second);
-  }
-
-  template <pld_side Side>
-  void close(composed_pld<Side, Pays>& made) const {
-    made.first = static_cast<std::int64_t>(std::floor((made.lowest - made.origin) / made.spacing));
-    const auto n = static_cast<double>(transform_.length());
-    const double error = made.loss_error();
-    const double lowest = made.loss(made.first) + error;
-    const double highest = made.loss(made.first) + n * made.spacing - error;
-    made.beyond_p *= std::exp(std::min(made.log_p, 0.0)) * (1 - 1e-9);
-    made.beyond_q *= std::exp(made.log_q) * (1 + 1e-9);
-    if (!(made.beyond_q < infinity)) made.beyond_p = 0;
-    made.outside_below = bounded(made.outside_below + made.chernoff_below * lowest, made.chernoff_below * lowest);
-    made.outside_above = bounded(made.outside_above - made.chernoff_above * highest, made.chernoff_above * highest);
-  }
-  [[nodiscard]] static double bounded(double exponent, double term) {
-    const double tau = std::exp(exponent + 16 * u * (std::abs(term) + std::abs(exponent - term)));
-    return tau < 1 ? tau : 1;  // also what is no number
-  }
-
-  fourier_transform<> transform_;
-  std::vector<complex_number> data_;
-  std::vector<complex_number> product_;
-  std::vector<double> reach_;
-  std::vector<double> gap_;
-  std::vector<double> tilted_;
-  double lone_reach_[2] = {};
-  double lone_gap_[2] = {};
-};
-
-}  // namespace pergrad::inline v0_1::detail
 
 namespace pergrad::inline v0_1 {
 
@@ -14157,12 +14516,13 @@ namespace detail {
 
 /// Brackets of one ledger. A template, so that programs that never ask do not compile it.
 template <class = void>
-class pld_engine {
+class pld_engine : public pld_grids<> {
  public:
   static constexpr std::size_t most_kinds = 256;
-  static constexpr std::size_t most_points = step_discretiser<>::most_points;  ///< of a step
-  static constexpr std::size_t longest = 2 * most_points;                      ///< of a composition
-  static constexpr double most_steps = 0x1p40;
+  static constexpr double most_steps = 0x1p34;
+  static constexpr std::size_t trial = std::size_t{1}
+                                       << 15;  ///< the first one where single steps decide, and a coarse grid may do
+
   static constexpr double relative_width = 1e-3;
   static constexpr double absolute_width = 1e-4;
   static constexpr double spread = 4.8;  // h^2 / 8 of a step's variance for each wanted width, and some more
@@ -14200,7 +14560,8 @@ class pld_engine {
                          most_kinds, "; rdp_accountant takes any number"});
     }
     if (steps_ > most_steps) {
-      refuse_accounting({"pergrad: pld_accountant: more than 2^40 steps; rounding would not be bounded"});
+      refuse_accounting(
+          {"pergrad: pld_accountant: more than 2^34 steps: no bound within reasonable time; rdp_accountant has one"});
     }
   }
 
@@ -14211,9 +14572,9 @@ class pld_engine {
       return {gaussian_epsilon(gaussian_mu(-1), delta, false), gaussian_epsilon(gaussian_mu(1), delta, true)};
     }
     reach(delta);
-    const double tilt = saddle_tilt(delta);
+    const double tilt = plan_.saddle_tilt(delta);
     bracket result{0, infinity};
-    refine(tilt, delta, [&](const attempt& made) -> verdict {
+    refine(tilt, delta, true, [&](const attempt& made) -> verdict {
       result.upper = std::min(result.upper, std::max(made.remove.epsilon(delta), made.add.epsilon(delta)));
       result.lower = std::max(result.lower, made.remove_below.epsilon(delta));
       const double wanted = std::max(relative_width * result.lower, absolute_width);
@@ -14237,8 +14598,8 @@ class pld_engine {
     double tilt = 1;
     for (int round = 0; round < 3; ++round) {  // the grid's end depends on delta
       reach(delta);
-      tilt = tilt_for(epsilon);
-      const loss_estimate::cumulants sum = total(tilt, true);
+      tilt = plan_.tilt_for(epsilon);
+      const loss_estimate::cumulants sum = plan_.total(tilt, true);
       if (!(tilt < 1e17)) break;  // no loss is so large
       tilt = std::max(tilt, 0.1 / std::sqrt(sum.second));
       delta = std::clamp(std::exp(sum.value - tilt * epsilon) * 1e-4, least, 1.0);
@@ -14249,7 +14610,7 @@ class pld_engine {
       if (same.epsilon(least).upper <= epsilon) return {0, least};
       return result;
     }
-    refine(tilt, delta, [&](const attempt& made) -> verdict {
+    refine(tilt, delta, true, [&](const attempt& made) -> verdict {
       result.upper = std::min(result.upper, std::max(made.remove.delta(epsilon), made.add.delta(epsilon)));
       result.lower = std::max(result.lower, made.remove_below.delta(epsilon));
       const double wanted = std::max(relative_width * epsilon, absolute_width) * std::max(1.0, tilt);
@@ -14266,17 +14627,18 @@ class pld_engine {
     double bound = std::min(1.0, alpha + total_variation());
     reach(std::max(least, 1e-3 * alpha));
     double before = 2;
-    refine(saddle_tilt(std::max(alpha, least)), std::max(alpha, least), [&](const attempt& made) -> verdict {
-      const auto remove = made.remove.test(alpha);
-      const auto add = made.add.test(alpha);
-      const double record_added = std::min(remove.hits, 1 - add.misses + 1e-16);
-      const double record_removed = std::min(add.hits, 1 - remove.misses + 1e-16);
-      bound = std::min(bound, std::max(record_added, record_removed));
-      const double gained = (before - bound) / bound;
-      before = bound;
-      return {std::min(gained / 1e-4, 8.0), infinity, remove.epsilon,
-              remove.delta};  // until a finer grid gains no more
-    });
+    refine(plan_.saddle_tilt(std::max(alpha, least)), std::max(alpha, least), false,
+           [&](const attempt& made) -> verdict {
+             const auto remove = made.remove.test(alpha);
+             const auto add = made.add.test(alpha);
+             const double record_added = std::min(remove.hits, 1 - add.misses + 1e-16);
+             const double record_removed = std::min(add.hits, 1 - remove.misses + 1e-16);
+             bound = std::min(bound, std::max(record_added, record_removed));
+             const double gained = (before - bound) / bound;
+             before = bound;
+             return {std::min(gained / 1e-4, 8.0), infinity, remove.epsilon,
+                     remove.delta};  // until a finer grid gains no more
+           });
     return bound;
   }
 
@@ -14284,10 +14646,6 @@ class pld_engine {
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
 
  private:
-  struct kind {
-    std::unique_ptr<loss_source> source;
-    std::uint64_t count;
-  };
   struct attempt {
     composed_pld<upper> remove;
     composed_pld<lower> remove_below;
@@ -14298,12 +14656,6 @@ class pld_engine {
     double height;   ///< where its upper end is, in the same unit
     double epsilon;  ///< where it is, about
     double delta;
-  };
-  struct window {
-    double lowest = 0;
-    double highest = 0;
-    double below = 1;
-    double above = 1;
   };
 
   /// All steps without sampling: in closed form.
@@ -14323,234 +14675,129 @@ class pld_engine {
 
   /// Grids end where what lies outside in all steps is below 1e-7 delta.
   void reach(double delta) {
-    estimates_.clear();
+    plan_.clear();
     for (const kind& each : kinds_) {
       if (!each.source->reach(std::min(1e-7 * delta / steps_, 0.5))) {
         refuse_accounting(
             {"pergrad: pld_accountant: no bound: with so little noise and so small a delta, Gaussian tails beyond 37 "
              "deviations matter; rdp_accountant has one"});
       }
-      estimates_.emplace_back(*each.source);
+      plan_.add(*each.source, static_cast<double>(each.count));
     }
   }
 
-  [[nodiscard]] loss_estimate::cumulants total(double t, bool remove, double cap = infinity) const {
-    loss_estimate::cumulants sum;
-    for (std::size_t i = 0; i < kinds_.size(); ++i) {
-      const loss_estimate::cumulants each = estimates_[i].at(t, remove, cap);
-      const auto count = static_cast<double>(kinds_[i].count);
-      sum.value += count * each.value;
-      sum.first += count * each.first;
-      sum.second += count * each.second;
-    }
-    return sum;
-  }
-
-  /// A window that leaves e^-outside of the tilted loss outside; t of its bounds is at most `largest`.
-  [[nodiscard]] window window_of(double tilt, bool remove, double outside, double largest,
-                                 double cap = infinity) const {
-    const loss_estimate::cumulants here = total(tilt, remove, cap);
-    window made{-infinity, infinity, 1, 1};
-    double t = std::min(largest, 40 / std::sqrt(here.second));
-    for (int round = 0; round < 32; ++round, t /= 1.5) {
-      const double highest = (total(tilt + t, remove, cap).value - here.value + outside) / t;
-      const double lowest = (here.value - total(tilt - t, remove, cap).value - outside) / t;
-      if (highest < made.highest) made.highest = highest, made.above = t;
-      if (lowest > made.lowest) made.lowest = lowest, made.below = t;
-    }
-    const double margin = 0.01 * (made.highest - made.lowest);
-    made.lowest -= margin;
-    made.highest += margin;
-    return made;
-  }
-
-  /// The tilt of the saddle point whose estimate of delta is this: that falls with the tilt.
-  [[nodiscard]] double saddle_tilt(double delta, double cap = infinity) const {
-    double low = std::log(1e-9);
-    double high = std::log(1e18);
-    for (int round = 0; round < 70; ++round) {
-      const double middle = (low + high) / 2;
-      const double tilt = std::exp(middle);
-      const loss_estimate::cumulants sum = total(tilt, true, cap);
-      const double tail =
-          tilt * sum.first - sum.value + std::log1p(6.3 * sum.second * tilt * tilt * (1 + tilt) * (1 + tilt)) / 2;
-      (sum.first < 0 || tail < -std::log(delta) ? low : high) = middle;
-    }
-    return std::exp(high);
-  }
-
-  /// The tilt whose mean loss is `epsilon`: delta is then the largest part of what is tilted.
-  [[nodiscard]] double tilt_for(double epsilon, double cap = infinity) const {
-    double low = std::log(1e-9);
-    double high = std::log(1e18);
-    for (int round = 0; round < 60; ++round) {
-      const double middle = (low + high) / 2;
-      (total(std::exp(middle), true, cap).first < epsilon ? low : high) = middle;
-    }
-    return std::exp(high);
-  }
-
-  /// Where losses of steps may be cut for an answer of about `epsilon` and `delta`. What is cut off decides alone that
-  /// the sum is above epsilon, which is wrong where all other losses take it back: that has to be improbable, by its
-  /// Chernoff bound, or what is cut off has.
-  [[nodiscard]] double cap_for(double epsilon, double delta) const {
-    constexpr std::size_t rates = 24;
-    std::array<std::pair<double, double>, rates> rate;  // t, ln E[e^(-t loss)]
-    const loss_estimate::cumulants here = total(0, true, epsilon);
-    double t = 40 / std::sqrt(here.second);
-    for (auto& each : rate) each = {t, total(-t, true, epsilon).value - here.value}, t /= 1.7;
-    return least_cap([&](double cap) {
-      double exponent = 0;
-      for (const auto& [at, value] : rate) exponent = std::max(exponent, at * (cap - epsilon) - value);
-      return above(cap).mass * std::exp(-exponent) <= 1e-6 * delta;
-    });
-  }
-
-  [[nodiscard]] loss_estimate::tail above(double cap) const {
-    loss_estimate::tail sum;
-    for (std::size_t i = 0; i < kinds_.size(); ++i) {
-      const loss_estimate::tail each = estimates_[i].above(cap);
-      sum.mass += static_cast<double>(kinds_[i].count) * each.mass;
-      sum.stick += static_cast<double>(kinds_[i].count) * each.stick;
-    }
-    return sum;
-  }
-
-  /// The least loss from which on `is_enough`.
-  template <class Enough>
-  [[nodiscard]] double least_cap(const Enough& is_enough) const {
-    double low = 0;
-    double high = 0;
-    for (const kind& each : kinds_) high = std::max(high, each.source->highest_loss());
-    for (int round = 0; round < 40 && high - low > 1e-3 * high; ++round) {
-      const double cap = (low + high) / 2;
-      (is_enough(cap) ? high : low) = cap;
-    }
-    return high;
-  }
-
-  /// Tries finer and finer grids until `judge` says that what is missing is at most 1. `delta`: about.
+  /// Tries finer and finer grids until `judge` says that what is missing is at most 1. `delta`: about;
+  /// `cuts`: only what is near that counts, so what a step has far above it may be cut.
   template <class Judge>
-  void refine(double tilt, double delta, const Judge& judge) {
-    double steps = 0;
-    for (const kind& each : kinds_) steps += static_cast<double>(each.count);
-    const double width = std::max(relative_width * std::max(0.0, total(tilt, true).first), absolute_width);
-    double wish = std::sqrt(spread * width / (tilt * steps));  // of h
+  void refine(double tilt, double delta, bool cuts, const Judge& judge) {
+    const double width = std::max(relative_width * std::max(0.0, plan_.total(tilt, true).first), absolute_width);
+    double wish = std::sqrt(spread * width / tilt);  // of h times the root of the number of steps
     double outside = 14;
     // One step alone may have this loss; then the answer is no less.
-    const double alone = least_cap([&](double cap) { return above(cap).stick <= delta; });
-    double cap = cap_for(std::max(alone, total(tilt, true).first), delta);
-    for (int round = 0; round < 3; ++round) {
-      tilt = std::min(8 * tilt, saddle_tilt(delta, cap));
-      cap = cap_for(std::max(alone, total(tilt, true, cap).first), delta);
+    const double alone = 1.02 * plan_.least_cap([&](double cap) { return plan_.above(cap).stick <= delta; });
+    const double about = std::max(0.0, plan_.total(tilt, true).first);
+    double cap = cuts ? plan_.cap_for(std::max(alone, about), delta) : about + 20 / tilt;
+    for (int round = 0; round < 3 && cuts; ++round) {
+      tilt = std::min(8 * tilt, plan_.saddle_tilt(delta, cap));
+      cap = plan_.cap_for(std::max(alone, plan_.total(tilt, true, cap).first), delta);
     }
+    const bool one_decides = alone > 0.7 * plan_.total(tilt, true, cap).first;
     const bool is_tight =
         std::all_of(kinds_.begin(), kinds_.end(), [](const kind& each) { return each.source->is_tight(); });
-    double h_before = 0;
+    double roughness_before = 0;
     double height_before = 0;
     for (int round = 0; round < 6; ++round) {
-      const window remove = window_of(tilt, true, outside, infinity, cap);
+      const loss_window remove = plan_.window_of(tilt, true, outside, infinity, cap);
       const double range = remove.highest - remove.lowest;
       if (!(range > 0 && range < infinity)) {
         refuse_accounting({"pergrad: pld_accountant: no estimate of the loss to start from"});
       }
-      std::size_t length = 1024;
-      while (length < longest && range > wish * static_cast<double>(length - 8)) length *= 2;
-      double h = range / static_cast<double>(length - 8);
-      for (const kind& each : kinds_) {
-        const double losses = std::min(each.source->highest_loss(), cap) - each.source->lowest_loss();
-        h = std::max(h, losses / static_cast<double>(most_points - 16));
-      }
-      h = coarse_spacing(h);
-      while (length > 1024 && range < h * (static_cast<double>(length) / 2 - 8)) length /= 2;
+      const layout chosen = layout_for(round == 0 && one_decides ? trial : longest, wish, range, delta, tilt, cap);
+      const double h = chosen.spacing;
       attempt made;
-      try_spacing(h, length, tilt, cap, remove, window_of(tilt, false, outside, 2 / h), made);
+      try_spacing(chosen, delta, tilt, cap, remove, plan_.window_of(tilt, false, outside, 2 / h), made);
       verdict seen = judge(made);
       // Where the lower end is not of the same losses, the upper one is near its limit once a finer grid gains little:
-      // what is above the limit falls with h^2.
-      const double ratio = h_before * h_before / (h * h);
+      // what is above the limit falls with T h^2.
+      const double roughness = h * std::sqrt(chosen.steps);
+      const double ratio = roughness_before * roughness_before / (roughness * roughness);
       if (!is_tight && ratio > 1.5)
         seen.missing = std::min(seen.missing, 2 * (height_before - seen.height) / (ratio - 1));
-      h_before = h;
+      roughness_before = roughness;
       height_before = seen.height;
       if (seen.missing <= 1) return;
       // A better tilt for where the answer is, and a window that leaves out little of what makes it up.
-      const bool last = length >= longest || h > 1.5 * wish;
+      const bool last = round > 0 && roughness > 1.01 * wish;
       double better = outside;
       if (seen.epsilon < infinity && seen.delta > 0) {
-        const double new_cap = cap_for(seen.epsilon, seen.delta);
-        const double new_tilt = tilt_for(seen.epsilon, new_cap);
-        const loss_estimate::cumulants there = total(new_tilt, true, new_cap);
+        const double new_cap =
+            cuts ? plan_.cap_for(seen.epsilon, seen.delta) : std::max(seen.epsilon, about) + (outside + 6) / tilt;
+        const double new_tilt = plan_.tilt_for(seen.epsilon, new_cap);
+        const loss_estimate::cumulants there = plan_.total(new_tilt, true, new_cap);
         if (new_tilt < 1e17) {
           cap = new_cap;
           tilt = std::max(new_tilt, 0.1 / std::sqrt(there.second));
-          const double log_part = std::log(seen.delta) + tilt * seen.epsilon - total(tilt, true, cap).value;
+          const double log_part = std::log(seen.delta) + tilt * seen.epsilon - plan_.total(tilt, true, cap).value;
           better = std::clamp(12 - std::log1p(tilt) - log_part, 12.0, 80.0);
         }
       } else {
         better = outside + 14;
         cap = 1.3 * cap;
-        tilt = std::min(tilt, saddle_tilt(delta, cap));
+        tilt = std::min(tilt, plan_.saddle_tilt(delta, cap));
       }
-      if (last && better < outside + 1) return;
-      const bool cut_short = better > outside + 1;
+      const bool cut_short = better > outside + 5;  // what wraps around is e^-7 of delta, or more
+      if (last && !cut_short) return;
       outside = better;
       const double finer = seen.missing < 1e6 ? std::sqrt(seen.missing * 1.4) : 1e3;
-      wish = h / std::clamp(finer, 1.0, cut_short ? 2.5 : 8.0);
+      wish = roughness / std::clamp(finer, 1.0, cut_short ? 4.0 : one_decides ? 64.0 : 8.0);
     }
   }
 
-  void try_spacing(double h, std::size_t length, double tilt, double cap, const window& remove, const window& add,
-                   attempt& made) {
+  void try_spacing(const layout& chosen, double delta, double tilt, double cap, const loss_window& remove,
+                   const loss_window& add, attempt& made) {
+    const std::vector<portion>& portions = chosen.portions;
+    const double h = chosen.spacing;
+    const std::size_t length = chosen.length;
     // A grid is made again for each pass where there are several: one at a time is what memory has room for.
     discrete_step grid;
-    std::size_t of = kinds_.size();
+    std::size_t of = portions.size();
     std::size_t largest = 0;
-    const auto grid_of = [&](std::size_t i) -> const discrete_step& {
+    std::size_t bytes = 0;
+    const auto grid_at = [&](std::size_t i) -> const discrete_step& {
       if (of != i) grid = discrete_step{};
-      if (of != i) {
-        grid = kinds_[i].source->on_grid(h, cap);
-      }
+      if (of != i) grid = grid_of(portions[i], delta, h, tilt, cap, bytes);
       of = i;
-      largest = std::max({largest, grid.remove.masses.size(), grid.add.masses.size()});
+      largest = std::max({largest, bytes, 4 * sizeof(double) * grid.remove.masses.size()});
       return grid;
     };
-    static_cast<void>(grid_of(0));
+    static_cast<void>(grid_at(0));
     pld_composer<> composer{length};
     const transform_plan plan{tilt, remove.lowest, length, remove.below, remove.above};
     composer.compose(
-        kinds_.size(),
+        portions.size(),
         [&](std::size_t i) {
-          return counted_pld<upper>{&grid_of(i).remove, kinds_[i].count};
+          return counted_pld<upper>{&grid_at(i).remove, portions[i].count};
         },
         plan,
         [&](std::size_t i) {
-          return counted_pld<lower>{&grid_of(i).remove_below, kinds_[i].count};
+          return counted_pld<lower>{&grid_at(i).remove_below, portions[i].count};
         },
         plan, made.remove, made.remove_below);
     if (std::all_of(kinds_.begin(), kinds_.end(), [](const kind& each) { return each.source->is_symmetric(); })) {
       made.add = made.remove;
     } else {
-      compose_add(h, tilt, add, grid_of, composer, made.add);
+      transform_plan add_plan{tilt, add.lowest, length, add.below, add.above};
+      add_plan.lowest = std::max(add.lowest, add.highest - h * static_cast<double>(length - 8));
+      composed_pld<lower> none;
+      composer.compose(
+          portions.size(),
+          [&](std::size_t i) {
+            return counted_pld<upper>{&grid_at(i).add, portions[i].count};
+          },
+          add_plan, [](std::size_t) { return counted_pld<lower>{}; }, add_plan, made.add, none);
     }
-    const std::size_t points = largest * sizeof(double);
     const std::size_t transforms = length * (4 * sizeof(complex_number) + 3 * sizeof(double));
-    bytes_ = std::max({bytes_, 9 * points, transforms + (kinds_.size() > 1 ? 10 : 4) * points});
-  }
-
-  template <class Grids>
-  void compose_add(double h, double tilt, const window& add, const Grids& grid_of, pld_composer<>& composer,
-                   composed_pld<upper>& made) const {
-    const std::size_t length = composer.length();
-    transform_plan add_plan{tilt, add.lowest, length, add.below, add.above};
-    add_plan.lowest = std::max(add.lowest, add.highest - h * static_cast<double>(length - 8));
-    composed_pld<lower> none;
-    composer.compose(
-        kinds_.size(),
-        [&](std::size_t i) {
-          return counted_pld<upper>{&grid_of(i).add, kinds_[i].count};
-        },
-        add_plan, [](std::size_t) { return counted_pld<lower>{}; }, add_plan, made, none);
+    bytes_ = std::max({bytes_, transforms + (portions.size() > 1 ? largest + largest / 8 : largest / 2), largest});
   }
 
   static void check(const bracket& result) {
@@ -14558,9 +14805,6 @@ class pld_engine {
     refuse_accounting({"pergrad: pld_accountant: no grid within memory bounds epsilon; rdp_accountant may do"});
   }
 
-  std::vector<kind> kinds_;
-  std::vector<loss_estimate> estimates_;
-  double steps_ = 0;
   double gaussian_ = 0;  // what all Gaussians without sampling are: their sensitivity over the deviation
   double gaussian_error_ = 0;
   std::size_t bytes_ = 0;
@@ -15056,7 +15300,7 @@ namespace pergrad::inline v0_1 {
 
 /// Accountant by privacy loss distributions of one kind of sampler's events, for neighbours of their relation. Events
 /// have to be chosen before the first step. Every number is a proven bound; questions throw accounting_refused where
-/// there is none: noise multipliers below about 1/24, more than 2^40 steps, more than 256 kinds of events.
+/// there is none: noise multipliers below about 1/24, more than 2^34 steps, more than 256 kinds of events.
 template <class Event>
 class basic_pld_accountant {
  public:
@@ -15166,9 +15410,11 @@ using pld_accountant = basic_pld_accountant<sampled_gaussian_event>;
 
 namespace pergrad::inline v0_1::detail {
 
-/// Of a number of steps, the least that a search looks away from one that it knows.
-[[nodiscard]] constexpr std::uint64_t inset_of(std::uint64_t steps) noexcept {
-  return std::max<std::uint64_t>(1, steps >> 20U);
+/// Numbers of steps that a search tries: all up to a million, and 2^13 for each doubling beyond. Fewer steps are part
+/// of more, so what is said of a number is proven at the next one of these.
+[[nodiscard]] constexpr std::uint64_t tried_steps(std::uint64_t steps) noexcept {
+  const std::uint64_t unit = steps < (std::uint64_t{1} << 20U) ? 1 : std::bit_floor(steps) >> 13U;
+  return (steps + unit - 1) / unit * unit;
 }
 
 /// The smallest x, up to `tolerance` relatively and never below the true one, with excess(x) <= 0; excess falls, is
@@ -15232,8 +15478,8 @@ template <class Excess>
   return target > 0 ? std::max(1e-16, std::log(spent / target)) : infinity;
 }
 
-/// The largest n with excess(n) <= 0, or up to a millionth less: one more (or a millionth more) was tried and found to
-/// be too much. `safe` is known to be; excess rises. 2^61 stands for any number.
+/// The largest n of tried_steps with excess(n) <= 0, as far as the search tells: the next one was found to be too much.
+/// `safe` is known to be; excess rises. 2^61 stands for any number.
 template <class Excess>
 [[nodiscard]] std::uint64_t largest_safe(const Excess& excess, std::uint64_t safe) {
   constexpr std::uint64_t most = std::uint64_t{1} << 61U;
@@ -15244,27 +15490,40 @@ template <class Excess>
     [[nodiscard]] bool is_known() const noexcept { return std::abs(excess) < infinity; }
   };
   const auto at = [&](std::uint64_t steps) { return tried{std::log(static_cast<double>(steps)), excess(steps)}; };
+  tried before;
   tried low;
   tried high;
   if (safe > 0) low = at(safe);
   std::uint64_t unsafe = 0;  // none is known
-  for (int round = 0; safe < most && (unsafe == 0 || unsafe - safe > inset_of(safe)); ++round) {
+  int streak = 0;            // so often in a row: safe, or minus so often: not
+  while (safe < most && (unsafe == 0 || tried_steps(safe + 1) < unsafe)) {
     double next = 8 * static_cast<double>(safe) + 1;
     if (low.is_known()) {
+      // Between two of them; while all were safe, a bit further than the last two say.
+      const tried& other = unsafe != 0 ? high : before;
       double power = 0.7;
-      if (unsafe != 0 && high.is_known()) power = (high.excess - low.excess) / (high.log_steps - low.log_steps);
-      next = std::exp(low.log_steps - low.excess / std::clamp(power, 0.2, 2.0));
+      if (other.is_known()) power = (other.excess - low.excess) / (other.log_steps - low.log_steps);
+      next = std::exp(low.log_steps - low.excess * (unsafe != 0 ? 1.0 : 1.2) / std::clamp(power, 0.05, 2.0));
     }
-    if (unsafe != 0 && (!low.is_known() || round % 4 == 3)) {
+    if (unsafe != 0 && low.is_known()) {
+      // A secant comes near from one side; a step beyond it, and longer ones, find the other.
+      const auto unit = static_cast<double>(tried_steps(safe + 1) - safe);
+      const double beyond = std::abs(streak) < 2 ? 0 : unit * std::ldexp(1.0, 3 * (std::abs(streak) - 2));
+      next += streak > 0 ? beyond : -beyond;
+    }
+    if (unsafe != 0 && (!low.is_known() || std::abs(streak) > 6)) {
       next = std::sqrt((static_cast<double>(safe) + 0.5) * static_cast<double>(unsafe));
     }
     next = std::min(next, 64 * static_cast<double>(safe) + 64);
-    const std::uint64_t away = inset_of(safe);
-    auto steps = std::max(static_cast<std::uint64_t>(std::min(next, 0x1p61)), safe + away);
-    if (unsafe != 0) steps = std::max(safe + 1, std::min(steps, unsafe - away));
+    std::uint64_t steps = std::max(static_cast<std::uint64_t>(std::clamp(next, 0.0, 0x1p61)), safe + 1);
+    if (unsafe != 0) steps = std::min(steps, unsafe - 1);
+    steps = tried_steps(steps);
+    if (steps == unsafe) steps = tried_steps(safe + 1);
     const tried here = at(steps);
+    streak = here.excess <= 0 ? std::max(streak, 0) + 1 : std::min(streak, 0) - 1;
     if (here.excess <= 0) {
       safe = steps;
+      before = low;
       low = here;
     } else {
       unsafe = steps;
@@ -15340,7 +15599,7 @@ template <class Event>
 }
 
 /// Most steps of `event` that are proven to keep to the budget, behind those of the ledger; 2^62 stands for any number.
-/// One more (or a millionth more) was tried and found to be too much. The same question has the same answer.
+/// The next number of steps that is tried (search.hpp) was found to be too much. The same question has the same answer.
 template <class Event>
 [[nodiscard]] std::uint64_t steps_within(const basic_rdp_accountant<Event>& ledger,
                                          const std::type_identity_t<Event>& event, const privacy_budget& budget) {
@@ -15355,8 +15614,9 @@ template <class Event>
     if (safe == most) return most;
     unsafe *= 2;
   }
-  while (unsafe - safe > inset_of(safe)) {
-    const std::uint64_t middle = safe + (unsafe - safe) / 2;
+  while (tried_steps(safe + 1) < unsafe) {
+    std::uint64_t middle = tried_steps(safe + (unsafe - safe) / 2);
+    if (middle == unsafe) middle = tried_steps(safe + 1);
     (prepared.would_exceed(budget, event, middle) ? unsafe : safe) = middle;
   }
   // The other family allows some more.
@@ -35202,10 +35462,14 @@ inline void require_target(const privacy_budget& /*target*/) noexcept {}
 template <class Event>
 [[nodiscard]] basic_rdp_accountant<Event> ledger_of(const Event& event, std::uint64_t count) {
   basic_rdp_accountant<Event> made;
-  made.record(event, count);
+  made.record(event, tried_steps(count));
   return made;
 }
 
+/// Of noise and of sampling.
+[[nodiscard]] constexpr double tolerance_for(std::uint64_t steps) noexcept {
+  return steps < (std::uint64_t{1} << 20U) ? 1e-6 : 1e-4;
+}
 inline constexpr double most_noise = 1 << 30;
 inline constexpr double least_noise = 1.0 / (1 << 10);
 
@@ -35220,10 +35484,11 @@ template <class EventOf>
   const auto by_both = [&](double s) { return excess_over(budget, ledger_of(event_of(s), count)); };
   // One family is quick, and its noise is not far above that of both.
   const double start = smallest_safe(by_renyi, 1, least_noise, most_noise, 1e-3);
-  double noise = smallest_safe(by_both, std::min(start, most_noise), least_noise, most_noise, 1e-6);
+  double noise = smallest_safe(by_both, std::min(start, most_noise), least_noise, most_noise, tolerance_for(count));
   // A guard's search for the number of steps may end at another one where bounds are not quite monotone.
   const basic_rdp_accountant<std::decay_t<decltype(event_of(noise))>> empty;
-  while (noise <= most_noise && steps_within(empty, event_of(noise), budget) < count) noise *= 1 + 2e-6;
+  while (noise <= most_noise && steps_within(empty, event_of(noise), budget) < count)
+    noise *= 1 + 2 * tolerance_for(count);
   if (!(noise <= most_noise)) {
     throw_invalid_argument(
         {"pergrad: calibrate_noise: no noise multiplier up to 2^30 gives epsilon ", target, " in ", count, " steps"});
@@ -35250,10 +35515,10 @@ template <class Sampling>
 
 }  // namespace detail
 
-/// Smallest noise multiplier (to 1e-6, rounded to the safe side) with which `steps` Poisson-sampled steps stay within
-/// (target, at), by the bounds of privacy_accountant, and a budget of that allows all of them; 0 when nothing is ever
-/// released (no steps or no sampling) or target is infinite. Takes up to 3 s. Throws std::invalid_argument when no
-/// noise multiplier up to 2^30 is enough.
+/// Smallest noise multiplier (to 1e-6, beyond a million steps to 1e-4, on the safe side) with which `steps`
+/// Poisson-sampled steps stay within (target, at), by the bounds of privacy_accountant, and a budget of that allows all
+/// of them; 0 when nothing is ever released (no steps or no sampling) or target is infinite. Takes up to 3 s. Throws
+/// std::invalid_argument when no noise multiplier up to 2^30 is enough.
 template <class = void>
 [[nodiscard]] noise_multiplier calibrate_noise(epsilon target, delta at, sampling_probability q, std::uint64_t steps) {
   if (q.value() == 0 || steps == 0 || target.value() == detail::infinity) return noise_multiplier{0};
@@ -35286,16 +35551,17 @@ requires std::same_as<Target, attack_advantage> || std::same_as<Target, attack_s
       [&](double s) {
         return detail::excess_over(target, detail::ledger_of(sampled_gaussian_event{q.value(), s}, steps));
       },
-      1, detail::least_noise, detail::most_noise, 1e-6);
+      1, detail::least_noise, detail::most_noise, detail::tolerance_for(steps));
   if (!(noise <= detail::most_noise)) {
     throw std::invalid_argument("pergrad: calibrate_noise: no noise multiplier up to 2^30 keeps attacks to the target");
   }
   return noise_multiplier{noise};
 }
 
-/// Largest sampling probability (to 1e-6, rounded to the safe side) with which `steps` steps are proven to keep to
-/// `target`: a privacy_budget, an attack_advantage or an attack_success. 1 if all records may always take part. Throws
-/// std::invalid_argument for a target that is none, or that no probability above 1e-12 keeps to.
+/// Largest sampling probability (to 1e-6, beyond a million steps to 1e-4, on the safe side) with which `steps` steps
+/// are proven to keep to `target`: a privacy_budget, an attack_advantage or an attack_success. 1 if all records may
+/// always take part. Throws std::invalid_argument for a target that is none, or that no probability above 1e-12 keeps
+/// to.
 template <class Target>
 [[nodiscard]] sampling_probability calibrate_sampling(const Target& target, noise_multiplier noise,
                                                       std::uint64_t steps) {
@@ -35306,14 +35572,14 @@ template <class Target>
       [&](double one_in) {
         return detail::excess_over(target, detail::ledger_of(sampled_gaussian_event{1 / one_in, noise.value()}, steps));
       },
-      32, 1, most, 1e-6);
+      32, 1, most, detail::tolerance_for(steps));
   if (!(inverse <= most)) {
     throw std::invalid_argument("pergrad: calibrate_sampling: no probability above 1e-12 keeps to the target");
   }
   return sampling_probability{1 / inverse};
 }
 
-/// Largest number of steps that is proven to stay within (target, at); 0 when one step is too much. To one in a million
+/// Largest number of steps that is proven to stay within (target, at); 0 when one step is too much. To one in 8192
 /// beyond a million. Throws std::invalid_argument when no number of steps exhausts the target (no sampling, infinite
 /// target).
 template <class = void>

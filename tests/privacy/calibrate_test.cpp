@@ -5,7 +5,10 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
+#include <ctime>
 #include <limits>
+#include <random>
 #include <stdexcept>
 
 #include <pergrad/privacy/accounting/calibrate.hpp>
@@ -17,6 +20,7 @@ namespace {
 using pergrad::delta;
 using pergrad::epsilon;
 using pergrad::noise_multiplier;
+using pergrad::rdp_accountant;
 using pergrad::sampling_probability;
 
 }  // namespace
@@ -93,6 +97,35 @@ BOOST_AUTO_TEST_CASE(steps_end_exactly_where_the_budget_does) {
   BOOST_TEST(accountant.epsilon(delta{1e-5}) <= 3);
   accountant.record({.02, 1});
   BOOST_TEST(accountant.epsilon(delta{1e-5}) > 3);
+}
+
+// Up to a million steps, q from 1e-9: an answer on the safe side; in the long tier of many, each in 3 s of the
+// processor.
+BOOST_AUTO_TEST_CASE(random_calibrations_keep_to_their_target_and_their_time) {
+  const char* const tier = std::getenv("PERGRAD_LONG_TESTS");
+  const bool all = tier != nullptr && *tier != 0;
+  std::mt19937_64 bits{43};
+  const auto random = [&](double from, double to) {
+    return from * std::pow(to / from, static_cast<double>(bits() >> 11U) * 0x1p-53);
+  };
+  for (int i = 0; i < (all ? 40 : 3); ++i) {
+    const sampling_probability q{random(1e-9, 1)};
+    const epsilon target{random(.1, 10)};
+    const delta at{random(1e-12, 1e-4)};
+    const auto steps = static_cast<std::uint64_t>(random(1, 1e6));
+    const std::clock_t start = std::clock();
+    const noise_multiplier noise = pergrad::calibrate_noise(target, at, q, steps);
+    const double took = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
+    BOOST_TEST(pergrad::max_steps(target, at, q, noise) >= steps);
+    rdp_accountant ledger;
+    ledger.record({q.value(), noise.value()}, steps);
+    BOOST_TEST(pergrad::detail::proven_epsilon(ledger, {}, at).upper <= target.value() * (1 + 1e-12));
+#if defined(__OPTIMIZE__) && !defined(__SANITIZE_ADDRESS__)
+    if (all) BOOST_TEST(took <= 3.0, q.value() << " " << noise.value() << " " << steps << ": " << took << " s");
+#else
+    static_cast<void>(took);
+#endif
+  }
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -7,12 +7,15 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
+#include <ctime>
 #include <limits>
 #include <random>
 #include <stdexcept>
 #include <string_view>
 #include <vector>
 
+#include <pergrad/privacy/accounting/estimates.hpp>
 #include <pergrad/privacy/accounting/pld_accountant.hpp>
 #include <pergrad/privacy/accounting/rdp_accountant.hpp>
 
@@ -333,6 +336,64 @@ BOOST_AUTO_TEST_CASE(nothing_costs_nothing_and_wrong_entries_throw) {
   BOOST_CHECK_THROW(accountant.record({.1, 1}, std::numeric_limits<std::uint64_t>::max()), std::overflow_error);
   BOOST_TEST(accountant.steps() == 5U);
   BOOST_CHECK_THROW(static_cast<void>(run(.1, 0, 1).epsilon(delta{1e-5})), accounting_refused);
+}
+
+namespace {
+
+struct requirement {
+  int runs;
+  bool timed;  ///< by the processor's time: other programs may be running
+};
+/// Many runs and their time in the long tier.
+requirement asked() {
+  const char* const tier = std::getenv("PERGRAD_LONG_TESTS");
+  return tier != nullptr && *tier != 0 ? requirement{512, true} : requirement{24, false};
+}
+double processor_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
+
+}  // namespace
+
+// 50,000 steps: a bracket within 1e-3 (1e-4 absolutely), 64 MB and 0.2 s, also where records are drawn hardly ever and
+// delta is 1e-15.
+BOOST_AUTO_TEST_CASE(random_runs_have_narrow_brackets) {
+  const requirement here = asked();
+  std::mt19937_64 bits{41};
+  const auto random = [&](double from, double to) {
+    return from * std::pow(to / from, static_cast<double>(bits() >> 11U) * 0x1p-53);
+  };
+  for (int i = 0; i < here.runs; ++i) {
+    const double q = random(1e-6, 1);
+    const double noise = random(0.4, 8);
+    const double at = random(1e-15, 1e-4);
+    const std::vector<rdp_accountant::entry> ledger{{{q, noise}, 50'000}};
+    const double start = processor_seconds();
+    pergrad::detail::pld_engine<> engine{ledger};
+    const bracket got = engine.epsilon(at);
+    const double took = processor_seconds() - start;
+    BOOST_TEST(narrow(got), q << " " << noise << " " << at << ": " << got.lower << " " << got.upper);
+    BOOST_TEST(engine.bytes() <= 64'000'000U);
+#if defined(__OPTIMIZE__) && !defined(__SANITIZE_ADDRESS__)
+    if (here.timed) BOOST_TEST(took <= 0.2, q << " " << noise << " " << at << ": " << took << " s");
+#else
+    static_cast<void>(took);
+#endif
+  }
+}
+
+// Very long runs are in blocks; where q is small and noise large, the central limit theorem is what they come to.
+BOOST_AUTO_TEST_CASE(long_runs_come_to_the_limit) {
+  for (const std::uint64_t steps :
+       {std::uint64_t{1'000'003}, std::uint64_t{50'000'000}, std::uint64_t{1'000'000'000}}) {
+    const double q = 0.5 / std::sqrt(static_cast<double>(steps));
+    const std::vector<rdp_accountant::entry> ledger{{{q, 3}, steps}};
+    const double limit = pergrad::gdp_epsilon(ledger, delta{1e-6}).value();
+    pergrad::detail::pld_engine<> engine{ledger};
+    const bracket got = engine.epsilon(1e-6);
+    BOOST_TEST(engine.bytes() <= 64'000'000U);
+    BOOST_TEST(got.lower <= limit * (1 + 2e-3), steps << ": " << got.lower << " " << got.upper << " for " << limit);
+    BOOST_TEST(got.upper >= limit * (1 - 2e-3), steps << ": " << got.lower << " " << got.upper << " for " << limit);
+    BOOST_TEST(got.upper <= got.lower * (1 + 5e-3), steps << ": " << got.lower << " " << got.upper);
+  }
 }
 
 BOOST_AUTO_TEST_SUITE_END()

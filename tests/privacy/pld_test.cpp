@@ -9,6 +9,7 @@
 #include <random>
 #include <vector>
 
+#include <pergrad/privacy/pld/pld_block.hpp>
 #include <pergrad/privacy/pld/pld_composition.hpp>
 #include <pergrad/privacy/pld/pld_step.hpp>
 
@@ -436,6 +437,76 @@ BOOST_AUTO_TEST_CASE(unpaid_rounding_is_found) {
   BOOST_TEST(static_cast<long double>(made.above.delta(far)) >= truth);
   BOOST_TEST(static_cast<long double>(made.below.delta(far)) <= truth);
   BOOST_TEST(static_cast<long double>(careless.below.delta(far)) > truth);
+}
+
+// 1024 steps of noise 320 are one of noise 10: as a block on a grid 32 times as coarse, and 16 blocks of these.
+BOOST_AUTO_TEST_CASE(blocks_of_steps_are_steps) {
+  const double fine = d::coarse_spacing(4e-5);
+  const d::discrete_step step = d::step_discretiser<>{{1, 1.0 / 320, 2, 10}}.on_grid(fine);
+  const d::transform_plan plan{6, -1, 65536, 40, 40};
+  const auto block = compose(step, 1024, plan);
+  d::discrete_step one;
+  one.remove = d::as_one_step(block.above, 32 * fine);
+  one.remove_below = d::as_one_step(block.below, 32 * fine);
+  pld<upper> weak = one.remove;
+  weak.first -= pld<upper>::parts / 16;
+  pld<lower> weak_below = one.remove_below;
+  weak_below.first += pld<lower>::parts / 2;
+  int found = 0;
+  for (const double eps : {-0.3, -0.1, 0.0, 0.0007, 0.1, 0.3, 0.5}) {
+    const long double exact = oracle::gaussian(10, eps);
+    const long double more = 1e-15L;
+    BOOST_TEST(one.remove.delta(eps) >= exact - more, eps);
+    BOOST_TEST(one.remove.delta(eps) <= exact * 1.01L + 1e-9L, eps << ": " << one.remove.delta(eps));
+    BOOST_TEST(one.remove_below.delta(eps) <= exact + more, eps);
+    BOOST_TEST(one.remove_below.delta(eps) >= exact * 0.99L - 1e-9L, eps << ": " << one.remove_below.delta(eps));
+    found += weak.delta(eps) < exact - more ? 1 : 0;
+    found += weak_below.delta(eps) > exact + more ? 1 : 0;
+  }
+  BOOST_TEST(found >= 10);
+  const auto all = compose(one, 16, {6, -4, 16384, 8, 8});
+  for (const double eps : {0.0, 0.5, 1.0, 1.5}) {
+    const auto exact = static_cast<double>(oracle::gaussian(2.5L, eps));
+    BOOST_TEST(all.above.delta(eps) >= exact);
+    BOOST_TEST(all.above.delta(eps) <= exact * 1.02);
+    BOOST_TEST(all.below.delta(eps) <= exact);
+    BOOST_TEST(all.below.delta(eps) >= exact * 0.98);
+  }
+}
+
+// What one step alone proves, where its losses are cut off: of two steps, against the exact hockey stick.
+BOOST_AUTO_TEST_CASE(what_is_cut_off_counts_by_itself) {
+  const shape of{0.01, 0.5, 2e-3, 10};
+  int needed = 0;
+  int found = 0;
+  for (const double cap : {0.5, 1.0, 2.0}) {
+    const d::discrete_step cut =
+        d::step_discretiser<>{{of.q, 1 / of.noise, 2, of.deviations}}.on_grid(d::coarse_spacing(of.spacing), cap);
+    BOOST_TEST(cut.remove.loss(cut.remove.masses.size() - 1) <= cap + 4 * of.spacing);
+    BOOST_TEST(cut.remove_below.beyond_p > 0);
+    const d::transform_plan plan{2, -2, 16384, 4, 4};
+    const auto made = compose(cut, 2, plan);
+    d::discrete_step weak = cut;
+    weak.remove_below.beyond_q /= 2;
+    const auto weaker = compose(weak, 2, plan);
+    d::discrete_step none = cut;
+    none.remove_below.beyond_p = 0;
+    none.remove.infinite = 0;
+    const auto without = compose(none, 2, plan);
+    for (const double eps : {0.1, 0.3, 0.4, 0.9, 1.5}) {
+      const auto exact = static_cast<double>(oracle::two_steps(of.q, of.noise, of.q, of.noise, eps, true));
+      BOOST_TEST(made.above.delta(eps) >= exact * (1 - 1e-12));
+      BOOST_TEST(made.below.delta(eps) <= exact * (1 + 1e-12));
+      if (eps < cap) {
+        BOOST_TEST(made.above.delta(eps) <= exact * 1.03, eps << " " << cap);
+        BOOST_TEST(made.below.delta(eps) >= exact * 0.9, eps << " " << cap);
+        needed += without.below.delta(eps) < 0.9 * exact && without.above.delta(eps) < exact ? 1 : 0;
+        found += weaker.below.delta(eps) > exact ? 1 : 0;
+      }
+    }
+  }
+  BOOST_TEST(needed >= 4);
+  BOOST_TEST(found >= 4);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -95,7 +95,7 @@ template <class Event>
 }
 
 /// Most steps of `event` that are proven to keep to the budget, behind those of the ledger; 2^62 stands for any number.
-/// One more (or a millionth more) was tried and found to be too much. The same question has the same answer.
+/// The next number of steps that is tried (search.hpp) was found to be too much. The same question has the same answer.
 template <class Event>
 [[nodiscard]] std::uint64_t steps_within(const basic_rdp_accountant<Event>& ledger,
                                          const std::type_identity_t<Event>& event, const privacy_budget& budget) {
@@ -110,8 +110,9 @@ template <class Event>
     if (safe == most) return most;
     unsafe *= 2;
   }
-  while (unsafe - safe > inset_of(safe)) {
-    const std::uint64_t middle = safe + (unsafe - safe) / 2;
+  while (tried_steps(safe + 1) < unsafe) {
+    std::uint64_t middle = tried_steps(safe + (unsafe - safe) / 2);
+    if (middle == unsafe) middle = tried_steps(safe + 1);
     (prepared.would_exceed(budget, event, middle) ? unsafe : safe) = middle;
   }
   // The other family allows some more.

@@ -60,10 +60,14 @@ inline void require_target(const privacy_budget& /*target*/) noexcept {}
 template <class Event>
 [[nodiscard]] basic_rdp_accountant<Event> ledger_of(const Event& event, std::uint64_t count) {
   basic_rdp_accountant<Event> made;
-  made.record(event, count);
+  made.record(event, tried_steps(count));
   return made;
 }
 
+/// Of noise and of sampling.
+[[nodiscard]] constexpr double tolerance_for(std::uint64_t steps) noexcept {
+  return steps < (std::uint64_t{1} << 20U) ? 1e-6 : 1e-4;
+}
 inline constexpr double most_noise = 1 << 30;
 inline constexpr double least_noise = 1.0 / (1 << 10);
 
@@ -78,10 +82,11 @@ template <class EventOf>
   const auto by_both = [&](double s) { return excess_over(budget, ledger_of(event_of(s), count)); };
   // One family is quick, and its noise is not far above that of both.
   const double start = smallest_safe(by_renyi, 1, least_noise, most_noise, 1e-3);
-  double noise = smallest_safe(by_both, std::min(start, most_noise), least_noise, most_noise, 1e-6);
+  double noise = smallest_safe(by_both, std::min(start, most_noise), least_noise, most_noise, tolerance_for(count));
   // A guard's search for the number of steps may end at another one where bounds are not quite monotone.
   const basic_rdp_accountant<std::decay_t<decltype(event_of(noise))>> empty;
-  while (noise <= most_noise && steps_within(empty, event_of(noise), budget) < count) noise *= 1 + 2e-6;
+  while (noise <= most_noise && steps_within(empty, event_of(noise), budget) < count)
+    noise *= 1 + 2 * tolerance_for(count);
   if (!(noise <= most_noise)) {
     throw_invalid_argument(
         {"pergrad: calibrate_noise: no noise multiplier up to 2^30 gives epsilon ", target, " in ", count, " steps"});
@@ -108,10 +113,10 @@ template <class Sampling>
 
 }  // namespace detail
 
-/// Smallest noise multiplier (to 1e-6, rounded to the safe side) with which `steps` Poisson-sampled steps stay within
-/// (target, at), by the bounds of privacy_accountant, and a budget of that allows all of them; 0 when nothing is ever
-/// released (no steps or no sampling) or target is infinite. Takes up to 3 s. Throws std::invalid_argument when no
-/// noise multiplier up to 2^30 is enough.
+/// Smallest noise multiplier (to 1e-6, beyond a million steps to 1e-4, on the safe side) with which `steps`
+/// Poisson-sampled steps stay within (target, at), by the bounds of privacy_accountant, and a budget of that allows all
+/// of them; 0 when nothing is ever released (no steps or no sampling) or target is infinite. Takes up to 3 s. Throws
+/// std::invalid_argument when no noise multiplier up to 2^30 is enough.
 template <class = void>
 [[nodiscard]] noise_multiplier calibrate_noise(epsilon target, delta at, sampling_probability q, std::uint64_t steps) {
   if (q.value() == 0 || steps == 0 || target.value() == detail::infinity) return noise_multiplier{0};
@@ -144,16 +149,17 @@ requires std::same_as<Target, attack_advantage> || std::same_as<Target, attack_s
       [&](double s) {
         return detail::excess_over(target, detail::ledger_of(sampled_gaussian_event{q.value(), s}, steps));
       },
-      1, detail::least_noise, detail::most_noise, 1e-6);
+      1, detail::least_noise, detail::most_noise, detail::tolerance_for(steps));
   if (!(noise <= detail::most_noise)) {
     throw std::invalid_argument("pergrad: calibrate_noise: no noise multiplier up to 2^30 keeps attacks to the target");
   }
   return noise_multiplier{noise};
 }
 
-/// Largest sampling probability (to 1e-6, rounded to the safe side) with which `steps` steps are proven to keep to
-/// `target`: a privacy_budget, an attack_advantage or an attack_success. 1 if all records may always take part. Throws
-/// std::invalid_argument for a target that is none, or that no probability above 1e-12 keeps to.
+/// Largest sampling probability (to 1e-6, beyond a million steps to 1e-4, on the safe side) with which `steps` steps
+/// are proven to keep to `target`: a privacy_budget, an attack_advantage or an attack_success. 1 if all records may
+/// always take part. Throws std::invalid_argument for a target that is none, or that no probability above 1e-12 keeps
+/// to.
 template <class Target>
 [[nodiscard]] sampling_probability calibrate_sampling(const Target& target, noise_multiplier noise,
                                                       std::uint64_t steps) {
@@ -164,14 +170,14 @@ template <class Target>
       [&](double one_in) {
         return detail::excess_over(target, detail::ledger_of(sampled_gaussian_event{1 / one_in, noise.value()}, steps));
       },
-      32, 1, most, 1e-6);
+      32, 1, most, detail::tolerance_for(steps));
   if (!(inverse <= most)) {
     throw std::invalid_argument("pergrad: calibrate_sampling: no probability above 1e-12 keeps to the target");
   }
   return sampling_probability{1 / inverse};
 }
 
-/// Largest number of steps that is proven to stay within (target, at); 0 when one step is too much. To one in a million
+/// Largest number of steps that is proven to stay within (target, at); 0 when one step is too much. To one in 8192
 /// beyond a million. Throws std::invalid_argument when no number of steps exhausts the target (no sampling, infinite
 /// target).
 template <class = void>

@@ -36,10 +36,10 @@
 #include <memory>
 #include <vector>
 
+#include <pergrad/privacy/accounting/binomial_tail.hpp>
 #include <pergrad/privacy/accounting/rdp.hpp>
 #include <pergrad/privacy/accounting/step_losses.hpp>
 #include <pergrad/privacy/events.hpp>
-#include <pergrad/privacy/pld/binomial_tail.hpp>
 #include <pergrad/privacy/pld/loss_source.hpp>
 #include <pergrad/privacy/sampling.hpp>
 #include <pergrad/privacy/types.hpp>

@@ -23,7 +23,7 @@ namespace pergrad::inline v0_1 {
 
 /// Accountant by privacy loss distributions of one kind of sampler's events, for neighbours of their relation. Events
 /// have to be chosen before the first step. Every number is a proven bound; questions throw accounting_refused where
-/// there is none: noise multipliers below about 1/24, more than 2^40 steps, more than 256 kinds of events.
+/// there is none: noise multipliers below about 1/24, more than 2^34 steps, more than 256 kinds of events.
 template <class Event>
 class basic_pld_accountant {
  public:

@@ -24,12 +24,14 @@
 #include <vector>
 
 #include <pergrad/detail/float_environment.hpp>
+#include <pergrad/privacy/accounting/pld_grids.hpp>
 #include <pergrad/privacy/accounting/step_losses.hpp>
 #include <pergrad/privacy/pld/composed_pld.hpp>
 #include <pergrad/privacy/pld/gaussian_stick.hpp>
-#include <pergrad/privacy/pld/loss_estimate.hpp>
+#include <pergrad/privacy/pld/loss_plan.hpp>
 #include <pergrad/privacy/pld/loss_source.hpp>
 #include <pergrad/privacy/pld/pld.hpp>
+#include <pergrad/privacy/pld/pld_block.hpp>
 #include <pergrad/privacy/pld/pld_composition.hpp>
 #include <pergrad/privacy/pld/pld_step.hpp>
 #include <pergrad/privacy/sampling.hpp>
@@ -47,12 +49,13 @@ namespace detail {
 
 /// Brackets of one ledger. A template, so that programs that never ask do not compile it.
 template <class = void>
-class pld_engine {
+class pld_engine : public pld_grids<> {
  public:
   static constexpr std::size_t most_kinds = 256;
-  static constexpr std::size_t most_points = step_discretiser<>::most_points;  ///< of a step
-  static constexpr std::size_t longest = 2 * most_points;                      ///< of a composition
-  static constexpr double most_steps = 0x1p40;
+  static constexpr double most_steps = 0x1p34;
+  static constexpr std::size_t trial = std::size_t{1}
+                                       << 15;  ///< the first one where single steps decide, and a coarse grid may do
+
   static constexpr double relative_width = 1e-3;
   static constexpr double absolute_width = 1e-4;
   static constexpr double spread = 4.8;  // h^2 / 8 of a step's variance for each wanted width, and some more
@@ -90,7 +93,8 @@ class pld_engine {
                          most_kinds, "; rdp_accountant takes any number"});
     }
     if (steps_ > most_steps) {
-      refuse_accounting({"pergrad: pld_accountant: more than 2^40 steps; rounding would not be bounded"});
+      refuse_accounting(
+          {"pergrad: pld_accountant: more than 2^34 steps: no bound within reasonable time; rdp_accountant has one"});
     }
   }
 
@@ -101,9 +105,9 @@ class pld_engine {
       return {gaussian_epsilon(gaussian_mu(-1), delta, false), gaussian_epsilon(gaussian_mu(1), delta, true)};
     }
     reach(delta);
-    const double tilt = saddle_tilt(delta);
+    const double tilt = plan_.saddle_tilt(delta);
     bracket result{0, infinity};
-    refine(tilt, delta, [&](const attempt& made) -> verdict {
+    refine(tilt, delta, true, [&](const attempt& made) -> verdict {
       result.upper = std::min(result.upper, std::max(made.remove.epsilon(delta), made.add.epsilon(delta)));
       result.lower = std::max(result.lower, made.remove_below.epsilon(delta));
       const double wanted = std::max(relative_width * result.lower, absolute_width);
@@ -127,8 +131,8 @@ class pld_engine {
     double tilt = 1;
     for (int round = 0; round < 3; ++round) {  // the grid's end depends on delta
       reach(delta);
-      tilt = tilt_for(epsilon);
-      const loss_estimate::cumulants sum = total(tilt, true);
+      tilt = plan_.tilt_for(epsilon);
+      const loss_estimate::cumulants sum = plan_.total(tilt, true);
       if (!(tilt < 1e17)) break;  // no loss is so large
       tilt = std::max(tilt, 0.1 / std::sqrt(sum.second));
       delta = std::clamp(std::exp(sum.value - tilt * epsilon) * 1e-4, least, 1.0);
@@ -139,7 +143,7 @@ class pld_engine {
       if (same.epsilon(least).upper <= epsilon) return {0, least};
       return result;
     }
-    refine(tilt, delta, [&](const attempt& made) -> verdict {
+    refine(tilt, delta, true, [&](const attempt& made) -> verdict {
       result.upper = std::min(result.upper, std::max(made.remove.delta(epsilon), made.add.delta(epsilon)));
       result.lower = std::max(result.lower, made.remove_below.delta(epsilon));
       const double wanted = std::max(relative_width * epsilon, absolute_width) * std::max(1.0, tilt);
@@ -156,17 +160,18 @@ class pld_engine {
     double bound = std::min(1.0, alpha + total_variation());
     reach(std::max(least, 1e-3 * alpha));
     double before = 2;
-    refine(saddle_tilt(std::max(alpha, least)), std::max(alpha, least), [&](const attempt& made) -> verdict {
-      const auto remove = made.remove.test(alpha);
-      const auto add = made.add.test(alpha);
-      const double record_added = std::min(remove.hits, 1 - add.misses + 1e-16);
-      const double record_removed = std::min(add.hits, 1 - remove.misses + 1e-16);
-      bound = std::min(bound, std::max(record_added, record_removed));
-      const double gained = (before - bound) / bound;
-      before = bound;
-      return {std::min(gained / 1e-4, 8.0), infinity, remove.epsilon,
-              remove.delta};  // until a finer grid gains no more
-    });
+    refine(plan_.saddle_tilt(std::max(alpha, least)), std::max(alpha, least), false,
+           [&](const attempt& made) -> verdict {
+             const auto remove = made.remove.test(alpha);
+             const auto add = made.add.test(alpha);
+             const double record_added = std::min(remove.hits, 1 - add.misses + 1e-16);
+             const double record_removed = std::min(add.hits, 1 - remove.misses + 1e-16);
+             bound = std::min(bound, std::max(record_added, record_removed));
+             const double gained = (before - bound) / bound;
+             before = bound;
+             return {std::min(gained / 1e-4, 8.0), infinity, remove.epsilon,
+                     remove.delta};  // until a finer grid gains no more
+           });
     return bound;
   }
 
@@ -174,10 +179,6 @@ class pld_engine {
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
 
  private:
-  struct kind {
-    std::unique_ptr<loss_source> source;
-    std::uint64_t count;
-  };
   struct attempt {
     composed_pld<upper> remove;
     composed_pld<lower> remove_below;
@@ -188,12 +189,6 @@ class pld_engine {
     double height;   ///< where its upper end is, in the same unit
     double epsilon;  ///< where it is, about
     double delta;
-  };
-  struct window {
-    double lowest = 0;
-    double highest = 0;
-    double below = 1;
-    double above = 1;
   };
 
   /// All steps without sampling: in closed form.
@@ -213,234 +208,129 @@ class pld_engine {
 
   /// Grids end where what lies outside in all steps is below 1e-7 delta.
   void reach(double delta) {
-    estimates_.clear();
+    plan_.clear();
     for (const kind& each : kinds_) {
       if (!each.source->reach(std::min(1e-7 * delta / steps_, 0.5))) {
         refuse_accounting(
             {"pergrad: pld_accountant: no bound: with so little noise and so small a delta, Gaussian tails beyond 37 "
              "deviations matter; rdp_accountant has one"});
       }
-      estimates_.emplace_back(*each.source);
+      plan_.add(*each.source, static_cast<double>(each.count));
     }
   }
 
-  [[nodiscard]] loss_estimate::cumulants total(double t, bool remove, double cap = infinity) const {
-    loss_estimate::cumulants sum;
-    for (std::size_t i = 0; i < kinds_.size(); ++i) {
-      const loss_estimate::cumulants each = estimates_[i].at(t, remove, cap);
-      const auto count = static_cast<double>(kinds_[i].count);
-      sum.value += count * each.value;
-      sum.first += count * each.first;
-      sum.second += count * each.second;
-    }
-    return sum;
-  }
-
-  /// A window that leaves e^-outside of the tilted loss outside; t of its bounds is at most `largest`.
-  [[nodiscard]] window window_of(double tilt, bool remove, double outside, double largest,
-                                 double cap = infinity) const {
-    const loss_estimate::cumulants here = total(tilt, remove, cap);
-    window made{-infinity, infinity, 1, 1};
-    double t = std::min(largest, 40 / std::sqrt(here.second));
-    for (int round = 0; round < 32; ++round, t /= 1.5) {
-      const double highest = (total(tilt + t, remove, cap).value - here.value + outside) / t;
-      const double lowest = (here.value - total(tilt - t, remove, cap).value - outside) / t;
-      if (highest < made.highest) made.highest = highest, made.above = t;
-      if (lowest > made.lowest) made.lowest = lowest, made.below = t;
-    }
-    const double margin = 0.01 * (made.highest - made.lowest);
-    made.lowest -= margin;
-    made.highest += margin;
-    return made;
-  }
-
-  /// The tilt of the saddle point whose estimate of delta is this: that falls with the tilt.
-  [[nodiscard]] double saddle_tilt(double delta, double cap = infinity) const {
-    double low = std::log(1e-9);
-    double high = std::log(1e18);
-    for (int round = 0; round < 70; ++round) {
-      const double middle = (low + high) / 2;
-      const double tilt = std::exp(middle);
-      const loss_estimate::cumulants sum = total(tilt, true, cap);
-      const double tail =
-          tilt * sum.first - sum.value + std::log1p(6.3 * sum.second * tilt * tilt * (1 + tilt) * (1 + tilt)) / 2;
-      (sum.first < 0 || tail < -std::log(delta) ? low : high) = middle;
-    }
-    return std::exp(high);
-  }
-
-  /// The tilt whose mean loss is `epsilon`: delta is then the largest part of what is tilted.
-  [[nodiscard]] double tilt_for(double epsilon, double cap = infinity) const {
-    double low = std::log(1e-9);
-    double high = std::log(1e18);
-    for (int round = 0; round < 60; ++round) {
-      const double middle = (low + high) / 2;
-      (total(std::exp(middle), true, cap).first < epsilon ? low : high) = middle;
-    }
-    return std::exp(high);
-  }
-
-  /// Where losses of steps may be cut for an answer of about `epsilon` and `delta`. What is cut off decides alone that
-  /// the sum is above epsilon, which is wrong where all other losses take it back: that has to be improbable, by its
-  /// Chernoff bound, or what is cut off has.
-  [[nodiscard]] double cap_for(double epsilon, double delta) const {
-    constexpr std::size_t rates = 24;
-    std::array<std::pair<double, double>, rates> rate;  // t, ln E[e^(-t loss)]
-    const loss_estimate::cumulants here = total(0, true, epsilon);
-    double t = 40 / std::sqrt(here.second);
-    for (auto& each : rate) each = {t, total(-t, true, epsilon).value - here.value}, t /= 1.7;
-    return least_cap([&](double cap) {
-      double exponent = 0;
-      for (const auto& [at, value] : rate) exponent = std::max(exponent, at * (cap - epsilon) - value);
-      return above(cap).mass * std::exp(-exponent) <= 1e-6 * delta;
-    });
-  }
-
-  [[nodiscard]] loss_estimate::tail above(double cap) const {
-    loss_estimate::tail sum;
-    for (std::size_t i = 0; i < kinds_.size(); ++i) {
-      const loss_estimate::tail each = estimates_[i].above(cap);
-      sum.mass += static_cast<double>(kinds_[i].count) * each.mass;
-      sum.stick += static_cast<double>(kinds_[i].count) * each.stick;
-    }
-    return sum;
-  }
-
-  /// The least loss from which on `is_enough`.
-  template <class Enough>
-  [[nodiscard]] double least_cap(const Enough& is_enough) const {
-    double low = 0;
-    double high = 0;
-    for (const kind& each : kinds_) high = std::max(high, each.source->highest_loss());
-    for (int round = 0; round < 40 && high - low > 1e-3 * high; ++round) {
-      const double cap = (low + high) / 2;
-      (is_enough(cap) ? high : low) = cap;
-    }
-    return high;
-  }
-
-  /// Tries finer and finer grids until `judge` says that what is missing is at most 1. `delta`: about.
+  /// Tries finer and finer grids until `judge` says that what is missing is at most 1. `delta`: about;
+  /// `cuts`: only what is near that counts, so what a step has far above it may be cut.
   template <class Judge>
-  void refine(double tilt, double delta, const Judge& judge) {
-    double steps = 0;
-    for (const kind& each : kinds_) steps += static_cast<double>(each.count);
-    const double width = std::max(relative_width * std::max(0.0, total(tilt, true).first), absolute_width);
-    double wish = std::sqrt(spread * width / (tilt * steps));  // of h
+  void refine(double tilt, double delta, bool cuts, const Judge& judge) {
+    const double width = std::max(relative_width * std::max(0.0, plan_.total(tilt, true).first), absolute_width);
+    double wish = std::sqrt(spread * width / tilt);  // of h times the root of the number of steps
     double outside = 14;
     // One step alone may have this loss; then the answer is no less.
-    const double alone = least_cap([&](double cap) { return above(cap).stick <= delta; });
-    double cap = cap_for(std::max(alone, total(tilt, true).first), delta);
-    for (int round = 0; round < 3; ++round) {
-      tilt = std::min(8 * tilt, saddle_tilt(delta, cap));
-      cap = cap_for(std::max(alone, total(tilt, true, cap).first), delta);
+    const double alone = 1.02 * plan_.least_cap([&](double cap) { return plan_.above(cap).stick <= delta; });
+    const double about = std::max(0.0, plan_.total(tilt, true).first);
+    double cap = cuts ? plan_.cap_for(std::max(alone, about), delta) : about + 20 / tilt;
+    for (int round = 0; round < 3 && cuts; ++round) {
+      tilt = std::min(8 * tilt, plan_.saddle_tilt(delta, cap));
+      cap = plan_.cap_for(std::max(alone, plan_.total(tilt, true, cap).first), delta);
     }
+    const bool one_decides = alone > 0.7 * plan_.total(tilt, true, cap).first;
     const bool is_tight =
         std::all_of(kinds_.begin(), kinds_.end(), [](const kind& each) { return each.source->is_tight(); });
-    double h_before = 0;
+    double roughness_before = 0;
     double height_before = 0;
     for (int round = 0; round < 6; ++round) {
-      const window remove = window_of(tilt, true, outside, infinity, cap);
+      const loss_window remove = plan_.window_of(tilt, true, outside, infinity, cap);
       const double range = remove.highest - remove.lowest;
       if (!(range > 0 && range < infinity)) {
         refuse_accounting({"pergrad: pld_accountant: no estimate of the loss to start from"});
       }
-      std::size_t length = 1024;
-      while (length < longest && range > wish * static_cast<double>(length - 8)) length *= 2;
-      double h = range / static_cast<double>(length - 8);
-      for (const kind& each : kinds_) {
-        const double losses = std::min(each.source->highest_loss(), cap) - each.source->lowest_loss();
-        h = std::max(h, losses / static_cast<double>(most_points - 16));
-      }
-      h = coarse_spacing(h);
-      while (length > 1024 && range < h * (static_cast<double>(length) / 2 - 8)) length /= 2;
+      const layout chosen = layout_for(round == 0 && one_decides ? trial : longest, wish, range, delta, tilt, cap);
+      const double h = chosen.spacing;
       attempt made;
-      try_spacing(h, length, tilt, cap, remove, window_of(tilt, false, outside, 2 / h), made);
+      try_spacing(chosen, delta, tilt, cap, remove, plan_.window_of(tilt, false, outside, 2 / h), made);
       verdict seen = judge(made);
       // Where the lower end is not of the same losses, the upper one is near its limit once a finer grid gains little:
-      // what is above the limit falls with h^2.
-      const double ratio = h_before * h_before / (h * h);
+      // what is above the limit falls with T h^2.
+      const double roughness = h * std::sqrt(chosen.steps);
+      const double ratio = roughness_before * roughness_before / (roughness * roughness);
       if (!is_tight && ratio > 1.5)
         seen.missing = std::min(seen.missing, 2 * (height_before - seen.height) / (ratio - 1));
-      h_before = h;
+      roughness_before = roughness;
       height_before = seen.height;
       if (seen.missing <= 1) return;
       // A better tilt for where the answer is, and a window that leaves out little of what makes it up.
-      const bool last = length >= longest || h > 1.5 * wish;
+      const bool last = round > 0 && roughness > 1.01 * wish;
       double better = outside;
       if (seen.epsilon < infinity && seen.delta > 0) {
-        const double new_cap = cap_for(seen.epsilon, seen.delta);
-        const double new_tilt = tilt_for(seen.epsilon, new_cap);
-        const loss_estimate::cumulants there = total(new_tilt, true, new_cap);
+        const double new_cap =
+            cuts ? plan_.cap_for(seen.epsilon, seen.delta) : std::max(seen.epsilon, about) + (outside + 6) / tilt;
+        const double new_tilt = plan_.tilt_for(seen.epsilon, new_cap);
+        const loss_estimate::cumulants there = plan_.total(new_tilt, true, new_cap);
         if (new_tilt < 1e17) {
           cap = new_cap;
           tilt = std::max(new_tilt, 0.1 / std::sqrt(there.second));
-          const double log_part = std::log(seen.delta) + tilt * seen.epsilon - total(tilt, true, cap).value;
+          const double log_part = std::log(seen.delta) + tilt * seen.epsilon - plan_.total(tilt, true, cap).value;
           better = std::clamp(12 - std::log1p(tilt) - log_part, 12.0, 80.0);
         }
       } else {
         better = outside + 14;
         cap = 1.3 * cap;
-        tilt = std::min(tilt, saddle_tilt(delta, cap));
+        tilt = std::min(tilt, plan_.saddle_tilt(delta, cap));
       }
-      if (last && better < outside + 1) return;
-      const bool cut_short = better > outside + 1;
+      const bool cut_short = better > outside + 5;  // what wraps around is e^-7 of delta, or more
+      if (last && !cut_short) return;
       outside = better;
       const double finer = seen.missing < 1e6 ? std::sqrt(seen.missing * 1.4) : 1e3;
-      wish = h / std::clamp(finer, 1.0, cut_short ? 2.5 : 8.0);
+      wish = roughness / std::clamp(finer, 1.0, cut_short ? 4.0 : one_decides ? 64.0 : 8.0);
     }
   }
 
-  void try_spacing(double h, std::size_t length, double tilt, double cap, const window& remove, const window& add,
-                   attempt& made) {
+  void try_spacing(const layout& chosen, double delta, double tilt, double cap, const loss_window& remove,
+                   const loss_window& add, attempt& made) {
+    const std::vector<portion>& portions = chosen.portions;
+    const double h = chosen.spacing;
+    const std::size_t length = chosen.length;
     // A grid is made again for each pass where there are several: one at a time is what memory has room for.
     discrete_step grid;
-    std::size_t of = kinds_.size();
+    std::size_t of = portions.size();
     std::size_t largest = 0;
-    const auto grid_of = [&](std::size_t i) -> const discrete_step& {
+    std::size_t bytes = 0;
+    const auto grid_at = [&](std::size_t i) -> const discrete_step& {
       if (of != i) grid = discrete_step{};
-      if (of != i) {
-        grid = kinds_[i].source->on_grid(h, cap);
-      }
+      if (of != i) grid = grid_of(portions[i], delta, h, tilt, cap, bytes);
       of = i;
-      largest = std::max({largest, grid.remove.masses.size(), grid.add.masses.size()});
+      largest = std::max({largest, bytes, 4 * sizeof(double) * grid.remove.masses.size()});
       return grid;
     };
-    static_cast<void>(grid_of(0));
+    static_cast<void>(grid_at(0));
     pld_composer<> composer{length};
     const transform_plan plan{tilt, remove.lowest, length, remove.below, remove.above};
     composer.compose(
-        kinds_.size(),
+        portions.size(),
         [&](std::size_t i) {
-          return counted_pld<upper>{&grid_of(i).remove, kinds_[i].count};
+          return counted_pld<upper>{&grid_at(i).remove, portions[i].count};
         },
         plan,
         [&](std::size_t i) {
-          return counted_pld<lower>{&grid_of(i).remove_below, kinds_[i].count};
+          return counted_pld<lower>{&grid_at(i).remove_below, portions[i].count};
         },
         plan, made.remove, made.remove_below);
     if (std::all_of(kinds_.begin(), kinds_.end(), [](const kind& each) { return each.source->is_symmetric(); })) {
       made.add = made.remove;
     } else {
-      compose_add(h, tilt, add, grid_of, composer, made.add);
+      transform_plan add_plan{tilt, add.lowest, length, add.below, add.above};
+      add_plan.lowest = std::max(add.lowest, add.highest - h * static_cast<double>(length - 8));
+      composed_pld<lower> none;
+      composer.compose(
+          portions.size(),
+          [&](std::size_t i) {
+            return counted_pld<upper>{&grid_at(i).add, portions[i].count};
+          },
+          add_plan, [](std::size_t) { return counted_pld<lower>{}; }, add_plan, made.add, none);
     }
-    const std::size_t points = largest * sizeof(double);
     const std::size_t transforms = length * (4 * sizeof(complex_number) + 3 * sizeof(double));
-    bytes_ = std::max({bytes_, 9 * points, transforms + (kinds_.size() > 1 ? 10 : 4) * points});
-  }
-
-  template <class Grids>
-  void compose_add(double h, double tilt, const window& add, const Grids& grid_of, pld_composer<>& composer,
-                   composed_pld<upper>& made) const {
-    const std::size_t length = composer.length();
-    transform_plan add_plan{tilt, add.lowest, length, add.below, add.above};
-    add_plan.lowest = std::max(add.lowest, add.highest - h * static_cast<double>(length - 8));
-    composed_pld<lower> none;
-    composer.compose(
-        kinds_.size(),
-        [&](std::size_t i) {
-          return counted_pld<upper>{&grid_of(i).add, kinds_[i].count};
-        },
-        add_plan, [](std::size_t) { return counted_pld<lower>{}; }, add_plan, made, none);
+    bytes_ = std::max({bytes_, transforms + (portions.size() > 1 ? largest + largest / 8 : largest / 2), largest});
   }
 
   static void check(const bracket& result) {
@@ -448,9 +338,6 @@ class pld_engine {
     refuse_accounting({"pergrad: pld_accountant: no grid within memory bounds epsilon; rdp_accountant may do"});
   }
 
-  std::vector<kind> kinds_;
-  std::vector<loss_estimate> estimates_;
-  double steps_ = 0;
   double gaussian_ = 0;  // what all Gaussians without sampling are: their sensitivity over the deviation
   double gaussian_error_ = 0;
   std::size_t bytes_ = 0;

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 
@@ -13,9 +14,11 @@
 
 namespace pergrad::inline v0_1::detail {
 
-/// Of a number of steps, the least that a search looks away from one that it knows.
-[[nodiscard]] constexpr std::uint64_t inset_of(std::uint64_t steps) noexcept {
-  return std::max<std::uint64_t>(1, steps >> 20U);
+/// Numbers of steps that a search tries: all up to a million, and 2^13 for each doubling beyond. Fewer steps are part
+/// of more, so what is said of a number is proven at the next one of these.
+[[nodiscard]] constexpr std::uint64_t tried_steps(std::uint64_t steps) noexcept {
+  const std::uint64_t unit = steps < (std::uint64_t{1} << 20U) ? 1 : std::bit_floor(steps) >> 13U;
+  return (steps + unit - 1) / unit * unit;
 }
 
 /// The smallest x, up to `tolerance` relatively and never below the true one, with excess(x) <= 0; excess falls, is
@@ -79,8 +82,8 @@ template <class Excess>
   return target > 0 ? std::max(1e-16, std::log(spent / target)) : infinity;
 }
 
-/// The largest n with excess(n) <= 0, or up to a millionth less: one more (or a millionth more) was tried and found to
-/// be too much. `safe` is known to be; excess rises. 2^61 stands for any number.
+/// The largest n of tried_steps with excess(n) <= 0, as far as the search tells: the next one was found to be too much.
+/// `safe` is known to be; excess rises. 2^61 stands for any number.
 template <class Excess>
 [[nodiscard]] std::uint64_t largest_safe(const Excess& excess, std::uint64_t safe) {
   constexpr std::uint64_t most = std::uint64_t{1} << 61U;
@@ -91,27 +94,40 @@ template <class Excess>
     [[nodiscard]] bool is_known() const noexcept { return std::abs(excess) < infinity; }
   };
   const auto at = [&](std::uint64_t steps) { return tried{std::log(static_cast<double>(steps)), excess(steps)}; };
+  tried before;
   tried low;
   tried high;
   if (safe > 0) low = at(safe);
   std::uint64_t unsafe = 0;  // none is known
-  for (int round = 0; safe < most && (unsafe == 0 || unsafe - safe > inset_of(safe)); ++round) {
+  int streak = 0;            // so often in a row: safe, or minus so often: not
+  while (safe < most && (unsafe == 0 || tried_steps(safe + 1) < unsafe)) {
     double next = 8 * static_cast<double>(safe) + 1;
     if (low.is_known()) {
+      // Between two of them; while all were safe, a bit further than the last two say.
+      const tried& other = unsafe != 0 ? high : before;
       double power = 0.7;
-      if (unsafe != 0 && high.is_known()) power = (high.excess - low.excess) / (high.log_steps - low.log_steps);
-      next = std::exp(low.log_steps - low.excess / std::clamp(power, 0.2, 2.0));
+      if (other.is_known()) power = (other.excess - low.excess) / (other.log_steps - low.log_steps);
+      next = std::exp(low.log_steps - low.excess * (unsafe != 0 ? 1.0 : 1.2) / std::clamp(power, 0.05, 2.0));
     }
-    if (unsafe != 0 && (!low.is_known() || round % 4 == 3)) {
+    if (unsafe != 0 && low.is_known()) {
+      // A secant comes near from one side; a step beyond it, and longer ones, find the other.
+      const auto unit = static_cast<double>(tried_steps(safe + 1) - safe);
+      const double beyond = std::abs(streak) < 2 ? 0 : unit * std::ldexp(1.0, 3 * (std::abs(streak) - 2));
+      next += streak > 0 ? beyond : -beyond;
+    }
+    if (unsafe != 0 && (!low.is_known() || std::abs(streak) > 6)) {
       next = std::sqrt((static_cast<double>(safe) + 0.5) * static_cast<double>(unsafe));
     }
     next = std::min(next, 64 * static_cast<double>(safe) + 64);
-    const std::uint64_t away = inset_of(safe);
-    auto steps = std::max(static_cast<std::uint64_t>(std::min(next, 0x1p61)), safe + away);
-    if (unsafe != 0) steps = std::max(safe + 1, std::min(steps, unsafe - away));
+    std::uint64_t steps = std::max(static_cast<std::uint64_t>(std::clamp(next, 0.0, 0x1p61)), safe + 1);
+    if (unsafe != 0) steps = std::min(steps, unsafe - 1);
+    steps = tried_steps(steps);
+    if (steps == unsafe) steps = tried_steps(safe + 1);
     const tried here = at(steps);
+    streak = here.excess <= 0 ? std::max(streak, 0) + 1 : std::min(streak, 0) - 1;
     if (here.excess <= 0) {
       safe = steps;
+      before = low;
       low = here;
     } else {
       unsafe = steps;

@@ -27,8 +27,8 @@
 #include <vector>
 
 #include <pergrad/detail/error_text.hpp>
+#include <pergrad/privacy/accounting/binomial_tail.hpp>
 #include <pergrad/privacy/pld/allocation_source.hpp>
-#include <pergrad/privacy/pld/binomial_tail.hpp>
 #include <pergrad/privacy/pld/loss_source.hpp>
 #include <pergrad/privacy/sampling.hpp>
 #include <pergrad/privacy/types.hpp>

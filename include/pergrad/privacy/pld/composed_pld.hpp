@@ -84,9 +84,15 @@ class composed_pld {
   double chernoff_below = 0;  ///< t of the bounds outside of the window
   double chernoff_above = 0;
   double atoms_error = 0;     ///< bounds the l2 norm of what atoms err by
+  double atom_error = 0;      ///< bounds what each errs by: the mean of what coefficients do
   std::vector<double> atoms;  ///< tilted; place k is at k mod size
 
   [[nodiscard]] double loss(std::int64_t place) const noexcept { return origin + static_cast<double>(place) * spacing; }
+  /// Where in `atoms` a place is.
+  [[nodiscard]] std::size_t place_of(std::int64_t place) const noexcept {
+    const auto n = static_cast<std::int64_t>(atoms.size());
+    return static_cast<std::size_t>(((place % n) + n) % n);
+  }
   /// Bounds the error of loss(): in nats.
   [[nodiscard]] double loss_error() const noexcept {
     const auto last = static_cast<double>(first) + static_cast<double>(atoms.size());
@@ -235,10 +241,6 @@ class composed_pld {
       squares += power * grown * power * grown;
     }
     return std::sqrt(squares + static_cast<double>(atoms.size()) * 1e-60) * (1 + 1e-8);
-  }
-  [[nodiscard]] std::size_t place_of(std::int64_t place) const noexcept {
-    const auto n = static_cast<std::int64_t>(atoms.size());
-    return static_cast<std::size_t>(((place % n) + n) % n);
   }
 };
 

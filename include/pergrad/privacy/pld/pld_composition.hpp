@@ -245,12 +245,16 @@ class pld_composer {
     const double growth = std::expm1(3 * u * steps * 1.0001);
     double errors = 0;
     double moduli = 0;
+    double sum_of_errors = 0;
+    double sum_of_moduli = 0;
     const auto count_errors = [&](double reach, double gap, double times) {
       if (reach < least_reach) return;
       const double largest = std::exp(reach) * (1 + 1e-9) * (1 + growth);
       const double errs = largest * (std::min(1.0, gap * (1 + 1e-9)) + growth + 8 * u);  // 1 - e^-gap <= gap
       errors += times * errs * errs;
       moduli += times * largest * largest;
+      sum_of_errors += times * errs;
+      sum_of_moduli += times * largest;
     };
     for (std::size_t place = 0; place < n; ++place) {
       const std::size_t other = transform_.mirrored(place);
@@ -275,6 +279,10 @@ class pld_composer {
     first.atoms_error = second.atoms_error =
         rounded *
             (std::sqrt(errors) + (transform_.error_of_squares() + 2 * u) * (std::sqrt(moduli) + std::sqrt(errors))) +
+        1e-140;
+    first.atom_error = second.atom_error =
+        (sum_of_errors + (transform_.error() + 2 * u) * (sum_of_moduli + sum_of_errors)) / length *
+            (1 + length * 4 * u + 1e-9) +
         1e-140;
     first.atoms.resize(n);
     for (std::size_t i = 0; i < n; ++i) first.atoms[i] = data_[i].real / length;

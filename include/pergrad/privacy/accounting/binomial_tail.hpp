@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/privacy/pld/binomial_tail.hpp - the upper tail of a binomial distribution, with bounds.
+// pergrad/privacy/accounting/binomial_tail.hpp - the upper tail of a binomial distribution, with bounds.
 //
 // Pr[Bin(n, q) = k] by Stirling's series, whose error is below its first term that is left out (1/1680 k^-7), and its
 // neighbours by their ratios, all of which are positive: nothing cancels but in the exponent, whose terms are counted.
