@@ -2155,6 +2155,15 @@ template <class Sampling>
 concept has_rounds = requires(const Sampling& sampling) {
   sampling.steps_of_an_event();
 };
+/// What a sampler that marks does for the step at `place`; Poisson sampling knows no other step.
+template <class Sampling>
+void mark_step(const Sampling& sampling, const draw_place& place, std::uint64_t first, std::span<std::uint64_t> bits) {
+  if constexpr (std::is_same_v<Sampling, poisson_sampling>) {
+    sampling.mark(place.step, first, bits);
+  } else {
+    sampling.mark(place, first, bits);
+  }
+}
 /// The stream of all steps that are drawn with one key: of a step that no generator gives out.
 inline constexpr std::uint64_t step_of_the_run = ~std::uint64_t{0};
 
@@ -2174,7 +2183,7 @@ template <class Sampling>
   } else {
     constexpr std::uint64_t together = Sampling::marked_together;
     std::vector<std::uint64_t> bits((std::size_t{record_count} + together - 1) / together * (together / 64));
-    sampling.mark(place, 0, bits);
+    pergrad::detail::mark_step(sampling, place, 0, bits);
     poisson_sampling::visit_marked(bits, 0, record_count,
                                    [&](std::uint64_t record) { drawn.push_back(static_cast<std::uint32_t>(record)); });
   }
@@ -16781,7 +16790,7 @@ class drawn_records {
     const std::uint64_t count = std::min<std::uint64_t>(64 * bits_.size(), record_count_ - first_);
     const std::uint64_t tasks = (count + share - 1) / share;
     pool.parallel(tasks, [&](std::size_t task, std::size_t) {
-      sampling_->mark(place_, first_ + task * share, std::span{bits_}.subspan(task * share / 64, share / 64));
+      mark_step(*sampling_, place_, first_ + task * share, std::span{bits_}.subspan(task * share / 64, share / 64));
     });
     words_ = tasks * share / 64;
     next_window_ += 64 * bits_.size();
@@ -36361,7 +36370,7 @@ class cyclic_poisson_sampling {
   void mark(const draw_place& place, std::uint64_t first, std::span<std::uint64_t> bits) const {
     constexpr std::size_t words = marked_together / 64;
     std::uint64_t of_the_group[words];
-    poisson_.mark(place, first, bits);
+    poisson_.mark(place.step, first, bits);
     for (std::size_t word = 0; word < bits.size(); word += words) {
       detail::mark_allocated(place.run, groups_, place.taken % groups_, first + 64 * word, of_the_group);
       for (std::size_t i = 0; i < words; ++i) bits[word + i] &= of_the_group[i];
@@ -36461,7 +36470,7 @@ class truncated_poisson_sampling::listing {
   void visit(const truncated_poisson_sampling& sampling, const draw_place& place, std::uint64_t count,
              const Visit& visit_record) {
     for (std::uint64_t first = 0; first < count; first += 64 * bits_.size()) {
-      sampling.poisson_.mark(place, first, bits_);
+      sampling.poisson_.mark(place.step, first, bits_);
       poisson_sampling::visit_marked(bits_, first, count, visit_record);
     }
   }
@@ -36651,7 +36660,7 @@ class replace_one_poisson_sampling {
   /// What one step with this sampling and `noise` costs.
   [[nodiscard]] event_type event(noise_multiplier noise) const { return {probability().value(), noise.value()}; }
   void mark(const draw_place& place, std::uint64_t first, std::span<std::uint64_t> bits) const {
-    poisson_.mark(place, first, bits);
+    poisson_.mark(place.step, first, bits);
   }
 
  private:

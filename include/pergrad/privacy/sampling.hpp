@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <cstring>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 #include <pergrad/detail/error_text.hpp>
@@ -172,6 +173,15 @@ template <class Sampling>
 concept has_rounds = requires(const Sampling& sampling) {
   sampling.steps_of_an_event();
 };
+/// What a sampler that marks does for the step at `place`; Poisson sampling knows no other step.
+template <class Sampling>
+void mark_step(const Sampling& sampling, const draw_place& place, std::uint64_t first, std::span<std::uint64_t> bits) {
+  if constexpr (std::is_same_v<Sampling, poisson_sampling>) {
+    sampling.mark(place.step, first, bits);
+  } else {
+    sampling.mark(place, first, bits);
+  }
+}
 /// The stream of all steps that are drawn with one key: of a step that no generator gives out.
 inline constexpr std::uint64_t step_of_the_run = ~std::uint64_t{0};
 
@@ -191,7 +201,7 @@ template <class Sampling>
   } else {
     constexpr std::uint64_t together = Sampling::marked_together;
     std::vector<std::uint64_t> bits((std::size_t{record_count} + together - 1) / together * (together / 64));
-    sampling.mark(place, 0, bits);
+    pergrad::detail::mark_step(sampling, place, 0, bits);
     poisson_sampling::visit_marked(bits, 0, record_count,
                                    [&](std::uint64_t record) { drawn.push_back(static_cast<std::uint32_t>(record)); });
   }

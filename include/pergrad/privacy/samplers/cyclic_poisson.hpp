@@ -52,7 +52,7 @@ class cyclic_poisson_sampling {
   void mark(const draw_place& place, std::uint64_t first, std::span<std::uint64_t> bits) const {
     constexpr std::size_t words = marked_together / 64;
     std::uint64_t of_the_group[words];
-    poisson_.mark(place, first, bits);
+    poisson_.mark(place.step, first, bits);
     for (std::size_t word = 0; word < bits.size(); word += words) {
       detail::mark_allocated(place.run, groups_, place.taken % groups_, first + 64 * word, of_the_group);
       for (std::size_t i = 0; i < words; ++i) bits[word + i] &= of_the_group[i];

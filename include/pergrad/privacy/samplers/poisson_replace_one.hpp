@@ -28,7 +28,7 @@ class replace_one_poisson_sampling {
   /// What one step with this sampling and `noise` costs.
   [[nodiscard]] event_type event(noise_multiplier noise) const { return {probability().value(), noise.value()}; }
   void mark(const draw_place& place, std::uint64_t first, std::span<std::uint64_t> bits) const {
-    poisson_.mark(place, first, bits);
+    poisson_.mark(place.step, first, bits);
   }
 
  private:

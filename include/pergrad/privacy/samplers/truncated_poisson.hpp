@@ -92,7 +92,7 @@ class truncated_poisson_sampling::listing {
   void visit(const truncated_poisson_sampling& sampling, const draw_place& place, std::uint64_t count,
              const Visit& visit_record) {
     for (std::uint64_t first = 0; first < count; first += 64 * bits_.size()) {
-      sampling.poisson_.mark(place, first, bits_);
+      sampling.poisson_.mark(place.step, first, bits_);
       poisson_sampling::visit_marked(bits_, first, count, visit_record);
     }
   }
