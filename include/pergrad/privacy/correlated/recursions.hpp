@@ -196,17 +196,19 @@ class buffered_recursion {
   /// What one unit of fresh noise, or of an error, does to a buffer in all steps together; twice, for both.
   void measure_growth() {
     std::vector<double> s(buffers_.size());
-    std::vector<double> sums(buffers_.size() + 1);
+    std::vector<double> sums(buffers_.size());
+    double of_noise = 0;
     for (std::uint64_t t = 0; t < steps_; ++t) {
       double n = t == 0 ? 1 : 0;
       for (std::size_t j = 0; j < s.size(); ++j) n -= scale(j) * s[j];
-      sums.back() += std::abs(n);
+      of_noise += std::abs(n);
       for (std::size_t j = 0; j < s.size(); ++j) {
         s[j] = decay(j) * s[j] + n;
         sums[j] += std::abs(s[j]);
       }
     }
-    growth_ = 2 * *std::max_element(sums.begin(), sums.end());
+    for (const double sum : sums) of_noise = std::max(of_noise, sum);
+    growth_ = 2 * of_noise;
   }
 
   struct buffer {
