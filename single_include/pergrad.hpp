@@ -13707,7 +13707,7 @@ class pld_grids {
  protected:
   struct kind {
     std::unique_ptr<loss_source> source;
-    std::uint64_t count;
+    std::uint64_t count = 0;
   };
   /// So many blocks of so many steps.
   struct portion {
