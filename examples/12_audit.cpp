@@ -86,7 +86,7 @@ std::string chart(const std::vector<curve>& curves) {
 
 int run(const std::filesystem::path& folder) {
   // [snippet: audit]
-  pg::rdp_accountant ledger;  // what the trainer would report of these steps
+  pg::pld_accountant ledger;  // what the trainer would report of these steps
   ledger.record(pg::poisson_sampling{pg::sampling_probability{claim.sampling}}.event(pg::noise_multiplier{claim.noise}),
                 steps);
   const audit::certified_trade_off certified{ledger};
