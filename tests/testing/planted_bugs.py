@@ -29,7 +29,7 @@ RELEASE = "privacy/release.hpp"
 STEP = "train/step_by_verbs.hpp"
 NO_CLIPPING = (CLIP, "return norm * one <= room * (1 - 4 * roundoff) ? static_cast<Scalar>(one) : "
                      "detail::safe_quotient<Scalar>(room, norm);", "return static_cast<Scalar>(one);")
-SIGMA = "sigma_{noise.value() * sensitivity}"
+SIGMA = "sigma_{noise.value() * (filter == nullptr ? sensitivity : filter->sensitivity(sensitivity, grid.elements))}"
 RELEASED = "total_release::of_total<Network>(executor_->pool(), total_, noise, 1, update.data(),"
 DIVISOR = "optimizer_access::beginning(optimizer, *network_, *options_->divisor));"
 MEMBER = "  double sensitivity_;\n"
@@ -72,20 +72,20 @@ BUGS = [
         [(RELEASE, "stream<randomness::noise>(generator.next_step());",
           "stream<randomness::noise>((static_cast<void>(generator.next_step()), 1));")]),
     Bug("7", "the same noise for all elements", "conformance", "noise_of_elements",
-        [(RELEASE, "      fill_rounded_gaussians<native_lanes, Scalar>(stream_.key(), stream_.nonce(), first / "
+        [(RELEASE, "      fill_rounded_gaussians<native_lanes, Scalar>(stream.key(), stream.nonce(), first / "
           "gaussian_block, sigma_, k);",
-          "      fill_rounded_gaussians<native_lanes, Scalar>(stream_.key(), stream_.nonce(), first / "
+          "      fill_rounded_gaussians<native_lanes, Scalar>(stream.key(), stream.nonce(), first / "
           "gaussian_block, sigma_, k);\n      std::fill_n(k, gaussian_block, k[0]);")]),
     Bug("8", "noise missing on half of the physical batches", "conformance", "noise_deviation",
         [*counted("1"), noise_times("counted_ > 1 ? std::sqrt(0.5) : 1.0")],
         "noise is drawn once a step here: planted is what would be left of it"),
     Bug("9", "shuffled: each record once in 1/q steps", "conformance", "inclusion_dispersion",
         [("privacy/sampling.hpp",
-          "      mark_block(stream.key(), nonce, first / block + word / words_per_block,\n"
+          "      mark_block(place.step.key(), nonce, first / block + word / words_per_block,\n"
           "                 bits.subspan(word).first<words_per_block>());",
           "      const auto period = static_cast<std::uint64_t>(std::lround(1 / probability().value()));\n"
           "      for (std::size_t i = 0; i < block; ++i) {\n"
-          "        const std::uint64_t drawn = (first + 64 * word + i + stream.step_ / 2) % period == 0 ? 1 : 0;\n"
+          "        const std::uint64_t drawn = (first + 64 * word + i + place.step.step_ / 2) % period == 0 ? 1 : 0;\n"
           "        bits[word + i / 64] = (i % 64 == 0 ? 0 : bits[word + i / 64]) | drawn << (i % 64);\n"
           "      }")]),
     Bug("10", "one record is in every step", "conformance", "inclusion_rate",
@@ -112,8 +112,10 @@ BUGS = [
           "std::max(largest_, norm);\n          }\n"),
          noise_times("largest_ > 0 ? largest_ / sensitivity_ : 1.0")]),
     Bug("14", "gradients that are not finite stay in", "conformance", "not_finite",
-        [(CLIP, "  if (!is_finite_norm<Scalar>(norm)) return 0;\n  constexpr auto roundoff",
-          "  if (!is_finite_norm<Scalar>(norm)) return static_cast<Scalar>(norm);\n  constexpr auto roundoff")],
+        [(CLIP, "  if (!is_finite_norm<Scalar>(norm)) return 0;\n  constexpr auto roundoff = "
+          "static_cast<double>(limits::epsilon<Scalar>);\n  const double one",
+          "  if (!is_finite_norm<Scalar>(norm)) return static_cast<Scalar>(norm);\n  constexpr auto roundoff = "
+          "static_cast<double>(limits::epsilon<Scalar>);\n  const double one")],
         "the factor is NaN, as C / NaN is; without the check alone, the room for subnormal rounding makes it 0"),
     Bug("15", "clipped to 1.01 C", "conformance", "clipped_size",
         [(CLIP, "room / divisor * (1 - 8 * unit);", "room / divisor * 1.01;")]),
