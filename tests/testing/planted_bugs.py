@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""planted_bugs.py --compiler CXX --out FOLDER [--jobs N] [BUG...] - breaks a copy of the library, mostly in ways
+"""planted_bugs.py --compiler CXX --out FOLDER [--jobs N] [--texts] [BUG...] - breaks a copy of the library, mostly in ways
 that ruined privacy elsewhere, one at a time, and requires that the test which is named for each finds it.
 
 A bug is a list of (header, text, replacement); the text must be in the header exactly once. The copy without any bug
-must pass all the tests. FOLDER gets the table, planted_bugs.md.
+must pass all the tests. FOLDER gets the table, planted_bugs.md. --texts only asks whether all bugs can be planted.
 """
 
 import argparse
@@ -193,12 +193,21 @@ def main():
     arguments.add_argument("--compiler", default="g++")
     arguments.add_argument("--out", type=pathlib.Path, required=True)
     arguments.add_argument("--jobs", type=int, default=2)
+    arguments.add_argument("--texts", action="store_true")
     arguments.add_argument("bugs", nargs="*", help="numbers; all if none is given")
     given = arguments.parse_args()
     chosen = [bug for bug in BUGS if not given.bugs or bug.number in given.bugs]
     if unknown := set(given.bugs) - {bug.number for bug in BUGS}:
         raise SystemExit(f"planted_bugs.py: no bug {', '.join(sorted(unknown))}")
     given.out.mkdir(parents=True, exist_ok=True)
+
+    if given.texts:
+        for bug in chosen:
+            shutil.rmtree(given.out / "include", ignore_errors=True)
+            shutil.copytree(TOP / "include", given.out / "include")
+            plant(bug, given.out / "include")
+        print(f"{len(chosen)} bugs can be planted")
+        return 0
 
     healthy(given.compiler, given.out, chosen)
     with concurrent.futures.ThreadPoolExecutor(given.jobs) as pool:
