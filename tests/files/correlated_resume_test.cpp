@@ -8,7 +8,6 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <stdexcept>
 #include <string>
 #include <unistd.h>
@@ -119,8 +118,9 @@ BOOST_AUTO_TEST_CASE(no_noise_is_in_the_file) {
     pg::dp_sgd trainer{exec, net, pg::cross_entropy{}, options_of(banded), std::move(generator)};
     for (int t = 0; t < 3; ++t) trainer.step(nobody.records());
     pg::save_checkpoint(trainer, file.path.string());
-    std::ifstream stream{file.path, std::ios::binary};
-    return std::string{std::istreambuf_iterator<char>{stream}, {}};
+    std::string bytes(std::filesystem::file_size(file.path), '\0');
+    std::ifstream{file.path, std::ios::binary}.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    return bytes;
   };
   const std::string secret = written(pg::os_keyed_generator{});
   const std::string seeded = written(pg::seeded_generator{4});
