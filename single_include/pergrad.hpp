@@ -15721,7 +15721,7 @@ class basic_privacy_accountant {
     } else {
       prepare(event);
       entry* const known = find(event);
-      if (known->count == 0) refuse();
+      if (known == nullptr || known->count == 0) refuse();
       accountant_.record(event);
       --known->count;
     }
