@@ -102,7 +102,7 @@ BUGS = [
     Bug("12", "divided by the whole part of N q", "conformance", "number_of_records",
         [(STEP, DIVISOR, DIVISOR.replace(
             "*options_->divisor", "expected_batch_size{std::max(1.0, std::floor(static_cast<double>("
-            "records.records->size()) * options_->sampling->probability().value()))}"))]),
+            "records.records->size()) * static_cast<const dp_sgd_options&>(*options_).sampling->probability().value()))}"))]),
     Bug("13", "clipped to the largest norm of the batch", "conformance", "largest_record",
         [NO_CLIPPING, (STEP, MEMBER, MEMBER + "  double largest_ = 0;\n"),
          (STEP, "      total_.clear();\n", "      total_.clear();\n      largest_ = 0;\n"),
