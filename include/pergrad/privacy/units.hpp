@@ -78,26 +78,35 @@ class privacy_units {
   bool is_mean_ = true;
 };
 
-/// A sampler of owners: it draws owners as `Sampling` draws records, and epsilon counts an owner.
+/// What samplers of units have in common: how units are drawn, and which rows make them up.
 template <class Sampling>
-class of_owners {
+class unit_sampling {
  public:
   using sampler_type = Sampling;
   using event_type = typename Sampling::event_type;
-  static constexpr const char* unit = "owner";
 
-  /// `owner_of_record`: an id a record, in the data set's order. Throws std::invalid_argument for more than 2^32 - 1.
-  of_owners(Sampling sampling, std::span<const std::uint32_t> owner_of_record, combined how = combined::mean)
-      : sampling_{std::move(sampling)}, units_{owner_of_record, how} {}
-
-  /// What a step costs an owner.
+  /// What a step costs a unit.
   [[nodiscard]] event_type event(noise_multiplier noise) const { return sampling_.event(noise); }
   [[nodiscard]] const Sampling& sampler() const noexcept { return sampling_; }
   [[nodiscard]] const privacy_units& units() const noexcept { return units_; }
 
+ protected:
+  unit_sampling(Sampling sampling, privacy_units units) : sampling_{std::move(sampling)}, units_{std::move(units)} {}
+
  private:
   Sampling sampling_;
   privacy_units units_;
+};
+
+/// A sampler of owners: it draws owners as `Sampling` draws records, and epsilon counts an owner.
+template <class Sampling>
+class of_owners : public unit_sampling<Sampling> {
+ public:
+  static constexpr const char* unit = "owner";
+
+  /// `owner_of_record`: an id a record, in the data set's order. Throws std::invalid_argument for more than 2^32 - 1.
+  of_owners(Sampling sampling, std::span<const std::uint32_t> owner_of_record, combined how = combined::mean)
+      : unit_sampling<Sampling>{std::move(sampling), privacy_units{owner_of_record, how}} {}
 };
 
 /// Views of a record.
@@ -107,23 +116,13 @@ struct view_count {
 
 /// A sampler of records each of which is seen in several views; views differ by the randomness inside layers.
 template <class Sampling>
-class with_views {
+class with_views : public unit_sampling<Sampling> {
  public:
-  using sampler_type = Sampling;
-  using event_type = typename Sampling::event_type;
   static constexpr const char* unit = "record";
 
   /// Throws std::invalid_argument for 0 views.
-  with_views(Sampling sampling, view_count views) : sampling_{std::move(sampling)}, units_{views.count} {}
-
-  /// What a step costs a record.
-  [[nodiscard]] event_type event(noise_multiplier noise) const { return sampling_.event(noise); }
-  [[nodiscard]] const Sampling& sampler() const noexcept { return sampling_; }
-  [[nodiscard]] const privacy_units& units() const noexcept { return units_; }
-
- private:
-  Sampling sampling_;
-  privacy_units units_;
+  with_views(Sampling sampling, view_count views)
+      : unit_sampling<Sampling>{std::move(sampling), privacy_units{views.count}} {}
 };
 
 namespace detail {
