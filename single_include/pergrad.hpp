@@ -4418,7 +4418,7 @@ namespace detail {
 }
 
 /// Throws std::invalid_argument unless the records are of the kind that the network takes.
-inline void require_fit(const shape& given, const shape& wanted, const char* where) {
+[[gnu::cold]] inline void require_fit(const shape& given, const shape& wanted, const char* where) {
   if (given.size() != wanted.size() || !means_the_same(given, wanted)) {
     throw_invalid_argument({"pergrad: ", where, ": records have shape ", shape_text{given}.text, ", ", given.size(),
                             " values, the network takes ", shape_text{wanted}.text, ", ", wanted.size(), " values",
@@ -6055,8 +6055,8 @@ struct fixed_point {
 };
 
 /// -ln of the fraction whose first 32 limbs bits are `bits`, most significant first; `zeros` of them lead.
-[[nodiscard, gnu::cold]] PERGRAD_HD inline fixed_point minus_log(int limbs, const std::uint32_t* bits,
-                                                                 int zeros) noexcept {
+[[nodiscard, gnu::cold, gnu::noinline]] PERGRAD_HD inline fixed_point minus_log(int limbs, const std::uint32_t* bits,
+                                                                                int zeros) noexcept {
   // ln 2, truncated
   constexpr std::uint32_t ln2[10] = {0xb17217f7U, 0xd1cf79abU, 0xc9e3b398U, 0x03f2f6afU, 0x40f34326U,
                                      0x7298b62dU, 0x8a0d175bU, 0x8baafa2bU, 0xe7b87620U, 0x6debac98U};
@@ -6097,7 +6097,7 @@ struct fixed_point {
 }
 
 /// cos(pi y / 2) of y in [0, 1].
-[[nodiscard, gnu::cold]] PERGRAD_HD inline fixed_point cosine_of_quarter(const fixed_point& y) noexcept {
+[[nodiscard, gnu::cold, gnu::noinline]] PERGRAD_HD inline fixed_point cosine_of_quarter(const fixed_point& y) noexcept {
   // (pi / 2)², truncated, its whole part first
   constexpr std::uint32_t quarter_squared[11] = {0x00000002U, 0x77a79937U, 0xc8bbcb49U, 0x5b89b366U,
                                                  0x02306b1cU, 0x2159a8ffU, 0x834288a1U, 0x9a088409U,
@@ -6163,8 +6163,8 @@ struct gaussian_bits {
 };
 
 /// Both integers if 32 limbs bits of U and V settle them.
-[[nodiscard, gnu::cold]] PERGRAD_HD inline bool round_pair(int limbs, const gaussian_bits& bits, double sigma,
-                                                           std::int64_t (&k)[2]) noexcept {
+[[nodiscard, gnu::cold, gnu::noinline]] PERGRAD_HD inline bool round_pair(int limbs, const gaussian_bits& bits,
+                                                                          double sigma, std::int64_t (&k)[2]) noexcept {
   int zeros = 0;
   while (zeros < 32 * limbs && (bits.u[zeros / 32] >> (31 - zeros % 32) & 1U) == 0) ++zeros;
   if (zeros == 32 * limbs) return false;
@@ -6217,12 +6217,10 @@ struct gaussian_bits {
 
 /// Both integers of a pair, whatever it takes.
 PERGRAD_HD inline void exact_pair(const gaussian_bits& bits, double sigma, std::int64_t (&k)[2]) noexcept {
-  for (int limbs = 4; limbs < gaussian_bits::words; limbs += 2) {
-    if (round_pair(limbs, bits, sigma, k)) return;
+  gaussian_bits drawn = bits;
+  drawn.u[gaussian_bits::words - 1] |= 1U;  // read last of all: U is not 0
+  for (int limbs = 4; !round_pair(limbs, drawn, sigma, k) && limbs < gaussian_bits::words; limbs += 2) {
   }
-  gaussian_bits last = bits;
-  last.u[gaussian_bits::words - 1] |= 1U;  // U is not 0
-  static_cast<void>(round_pair(10, last, sigma, k));
 }
 
 }  // namespace pergrad::inline v0_1::detail
@@ -11660,7 +11658,8 @@ struct no_loss {
 
 /// f(gradients of some records, number of the first, how many), until all records had their turn.
 template <class Loss, class Executor, class Network, class Records, class Function>
-void in_chunks(const Executor& executor, const Network& network, const Records& records, const Function& f) {
+[[gnu::cold]] void in_chunks(const Executor& executor, const Network& network, const Records& records,
+                             const Function& f) {
   constexpr std::size_t chunk = 1024;
   tape<Network> tape{executor, max_batch{std::min(chunk, std::max<std::size_t>(1, records.size()))}};
   std::vector<std::uint32_t> ids;
@@ -11967,7 +11966,7 @@ class fourier_transform {
     x[0] = a + b;
     x[1] = a - b;
   }
-  void forward(complex_number* x, std::size_t n) const {
+  [[gnu::noinline]] void forward(complex_number* x, std::size_t n) const {
     if (n == 2) return last_pair(x);
     const std::size_t half = n / 2;
     const complex_number* root = roots_.data() + half;
@@ -11980,7 +11979,7 @@ class fourier_transform {
     forward(x, half);
     forward(x + half, half);
   }
-  void backward(complex_number* x, std::size_t n) const {
+  [[gnu::noinline]] void backward(complex_number* x, std::size_t n) const {
     if (n == 2) return last_pair(x);
     const std::size_t half = n / 2;
     backward(x, half);
@@ -12152,7 +12151,7 @@ class composed_pld {
   /// Calls visit(place, loss, delta) from the top of the window down, until it returns false. delta bounds the hockey
   /// stick at that place from the pair's own side.
   template <class Visitor>
-  void descend(const Visitor& visit) const {
+  [[gnu::cold]] void descend(const Visitor& visit) const {
     const double step = std::exp(-tilt * spacing);
     const double step_more = std::exp(-(tilt + 1) * spacing);
     const double gain = -std::expm1(-spacing);
@@ -12628,7 +12627,7 @@ class merged_losses {
   static constexpr double u = unit_roundoff;
 
   /// `of`: two pieces for each bucket, the first bucket empty; kept while this lives. `last`: cut of the last bucket.
-  merged_losses(const std::vector<merged_piece>& of, double h, double last)
+  [[gnu::cold]] merged_losses(const std::vector<merged_piece>& of, double h, double last)
       : halves_{of}, rising_(of.size() / 2), falling_(of.size() / 2) {
     const std::size_t n = rising_.size();
     const double grown = std::exp(h) * (1 + 1e-12);  // the margin is for the rounding of all that follows
@@ -12669,7 +12668,7 @@ class merged_losses {
   [[nodiscard]] double lost() const noexcept { return lost_; }
 
   /// Masses at the buckets' ends; `top`: what is above the last one, rounded down to it.
-  [[nodiscard]] std::vector<double> masses(double top) const {
+  [[nodiscard, gnu::cold]] std::vector<double> masses(double top) const {
     const std::size_t n = rising_.size();
     std::vector<double> made(n + 1, 0.0);
     for (std::size_t i = 0; i < n; ++i) {
@@ -12740,7 +12739,8 @@ class step_discretiser {
 
   /// Of losses up to `cap`; what is above is cut off (pld.hpp). Precondition: h > 0 has 8 significant bits, the range
   /// of losses is at most most_points h, |losses| < 2^20 h.
-  [[nodiscard]] discrete_step on_grid(double h, double cap = infinity, grid_points where = grid_points::best) const {
+  [[nodiscard, gnu::cold]] discrete_step on_grid(double h, double cap = infinity,
+                                                 grid_points where = grid_points::best) const {
     const double anchor = where == grid_points::at_zero ? 0 : anchor_of(h);
     const double unit = h / static_cast<double>(pld<upper>::parts);
     const auto before = static_cast<std::int64_t>(std::floor((lowest_loss() - anchor) / h)) - 2;
@@ -12942,7 +12942,7 @@ class loss_source {
 }
 /// Adds up what a pair says of itself, `weight` of it; `both_ways`: of both directions.
 template <class Pair>
-void estimate_pair(const Pair& pair, double weight, bool both_ways, loss_points& into) {
+[[gnu::cold]] void estimate_pair(const Pair& pair, double weight, bool both_ways, loss_points& into) {
   const double from = pair.lowest();
   const double to = pair.highest();
   const auto points = static_cast<std::size_t>(std::ceil((to - from) * 12)) + 2;
@@ -13207,7 +13207,7 @@ class loss_plan {
   }
 
   /// Cumulants of a sum of steps at t, of removing or of adding.
-  [[nodiscard]] loss_estimate::cumulants total(double t, bool remove, double cap = infinity) const {
+  [[nodiscard, gnu::cold]] loss_estimate::cumulants total(double t, bool remove, double cap = infinity) const {
     loss_estimate::cumulants sum;
     for (std::size_t i = 0; i < estimates_.size(); ++i) {
       const loss_estimate::cumulants each = estimates_[i].at(t, remove, cap);
@@ -13220,8 +13220,8 @@ class loss_plan {
   }
 
   /// A window that leaves e^-outside of the tilted loss outside; t of its bounds is at most `largest`.
-  [[nodiscard]] window window_of(double tilt, bool remove, double outside, double largest,
-                                 double cap = infinity) const {
+  [[nodiscard, gnu::cold]] window window_of(double tilt, bool remove, double outside, double largest,
+                                            double cap = infinity) const {
     const loss_estimate::cumulants here = total(tilt, remove, cap);
     window made{-infinity, infinity, 1, 1};
     double t = std::min(largest, 40 / std::sqrt(here.second));
@@ -13266,7 +13266,7 @@ class loss_plan {
   /// Where losses of steps may be cut for an answer of about `epsilon` and `delta`. What is cut off decides alone that
   /// the sum is above epsilon, which is wrong where all other losses take it back: that has to be improbable, by its
   /// Chernoff bound, or what is cut off has.
-  [[nodiscard]] double cap_for(double epsilon, double delta) const {
+  [[nodiscard, gnu::cold]] double cap_for(double epsilon, double delta) const {
     constexpr std::size_t rates = 24;
     std::array<std::pair<double, double>, rates> rate;  // t, ln E[e^(-t loss)]
     const loss_estimate::cumulants here = total(0, true, epsilon);
@@ -13323,7 +13323,7 @@ namespace pergrad::inline v0_1::detail {
 
 /// A composition on a grid of `spacing`, which has 8 significant bits; points are multiples of it.
 template <pld_side Side, class Pays>
-[[nodiscard]] pld<Side> as_one_step(const composed_pld<Side, Pays>& sum, double spacing) {
+[[nodiscard, gnu::cold]] pld<Side> as_one_step(const composed_pld<Side, Pays>& sum, double spacing) {
   constexpr double u = unit_roundoff;
   constexpr double side = Side == upper ? 1 : -1;
   const auto n = static_cast<std::int64_t>(sum.atoms.size());
@@ -13399,7 +13399,7 @@ class pld_composer {
  public:
   static constexpr double u = unit_roundoff;
 
-  explicit pld_composer(std::size_t length)
+  [[gnu::cold]] explicit pld_composer(std::size_t length)
       : transform_{length}, data_(length), product_(length), reach_(length), gap_(length) {}
 
   [[nodiscard]] std::size_t length() const noexcept { return transform_.length(); }
@@ -13486,7 +13486,8 @@ class pld_composer {
   /// Tilts a kind's masses and adds them, all but the heaviest, to a part of data_, from whose place on they are
   /// counted.
   template <pld_side Side, double complex_number::*Part>
-  part add_kind(const counted_pld<Side>& kind, const transform_plan& plan, composed_pld<Side, Pays>& made) {
+  [[gnu::cold]] part add_kind(const counted_pld<Side>& kind, const transform_plan& plan,
+                              composed_pld<Side, Pays>& made) {
     const pld<Side>& step = *kind.step;
     const std::size_t n = transform_.length();
     const double theta = plan.tilt;
@@ -13610,7 +13611,8 @@ class pld_composer {
   }
 
   template <pld_side First, pld_side Second>
-  void finish(double steps, bool has_second, composed_pld<First, Pays>& first, composed_pld<Second, Pays>& second) {
+  [[gnu::cold]] void finish(double steps, bool has_second, composed_pld<First, Pays>& first,
+                            composed_pld<Second, Pays>& second) {
     const std::size_t n = transform_.length();
     const double growth = std::expm1(3 * u * steps * 1.0001);
     double errors = 0;
@@ -13722,8 +13724,8 @@ class pld_grids {
     std::size_t length = 1024;
   };
   /// The smallest blocks with which the spacing can be as is wished, or those that come nearest to that.
-  [[nodiscard]] layout layout_for(std::size_t room, double wish, double range, double delta, double tilt,
-                                  double cap) const {
+  [[nodiscard, gnu::cold]] layout layout_for(std::size_t room, double wish, double range, double delta, double tilt,
+                                             double cap) const {
     layout best;
     double least = infinity;
     for (std::uint64_t block = 1; block == 1 || steps_ / static_cast<double>(block) >= few_blocks; block *= 4) {
@@ -13784,8 +13786,8 @@ class pld_grids {
   }
 
   /// A grid of spacing h of a block of steps, and the bytes that it took.
-  [[nodiscard]] discrete_step grid_of(const portion& part, double delta, double h, double tilt, double cap,
-                                      std::size_t& bytes) const {
+  [[nodiscard, gnu::cold]] discrete_step grid_of(const portion& part, double delta, double h, double tilt, double cap,
+                                                 std::size_t& bytes) const {
     const loss_source& source = *kinds_[part.kind].source;
     const double fine = h / std::sqrt(static_cast<double>(part.steps));  // a power of 2 below h
     discrete_step one = source.on_grid(fine, cap);
@@ -13833,79 +13835,7 @@ class pld_grids {
 // An event type takes part in the PLD accountant by a function losses_of(event), found by its argument, that returns
 // one of these. Noise multipliers s are deviations over the clip bound C, whatever the relation: what one record adds
 // to a sum is at most C, so replacing it changes a sum by up to 2 C.
-//
-// Truncated Poisson. Records are drawn with probability q each, and if more than B were drawn, B of them are kept, all
-// sets alike. Let N be the number of the other n - 1 records that were drawn. Given N < B, the record takes part with
-// probability q, and nothing is truncated. Given N >= B, order the B that would be kept without it: their joint law
-// does not depend on N. The record is drawn and kept with probability q B/(N + 1), and then stands in the place of the
-// last one; in the mean over N >= B with
-//     q' = B/n Pr[Bin(n, q) > B] / p,    p = Pr[Bin(n - 1, q) >= B],
-// as q/(N + 1) Pr[Bin(n - 1, q) = N] = Pr[Bin(n, q) = N + 1] / n. So with probability 1 - p the pair is that of
-// Poisson sampling, otherwise one of (1 - q') N(c + y) + q' N(c + x) against N(c + y), |x - y| <= 2 (adding, removing),
-// or against (1 - q') N(c + y) + q' N(c + x') (replacing; both ways, loss_source.hpp). n counts the larger of two
-// neighbours. From below: gradients of 0 but for the record, which is in with probability (1 - p) q + p q'.
 
-// pergrad/privacy/accounting/binomial_tail.hpp - the upper tail of a binomial distribution, with bounds.
-//
-// Pr[Bin(n, q) = k] by Stirling's series, whose error is below its first term that is left out (1/1680 k^-7), and its
-// neighbours by their ratios, all of which are positive: nothing cancels but in the exponent, whose terms are counted.
-
-namespace pergrad::inline v0_1::detail {
-
-struct probability_bounds {
-  double least;
-  double most;
-};
-
-[[nodiscard]] inline long double log_factorial(std::uint64_t n) noexcept {
-  if (n < 32) {
-    long double product = 1;
-    for (std::uint64_t i = 2; i <= n; ++i) product *= static_cast<long double>(i);
-    return std::log(product);
-  }
-  const auto x = static_cast<long double>(n);
-  constexpr long double half_log_two_pi = 0.918938533204672741780329736405617640L;
-  return (x + 0.5L) * std::log(x) - x + half_log_two_pi +
-         (1 - (1 - 2 / (7 * x * x)) / (30 * x * x)) / (12 * x);  // the next term is below 1/1680 x^-7 < 2e-14
-}
-
-/// Pr[Bin(n, q) >= k]. Precondition: 0 <= q <= 1, n < 2^40.
-template <class = void>
-[[nodiscard]] probability_bounds binomial_tail(std::uint64_t n, double q, std::uint64_t k) {
-  if (k == 0) return {1, 1};
-  if (k > n || q == 0) return {0, 0};
-  if (q == 1) return {1, 1};
-  const double mean = static_cast<double>(n) * q;
-  // Far below the mean nearly everything is above, and the sum would be long.
-  if (static_cast<double>(k) < mean - 12 * std::sqrt(mean) - 12) return {0.999999, 1};  // Chernoff: above 1 - e^-72
-  const auto of = [](std::uint64_t x) { return static_cast<long double>(x); };
-  const long double log_q = std::log(static_cast<long double>(q));
-  const long double log_rest = std::log1p(-static_cast<long double>(q));
-  const long double exponent =
-      log_factorial(n) - log_factorial(k) - log_factorial(n - k) + of(k) * log_q + of(n - k) * log_rest;
-  const long double size = 4 * log_factorial(n) - of(k) * log_q - of(n - k) * log_rest + 8;
-  const auto error = static_cast<double>(16 * std::numeric_limits<long double>::epsilon() * size + 1e-13L);
-  // Sum of ratios, up to where they fall and what follows is below the last term times ratio / (1 - ratio).
-  const long double odds = static_cast<long double>(q) / (1 - static_cast<long double>(q));
-  long double term = 1;
-  long double sum = 1;
-  long double rest = 0;
-  double steps = 0;
-  for (std::uint64_t i = k; i < n; ++i, ++steps) {
-    const long double ratio = of(n - i) / of(i + 1) * odds;
-    rest = ratio < 1 ? term * ratio / (1 - ratio) : std::numeric_limits<long double>::max();
-    if (rest < 1e-18L * sum) break;
-    term *= ratio;
-    sum += term;
-    rest = 0;
-  }
-  const auto log_sum = static_cast<double>(exponent + std::log(sum));
-  const double off = error + 1e-15 * (steps + 8) + 1e-12;
-  return {std::max(0.0, std::exp(log_sum) * (1 - 1e-15) * std::exp(-off)),
-          std::min(1.0, std::exp(log_sum + off) * (1 + 1e-12) + 1e-320)};
-}
-
-}  // namespace pergrad::inline v0_1::detail
 // pergrad/privacy/pld/allocation_source.hpp - losses of t steps, one of which, drawn for each record by itself, has the
 // record: ratio_sums.hpp on a grid of losses.
 //
@@ -14376,56 +14306,6 @@ template <class = void>
   });
 }
 
-struct truncated_poisson {
-  double q;
-  double noise;
-  std::uint64_t capacity;       ///< of a batch: B
-  std::uint64_t least_records;  ///< of the larger of two neighbours
-  std::uint64_t most_records;   ///< the bound holds for any number between them; at most 64 apart
-  neighbouring relation;
-};
-
-/// Poisson sampling of batches that are cut to a capacity.
-template <class = void>
-[[nodiscard]] step_losses truncated_poisson_losses(const truncated_poisson& of) {
-  step_losses made;
-  if (of.q == 0 || of.capacity == 0 || of.most_records == 0) return made;
-  const bool replaces = of.relation == neighbouring::replace_one;
-  if (of.most_records <= of.capacity) {
-    return replaces ? poisson_replace_losses(of.q, of.noise) : poisson_losses(of.q, of.noise);
-  }
-  require_noise(of.noise / 2, 1.0 / 32);
-  const auto capacity = static_cast<double>(of.capacity);
-  double plain = 0;
-  double cut = 0;
-  double kept = 0;  // q'
-  double least_taking_part = of.q;
-  for (std::uint64_t n = std::max<std::uint64_t>(of.least_records, 1); n <= of.most_records; ++n) {
-    const probability_bounds p = binomial_tail(n - 1, of.q, of.capacity);
-    const probability_bounds more = binomial_tail(n, of.q, of.capacity + 1);
-    const double share = capacity / static_cast<double>(n);
-    // q B/(N + 1) is at most q B/(B + 1), also in the mean.
-    const double most_kept = of.q * capacity / (capacity + 1) * (1 + 1e-15);
-    plain = std::max(plain, (1 - p.least) * (1 + 1e-15));
-    cut = std::max(cut, p.most);
-    if (p.most > 0)
-      kept = std::max(kept, p.least > 0 ? std::min(most_kept, share * more.most / p.least * (1 + 1e-14)) : most_kept);
-    least_taking_part = std::min(least_taking_part, ((1 - p.most) * of.q + share * more.least) * (1 - 1e-14));
-  }
-  const double m = 1 / of.noise;
-  // Without sampling, what is replaced is a Gaussian of sensitivity 2.
-  const auto untruncated = [&](double weight, double q) -> step_part {
-    if (!replaces) return {weight, pair_kind::sampled, {q, m, 2, 0}};
-    return {weight, q < 1 ? pair_kind::replaced : pair_kind::sampled, {q, q < 1 ? m : 2 * m, 2, 0}};
-  };
-  std::vector<step_part> parts;
-  if (plain > 0) parts.push_back(untruncated(plain, of.q));
-  if (cut > 0) parts.push_back({cut, replaces ? pair_kind::both_ways : pair_kind::sampled, {kept, 2 * m, 2, 0}});
-  const step_part below = untruncated(1, least_taking_part);
-  made.parts.push_back({std::make_unique<mixture_source<>>(std::move(parts), below), 1});
-  return made;
-}
-
 /// Every record takes part in `times` of `steps` steps, chosen for each record by itself, all sets alike; neighbours by
 /// adding or removing one record. An epoch of `steps` steps is one event. A partition of the steps into `times` blocks,
 /// drawn at random, and one step of each block make such a set; whoever knows the partition sees one source a block.
@@ -14493,7 +14373,7 @@ struct stick_with_error {
 
 /// Largest epsilon whose hockey stick may be above `delta`, or the smallest one of which that is sure: an upper and a
 /// lower bound of epsilon at delta.
-[[nodiscard]] inline double gaussian_epsilon(double mu, double delta, bool from_above) noexcept {
+[[nodiscard, gnu::cold]] inline double gaussian_epsilon(double mu, double delta, bool from_above) noexcept {
   const auto exceeds = [&](double eps) {
     const stick_with_error stick = gaussian_stick(mu, eps);
     return from_above ? !(stick.value + stick.error <= delta) : stick.value - stick.error > delta;
@@ -14538,7 +14418,7 @@ class pld_engine : public pld_grids<> {
 
   /// Of entries with an `event` that has losses_of(event), and a `count`.
   template <class Ledger>
-  explicit pld_engine(const Ledger& ledger) {
+  [[gnu::cold]] explicit pld_engine(const Ledger& ledger) {
     long double squares = 0;
     std::size_t whole = 0;
     for (const auto& each : ledger) {
@@ -14683,7 +14563,7 @@ class pld_engine : public pld_grids<> {
   }
 
   /// Grids end where what lies outside in all steps is below 1e-7 delta.
-  void reach(double delta) {
+  [[gnu::cold]] void reach(double delta) {
     plan_.clear();
     for (const kind& each : kinds_) {
       if (!each.source->reach(std::min(1e-7 * delta / steps_, 0.5))) {
@@ -14698,7 +14578,7 @@ class pld_engine : public pld_grids<> {
   /// Tries finer and finer grids until `judge` says that what is missing is at most 1. `delta`: about;
   /// `cuts`: only what is near that counts, so what a step has far above it may be cut.
   template <class Judge>
-  void refine(double tilt, double delta, bool cuts, const Judge& judge) {
+  [[gnu::cold]] void refine(double tilt, double delta, bool cuts, const Judge& judge) {
     const double width = std::max(relative_width * std::max(0.0, plan_.total(tilt, true).first), absolute_width);
     double wish = std::sqrt(spread * width / tilt);  // of h times the root of the number of steps
     double outside = 14;
@@ -14762,8 +14642,8 @@ class pld_engine : public pld_grids<> {
     }
   }
 
-  void try_spacing(const layout& chosen, double delta, double tilt, double cap, const loss_window& remove,
-                   const loss_window& add, attempt& made) {
+  [[gnu::cold]] void try_spacing(const layout& chosen, double delta, double tilt, double cap, const loss_window& remove,
+                                 const loss_window& add, attempt& made) {
     const std::vector<portion>& portions = chosen.portions;
     const double h = chosen.spacing;
     const std::size_t length = chosen.length;
@@ -14880,7 +14760,7 @@ class log_sum {
 }
 
 /// ln A(order) for a whole order >= 1; 0 < q < 1, s > 0.
-[[nodiscard]] inline double sampled_gaussian_log_moment_whole(double q, double s, std::uint64_t order) {
+[[nodiscard, gnu::cold]] inline double sampled_gaussian_log_moment_whole(double q, double s, std::uint64_t order) {
   const double log_q = std::log(q);
   const double log_rest = std::log1p(-q);
   const auto a = static_cast<double>(order);
@@ -14899,7 +14779,7 @@ class log_sum {
 }
 
 /// ln A(a) by the trapezoidal rule for real a > 1; 0 < q < 1, s > 0.
-[[nodiscard]] inline double sampled_gaussian_log_moment_real(double q, double s, double a) {
+[[nodiscard, gnu::cold]] inline double sampled_gaussian_log_moment_real(double q, double s, double a) {
   const double log_q = std::log(q);
   const double log_rest = std::log1p(-q);
   const double log_a = std::log(a);
@@ -15066,7 +14946,7 @@ class basic_rdp_accountant {
   [[nodiscard]] std::span<const entry> ledger() const noexcept { return {ledger_.data(), ledger_.size()}; }
 
   /// Smallest epsilon that this accountant can prove for `at`; infinity when a step had no noise.
-  [[nodiscard]] double epsilon(pergrad::delta at) const {
+  [[nodiscard, gnu::cold]] double epsilon(pergrad::delta at) const {
     const detail::float_environment proven;
     return best([&](double order, double rdp) { return epsilon_from_rdp(order, rdp, at); }, total_curve(), nullptr);
   }
@@ -15101,7 +14981,7 @@ class basic_rdp_accountant {
   }
 
   /// The order that allows the most steps of `event` alone.
-  [[nodiscard]] static double order_for(const privacy_budget& budget, const Event& event) {
+  [[nodiscard, gnu::cold]] static double order_for(const privacy_budget& budget, const Event& event) {
     const detail::float_environment proven;
     double best_order = orders().front();
     double most_steps = -1;
@@ -15203,7 +15083,7 @@ class basic_rdp_accountant {
     for (std::size_t i = 0; i <= order_count; ++i) total[i] += count * each[i];
   }
   /// Curve of the ledger and `more` (which may be null).
-  [[nodiscard]] curve total_curve(const entry* more = nullptr) const {
+  [[nodiscard, gnu::cold]] curve total_curve(const entry* more = nullptr) const {
     curve total{};
     for (std::size_t place = 0; place < ledger_.size(); ++place) {
       add(total, count_with(ledger_[place], more), curves_[place]);
@@ -15213,7 +15093,7 @@ class basic_rdp_accountant {
   }
 
   /// An order that proves that the ledger and `more` keep to the budget, 0 if there is none.
-  [[nodiscard]] double order_within(const privacy_budget& budget, const entry& more) const {
+  [[nodiscard, gnu::cold]] double order_within(const privacy_budget& budget, const entry& more) const {
     const curve total = total_curve(&more);
     const auto keeps = [&](double order, double rdp) {
       return epsilon_from_rdp(order, rdp, budget.delta) <= budget.max_epsilon.value();
@@ -15228,7 +15108,7 @@ class basic_rdp_accountant {
   }
 
   /// Total RDP at any order, of the ledger and `more` (which may be null).
-  [[nodiscard]] double total_at(double order, const entry* more) const {
+  [[nodiscard, gnu::cold]] double total_at(double order, const entry* more) const {
     double total = 0;
     const auto add_steps = [&](double count, const Event& event) {
       if (count != 0) total += count * (renyi_divergence(event, order) * margin);
@@ -15430,7 +15310,8 @@ namespace pergrad::inline v0_1::detail {
 /// ln(spent / target) or +-infinity. Looks from `start` on, in [least, most]; `least` if that is safe, infinity if
 /// `most` is not.
 template <class Excess>
-[[nodiscard]] double smallest_safe(const Excess& excess, double start, double least, double most, double tolerance) {
+[[nodiscard, gnu::cold]] double smallest_safe(const Excess& excess, double start, double least, double most,
+                                              double tolerance) {
   double high = start;
   double at_high = excess(high);
   double low = high;
@@ -15490,7 +15371,7 @@ template <class Excess>
 /// The largest n of tried_steps with excess(n) <= 0, as far as the search tells: the next one was found to be too much.
 /// `safe` is known to be; excess rises. 2^61 stands for any number.
 template <class Excess>
-[[nodiscard]] std::uint64_t largest_safe(const Excess& excess, std::uint64_t safe) {
+[[nodiscard, gnu::cold]] std::uint64_t largest_safe(const Excess& excess, std::uint64_t safe) {
   constexpr std::uint64_t most = std::uint64_t{1} << 61U;
   // What is spent is nearly a power of n: secants of logarithms.
   struct tried {
@@ -15562,8 +15443,9 @@ namespace detail {
 
 /// What both families prove. `ledger`: its steps and `more`. Throws std::logic_error if they contradict each other.
 template <class Event>
-[[nodiscard]] bracket proven_epsilon(const basic_rdp_accountant<Event>& ledger,
-                                     const std::type_identity_t<ledger_entry<Event>>& more, pergrad::delta at) {
+[[nodiscard, gnu::cold]] bracket proven_epsilon(const basic_rdp_accountant<Event>& ledger,
+                                                const std::type_identity_t<ledger_entry<Event>>& more,
+                                                pergrad::delta at) {
   const float_environment proven;
   const double renyi = ledger.epsilon_after(more.event, more.count, at);
   bracket found{0, infinity};
@@ -15610,8 +15492,9 @@ template <class Event>
 /// Most steps of `event` that are proven to keep to the budget, behind those of the ledger; 2^62 stands for any number.
 /// The next number of steps that is tried (search.hpp) was found to be too much. The same question has the same answer.
 template <class Event>
-[[nodiscard]] std::uint64_t steps_within(const basic_rdp_accountant<Event>& ledger,
-                                         const std::type_identity_t<Event>& event, const privacy_budget& budget) {
+[[nodiscard, gnu::cold]] std::uint64_t steps_within(const basic_rdp_accountant<Event>& ledger,
+                                                    const std::type_identity_t<Event>& event,
+                                                    const privacy_budget& budget) {
   const float_environment proven;
   constexpr std::uint64_t most = std::uint64_t{1} << 62U;
   basic_rdp_accountant<Event> prepared = ledger;
@@ -15661,7 +15544,7 @@ class basic_privacy_accountant {
   /// Finds how many steps of this event the budget allows (a second at most, usually some tenths), so that later calls
   /// with it are cheap and free of allocation. The first event fixes the order of a filter.
   template <class = void>
-  void prepare(const Event& event) {
+  [[gnu::cold]] void prepare(const Event& event) {
     accountant_.prepare(event);
     if (plan_ == run_plan::on_the_way && order_ == 0) order_ = accountant_type::order_for(*budget_, event);
     if (!budget_ || is_filter() || find(event) != nullptr) return;
@@ -15672,7 +15555,7 @@ class basic_privacy_accountant {
   /// then be spent in any order, and are cheap. Throws budget_exhausted if it does not. An accountant without a budget,
   /// and a filter, need no schedule: std::logic_error.
   template <class = void>
-  void declare(std::span<const entry> schedule) {
+  [[gnu::cold]] void declare(std::span<const entry> schedule) {
     if (!budget_ || is_filter()) {
       throw std::logic_error(
           "pergrad: privacy_accountant: a schedule is declared for a budget, of a run planned beforehand");
@@ -15695,7 +15578,7 @@ class basic_privacy_accountant {
 
   /// Whether one more step of this kind keeps to the budget; always true without one.
   template <class = void>
-  [[nodiscard]] bool within(const Event& event) const {
+  [[nodiscard, gnu::cold]] bool within(const Event& event) const {
     if (!budget_) return true;
     if (is_filter()) {
       const double order = order_ != 0 ? order_ : accountant_type::order_for(*budget_, event);
@@ -15878,7 +15761,7 @@ class schedule {
   }
 
   /// Of step number `step`. Throws what its function throws, and std::out_of_range behind the last line of a file.
-  [[nodiscard]] double operator()(std::uint64_t step) const {
+  [[nodiscard, gnu::cold]] double operator()(std::uint64_t step) const {
     if (kept_->of) return kept_->of(step);
     if (step >= kept_->numbers.size()) {
       throw std::out_of_range("pergrad: schedule: " + (kept_->path.empty() ? "it" : kept_->path) + " has numbers of " +
@@ -16462,7 +16345,7 @@ inline void require_private_choices(const private_choices& options, bool has_a_s
 }
 /// The same for a trainer, and for options that are not for its kind of clipping; `groups` are the network's clipping
 /// groups.
-inline void require_training_choices(const training_choices& options, std::size_t groups) {
+[[gnu::cold]] inline void require_training_choices(const training_choices& options, std::size_t groups) {
   if (options.clipping == clipping_kind::per_group) {
     if (options.clip) refuse_training("the option clip is not for clipping per group: group_bounds are its bounds");
     require_option(!options.group_bounds.empty(), "group_bounds");
@@ -16529,7 +16412,7 @@ void apply_schedules(Options& options, std::uint64_t step) {
 /// Options of the first step of these schedules, each of which is a table then; and what adaptive clipping counts.
 /// Throws std::invalid_argument for what excludes each other, and what a schedule throws.
 template <class Options>
-[[nodiscard]] Options with_first_step(Options options) {
+[[nodiscard, gnu::cold]] Options with_first_step(Options options) {
   step_schedules& all = options.schedules;
   if (all.any()) {
     if (all.steps == 0) refuse_training("the option schedules.steps is not set");
@@ -16576,7 +16459,7 @@ template <class Network, class Loss, class Records>
 /// A loop that runs while the budget lasts would train nothing, and say nothing. What an earlier part of the run spent
 /// is not counted: a budget that is spent is no mistake.
 template <class Event>
-void require_room_for_a_step(const basic_privacy_accountant<Event>& accountant, const Event& event) {
+[[gnu::cold]] void require_room_for_a_step(const basic_privacy_accountant<Event>& accountant, const Event& event) {
   if (accountant.within(event)) return;
   const privacy_budget& budget = *accountant.budget();
   char text[400];
@@ -16598,7 +16481,7 @@ inline void require_fitting_counts(std::size_t records, std::size_t targets, std
 }
 /// Throws std::invalid_argument that says which record, or what about all of them, network and loss do not take.
 template <class Network, class Loss, class Records>
-void require_fit_for_training(const Records& records) {
+[[gnu::cold]] void require_fit_for_training(const Records& records) {
   require_fit(records.input_shape(), Network::input_shape, "private training");
   require_fitting_counts(records.size(), records.targets().size(), Loss::target_count(Network::output_shape));
   for (std::size_t record = 0; record < records.size(); ++record) {
@@ -16847,7 +16730,7 @@ struct run_place {
 /// size is what it says; fewer where only so few are added up in floating point. Physical batches have nothing to do
 /// with it, as noise is scaled by it.
 template <class Scalar>
-[[nodiscard]] record_capacity capacity_for(const private_choices& options) {
+[[nodiscard, gnu::cold]] record_capacity capacity_for(const private_choices& options) {
   if (options.capacity) return *options.capacity;
   const float_environment proven;
   constexpr std::size_t granule = 256;
@@ -16862,7 +16745,7 @@ template <class Scalar>
 /// Options with a capacity, and with physical batches no larger than that; with a capacity of 0 all records are added
 /// up as integers, and of any number. Throws std::invalid_argument for options that are missing or out of range.
 template <class Scalar, class Options>
-[[nodiscard]] Options settled(Options options, bool is_private) {
+[[nodiscard, gnu::cold]] Options settled(Options options, bool is_private) {
   require_private_choices(options, options.sampling.has_value(), is_private);
   // What a unit of several rows adds is added up as integers.
   const record_capacity capacity =
@@ -16926,8 +16809,9 @@ class private_run {
   friend struct statistics_access;
 
   /// `options` are settled; `budget`: of the ledger.
-  [[gnu::noinline]] private_run(const private_choices& options, const Sampling& sampling,
-                                const noise_choice<Noise>& chosen, const std::optional<privacy_budget>& budget)
+  [[gnu::cold, gnu::noinline]] private_run(const private_choices& options, const Sampling& sampling,
+                                           const noise_choice<Noise>& chosen,
+                                           const std::optional<privacy_budget>& budget)
       : sampling_{sampling},
         noise_{chosen, options, sampling_},
         accountant_{budget, options.plan},
@@ -17435,7 +17319,7 @@ class individual_filter {
   }
 
   /// Of the next steps: what a record with a share of 1 costs. Allocates nothing.
-  void set_event(const sampled_gaussian_event& event) {
+  [[gnu::cold]] void set_event(const sampled_gaussian_event& event) {
     if (event == event_) return;
     const detail::float_environment proven;
     const auto levels = static_cast<double>(costs_.size() - 1);
@@ -17920,7 +17804,8 @@ class dp_sgd_base
   /// Whose data a unit of privacy is: by which neighbours differ.
   static constexpr const char* unit_of_privacy = inner::unit;
 
-  dp_sgd_base(const Executor& executor, Network& network, Loss loss, const Options& options, bool is_private)
+  [[gnu::cold]] dp_sgd_base(const Executor& executor, Network& network, Loss loss, const Options& options,
+                            bool is_private)
       : dp_sgd_base{executor, network, loss, checked(options, is_private), is_private, {}} {}
   dp_sgd_base(const dp_sgd_base&) = delete;
   dp_sgd_base& operator=(const dp_sgd_base&) = delete;
@@ -17962,7 +17847,7 @@ class dp_sgd_base
   friend struct run_state_access;
   friend struct statistics_access;
 
-  [[nodiscard]] static Options checked(const Options& options, bool is_private) {
+  [[nodiscard, gnu::cold]] static Options checked(const Options& options, bool is_private) {
     if constexpr (run::is_correlated) {
       const step_schedules& all = options.schedules;
       if (options.adaptive_clip || all.noise || all.clip || all.sampling) {
@@ -17978,8 +17863,8 @@ class dp_sgd_base
     return settled<scalar>(first, is_private);
   }
   struct of_checked_options {};
-  [[gnu::noinline]] dp_sgd_base(const Executor& executor, Network& network, Loss loss, const Options& options,
-                                bool is_private, of_checked_options /*unused*/)
+  [[gnu::cold, gnu::noinline]] dp_sgd_base(const Executor& executor, Network& network, Loss loss,
+                                           const Options& options, bool is_private, of_checked_options /*unused*/)
       : run{options, inner::of(*options.sampling), options,
             options.individual ? std::nullopt : std::optional<privacy_budget>{options.budget}},
         options_{options},
@@ -18032,7 +17917,7 @@ class dp_sgd_base
 
   /// Noise of any step, of adaptive clipping and of schedules, has to fit the scalar and the release's grid. Throws
   /// std::invalid_argument.
-  void require_noise_that_fits() const {
+  [[gnu::cold]] void require_noise_that_fits() const {
     if (options_.adaptive_clip) {
       const double widest = options_.noise->value() * options_.clip->value() * adaptive_clip::range;
       if (!(widest <= static_cast<double>(std::numeric_limits<scalar>::max()))) {
@@ -18055,7 +17940,7 @@ class dp_sgd_base
   }
   /// Those that are left of the run.
   template <class = void>
-  void declare_schedules() {
+  [[gnu::cold]] void declare_schedules() {
     using event = typename run::event_type;
     std::vector<ledger_entry<event>> steps;
     Options each = options_;
@@ -18068,7 +17953,7 @@ class dp_sgd_base
     this->declare(std::span<const ledger_entry<event>>{steps});
   }
   /// Makes the schedules' numbers those of the next step, or of the last one.
-  void plan_next_step() {
+  [[gnu::cold]] void plan_next_step() {
     if (!options_.schedules.any()) return;
     const std::uint64_t step = std::min(this->place_.taken, this->most_ - 1);
     if (planned_ == step) return;
@@ -18091,7 +17976,7 @@ class dp_sgd_base
     }
   }
   /// The clip norm of the next step from the counts of the last one, which were released.
-  void adapt_clip() {
+  [[gnu::cold]] void adapt_clip() {
     const adaptive_clip& how = *options_.adaptive_clip;
     const std::span<const double> counts = this->last_statistic().counts();
     const double share = std::clamp(0.5 + (counts[0] - counts[1]) / (2 * options_.divisor->value()), 0.0, 1.0);
@@ -18101,7 +17986,7 @@ class dp_sgd_base
   }
 
   template <class Function>
-  auto with_empty_batch(Function&& f) {
+  [[gnu::cold]] auto with_empty_batch(Function&& f) {
     const std::vector<std::uint32_t> nobody;
     const dataset<input_value, target> no_records{
         {}, {}, Network::input_shape, Loss::target_count(Network::output_shape)};
@@ -35483,8 +35368,8 @@ inline constexpr double least_noise = 1.0 / (1 << 10);
 
 /// The least noise with which `count` of event_of(noise) keep to the budget.
 template <class EventOf>
-[[nodiscard]] noise_multiplier calibrated_noise(const privacy_budget& budget, const EventOf& event_of,
-                                                std::uint64_t count) {
+[[nodiscard, gnu::cold]] noise_multiplier calibrated_noise(const privacy_budget& budget, const EventOf& event_of,
+                                                           std::uint64_t count) {
   const double target = budget.max_epsilon.value();
   const auto by_renyi = [&](double s) {
     return log_excess(ledger_of(event_of(s), count).epsilon(budget.delta), target);
@@ -35700,6 +35585,67 @@ template <class = void>
 // Random allocation. Given the k steps that a record drew, a round is k Gaussian mechanisms; joint convexity: RDP(a) =
 // k a / (2 s^2). pld_accountant counts that the steps are secret.
 
+// pergrad/privacy/accounting/binomial_tail.hpp - the upper tail of a binomial distribution, with bounds.
+//
+// Pr[Bin(n, q) = k] by Stirling's series, whose error is below its first term that is left out (1/1680 k^-7), and its
+// neighbours by their ratios, all of which are positive: nothing cancels but in the exponent, whose terms are counted.
+
+namespace pergrad::inline v0_1::detail {
+
+struct probability_bounds {
+  double least;
+  double most;
+};
+
+[[nodiscard]] inline long double log_factorial(std::uint64_t n) noexcept {
+  if (n < 32) {
+    long double product = 1;
+    for (std::uint64_t i = 2; i <= n; ++i) product *= static_cast<long double>(i);
+    return std::log(product);
+  }
+  const auto x = static_cast<long double>(n);
+  constexpr long double half_log_two_pi = 0.918938533204672741780329736405617640L;
+  return (x + 0.5L) * std::log(x) - x + half_log_two_pi +
+         (1 - (1 - 2 / (7 * x * x)) / (30 * x * x)) / (12 * x);  // the next term is below 1/1680 x^-7 < 2e-14
+}
+
+/// Pr[Bin(n, q) >= k]. Precondition: 0 <= q <= 1, n < 2^40.
+template <class = void>
+[[nodiscard]] probability_bounds binomial_tail(std::uint64_t n, double q, std::uint64_t k) {
+  if (k == 0) return {1, 1};
+  if (k > n || q == 0) return {0, 0};
+  if (q == 1) return {1, 1};
+  const double mean = static_cast<double>(n) * q;
+  // Far below the mean nearly everything is above, and the sum would be long.
+  if (static_cast<double>(k) < mean - 12 * std::sqrt(mean) - 12) return {0.999999, 1};  // Chernoff: above 1 - e^-72
+  const auto of = [](std::uint64_t x) { return static_cast<long double>(x); };
+  const long double log_q = std::log(static_cast<long double>(q));
+  const long double log_rest = std::log1p(-static_cast<long double>(q));
+  const long double exponent =
+      log_factorial(n) - log_factorial(k) - log_factorial(n - k) + of(k) * log_q + of(n - k) * log_rest;
+  const long double size = 4 * log_factorial(n) - of(k) * log_q - of(n - k) * log_rest + 8;
+  const auto error = static_cast<double>(16 * std::numeric_limits<long double>::epsilon() * size + 1e-13L);
+  // Sum of ratios, up to where they fall and what follows is below the last term times ratio / (1 - ratio).
+  const long double odds = static_cast<long double>(q) / (1 - static_cast<long double>(q));
+  long double term = 1;
+  long double sum = 1;
+  long double rest = 0;
+  double steps = 0;
+  for (std::uint64_t i = k; i < n; ++i, ++steps) {
+    const long double ratio = of(n - i) / of(i + 1) * odds;
+    rest = ratio < 1 ? term * ratio / (1 - ratio) : std::numeric_limits<long double>::max();
+    if (rest < 1e-18L * sum) break;
+    term *= ratio;
+    sum += term;
+    rest = 0;
+  }
+  const auto log_sum = static_cast<double>(exponent + std::log(sum));
+  const double off = error + 1e-15 * (steps + 8) + 1e-12;
+  return {std::max(0.0, std::exp(log_sum) * (1 - 1e-15) * std::exp(-off)),
+          std::min(1.0, std::exp(log_sum + off) * (1 + 1e-12) + 1e-320)};
+}
+
+}  // namespace pergrad::inline v0_1::detail
 // pergrad/privacy/events.hpp - what a step costs with samplers other than Poisson sampling of records that are added or
 // removed
 //
@@ -38916,7 +38862,7 @@ struct obstacle {
   std::string what;
   cudaError_t code = cudaSuccess;
 };
-[[nodiscard]] inline obstacle find_obstacle() {
+[[nodiscard, gnu::cold]] inline obstacle find_obstacle() {
   int count = 0;  // the runtime leaves it alone where it finds no driver
   cudaError_t error = cudaGetDeviceCount(&count);
   static_cast<void>(cudaGetLastError());
@@ -39139,7 +39085,7 @@ class cuda_device {
   }
 
   template <class Function>
-  [[nodiscard]] graph capture(Function&& f) {
+  [[nodiscard, gnu::cold]] graph capture(Function&& f) {
     // Thread-local: what other threads do with the runtime meanwhile is their affair.
     cuda_detail::check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
     cudaGraph_t recorded = nullptr;
@@ -42142,8 +42088,8 @@ template <class Device>
 template <class Scalar, class Device>
 class network_memory {
  public:
-  network_memory(std::shared_ptr<Device> device, std::size_t max_batch, const device_options& options,
-                 const network_facts& net, const function_tables<Scalar>& functions)
+  [[gnu::cold]] network_memory(std::shared_ptr<Device> device, std::size_t max_batch, const device_options& options,
+                               const network_facts& net, const function_tables<Scalar>& functions)
       : device_{std::move(device)},
         max_batch_{max_batch},
         options_{options},
@@ -42550,8 +42496,8 @@ class engine {
  public:
   using request_type = detail::run_request<Scalar>;
 
-  engine(std::shared_ptr<Device> device, std::size_t max_batch, const device_options& options, const network_facts& net,
-         const function_tables<Scalar>& functions)
+  [[gnu::cold]] engine(std::shared_ptr<Device> device, std::size_t max_batch, const device_options& options,
+                       const network_facts& net, const function_tables<Scalar>& functions)
       : memory_{std::move(device), max_batch, options, net, functions},
         inputs_(max_batch * net.input_size),
         targets_(max_batch * net.output_size * target_bytes),
@@ -43039,9 +42985,9 @@ class network_trainer {
   /// Records are copied to the device when a step sees them first.
   static constexpr bool trains_on_a_copy = true;
 
-  network_trainer(std::shared_ptr<Device> device, const trained_network<Scalar>& network,
-                  network_memory<Scalar, Device>& memory, launch_type launch, std::size_t target_count,
-                  const training_choices& options, double sensitivity)
+  [[gnu::cold]] network_trainer(std::shared_ptr<Device> device, const trained_network<Scalar>& network,
+                                network_memory<Scalar, Device>& memory, launch_type launch, std::size_t target_count,
+                                const training_choices& options, double sensitivity)
       : device_{std::move(device)},
         network_{network},
         memory_{&memory},
@@ -43107,7 +43053,8 @@ class network_trainer {
   /// yet. A data set is copied when it is first seen, if another lies at another place or has another size, and after
   /// `forget_records`. `noise`, `randomness`: of the step, and inside layers; all steps of a trainer have the same
   /// keys.
-  void prepare(const records_type& records, const noise_stream& noise, const layer_randomness& randomness) {
+  [[gnu::cold]] void prepare(const records_type& records, const noise_stream& noise,
+                             const layer_randomness& randomness) {
     settings_.noise = stream_upload::words(noise);
     is_random_ = net().draws && randomness.is_random();
     if (is_random_) {

@@ -126,10 +126,10 @@ void add(nlohmann::ordered_json& to, const std::vector<fact>& facts) {
 
 }  // namespace
 
-void write_file(const std::filesystem::path& path, std::string_view content) {
-  const std::filesystem::path partial = path.string() + ".partial";
+void write_file(const std::string& path, std::string_view content) {
+  const std::string partial = path + ".partial";
   const auto fail = [&path](int code) {
-    throw std::system_error(code, std::generic_category(), "cannot write " + path.string());
+    throw std::system_error(code, std::generic_category(), "cannot write " + path);
   };
   errno = 0;
   std::ofstream stream(partial, std::ios::binary | std::ios::trunc);
@@ -194,14 +194,15 @@ void check_output_folder(const std::string& directory) {
     }
   }
   const auto probe = std::filesystem::path(directory) / ".pergrad-probe";
-  write_file(probe, "");
+  write_file(probe.string(), "");
   std::filesystem::remove(probe, error);
 }
 
 void write_reports(const run_report& report) {
   const std::filesystem::path out{report.chosen.out};
-  write_file(out / "report.json", to_json(report).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
-  write_file(out / "report.svg", to_svg(report));
+  write_file((out / "report.json").string(),
+             to_json(report).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+  write_file((out / "report.svg").string(), to_svg(report));
 }
 
 }  // namespace example

@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -89,7 +88,7 @@ struct run_report {
 void check_output_folder(const std::string& directory);
 /// Replaces a file by `content` as one act: who reads it sees the old file or the whole new one. Throws
 /// std::system_error.
-void write_file(const std::filesystem::path& path, std::string_view content);
+void write_file(const std::string& path, std::string_view content);
 /// Writes DIR/report.json and DIR/report.svg. Throws std::system_error.
 void write_reports(const run_report& report);
 

@@ -226,7 +226,7 @@ namespace detail {
 }
 
 /// Throws std::invalid_argument unless the records are of the kind that the network takes.
-inline void require_fit(const shape& given, const shape& wanted, const char* where) {
+[[gnu::cold]] inline void require_fit(const shape& given, const shape& wanted, const char* where) {
   if (given.size() != wanted.size() || !means_the_same(given, wanted)) {
     throw_invalid_argument({"pergrad: ", where, ": records have shape ", shape_text{given}.text, ", ", given.size(),
                             " values, the network takes ", shape_text{wanted}.text, ", ", wanted.size(), " values",

@@ -67,7 +67,8 @@ struct no_loss {
 
 /// f(gradients of some records, number of the first, how many), until all records had their turn.
 template <class Loss, class Executor, class Network, class Records, class Function>
-void in_chunks(const Executor& executor, const Network& network, const Records& records, const Function& f) {
+[[gnu::cold]] void in_chunks(const Executor& executor, const Network& network, const Records& records,
+                             const Function& f) {
   constexpr std::size_t chunk = 1024;
   tape<Network> tape{executor, max_batch{std::min(chunk, std::max<std::size_t>(1, records.size()))}};
   std::vector<std::uint32_t> ids;

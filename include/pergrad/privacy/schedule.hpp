@@ -68,7 +68,7 @@ class schedule {
   }
 
   /// Of step number `step`. Throws what its function throws, and std::out_of_range behind the last line of a file.
-  [[nodiscard]] double operator()(std::uint64_t step) const {
+  [[nodiscard, gnu::cold]] double operator()(std::uint64_t step) const {
     if (kept_->of) return kept_->of(step);
     if (step >= kept_->numbers.size()) {
       throw std::out_of_range("pergrad: schedule: " + (kept_->path.empty() ? "it" : kept_->path) + " has numbers of " +

@@ -64,7 +64,8 @@ class dp_sgd_base
   /// Whose data a unit of privacy is: by which neighbours differ.
   static constexpr const char* unit_of_privacy = inner::unit;
 
-  dp_sgd_base(const Executor& executor, Network& network, Loss loss, const Options& options, bool is_private)
+  [[gnu::cold]] dp_sgd_base(const Executor& executor, Network& network, Loss loss, const Options& options,
+                            bool is_private)
       : dp_sgd_base{executor, network, loss, checked(options, is_private), is_private, {}} {}
   dp_sgd_base(const dp_sgd_base&) = delete;
   dp_sgd_base& operator=(const dp_sgd_base&) = delete;
@@ -106,7 +107,7 @@ class dp_sgd_base
   friend struct run_state_access;
   friend struct statistics_access;
 
-  [[nodiscard]] static Options checked(const Options& options, bool is_private) {
+  [[nodiscard, gnu::cold]] static Options checked(const Options& options, bool is_private) {
     if constexpr (run::is_correlated) {
       const step_schedules& all = options.schedules;
       if (options.adaptive_clip || all.noise || all.clip || all.sampling) {
@@ -122,8 +123,8 @@ class dp_sgd_base
     return settled<scalar>(first, is_private);
   }
   struct of_checked_options {};
-  [[gnu::noinline]] dp_sgd_base(const Executor& executor, Network& network, Loss loss, const Options& options,
-                                bool is_private, of_checked_options /*unused*/)
+  [[gnu::cold, gnu::noinline]] dp_sgd_base(const Executor& executor, Network& network, Loss loss,
+                                           const Options& options, bool is_private, of_checked_options /*unused*/)
       : run{options, inner::of(*options.sampling), options,
             options.individual ? std::nullopt : std::optional<privacy_budget>{options.budget}},
         options_{options},
@@ -176,7 +177,7 @@ class dp_sgd_base
 
   /// Noise of any step, of adaptive clipping and of schedules, has to fit the scalar and the release's grid. Throws
   /// std::invalid_argument.
-  void require_noise_that_fits() const {
+  [[gnu::cold]] void require_noise_that_fits() const {
     if (options_.adaptive_clip) {
       const double widest = options_.noise->value() * options_.clip->value() * adaptive_clip::range;
       if (!(widest <= static_cast<double>(std::numeric_limits<scalar>::max()))) {
@@ -199,7 +200,7 @@ class dp_sgd_base
   }
   /// Those that are left of the run.
   template <class = void>
-  void declare_schedules() {
+  [[gnu::cold]] void declare_schedules() {
     using event = typename run::event_type;
     std::vector<ledger_entry<event>> steps;
     Options each = options_;
@@ -212,7 +213,7 @@ class dp_sgd_base
     this->declare(std::span<const ledger_entry<event>>{steps});
   }
   /// Makes the schedules' numbers those of the next step, or of the last one.
-  void plan_next_step() {
+  [[gnu::cold]] void plan_next_step() {
     if (!options_.schedules.any()) return;
     const std::uint64_t step = std::min(this->place_.taken, this->most_ - 1);
     if (planned_ == step) return;
@@ -235,7 +236,7 @@ class dp_sgd_base
     }
   }
   /// The clip norm of the next step from the counts of the last one, which were released.
-  void adapt_clip() {
+  [[gnu::cold]] void adapt_clip() {
     const adaptive_clip& how = *options_.adaptive_clip;
     const std::span<const double> counts = this->last_statistic().counts();
     const double share = std::clamp(0.5 + (counts[0] - counts[1]) / (2 * options_.divisor->value()), 0.0, 1.0);
@@ -245,7 +246,7 @@ class dp_sgd_base
   }
 
   template <class Function>
-  auto with_empty_batch(Function&& f) {
+  [[gnu::cold]] auto with_empty_batch(Function&& f) {
     const std::vector<std::uint32_t> nobody;
     const dataset<input_value, target> no_records{
         {}, {}, Network::input_shape, Loss::target_count(Network::output_shape)};

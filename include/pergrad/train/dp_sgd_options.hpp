@@ -209,7 +209,7 @@ inline void require_private_choices(const private_choices& options, bool has_a_s
 }
 /// The same for a trainer, and for options that are not for its kind of clipping; `groups` are the network's clipping
 /// groups.
-inline void require_training_choices(const training_choices& options, std::size_t groups) {
+[[gnu::cold]] inline void require_training_choices(const training_choices& options, std::size_t groups) {
   if (options.clipping == clipping_kind::per_group) {
     if (options.clip) refuse_training("the option clip is not for clipping per group: group_bounds are its bounds");
     require_option(!options.group_bounds.empty(), "group_bounds");
@@ -276,7 +276,7 @@ void apply_schedules(Options& options, std::uint64_t step) {
 /// Options of the first step of these schedules, each of which is a table then; and what adaptive clipping counts.
 /// Throws std::invalid_argument for what excludes each other, and what a schedule throws.
 template <class Options>
-[[nodiscard]] Options with_first_step(Options options) {
+[[nodiscard, gnu::cold]] Options with_first_step(Options options) {
   step_schedules& all = options.schedules;
   if (all.any()) {
     if (all.steps == 0) refuse_training("the option schedules.steps is not set");
@@ -323,7 +323,7 @@ template <class Network, class Loss, class Records>
 /// A loop that runs while the budget lasts would train nothing, and say nothing. What an earlier part of the run spent
 /// is not counted: a budget that is spent is no mistake.
 template <class Event>
-void require_room_for_a_step(const basic_privacy_accountant<Event>& accountant, const Event& event) {
+[[gnu::cold]] void require_room_for_a_step(const basic_privacy_accountant<Event>& accountant, const Event& event) {
   if (accountant.within(event)) return;
   const privacy_budget& budget = *accountant.budget();
   char text[400];
@@ -345,7 +345,7 @@ inline void require_fitting_counts(std::size_t records, std::size_t targets, std
 }
 /// Throws std::invalid_argument that says which record, or what about all of them, network and loss do not take.
 template <class Network, class Loss, class Records>
-void require_fit_for_training(const Records& records) {
+[[gnu::cold]] void require_fit_for_training(const Records& records) {
   require_fit(records.input_shape(), Network::input_shape, "private training");
   require_fitting_counts(records.size(), records.targets().size(), Loss::target_count(Network::output_shape));
   for (std::size_t record = 0; record < records.size(); ++record) {

@@ -151,7 +151,7 @@ struct run_place {
 /// size is what it says; fewer where only so few are added up in floating point. Physical batches have nothing to do
 /// with it, as noise is scaled by it.
 template <class Scalar>
-[[nodiscard]] record_capacity capacity_for(const private_choices& options) {
+[[nodiscard, gnu::cold]] record_capacity capacity_for(const private_choices& options) {
   if (options.capacity) return *options.capacity;
   const float_environment proven;
   constexpr std::size_t granule = 256;
@@ -166,7 +166,7 @@ template <class Scalar>
 /// Options with a capacity, and with physical batches no larger than that; with a capacity of 0 all records are added
 /// up as integers, and of any number. Throws std::invalid_argument for options that are missing or out of range.
 template <class Scalar, class Options>
-[[nodiscard]] Options settled(Options options, bool is_private) {
+[[nodiscard, gnu::cold]] Options settled(Options options, bool is_private) {
   require_private_choices(options, options.sampling.has_value(), is_private);
   // What a unit of several rows adds is added up as integers.
   const record_capacity capacity =
@@ -230,8 +230,9 @@ class private_run {
   friend struct statistics_access;
 
   /// `options` are settled; `budget`: of the ledger.
-  [[gnu::noinline]] private_run(const private_choices& options, const Sampling& sampling,
-                                const noise_choice<Noise>& chosen, const std::optional<privacy_budget>& budget)
+  [[gnu::cold, gnu::noinline]] private_run(const private_choices& options, const Sampling& sampling,
+                                           const noise_choice<Noise>& chosen,
+                                           const std::optional<privacy_budget>& budget)
       : sampling_{sampling},
         noise_{chosen, options, sampling_},
         accountant_{budget, options.plan},

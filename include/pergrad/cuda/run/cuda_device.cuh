@@ -100,7 +100,7 @@ struct obstacle {
   std::string what;
   cudaError_t code = cudaSuccess;
 };
-[[nodiscard]] inline obstacle find_obstacle() {
+[[nodiscard, gnu::cold]] inline obstacle find_obstacle() {
   int count = 0;  // the runtime leaves it alone where it finds no driver
   cudaError_t error = cudaGetDeviceCount(&count);
   static_cast<void>(cudaGetLastError());
@@ -323,7 +323,7 @@ class cuda_device {
   }
 
   template <class Function>
-  [[nodiscard]] graph capture(Function&& f) {
+  [[nodiscard, gnu::cold]] graph capture(Function&& f) {
     // Thread-local: what other threads do with the runtime meanwhile is their affair.
     cuda_detail::check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
     cudaGraph_t recorded = nullptr;

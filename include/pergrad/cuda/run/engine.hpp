@@ -33,8 +33,8 @@ class engine {
  public:
   using request_type = detail::run_request<Scalar>;
 
-  engine(std::shared_ptr<Device> device, std::size_t max_batch, const device_options& options, const network_facts& net,
-         const function_tables<Scalar>& functions)
+  [[gnu::cold]] engine(std::shared_ptr<Device> device, std::size_t max_batch, const device_options& options,
+                       const network_facts& net, const function_tables<Scalar>& functions)
       : memory_{std::move(device), max_batch, options, net, functions},
         inputs_(max_batch * net.input_size),
         targets_(max_batch * net.output_size * target_bytes),

@@ -29,8 +29,8 @@ template <class Device>
 template <class Scalar, class Device>
 class network_memory {
  public:
-  network_memory(std::shared_ptr<Device> device, std::size_t max_batch, const device_options& options,
-                 const network_facts& net, const function_tables<Scalar>& functions)
+  [[gnu::cold]] network_memory(std::shared_ptr<Device> device, std::size_t max_batch, const device_options& options,
+                               const network_facts& net, const function_tables<Scalar>& functions)
       : device_{std::move(device)},
         max_batch_{max_batch},
         options_{options},

@@ -57,9 +57,9 @@ class network_trainer {
   /// Records are copied to the device when a step sees them first.
   static constexpr bool trains_on_a_copy = true;
 
-  network_trainer(std::shared_ptr<Device> device, const trained_network<Scalar>& network,
-                  network_memory<Scalar, Device>& memory, launch_type launch, std::size_t target_count,
-                  const training_choices& options, double sensitivity)
+  [[gnu::cold]] network_trainer(std::shared_ptr<Device> device, const trained_network<Scalar>& network,
+                                network_memory<Scalar, Device>& memory, launch_type launch, std::size_t target_count,
+                                const training_choices& options, double sensitivity)
       : device_{std::move(device)},
         network_{network},
         memory_{&memory},
@@ -125,7 +125,8 @@ class network_trainer {
   /// yet. A data set is copied when it is first seen, if another lies at another place or has another size, and after
   /// `forget_records`. `noise`, `randomness`: of the step, and inside layers; all steps of a trainer have the same
   /// keys.
-  void prepare(const records_type& records, const noise_stream& noise, const layer_randomness& randomness) {
+  [[gnu::cold]] void prepare(const records_type& records, const noise_stream& noise,
+                             const layer_randomness& randomness) {
     settings_.noise = stream_upload::words(noise);
     is_random_ = net().draws && randomness.is_random();
     if (is_random_) {

@@ -49,8 +49,9 @@ namespace detail {
 
 /// What both families prove. `ledger`: its steps and `more`. Throws std::logic_error if they contradict each other.
 template <class Event>
-[[nodiscard]] bracket proven_epsilon(const basic_rdp_accountant<Event>& ledger,
-                                     const std::type_identity_t<ledger_entry<Event>>& more, pergrad::delta at) {
+[[nodiscard, gnu::cold]] bracket proven_epsilon(const basic_rdp_accountant<Event>& ledger,
+                                                const std::type_identity_t<ledger_entry<Event>>& more,
+                                                pergrad::delta at) {
   const float_environment proven;
   const double renyi = ledger.epsilon_after(more.event, more.count, at);
   bracket found{0, infinity};
@@ -97,8 +98,9 @@ template <class Event>
 /// Most steps of `event` that are proven to keep to the budget, behind those of the ledger; 2^62 stands for any number.
 /// The next number of steps that is tried (search.hpp) was found to be too much. The same question has the same answer.
 template <class Event>
-[[nodiscard]] std::uint64_t steps_within(const basic_rdp_accountant<Event>& ledger,
-                                         const std::type_identity_t<Event>& event, const privacy_budget& budget) {
+[[nodiscard, gnu::cold]] std::uint64_t steps_within(const basic_rdp_accountant<Event>& ledger,
+                                                    const std::type_identity_t<Event>& event,
+                                                    const privacy_budget& budget) {
   const float_environment proven;
   constexpr std::uint64_t most = std::uint64_t{1} << 62U;
   basic_rdp_accountant<Event> prepared = ledger;
@@ -148,7 +150,7 @@ class basic_privacy_accountant {
   /// Finds how many steps of this event the budget allows (a second at most, usually some tenths), so that later calls
   /// with it are cheap and free of allocation. The first event fixes the order of a filter.
   template <class = void>
-  void prepare(const Event& event) {
+  [[gnu::cold]] void prepare(const Event& event) {
     accountant_.prepare(event);
     if (plan_ == run_plan::on_the_way && order_ == 0) order_ = accountant_type::order_for(*budget_, event);
     if (!budget_ || is_filter() || find(event) != nullptr) return;
@@ -159,7 +161,7 @@ class basic_privacy_accountant {
   /// then be spent in any order, and are cheap. Throws budget_exhausted if it does not. An accountant without a budget,
   /// and a filter, need no schedule: std::logic_error.
   template <class = void>
-  void declare(std::span<const entry> schedule) {
+  [[gnu::cold]] void declare(std::span<const entry> schedule) {
     if (!budget_ || is_filter()) {
       throw std::logic_error(
           "pergrad: privacy_accountant: a schedule is declared for a budget, of a run planned beforehand");
@@ -182,7 +184,7 @@ class basic_privacy_accountant {
 
   /// Whether one more step of this kind keeps to the budget; always true without one.
   template <class = void>
-  [[nodiscard]] bool within(const Event& event) const {
+  [[nodiscard, gnu::cold]] bool within(const Event& event) const {
     if (!budget_) return true;
     if (is_filter()) {
       const double order = order_ != 0 ? order_ : accountant_type::order_for(*budget_, event);

@@ -73,8 +73,8 @@ inline constexpr double least_noise = 1.0 / (1 << 10);
 
 /// The least noise with which `count` of event_of(noise) keep to the budget.
 template <class EventOf>
-[[nodiscard]] noise_multiplier calibrated_noise(const privacy_budget& budget, const EventOf& event_of,
-                                                std::uint64_t count) {
+[[nodiscard, gnu::cold]] noise_multiplier calibrated_noise(const privacy_budget& budget, const EventOf& event_of,
+                                                           std::uint64_t count) {
   const double target = budget.max_epsilon.value();
   const auto by_renyi = [&](double s) {
     return log_excess(ledger_of(event_of(s), count).epsilon(budget.delta), target);

@@ -70,7 +70,7 @@ class individual_filter {
   }
 
   /// Of the next steps: what a record with a share of 1 costs. Allocates nothing.
-  void set_event(const sampled_gaussian_event& event) {
+  [[gnu::cold]] void set_event(const sampled_gaussian_event& event) {
     if (event == event_) return;
     const detail::float_environment proven;
     const auto levels = static_cast<double>(costs_.size() - 1);

@@ -62,7 +62,7 @@ class pld_engine : public pld_grids<> {
 
   /// Of entries with an `event` that has losses_of(event), and a `count`.
   template <class Ledger>
-  explicit pld_engine(const Ledger& ledger) {
+  [[gnu::cold]] explicit pld_engine(const Ledger& ledger) {
     long double squares = 0;
     std::size_t whole = 0;
     for (const auto& each : ledger) {
@@ -207,7 +207,7 @@ class pld_engine : public pld_grids<> {
   }
 
   /// Grids end where what lies outside in all steps is below 1e-7 delta.
-  void reach(double delta) {
+  [[gnu::cold]] void reach(double delta) {
     plan_.clear();
     for (const kind& each : kinds_) {
       if (!each.source->reach(std::min(1e-7 * delta / steps_, 0.5))) {
@@ -222,7 +222,7 @@ class pld_engine : public pld_grids<> {
   /// Tries finer and finer grids until `judge` says that what is missing is at most 1. `delta`: about;
   /// `cuts`: only what is near that counts, so what a step has far above it may be cut.
   template <class Judge>
-  void refine(double tilt, double delta, bool cuts, const Judge& judge) {
+  [[gnu::cold]] void refine(double tilt, double delta, bool cuts, const Judge& judge) {
     const double width = std::max(relative_width * std::max(0.0, plan_.total(tilt, true).first), absolute_width);
     double wish = std::sqrt(spread * width / tilt);  // of h times the root of the number of steps
     double outside = 14;
@@ -286,8 +286,8 @@ class pld_engine : public pld_grids<> {
     }
   }
 
-  void try_spacing(const layout& chosen, double delta, double tilt, double cap, const loss_window& remove,
-                   const loss_window& add, attempt& made) {
+  [[gnu::cold]] void try_spacing(const layout& chosen, double delta, double tilt, double cap, const loss_window& remove,
+                                 const loss_window& add, attempt& made) {
     const std::vector<portion>& portions = chosen.portions;
     const double h = chosen.spacing;
     const std::size_t length = chosen.length;

@@ -49,8 +49,8 @@ class pld_grids {
     std::size_t length = 1024;
   };
   /// The smallest blocks with which the spacing can be as is wished, or those that come nearest to that.
-  [[nodiscard]] layout layout_for(std::size_t room, double wish, double range, double delta, double tilt,
-                                  double cap) const {
+  [[nodiscard, gnu::cold]] layout layout_for(std::size_t room, double wish, double range, double delta, double tilt,
+                                             double cap) const {
     layout best;
     double least = infinity;
     for (std::uint64_t block = 1; block == 1 || steps_ / static_cast<double>(block) >= few_blocks; block *= 4) {
@@ -111,8 +111,8 @@ class pld_grids {
   }
 
   /// A grid of spacing h of a block of steps, and the bytes that it took.
-  [[nodiscard]] discrete_step grid_of(const portion& part, double delta, double h, double tilt, double cap,
-                                      std::size_t& bytes) const {
+  [[nodiscard, gnu::cold]] discrete_step grid_of(const portion& part, double delta, double h, double tilt, double cap,
+                                                 std::size_t& bytes) const {
     const loss_source& source = *kinds_[part.kind].source;
     const double fine = h / std::sqrt(static_cast<double>(part.steps));  // a power of 2 below h
     discrete_step one = source.on_grid(fine, cap);

@@ -60,7 +60,7 @@ class log_sum {
 }
 
 /// ln A(order) for a whole order >= 1; 0 < q < 1, s > 0.
-[[nodiscard]] inline double sampled_gaussian_log_moment_whole(double q, double s, std::uint64_t order) {
+[[nodiscard, gnu::cold]] inline double sampled_gaussian_log_moment_whole(double q, double s, std::uint64_t order) {
   const double log_q = std::log(q);
   const double log_rest = std::log1p(-q);
   const auto a = static_cast<double>(order);
@@ -79,7 +79,7 @@ class log_sum {
 }
 
 /// ln A(a) by the trapezoidal rule for real a > 1; 0 < q < 1, s > 0.
-[[nodiscard]] inline double sampled_gaussian_log_moment_real(double q, double s, double a) {
+[[nodiscard, gnu::cold]] inline double sampled_gaussian_log_moment_real(double q, double s, double a) {
   const double log_q = std::log(q);
   const double log_rest = std::log1p(-q);
   const double log_a = std::log(a);

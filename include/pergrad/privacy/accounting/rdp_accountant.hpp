@@ -67,7 +67,7 @@ class basic_rdp_accountant {
   [[nodiscard]] std::span<const entry> ledger() const noexcept { return {ledger_.data(), ledger_.size()}; }
 
   /// Smallest epsilon that this accountant can prove for `at`; infinity when a step had no noise.
-  [[nodiscard]] double epsilon(pergrad::delta at) const {
+  [[nodiscard, gnu::cold]] double epsilon(pergrad::delta at) const {
     const detail::float_environment proven;
     return best([&](double order, double rdp) { return epsilon_from_rdp(order, rdp, at); }, total_curve(), nullptr);
   }
@@ -102,7 +102,7 @@ class basic_rdp_accountant {
   }
 
   /// The order that allows the most steps of `event` alone.
-  [[nodiscard]] static double order_for(const privacy_budget& budget, const Event& event) {
+  [[nodiscard, gnu::cold]] static double order_for(const privacy_budget& budget, const Event& event) {
     const detail::float_environment proven;
     double best_order = orders().front();
     double most_steps = -1;
@@ -204,7 +204,7 @@ class basic_rdp_accountant {
     for (std::size_t i = 0; i <= order_count; ++i) total[i] += count * each[i];
   }
   /// Curve of the ledger and `more` (which may be null).
-  [[nodiscard]] curve total_curve(const entry* more = nullptr) const {
+  [[nodiscard, gnu::cold]] curve total_curve(const entry* more = nullptr) const {
     curve total{};
     for (std::size_t place = 0; place < ledger_.size(); ++place) {
       add(total, count_with(ledger_[place], more), curves_[place]);
@@ -214,7 +214,7 @@ class basic_rdp_accountant {
   }
 
   /// An order that proves that the ledger and `more` keep to the budget, 0 if there is none.
-  [[nodiscard]] double order_within(const privacy_budget& budget, const entry& more) const {
+  [[nodiscard, gnu::cold]] double order_within(const privacy_budget& budget, const entry& more) const {
     const curve total = total_curve(&more);
     const auto keeps = [&](double order, double rdp) {
       return epsilon_from_rdp(order, rdp, budget.delta) <= budget.max_epsilon.value();
@@ -229,7 +229,7 @@ class basic_rdp_accountant {
   }
 
   /// Total RDP at any order, of the ledger and `more` (which may be null).
-  [[nodiscard]] double total_at(double order, const entry* more) const {
+  [[nodiscard, gnu::cold]] double total_at(double order, const entry* more) const {
     double total = 0;
     const auto add_steps = [&](double count, const Event& event) {
       if (count != 0) total += count * (renyi_divergence(event, order) * margin);

@@ -25,7 +25,8 @@ namespace pergrad::inline v0_1::detail {
 /// ln(spent / target) or +-infinity. Looks from `start` on, in [least, most]; `least` if that is safe, infinity if
 /// `most` is not.
 template <class Excess>
-[[nodiscard]] double smallest_safe(const Excess& excess, double start, double least, double most, double tolerance) {
+[[nodiscard, gnu::cold]] double smallest_safe(const Excess& excess, double start, double least, double most,
+                                              double tolerance) {
   double high = start;
   double at_high = excess(high);
   double low = high;
@@ -85,7 +86,7 @@ template <class Excess>
 /// The largest n of tried_steps with excess(n) <= 0, as far as the search tells: the next one was found to be too much.
 /// `safe` is known to be; excess rises. 2^61 stands for any number.
 template <class Excess>
-[[nodiscard]] std::uint64_t largest_safe(const Excess& excess, std::uint64_t safe) {
+[[nodiscard, gnu::cold]] std::uint64_t largest_safe(const Excess& excess, std::uint64_t safe) {
   constexpr std::uint64_t most = std::uint64_t{1} << 61U;
   // What is spent is nearly a power of n: secants of logarithms.
   struct tried {

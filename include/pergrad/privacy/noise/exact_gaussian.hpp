@@ -106,8 +106,8 @@ struct fixed_point {
 };
 
 /// -ln of the fraction whose first 32 limbs bits are `bits`, most significant first; `zeros` of them lead.
-[[nodiscard, gnu::cold]] PERGRAD_HD inline fixed_point minus_log(int limbs, const std::uint32_t* bits,
-                                                                 int zeros) noexcept {
+[[nodiscard, gnu::cold, gnu::noinline]] PERGRAD_HD inline fixed_point minus_log(int limbs, const std::uint32_t* bits,
+                                                                                int zeros) noexcept {
   // ln 2, truncated
   constexpr std::uint32_t ln2[10] = {0xb17217f7U, 0xd1cf79abU, 0xc9e3b398U, 0x03f2f6afU, 0x40f34326U,
                                      0x7298b62dU, 0x8a0d175bU, 0x8baafa2bU, 0xe7b87620U, 0x6debac98U};
@@ -148,7 +148,7 @@ struct fixed_point {
 }
 
 /// cos(pi y / 2) of y in [0, 1].
-[[nodiscard, gnu::cold]] PERGRAD_HD inline fixed_point cosine_of_quarter(const fixed_point& y) noexcept {
+[[nodiscard, gnu::cold, gnu::noinline]] PERGRAD_HD inline fixed_point cosine_of_quarter(const fixed_point& y) noexcept {
   // (pi / 2)², truncated, its whole part first
   constexpr std::uint32_t quarter_squared[11] = {0x00000002U, 0x77a79937U, 0xc8bbcb49U, 0x5b89b366U,
                                                  0x02306b1cU, 0x2159a8ffU, 0x834288a1U, 0x9a088409U,
@@ -214,8 +214,8 @@ struct gaussian_bits {
 };
 
 /// Both integers if 32 limbs bits of U and V settle them.
-[[nodiscard, gnu::cold]] PERGRAD_HD inline bool round_pair(int limbs, const gaussian_bits& bits, double sigma,
-                                                           std::int64_t (&k)[2]) noexcept {
+[[nodiscard, gnu::cold, gnu::noinline]] PERGRAD_HD inline bool round_pair(int limbs, const gaussian_bits& bits,
+                                                                          double sigma, std::int64_t (&k)[2]) noexcept {
   int zeros = 0;
   while (zeros < 32 * limbs && (bits.u[zeros / 32] >> (31 - zeros % 32) & 1U) == 0) ++zeros;
   if (zeros == 32 * limbs) return false;
@@ -268,12 +268,10 @@ struct gaussian_bits {
 
 /// Both integers of a pair, whatever it takes.
 PERGRAD_HD inline void exact_pair(const gaussian_bits& bits, double sigma, std::int64_t (&k)[2]) noexcept {
-  for (int limbs = 4; limbs < gaussian_bits::words; limbs += 2) {
-    if (round_pair(limbs, bits, sigma, k)) return;
+  gaussian_bits drawn = bits;
+  drawn.u[gaussian_bits::words - 1] |= 1U;  // read last of all: U is not 0
+  for (int limbs = 4; !round_pair(limbs, drawn, sigma, k) && limbs < gaussian_bits::words; limbs += 2) {
   }
-  gaussian_bits last = bits;
-  last.u[gaussian_bits::words - 1] |= 1U;  // U is not 0
-  static_cast<void>(round_pair(10, last, sigma, k));
 }
 
 }  // namespace pergrad::inline v0_1::detail

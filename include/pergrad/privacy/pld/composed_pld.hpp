@@ -103,7 +103,7 @@ class composed_pld {
   /// Calls visit(place, loss, delta) from the top of the window down, until it returns false. delta bounds the hockey
   /// stick at that place from the pair's own side.
   template <class Visitor>
-  void descend(const Visitor& visit) const {
+  [[gnu::cold]] void descend(const Visitor& visit) const {
     const double step = std::exp(-tilt * spacing);
     const double step_more = std::exp(-(tilt + 1) * spacing);
     const double gain = -std::expm1(-spacing);

@@ -101,7 +101,7 @@ class fourier_transform {
     x[0] = a + b;
     x[1] = a - b;
   }
-  void forward(complex_number* x, std::size_t n) const {
+  [[gnu::noinline]] void forward(complex_number* x, std::size_t n) const {
     if (n == 2) return last_pair(x);
     const std::size_t half = n / 2;
     const complex_number* root = roots_.data() + half;
@@ -114,7 +114,7 @@ class fourier_transform {
     forward(x, half);
     forward(x + half, half);
   }
-  void backward(complex_number* x, std::size_t n) const {
+  [[gnu::noinline]] void backward(complex_number* x, std::size_t n) const {
     if (n == 2) return last_pair(x);
     const std::size_t half = n / 2;
     backward(x, half);

@@ -40,7 +40,7 @@ struct stick_with_error {
 
 /// Largest epsilon whose hockey stick may be above `delta`, or the smallest one of which that is sure: an upper and a
 /// lower bound of epsilon at delta.
-[[nodiscard]] inline double gaussian_epsilon(double mu, double delta, bool from_above) noexcept {
+[[nodiscard, gnu::cold]] inline double gaussian_epsilon(double mu, double delta, bool from_above) noexcept {
   const auto exceeds = [&](double eps) {
     const stick_with_error stick = gaussian_stick(mu, eps);
     return from_above ? !(stick.value + stick.error <= delta) : stick.value - stick.error > delta;

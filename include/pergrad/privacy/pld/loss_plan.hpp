@@ -104,7 +104,7 @@ class loss_plan {
   }
 
   /// Cumulants of a sum of steps at t, of removing or of adding.
-  [[nodiscard]] loss_estimate::cumulants total(double t, bool remove, double cap = infinity) const {
+  [[nodiscard, gnu::cold]] loss_estimate::cumulants total(double t, bool remove, double cap = infinity) const {
     loss_estimate::cumulants sum;
     for (std::size_t i = 0; i < estimates_.size(); ++i) {
       const loss_estimate::cumulants each = estimates_[i].at(t, remove, cap);
@@ -117,8 +117,8 @@ class loss_plan {
   }
 
   /// A window that leaves e^-outside of the tilted loss outside; t of its bounds is at most `largest`.
-  [[nodiscard]] window window_of(double tilt, bool remove, double outside, double largest,
-                                 double cap = infinity) const {
+  [[nodiscard, gnu::cold]] window window_of(double tilt, bool remove, double outside, double largest,
+                                            double cap = infinity) const {
     const loss_estimate::cumulants here = total(tilt, remove, cap);
     window made{-infinity, infinity, 1, 1};
     double t = std::min(largest, 40 / std::sqrt(here.second));
@@ -163,7 +163,7 @@ class loss_plan {
   /// Where losses of steps may be cut for an answer of about `epsilon` and `delta`. What is cut off decides alone that
   /// the sum is above epsilon, which is wrong where all other losses take it back: that has to be improbable, by its
   /// Chernoff bound, or what is cut off has.
-  [[nodiscard]] double cap_for(double epsilon, double delta) const {
+  [[nodiscard, gnu::cold]] double cap_for(double epsilon, double delta) const {
     constexpr std::size_t rates = 24;
     std::array<std::pair<double, double>, rates> rate;  // t, ln E[e^(-t loss)]
     const loss_estimate::cumulants here = total(0, true, epsilon);

@@ -73,7 +73,7 @@ class loss_source {
 }
 /// Adds up what a pair says of itself, `weight` of it; `both_ways`: of both directions.
 template <class Pair>
-void estimate_pair(const Pair& pair, double weight, bool both_ways, loss_points& into) {
+[[gnu::cold]] void estimate_pair(const Pair& pair, double weight, bool both_ways, loss_points& into) {
   const double from = pair.lowest();
   const double to = pair.highest();
   const auto points = static_cast<std::size_t>(std::ceil((to - from) * 12)) + 2;

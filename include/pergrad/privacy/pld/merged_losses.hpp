@@ -34,7 +34,7 @@ class merged_losses {
   static constexpr double u = unit_roundoff;
 
   /// `of`: two pieces for each bucket, the first bucket empty; kept while this lives. `last`: cut of the last bucket.
-  merged_losses(const std::vector<merged_piece>& of, double h, double last)
+  [[gnu::cold]] merged_losses(const std::vector<merged_piece>& of, double h, double last)
       : halves_{of}, rising_(of.size() / 2), falling_(of.size() / 2) {
     const std::size_t n = rising_.size();
     const double grown = std::exp(h) * (1 + 1e-12);  // the margin is for the rounding of all that follows
@@ -75,7 +75,7 @@ class merged_losses {
   [[nodiscard]] double lost() const noexcept { return lost_; }
 
   /// Masses at the buckets' ends; `top`: what is above the last one, rounded down to it.
-  [[nodiscard]] std::vector<double> masses(double top) const {
+  [[nodiscard, gnu::cold]] std::vector<double> masses(double top) const {
     const std::size_t n = rising_.size();
     std::vector<double> made(n + 1, 0.0);
     for (std::size_t i = 0; i < n; ++i) {

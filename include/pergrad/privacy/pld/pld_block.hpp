@@ -26,7 +26,7 @@ namespace pergrad::inline v0_1::detail {
 
 /// A composition on a grid of `spacing`, which has 8 significant bits; points are multiples of it.
 template <pld_side Side, class Pays>
-[[nodiscard]] pld<Side> as_one_step(const composed_pld<Side, Pays>& sum, double spacing) {
+[[nodiscard, gnu::cold]] pld<Side> as_one_step(const composed_pld<Side, Pays>& sum, double spacing) {
   constexpr double u = unit_roundoff;
   constexpr double side = Side == upper ? 1 : -1;
   const auto n = static_cast<std::int64_t>(sum.atoms.size());

@@ -29,7 +29,7 @@ class pld_composer {
  public:
   static constexpr double u = unit_roundoff;
 
-  explicit pld_composer(std::size_t length)
+  [[gnu::cold]] explicit pld_composer(std::size_t length)
       : transform_{length}, data_(length), product_(length), reach_(length), gap_(length) {}
 
   [[nodiscard]] std::size_t length() const noexcept { return transform_.length(); }
@@ -116,7 +116,8 @@ class pld_composer {
   /// Tilts a kind's masses and adds them, all but the heaviest, to a part of data_, from whose place on they are
   /// counted.
   template <pld_side Side, double complex_number::*Part>
-  part add_kind(const counted_pld<Side>& kind, const transform_plan& plan, composed_pld<Side, Pays>& made) {
+  [[gnu::cold]] part add_kind(const counted_pld<Side>& kind, const transform_plan& plan,
+                              composed_pld<Side, Pays>& made) {
     const pld<Side>& step = *kind.step;
     const std::size_t n = transform_.length();
     const double theta = plan.tilt;
@@ -240,7 +241,8 @@ class pld_composer {
   }
 
   template <pld_side First, pld_side Second>
-  void finish(double steps, bool has_second, composed_pld<First, Pays>& first, composed_pld<Second, Pays>& second) {
+  [[gnu::cold]] void finish(double steps, bool has_second, composed_pld<First, Pays>& first,
+                            composed_pld<Second, Pays>& second) {
     const std::size_t n = transform_.length();
     const double growth = std::expm1(3 * u * steps * 1.0001);
     double errors = 0;

@@ -56,7 +56,8 @@ class step_discretiser {
 
   /// Of losses up to `cap`; what is above is cut off (pld.hpp). Precondition: h > 0 has 8 significant bits, the range
   /// of losses is at most most_points h, |losses| < 2^20 h.
-  [[nodiscard]] discrete_step on_grid(double h, double cap = infinity, grid_points where = grid_points::best) const {
+  [[nodiscard, gnu::cold]] discrete_step on_grid(double h, double cap = infinity,
+                                                 grid_points where = grid_points::best) const {
     const double anchor = where == grid_points::at_zero ? 0 : anchor_of(h);
     const double unit = h / static_cast<double>(pld<upper>::parts);
     const auto before = static_cast<std::int64_t>(std::floor((lowest_loss() - anchor) / h)) - 2;
