@@ -39,8 +39,9 @@ class privacy_units {
       detail::throw_invalid_argument({"pergrad: owners: more than 2^32 - 1 records"});
     }
     std::iota(rows_.begin(), rows_.end(), 0U);
-    std::stable_sort(rows_.begin(), rows_.end(),
-                     [&](std::uint32_t a, std::uint32_t b) { return owner_of_record[a] < owner_of_record[b]; });
+    std::sort(rows_.begin(), rows_.end(), [&](std::uint32_t a, std::uint32_t b) {
+      return owner_of_record[a] != owner_of_record[b] ? owner_of_record[a] < owner_of_record[b] : a < b;
+    });
     for (std::size_t i = 0; i < rows_.size(); ++i) {
       if (i == 0 || owner_of_record[rows_[i]] != owner_of_record[rows_[i - 1]]) starts_.push_back(i);
     }

@@ -105,7 +105,9 @@ class examination {
     if (!few.lengths.empty()) few.lengths.resize(count);
     // From the last layer on: behind one that is wrong, all gradients are, and only that one is worth a message.
     std::vector<gradient_block> blocks = alone_.known.blocks;
-    std::stable_sort(blocks.begin(), blocks.end(), [](const auto& a, const auto& b) { return a.layer > b.layer; });
+    std::ranges::sort(blocks, [](const auto& a, const auto& b) {
+      return a.layer != b.layer ? a.layer > b.layer : a.first < b.first;
+    });
     std::size_t layer = blocks.empty() ? 0 : blocks.front().layer;
     for (const gradient_block& block : blocks) {
       if (block.layer != layer && report_.broke(law::finite_differences)) return;

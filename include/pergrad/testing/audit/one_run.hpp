@@ -153,7 +153,9 @@ class one_run {
     }
     std::vector<std::size_t> order(scores_.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
-    std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return scores_[a] < scores_[b]; });
+    std::ranges::sort(order, [&](std::size_t a, std::size_t b) {
+      return scores_[a] != scores_[b] ? scores_[a] < scores_[b] : a < b;
+    });
     for (const double share : shares) {
       const auto each = static_cast<std::size_t>(std::ceil(share * static_cast<double>(order.size()) / 2));
       guesses seen{order.size(), 0, 0};
