@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# examples/run.sh [--example NAME] [FLAGS...] - installs what is missing, builds one example for this machine and runs
-# it with FLAGS in the current folder. The default example is fashion_mnist; --help shows its flags.
+# examples/run.sh [--example NAME] [--ranks N] [FLAGS...] - installs what is missing, builds one example for this machine
+# and runs it with FLAGS in the current folder. The default example is fashion_mnist; --help shows its flags. --ranks is
+# for fashion_mnist_mpi: so many processes of MPI, which share the machine's cores.
 set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -15,6 +16,29 @@ case ${1-} in
   --example=*)
     example=${1#--example=}
     shift
+    ;;
+esac
+
+ranks=
+case ${1-} in
+  --ranks)
+    [ $# -ge 2 ] || { echo "examples/run.sh: --ranks needs a number" >&2; exit 2; }
+    ranks=$2
+    shift 2
+    ;;
+  --ranks=*)
+    ranks=${1#--ranks=}
+    shift
+    ;;
+esac
+case $ranks in
+  '') ;;
+  *[!0-9]* | 0*) echo "examples/run.sh: --ranks needs a number of processes, got '$ranks'" >&2; exit 2 ;;
+  *)
+    if [ "$example" != fashion_mnist_mpi ]; then
+      echo "examples/run.sh: --ranks is for --example fashion_mnist_mpi" >&2
+      exit 2
+    fi
     ;;
 esac
 
@@ -44,6 +68,7 @@ if [ "$example" = quickstart ]; then
 fi
 
 case $example in
+  fashion_mnist_mpi) data="dataset-fashion-mnist libopenmpi-dev openmpi-bin" ;;
   fashion_* | dp_ftrl) data=dataset-fashion-mnist ;;
   word_language) data="wamerican wngerman wfrench wspanish witalian wdutch" ;;
   eigen) data=libeigen3-dev ;;
@@ -73,5 +98,15 @@ if [ "$example" = tabular ]; then
       set -- --csv "$csv" --target cut --schema "$root/examples/common/diamonds.schema.json" --held-out 20 "$@"
       ;;
   esac
+fi
+if [ "$example" = fashion_mnist_mpi ]; then
+  ranks=${ranks:-2}
+  threads=$(($(nproc) / ranks))
+  [ "$threads" -gt 0 ] || threads=1
+  as_root=
+  [ "$(id -u)" -ne 0 ] || as_root=--allow-run-as-root
+  # Open MPI would bind all threads of a rank to one core.
+  # shellcheck disable=SC2086  # nothing, or one word
+  exec mpirun $as_root --oversubscribe --bind-to none -np "$ranks" "$build/examples/$example" --threads "$threads" "$@"
 fi
 exec "$build/examples/$example" "$@"

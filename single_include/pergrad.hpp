@@ -1757,6 +1757,7 @@ class release_gate;
 template <class Sampling, class Noise>
 class private_run;
 class sampling_words;
+struct shared_key;
 }  // namespace detail
 namespace on_device {
 struct stream_upload;
@@ -1885,6 +1886,7 @@ class key_page {
   }
 
  private:
+  friend struct shared_key;
   static constexpr std::size_t bytes = 4096;
   struct content {
     key_ring keys;
@@ -1934,6 +1936,7 @@ class os_keyed_generator {
   template <class Sampling, class Noise>
   friend class detail::private_run;
   friend struct layer_randomness;
+  friend struct detail::shared_key;
   template <class Sampling, random_generator Generator>
   friend std::vector<std::uint32_t> unaccounted::draw(const Sampling& sampling, Generator& generator,
                                                       std::uint32_t record_count);
@@ -4531,7 +4534,7 @@ class batch {
   /// changed since it was made, and what is evaluated is looked at again.
   void require_valid(std::size_t first, std::size_t count) const {
     for (std::size_t i = first; i < first + count; ++i) {
-      const std::size_t number = record(i);
+      const std::size_t number = place(i);
       if (number >= records_.size()) detail::throw_not_in_the_data_set(number, records_.size());
       records_.require_valid(number);
       check_target(i);
@@ -4539,18 +4542,26 @@ class batch {
   }
 
   [[nodiscard]] std::size_t size() const noexcept { return count_; }
-  [[nodiscard]] const input_value* input(std::size_t sample) const noexcept { return records_.input(record(sample)); }
-  [[nodiscard]] std::uint32_t length(std::size_t sample) const noexcept { return records_.length(record(sample)); }
+  [[nodiscard]] const input_value* input(std::size_t sample) const noexcept { return records_.input(place(sample)); }
+  [[nodiscard]] std::uint32_t length(std::size_t sample) const noexcept { return records_.length(place(sample)); }
   /// Number of a sample in its data set, or in the spans that the batch was made of.
-  [[nodiscard]] std::size_t record(std::size_t sample) const noexcept { return gathered_ ? ids_[sample] : sample; }
+  [[nodiscard]] std::size_t record(std::size_t sample) const noexcept { return first_record_ + place(sample); }
   [[nodiscard]] std::span<const target> targets(std::size_t sample) const noexcept {
-    return records_.targets(record(sample));
+    return records_.targets(place(sample));
+  }
+  /// The same of a data set whose first record has this number in a larger one, of which others have the rest.
+  [[nodiscard]] batch numbered_from(std::size_t first_record) const noexcept {
+    batch other = *this;
+    other.first_record_ = first_record;
+    return other;
   }
   /// Where the records lie: batches of one data set have the same source.
   [[nodiscard]] const void* source() const noexcept { return records_.input(0); }
 
  private:
   static constexpr std::size_t per_sample = Loss::target_count(Network::output_shape);
+  /// Where a sample lies among the records.
+  [[nodiscard]] std::size_t place(std::size_t sample) const noexcept { return gathered_ ? ids_[sample] : sample; }
   void check_target(std::size_t sample) const {
     const std::span<const target> these = targets(sample);
     if (these.size() != per_sample || !Loss::valid(Network::output_shape, these)) {
@@ -4562,6 +4573,7 @@ class batch {
   std::span<const std::uint32_t> ids_;
   bool gathered_ = false;
   std::size_t count_;
+  std::size_t first_record_ = 0;
 };
 
 }  // namespace pergrad::inline v0_1
@@ -7428,6 +7440,8 @@ class release_gate {
                seeded_generator& generator, noise_filter* filter = nullptr)
       : release_gate{of_any_generator{}, grid, sensitivity, noise, divisor, generator, filter} {}
 
+  /// Elements of a stretch, but for the last one.
+  static constexpr std::size_t stretch = 4 * gaussian_block;
   /// Stretches of the release; each is to be released once, on any thread.
   [[nodiscard]] std::size_t stretches() const noexcept { return (elements_ + stretch - 1) / stretch; }
   /// out = g (Q(S) + k) for stretch `number`, then `update`. `out` may be the sum itself, or null: then nothing is
@@ -7495,8 +7509,6 @@ class release_gate {
     if (filter_ != nullptr) filter_->require_room(grid, sigma_);
     return generator.template stream<randomness::noise>(generator.next_step());
   }
-
-  static constexpr std::size_t stretch = 4 * gaussian_block;
 
   void draw(std::size_t first, double (&k)[gaussian_block]) const noexcept { draw_of(stream_, first, k); }
   void draw_of(const secret_stream<randomness::noise>& stream, std::size_t first,
@@ -9231,6 +9243,8 @@ template <class Noised, class Network, bool IsPrivate, class Begin>
 class release_of_sum;
 template <class Network, class Loss, executor Executor, bool OfUnits>
 class step_by_verbs;
+template <class Network, class Loss, executor Executor>
+class step_on_ranks;
 
 /// Memory of a sum: floating point, and integers once they are needed.
 template <class Scalar>
@@ -9444,6 +9458,8 @@ struct total_access {
   friend class release_of_sum;
   template <class Network, class Loss, executor Executor, bool OfUnits>
   friend class step_by_verbs;
+  template <class Network, class Loss, executor Executor>
+  friend class step_on_ranks;
   template <class Network, class Loss, random_generator Generator, executor Executor, class Options>
   friend class pergrad::dp_sgd;
   template <class Network, class Loss, random_generator Generator, executor Executor, class Options>
@@ -9574,6 +9590,8 @@ struct total_release {
   friend class pergrad::optimizer_steps;
   template <class Network, class Loss, executor Executor, bool OfUnits>
   friend class step_by_verbs;
+  template <class Network, class Loss, executor Executor>
+  friend class step_on_ranks;
 
   /// Releases a total: its noised values, divided by a public constant, go to `out` (which may be the total's own
   /// memory, or null), and to what `begin` returns, use(first, values, count), in short stretches and from several
@@ -9601,6 +9619,28 @@ struct total_release {
     const unreleased_sum<scalar> sum = total_access::sum_of(total);
     pool.parallel(gate.stretches(),
                   [&](std::size_t number, std::size_t thread) { gate.release(number, sum, out, update, thread); });
+  }
+  /// Releases integers that several processes have added up in a total's place: the stretches from `first` to before
+  /// `last`, of which `integers` has the sums, at the elements' own places.
+  template <class Network, class Generator, class Begin>
+  static void of_stretches(const thread_pool& pool, const total_state& state, const std::int64_t* integers,
+                           std::size_t first, std::size_t last, const noise_of<Generator>& noise, const Begin& begin) {
+    using scalar = typename Network::scalar;
+    using gate_type = release_gate<scalar>;
+    const float_environment proven;
+    if (noise.filter != nullptr) noise.filter->require_threads(pool.thread_count());
+    const gate_type gate{typename gate_type::of_any_generator{},
+                         state.grid(),
+                         state.sensitivity(),
+                         noise.multiplier,
+                         1,
+                         *noise.generator,
+                         noise.filter};
+    auto use = begin();
+    const element_update<scalar> update = as_update<scalar>(use);
+    pool.parallel(last - first, [&](std::size_t number, std::size_t thread) {
+      gate.release(first + number, {nullptr, integers}, nullptr, update, thread);
+    });
   }
 };
 
@@ -15928,6 +15968,7 @@ class private_counts {
 
  private:
   friend struct statistic_release;
+  friend struct counts_of_ranks;
   bin_edges edges_;
   std::vector<std::int64_t> counts_;
 };
@@ -16618,18 +16659,25 @@ namespace detail {
 struct checkpoint_access;
 struct run_state_access;
 
-/// The records of one step, in the order of the data set.
+/// The records of a data set that this process has; all of them, if no other process has any.
+struct record_share {
+  std::uint64_t first = 0;
+  std::uint64_t count = 0;
+};
+
+/// The records of one step among those of a share, in the order of the data set, as numbers in the share.
 template <class Sampling>
 class drawn_records {
  public:
   drawn_records(const Sampling& /*sampling*/, std::size_t max_batch) { records_.reserve(max_batch); }
 
   /// Begins a step on a data set of so many records.
-  void begin(const Sampling& sampling, const draw_place& place, std::uint64_t record_count) noexcept {
+  void begin(const Sampling& sampling, const draw_place& place, std::uint64_t /*record_count*/,
+             const record_share& mine) noexcept {
     sampling_ = &sampling;
     place_ = place;
-    record_count_ = record_count;
-    next_window_ = 0;
+    mine_ = mine;
+    next_window_ = mine.first / marked_at_once * marked_at_once;
     word_ = 0;
     words_ = 0;
     rest_ = 0;
@@ -16644,9 +16692,10 @@ class drawn_records {
       if (rest_ == 0 && !next_word(pool)) break;
       const std::uint64_t record = first_ + 64 * word_ + static_cast<std::uint64_t>(std::countr_zero(rest_));
       rest_ &= rest_ - 1;
-      if (record >= record_count_) continue;
-      if (fits(record)) {
-        records_.push_back(static_cast<std::uint32_t>(record));
+      if (record < mine_.first || record >= mine_.first + mine_.count) continue;
+      const std::uint64_t in_share = record - mine_.first;
+      if (fits(in_share)) {
+        records_.push_back(static_cast<std::uint32_t>(in_share));
       } else {
         left_out();
       }
@@ -16662,26 +16711,28 @@ class drawn_records {
         rest_ = bits_[word_];
         if (rest_ != 0) return true;
       }
-      if (next_window_ >= record_count_) return false;
+      if (next_window_ >= mine_.first + mine_.count) return false;
       mark_window(pool);
       word_ = ~std::size_t{0};
     }
   }
   void mark_window(const thread_pool& pool) {
-    constexpr std::uint64_t share = 32 * Sampling::marked_together;
     first_ = next_window_;
-    const std::uint64_t count = std::min<std::uint64_t>(64 * bits_.size(), record_count_ - first_);
-    const std::uint64_t tasks = (count + share - 1) / share;
+    const std::uint64_t count = std::min<std::uint64_t>(64 * bits_.size(), mine_.first + mine_.count - first_);
+    const std::uint64_t tasks = (count + marked_at_once - 1) / marked_at_once;
     pool.parallel(tasks, [&](std::size_t task, std::size_t) {
-      mark_step(*sampling_, place_, first_ + task * share, std::span{bits_}.subspan(task * share / 64, share / 64));
+      mark_step(*sampling_, place_, first_ + task * marked_at_once,
+                std::span{bits_}.subspan(task * marked_at_once / 64, marked_at_once / 64));
     });
-    words_ = tasks * share / 64;
+    words_ = tasks * marked_at_once / 64;
     next_window_ += 64 * bits_.size();
   }
 
+  static constexpr std::uint64_t marked_at_once = 32 * Sampling::marked_together;
+
   const Sampling* sampling_ = nullptr;
   draw_place place_;
-  std::uint64_t record_count_ = 0;
+  record_share mine_;
   std::uint64_t next_window_ = 0;           ///< the first record that nobody has looked at
   std::uint64_t first_ = 0;                 ///< of the window
   std::array<std::uint64_t, 1024> bits_{};  ///< one bit a record of the window
@@ -16697,15 +16748,21 @@ class drawn_records<Sampling> {
  public:
   drawn_records(const Sampling& sampling, std::size_t max_batch) : list_{sampling} { records_.reserve(max_batch); }
 
-  void begin(const Sampling& sampling, const draw_place& place, std::uint64_t record_count) {
+  void begin(const Sampling& sampling, const draw_place& place, std::uint64_t record_count, const record_share& mine) {
     listed_ = list_.draw(sampling, place, record_count);
+    const auto first = std::lower_bound(listed_.begin(), listed_.end(), mine.first);
+    const auto last = std::lower_bound(first, listed_.end(), mine.first + mine.count);
+    listed_ =
+        listed_.subspan(static_cast<std::size_t>(first - listed_.begin()), static_cast<std::size_t>(last - first));
+    first_ = mine.first;
   }
   template <class Fits, class LeftOut>
   std::span<const std::uint32_t> next(const thread_pool& /*pool*/, const Fits& fits, const LeftOut& left_out) {
     records_.clear();
     for (; !listed_.empty() && records_.size() < records_.capacity(); listed_ = listed_.subspan(1)) {
-      if (fits(listed_.front())) {
-        records_.push_back(listed_.front());
+      const std::uint64_t in_share = listed_.front() - first_;
+      if (fits(in_share)) {
+        records_.push_back(static_cast<std::uint32_t>(in_share));
       } else {
         left_out();
       }
@@ -16716,6 +16773,7 @@ class drawn_records<Sampling> {
  private:
   typename Sampling::listing list_;
   std::span<const std::uint32_t> listed_;  ///< those that are still to come
+  std::uint64_t first_ = 0;                ///< of the share
   std::vector<std::uint32_t> records_;
 };
 
@@ -16884,6 +16942,10 @@ class private_run {
   /// its first step.
   template <class Generator>
   std::uint64_t spend_and_draw(Generator& generator, std::uint64_t record_count) {
+    return spend_and_draw(generator, record_count, {0, record_count});
+  }
+  template <class Generator>
+  std::uint64_t spend_and_draw(Generator& generator, std::uint64_t record_count, const record_share& mine) {
     if constexpr (requires { sampling_.require_records(record_count); }) sampling_.require_records(record_count);
     if (place_.taken >= most_) {
       throw budget_exhausted("pergrad: private training: the run has no step behind number " + std::to_string(most_));
@@ -16903,7 +16965,7 @@ class private_run {
     const auto stream = [&](std::uint64_t of) { return generator.template stream<randomness::sampling>(of); };
     drawn_.begin(sampling_,
                  {stream(step), stream(place_.round), stream(step_of_the_run), place_.position, place_.taken},
-                 record_count);
+                 record_count, mine);
     has_drawn_ = true;
     ++place_.taken;
     place_.position = (place_.position + 1) % noise_.steps_of_an_event(sampling_);
@@ -17534,6 +17596,9 @@ class step_notes {
 
 namespace pergrad::inline v0_1::detail {
 
+template <class Network, class Loss, executor Executor>
+class step_on_ranks;
+
 /// The records of one step, or its units of privacy, and what goes with them.
 template <class Network, class Loss>
 struct step_records {
@@ -17545,6 +17610,7 @@ struct step_records {
   layer_randomness randomness;
   step_notes<scalar>* notes = nullptr;
   individual_charges* charges = nullptr;  ///< of individual accounting
+  std::size_t first_record = 0;           ///< number of the first record in the data set
 
   [[nodiscard]] std::span<const std::uint32_t> next() const { return next_batch(source); }
 };
@@ -17653,6 +17719,8 @@ class step_by_verbs {
   void fetch_update(std::span<scalar> /*to*/) const noexcept {}
 
  private:
+  template <class OfNetwork, class OfLoss, executor OnRanks>
+  friend class step_on_ranks;
   using any_optimizer = std::variant<sgd<Network>, adam<Network>>;
   [[nodiscard]] static any_optimizer make_optimizer(const training_choices& options, double sensitivity) {
     if (options.adam.noise_floor > 0) {
@@ -17665,7 +17733,7 @@ class step_by_verbs {
   [[gnu::noinline]] void add_chunks(const step_records<Network, Loss>& records) {
     individual_charges* const charges = records.charges;
     for (auto drawn = records.next(); !drawn.empty(); drawn = records.next()) {
-      const batch<Network, Loss> chunk{*records.records, drawn};
+      const auto chunk = batch<Network, Loss>{*records.records, drawn}.numbered_from(records.first_record);
       const auto gradients_of_chunk = per_sample_gradients(*network_, loss_, chunk, *tape_).with(records.randomness);
       const sample_gate* const gate = charges != nullptr ? charges->begin(drawn) : nullptr;
       with_clipped(

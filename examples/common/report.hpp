@@ -72,6 +72,7 @@ struct run_report {
   bool interrupted = false;                ///< by a signal
   bool stopped_by_budget = false;  ///< before the planned steps, because the next one would have exceeded epsilon
   double seconds = 0.0;            ///< of the whole program
+  bool is_written = true;          ///< false on other ranks than the first, which writes for all
   std::string pergrad_version;
 };
 

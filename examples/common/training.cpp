@@ -78,7 +78,7 @@ pergrad::dp_sgd_options private_options(run_report& report) {
 }
 
 void begin_report(run_report& report, std::size_t train_size, std::size_t test_size) {
-  check_output_folder(report.chosen.out);
+  if (report.is_written) check_output_folder(report.chosen.out);
   report.train_size = train_size;
   report.test_size = test_size;
   print_header(report);
@@ -94,7 +94,7 @@ void train_for_epochs(training_run& run, run_report& report, const std::function
     const std::size_t epoch = run.steps() / epoch_steps + 1;
     const std::string label = "epoch " + std::to_string(epoch) + "/" + std::to_string(chosen.epochs);
     for (std::size_t step = 0; step < epoch_steps && going_on(); ++step) {
-      bar.draw(label, step, epoch_steps, run.steps());
+      if (report.is_written) bar.draw(label, step, epoch_steps, run.steps());
       run.step();
     }
     run.wait();
@@ -127,7 +127,7 @@ int run_program(int argc, char** argv, const program& what, const std::function<
     run(report);
     if (!report.epochs.empty()) {  // it trained
       report.seconds = seconds_since(start);
-      write_reports(report);
+      if (report.is_written) write_reports(report);
       print_end(report);
     }
   } catch (const bad_value& error) {

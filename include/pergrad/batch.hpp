@@ -339,7 +339,7 @@ class batch {
   /// changed since it was made, and what is evaluated is looked at again.
   void require_valid(std::size_t first, std::size_t count) const {
     for (std::size_t i = first; i < first + count; ++i) {
-      const std::size_t number = record(i);
+      const std::size_t number = place(i);
       if (number >= records_.size()) detail::throw_not_in_the_data_set(number, records_.size());
       records_.require_valid(number);
       check_target(i);
@@ -347,18 +347,26 @@ class batch {
   }
 
   [[nodiscard]] std::size_t size() const noexcept { return count_; }
-  [[nodiscard]] const input_value* input(std::size_t sample) const noexcept { return records_.input(record(sample)); }
-  [[nodiscard]] std::uint32_t length(std::size_t sample) const noexcept { return records_.length(record(sample)); }
+  [[nodiscard]] const input_value* input(std::size_t sample) const noexcept { return records_.input(place(sample)); }
+  [[nodiscard]] std::uint32_t length(std::size_t sample) const noexcept { return records_.length(place(sample)); }
   /// Number of a sample in its data set, or in the spans that the batch was made of.
-  [[nodiscard]] std::size_t record(std::size_t sample) const noexcept { return gathered_ ? ids_[sample] : sample; }
+  [[nodiscard]] std::size_t record(std::size_t sample) const noexcept { return first_record_ + place(sample); }
   [[nodiscard]] std::span<const target> targets(std::size_t sample) const noexcept {
-    return records_.targets(record(sample));
+    return records_.targets(place(sample));
+  }
+  /// The same of a data set whose first record has this number in a larger one, of which others have the rest.
+  [[nodiscard]] batch numbered_from(std::size_t first_record) const noexcept {
+    batch other = *this;
+    other.first_record_ = first_record;
+    return other;
   }
   /// Where the records lie: batches of one data set have the same source.
   [[nodiscard]] const void* source() const noexcept { return records_.input(0); }
 
  private:
   static constexpr std::size_t per_sample = Loss::target_count(Network::output_shape);
+  /// Where a sample lies among the records.
+  [[nodiscard]] std::size_t place(std::size_t sample) const noexcept { return gathered_ ? ids_[sample] : sample; }
   void check_target(std::size_t sample) const {
     const std::span<const target> these = targets(sample);
     if (these.size() != per_sample || !Loss::valid(Network::output_shape, these)) {
@@ -370,6 +378,7 @@ class batch {
   std::span<const std::uint32_t> ids_;
   bool gathered_ = false;
   std::size_t count_;
+  std::size_t first_record_ = 0;
 };
 
 }  // namespace pergrad::inline v0_1

@@ -82,6 +82,8 @@ struct total_release {
   friend class pergrad::optimizer_steps;
   template <class Network, class Loss, executor Executor, bool OfUnits>
   friend class step_by_verbs;
+  template <class Network, class Loss, executor Executor>
+  friend class step_on_ranks;
 
   /// Releases a total: its noised values, divided by a public constant, go to `out` (which may be the total's own
   /// memory, or null), and to what `begin` returns, use(first, values, count), in short stretches and from several
@@ -109,6 +111,28 @@ struct total_release {
     const unreleased_sum<scalar> sum = total_access::sum_of(total);
     pool.parallel(gate.stretches(),
                   [&](std::size_t number, std::size_t thread) { gate.release(number, sum, out, update, thread); });
+  }
+  /// Releases integers that several processes have added up in a total's place: the stretches from `first` to before
+  /// `last`, of which `integers` has the sums, at the elements' own places.
+  template <class Network, class Generator, class Begin>
+  static void of_stretches(const thread_pool& pool, const total_state& state, const std::int64_t* integers,
+                           std::size_t first, std::size_t last, const noise_of<Generator>& noise, const Begin& begin) {
+    using scalar = typename Network::scalar;
+    using gate_type = release_gate<scalar>;
+    const float_environment proven;
+    if (noise.filter != nullptr) noise.filter->require_threads(pool.thread_count());
+    const gate_type gate{typename gate_type::of_any_generator{},
+                         state.grid(),
+                         state.sensitivity(),
+                         noise.multiplier,
+                         1,
+                         *noise.generator,
+                         noise.filter};
+    auto use = begin();
+    const element_update<scalar> update = as_update<scalar>(use);
+    pool.parallel(last - first, [&](std::size_t number, std::size_t thread) {
+      gate.release(first + number, {nullptr, integers}, nullptr, update, thread);
+    });
   }
 };
 

@@ -48,6 +48,8 @@ template <class Noised, class Network, bool IsPrivate, class Begin>
 class release_of_sum;
 template <class Network, class Loss, executor Executor, bool OfUnits>
 class step_by_verbs;
+template <class Network, class Loss, executor Executor>
+class step_on_ranks;
 
 /// Memory of a sum: floating point, and integers once they are needed.
 template <class Scalar>
@@ -261,6 +263,8 @@ struct total_access {
   friend class release_of_sum;
   template <class Network, class Loss, executor Executor, bool OfUnits>
   friend class step_by_verbs;
+  template <class Network, class Loss, executor Executor>
+  friend class step_on_ranks;
   template <class Network, class Loss, random_generator Generator, executor Executor, class Options>
   friend class pergrad::dp_sgd;
   template <class Network, class Loss, random_generator Generator, executor Executor, class Options>

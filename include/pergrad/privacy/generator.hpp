@@ -49,6 +49,7 @@ class release_gate;
 template <class Sampling, class Noise>
 class private_run;
 class sampling_words;
+struct shared_key;
 }  // namespace detail
 namespace on_device {
 struct stream_upload;
@@ -177,6 +178,7 @@ class key_page {
   }
 
  private:
+  friend struct shared_key;
   static constexpr std::size_t bytes = 4096;
   struct content {
     key_ring keys;
@@ -226,6 +228,7 @@ class os_keyed_generator {
   template <class Sampling, class Noise>
   friend class detail::private_run;
   friend struct layer_randomness;
+  friend struct detail::shared_key;
   template <class Sampling, random_generator Generator>
   friend std::vector<std::uint32_t> unaccounted::draw(const Sampling& sampling, Generator& generator,
                                                       std::uint32_t record_count);

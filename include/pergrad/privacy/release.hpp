@@ -100,6 +100,8 @@ class release_gate {
                seeded_generator& generator, noise_filter* filter = nullptr)
       : release_gate{of_any_generator{}, grid, sensitivity, noise, divisor, generator, filter} {}
 
+  /// Elements of a stretch, but for the last one.
+  static constexpr std::size_t stretch = 4 * gaussian_block;
   /// Stretches of the release; each is to be released once, on any thread.
   [[nodiscard]] std::size_t stretches() const noexcept { return (elements_ + stretch - 1) / stretch; }
   /// out = g (Q(S) + k) for stretch `number`, then `update`. `out` may be the sum itself, or null: then nothing is
@@ -167,8 +169,6 @@ class release_gate {
     if (filter_ != nullptr) filter_->require_room(grid, sigma_);
     return generator.template stream<randomness::noise>(generator.next_step());
   }
-
-  static constexpr std::size_t stretch = 4 * gaussian_block;
 
   void draw(std::size_t first, double (&k)[gaussian_block]) const noexcept { draw_of(stream_, first, k); }
   void draw_of(const secret_stream<randomness::noise>& stream, std::size_t first,

@@ -157,6 +157,7 @@ class private_counts {
 
  private:
   friend struct statistic_release;
+  friend struct counts_of_ranks;
   bin_edges edges_;
   std::vector<std::int64_t> counts_;
 };

@@ -38,18 +38,25 @@ namespace detail {
 struct checkpoint_access;
 struct run_state_access;
 
-/// The records of one step, in the order of the data set.
+/// The records of a data set that this process has; all of them, if no other process has any.
+struct record_share {
+  std::uint64_t first = 0;
+  std::uint64_t count = 0;
+};
+
+/// The records of one step among those of a share, in the order of the data set, as numbers in the share.
 template <class Sampling>
 class drawn_records {
  public:
   drawn_records(const Sampling& /*sampling*/, std::size_t max_batch) { records_.reserve(max_batch); }
 
   /// Begins a step on a data set of so many records.
-  void begin(const Sampling& sampling, const draw_place& place, std::uint64_t record_count) noexcept {
+  void begin(const Sampling& sampling, const draw_place& place, std::uint64_t /*record_count*/,
+             const record_share& mine) noexcept {
     sampling_ = &sampling;
     place_ = place;
-    record_count_ = record_count;
-    next_window_ = 0;
+    mine_ = mine;
+    next_window_ = mine.first / marked_at_once * marked_at_once;
     word_ = 0;
     words_ = 0;
     rest_ = 0;
@@ -64,9 +71,10 @@ class drawn_records {
       if (rest_ == 0 && !next_word(pool)) break;
       const std::uint64_t record = first_ + 64 * word_ + static_cast<std::uint64_t>(std::countr_zero(rest_));
       rest_ &= rest_ - 1;
-      if (record >= record_count_) continue;
-      if (fits(record)) {
-        records_.push_back(static_cast<std::uint32_t>(record));
+      if (record < mine_.first || record >= mine_.first + mine_.count) continue;
+      const std::uint64_t in_share = record - mine_.first;
+      if (fits(in_share)) {
+        records_.push_back(static_cast<std::uint32_t>(in_share));
       } else {
         left_out();
       }
@@ -82,26 +90,28 @@ class drawn_records {
         rest_ = bits_[word_];
         if (rest_ != 0) return true;
       }
-      if (next_window_ >= record_count_) return false;
+      if (next_window_ >= mine_.first + mine_.count) return false;
       mark_window(pool);
       word_ = ~std::size_t{0};
     }
   }
   void mark_window(const thread_pool& pool) {
-    constexpr std::uint64_t share = 32 * Sampling::marked_together;
     first_ = next_window_;
-    const std::uint64_t count = std::min<std::uint64_t>(64 * bits_.size(), record_count_ - first_);
-    const std::uint64_t tasks = (count + share - 1) / share;
+    const std::uint64_t count = std::min<std::uint64_t>(64 * bits_.size(), mine_.first + mine_.count - first_);
+    const std::uint64_t tasks = (count + marked_at_once - 1) / marked_at_once;
     pool.parallel(tasks, [&](std::size_t task, std::size_t) {
-      mark_step(*sampling_, place_, first_ + task * share, std::span{bits_}.subspan(task * share / 64, share / 64));
+      mark_step(*sampling_, place_, first_ + task * marked_at_once,
+                std::span{bits_}.subspan(task * marked_at_once / 64, marked_at_once / 64));
     });
-    words_ = tasks * share / 64;
+    words_ = tasks * marked_at_once / 64;
     next_window_ += 64 * bits_.size();
   }
 
+  static constexpr std::uint64_t marked_at_once = 32 * Sampling::marked_together;
+
   const Sampling* sampling_ = nullptr;
   draw_place place_;
-  std::uint64_t record_count_ = 0;
+  record_share mine_;
   std::uint64_t next_window_ = 0;           ///< the first record that nobody has looked at
   std::uint64_t first_ = 0;                 ///< of the window
   std::array<std::uint64_t, 1024> bits_{};  ///< one bit a record of the window
@@ -117,15 +127,21 @@ class drawn_records<Sampling> {
  public:
   drawn_records(const Sampling& sampling, std::size_t max_batch) : list_{sampling} { records_.reserve(max_batch); }
 
-  void begin(const Sampling& sampling, const draw_place& place, std::uint64_t record_count) {
+  void begin(const Sampling& sampling, const draw_place& place, std::uint64_t record_count, const record_share& mine) {
     listed_ = list_.draw(sampling, place, record_count);
+    const auto first = std::lower_bound(listed_.begin(), listed_.end(), mine.first);
+    const auto last = std::lower_bound(first, listed_.end(), mine.first + mine.count);
+    listed_ =
+        listed_.subspan(static_cast<std::size_t>(first - listed_.begin()), static_cast<std::size_t>(last - first));
+    first_ = mine.first;
   }
   template <class Fits, class LeftOut>
   std::span<const std::uint32_t> next(const thread_pool& /*pool*/, const Fits& fits, const LeftOut& left_out) {
     records_.clear();
     for (; !listed_.empty() && records_.size() < records_.capacity(); listed_ = listed_.subspan(1)) {
-      if (fits(listed_.front())) {
-        records_.push_back(listed_.front());
+      const std::uint64_t in_share = listed_.front() - first_;
+      if (fits(in_share)) {
+        records_.push_back(static_cast<std::uint32_t>(in_share));
       } else {
         left_out();
       }
@@ -136,6 +152,7 @@ class drawn_records<Sampling> {
  private:
   typename Sampling::listing list_;
   std::span<const std::uint32_t> listed_;  ///< those that are still to come
+  std::uint64_t first_ = 0;                ///< of the share
   std::vector<std::uint32_t> records_;
 };
 
@@ -304,6 +321,10 @@ class private_run {
   /// its first step.
   template <class Generator>
   std::uint64_t spend_and_draw(Generator& generator, std::uint64_t record_count) {
+    return spend_and_draw(generator, record_count, {0, record_count});
+  }
+  template <class Generator>
+  std::uint64_t spend_and_draw(Generator& generator, std::uint64_t record_count, const record_share& mine) {
     if constexpr (requires { sampling_.require_records(record_count); }) sampling_.require_records(record_count);
     if (place_.taken >= most_) {
       throw budget_exhausted("pergrad: private training: the run has no step behind number " + std::to_string(most_));
@@ -323,7 +344,7 @@ class private_run {
     const auto stream = [&](std::uint64_t of) { return generator.template stream<randomness::sampling>(of); };
     drawn_.begin(sampling_,
                  {stream(step), stream(place_.round), stream(step_of_the_run), place_.position, place_.taken},
-                 record_count);
+                 record_count, mine);
     has_drawn_ = true;
     ++place_.taken;
     place_.position = (place_.position + 1) % noise_.steps_of_an_event(sampling_);

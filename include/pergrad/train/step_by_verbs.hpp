@@ -28,6 +28,9 @@
 
 namespace pergrad::inline v0_1::detail {
 
+template <class Network, class Loss, executor Executor>
+class step_on_ranks;
+
 /// The records of one step, or its units of privacy, and what goes with them.
 template <class Network, class Loss>
 struct step_records {
@@ -39,6 +42,7 @@ struct step_records {
   layer_randomness randomness;
   step_notes<scalar>* notes = nullptr;
   individual_charges* charges = nullptr;  ///< of individual accounting
+  std::size_t first_record = 0;           ///< number of the first record in the data set
 
   [[nodiscard]] std::span<const std::uint32_t> next() const { return next_batch(source); }
 };
@@ -147,6 +151,8 @@ class step_by_verbs {
   void fetch_update(std::span<scalar> /*to*/) const noexcept {}
 
  private:
+  template <class OfNetwork, class OfLoss, executor OnRanks>
+  friend class step_on_ranks;
   using any_optimizer = std::variant<sgd<Network>, adam<Network>>;
   [[nodiscard]] static any_optimizer make_optimizer(const training_choices& options, double sensitivity) {
     if (options.adam.noise_floor > 0) {
@@ -159,7 +165,7 @@ class step_by_verbs {
   [[gnu::noinline]] void add_chunks(const step_records<Network, Loss>& records) {
     individual_charges* const charges = records.charges;
     for (auto drawn = records.next(); !drawn.empty(); drawn = records.next()) {
-      const batch<Network, Loss> chunk{*records.records, drawn};
+      const auto chunk = batch<Network, Loss>{*records.records, drawn}.numbered_from(records.first_record);
       const auto gradients_of_chunk = per_sample_gradients(*network_, loss_, chunk, *tape_).with(records.randomness);
       const sample_gate* const gate = charges != nullptr ? charges->begin(drawn) : nullptr;
       with_clipped(

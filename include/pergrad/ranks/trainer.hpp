@@ -1,0 +1,451 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/ranks/trainer.hpp - a `dp_sgd` that several processes run together
+//
+// The result has the bits of one process that has all records and adds them up as integers (`record_capacity{0}`),
+// whoever has which records and however many ranks there are:
+//
+// * A record is drawn by its number in the whole data set, and its dropout's bits follow from that number.
+// * Each record's clipped gradient is rounded to the release's grid by itself. Sums of integers are exact, so neither
+//   their order nor who forms them matters; sensitivity is that of integers (privacy/sensitivity.hpp, 3).
+// * Noise is added once: who owns a stretch of parameters gets all ranks' sum of it, draws its noise by element number,
+//   updates it and shares the result. Noise and update are divided among the ranks, as in ZeRO (Rajbhandari et al.
+//   2020, arXiv:1910.02054); optimizers' arrays still have full length, of which a rank uses its own stretches.
+//
+// Every rank has the same ledger, which enters a step before anything is drawn. In a step ranks exchange 24 bytes each
+// (share and state), the sum (8 bytes a parameter) and the new parameters, and the counts of a statistic.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <limits>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <pergrad/batch.hpp>
+#include <pergrad/detail/error_text.hpp>
+#include <pergrad/detail/executors.hpp>
+#include <pergrad/detail/float_environment.hpp>
+#include <pergrad/files/parameter_names.hpp>
+#include <pergrad/files/resume.hpp>
+#include <pergrad/optim/optimizer.hpp>
+#include <pergrad/privacy/generator.hpp>
+#include <pergrad/privacy/release.hpp>
+#include <pergrad/privacy/statistics.hpp>
+#include <pergrad/ranks/communicator.hpp>
+#include <pergrad/simd/processor.hpp>
+#include <pergrad/train/dp_sgd.hpp>
+#include <pergrad/train/step_by_verbs.hpp>
+#include <pergrad/version.hpp>
+
+namespace pergrad::inline v0_1 {
+
+/// One rank's records: those of the whole data set from number `first_record` on. The ranks' shards are all records,
+/// each once; a shard may be empty.
+template <class Value, class Target>
+struct shard {
+  shard(const dataset<Value, Target>& mine, std::uint64_t first) : records{mine}, first_record{first} {}
+  dataset<Value, Target> records;
+  std::uint64_t first_record;
+};
+
+namespace detail {
+
+struct checkpoint_of_ranks;
+
+/// An executor and those who share its work: what a trainer on ranks sees as its executor.
+template <executor Executor, communicator Ranks>
+class on_ranks {
+ public:
+  static constexpr bool is_executor = true;
+  on_ranks(const Executor& mine, const Ranks& ranks) noexcept : executor_{&mine}, ranks_{&ranks} {}
+
+  template <class Network>
+  using explanation = typename Executor::template explanation<Network>;
+  template <class Loss>
+  using loss_explanation = typename Executor::template loss_explanation<Loss>;
+  template <class Network, class Loss>
+  using trainer = step_on_ranks<Network, Loss, on_ranks>;
+  template <class Network>
+  static constexpr std::size_t usual_sums = Executor::template usual_sums<Network>;
+
+  [[nodiscard]] const Ranks& ranks() const noexcept { return *ranks_; }
+  [[nodiscard]] const thread_pool& pool() const noexcept { return executor_->pool(); }
+  template <class Network>
+  [[nodiscard]] executor_memory make_tape(std::size_t max_batch, std::size_t max_sums) const {
+    return executor_->template make_tape<Network>(max_batch, max_sums);
+  }
+  template <evaluation_needs Needs, class Network, class Loss>
+  void run(const Network& network, const Loss& loss, const batch<Network, Loss>& samples, tape<Network>& tape,
+           const run_request<typename Network::scalar>& request) const {
+    executor_->template run<Needs>(network, loss, samples, tape, request);
+  }
+
+ private:
+  const Executor* executor_;
+  const Ranks* ranks_;
+};
+
+/// The stretches of a release that a rank owns: alike for all, but for one.
+[[nodiscard]] constexpr std::size_t first_stretch(std::size_t stretches, std::size_t ranks, std::size_t rank) noexcept {
+  return stretches / ranks * rank + std::min(rank, stretches % ranks);
+}
+
+/// The step of a rank: its own records' gradients, everybody's sum of its own parameters, and their update.
+template <class Network, class Loss, executor Executor>
+class step_on_ranks : public step_by_verbs<Network, Loss, Executor, false> {
+  using base = step_by_verbs<Network, Loss, Executor, false>;
+
+ public:
+  using typename base::scalar;
+  step_on_ranks(const Executor& executor, Network& network, Loss loss, tape<Network>& tape,
+                const training_choices& options, double sensitivity)
+      : base{executor, network, loss, tape, options, sensitivity} {
+    constexpr std::size_t each = release_gate<scalar>::stretch;
+    constexpr std::size_t stretches = (Network::parameter_count + each - 1) / each;
+    const std::size_t ranks = executor.ranks().size();
+    for (std::size_t rank = 0; rank <= ranks; ++rank) {
+      stretches_.push_back(first_stretch(stretches, ranks, rank));
+      places_.push_back(std::min(stretches_.back() * each, Network::parameter_count));
+      bytes_.push_back(places_.back() * sizeof(scalar));
+    }
+    static_cast<void>(total_access::integers(this->total_, false));  // no step takes memory
+  }
+
+  template <class Generator, class NextNoise>
+  void step(const step_records<Network, Loss>& records, const noise_of<Generator>& noise, const NextNoise& /*noise*/,
+            std::span<scalar> /*update*/) {
+    const auto& ranks = this->executor_->ranks();
+    std::int64_t* integers = nullptr;
+    do_together(ranks, [&] {
+      this->total_.clear();
+      total_access::state(this->total_).expect(release_grid::of(this->sensitivity_, Network::parameter_count), 1);
+      this->add_chunks(records);
+      integers = total_access::integers(this->total_, !total_access::state(this->total_).has_integers());
+      if (auto* const with_noise = std::get_if<adam<Network>>(&this->optimizer_)) {
+        with_noise->set_noise(noise.multiplier, l2_clip_norm{this->sensitivity_});
+      }
+    });
+    ranks.reduce_scatter(std::span{integers, Network::parameter_count}, places_);
+    const std::size_t mine = ranks.rank();
+    std::visit(
+        [&](auto& optimizer) {
+          total_release::of_stretches<Network>(
+              this->executor_->pool(), total_access::state(this->total_), integers, stretches_[mine],
+              stretches_[mine + 1], noise,
+              optimizer_access::beginning(optimizer, *this->network_, *this->options_->divisor));
+        },
+        this->optimizer_);
+    gather(this->network_->parameters().first(Network::parameter_count));
+  }
+  /// What an optimizer remembers, on all ranks: for files.
+  void gather_state() {
+    std::visit(
+        [&](auto& optimizer) {
+          for (const auto part : optimizer_access::state(optimizer)) {
+            if (!part.empty()) gather(part);
+          }
+        },
+        this->optimizer_);
+  }
+
+ private:
+  void gather(std::span<scalar> values) const {
+    this->executor_->ranks().all_gather(std::as_writable_bytes(values), bytes_);
+  }
+
+  std::vector<std::size_t> stretches_;  ///< the first of each rank's
+  std::vector<std::size_t> places_;     ///< their first elements
+  std::vector<std::size_t> bytes_;      ///< of parameters
+};
+
+/// One key for all ranks, that of rank 0.
+struct shared_key {
+  template <communicator Ranks>
+  static void share(os_keyed_generator& generator, const Ranks& ranks) {
+    key_page& page = generator.page_;
+    page.require();
+    ranks.broadcast(std::as_writable_bytes(std::span{&page.content_->keys, 1}), 0);
+  }
+  template <communicator Ranks>
+  static void share(seeded_generator& /*known*/, const Ranks& /*ranks*/) noexcept {}
+};
+
+/// Counts of all ranks' records.
+struct counts_of_ranks {
+  template <communicator Ranks>
+  static void add_up(private_counts& counted, const Ranks& ranks) {
+    std::vector<std::int64_t>& own = counted.counts_;
+    const std::size_t bins = own.size();
+    std::vector<std::int64_t> all(ranks.size() * bins);
+    std::copy(own.begin(), own.end(), all.begin() + static_cast<std::ptrdiff_t>(ranks.rank() * bins));
+    ranks.all_gather(std::as_writable_bytes(std::span{all}), equal_places(ranks.size(), 8 * bins));
+    std::fill(own.begin(), own.end(), 0);
+    for (std::size_t i = 0; i < all.size(); ++i) own[i % bins] += all[i];
+  }
+};
+
+/// FNV-1a of whatever numbers.
+class short_hash {
+ public:
+  template <class Value>
+  requires std::is_trivially_copyable_v<Value>
+  void add(const Value& value) noexcept {
+    for (const std::byte each : std::as_bytes(std::span{&value, 1})) {
+      state_ = (state_ ^ static_cast<std::uint64_t>(each)) * 0x100'0000'01b3ULL;
+    }
+  }
+  [[nodiscard]] std::string text() const { return std::to_string(state_); }
+
+ private:
+  std::uint64_t state_ = 0xcbf2'9ce4'8422'2325ULL;
+};
+
+/// What all ranks must have in common, a line each.
+template <class Network, class Generator, class Options, class Event>
+[[nodiscard]] std::string common_ground(const Options& options, const Generator& generator, const Event& event,
+                                        double noise_sensitivity) {
+  std::string lines;
+  const auto line = [&](const char* name, const std::string& value) {
+    lines += std::string{name} + ": " + value + '\n';
+  };
+  const auto number = [&](const char* name, double value) {
+    char text[40];
+    std::snprintf(text, sizeof text, "%.17g", value);
+    line(name, text);
+  };
+  line("pergrad's version", std::string{version});
+  line("the processor's kernels", std::string{on_host::name_of(on_host::kernel_target_in_use())});
+  line("a network of structure", structure_hash<Network>(true));
+  number("the scalar's bytes", sizeof(typename Network::scalar));
+  line("events of kind", std::string{Event::name});
+  number("the option noise", options.noise->value());
+  number("the option clip", options.clip ? options.clip->value() : 0);
+  short_hash bounds;
+  for (const l2_clip_norm& each : options.group_bounds) bounds.add(each.value());
+  line("the hash of the option group_bounds", bounds.text());
+  number("the option divisor", options.divisor->value());
+  number("the option clipping", static_cast<double>(options.clipping));
+  number("the option optimizer", static_cast<double>(options.optimizer));
+  number("the option learning_rate", options.learning_rate->value());
+  number("the option momentum", options.momentum);
+  number("the option weight_decay", options.weight_decay);
+  short_hash adam;
+  adam.add(options.adam.beta1);
+  adam.add(options.adam.beta2);
+  adam.add(options.adam.stability);
+  adam.add(options.adam.weight_decay);
+  adam.add(options.adam.noise_floor);
+  line("the hash of the option adam", adam.text());
+  number("the option plan", static_cast<double>(options.plan));
+  number("the option budget's epsilon", options.budget ? options.budget->max_epsilon.value() : 0);
+  number("the option budget's delta", options.budget ? options.budget->delta.value() : 0);
+  number("the option average_decay", options.average_decay);
+  short_hash numbers;
+  numbers.add(event);
+  line("the first event's hash", numbers.text());
+  number("the noise's sensitivity", noise_sensitivity);
+  short_hash schedules;
+  for (std::uint64_t step = 0; step < options.schedules.steps; ++step) {
+    for (const auto* each : {&options.schedules.noise, &options.schedules.clip, &options.schedules.sampling,
+                             &options.schedules.learning_rate}) {
+      schedules.add(*each ? (**each)(step) : 0.0);
+    }
+  }
+  line("the hash of the option schedules", schedules.text());
+  short_hash statistic;
+  if (options.statistic) {
+    statistic.add(options.statistic->noise.value());
+    statistic.add(static_cast<int>(options.statistic->of));
+    for (const double edge : options.statistic->edges.values()) statistic.add(edge);
+  }
+  if (options.adaptive_clip) {
+    statistic.add(options.adaptive_clip->quantile);
+    statistic.add(options.adaptive_clip->rate);
+  }
+  line("the hash of what is counted in a step", statistic.text());
+  if constexpr (!Generator::is_private) line("the seed", std::to_string(generator.seed()));
+  line("steps given out", std::to_string(generator.step()));
+  return lines;
+}
+
+/// Made first, as the trainer refers to it.
+template <class Executor>
+struct executor_of_ranks {
+  Executor held;
+};
+
+}  // namespace detail
+
+/// The same training loop on ranks; every rank makes one and takes the same steps. `step` takes the rank's shard, and
+/// everything else is as in one process. Collective, as is `save_checkpoint`: all ranks call it, in the same order.
+template <class Network, class Loss, random_generator Generator, executor Executor, communicator Ranks, class Options>
+requires(!detail::cannot_be_trained<Network, Loss>) class dp_sgd<Network, Loss, Generator,
+                                                                 detail::on_ranks<Executor, Ranks>, Options>
+    : private detail::executor_of_ranks<detail::on_ranks<Executor, Ranks>>,
+      private detail::dp_sgd_base<Network, Loss, detail::on_ranks<Executor, Ranks>, Options> {
+  using place = detail::executor_of_ranks<detail::on_ranks<Executor, Ranks>>;
+  using base = detail::dp_sgd_base<Network, Loss, detail::on_ranks<Executor, Ranks>, Options>;
+  static_assert(!Executor::template trainer<Network, Loss>::trains_on_a_copy,
+                "pergrad: ranks train on the host; a device's ranks are not there yet");
+  static_assert(!detail::draws_units<typename Options::sampling_type>,
+                "pergrad: ranks draw records: owners and views are not divided among ranks yet");
+
+ public:
+  using typename base::input_value;
+  using typename base::scalar;
+  using typename base::target;
+  static constexpr bool is_private = Generator::is_private;
+  using base::accountant;
+  using base::average;
+  using base::epsilon;
+  using base::last_statistic;
+  using base::options;
+  using base::records_changed;
+  using base::relation;
+  using base::set_learning_rate;
+  using base::steps;
+  using base::unit_of_privacy;
+  using base::within_budget;
+
+  /// As in one process; the executor and the ranks are referred to. Rank 0's parameters and key are everybody's. Throws
+  /// on all ranks what one of them throws, and std::invalid_argument where they are told different things.
+  dp_sgd(const Executor& executor, Network& network, Loss loss, const Options& chosen, const Ranks& ranks,
+         Generator generator = Generator{})
+      : place{{executor, ranks}},
+        base{place::held, network, loss, with_integers(chosen), is_private},
+        generator_{std::move(generator)} {
+    detail::agree(ranks, detail::common_ground<Network>(
+                             this->options_, generator_, this->event_,
+                             this->noise_.filter() == nullptr
+                                 ? this->sensitivity_
+                                 : this->noise_.filter()->sensitivity(this->sensitivity_, Network::parameter_count)));
+    detail::shared_key::share(generator_, ranks);
+    ranks.broadcast(std::as_writable_bytes(network.all_parameters()), 0);
+  }
+
+  /// Ranks that would be gone.
+  dp_sgd(const Executor&, Network&, Loss, const Options&, const Ranks&&, Generator = Generator{}) = delete;
+
+  /// One logical step on the records of all ranks. A rank whose records do not fit, or that cannot go on, ends it on
+  /// all ranks with rank_failed, which has its message; nothing is changed then, but that a step that had begun stays
+  /// in the ledger. Throws as in one process otherwise, on all ranks alike.
+  void step(const shard<input_value, target>& mine) {
+    const detail::float_environment proven;
+    const auto& ranks = place::held.ranks();
+    std::uint64_t total = 0;
+    detail::do_together(ranks, [&] { this->look_at(mine.records); });
+    total = total_of(mine);
+    this->plan_next_step();
+    this->notes_.begin();
+    const std::uint64_t step =
+        this->spend_and_draw(generator_, total, {mine.first_record, static_cast<std::uint64_t>(mine.records.size())});
+    auto records = this->records_of_step(mine.records, base::inside_layers(generator_, step));
+    records.first_record = mine.first_record;
+    this->trainer_->step(records,
+                         detail::noise_of<Generator>{*this->options_.noise, &generator_, this->noise_.filter()},
+                         [&] { return base::next_noise(generator_); }, {});
+    if (this->average_) this->average_->update(*this->executor_, *this->network_);
+    this->notes_.end();
+    if (this->statistic_) detail::counts_of_ranks::add_up(this->statistic_->counted, ranks);
+    this->release_statistic(generator_);
+    if (this->options_.adaptive_clip) this->adapt_clip();
+    this->plan_next_step();
+  }
+
+ private:
+  friend const step_metrics& unprotected::metrics<Network, Loss, Generator, detail::on_ranks<Executor, Ranks>, Options>(
+      const dp_sgd& trainer);
+  friend struct detail::checkpoint_access;
+  friend struct detail::run_state_access;
+  friend struct detail::checkpoint_of_ranks;
+  [[nodiscard]] const step_metrics& noted() const noexcept { return this->notes_.metrics(); }
+
+  void save(const std::string& path) const {
+    const auto& ranks = place::held.ranks();
+    this->trainer_->gather_state();
+    detail::do_together(ranks, [&] {
+      if (ranks.rank() == 0) detail::checkpoint_access::save(*this, path);
+    });
+  }
+  void load(const std::string& path) {
+    detail::do_together(place::held.ranks(), [&] { detail::checkpoint_access::load(*this, path, false); });
+  }
+  [[nodiscard]] static Options with_integers(Options options) {
+    if (options.individual) detail::refuse_training("individual accounting is not on ranks yet");
+    options.capacity = record_capacity{0};
+    return options;
+  }
+  /// Of all records. Throws on all ranks where shards overlap or leave something out.
+  [[nodiscard]] std::uint64_t total_of(const shard<input_value, target>& mine) const {
+    struct part {
+      std::uint64_t first;
+      std::uint64_t count;
+      std::uint64_t rank;
+    };
+    const auto& ranks = place::held.ranks();
+    auto parts = detail::values_of_all(ranks, part{mine.first_record, mine.records.size(), ranks.rank()});
+    std::ranges::sort(parts, [](const part& a, const part& b) {
+      return a.first != b.first ? a.first < b.first : a.count != b.count ? a.count < b.count : a.rank < b.rank;
+    });
+    std::uint64_t next = 0;
+    for (const part& each : parts) {
+      if (each.count == 0) continue;
+      if (each.first != next) {
+        detail::throw_invalid_argument({"pergrad: the ranks' shards are not all records, each once: rank ", each.rank,
+                                        " has ", each.count, " from number ", each.first, ", where ", next,
+                                        " comes next"});
+      }
+      next += each.count;
+    }
+    if (next > std::numeric_limits<std::uint32_t>::max()) {
+      detail::throw_invalid_argument({"pergrad: the ranks' shards have ", next, " records, and 2^32 - 1 is the most"});
+    }
+    return next;
+  }
+
+  Generator generator_;
+};
+
+template <executor Executor, class Network, class Loss, trainer_options Options, communicator Ranks>
+dp_sgd(const Executor&, Network&, Loss, const Options&, const Ranks&)
+    -> dp_sgd<Network, Loss, os_keyed_generator, detail::on_ranks<Executor, Ranks>, Options>;
+template <executor Executor, class Network, class Loss, trainer_options Options, communicator Ranks,
+          random_generator Generator>
+dp_sgd(const Executor&, Network&, Loss, const Options&, const Ranks&, Generator)
+    -> dp_sgd<Network, Loss, Generator, detail::on_ranks<Executor, Ranks>, Options>;
+
+namespace detail {
+struct checkpoint_of_ranks {
+  template <class Trainer>
+  static void save(const Trainer& trainer, const std::string& path) {
+    trainer.save(path);
+  }
+  template <class Trainer>
+  static void load(Trainer& trainer, const std::string& path) {
+    trainer.load(path);
+  }
+};
+}  // namespace detail
+
+/// The same of a trainer on ranks, on all of them: rank 0 writes the file, with which any number of ranks can go on.
+/// Every rank reads it. If one of them fails, all end with rank_failed.
+template <class Network, class Loss, class Generator, class Executor, class Ranks, class Options>
+void save_checkpoint(const dp_sgd<Network, Loss, Generator, detail::on_ranks<Executor, Ranks>, Options>& trainer,
+                     const std::string& path) {
+  detail::checkpoint_of_ranks::save(trainer, path);
+}
+template <class Network, class Loss, class Generator, class Executor, class Ranks, class Options>
+void load_checkpoint(dp_sgd<Network, Loss, Generator, detail::on_ranks<Executor, Ranks>, Options>& trainer,
+                     const std::string& path) {
+  detail::checkpoint_of_ranks::load(trainer, path);
+}
+
+}  // namespace pergrad::inline v0_1

@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: Apache-2.0
+// tests/ranks/ranks_test.cpp - several ranks end where one process ends, bit for bit, and fail together
+#include <boost/test/unit_test.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <filesystem>
+#include <functional>
+#include <limits>
+#include <random>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <unistd.h>
+#include <vector>
+
+#include <pergrad/pergrad.hpp>
+#include <pergrad/ranks.hpp>
+
+BOOST_AUTO_TEST_SUITE(ranks)
+
+namespace {
+
+namespace pg = pergrad;
+
+using cnn =
+    pg::network<pg::shape{1, 6, 6}, pg::conv2d<4, 3>, pg::tanh, pg::max_pool2d<2>, pg::flatten, pg::dropout<0.25>,
+                pg::parameter_group<1, pg::linear<40>>, pg::relu, pg::linear<80>, pg::relu, pg::linear<3>>;
+static_assert(cnn::parameter_count > 2 * 2048);  // more than one stretch of a release
+
+struct data {
+  explicit data(std::size_t count) : inputs(count * cnn::input_shape.size()), targets(count) {
+    std::mt19937 random{5};
+    std::normal_distribution<float> normal;
+    for (float& each : inputs) each = normal(random);
+    for (auto& each : targets) each = static_cast<std::int32_t>(random() % 3);
+  }
+  [[nodiscard]] pg::dataset<float, std::int32_t> part(std::size_t first, std::size_t count) const {
+    constexpr std::size_t width = cnn::input_shape.size();
+    return {std::span{inputs}.subspan(first * width, count * width), std::span{targets}.subspan(first, count),
+            cnn::input_shape};
+  }
+  std::vector<float> inputs;
+  std::vector<std::int32_t> targets;
+};
+
+pg::dp_sgd_options usual() {
+  pg::dp_sgd_options options;
+  options.sampling = pg::poisson_sampling{pg::sampling_probability{0.15}};
+  options.noise = pg::noise_multiplier{0.8};
+  options.clip = pg::l2_clip_norm{0.5};
+  options.divisor = pg::expected_batch_size{30};
+  options.learning_rate = pg::learning_rate{0.3};
+  options.momentum = 0.5;
+  options.max_batch = pg::max_batch{16};
+  return options;
+}
+
+using values = std::vector<float>;
+values parameters_of(const cnn& net) { return {net.parameters().begin(), net.parameters().end()}; }
+
+template <class Options>
+values in_one_process(const data& all, Options options, int steps, std::size_t threads = 1) {
+  const pg::host exec{pg::threads{threads}};
+  cnn net{exec, pg::kaiming_uniform{1}};
+  options.capacity = pg::record_capacity{0};
+  pg::dp_sgd trainer{exec, net, pg::cross_entropy{}, options, pg::seeded_generator{3}};
+  const auto records = all.part(0, all.targets.size());
+  for (int step = 0; step < steps; ++step) trainer.step(records);
+  return parameters_of(net);
+}
+
+/// What f(rank, member) throws on each rank, as a text.
+std::vector<std::string> on_threads(std::size_t count, const std::function<void(const pg::thread_ranks::member&)>& f,
+                                    std::chrono::milliseconds patience = std::chrono::minutes{2}) {
+  pg::thread_ranks world{count, patience};
+  std::vector<std::string> thrown(count);
+  std::vector<std::thread> threads;
+  for (std::size_t rank = 0; rank < count; ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        f(pg::thread_ranks::member{world, rank});
+      } catch (const std::exception& error) {
+        thrown[rank] = error.what();
+      }
+    });
+  }
+  for (std::thread& each : threads) each.join();
+  return thrown;
+}
+
+/// Shares that are no multiples of anything; with many ranks some are empty.
+std::size_t cut(std::size_t total, std::size_t ranks, std::size_t rank) {
+  if (rank == 0) return 0;
+  if (rank == ranks) return total;
+  return std::min(total, total * rank * rank / (ranks * ranks) + 3);
+}
+
+template <class Options>
+std::vector<values> on_ranks(const data& all, const Options& options, int steps, std::size_t ranks,
+                             std::size_t threads) {
+  std::vector<values> found(ranks);
+  const auto thrown = on_threads(ranks, [&](const pg::thread_ranks::member& me) {
+    const pg::host exec{pg::threads{threads}};
+    cnn net{exec, pg::kaiming_uniform{1 + me.rank()}};  // rank 0's count
+    pg::dp_sgd trainer{exec, net, pg::cross_entropy{}, options, me, pg::seeded_generator{3}};
+    const std::size_t first = cut(all.targets.size(), ranks, me.rank());
+    const std::size_t last = cut(all.targets.size(), ranks, me.rank() + 1);
+    const pg::shard mine{all.part(first, last - first), first};
+    for (int step = 0; step < steps; ++step) trainer.step(mine);
+    found[me.rank()] = parameters_of(net);
+  });
+  for (const std::string& each : thrown) BOOST_TEST(each == "");
+  return found;
+}
+
+template <class Options>
+void check(const char* what, const Options& options, std::size_t records = 200, int steps = 4) {
+  const data all{records};
+  const values wanted = in_one_process(all, options, steps);
+  BOOST_TEST((in_one_process(all, options, steps, 2) == wanted), what);
+  for (const std::size_t ranks : {1U, 2U, 3U, 4U, 7U}) {
+    for (const std::size_t threads : {1U, 2U}) {
+      for (const values& each : on_ranks(all, options, steps, ranks, threads)) {
+        BOOST_TEST((each == wanted), what << " on " << ranks << " ranks of " << threads << " threads");
+      }
+    }
+  }
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(every_kind_of_clipping_has_the_bits_of_one_process) {
+  check("flat", usual());
+  auto options = usual();
+  options.clipping = pg::clipping_kind::per_layer;
+  check("per layer", options);
+  options.clipping = pg::clipping_kind::automatic;
+  check("automatic", options);
+  options.clipping = pg::clipping_kind::per_sample_adaptive;
+  check("per sample", options);
+  options.clipping = pg::clipping_kind::per_group;
+  options.group_bounds = {*options.clip, pg::l2_clip_norm{0.2}};
+  options.clip.reset();
+  check("per group", options);
+  options = usual();
+  options.adaptive_clip = pg::adaptive_clip{pg::noise_multiplier{3}};
+  check("adaptive", options);
+}
+
+BOOST_AUTO_TEST_CASE(so_have_other_optimizers_and_samplers) {
+  auto options = usual();
+  options.momentum = 0;
+  options.optimizer = pg::optimizer_kind::adam;
+  options.average_decay = 0.9;
+  check("adam", options);
+  pg::dp_options<pg::fixed_size_sampling> fixed;
+  static_cast<pg::training_choices&>(fixed) = usual();
+  fixed.sampling = pg::fixed_size_sampling{pg::batch_size{30}, pg::public_record_count{200}};
+  check("fixed size", fixed);
+}
+
+BOOST_AUTO_TEST_CASE(one_that_nobody_helps_is_a_rank_too) {
+  const data all{200};
+  const pg::host exec{pg::threads{1}};
+  const pg::alone world;
+  cnn net{exec, pg::kaiming_uniform{1}};
+  pg::dp_sgd trainer{exec, net, pg::cross_entropy{}, usual(), world, pg::seeded_generator{3}};
+  for (int step = 0; step < 4; ++step) trainer.step(pg::shard{all.part(0, 200), 0});
+  BOOST_TEST((parameters_of(net) == in_one_process(all, usual(), 4)));
+}
+
+BOOST_AUTO_TEST_CASE(so_have_few_records_and_none) {
+  check("five records", usual(), 5);
+  auto options = usual();
+  options.sampling = pg::poisson_sampling{pg::sampling_probability{1e-9}};
+  check("empty batches", options);
+  check("no records at all", usual(), 0);
+}
+
+BOOST_AUTO_TEST_CASE(large_data_sets_are_cut_anywhere) {
+  // Shares that begin inside a window of draws.
+  auto options = usual();
+  options.sampling = pg::poisson_sampling{pg::sampling_probability{3e-4}};
+  check("large", options, 140'001, 2);
+}
+
+BOOST_AUTO_TEST_CASE(a_checkpoint_goes_on_with_other_ranks) {
+  const data all{200};
+  auto options = usual();
+  options.adaptive_clip = pg::adaptive_clip{pg::noise_multiplier{3}};
+  const values wanted = in_one_process(all, options, 5);
+  const std::string path =
+      (std::filesystem::temp_directory_path() / ("pergrad_ranks_" + std::to_string(::getpid()))).string();
+  const auto part = [&](std::size_t ranks, bool loads, int steps, bool saves) {
+    std::vector<values> found(ranks);
+    const auto thrown = on_threads(ranks, [&](const pg::thread_ranks::member& me) {
+      const pg::host exec{pg::threads{1}};
+      cnn net{exec, pg::kaiming_uniform{1}};
+      pg::dp_sgd trainer{exec, net, pg::cross_entropy{}, options, me, pg::seeded_generator{3}};
+      if (loads) pg::load_checkpoint(trainer, path);
+      const std::size_t first = cut(200, ranks, me.rank());
+      const pg::shard mine{all.part(first, cut(200, ranks, me.rank() + 1) - first), first};
+      for (int step = 0; step < steps; ++step) trainer.step(mine);
+      if (saves) pg::save_checkpoint(trainer, path);
+      found[me.rank()] = parameters_of(net);
+    });
+    for (const std::string& each : thrown) BOOST_TEST(each == "");
+    return found;
+  };
+  static_cast<void>(part(3, false, 2, true));
+  static_cast<void>(part(2, true, 1, true));
+  for (const values& each : part(4, true, 2, false)) BOOST_TEST((each == wanted));
+  // A file that cannot be written ends all ranks.
+  const auto thrown = on_threads(2, [&](const pg::thread_ranks::member& me) {
+    const pg::host exec{pg::threads{1}};
+    cnn net{exec, pg::kaiming_uniform{1}};
+    pg::dp_sgd trainer{exec, net, pg::cross_entropy{}, options, me, pg::seeded_generator{3}};
+    pg::save_checkpoint(trainer, "/nowhere/at/all");
+  });
+  for (const std::string& each : thrown) {
+    BOOST_TEST(each.find("rank 0 of 2 failed") != std::string::npos, each);
+    BOOST_TEST(each.find("/nowhere/at/all") != std::string::npos, each);
+  }
+  std::filesystem::remove(path);
+}
+
+BOOST_AUTO_TEST_CASE(ranks_that_are_told_different_things_end_with_one_message) {
+  const auto thrown_with = [](const std::function<void(pg::dp_sgd_options&)>& differ) {
+    return on_threads(3, [&](const pg::thread_ranks::member& me) {
+      const pg::host exec{pg::threads{1}};
+      cnn net{exec, pg::kaiming_uniform{1}};
+      auto options = usual();
+      if (me.rank() == 2) differ(options);
+      const pg::dp_sgd trainer{exec, net, pg::cross_entropy{}, options, me, pg::seeded_generator{3}};
+    });
+  };
+  const auto require = [&](const char* what, const std::function<void(pg::dp_sgd_options&)>& differ) {
+    const auto thrown = thrown_with(differ);
+    for (const std::string& each : thrown) {
+      BOOST_TEST(each == thrown[0]);
+      BOOST_TEST(each.find(what) != std::string::npos, each);
+      BOOST_TEST(each.find("rank 2 has") != std::string::npos, each);
+    }
+  };
+  require("the option noise", [](auto& options) { options.noise = pg::noise_multiplier{0.9}; });
+  require("the option clip", [](auto& options) { options.clip = pg::l2_clip_norm{0.6}; });
+  require("the option learning_rate", [](auto& options) { options.learning_rate = pg::learning_rate{0.2}; });
+  require("the option clipping", [](auto& options) { options.clipping = pg::clipping_kind::per_layer; });
+  require("the first event's hash",
+          [](auto& options) { options.sampling = pg::poisson_sampling{pg::sampling_probability{0.2}}; });
+  require("the option budget's epsilon", [](auto& options) {
+    options.budget = pg::privacy_budget{pg::epsilon{9}, pg::delta{1e-5}};
+  });
+  for (const std::string& each : thrown_with([](auto&) {})) BOOST_TEST(each == "");
+}
+
+BOOST_AUTO_TEST_CASE(a_rank_that_fails_or_is_gone_ends_all) {
+  const data all{60};
+  const auto run = [&](const std::function<void(std::size_t rank, int step, pg::shard<float, std::int32_t>&)>& change,
+                       std::chrono::milliseconds patience) {
+    return on_threads(
+        3,
+        [&](const pg::thread_ranks::member& me) {
+          const pg::host exec{pg::threads{1}};
+          cnn net{exec, pg::kaiming_uniform{1}};
+          pg::dp_sgd trainer{exec, net, pg::cross_entropy{}, usual(), me, pg::seeded_generator{3}};
+          pg::shard<float, std::int32_t> mine{all.part(20 * me.rank(), 20), 20 * me.rank()};
+          for (int step = 0; step < 3; ++step) {
+            change(me.rank(), step, mine);
+            trainer.step(mine);
+          }
+        },
+        patience);
+  };
+  const std::chrono::milliseconds long_enough = std::chrono::minutes{2};
+  // a record that the loss does not take
+  data wrong{20};
+  wrong.targets[7] = 3;
+  for (const std::string& each : run(
+           [&](std::size_t rank, int step, auto&mine) {
+             if (rank == 1 && step == 2) mine.records = wrong.part(0, 20);
+           },
+           long_enough)) {
+    BOOST_TEST(each.find("rank 1 of 3 failed") != std::string::npos, each);
+    BOOST_TEST(each.find("record 7") != std::string::npos, each);
+  }
+  // shards that overlap, or leave something out
+  for (const std::uint64_t first : {39U, 41U}) {
+    for (const std::string& each : run(
+             [&](std::size_t rank, int step, auto&mine) {
+               if (rank == 2 && step == 1) mine.first_record = first;
+             },
+             long_enough)) {
+      BOOST_TEST(each.find("rank 2 has 20 from number " + std::to_string(first)) != std::string::npos, each);
+    }
+  }
+  // one that leaves without a word
+  const auto begin = std::chrono::steady_clock::now();
+  const auto thrown = run(
+      [](std::size_t rank, int step, auto&) {
+        if (rank == 0 && step == 1) throw std::runtime_error("gone");
+      },
+      std::chrono::milliseconds{500});
+  BOOST_TEST(thrown[0] == "gone");
+  for (const std::size_t rank : {1U, 2U}) BOOST_TEST(thrown[rank].find("one of them is gone") != std::string::npos);
+  BOOST_TEST((std::chrono::steady_clock::now() - begin < std::chrono::seconds{30}));
+}
+
+BOOST_AUTO_TEST_CASE(secret_keys_are_rank_0s) {
+  // Each rank noises the counts of a step by itself: with keys of their own they would have other counts.
+  const data all{100};
+  auto options = usual();
+  options.adaptive_clip = pg::adaptive_clip{pg::noise_multiplier{3}};
+  std::vector<values> found(3);
+  std::vector<std::vector<double>> counts(3);
+  const auto thrown = on_threads(3, [&](const pg::thread_ranks::member& me) {
+    const pg::host exec{pg::threads{1}};
+    cnn net{exec, pg::kaiming_uniform{1}};
+    pg::dp_sgd trainer{exec, net, pg::cross_entropy{}, options, me};
+    const std::size_t first = cut(100, 3, me.rank());
+    const pg::shard mine{all.part(first, cut(100, 3, me.rank() + 1) - first), first};
+    for (int step = 0; step < 3; ++step) {
+      trainer.step(mine);
+      const auto released = trainer.last_statistic().counts();
+      counts[me.rank()].insert(counts[me.rank()].end(), released.begin(), released.end());
+    }
+    found[me.rank()] = parameters_of(net);
+    if (trainer.steps() != 3) throw std::runtime_error("not three steps");
+  });
+  for (const std::string& each : thrown) BOOST_TEST(each == "");
+  for (const values& each : found) BOOST_TEST((each == found[0]));
+  for (const auto& each : counts) BOOST_TEST((each == counts[0]));
+  BOOST_TEST(counts[0].size() == 6U);
+  BOOST_TEST(std::isfinite(found[0][0]));
+}
+
+BOOST_AUTO_TEST_SUITE_END()
