@@ -33,7 +33,7 @@ SIGMA = "sigma_{noise.value() * (filter == nullptr ? sensitivity : filter->sensi
 RELEASED = "total_release::of_total<Network>(executor_->pool(), total_, noise, 1, update.data(),"
 DIVISOR = "optimizer_access::beginning(optimizer, *network_, *options_->divisor));"
 MEMBER = "  double sensitivity_;\n"
-CHUNK = "      const batch<Network, Loss> chunk{*records.records, drawn};\n"
+CHUNK = "      const auto chunk = batch<Network, Loss>{*records.records, drawn}.numbered_from(records.first_record);\n"
 
 
 def noise_times(factor):
@@ -89,10 +89,10 @@ BUGS = [
           "        bits[word + i / 64] = (i % 64 == 0 ? 0 : bits[word + i / 64]) | drawn << (i % 64);\n"
           "      }")]),
     Bug("10", "one record is in every step", "conformance", "inclusion_rate",
-        [("train/private_run.hpp", "    words_ = tasks * share / 64;\n",
-          "    words_ = tasks * share / 64;\n"
-          "    if (record_count_ - first_ <= 64 * bits_.size()) bits_[(record_count_ - 1 - first_) / 64] |= "
-          "std::uint64_t{1} << ((record_count_ - 1 - first_) % 64);\n")]),
+        [("train/private_run.hpp", "    words_ = tasks * marked_at_once / 64;\n",
+          "    words_ = tasks * marked_at_once / 64;\n"
+          "    if (mine_.count - first_ <= 64 * bits_.size()) bits_[(mine_.count - 1 - first_) / 64] |= "
+          "std::uint64_t{1} << ((mine_.count - 1 - first_) % 64);\n")]),
     Bug("10b", "drawn with twice the probability", "conformance", "inclusion_rate",
         [("privacy/sampling.hpp", "static_cast<std::uint32_t>(threshold_ >> 32U);",
           "static_cast<std::uint32_t>(2 * threshold_ >> 32U);")]),
