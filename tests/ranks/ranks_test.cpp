@@ -176,6 +176,28 @@ BOOST_AUTO_TEST_CASE(one_that_nobody_helps_is_a_rank_too) {
   BOOST_TEST((parameters_of(net) == in_one_process(all, usual(), 4)));
 }
 
+BOOST_AUTO_TEST_CASE(a_round_begins_anew_on_all_ranks_or_on_none) {
+  // One rank's records have changed: the round of an allocation ends for all, and all pay for a new one.
+  const data all{60};
+  pg::dp_options<pg::random_allocation> options;
+  static_cast<pg::training_choices&>(options) = usual();
+  options.sampling = pg::random_allocation{pg::round_steps{4}, pg::participations{1}};
+  std::vector<double> spent(3);
+  const auto thrown = on_threads(3, [&](const pg::thread_ranks::member& me) {
+    const pg::host exec{pg::threads{1}};
+    cnn net{exec, pg::kaiming_uniform{1}};
+    pg::dp_sgd trainer{exec, net, pg::cross_entropy{}, options, me, pg::seeded_generator{3}};
+    const pg::shard mine{all.part(20 * me.rank(), 20), 20 * me.rank()};
+    for (int step = 0; step < 4; ++step) {
+      if (me.rank() == 1 && step == 3) trainer.records_changed();
+      trainer.step(mine);
+    }
+    spent[me.rank()] = trainer.epsilon(pg::delta{1e-5});
+  });
+  for (const std::string& each : thrown) BOOST_TEST(each == "");
+  for (const double each : spent) BOOST_TEST(each == spent[0]);
+}
+
 BOOST_AUTO_TEST_CASE(so_have_few_records_and_none) {
   check("five records", usual(), 5);
   auto options = usual();

@@ -11,7 +11,7 @@
 //   updates it and shares the result. Noise and update are divided among the ranks, as in ZeRO (Rajbhandari et al.
 //   2020, arXiv:1910.02054); optimizers' arrays still have full length, of which a rank uses its own stretches.
 //
-// Every rank has the same ledger, which enters a step before anything is drawn. In a step ranks exchange 24 bytes each
+// Every rank has the same ledger, which enters a step before anything is drawn. In a step ranks exchange 32 bytes each
 // (share and state), the sum (8 bytes a parameter) and the new parameters, and the counts of a statistic.
 #pragma once
 
@@ -340,9 +340,7 @@ requires(!detail::cannot_be_trained<Network, Loss>) class dp_sgd<Network, Loss, 
   void step(const shard<input_value, target>& mine) {
     const detail::float_environment proven;
     const auto& ranks = place::held.ranks();
-    std::uint64_t total = 0;
-    detail::do_together(ranks, [&] { this->look_at(mine.records); });
-    total = total_of(mine);
+    const std::uint64_t total = meet(mine);
     this->plan_next_step();
     this->notes_.begin();
     const std::uint64_t step =
@@ -383,21 +381,41 @@ requires(!detail::cannot_be_trained<Network, Loss>) class dp_sgd<Network, Loss, 
     options.capacity = record_capacity{0};
     return options;
   }
-  /// Of all records. Throws on all ranks where shards overlap or leave something out.
-  [[nodiscard]] std::uint64_t total_of(const shard<input_value, target>& mine) const {
-    struct part {
-      std::uint64_t first;
-      std::uint64_t count;
-      std::uint64_t rank;
-    };
+  struct part {
+    std::uint64_t first;
+    std::uint64_t count;
+    std::uint64_t rank;
+    bool operator==(const part&) const = default;
+  };
+  /// Looks at the records of all ranks; returns how many there are. Throws on all ranks where shards overlap or leave
+  /// something out, or where one rank's records do not fit.
+  [[nodiscard]] std::uint64_t meet(const shard<input_value, target>& mine) {
     const auto& ranks = place::held.ranks();
-    auto parts = detail::values_of_all(ranks, part{mine.first_record, mine.records.size(), ranks.rank()});
-    std::ranges::sort(parts, [](const part& a, const part& b) {
-      return a.first != b.first ? a.first < b.first : a.count != b.count ? a.count < b.count : a.rank < b.rank;
+    struct arrival {
+      part records;
+      std::uint64_t are_others;  ///< than in the step before
+    };
+    const bool seen = this->checked_ && this->checked_->same_view(mine.records);
+    std::vector<part> parts;
+    bool are_others = false;
+    for (const arrival& each : detail::values_of_all(
+             ranks, arrival{{mine.first_record, mine.records.size(), ranks.rank()}, seen ? 0U : 1U})) {
+      if (each.records.count > 0) parts.push_back(each.records);
+      are_others = are_others || each.are_others != 0;
+    }
+    std::ranges::sort(parts, {}, [](const part& each) { return std::pair{each.first, each.rank}; });
+    const std::uint64_t total = total_of(parts);
+    // A round, or a run with correlated noise, is of one set of records: on all ranks or on none.
+    detail::do_together(ranks, [&] {
+      if (are_others || parts != parts_) this->begin_a_round();
+      this->look_at(mine.records);
     });
+    parts_ = std::move(parts);
+    return total;
+  }
+  [[nodiscard]] static std::uint64_t total_of(const std::vector<part>& parts) {
     std::uint64_t next = 0;
     for (const part& each : parts) {
-      if (each.count == 0) continue;
       if (each.first != next) {
         detail::throw_invalid_argument({"pergrad: the ranks' shards are not all records, each once: rank ", each.rank,
                                         " has ", each.count, " from number ", each.first, ", where ", next,
@@ -411,6 +429,7 @@ requires(!detail::cannot_be_trained<Network, Loss>) class dp_sgd<Network, Loss, 
     return next;
   }
 
+  std::vector<part> parts_;  ///< of the last step
   Generator generator_;
 };
 
