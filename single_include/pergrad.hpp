@@ -9599,13 +9599,20 @@ struct total_release {
   template <class Network, class Generator, class Begin>
   static void of_total(const thread_pool& pool, const bounded_total<Network>& total, const noise_of<Generator>& noise,
                        double divisor, typename Network::scalar* out, const Begin& begin) {
-    using scalar = typename Network::scalar;
-    using gate_type = release_gate<scalar>;
-    const float_environment proven;
     const total_state& state = total_access::state(total);
     if (total_access::floating(total).size() != Network::parameter_count) {
       throw_invalid_argument({"pergrad: a bounded_total that was moved from has no sum to release"});
     }
+    of_stretches(pool, state, total_access::sum_of(total), 0, ~std::size_t{0}, noise, divisor, out, begin);
+  }
+  /// The same of the stretches from `first` to before `last`, if there are so many, of a sum that is the total's, or
+  /// that several processes have added up in its place.
+  template <class Scalar, class Generator, class Begin>
+  static void of_stretches(const thread_pool& pool, const total_state& state, const unreleased_sum<Scalar>& sum,
+                           std::size_t first, std::size_t last, const noise_of<Generator>& noise, double divisor,
+                           Scalar* out, const Begin& begin) {
+    using gate_type = release_gate<Scalar>;
+    const float_environment proven;
     if (noise.filter != nullptr) noise.filter->require_threads(pool.thread_count());
     const gate_type gate{typename gate_type::of_any_generator{},
                          state.grid(),
@@ -9615,31 +9622,9 @@ struct total_release {
                          *noise.generator,
                          noise.filter};
     auto use = begin();
-    const element_update<scalar> update = as_update<scalar>(use);
-    const unreleased_sum<scalar> sum = total_access::sum_of(total);
-    pool.parallel(gate.stretches(),
-                  [&](std::size_t number, std::size_t thread) { gate.release(number, sum, out, update, thread); });
-  }
-  /// Releases integers that several processes have added up in a total's place: the stretches from `first` to before
-  /// `last`, of which `integers` has the sums, at the elements' own places.
-  template <class Network, class Generator, class Begin>
-  static void of_stretches(const thread_pool& pool, const total_state& state, const std::int64_t* integers,
-                           std::size_t first, std::size_t last, const noise_of<Generator>& noise, const Begin& begin) {
-    using scalar = typename Network::scalar;
-    using gate_type = release_gate<scalar>;
-    const float_environment proven;
-    if (noise.filter != nullptr) noise.filter->require_threads(pool.thread_count());
-    const gate_type gate{typename gate_type::of_any_generator{},
-                         state.grid(),
-                         state.sensitivity(),
-                         noise.multiplier,
-                         1,
-                         *noise.generator,
-                         noise.filter};
-    auto use = begin();
-    const element_update<scalar> update = as_update<scalar>(use);
-    pool.parallel(last - first, [&](std::size_t number, std::size_t thread) {
-      gate.release(first + number, {nullptr, integers}, nullptr, update, thread);
+    const element_update<Scalar> update = as_update<Scalar>(use);
+    pool.parallel(std::min(last, gate.stretches()) - first, [&](std::size_t number, std::size_t thread) {
+      gate.release(first + number, sum, out, update, thread);
     });
   }
 };

@@ -121,8 +121,8 @@ void train(const told& all) {
     if (all.every > 0 && static_cast<long>(trainer.steps()) % all.every == 0) pg::save_checkpoint(trainer, all.save);
   }
   if (!all.save.empty() && all.every == 0) pg::save_checkpoint(trainer, all.save);
-  pg::detail::short_hash hash;
-  for (const float each : net.parameters()) hash.add(each);
+  pg::detail::safetensors::checksum hash;
+  hash.add(std::as_bytes(std::span{net.parameters()}));
   // Every rank's parameters are the same.
   const std::vector<std::string> hashes = pg::detail::texts_of_all(world, hash.text());
   for (const std::string& each : hashes) {

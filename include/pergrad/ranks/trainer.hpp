@@ -35,6 +35,7 @@
 #include <pergrad/detail/float_environment.hpp>
 #include <pergrad/files/parameter_names.hpp>
 #include <pergrad/files/resume.hpp>
+#include <pergrad/files/safetensors.hpp>
 #include <pergrad/optim/optimizer.hpp>
 #include <pergrad/privacy/generator.hpp>
 #include <pergrad/privacy/release.hpp>
@@ -137,9 +138,9 @@ class step_on_ranks : public step_by_verbs<Network, Loss, Executor, false> {
     const std::size_t mine = ranks.rank();
     std::visit(
         [&](auto& optimizer) {
-          total_release::of_stretches<Network>(
-              this->executor_->pool(), total_access::state(this->total_), integers, stretches_[mine],
-              stretches_[mine + 1], noise,
+          total_release::of_stretches<scalar>(
+              this->executor_->pool(), total_access::state(this->total_), {nullptr, integers}, stretches_[mine],
+              stretches_[mine + 1], noise, 1, nullptr,
               optimizer_access::beginning(optimizer, *this->network_, *this->options_->divisor));
         },
         this->optimizer_);
@@ -192,22 +193,6 @@ struct counts_of_ranks {
   }
 };
 
-/// FNV-1a of whatever numbers.
-class short_hash {
- public:
-  template <class Value>
-  requires std::is_trivially_copyable_v<Value>
-  void add(const Value& value) noexcept {
-    for (const std::byte each : std::as_bytes(std::span{&value, 1})) {
-      state_ = (state_ ^ static_cast<std::uint64_t>(each)) * 0x100'0000'01b3ULL;
-    }
-  }
-  [[nodiscard]] std::string text() const { return std::to_string(state_); }
-
- private:
-  std::uint64_t state_ = 0xcbf2'9ce4'8422'2325ULL;
-};
-
 /// What all ranks must have in common, a line each.
 template <class Network, class Generator, class Options, class Event>
 [[nodiscard]] std::string common_ground(const Options& options, const Generator& generator, const Event& event,
@@ -221,6 +206,7 @@ template <class Network, class Generator, class Options, class Event>
     std::snprintf(text, sizeof text, "%.17g", value);
     line(name, text);
   };
+  const auto add = [](safetensors::checksum& sum, const auto& value) { sum.add(bytes_of(&value, 1)); };
   line("pergrad's version", std::string{version});
   line("the processor's kernels", std::string{on_host::name_of(on_host::kernel_target_in_use())});
   line("a network of structure", structure_hash<Network>(true));
@@ -228,8 +214,8 @@ template <class Network, class Generator, class Options, class Event>
   line("events of kind", std::string{Event::name});
   number("the option noise", options.noise->value());
   number("the option clip", options.clip ? options.clip->value() : 0);
-  short_hash bounds;
-  for (const l2_clip_norm& each : options.group_bounds) bounds.add(each.value());
+  safetensors::checksum bounds;
+  for (const l2_clip_norm& each : options.group_bounds) add(bounds, each.value());
   line("the hash of the option group_bounds", bounds.text());
   number("the option divisor", options.divisor->value());
   number("the option clipping", static_cast<double>(options.clipping));
@@ -237,38 +223,38 @@ template <class Network, class Generator, class Options, class Event>
   number("the option learning_rate", options.learning_rate->value());
   number("the option momentum", options.momentum);
   number("the option weight_decay", options.weight_decay);
-  short_hash adam;
-  adam.add(options.adam.beta1);
-  adam.add(options.adam.beta2);
-  adam.add(options.adam.stability);
-  adam.add(options.adam.weight_decay);
-  adam.add(options.adam.noise_floor);
+  safetensors::checksum adam;
+  add(adam, options.adam.beta1);
+  add(adam, options.adam.beta2);
+  add(adam, options.adam.stability);
+  add(adam, options.adam.weight_decay);
+  add(adam, options.adam.noise_floor);
   line("the hash of the option adam", adam.text());
   number("the option plan", static_cast<double>(options.plan));
   number("the option budget's epsilon", options.budget ? options.budget->max_epsilon.value() : 0);
   number("the option budget's delta", options.budget ? options.budget->delta.value() : 0);
   number("the option average_decay", options.average_decay);
-  short_hash numbers;
-  numbers.add(event);
+  safetensors::checksum numbers;
+  add(numbers, event);
   line("the first event's hash", numbers.text());
   number("the noise's sensitivity", noise_sensitivity);
-  short_hash schedules;
+  safetensors::checksum schedules;
   for (std::uint64_t step = 0; step < options.schedules.steps; ++step) {
     for (const auto* each : {&options.schedules.noise, &options.schedules.clip, &options.schedules.sampling,
                              &options.schedules.learning_rate}) {
-      schedules.add(*each ? (**each)(step) : 0.0);
+      add(schedules, *each ? (**each)(step) : 0.0);
     }
   }
   line("the hash of the option schedules", schedules.text());
-  short_hash statistic;
+  safetensors::checksum statistic;
   if (options.statistic) {
-    statistic.add(options.statistic->noise.value());
-    statistic.add(static_cast<int>(options.statistic->of));
-    for (const double edge : options.statistic->edges.values()) statistic.add(edge);
+    add(statistic, options.statistic->noise.value());
+    add(statistic, static_cast<int>(options.statistic->of));
+    for (const double edge : options.statistic->edges.values()) add(statistic, edge);
   }
   if (options.adaptive_clip) {
-    statistic.add(options.adaptive_clip->quantile);
-    statistic.add(options.adaptive_clip->rate);
+    add(statistic, options.adaptive_clip->quantile);
+    add(statistic, options.adaptive_clip->rate);
   }
   line("the hash of what is counted in a step", statistic.text());
   if constexpr (!Generator::is_private) line("the seed", std::to_string(generator.seed()));

@@ -82,7 +82,7 @@ def compile_time(nvcc, include, folder):
     examples = HERE.parents[2] / "examples"
     for source, most in ((examples / "09_fashion_mnist.cu", 20), (HERE / "lstm_gate.cu", 30)):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        run([nvcc, *OPTIMISED, *include, f"-I{examples}", "-arch=sm_87", "-c", str(source), "-o",
+        run([nvcc, *COMMON, "-O3", *include, f"-I{examples}", "-arch=sm_87", "-c", str(source), "-o",
              str(folder / "program.o")])
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
