@@ -6,8 +6,6 @@
 // norm C, add up, add Gaussian noise of deviation sigma C, divide by a public constant. An accountant turns (sigma, q,
 // steps) into the (epsilon, delta) that has been spent. The network and the constants are those of Tramer & Boneh 2021;
 // that tanh is better than ReLU under clipping is from Papernot et al. 2021. The training loop is common/training.cpp.
-#include <string>
-
 #include <pergrad.hpp>
 
 #include "common/cli.hpp"
@@ -20,27 +18,20 @@ namespace pg = pergrad;
 using runs_on = pg::cuda;  // 09_fashion_mnist.cpp is this program on the CPU: there it is pg::host
 
 // The network is a type. All shapes follow from the first one, and a layer that does not fit is a compile error.
-template <class Activation>
-using cnn = pg::network<pg::shape{1, 28, 28},                                                            //
-                        pg::conv2d<16, 8, pg::stride<2>, pg::padding<3>>, Activation,                    //
-                        pg::max_pool2d<2, pg::stride<1>>,                                                //
-                        pg::conv2d<32, 4, pg::stride<2>>, Activation, pg::max_pool2d<2, pg::stride<1>>,  //
-                        pg::flatten, pg::linear<32>, Activation, pg::linear<10>>;
-static_assert(cnn<pg::tanh>::parameter_count == 26'010);
+using cnn = pg::network<pg::shape{1, 28, 28},                                                          //
+                        pg::conv2d<16, 8, pg::stride<2>, pg::padding<3>>, pg::tanh,                    //
+                        pg::max_pool2d<2, pg::stride<1>>,                                              //
+                        pg::conv2d<32, 4, pg::stride<2>>, pg::tanh, pg::max_pool2d<2, pg::stride<1>>,  //
+                        pg::flatten, pg::linear<32>, pg::tanh, pg::linear<10>>;
+static_assert(cnn::parameter_count == 26'010);
 
 int main(int argc, char** argv) {
-  std::string activation = "tanh";
-  const auto own_options = [&](example::cli::binder& bind) {
-    bind.choice("activation", activation, {"tanh", "relu"}, "tanh is better under clipping");
-  };
-  const auto run = [&](example::run_report& report) {
-    report.network = "CNN, " + activation;
-    report.add_option("activation", activation);
-    activation == "relu" ? example::train_on_fashion_mnist<cnn<pg::relu>, runs_on>(report)
-                         : example::train_on_fashion_mnist<cnn<pg::tanh>, runs_on>(report);
+  const auto run = [](example::run_report& report) {
+    report.network = "CNN, tanh";
+    example::train_on_fashion_mnist<cnn, runs_on>(report);
   };
   const auto what = example::fashion_mnist_program(
       "fashion_mnist", "Fashion-MNIST with DP-SGD",
       "Trains a CNN of 26,010 parameters on Fashion-MNIST with differentially private SGD.");
-  return example::run_program(argc, argv, what, own_options, run);
+  return example::run_program(argc, argv, what, {}, run);
 }
