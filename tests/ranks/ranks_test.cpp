@@ -69,7 +69,7 @@ template <class Options>
 values in_one_process(const data& all, Options options, int steps, std::size_t threads = 1) {
   const pg::host exec{pg::threads{threads}};
   cnn net{exec, pg::kaiming_uniform{1}};
-  options.capacity = pg::record_capacity{0};
+  if (!options.lanes) options.capacity = pg::record_capacity{0};
   pg::dp_sgd trainer{exec, net, pg::cross_entropy{}, options, pg::seeded_generator{3}};
   const auto records = all.part(0, all.targets.size());
   for (int step = 0; step < steps; ++step) trainer.step(records);
@@ -101,6 +101,11 @@ std::size_t cut(std::size_t total, std::size_t ranks, std::size_t rank) {
   if (rank == ranks) return total;
   return std::min(total, total * rank * rank / (ranks * ranks) + 3);
 }
+template <class Options>
+std::size_t cut(const Options& options, std::size_t total, std::size_t ranks, std::size_t rank) {
+  const std::size_t anywhere = cut(total, ranks, rank);
+  return options.lanes && rank != ranks ? anywhere / options.lanes->records * options.lanes->records : anywhere;
+}
 
 template <class Options>
 std::vector<values> on_ranks(const data& all, const Options& options, int steps, std::size_t ranks,
@@ -110,8 +115,8 @@ std::vector<values> on_ranks(const data& all, const Options& options, int steps,
     const pg::host exec{pg::threads{threads}};
     cnn net{exec, pg::kaiming_uniform{1 + me.rank()}};  // rank 0's count
     pg::dp_sgd trainer{exec, net, pg::cross_entropy{}, options, me, pg::seeded_generator{3}};
-    const std::size_t first = cut(all.targets.size(), ranks, me.rank());
-    const std::size_t last = cut(all.targets.size(), ranks, me.rank() + 1);
+    const std::size_t first = cut(options, all.targets.size(), ranks, me.rank());
+    const std::size_t last = cut(options, all.targets.size(), ranks, me.rank() + 1);
     const pg::shard mine{all.part(first, last - first), first};
     for (int step = 0; step < steps; ++step) trainer.step(mine);
     found[me.rank()] = parameters_of(net);
@@ -164,6 +169,42 @@ BOOST_AUTO_TEST_CASE(so_have_other_optimizers_and_samplers) {
   static_cast<pg::training_choices&>(fixed) = usual();
   fixed.sampling = pg::fixed_size_sampling{pg::batch_size{30}, pg::public_record_count{200}};
   check("fixed size", fixed);
+}
+
+BOOST_AUTO_TEST_CASE(so_have_sums_in_floating_point_by_lanes) {
+  const auto in_lanes = [](auto options, std::size_t count, std::size_t records, std::size_t capacity = 32) {
+    options.lanes = pg::record_lanes{count, records};
+    options.capacity = pg::record_capacity{capacity};
+    return options;
+  };
+  const data all{200};
+  BOOST_TEST((in_one_process(all, in_lanes(usual(), 8, 25), 2) != in_one_process(all, in_lanes(usual(), 8, 25, 0), 2)));
+  check("flat", in_lanes(usual(), 8, 25));
+  check("another last lane", in_lanes(usual(), 7, 32));
+  check("a lane", in_lanes(usual(), 1, 300));
+  check("few", in_lanes(usual(), 16, 2), 29);
+  check("lanes that are full", in_lanes(usual(), 3, 80, 16));
+  auto options = usual();
+  options.clipping = pg::clipping_kind::per_layer;
+  options.max_batch = pg::max_batch{5};
+  check("per layer", in_lanes(options, 4, 50));
+  options.clipping = pg::clipping_kind::automatic;
+  check("automatic", in_lanes(options, 4, 50));
+  options.clipping = pg::clipping_kind::per_sample_adaptive;
+  check("per sample", in_lanes(options, 4, 50));
+  options.clipping = pg::clipping_kind::per_group;
+  options.group_bounds = {*options.clip, pg::l2_clip_norm{0.2}};
+  options.clip.reset();
+  check("per group", in_lanes(options, 4, 50));
+  options = usual();
+  options.adaptive_clip = pg::adaptive_clip{pg::noise_multiplier{3}};
+  check("adaptive", in_lanes(options, 16, 13));
+  pg::dp_options<pg::fixed_size_sampling> fixed;
+  static_cast<pg::training_choices&>(fixed) = usual();
+  fixed.sampling = pg::fixed_size_sampling{pg::batch_size{30}, pg::public_record_count{200}};
+  check("fixed size", in_lanes(fixed, 8, 25));
+  options.sampling = pg::poisson_sampling{pg::sampling_probability{3e-4}};
+  check("large", in_lanes(options, 15, 9'777), 140'001, 2);
 }
 
 BOOST_AUTO_TEST_CASE(one_that_nobody_helps_is_a_rank_too) {
@@ -277,6 +318,7 @@ BOOST_AUTO_TEST_CASE(ranks_that_are_told_different_things_end_with_one_message) 
   require("the option clipping", [](auto& options) { options.clipping = pg::clipping_kind::per_layer; });
   require("the first event's hash",
           [](auto& options) { options.sampling = pg::poisson_sampling{pg::sampling_probability{0.2}}; });
+  require("the number of the option lanes", [](auto& options) { options.lanes = pg::record_lanes{2, 30}; });
   require("the option budget's epsilon", [](auto& options) {
     options.budget = pg::privacy_budget{pg::epsilon{9}, pg::delta{1e-5}};
   });
@@ -322,6 +364,17 @@ BOOST_AUTO_TEST_CASE(a_rank_that_fails_or_is_gone_ends_all) {
              long_enough)) {
       BOOST_TEST(each.find("rank 2 has 20 from number " + std::to_string(first)) != std::string::npos, each);
     }
+  }
+  // lanes that are cut
+  for (const std::string& each : on_threads(3, [&](const pg::thread_ranks::member& me) {
+         const pg::host exec{pg::threads{1}};
+         cnn net{exec, pg::kaiming_uniform{1}};
+         auto options = usual();
+         options.lanes = pg::record_lanes{2, 30};
+         pg::dp_sgd trainer{exec, net, pg::cross_entropy{}, options, me, pg::seeded_generator{3}};
+         trainer.step(pg::shard{all.part(20 * me.rank(), 20), 20 * me.rank()});
+       })) {
+    BOOST_TEST(each.find("that of rank 1 begins at record 20") != std::string::npos, each);
   }
   // one that leaves without a word
   const auto begin = std::chrono::steady_clock::now();

@@ -17,6 +17,7 @@
 #include <pergrad/detail/aligned_buffer.hpp>
 #include <pergrad/detail/error_text.hpp>
 #include <pergrad/detail/executors.hpp>
+#include <pergrad/detail/thread_pool.hpp>
 #include <pergrad/expressions/leaf.hpp>
 #include <pergrad/privacy/release.hpp>
 #include <pergrad/privacy/types.hpp>
@@ -33,6 +34,17 @@ class private_loop;
 /// (privacy/release.hpp). Which chunk a record goes to must depend on its place among the records drawn alone.
 struct record_capacity {
   std::size_t count = 2048;
+};
+
+/// Lanes of records: record number r of the data set is in lane r / records. Each lane is added up in floating point by
+/// itself, and its sum is rounded to the release's grid; rounded sums are integers and add up exactly. So the sum has
+/// the same bits whoever adds up which lanes, as ranks do (ranks/trainer.hpp).
+struct record_lanes {
+  std::size_t count = 8;    ///< 1 to 16; each makes the noise up to 1/1000 larger, as it rounds once more
+  std::size_t records = 0;  ///< of a lane; a data set has at most `count` times as many
+
+  [[nodiscard]] std::size_t of(std::uint64_t record) const noexcept { return record / records; }
+  static constexpr std::size_t most = 16;
 };
 
 template <class Network>
@@ -112,16 +124,32 @@ class total_state {
   /// nothing.
   [[nodiscard]] bool next_as_integers(std::size_t most, const addition_way& way) noexcept {
     const std::size_t longest = std::max(longest_, way.inside);
-    const bool fits = !has_integers_ && records_ + most <= added_.capacity &&
-                      longest + additions_ + way.onto <= summation::most_additions;
+    const bool fits =
+        !is_full_ && records_ + most <= added_.capacity && longest + additions_ + way.onto <= summation::most_additions;
     if (fits) {
       records_ += most;
       longest_ = longest;
       additions_ += way.onto;
     } else {
+      is_full_ = true;
       has_integers_ = true;
     }
     return !fits;
+  }
+  /// Whether the next record is of another lane than those before: then what is in floating point has to join the
+  /// integers first.
+  [[nodiscard]] bool leaves_lane_for(std::size_t lane) const noexcept { return lane != lane_ && has_floating(); }
+  void begin_lane(std::size_t lane) noexcept {
+    if (lane == lane_) return;
+    lane_ = lane;
+    is_full_ = false;
+  }
+  /// What was in floating point is in the integers.
+  void has_joined() noexcept {
+    has_integers_ = true;
+    records_ = 0;
+    longest_ = 0;
+    additions_ = 0;
   }
   void is_being_written() noexcept { condition_ = condition::being_written; }
   void is_written() noexcept { condition_ = condition::whole; }
@@ -166,6 +194,8 @@ class total_state {
   std::size_t records_ = 0;    ///< that there may be in floating point
   std::size_t longest_ = 0;    ///< way of an addend to a sum that was added
   std::size_t additions_ = 0;  ///< of such sums
+  std::size_t lane_ = 0;       ///< of the last record
+  bool is_full_ = false;       ///< the lane: its next records are added up as integers
   bool has_integers_ = false;
   condition condition_ = condition::whole;
 };
@@ -230,10 +260,8 @@ class bounded_total : public detail::expression_tag {
   using network_type = Network;
   using scalar = typename Network::scalar;
   template <class Executor>
-  explicit bounded_total(const Executor& /*executor*/, record_capacity capacity = {})
-      : bounded_total{summation::of<scalar>(capacity.count)} {
-    memory_.floating = {Network::parameter_count, "a clipped sum", detail::uninitialised};
-  }
+  explicit bounded_total(const Executor& executor, record_capacity capacity = {})
+      : bounded_total{executor, summation::of<scalar>(capacity.count)} {}
 
   /// Back to the empty sum. Touches no number.
   void clear() noexcept { state_.clear(); }
@@ -247,6 +275,10 @@ class bounded_total : public detail::expression_tag {
  private:
   friend struct detail::total_access;
   explicit bounded_total(const summation& added) : state_{added} {}
+  template <class Executor>
+  bounded_total(const Executor& /*executor*/, const summation& added) : bounded_total{added} {
+    memory_.floating = {Network::parameter_count, "a clipped sum", detail::uninitialised};
+  }
   detail::sum_memory<scalar> memory_;
   detail::total_state state_;
 };
@@ -301,6 +333,29 @@ struct total_access {
   [[nodiscard]] static unreleased_sum<typename Network::scalar> sum_of(const bounded_total<Network>& total) noexcept {
     return {total.state_.has_floating() ? total.memory_.floating.data() : nullptr,
             total.state_.has_integers() ? total.memory_.integers.data() : nullptr};
+  }
+  template <class Network, class Executor>
+  [[nodiscard]] static bounded_total<Network> total_of(const Executor& executor, const summation& added) {
+    return {executor, added};
+  }
+  /// The next records are of this lane.
+  template <class Network>
+  static void enter_lane(const thread_pool& pool, bounded_total<Network>& total, std::size_t lane) {
+    if (total.state_.leaves_lane_for(lane)) join(pool, total);
+    total.state_.begin_lane(lane);
+  }
+  /// What is in floating point, rounded to the grid, joins the integers.
+  template <class Network>
+  static void join(const thread_pool& pool, bounded_total<Network>& total) {
+    if (!total.state_.has_floating()) return;
+    std::int64_t* const sum = integers(total, !total.state_.has_integers());
+    const auto* const joining = total.memory_.floating.data();
+    constexpr std::size_t each = 8192;
+    pool.parallel((Network::parameter_count + each - 1) / each, [&](std::size_t task, std::size_t) {
+      const std::size_t first = task * each;
+      add_on_grid(total.state_.grid(), joining + first, sum + first, std::min(Network::parameter_count - first, each));
+    });
+    total.state_.has_joined();
   }
   /// For what is released elsewhere: takes no sum.
   template <class Released>

@@ -44,6 +44,14 @@ struct unreleased_sum {
   const std::int64_t* integers = nullptr;
 };
 
+/// integers += round(floating / g), of sums that lie within the grid.
+template <class Scalar>
+void add_on_grid(const release_grid& grid, const Scalar* floating, std::int64_t* integers, std::size_t count) noexcept {
+  const float_environment proven{subnormal_numbers::flushed};
+  const release_scale scale{.to_grid = std::ldexp(1.0, grid.steps), .grid = 0, .largest = 0};
+  for (std::size_t i = 0; i < count; ++i) integers[i] += static_cast<std::int64_t>(on_grid(floating[i], scale));
+}
+
 /// What becomes of released values: apply(context, first, values, count) gets every short stretch of them once, on any
 /// thread, and may change it.
 template <class Scalar>

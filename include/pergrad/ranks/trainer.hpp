@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // pergrad/ranks/trainer.hpp - a `dp_sgd` that several processes run together
 //
-// The result has the bits of one process that has all records and adds them up as integers (`record_capacity{0}`),
-// whoever has which records and however many ranks there are:
+// The result has the bits of one process that has all records and the same options, however many ranks there are:
 //
 // * A record is drawn by its number in the whole data set, and its dropout's bits follow from that number.
-// * Each record's clipped gradient is rounded to the release's grid by itself. Sums of integers are exact, so neither
-//   their order nor who forms them matters; sensitivity is that of integers (privacy/sensitivity.hpp, 3).
+// * What ranks add up are integers, whose sums are exact, so neither their order nor who forms them matters. Without
+//   the option `lanes` each record's clipped gradient is rounded to the release's grid by itself, as in one process
+//   with `record_capacity{0}`, and any rank may have any records. With it each lane of record numbers is added up in
+//   floating point, always in the same way, and its sum is rounded; a shard is whole lanes then
+//   (privacy/sensitivity.hpp, 3, 5).
 // * Noise is added once: who owns a stretch of parameters gets all ranks' sum of it, draws its noise by element number,
 //   updates it and shares the result. Noise and update are divided among the ranks, as in ZeRO (Rajbhandari et al.
 //   2020, arXiv:1910.02054); optimizers' arrays still have full length, of which a rank uses its own stretches.
@@ -129,6 +131,7 @@ class step_on_ranks : public step_by_verbs<Network, Loss, Executor, false> {
       this->total_.clear();
       total_access::state(this->total_).expect(release_grid::of(this->sensitivity_, Network::parameter_count), 1);
       this->add_chunks(records);
+      total_access::join(this->executor_->pool(), this->total_);
       integers = total_access::integers(this->total_, !total_access::state(this->total_).has_integers());
       if (auto* const with_noise = std::get_if<adam<Network>>(&this->optimizer_)) {
         with_noise->set_noise(noise.multiplier, l2_clip_norm{this->sensitivity_});
@@ -218,6 +221,11 @@ template <class Network, class Generator, class Options, class Event>
   for (const l2_clip_norm& each : options.group_bounds) add(bounds, each.value());
   line("the hash of the option group_bounds", bounds.text());
   number("the option divisor", options.divisor->value());
+  number("the option capacity", static_cast<double>(options.capacity->count));
+  number("the number of the option lanes", static_cast<double>(options.lanes ? options.lanes->count : 0));
+  number("the records of the option lanes", static_cast<double>(options.lanes ? options.lanes->records : 0));
+  number("the option max_batch, by which lanes are cut",
+         options.lanes ? static_cast<double>(options.max_batch.count) : 0);
   number("the option clipping", static_cast<double>(options.clipping));
   number("the option optimizer", static_cast<double>(options.optimizer));
   number("the option learning_rate", options.learning_rate->value());
@@ -306,7 +314,7 @@ requires(!detail::cannot_be_trained<Network, Loss>) class dp_sgd<Network, Loss, 
   dp_sgd(const Executor& executor, Network& network, Loss loss, const Options& chosen, const Ranks& ranks,
          Generator generator = Generator{})
       : place{{executor, ranks}},
-        base{place::held, network, loss, with_integers(chosen), is_private},
+        base{place::held, network, loss, of_exact_sums(chosen), is_private},
         generator_{std::move(generator)} {
     detail::agree(ranks, detail::common_ground<Network>(
                              this->options_, generator_, this->event_,
@@ -362,9 +370,9 @@ requires(!detail::cannot_be_trained<Network, Loss>) class dp_sgd<Network, Loss, 
   void load(const std::string& path) {
     detail::do_together(place::held.ranks(), [&] { detail::checkpoint_access::load(*this, path, false); });
   }
-  [[nodiscard]] static Options with_integers(Options options) {
+  [[nodiscard]] static Options of_exact_sums(Options options) {
     if (options.individual) detail::refuse_training("individual accounting is not on ranks yet");
-    options.capacity = record_capacity{0};
+    if (!options.lanes) options.capacity = record_capacity{0};
     return options;
   }
   struct part {
@@ -391,6 +399,7 @@ requires(!detail::cannot_be_trained<Network, Loss>) class dp_sgd<Network, Loss, 
     }
     std::ranges::sort(parts, {}, [](const part& each) { return std::pair{each.first, each.rank}; });
     const std::uint64_t total = total_of(parts);
+    require_whole_lanes(parts);
     // A round, or a run with correlated noise, is of one set of records: on all ranks or on none.
     detail::do_together(ranks, [&] {
       if (are_others || parts != parts_) this->begin_a_round();
@@ -413,6 +422,16 @@ requires(!detail::cannot_be_trained<Network, Loss>) class dp_sgd<Network, Loss, 
       detail::throw_invalid_argument({"pergrad: the ranks' shards have ", next, " records, and 2^32 - 1 is the most"});
     }
     return next;
+  }
+
+  void require_whole_lanes(const std::vector<part>& parts) const {
+    if (!this->options_.lanes) return;
+    for (const part& each : parts) {
+      if (each.first % this->options_.lanes->records == 0) continue;
+      detail::throw_invalid_argument({"pergrad: a shard is whole lanes, which have ", this->options_.lanes->records,
+                                      " records each by the option lanes: that of rank ", each.rank,
+                                      " begins at record ", each.first});
+    }
   }
 
   std::vector<part> parts_;  ///< of the last step

@@ -144,22 +144,25 @@ inline constexpr trainer_clipping trainer_clippings[] = {
     {"automatic", clipping_kind::automatic}, {"per-sample adaptive", clipping_kind::per_sample_adaptive},
     {"per group", clipping_kind::per_group}, {"adaptive", clipping_kind::flat, true}};
 
-/// How a sum is added up: records of a chunk, and those that are added up in floating point.
+/// How a sum is added up: records of a chunk, and those that are added up in floating point, of each lane if a lane has
+/// so many records.
 struct addition {
   const char* name;
   std::size_t chunk;
   std::size_t capacity;
+  std::size_t lane = 0;
 };
 inline constexpr addition additions[] = {{"at once", 64, 64},
                                          {"record by record", 1, 64},
                                          {"in threes, floats then integers", 3, 8},
-                                         {"in threes, as integers", 3, 0}};
+                                         {"in threes, as integers", 3, 0},
+                                         {"in lanes of five, three as floats", 3, 3, 5}};
 
 /// g D of a release.
 template <class Network>
-[[nodiscard]] double claim_of(double bound, std::size_t capacity, int exchanged) {
+[[nodiscard]] double claim_of(double bound, std::size_t capacity, int exchanged, std::size_t lanes = 1) {
   const release_grid grid = release_grid::of(bound, Network::parameter_count);
-  return std::ldexp(sensitivity_in_steps(grid, summation::of<typename Network::scalar>(capacity), exchanged),
+  return std::ldexp(sensitivity_in_steps(grid, summation::of<typename Network::scalar>(capacity, lanes), exchanged),
                     grid.unit - grid.steps);
 }
 /// What the conversion to floats may add to a movement.
@@ -244,7 +247,9 @@ template <class Loss, class Network, class MakeSampler>
   const std::size_t groups = detail::clipping_groups<Network>;
   const clipping_kind clipping = clipped.kind;
   // What a unit of several rows adds is added up as integers.
-  const std::size_t capacity = detail::draws_units<sampling> ? 0 : adding.capacity;
+  const bool as_integers = detail::draws_units<sampling>;
+  const std::size_t capacity = as_integers ? 0 : adding.capacity;
+  const std::size_t lanes = as_integers || adding.lane == 0 ? 1 : record_lanes::most;
   dp_options<sampling> chosen;
   if (clipping == clipping_kind::per_group) {
     chosen.group_bounds.assign(groups, l2_clip_norm{probed_clip});
@@ -257,6 +262,7 @@ template <class Loss, class Network, class MakeSampler>
   chosen.learning_rate = learning_rate{1};
   chosen.max_batch = max_batch{adding.chunk};
   chosen.capacity = record_capacity{adding.capacity};
+  if (lanes > 1) chosen.lanes = record_lanes{lanes, adding.lane};
   const double bound = clipping == clipping_kind::per_group ? probed_clip * std::sqrt(static_cast<double>(groups)) *
                                                                   (1 + 8 * std::numeric_limits<double>::epsilon())
                                                             : probed_clip;
@@ -276,7 +282,7 @@ template <class Loss, class Network, class MakeSampler>
   probed_sum<Network, Loss> probed;
   probed.relation = relation;
   probed.only_at_the_end = true;
-  probed.claimed = moves * claim_of<Network>(bound, capacity, 1);
+  probed.claimed = moves * claim_of<Network>(bound, capacity, 1, lanes);
   probed.evaluate = [&](const samples& data, std::uint64_t seed) {
     if (!can_draw_none && data.size() == 0) return std::vector<double>(Network::parameter_count);
     chosen.noise = noise_multiplier{0};
@@ -288,7 +294,7 @@ template <class Loss, class Network, class MakeSampler>
   release_report report;
   probe(probed, options, report.moved);
   const double claimed = report.moved.sensitivity;
-  report.moved.sensitivity = claim_of<Network>(bound, capacity, 1);  // the unit of a noise multiplier
+  report.moved.sensitivity = claim_of<Network>(bound, capacity, 1, lanes);  // the unit of a noise multiplier
   dp_options<std::conditional_t<can_draw_none, sampling, poisson_sampling>> of_nobody;
   static_cast<training_choices&>(of_nobody) = chosen;
   of_nobody.noise = noise_multiplier{1};
@@ -332,6 +338,7 @@ template <class Loss = cross_entropy, class Network>
   for_each_clipping<Network>([&](const char* clipping, const auto& clipped) {
     for (const configuration& how : configurations) {
       for (const addition& adding : additions) {
+        if (adding.lane != 0) continue;  // they are a trainer's
         keep(probe_by_verbs<Loss, neighbouring::add_or_remove_one>(executor, network, clipped, how, adding, options),
              {"sum", clipping, how.name, "add or remove one", adding.name});
         keep(probe_by_verbs<Loss, neighbouring::replace_one>(executor, network, clipped, how, adding, options),

@@ -146,6 +146,7 @@ class dp_sgd_base
       require_weight_decay(options.weight_decay);
     }
     if constexpr (executor_trainer::trains_on_a_copy) {
+      if (options.lanes) refuse_training("the option lanes is for the host: a device adds up in lanes of its own");
       if (options.adam.noise_floor != 0) refuse_training("adam's noise_floor is not on devices yet");
       if (options.average_decay != 0) refuse_training("average_decay is not on devices yet: see parameter_average");
       if (options.adaptive_clip || options.schedules.noise || options.schedules.clip) {
@@ -187,7 +188,7 @@ class dp_sgd_base
     }
     const step_schedules& all = options_.schedules;
     if (!all.noise && !all.clip) return;
-    const summation added = summation::of<scalar>(options_.capacity->count);
+    const summation added = summation_of<scalar>(options_);
     for (std::uint64_t step = 0; step < all.steps; ++step) {
       const double noise = all.noise ? noise_multiplier{(*all.noise)(step)}.value() : options_.noise->value();
       const double clip = all.clip ? l2_clip_norm{(*all.clip)(step)}.value() : this->sensitivity_;

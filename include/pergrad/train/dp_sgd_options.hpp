@@ -54,6 +54,7 @@ struct private_choices {
   option<expected_batch_size> divisor;   ///< a public constant, never the drawn size
   pergrad::max_batch max_batch{256};     ///< records a chunk; changes memory and rounding, not privacy
   option<record_capacity> capacity;      ///< records a sum is made for; from the divisor unless it is given
+  option<record_lanes> lanes;            ///< by which sums are divided among ranks; a capacity is that of each
   option<privacy_budget> budget;         ///< steps beyond it are refused; room for one is required
   run_plan plan = run_plan::beforehand;  ///< when noise, sampling and the end of the run are chosen
   option<step_statistic> statistic;      ///< a histogram of each step's records, see `last_statistic`
@@ -206,6 +207,11 @@ inline void require_private_choices(const private_choices& options, bool has_a_s
   require_option(has_a_sampler, "sampling");
   require_option(options.divisor.has_value(), "divisor");
   if (options.max_batch.count == 0) refuse_training("max_batch must be at least 1");
+  if (options.lanes && (options.lanes->count == 0 || options.lanes->count > record_lanes::most)) {
+    refuse_training("the option lanes must have 1 to " + std::to_string(record_lanes::most) + " of them, got " +
+                    std::to_string(options.lanes->count));
+  }
+  if (options.lanes && options.lanes->records == 0) refuse_training("the option lanes needs records a lane");
 }
 /// The same for a trainer, and for options that are not for its kind of clipping; `groups` are the network's clipping
 /// groups.

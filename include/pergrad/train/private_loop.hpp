@@ -215,7 +215,7 @@ class private_loop : private detail::private_run<typename Options::sampling_type
         network_{&network},
         loss_{loss},
         tape_{executor, options.max_batch},
-        total_{executor, *options.capacity},
+        total_{detail::total_access::total_of<Network>(executor, detail::summation_of<scalar>(options))},
         generator_{std::move(generator)} {
     detail::require_option(options.clip.has_value(), "clip");
     this->take(options.clip->value(), static_cast<double>(std::numeric_limits<scalar>::max()), Network::parameter_count,
@@ -235,6 +235,9 @@ class private_loop : private detail::private_run<typename Options::sampling_type
       batch_.reset();
       state_ = batch_state::none_left;
       return false;
+    }
+    if (options_.lanes) {
+      detail::total_access::enter_lane(executor_->pool(), total_, options_.lanes->of(drawn.front()));
     }
     batch_.emplace(*records_, drawn);
     state_ = batch_state::waiting;

@@ -48,7 +48,10 @@ struct record_share {
 template <class Sampling>
 class drawn_records {
  public:
-  drawn_records(const Sampling& /*sampling*/, std::size_t max_batch) { records_.reserve(max_batch); }
+  /// `lane`: records of one lane, which shares no physical batch with another.
+  drawn_records(const Sampling& /*sampling*/, std::size_t max_batch, std::uint64_t lane) : lane_{lane} {
+    records_.reserve(max_batch);
+  }
 
   /// Begins a step on a data set of so many records.
   void begin(const Sampling& sampling, const draw_place& place, std::uint64_t /*record_count*/,
@@ -70,6 +73,7 @@ class drawn_records {
     while (records_.size() < records_.capacity()) {
       if (rest_ == 0 && !next_word(pool)) break;
       const std::uint64_t record = first_ + 64 * word_ + static_cast<std::uint64_t>(std::countr_zero(rest_));
+      if (!records_.empty() && (mine_.first + records_.front()) / lane_ != record / lane_) break;
       rest_ &= rest_ - 1;
       if (record < mine_.first || record >= mine_.first + mine_.count) continue;
       const std::uint64_t in_share = record - mine_.first;
@@ -109,6 +113,7 @@ class drawn_records {
 
   static constexpr std::uint64_t marked_at_once = 32 * Sampling::marked_together;
 
+  std::uint64_t lane_;
   const Sampling* sampling_ = nullptr;
   draw_place place_;
   record_share mine_;
@@ -125,7 +130,9 @@ class drawn_records {
 template <lists_records Sampling>
 class drawn_records<Sampling> {
  public:
-  drawn_records(const Sampling& sampling, std::size_t max_batch) : list_{sampling} { records_.reserve(max_batch); }
+  drawn_records(const Sampling& sampling, std::size_t max_batch, std::uint64_t lane) : lane_{lane}, list_{sampling} {
+    records_.reserve(max_batch);
+  }
 
   void begin(const Sampling& sampling, const draw_place& place, std::uint64_t record_count, const record_share& mine) {
     listed_ = list_.draw(sampling, place, record_count);
@@ -139,6 +146,7 @@ class drawn_records<Sampling> {
   std::span<const std::uint32_t> next(const thread_pool& /*pool*/, const Fits& fits, const LeftOut& left_out) {
     records_.clear();
     for (; !listed_.empty() && records_.size() < records_.capacity(); listed_ = listed_.subspan(1)) {
+      if (!records_.empty() && (first_ + records_.front()) / lane_ != listed_.front() / lane_) break;
       const std::uint64_t in_share = listed_.front() - first_;
       if (fits(in_share)) {
         records_.push_back(static_cast<std::uint32_t>(in_share));
@@ -150,6 +158,7 @@ class drawn_records<Sampling> {
   }
 
  private:
+  std::uint64_t lane_;
   typename Sampling::listing list_;
   std::span<const std::uint32_t> listed_;  ///< those that are still to come
   std::uint64_t first_ = 0;                ///< of the share
@@ -164,18 +173,27 @@ struct run_place {
   std::uint64_t paid = 0;      ///< steps that entered no event, as one before them had
 };
 
-/// How many records a step's sum is made for, by public numbers: far more than are ever drawn if the expected batch
-/// size is what it says; fewer where only so few are added up in floating point. Physical batches have nothing to do
-/// with it, as noise is scaled by it.
+[[nodiscard]] inline std::size_t lanes_of(const private_choices& options) noexcept {
+  return options.lanes ? options.lanes->count : 1;
+}
+/// How a step's records are added up. Precondition: the options are settled.
+template <class Scalar>
+[[nodiscard]] summation summation_of(const private_choices& options) noexcept {
+  return summation::of<Scalar>(options.capacity->count, lanes_of(options));
+}
+/// How many records a step's sum, or each lane of it, is made for, by public numbers: far more than are ever drawn if
+/// the expected batch size is what it says; fewer where only so few are added up in floating point. Physical batches
+/// have nothing to do with it, as noise is scaled by it.
 template <class Scalar>
 [[nodiscard, gnu::cold]] record_capacity capacity_for(const private_choices& options) {
   if (options.capacity) return *options.capacity;
   const float_environment proven;
-  constexpr std::size_t granule = 256;
-  const double expected = std::min(options.divisor->value(), 0x1p31);
+  const std::size_t lanes = lanes_of(options);
+  const std::size_t granule = lanes == 1 ? 256 : 32;
+  const double expected = std::min(options.divisor->value(), 0x1p31) / static_cast<double>(lanes);
   const auto records = static_cast<std::size_t>(expected + 6 * std::sqrt(expected)) + 16;
   std::size_t enough = (records + granule - 1) / granule * granule;
-  while (summation::of<Scalar>(enough).capacity == 0 && static_cast<double>(enough - granule) >= expected) {
+  while (summation::of<Scalar>(enough, lanes).capacity == 0 && static_cast<double>(enough - granule) >= expected) {
     enough -= granule;
   }
   return {enough};
@@ -185,6 +203,9 @@ template <class Scalar>
 template <class Scalar, class Options>
 [[nodiscard, gnu::cold]] Options settled(Options options, bool is_private) {
   require_private_choices(options, options.sampling.has_value(), is_private);
+  if (options.lanes && draws_units<typename Options::sampling_type>) {
+    refuse_training("the option lanes is for records: owners and views are added up as integers, which need none");
+  }
   // What a unit of several rows adds is added up as integers.
   const record_capacity capacity =
       draws_units<typename Options::sampling_type> ? record_capacity{0} : capacity_for<Scalar>(options);
@@ -255,7 +276,8 @@ class private_run {
         accountant_{budget, options.plan},
         event_{noise_.event(sampling_, options.noise_of_event())},
         gradient_noise_{*options.noise},
-        drawn_{sampling_, options.max_batch.count} {
+        lanes_{options.lanes},
+        drawn_{sampling_, options.max_batch.count, lanes_ ? lanes_->records : without_end} {
     if (options.statistic) statistic_.emplace(*options.statistic);
   }
   /// The last part of construction: `sensitivity` of sums of so many elements is known from the options' clipping.
@@ -326,6 +348,10 @@ class private_run {
   template <class Generator>
   std::uint64_t spend_and_draw(Generator& generator, std::uint64_t record_count, const record_share& mine) {
     if constexpr (requires { sampling_.require_records(record_count); }) sampling_.require_records(record_count);
+    if (lanes_ && record_count > lanes_->count * std::uint64_t{lanes_->records}) {
+      refuse_training("the option lanes has room for " + std::to_string(lanes_->count) + " times " +
+                      std::to_string(lanes_->records) + " records, and there are " + std::to_string(record_count));
+    }
     if (place_.taken >= most_) {
       throw budget_exhausted("pergrad: private training: the run has no step behind number " + std::to_string(most_));
     }
@@ -388,6 +414,7 @@ class private_run {
   bool has_drawn_ = false;  ///< a step, of records that it was given
   static constexpr std::uint64_t without_end = ~std::uint64_t{0};
   std::uint64_t most_ = without_end;  ///< steps that its schedules, or its noise's strategy, have
+  option<record_lanes> lanes_;
   drawn_records<Sampling> drawn_;
 };
 

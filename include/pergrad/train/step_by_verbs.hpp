@@ -101,7 +101,7 @@ class step_by_verbs {
         tape_{&tape},
         options_{&options},
         sensitivity_{sensitivity},
-        total_{executor, *options.capacity},
+        total_{total_access::total_of<Network>(executor, summation_of<scalar>(options))},
         optimizer_{make_optimizer(options, sensitivity)} {
     if constexpr (OfUnits) {
       units_ = std::make_unique<units_of_step<Network>>(tape.capacity());
@@ -168,6 +168,9 @@ class step_by_verbs {
       const auto chunk = batch<Network, Loss>{*records.records, drawn}.numbered_from(records.first_record);
       const auto gradients_of_chunk = per_sample_gradients(*network_, loss_, chunk, *tape_).with(records.randomness);
       const sample_gate* const gate = charges != nullptr ? charges->begin(drawn) : nullptr;
+      if (options_->lanes) {
+        total_access::enter_lane(executor_->pool(), total_, options_->lanes->of(records.first_record + drawn.front()));
+      }
       with_clipped(
           *options_, gradients_of_chunk,
           [&](const auto& sum) {
