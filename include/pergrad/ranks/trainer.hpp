@@ -221,11 +221,11 @@ template <class Network, class Generator, class Options, class Event>
   for (const l2_clip_norm& each : options.group_bounds) add(bounds, each.value());
   line("the hash of the option group_bounds", bounds.text());
   number("the option divisor", options.divisor->value());
-  number("the option capacity", static_cast<double>(options.capacity->count));
   number("the number of the option lanes", static_cast<double>(options.lanes ? options.lanes->count : 0));
   number("the records of the option lanes", static_cast<double>(options.lanes ? options.lanes->records : 0));
   number("the option max_batch, by which lanes are cut",
          options.lanes ? static_cast<double>(options.max_batch.count) : 0);
+  number("the option capacity", static_cast<double>(options.capacity->count));
   number("the option clipping", static_cast<double>(options.clipping));
   number("the option optimizer", static_cast<double>(options.optimizer));
   number("the option learning_rate", options.learning_rate->value());
