@@ -7300,11 +7300,17 @@ void fill_rounded_gaussians(const chacha_key& key, const chacha_nonce& nonce, st
 //    the sum of integers is exact in any order, on any number of threads.
 // 4. Where records beyond the capacity are added up as integers behind F, taking one record away moves another one from
 //    I to F: sqrt(d) / 2 more.
+// 5. Lanes. A sum may be made of L sums F_1 ... F_L, each of at most `capacity` records that have these numbers, each
+//    rounded by itself; Q(S) = sum_l round(F_l / g) + I. Taking one record away gives all behind it another number, so
+//    that one record may leave every lane for the one before: all F_l round anew (L times 1. and 2.), one record a lane
+//    moves from I to F as in 4., and one between two lanes may have been in F and be in I: 2 L - 1 times sqrt(d) / 2.
+//    No F_l is anywhere near the ends of the grid, 2^50, so nothing is clamped before all are added up.
 //
 // Clamping Q(S) to +-2^50 brings no two of them further apart. Together, with m records exchanged (1 or 2):
 //     D = m C / g + sqrt(d) m / 2                                         integers only
-//     D = m C / g + 2 e capacity C / g + sqrt(d) (1 + m / 2 + 1 / 2)      F and I
-// The grid is sqrt(d) g <= 2^-11 C, from C and d alone; so the second terms are at most 2^-10 of the first.
+//     D = m C / g + 2 e L capacity C / g + sqrt(d) (2 L + m / 2 - 1 / 2)  F and I
+// The grid is sqrt(d) g <= 2^-11 C, from C and d alone; so with one lane the terms of rounding are at most 2^-9 of the
+// first, and with 16 of them 2^-6.
 
 namespace pergrad::inline v0_1 {
 
@@ -7335,6 +7341,7 @@ struct release_grid {
 struct summation {
   std::size_t capacity = 0;  ///< records; those beyond are added up as integers, and with 0 all are
   double error = 0;          ///< e of the head of this file
+  std::size_t lanes = 1;     ///< L of the head of this file, each of this capacity
 
   /// Additions on the longest way of an addend to a sum. An executor whose way is longer adds up integers.
   static constexpr std::size_t most_additions = 60;
@@ -7342,18 +7349,20 @@ struct summation {
   static constexpr double most_share = 0.0185;
 
   /// Of up to `capacity` records in a type that rounds by `unit_roundoff` of a sum.
-  [[nodiscard]] static summation of(std::size_t capacity, double unit_roundoff) noexcept {
+  [[nodiscard]] static summation of(std::size_t capacity, double unit_roundoff, std::size_t lanes = 1) noexcept {
     const detail::float_environment proven;
     const double one = static_cast<double>(most_additions) * unit_roundoff;
-    const summation floating{capacity, one / (1 - one)};
+    const summation floating{capacity, one / (1 - one), lanes};
     return floating.share() <= most_share ? floating : summation{};
   }
   template <class Scalar>
-  [[nodiscard]] static summation of(std::size_t capacity) noexcept {
-    return of(capacity, static_cast<double>(std::numeric_limits<Scalar>::epsilon()) / 2);
+  [[nodiscard]] static summation of(std::size_t capacity, std::size_t lanes = 1) noexcept {
+    return of(capacity, static_cast<double>(std::numeric_limits<Scalar>::epsilon()) / 2, lanes);
   }
   /// What adding up in floating point adds to the sensitivity, as a share of C.
-  [[nodiscard]] double share() const noexcept { return 2 * error * static_cast<double>(capacity); }
+  [[nodiscard]] double share() const noexcept {
+    return 2 * error * static_cast<double>(capacity) * static_cast<double>(lanes);
+  }
 };
 
 /// D of the head of this file, in steps of the grid, rounded up: for neighbours that differ in `exchanged` records, 1
@@ -7364,7 +7373,7 @@ struct summation {
   const double bound = std::ldexp(grid.bound, grid.steps - grid.unit);
   const double root = std::sqrt(static_cast<double>(grid.elements));
   double sensitivity = exchanged * (bound + root / 2);
-  if (added.capacity > 0) sensitivity += added.share() * bound + 1.5 * root;
+  if (added.capacity > 0) sensitivity += added.share() * bound + (2 * static_cast<double>(added.lanes) - 0.5) * root;
   return sensitivity * (1 + 0x1p-40);
 }
 
@@ -7383,6 +7392,14 @@ struct unreleased_sum {
   const Scalar* floating = nullptr;
   const std::int64_t* integers = nullptr;
 };
+
+/// integers += round(floating / g), of sums that lie within the grid.
+template <class Scalar>
+void add_on_grid(const release_grid& grid, const Scalar* floating, std::int64_t* integers, std::size_t count) noexcept {
+  const float_environment proven{subnormal_numbers::flushed};
+  const release_scale scale{.to_grid = std::ldexp(1.0, grid.steps), .grid = 0, .largest = 0};
+  for (std::size_t i = 0; i < count; ++i) integers[i] += static_cast<std::int64_t>(on_grid(floating[i], scale));
+}
 
 /// What becomes of released values: apply(context, first, values, count) gets every short stretch of them once, on any
 /// thread, and may change it.
@@ -9230,6 +9247,17 @@ struct record_capacity {
   std::size_t count = 2048;
 };
 
+/// Lanes of records: record number r of the data set is in lane r / records. Each lane is added up in floating point by
+/// itself, and its sum is rounded to the release's grid; rounded sums are integers and add up exactly. So the sum has
+/// the same bits whoever adds up which lanes, as ranks do (ranks/trainer.hpp).
+struct record_lanes {
+  std::size_t count = 8;    ///< 1 to 16; each makes the noise up to 1/1000 larger, as it rounds once more
+  std::size_t records = 0;  ///< of a lane; a data set has at most `count` times as many
+
+  [[nodiscard]] std::size_t of(std::uint64_t record) const noexcept { return record / records; }
+  static constexpr std::size_t most = 16;
+};
+
 template <class Network>
 class scaled_adam;
 
@@ -9307,16 +9335,32 @@ class total_state {
   /// nothing.
   [[nodiscard]] bool next_as_integers(std::size_t most, const addition_way& way) noexcept {
     const std::size_t longest = std::max(longest_, way.inside);
-    const bool fits = !has_integers_ && records_ + most <= added_.capacity &&
-                      longest + additions_ + way.onto <= summation::most_additions;
+    const bool fits =
+        !is_full_ && records_ + most <= added_.capacity && longest + additions_ + way.onto <= summation::most_additions;
     if (fits) {
       records_ += most;
       longest_ = longest;
       additions_ += way.onto;
     } else {
+      is_full_ = true;
       has_integers_ = true;
     }
     return !fits;
+  }
+  /// Whether the next record is of another lane than those before: then what is in floating point has to join the
+  /// integers first.
+  [[nodiscard]] bool leaves_lane_for(std::size_t lane) const noexcept { return lane != lane_ && has_floating(); }
+  void begin_lane(std::size_t lane) noexcept {
+    if (lane == lane_) return;
+    lane_ = lane;
+    is_full_ = false;
+  }
+  /// What was in floating point is in the integers.
+  void has_joined() noexcept {
+    has_integers_ = true;
+    records_ = 0;
+    longest_ = 0;
+    additions_ = 0;
   }
   void is_being_written() noexcept { condition_ = condition::being_written; }
   void is_written() noexcept { condition_ = condition::whole; }
@@ -9361,6 +9405,8 @@ class total_state {
   std::size_t records_ = 0;    ///< that there may be in floating point
   std::size_t longest_ = 0;    ///< way of an addend to a sum that was added
   std::size_t additions_ = 0;  ///< of such sums
+  std::size_t lane_ = 0;       ///< of the last record
+  bool is_full_ = false;       ///< the lane: its next records are added up as integers
   bool has_integers_ = false;
   condition condition_ = condition::whole;
 };
@@ -9425,10 +9471,8 @@ class bounded_total : public detail::expression_tag {
   using network_type = Network;
   using scalar = typename Network::scalar;
   template <class Executor>
-  explicit bounded_total(const Executor& /*executor*/, record_capacity capacity = {})
-      : bounded_total{summation::of<scalar>(capacity.count)} {
-    memory_.floating = {Network::parameter_count, "a clipped sum", detail::uninitialised};
-  }
+  explicit bounded_total(const Executor& executor, record_capacity capacity = {})
+      : bounded_total{executor, summation::of<scalar>(capacity.count)} {}
 
   /// Back to the empty sum. Touches no number.
   void clear() noexcept { state_.clear(); }
@@ -9442,6 +9486,10 @@ class bounded_total : public detail::expression_tag {
  private:
   friend struct detail::total_access;
   explicit bounded_total(const summation& added) : state_{added} {}
+  template <class Executor>
+  bounded_total(const Executor& /*executor*/, const summation& added) : bounded_total{added} {
+    memory_.floating = {Network::parameter_count, "a clipped sum", detail::uninitialised};
+  }
   detail::sum_memory<scalar> memory_;
   detail::total_state state_;
 };
@@ -9496,6 +9544,29 @@ struct total_access {
   [[nodiscard]] static unreleased_sum<typename Network::scalar> sum_of(const bounded_total<Network>& total) noexcept {
     return {total.state_.has_floating() ? total.memory_.floating.data() : nullptr,
             total.state_.has_integers() ? total.memory_.integers.data() : nullptr};
+  }
+  template <class Network, class Executor>
+  [[nodiscard]] static bounded_total<Network> total_of(const Executor& executor, const summation& added) {
+    return {executor, added};
+  }
+  /// The next records are of this lane.
+  template <class Network>
+  static void enter_lane(const thread_pool& pool, bounded_total<Network>& total, std::size_t lane) {
+    if (total.state_.leaves_lane_for(lane)) join(pool, total);
+    total.state_.begin_lane(lane);
+  }
+  /// What is in floating point, rounded to the grid, joins the integers.
+  template <class Network>
+  static void join(const thread_pool& pool, bounded_total<Network>& total) {
+    if (!total.state_.has_floating()) return;
+    std::int64_t* const sum = integers(total, !total.state_.has_integers());
+    const auto* const joining = total.memory_.floating.data();
+    constexpr std::size_t each = 8192;
+    pool.parallel((Network::parameter_count + each - 1) / each, [&](std::size_t task, std::size_t) {
+      const std::size_t first = task * each;
+      add_on_grid(total.state_.grid(), joining + first, sum + first, std::min(Network::parameter_count - first, each));
+    });
+    total.state_.has_joined();
   }
   /// For what is released elsewhere: takes no sum.
   template <class Released>
@@ -16217,6 +16288,7 @@ struct private_choices {
   option<expected_batch_size> divisor;   ///< a public constant, never the drawn size
   pergrad::max_batch max_batch{256};     ///< records a chunk; changes memory and rounding, not privacy
   option<record_capacity> capacity;      ///< records a sum is made for; from the divisor unless it is given
+  option<record_lanes> lanes;            ///< by which sums are divided among ranks; a capacity is that of each
   option<privacy_budget> budget;         ///< steps beyond it are refused; room for one is required
   run_plan plan = run_plan::beforehand;  ///< when noise, sampling and the end of the run are chosen
   option<step_statistic> statistic;      ///< a histogram of each step's records, see `last_statistic`
@@ -16369,6 +16441,11 @@ inline void require_private_choices(const private_choices& options, bool has_a_s
   require_option(has_a_sampler, "sampling");
   require_option(options.divisor.has_value(), "divisor");
   if (options.max_batch.count == 0) refuse_training("max_batch must be at least 1");
+  if (options.lanes && (options.lanes->count == 0 || options.lanes->count > record_lanes::most)) {
+    refuse_training("the option lanes must have 1 to " + std::to_string(record_lanes::most) + " of them, got " +
+                    std::to_string(options.lanes->count));
+  }
+  if (options.lanes && options.lanes->records == 0) refuse_training("the option lanes needs records a lane");
 }
 /// The same for a trainer, and for options that are not for its kind of clipping; `groups` are the network's clipping
 /// groups.
@@ -16654,7 +16731,10 @@ struct record_share {
 template <class Sampling>
 class drawn_records {
  public:
-  drawn_records(const Sampling& /*sampling*/, std::size_t max_batch) { records_.reserve(max_batch); }
+  /// `lane`: records of one lane, which shares no physical batch with another.
+  drawn_records(const Sampling& /*sampling*/, std::size_t max_batch, std::uint64_t lane) : lane_{lane} {
+    records_.reserve(max_batch);
+  }
 
   /// Begins a step on a data set of so many records.
   void begin(const Sampling& sampling, const draw_place& place, std::uint64_t /*record_count*/,
@@ -16676,6 +16756,7 @@ class drawn_records {
     while (records_.size() < records_.capacity()) {
       if (rest_ == 0 && !next_word(pool)) break;
       const std::uint64_t record = first_ + 64 * word_ + static_cast<std::uint64_t>(std::countr_zero(rest_));
+      if (!records_.empty() && (mine_.first + records_.front()) / lane_ != record / lane_) break;
       rest_ &= rest_ - 1;
       if (record < mine_.first || record >= mine_.first + mine_.count) continue;
       const std::uint64_t in_share = record - mine_.first;
@@ -16715,6 +16796,7 @@ class drawn_records {
 
   static constexpr std::uint64_t marked_at_once = 32 * Sampling::marked_together;
 
+  std::uint64_t lane_;
   const Sampling* sampling_ = nullptr;
   draw_place place_;
   record_share mine_;
@@ -16731,7 +16813,9 @@ class drawn_records {
 template <lists_records Sampling>
 class drawn_records<Sampling> {
  public:
-  drawn_records(const Sampling& sampling, std::size_t max_batch) : list_{sampling} { records_.reserve(max_batch); }
+  drawn_records(const Sampling& sampling, std::size_t max_batch, std::uint64_t lane) : lane_{lane}, list_{sampling} {
+    records_.reserve(max_batch);
+  }
 
   void begin(const Sampling& sampling, const draw_place& place, std::uint64_t record_count, const record_share& mine) {
     listed_ = list_.draw(sampling, place, record_count);
@@ -16745,6 +16829,7 @@ class drawn_records<Sampling> {
   std::span<const std::uint32_t> next(const thread_pool& /*pool*/, const Fits& fits, const LeftOut& left_out) {
     records_.clear();
     for (; !listed_.empty() && records_.size() < records_.capacity(); listed_ = listed_.subspan(1)) {
+      if (!records_.empty() && (first_ + records_.front()) / lane_ != listed_.front() / lane_) break;
       const std::uint64_t in_share = listed_.front() - first_;
       if (fits(in_share)) {
         records_.push_back(static_cast<std::uint32_t>(in_share));
@@ -16756,6 +16841,7 @@ class drawn_records<Sampling> {
   }
 
  private:
+  std::uint64_t lane_;
   typename Sampling::listing list_;
   std::span<const std::uint32_t> listed_;  ///< those that are still to come
   std::uint64_t first_ = 0;                ///< of the share
@@ -16770,18 +16856,27 @@ struct run_place {
   std::uint64_t paid = 0;      ///< steps that entered no event, as one before them had
 };
 
-/// How many records a step's sum is made for, by public numbers: far more than are ever drawn if the expected batch
-/// size is what it says; fewer where only so few are added up in floating point. Physical batches have nothing to do
-/// with it, as noise is scaled by it.
+[[nodiscard]] inline std::size_t lanes_of(const private_choices& options) noexcept {
+  return options.lanes ? options.lanes->count : 1;
+}
+/// How a step's records are added up. Precondition: the options are settled.
+template <class Scalar>
+[[nodiscard]] summation summation_of(const private_choices& options) noexcept {
+  return summation::of<Scalar>(options.capacity->count, lanes_of(options));
+}
+/// How many records a step's sum, or each lane of it, is made for, by public numbers: far more than are ever drawn if
+/// the expected batch size is what it says; fewer where only so few are added up in floating point. Physical batches
+/// have nothing to do with it, as noise is scaled by it.
 template <class Scalar>
 [[nodiscard, gnu::cold]] record_capacity capacity_for(const private_choices& options) {
   if (options.capacity) return *options.capacity;
   const float_environment proven;
-  constexpr std::size_t granule = 256;
-  const double expected = std::min(options.divisor->value(), 0x1p31);
+  const std::size_t lanes = lanes_of(options);
+  const std::size_t granule = lanes == 1 ? 256 : 32;
+  const double expected = std::min(options.divisor->value(), 0x1p31) / static_cast<double>(lanes);
   const auto records = static_cast<std::size_t>(expected + 6 * std::sqrt(expected)) + 16;
   std::size_t enough = (records + granule - 1) / granule * granule;
-  while (summation::of<Scalar>(enough).capacity == 0 && static_cast<double>(enough - granule) >= expected) {
+  while (summation::of<Scalar>(enough, lanes).capacity == 0 && static_cast<double>(enough - granule) >= expected) {
     enough -= granule;
   }
   return {enough};
@@ -16791,6 +16886,9 @@ template <class Scalar>
 template <class Scalar, class Options>
 [[nodiscard, gnu::cold]] Options settled(Options options, bool is_private) {
   require_private_choices(options, options.sampling.has_value(), is_private);
+  if (options.lanes && draws_units<typename Options::sampling_type>) {
+    refuse_training("the option lanes is for records: owners and views are added up as integers, which need none");
+  }
   // What a unit of several rows adds is added up as integers.
   const record_capacity capacity =
       draws_units<typename Options::sampling_type> ? record_capacity{0} : capacity_for<Scalar>(options);
@@ -16861,7 +16959,8 @@ class private_run {
         accountant_{budget, options.plan},
         event_{noise_.event(sampling_, options.noise_of_event())},
         gradient_noise_{*options.noise},
-        drawn_{sampling_, options.max_batch.count} {
+        lanes_{options.lanes},
+        drawn_{sampling_, options.max_batch.count, lanes_ ? lanes_->records : without_end} {
     if (options.statistic) statistic_.emplace(*options.statistic);
   }
   /// The last part of construction: `sensitivity` of sums of so many elements is known from the options' clipping.
@@ -16932,6 +17031,10 @@ class private_run {
   template <class Generator>
   std::uint64_t spend_and_draw(Generator& generator, std::uint64_t record_count, const record_share& mine) {
     if constexpr (requires { sampling_.require_records(record_count); }) sampling_.require_records(record_count);
+    if (lanes_ && record_count > lanes_->count * std::uint64_t{lanes_->records}) {
+      refuse_training("the option lanes has room for " + std::to_string(lanes_->count) + " times " +
+                      std::to_string(lanes_->records) + " records, and there are " + std::to_string(record_count));
+    }
     if (place_.taken >= most_) {
       throw budget_exhausted("pergrad: private training: the run has no step behind number " + std::to_string(most_));
     }
@@ -16994,6 +17097,7 @@ class private_run {
   bool has_drawn_ = false;  ///< a step, of records that it was given
   static constexpr std::uint64_t without_end = ~std::uint64_t{0};
   std::uint64_t most_ = without_end;  ///< steps that its schedules, or its noise's strategy, have
+  option<record_lanes> lanes_;
   drawn_records<Sampling> drawn_;
 };
 
@@ -17178,7 +17282,7 @@ class private_loop : private detail::private_run<typename Options::sampling_type
         network_{&network},
         loss_{loss},
         tape_{executor, options.max_batch},
-        total_{executor, *options.capacity},
+        total_{detail::total_access::total_of<Network>(executor, detail::summation_of<scalar>(options))},
         generator_{std::move(generator)} {
     detail::require_option(options.clip.has_value(), "clip");
     this->take(options.clip->value(), static_cast<double>(std::numeric_limits<scalar>::max()), Network::parameter_count,
@@ -17198,6 +17302,9 @@ class private_loop : private detail::private_run<typename Options::sampling_type
       batch_.reset();
       state_ = batch_state::none_left;
       return false;
+    }
+    if (options_.lanes) {
+      detail::total_access::enter_lane(executor_->pool(), total_, options_.lanes->of(drawn.front()));
     }
     batch_.emplace(*records_, drawn);
     state_ = batch_state::waiting;
@@ -17654,7 +17761,7 @@ class step_by_verbs {
         tape_{&tape},
         options_{&options},
         sensitivity_{sensitivity},
-        total_{executor, *options.capacity},
+        total_{total_access::total_of<Network>(executor, summation_of<scalar>(options))},
         optimizer_{make_optimizer(options, sensitivity)} {
     if constexpr (OfUnits) {
       units_ = std::make_unique<units_of_step<Network>>(tape.capacity());
@@ -17721,6 +17828,9 @@ class step_by_verbs {
       const auto chunk = batch<Network, Loss>{*records.records, drawn}.numbered_from(records.first_record);
       const auto gradients_of_chunk = per_sample_gradients(*network_, loss_, chunk, *tape_).with(records.randomness);
       const sample_gate* const gate = charges != nullptr ? charges->begin(drawn) : nullptr;
+      if (options_->lanes) {
+        total_access::enter_lane(executor_->pool(), total_, options_->lanes->of(records.first_record + drawn.front()));
+      }
       with_clipped(
           *options_, gradients_of_chunk,
           [&](const auto& sum) {
@@ -17940,6 +18050,7 @@ class dp_sgd_base
       require_weight_decay(options.weight_decay);
     }
     if constexpr (executor_trainer::trains_on_a_copy) {
+      if (options.lanes) refuse_training("the option lanes is for the host: a device adds up in lanes of its own");
       if (options.adam.noise_floor != 0) refuse_training("adam's noise_floor is not on devices yet");
       if (options.average_decay != 0) refuse_training("average_decay is not on devices yet: see parameter_average");
       if (options.adaptive_clip || options.schedules.noise || options.schedules.clip) {
@@ -17981,7 +18092,7 @@ class dp_sgd_base
     }
     const step_schedules& all = options_.schedules;
     if (!all.noise && !all.clip) return;
-    const summation added = summation::of<scalar>(options_.capacity->count);
+    const summation added = summation_of<scalar>(options_);
     for (std::uint64_t step = 0; step < all.steps; ++step) {
       const double noise = all.noise ? noise_multiplier{(*all.noise)(step)}.value() : options_.noise->value();
       const double clip = all.clip ? l2_clip_norm{(*all.clip)(step)}.value() : this->sensitivity_;
