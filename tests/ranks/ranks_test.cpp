@@ -20,6 +20,7 @@
 #include <unistd.h>
 #include <vector>
 
+#include <pergrad/correlated_noise.hpp>
 #include <pergrad/pergrad.hpp>
 #include <pergrad/ranks.hpp>
 
@@ -164,6 +165,57 @@ BOOST_AUTO_TEST_CASE(so_have_other_optimizers_and_samplers) {
   static_cast<pg::training_choices&>(fixed) = usual();
   fixed.sampling = pg::fixed_size_sampling{pg::batch_size{30}, pg::public_record_count{200}};
   check("fixed size", fixed);
+}
+
+/// With noise that is correlated over steps.
+template <class Noise>
+auto correlated(const Noise& noise) {
+  pg::dp_options<pg::cyclic_poisson_sampling, Noise> options;
+  static_cast<pg::training_choices&>(options) = usual();
+  options.sampling = pg::cyclic_poisson_sampling{pg::sampling_probability{0.5}, pg::round_steps{4}};
+  options.correlation = noise;
+  return options;
+}
+
+BOOST_AUTO_TEST_CASE(so_has_correlated_noise) {
+  constexpr int steps = 5;
+  const pg::banded_noise banded{steps, {0.6, 0.5, 0.4}};
+  check("banded", correlated(banded), 200, steps);
+  check("banded, drawn again", correlated(banded.regenerated()), 200, steps);
+  check("banded, no records", correlated(banded), 0, steps);
+  check("buffered", correlated(pg::buffered_noise{steps, {0.95, 0.5}, {0.2, 0.4}}), 200, steps);
+  // Steps are not independent: else the test would say nothing.
+  const data all{200};
+  const auto with = [&](const pg::banded_noise& noise) { return in_one_process(all, correlated(noise), 2); };
+  BOOST_TEST((with(banded) != with(pg::banded_noise{steps, {0.0, 0.0, 0.0}})));
+}
+
+BOOST_AUTO_TEST_CASE(correlated_noise_goes_on_with_other_ranks) {
+  // What a rank has of earlier noise is that of its own stretches; of a seed, new owners draw it again.
+  const data all{200};
+  const auto options = correlated(pg::banded_noise{5, {0.6, 0.5, 0.4}});
+  const values wanted = in_one_process(all, options, 5);
+  const std::string path =
+      (std::filesystem::temp_directory_path() / ("pergrad_ranks_correlated_" + std::to_string(::getpid()))).string();
+  int taken = 0;
+  for (const std::size_t ranks : {3U, 2U, 4U, 1U}) {
+    const int steps = taken == 0 ? 2 : 1;
+    const auto thrown = on_threads(ranks, [&](const pg::thread_ranks::member& me) {
+      const pg::host exec{pg::threads{1}};
+      cnn net{exec, pg::kaiming_uniform{1}};
+      pg::dp_sgd trainer{exec, net, pg::cross_entropy{}, options, me, pg::seeded_generator{3}};
+      if (taken > 0) pg::load_checkpoint(trainer, path);
+      const std::size_t first = cut(200, ranks, me.rank());
+      const pg::shard mine{all.part(first, cut(200, ranks, me.rank() + 1) - first), first};
+      for (int step = 0; step < steps; ++step) trainer.step(mine);
+      pg::save_checkpoint(trainer, path);
+      if (taken + steps == 5 && parameters_of(net) != wanted) throw std::runtime_error("other bits");
+    });
+    for (const std::string& each : thrown) BOOST_TEST(each == "");
+    taken += steps;
+  }
+  BOOST_TEST(taken == 5);
+  std::filesystem::remove(path);
 }
 
 BOOST_AUTO_TEST_CASE(one_that_nobody_helps_is_a_rank_too) {
