@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // tests/ranks/ranks_test.cpp - several ranks end where one process ends, bit for bit, and fail together
 #include <boost/test/unit_test.hpp>
+#include <sys/wait.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <cstddef>
@@ -10,6 +12,7 @@
 #include <cstdio>
 #include <exception>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <limits>
 #include <random>
@@ -414,5 +417,77 @@ BOOST_AUTO_TEST_CASE(secret_keys_are_rank_0s) {
   BOOST_TEST(counts[0].size() == 6U);
   BOOST_TEST(std::isfinite(found[0][0]));
 }
+
+#if defined(__linux__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // which take memory too
+namespace {
+
+using wide = pg::network<pg::shape{1000}, pg::linear<2000>>;  // 2,002,000 parameters
+
+/// Bytes that four ranks take after two steps, and after a checkpoint was written, in a process of its own.
+std::array<std::size_t, 2> bytes_of_four_ranks(pg::optimizer_kind optimizer) {
+  int ends[2];
+  BOOST_TEST_REQUIRE(::pipe(ends) == 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const std::string path =
+        (std::filesystem::temp_directory_path() / ("pergrad_ranks_memory_" + std::to_string(::getpid()))).string();
+    std::array<std::size_t, 2> taken{};
+    const std::vector<float> inputs(8 * 1000, 0.5F);
+    const std::vector<std::int32_t> targets(8, 7);
+    const auto thrown = on_threads(4, [&](const pg::thread_ranks::member& me) {
+      const auto note = [&](std::size_t number) {
+        static_cast<void>(pg::detail::values_of_all(me, 0));  // all are here, and stay until all have gone on
+        std::size_t pages[2] = {};
+        if (me.rank() == 0) {
+          std::ifstream{"/proc/self/statm"} >> pages[0] >> pages[1];
+          taken[number] = pages[1] * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+        }
+        static_cast<void>(pg::detail::values_of_all(me, 0));
+      };
+      const pg::host exec{pg::threads{1}};
+      wide net{exec, pg::kaiming_uniform{1}};
+      auto options = usual();
+      options.momentum = 0;
+      options.optimizer = optimizer;
+      options.max_batch = pg::max_batch{2};
+      pg::dp_sgd trainer{exec, net, pg::cross_entropy{}, options, me, pg::seeded_generator{3}};
+      const pg::shard mine{
+          pg::dataset<float, std::int32_t>{std::span{inputs}.subspan(2000 * me.rank(), 2000),
+                                           std::span{targets}.subspan(2 * me.rank(), 2), wide::input_shape},
+          2 * me.rank()};
+      trainer.step(mine);
+      trainer.step(mine);
+      note(0);
+      pg::save_checkpoint(trainer, path);
+      note(1);
+    });
+    std::filesystem::remove(path);
+    const bool failed = std::ranges::any_of(thrown, [](const std::string& each) { return !each.empty(); });
+    const bool told = ::write(ends[1], taken.data(), sizeof taken) == static_cast<ssize_t>(sizeof taken);
+    ::_exit(failed || !told ? 1 : 0);
+  }
+  ::close(ends[1]);
+  std::array<std::size_t, 2> taken{};
+  BOOST_TEST(::read(ends[0], taken.data(), sizeof taken) == static_cast<ssize_t>(sizeof taken));
+  ::close(ends[0]);
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  BOOST_TEST(status == 0);
+  return taken;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(an_optimizers_memory_is_divided_among_ranks) {
+  const auto without = bytes_of_four_ranks(pg::optimizer_kind::sgd);
+  const auto with = bytes_of_four_ranks(pg::optimizer_kind::adam);
+  constexpr std::size_t arrays = 2 * wide::parameter_count * sizeof(float);  // 16 MB, and four times as much undivided
+  for (const std::size_t when : {0U, 1U}) {
+    const auto more = static_cast<double>(with[when]) - static_cast<double>(without[when]);
+    BOOST_TEST(more > 0.5 * arrays);
+    BOOST_TEST(more < 2.0 * arrays);
+  }
+}
+#endif
 
 BOOST_AUTO_TEST_SUITE_END()
