@@ -2645,6 +2645,8 @@ concept loss = requires(shape output, std::span<const float> y, std::span<float>
 
 #if defined(__linux__)
 #include <sys/mman.h>
+
+#include <unistd.h>
 #endif
 
 namespace pergrad::inline v0_1::detail {
@@ -2670,6 +2672,17 @@ inline constexpr std::size_t huge_page = std::size_t{1} << 21U;
   if (alignment == std::align_val_t{huge_page}) ::madvise(memory, count * size / huge_page * huge_page, MADV_HUGEPAGE);
 #endif
   return memory;
+}
+
+/// For values that nobody reads any more: their memory goes back to the system where it can, page by page, and comes
+/// again when they are written.
+inline void forget([[maybe_unused]] std::span<std::byte> values) noexcept {
+#if defined(__linux__) && defined(MADV_DONTNEED)
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  void* first = values.data();
+  std::size_t bytes = values.size();
+  if (std::align(page, page, first, bytes) != nullptr) ::madvise(first, bytes / page * page, MADV_DONTNEED);
+#endif
 }
 
 struct give_back {

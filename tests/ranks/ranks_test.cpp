@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // tests/ranks/ranks_test.cpp - several ranks end where one process ends, bit for bit, and fail together
 #include <boost/test/unit_test.hpp>
+#include <sys/wait.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <cstddef>
@@ -10,6 +12,7 @@
 #include <cstdio>
 #include <exception>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <limits>
 #include <random>
@@ -20,6 +23,7 @@
 #include <unistd.h>
 #include <vector>
 
+#include <pergrad/correlated_noise.hpp>
 #include <pergrad/pergrad.hpp>
 #include <pergrad/ranks.hpp>
 
@@ -205,6 +209,57 @@ BOOST_AUTO_TEST_CASE(so_have_sums_in_floating_point_by_lanes) {
   check("fixed size", in_lanes(fixed, 8, 25));
   options.sampling = pg::poisson_sampling{pg::sampling_probability{3e-4}};
   check("large", in_lanes(options, 15, 9'777), 140'001, 2);
+}
+
+/// With noise that is correlated over steps.
+template <class Noise>
+auto correlated(const Noise& noise) {
+  pg::dp_options<pg::cyclic_poisson_sampling, Noise> options;
+  static_cast<pg::training_choices&>(options) = usual();
+  options.sampling = pg::cyclic_poisson_sampling{pg::sampling_probability{0.5}, pg::round_steps{4}};
+  options.correlation = noise;
+  return options;
+}
+
+BOOST_AUTO_TEST_CASE(so_has_correlated_noise) {
+  constexpr int steps = 5;
+  const pg::banded_noise banded{steps, {0.6, 0.5, 0.4}};
+  check("banded", correlated(banded), 200, steps);
+  check("banded, drawn again", correlated(banded.regenerated()), 200, steps);
+  check("banded, no records", correlated(banded), 0, steps);
+  check("buffered", correlated(pg::buffered_noise{steps, {0.95, 0.5}, {0.2, 0.4}}), 200, steps);
+  // Steps are not independent: else the test would say nothing.
+  const data all{200};
+  const auto with = [&](const pg::banded_noise& noise) { return in_one_process(all, correlated(noise), 2); };
+  BOOST_TEST((with(banded) != with(pg::banded_noise{steps, {0.0, 0.0, 0.0}})));
+}
+
+BOOST_AUTO_TEST_CASE(correlated_noise_goes_on_with_other_ranks) {
+  // What a rank has of earlier noise is that of its own stretches; of a seed, new owners draw it again.
+  const data all{200};
+  const auto options = correlated(pg::banded_noise{5, {0.6, 0.5, 0.4}});
+  const values wanted = in_one_process(all, options, 5);
+  const std::string path =
+      (std::filesystem::temp_directory_path() / ("pergrad_ranks_correlated_" + std::to_string(::getpid()))).string();
+  int taken = 0;
+  for (const std::size_t ranks : {3U, 2U, 4U, 1U}) {
+    const int steps = taken == 0 ? 2 : 1;
+    const auto thrown = on_threads(ranks, [&](const pg::thread_ranks::member& me) {
+      const pg::host exec{pg::threads{1}};
+      cnn net{exec, pg::kaiming_uniform{1}};
+      pg::dp_sgd trainer{exec, net, pg::cross_entropy{}, options, me, pg::seeded_generator{3}};
+      if (taken > 0) pg::load_checkpoint(trainer, path);
+      const std::size_t first = cut(200, ranks, me.rank());
+      const pg::shard mine{all.part(first, cut(200, ranks, me.rank() + 1) - first), first};
+      for (int step = 0; step < steps; ++step) trainer.step(mine);
+      pg::save_checkpoint(trainer, path);
+      if (taken + steps == 5 && parameters_of(net) != wanted) throw std::runtime_error("other bits");
+    });
+    for (const std::string& each : thrown) BOOST_TEST(each == "");
+    taken += steps;
+  }
+  BOOST_TEST(taken == 5);
+  std::filesystem::remove(path);
 }
 
 BOOST_AUTO_TEST_CASE(one_that_nobody_helps_is_a_rank_too) {
@@ -415,5 +470,77 @@ BOOST_AUTO_TEST_CASE(secret_keys_are_rank_0s) {
   BOOST_TEST(counts[0].size() == 6U);
   BOOST_TEST(std::isfinite(found[0][0]));
 }
+
+#if defined(__linux__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // which take memory too
+namespace {
+
+using wide = pg::network<pg::shape{1000}, pg::linear<2000>>;  // 2,002,000 parameters
+
+/// Bytes that four ranks take after two steps, and after a checkpoint was written, in a process of its own.
+std::array<std::size_t, 2> bytes_of_four_ranks(pg::optimizer_kind optimizer) {
+  int ends[2];
+  BOOST_TEST_REQUIRE(::pipe(ends) == 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const std::string path =
+        (std::filesystem::temp_directory_path() / ("pergrad_ranks_memory_" + std::to_string(::getpid()))).string();
+    std::array<std::size_t, 2> taken{};
+    const std::vector<float> inputs(8 * 1000, 0.5F);
+    const std::vector<std::int32_t> targets(8, 7);
+    const auto thrown = on_threads(4, [&](const pg::thread_ranks::member& me) {
+      const auto note = [&](std::size_t number) {
+        static_cast<void>(pg::detail::values_of_all(me, 0));  // all are here, and stay until all have gone on
+        std::size_t pages[2] = {};
+        if (me.rank() == 0) {
+          std::ifstream{"/proc/self/statm"} >> pages[0] >> pages[1];
+          taken[number] = pages[1] * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+        }
+        static_cast<void>(pg::detail::values_of_all(me, 0));
+      };
+      const pg::host exec{pg::threads{1}};
+      wide net{exec, pg::kaiming_uniform{1}};
+      auto options = usual();
+      options.momentum = 0;
+      options.optimizer = optimizer;
+      options.max_batch = pg::max_batch{2};
+      pg::dp_sgd trainer{exec, net, pg::cross_entropy{}, options, me, pg::seeded_generator{3}};
+      const pg::shard mine{
+          pg::dataset<float, std::int32_t>{std::span{inputs}.subspan(2000 * me.rank(), 2000),
+                                           std::span{targets}.subspan(2 * me.rank(), 2), wide::input_shape},
+          2 * me.rank()};
+      trainer.step(mine);
+      trainer.step(mine);
+      note(0);
+      pg::save_checkpoint(trainer, path);
+      note(1);
+    });
+    std::filesystem::remove(path);
+    const bool failed = std::ranges::any_of(thrown, [](const std::string& each) { return !each.empty(); });
+    const bool told = ::write(ends[1], taken.data(), sizeof taken) == static_cast<ssize_t>(sizeof taken);
+    ::_exit(failed || !told ? 1 : 0);
+  }
+  ::close(ends[1]);
+  std::array<std::size_t, 2> taken{};
+  BOOST_TEST(::read(ends[0], taken.data(), sizeof taken) == static_cast<ssize_t>(sizeof taken));
+  ::close(ends[0]);
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  BOOST_TEST(status == 0);
+  return taken;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(an_optimizers_memory_is_divided_among_ranks) {
+  const auto without = bytes_of_four_ranks(pg::optimizer_kind::sgd);
+  const auto with = bytes_of_four_ranks(pg::optimizer_kind::adam);
+  constexpr std::size_t arrays = 2 * wide::parameter_count * sizeof(float);  // 16 MB, and four times as much undivided
+  for (const std::size_t when : {0U, 1U}) {
+    const auto more = static_cast<double>(with[when]) - static_cast<double>(without[when]);
+    BOOST_TEST(more > 0.5 * arrays);
+    BOOST_TEST(more < 2.0 * arrays);
+  }
+}
+#endif
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -11,10 +11,12 @@
 //   (privacy/sensitivity.hpp, 3, 5).
 // * Noise is added once: who owns a stretch of parameters gets all ranks' sum of it, draws its noise by element number,
 //   updates it and shares the result. Noise and update are divided among the ranks, as in ZeRO (Rajbhandari et al.
-//   2020, arXiv:1910.02054); optimizers' arrays still have full length, of which a rank uses its own stretches.
+//   2020, arXiv:1910.02054), and so is the memory of an optimizer's arrays: they have full length, but the system has
+//   the pages of other ranks' stretches but while a checkpoint is written or read.
 //
-// Every rank has the same ledger, which enters a step before anything is drawn. In a step ranks exchange 32 bytes each
-// (share and state), the sum (8 bytes a parameter) and the new parameters, and the counts of a statistic.
+// Every rank has the same ledger, which enters a step before anything is drawn. In a step ranks exchange 48 bytes each
+// (share and state), the sum (8 bytes a parameter) and the new parameters, and the counts of a statistic;
+// bench/ranks/model.py has the same list, and a test compares them.
 #pragma once
 
 #include <algorithm>
@@ -32,6 +34,7 @@
 #include <vector>
 
 #include <pergrad/batch.hpp>
+#include <pergrad/detail/aligned_buffer.hpp>
 #include <pergrad/detail/error_text.hpp>
 #include <pergrad/detail/executors.hpp>
 #include <pergrad/detail/float_environment.hpp>
@@ -120,6 +123,7 @@ class step_on_ranks : public step_by_verbs<Network, Loss, Executor, false> {
       bytes_.push_back(places_.back() * sizeof(scalar));
     }
     static_cast<void>(total_access::integers(this->total_, false));  // no step takes memory
+    forget_others();
   }
 
   template <class Generator, class NextNoise>
@@ -151,16 +155,28 @@ class step_on_ranks : public step_by_verbs<Network, Loss, Executor, false> {
   }
   /// What an optimizer remembers, on all ranks: for files.
   void gather_state() {
+    for_each_array([&](std::span<scalar> array) { gather(array); });
+  }
+  /// Gives back the memory of what an optimizer remembers of other ranks' stretches.
+  void forget_others() noexcept {
+    const std::size_t mine = this->executor_->ranks().rank();
+    for_each_array([&](std::span<scalar> array) {
+      forget(std::as_writable_bytes(array.first(places_[mine])));
+      forget(std::as_writable_bytes(array.subspan(places_[mine + 1])));
+    });
+  }
+
+ private:
+  template <class Function>
+  void for_each_array(Function&& f) {
     std::visit(
         [&](auto& optimizer) {
-          for (const auto part : optimizer_access::state(optimizer)) {
-            if (!part.empty()) gather(part);
+          for (const auto array : optimizer_access::state(optimizer)) {
+            if (!array.empty()) f(array);
           }
         },
         this->optimizer_);
   }
-
- private:
   void gather(std::span<scalar> values) const {
     this->executor_->ranks().all_gather(std::as_writable_bytes(values), bytes_);
   }
@@ -366,9 +382,11 @@ requires(!detail::cannot_be_trained<Network, Loss>) class dp_sgd<Network, Loss, 
     detail::do_together(ranks, [&] {
       if (ranks.rank() == 0) detail::checkpoint_access::save(*this, path);
     });
+    this->trainer_->forget_others();
   }
   void load(const std::string& path) {
     detail::do_together(place::held.ranks(), [&] { detail::checkpoint_access::load(*this, path, false); });
+    this->trainer_->forget_others();
   }
   [[nodiscard]] static Options of_exact_sums(Options options) {
     if (options.individual) detail::refuse_training("individual accounting is not on ranks yet");
