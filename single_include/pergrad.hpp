@@ -549,7 +549,7 @@ template <class Input> struct not_a_shape : instead_of_network {
   static constexpr int say() { static_assert(never<Input>, "every extent of the input's shape must be at least 1; see docs/networks.md"); return 0; }
 };
 template <class Loss, class Output> struct loss_rejects_the_networks_output {
-  static_assert(never<Loss>, "this loss does not fit the network's output shape: end the network in pergrad::flatten and pergrad::linear<outputs>, or take another loss; see docs/networks.md");
+  static_assert(never<Loss>, "this loss does not fit the network's output shape: end the network in pergrad::flatten and pergrad::linear<outputs>, or take another loss: at every position of {positions, classes}, pergrad::token_cross_entropy<>; see docs/networks.md");
 };
 template <class Loss> struct not_a_loss {
   static_assert(never<Loss>, "a loss needs: template target<S>, target_count(shape), accepts(shape), valid(shape, targets) and evaluate(y, targets, dy), which returns one double a sample; see docs/custom_layers.md");
@@ -2627,7 +2627,9 @@ concept layer = detail::has_affine<Layer> || detail::has_value<Layer> || detail:
 ///
 /// requires  `target`, the type of one target value; `target_count(output)`, how many make up one sample's target;
 ///           `accepts(output)`; `valid(output, targets)`, false for targets that must be refused before anything is
-///           computed; `evaluate(y, targets, dy)` returns the loss and writes its gradient with respect to y
+///           computed; `evaluate(y, targets, dy)` returns the loss and writes its gradient with respect to y. One
+///           that is about positions has `evaluate(y, targets, dy, length)` as well, which an executor calls instead
+///           with the number of the output's positions that are there
 template <class Loss>
 concept loss = requires(shape output, std::span<const float> y, std::span<float> dy,
                         std::span<const typename Loss::template target<float>> targets) {
@@ -2637,6 +2639,16 @@ concept loss = requires(shape output, std::span<const float> y, std::span<float>
   { Loss::evaluate(y, targets, dy) } -> std::same_as<double>;
 };
 
+namespace detail {
+
+/// A loss over positions, which `evaluate(y, targets, dy, length)` tells how many of the output's are there.
+template <class Loss, class Scalar>
+concept takes_length = requires(std::span<const Scalar> y, std::span<Scalar> dy,
+                                std::span<const typename Loss::template target<Scalar>> targets, std::size_t length) {
+  { Loss::evaluate(y, targets, dy, length) } -> std::same_as<double>;
+};
+
+}  // namespace detail
 }  // namespace pergrad::inline v0_1
 // pergrad/detail/aligned_buffer.hpp - one zero-filled, cache-line aligned allocation that is reserved once and never
 // grows
@@ -4443,7 +4455,8 @@ namespace detail {
 }
 
 /// Says which record has a target that the loss does not take, which one that is, and what it may be, as far as the
-/// loss tells: `target_limits(output)` gives the least and the largest.
+/// loss tells: `target_limits(output)` gives the least and the largest, `ignores(target)` is true for one that means
+/// nothing.
 template <class Loss, class Target>
 [[noreturn, gnu::cold, gnu::noinline]] void throw_bad_target(const char* where, std::size_t record, const shape& output,
                                                              std::span<const Target> targets) {
@@ -4456,6 +4469,9 @@ template <class Loss, class Target>
     const auto limits = Loss::target_limits(output);
     for (std::size_t i = 0; i < targets.size(); ++i) {
       if (targets[i] >= static_cast<Target>(limits[0]) && targets[i] <= static_cast<Target>(limits[1])) continue;
+      if constexpr (requires { Loss::ignores(targets[i]); }) {
+        if (Loss::ignores(targets[i])) continue;
+      }
       throw_invalid_argument({"pergrad: ", where, ": record ", record, " has the target ", targets[i],
                               targets.size() == 1 ? "" : " among its targets",
                               " that this loss does not take: it takes ", limits[0], " to ", limits[1]});
@@ -25677,7 +25693,9 @@ struct sample_source {
   const void* (*input)(const void*, std::size_t sample) = nullptr;     ///< Scalar, or std::int32_t of ids
   std::uint32_t (*record)(const void*, std::size_t sample) = nullptr;  ///< number of the sample in its data set
   std::uint32_t (*length)(const void*, std::size_t sample) = nullptr;
-  double (*loss)(const void*, std::size_t sample, std::span<const Scalar> y, std::span<Scalar> dy) = nullptr;
+  /// `length`: positions of the output that are there, if it has positions.
+  double (*loss)(const void*, std::size_t sample, std::span<const Scalar> y, std::span<Scalar> dy,
+                 index length) = nullptr;
   /// Writes the rows of some samples of a worker's tile: only programs that want rows compile it.
   void (*write_rows)(void* worker, index begin, index end) = nullptr;
 };
@@ -30234,8 +30252,8 @@ struct worker {
     for (index b = begin; b < end; ++b) {
       const std::span<const scalar> y = tile.pass.output(b);
       const std::span<scalar> dy = tile.pass.output_gradient(b);
-      tile.losses[static_cast<std::size_t>(b)] =
-          source.loss(source.context, tile.first + static_cast<std::size_t>(b), y, dy);
+      tile.losses[static_cast<std::size_t>(b)] = source.loss(source.context, tile.first + static_cast<std::size_t>(b),
+                                                             y, dy, tile.pass.positions_there(size, b));
       tile.pass.scatter_output_gradient(b);
     }
   }
@@ -30530,9 +30548,14 @@ class host {
     source.length = [](const void* self, std::size_t sample) {
       return static_cast<const source_type*>(self)->samples->length(sample);
     };
-    source.loss = [](const void* self, std::size_t sample, std::span<const scalar> y, std::span<scalar> dy) {
+    source.loss = [](const void* self, std::size_t sample, std::span<const scalar> y, std::span<scalar> dy,
+                     [[maybe_unused]] std::ptrdiff_t length) {
       const auto* all = static_cast<const source_type*>(self);
-      return all->loss->evaluate(y, all->samples->targets(sample), dy);
+      if constexpr (detail::takes_length<Loss, scalar>) {
+        return all->loss->evaluate(y, all->samples->targets(sample), dy, static_cast<std::size_t>(length));
+      } else {
+        return all->loss->evaluate(y, all->samples->targets(sample), dy);
+      }
     };
     const on_host::other_norms<scalar>* others = nullptr;
     if constexpr (Needs.rows) source.write_rows = &on_host::worker<Network>::write_rows;
@@ -35363,6 +35386,104 @@ struct ctc_loss : detail::loss_not_offered {};
 using namespace not_offered;  // NOLINT(google-build-using-namespace)
 
 }  // namespace pergrad::inline v0_1
+// pergrad/losses/token_cross_entropy.hpp - cross entropy at every position of a sequence, as language models have it
+//
+//   L = (1/n) sum_t [ log sum_j e^{y_tj} - y_{t,k_t} ];  dL/dy_t = (softmax(y_t) - onehot(k_t)) / n
+//
+// over the n positions t that count: those that are there and whose target k_t is not ignored. Without such positions
+// L = 0 and dL/dy = 0. With `sum_over_positions` there is no 1/n.
+
+namespace pergrad::inline v0_1 {
+
+/// Loss option of `token_cross_entropy`: the target of positions that do not count. Negative, or a class.
+template <std::int32_t Id>
+struct ignore_index {
+  static constexpr std::int32_t value = Id;
+};
+/// Loss option of `token_cross_entropy`: the sum over the positions that count, not their mean.
+struct sum_over_positions {};
+
+namespace detail {
+struct token_loss_options {
+  std::int32_t ignored = -100;
+  bool sum = false;
+  bool unknown_given = false;
+};
+template <std::int32_t Id>
+constexpr void apply(token_loss_options& options, ignore_index<Id> option) noexcept {
+  options.ignored = option.value;
+}
+constexpr void apply(token_loss_options& options, sum_over_positions) noexcept { options.sum = true; }
+}  // namespace detail
+
+/// On `{positions, classes}` logits; a target is one class a position, or the ignored index (`ignore_index<Id>`, -100
+/// by default). PyTorch: `F.cross_entropy(y, targets, ignore_index=-100)` of one sample's `[positions, classes]`, mean
+/// or, with `sum_over_positions`, sum; but 0 where no position counts. Of a sample with a length of its own, positions
+/// behind it do not count; their targets are looked at nevertheless: 0 is valid always. The mean is one sample's, so
+/// every sample weighs the same, however many of its positions count.
+template <class... Options>
+struct token_cross_entropy {
+  static constexpr bool on_device = true;
+  static constexpr detail::token_loss_options options = detail::gather<detail::token_loss_options, Options...>();
+  static_assert(!options.unknown_given,
+                "token_cross_entropy takes the options ignore_index<Id> and sum_over_positions");
+
+  template <class Scalar>
+  using target = std::int32_t;
+
+  [[nodiscard]] static constexpr std::size_t target_count(shape output) noexcept { return output.e0; }
+  [[nodiscard]] static constexpr bool accepts(shape output) noexcept {
+    return output.rank() == 2 && output.varying_axis() != 2;  // 2: positions lie along the other axis
+  }
+  /// Does a position with this target not count?
+  [[nodiscard]] PERGRAD_HD static constexpr bool ignores(std::int32_t target) noexcept {
+    return target == options.ignored;
+  }
+  /// Every target is a class, 0 <= target < classes, or ignored.
+  [[nodiscard]] static constexpr bool valid(shape output, std::span<const std::int32_t> targets) noexcept {
+    for (const std::int32_t target : targets) {
+      if (!ignores(target) && (target < 0 || static_cast<std::size_t>(target) >= output.e1)) return false;
+    }
+    return true;
+  }
+  /// The least and the largest target that is not ignored, for messages.
+  [[nodiscard]] static constexpr std::array<std::int32_t, 2> target_limits(shape output) noexcept {
+    return {0, static_cast<std::int32_t>(output.e1) - 1};
+  }
+  /// All positions are there.
+  template <class Scalar>
+  [[nodiscard]] static double evaluate(std::span<const Scalar> y, std::span<const std::int32_t> targets,
+                                       std::span<Scalar> dy) noexcept {
+    return evaluate(y, targets, dy, targets.size());
+  }
+  /// The first `length` positions are there.
+  template <class Scalar>
+  [[nodiscard]] static double evaluate(std::span<const Scalar> y, std::span<const std::int32_t> targets,
+                                       std::span<Scalar> dy, std::size_t length) noexcept {
+    return evaluate(y.data(), y.size(), targets.data(), dy.data(), targets.size(), length);
+  }
+  /// The same for `size` logits of `positions`, on host and device.
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD static double evaluate(const Scalar* y, std::size_t size, const std::int32_t* targets,
+                                                  Scalar* dy, std::size_t positions, std::size_t length) noexcept {
+    const std::size_t classes = size / positions;
+    std::size_t count = 0;
+    for (std::size_t t = 0; t < length; ++t) count += ignores(targets[t]) ? 0U : 1U;
+    const double weight = options.sum || count == 0 ? 1.0 : 1 / static_cast<double>(count);
+    double loss = 0;
+    for (std::size_t t = 0; t < positions; ++t, y += classes, dy += classes) {
+      if (t >= length || ignores(targets[t])) {
+        for (std::size_t i = 0; i < classes; ++i) dy[i] = 0;
+        continue;
+      }
+      loss += cross_entropy::evaluate(y, classes, targets + t, dy);
+      for (std::size_t i = 0; i < classes; ++i) dy[i] *= static_cast<Scalar>(weight);
+    }
+    return loss * weight;
+  }
+};
+
+}  // namespace pergrad::inline v0_1
 // pergrad/privacy/accounting/calibrate.hpp - the noise, the sampling or the number of steps that keeps to a target:
 // (epsilon, delta), or what an attacker can do.
 //
@@ -37831,6 +37952,7 @@ struct network_sizes {
   int squares = 0;    ///< layered: partial squares of a sample's norms
   int output = 0;     ///< places of the network's output and its gradient
   int output_gradient = 0;
+  int output_lengths = -1;  ///< table of its lengths; none if all samples have one
 };
 
 /// A network as numbers, for everything that is compiled once for all networks. Refers to constants of its type.
@@ -39328,6 +39450,11 @@ struct needs_functions_marked_pergrad_hd {
                                                   Scalar* dy) {
     return Function::evaluate(y, count, targets, dy);
   }
+  template <class Scalar, class Target>
+  [[nodiscard]] __device__ static double evaluate(const Scalar* y, std::size_t count, const Target* targets, Scalar* dy,
+                                                  std::size_t positions, std::size_t length) {
+    return Function::evaluate(y, count, targets, dy, positions, length);
+  }
 };
 template <class Function>
 using device_code_of = needs_functions_marked_pergrad_hd<Function>;
@@ -39732,6 +39859,7 @@ struct build_tables {
       row.in2_lengths = plan::nodes[i].two_inputs ? lengths[structure::inputs2[i]] : -1;
       row.out_lengths = lengths[i + 1];
     }
+    t.output_lengths = lengths[size];
   }
   static constexpr void describe_pool(tables& t, op_row& row, shape in, shape out) {
     const auto place = [&](int count) {
@@ -40602,7 +40730,7 @@ void fill_windows(shape in, const op_row& row, int* integers, Scalar* scalars) {
 
 /// For each length of the network's input, how many positions of each value are there.
 template <class Structure>
-void fill_lengths(std::span<const op_row> ops, int* integers) {
+void fill_lengths(std::span<const op_row> ops, int output_lengths, int* integers) {
   for (std::size_t length = 0; length <= Structure::shapes[0].e0; ++length) {
     std::array<std::size_t, Structure::size + 1> lengths{length};
     const auto put = [&](int table, std::size_t slot) {
@@ -40615,6 +40743,7 @@ void fill_lengths(std::span<const op_row> ops, int* integers) {
       put(ops[i].in2_lengths, Structure::inputs2[i]);
       put(ops[i].out_lengths, i + 1);
     });
+    put(output_lengths, Structure::size);
   }
 }
 
@@ -40659,7 +40788,9 @@ struct program {
                             result.scalars.data());
       }
     });
-    if constexpr (structure::shapes[0].varying_axis() != 0) fill_lengths<structure>(table.ops, result.integers.data());
+    if constexpr (structure::shapes[0].varying_axis() != 0) {
+      fill_lengths<structure>(table.ops, table.output_lengths, result.integers.data());
+    }
     return result;
   }
 };
@@ -41987,6 +42118,7 @@ struct sample_work {
   int output = 0;  ///< places
   int output_gradient = 0;
   int output_size = 0;
+  int output_lengths = -1;
   int norms = 0;  ///< 0: nobody asks for norms or weights
   int tf32 = 0;   ///< values that are handed on, and gradients, are stored as TF32
   int stages = 0;
@@ -42006,7 +42138,8 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
   };
   using work_type::first, work_type::last, work_type::stages, work_type::method, work_type::rule, work_type::norms;
   using work_type::layers, work_type::random;
-  using work_type::output, work_type::output_gradient, work_type::output_size, work_type::tf32;
+  using work_type::output, work_type::output_gradient, work_type::output_size, work_type::output_lengths,
+      work_type::tf32;
   using work_type::state, work_type::tables, work_type::samples, work_type::parameters, work_type::results;
 
   template <class Block>
@@ -42097,9 +42230,16 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
   PERGRAD_HD void finish_forward(const Block& block, const sample_values<Scalar>& values, int sample) const {
     block.once([&] {
       if constexpr (marked_for_devices<Loss>) {  // others have been refused
-        results.losses[sample] =
-            device_code_of<Loss>::evaluate(values.at(output), static_cast<std::size_t>(output_size),
-                                           samples.targets_of(sample), values.to(output_gradient));
+        const auto size = static_cast<std::size_t>(output_size);
+        if constexpr (detail::takes_length<Loss, Scalar>) {  // then there is a target a position
+          const auto positions = static_cast<std::size_t>(samples.target_count);
+          results.losses[sample] = device_code_of<Loss>::evaluate(
+              values.at(output), size, samples.targets_of(sample), values.to(output_gradient), positions,
+              static_cast<std::size_t>(values.positions(output_lengths, samples.target_count)));
+        } else {
+          results.losses[sample] = device_code_of<Loss>::evaluate(values.at(output), size, samples.targets_of(sample),
+                                                                  values.to(output_gradient));
+        }
       }
     });
     store_rounded(block, values.to(output_gradient), output_size);
@@ -42356,6 +42496,7 @@ class launcher {
             .output = net_->output,
             .output_gradient = net_->output_gradient,
             .output_size = static_cast<int>(net_->output_size),
+            .output_lengths = net_->output_lengths,
             .norms = wanted.norms ? 1 : 0,
             .tf32 = memory_->tf32() ? 1 : 0,
             .stages = stage::fused,

@@ -276,7 +276,9 @@ concept layer = detail::has_affine<Layer> || detail::has_value<Layer> || detail:
 ///
 /// requires  `target`, the type of one target value; `target_count(output)`, how many make up one sample's target;
 ///           `accepts(output)`; `valid(output, targets)`, false for targets that must be refused before anything is
-///           computed; `evaluate(y, targets, dy)` returns the loss and writes its gradient with respect to y
+///           computed; `evaluate(y, targets, dy)` returns the loss and writes its gradient with respect to y. One
+///           that is about positions has `evaluate(y, targets, dy, length)` as well, which an executor calls instead
+///           with the number of the output's positions that are there
 template <class Loss>
 concept loss = requires(shape output, std::span<const float> y, std::span<float> dy,
                         std::span<const typename Loss::template target<float>> targets) {
@@ -286,4 +288,14 @@ concept loss = requires(shape output, std::span<const float> y, std::span<float>
   { Loss::evaluate(y, targets, dy) } -> std::same_as<double>;
 };
 
+namespace detail {
+
+/// A loss over positions, which `evaluate(y, targets, dy, length)` tells how many of the output's are there.
+template <class Loss, class Scalar>
+concept takes_length = requires(std::span<const Scalar> y, std::span<Scalar> dy,
+                                std::span<const typename Loss::template target<Scalar>> targets, std::size_t length) {
+  { Loss::evaluate(y, targets, dy, length) } -> std::same_as<double>;
+};
+
+}  // namespace detail
 }  // namespace pergrad::inline v0_1

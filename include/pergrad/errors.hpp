@@ -179,7 +179,7 @@ template <class Input> struct not_a_shape : instead_of_network {
   static constexpr int say() { static_assert(never<Input>, "every extent of the input's shape must be at least 1; see docs/networks.md"); return 0; }
 };
 template <class Loss, class Output> struct loss_rejects_the_networks_output {
-  static_assert(never<Loss>, "this loss does not fit the network's output shape: end the network in pergrad::flatten and pergrad::linear<outputs>, or take another loss; see docs/networks.md");
+  static_assert(never<Loss>, "this loss does not fit the network's output shape: end the network in pergrad::flatten and pergrad::linear<outputs>, or take another loss: at every position of {positions, classes}, pergrad::token_cross_entropy<>; see docs/networks.md");
 };
 template <class Loss> struct not_a_loss {
   static_assert(never<Loss>, "a loss needs: template target<S>, target_count(shape), accepts(shape), valid(shape, targets) and evaluate(y, targets, dy), which returns one double a sample; see docs/custom_layers.md");

@@ -214,6 +214,7 @@ struct network_sizes {
   int squares = 0;    ///< layered: partial squares of a sample's norms
   int output = 0;     ///< places of the network's output and its gradient
   int output_gradient = 0;
+  int output_lengths = -1;  ///< table of its lengths; none if all samples have one
 };
 
 /// A network as numbers, for everything that is compiled once for all networks. Refers to constants of its type.

@@ -193,6 +193,7 @@ struct build_tables {
       row.in2_lengths = plan::nodes[i].two_inputs ? lengths[structure::inputs2[i]] : -1;
       row.out_lengths = lengths[i + 1];
     }
+    t.output_lengths = lengths[size];
   }
   static constexpr void describe_pool(tables& t, op_row& row, shape in, shape out) {
     const auto place = [&](int count) {

@@ -40,7 +40,9 @@ struct sample_source {
   const void* (*input)(const void*, std::size_t sample) = nullptr;     ///< Scalar, or std::int32_t of ids
   std::uint32_t (*record)(const void*, std::size_t sample) = nullptr;  ///< number of the sample in its data set
   std::uint32_t (*length)(const void*, std::size_t sample) = nullptr;
-  double (*loss)(const void*, std::size_t sample, std::span<const Scalar> y, std::span<Scalar> dy) = nullptr;
+  /// `length`: positions of the output that are there, if it has positions.
+  double (*loss)(const void*, std::size_t sample, std::span<const Scalar> y, std::span<Scalar> dy,
+                 index length) = nullptr;
   /// Writes the rows of some samples of a worker's tile: only programs that want rows compile it.
   void (*write_rows)(void* worker, index begin, index end) = nullptr;
 };
