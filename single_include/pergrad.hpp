@@ -519,7 +519,7 @@ template <class Where, class Layer, class Given> struct needs_a_sequence : inste
   static constexpr int say() { static_assert(never<Where>, "this layer needs an input of shape {positions, features}; see docs/layers.md"); return 0; }
 };
 template <class Where, class Layer, class Given> struct tied_blocks_differ : instead_of_network {
-  static constexpr int say() { static_assert(never<Where>, "all uses of one pergrad::tied key must be of the same layers with the same number of parameters, all frozen or none; see docs/layers.md"); return 0; }
+  static constexpr int say() { static_assert(never<Where>, "all uses of one pergrad::tied key must be of the same layers with the same number of parameters, all frozen or none; an embedding<width> without padding_idx and a linear<vocabulary, no_bias> behind {positions, width} count as the same; see docs/layers.md"); return 0; }
 };
 template <class Where, class Layer, class Given> struct ties_nest : instead_of_network {
   static constexpr int say() { static_assert(never<Where>, "a pergrad::tied stands inside another one, and a block can share its parameters under one key only: tie the parts, not the whole; see docs/layers.md"); return 0; }
@@ -2270,6 +2270,7 @@ struct factor {
   operand other;        ///< x of an outer product, u of an elementwise product, the ids of a row sum
   bool sparse = false;  ///< a row sum: `rows` is the vocabulary, `columns` the width of delta
   std::size_t skipped_id = ~std::size_t{0};  ///< of a row sum: an id whose row has no gradient
+  bool by_ids = false;  ///< an outer sum whose delta_t is 1 at the id that position t holds, and 0 elsewhere
 
   /// Parameters in the block; an outer block is stored `[rows][columns]`, like PyTorch's `[out, in]`.
   [[nodiscard]] constexpr std::size_t size() const noexcept { return rows * columns; }
@@ -2296,6 +2297,17 @@ struct factor {
           .other = {.from = source::activation},
           .sparse = true,
           .skipped_id = skipped_id};
+}
+
+/// A row sum as the outer-product sum that it is: `G = sum_t onehot(id_t) (x) delta_t`. So a table may be shared with a
+/// layer whose gradient is an outer-product sum of the same extents.
+[[nodiscard]] constexpr factor as_outer_sum(const factor& rows) noexcept {
+  factor turned = rows;
+  turned.outer = turned.by_ids = true;
+  turned.sparse = false;
+  turned.delta = rows.other;
+  turned.other = rows.delta;
+  return turned;
 }
 
 /// A weight matrix `[rows][columns]` that begins at `offset` of a layer's parameters.
@@ -2579,6 +2591,25 @@ template <class Layer>
   } else {
     return Layer::factors(in);
   }
+}
+
+/// The extents of a layer's parameters if they are one matrix that another kind of layer may share: the table of an
+/// embedding without a padding id, the weight of a linear layer without bias. No rows: they are not.
+template <class Layer>
+[[nodiscard]] constexpr matrix shared_matrix_of(shape in, [[maybe_unused]] shape second) {
+  if constexpr (has_affine<Layer>) {
+    const affine_map map = Layer::affine(in);
+    constexpr bool channels_first = requires { requires Layer::channels_first; };
+    const bool is_linear =
+        !channels_first && in.rank() <= 2 && map.kernel.size() == 1 && map.groups == 1 && !map.bias && !map.adjoint;
+    if (is_linear) return {0, map.out_channels, map.in_channels};
+  } else if constexpr (takes_ids<Layer> && has_factors<Layer>) {
+    const auto list = factors_of<Layer>(in, second);
+    const bool is_table = list.size() == 1 && list[0].sparse && list[0].skipped_id >= list[0].rows &&
+                          list[0].delta.position_stride > 0 && list[0].delta.stride == 1;
+    if (is_table) return {0, list[0].rows, list[0].columns};
+  }
+  return {};
 }
 
 /// Positions of the output that are there if `length` of the input's are.
@@ -3532,6 +3563,7 @@ struct unfolded<Input, node_list<Nodes...>, Layers...> {
     using diagnose_function = mistake (*)(shape, shape);
     using shape_function = shape (*)(shape, shape);
     using count_function = std::size_t (*)(shape, shape);
+    using matrix_function = matrix (*)(shape, shape);
     using lengths_function = bool (*)(shape, shape);
     constexpr std::array<std::size_t, size + 1> back{Nodes::back..., 0};
     constexpr std::array<std::size_t, size + 1> back2{Nodes::back2..., 0};
@@ -3543,6 +3575,7 @@ struct unfolded<Input, node_list<Nodes...>, Layers...> {
     constexpr std::array<diagnose_function, size + 1> diagnoses{&diagnose<typename Nodes::layer_type>..., nullptr};
     constexpr std::array<shape_function, size + 1> outputs{&output_shape_of<typename Nodes::layer_type>..., nullptr};
     constexpr std::array<count_function, size + 1> counts{&parameter_count_of<typename Nodes::layer_type>..., nullptr};
+    constexpr std::array<matrix_function, size + 1> matrices{&shared_matrix_of<typename Nodes::layer_type>..., nullptr};
     constexpr std::array<lengths_function, size + 1> lengths{&keeps_lengths<typename Nodes::layer_type>..., nullptr};
     constexpr std::array<bool, size + 1> takes_one{takes_one_input<typename Nodes::layer_type>..., true};
     constexpr std::array<bool, size + 1> takes_two{has_two_inputs<typename Nodes::layer_type>..., false};
@@ -3570,8 +3603,13 @@ struct unfolded<Input, node_list<Nodes...>, Layers...> {
       for (std::size_t k = 0; ties[i].size != 0 && k < i; ++k) {
         if (ties[k].size == 0 || ties[k].key != ties[i].key || ties[k].index != ties[i].index) continue;
         result.owners[i] = k;
-        if (ties[k].size != ties[i].size || diagnoses[k] != diagnoses[i] ||
-            result.parameter_counts[k] != result.parameter_counts[i] || is_frozen[k] != is_frozen[i]) {
+        const auto matrix_of = [&](std::size_t node) {
+          return matrices[node](result.shapes[result.inputs[node]],
+                                back2[node] == 0 ? shape{} : result.shapes[result.inputs2[node]]);
+        };
+        const bool share = diagnoses[k] == diagnoses[i] || same_matrix(matrix_of(k), matrix_of(i));
+        if (ties[k].size != ties[i].size || !share || result.parameter_counts[k] != result.parameter_counts[i] ||
+            is_frozen[k] != is_frozen[i]) {
           result.what = mistake::tied_blocks_differ;
         }
         break;
@@ -3587,6 +3625,9 @@ struct unfolded<Input, node_list<Nodes...>, Layers...> {
     result.frozen = place_parameters(result, is_frozen, later, true, result.trained) - result.trained;
     for (std::size_t i = 0; i < size; ++i) result.parameter_offsets[i] = result.parameter_offsets[result.owners[i]];
     return result;
+  }
+  static constexpr bool same_matrix(const matrix& a, const matrix& b) {
+    return a.rows > 0 && a.rows == b.rows && a.columns == b.columns;
   }
   /// Positions in a slot of a sample that has `length` of the network's input.
   static constexpr std::size_t length_in(const findings& result, std::size_t slot, std::size_t length) {
@@ -10351,8 +10392,9 @@ struct plan_node {
   std::size_t layer = 0;  ///< number among the layers with trained parameters; all uses of a tied one have the same
 };
 
-/// One use of one block of trained parameters. Of an affine layer the factors are its weights, an outer sum with rows
-/// and columns of one group, and its bias; their operands are what the node's map says.
+/// One use of one block of trained parameters. A table that is shared with a matrix is an outer sum by ids. Of an
+/// affine layer the factors are its weights, an outer sum with rows and columns of one group, and its bias; their
+/// operands are what the node's map says.
 struct plan_factor {
   factor what;
   std::size_t node = 0;
@@ -10452,6 +10494,11 @@ struct network_plan {
   }();
   static constexpr std::array<plan_factor, factor_count> list_factors() {
     std::array<plan_factor, factor_count> list{};
+    std::array<bool, size> joins_ids{};  // a table, and a matrix that is multiplied with, too
+    for (std::size_t i = 0; i < size; ++i) {
+      const std::size_t owner = Structure::owners[i];
+      if ((nodes[i].kind == node_kind::affine) != (nodes[owner].kind == node_kind::affine)) joins_ids[owner] = true;
+    }
     std::array<std::size_t, size> first_of{};
     std::size_t count = 0;
     std::size_t outer = 0;
@@ -10463,6 +10510,7 @@ struct network_plan {
       first_of[i] = count;
       for (std::size_t k = 0; k < nodes[i].factor_count; ++k) {
         plan_factor& each = list[count++];
+        if (each.what.sparse && joins_ids[Structure::owners[i]]) each.what = as_outer_sum(each.what);
         std::size_t& number = each.what.sparse ? sparse : each.what.outer ? outer : elementwise;
         each.first_use = nodes[i].use.first ? number : list[first_of[Structure::owners[i]] + k].first_use;
         ++number;
@@ -22814,6 +22862,9 @@ struct outer_leaf {
   norm_method method = norm_method::instantiate;
   tied_use use;
   bool in_pairs = false;  ///< a sample's gradient is filtered in pairs
+  bool by_ids = false;    ///< `delta` are ids: delta_t is 1 at the id of position t; the block is shared
+  bool of_uses = false;   ///< norm and sum may be found from the factors of all uses, one of which is by ids: uses.hpp
+  std::size_t first_node = 0;  ///< of the block's first use
   bool late = false;  ///< formed once the backward pass is through the network, and added up before the next sample's
   kept_place kept;
   // Where the sum is formed a chunk at a time (deferred_way.hpp):
@@ -23605,6 +23656,7 @@ struct leaf_tables {
         } else {
           leaf.view[2] = {static_cast<index>(what.columns), static_cast<index>(what.other.stride), 1};
           leaf.delta_stride = static_cast<index>(what.delta.stride);
+          leaf.by_ids = what.by_ids;
           set_steps(leaf, what);
         }
         add_leaf(t, each, leaf);
@@ -23622,6 +23674,7 @@ struct leaf_tables {
         add_leaf(t, each, leaf);
       }
     }
+    choose_for_uses(t);
     arrange_segments(t);
     arrange_deferred(t);
   }
@@ -23732,6 +23785,35 @@ struct leaf_tables {
   static constexpr void add_leaf(tables& t, const detail::plan_factor& each, sparse_leaf leaf) {
     leaf.owner = each.first_use;
     t.sparse[t.sparse_count++] = leaf;
+  }
+  /// How the norms of tables are found that are multiplied with as well. All uses agree on it.
+  static constexpr void choose_for_uses(tables& t) {
+    for (std::size_t k = 0; k != t.outer_count; ++k) {
+      const outer_leaf first = t.outer[k];
+      if (!first.use.first || !first.use.shared()) continue;
+      bool by_ids = false;
+      double formed = 0;
+      double from_factors = 0;
+      const auto for_each_use = [&](auto&& f) {
+        for (std::size_t other = k; other != t.outer_count; ++other) {
+          if (t.outer[other].native == first.native) f(t.outer[other]);
+        }
+      };
+      for_each_use([&](const outer_leaf& use) {
+        by_ids = by_ids || use.by_ids;
+        if (use.by_ids) return;
+        formed += modelled_cost(norm_method::instantiate, use.block(), sizeof(typename Program::scalar));
+        from_factors += modelled_cost(norm_method::gram, use.block(), sizeof(typename Program::scalar));
+      });
+      if (!by_ids) continue;
+      const bool by_gram = from_factors < formed;
+      for_each_use([&](outer_leaf& use) {
+        use.of_uses = true;
+        use.first_node = first.node;
+        if (by_gram) use.method = norm_method::gram;
+      });
+      if (by_gram) t.kept_size -= round_up(first.size());
+    }
   }
   /// Where the segments of a sample lie.
   static constexpr void arrange_segments(tables& t) {
@@ -24945,6 +25027,26 @@ struct leaf_kernel {
     return squares(static_cast<const Scalar*>(out), leaf.size());
   }
 
+  /// Adds G_b to `out`, of deltas that are 1 at the id of their position: x_t is added where row id_t lies.
+  void add_by_ids(index sample, Scalar* out) const noexcept {
+    const auto* const ids = static_cast<const std::int32_t*>(static_cast<const void*>(delta(sample, 0)));
+    const Scalar* const x_first = x(sample, 0);
+    for (index k = 0; k < leaf.view[2].extent; ++k, out += leaf.outputs) {
+      const Scalar* const from = x_first + k * leaf.view[2].x;
+      for (index t = 0; t < leaf.step[1].extent; ++t) out[ids[t]] += from[t * leaf.step[1].x];
+    }
+  }
+  /// The same for outputs begin .. begin + columns - 1, which lie `columns` apart in `out`.
+  void add_by_ids(index sample, Scalar* out, index begin, index columns) const noexcept {
+    const auto* const ids = static_cast<const std::int32_t*>(static_cast<const void*>(delta(sample, 0)));
+    for (index t = 0; t < leaf.step[1].extent; ++t) {
+      const index column = ids[t] - begin;
+      if (column < 0 || column >= columns) continue;
+      const Scalar* const from = x(sample, 0) + t * leaf.step[1].x;
+      for (index k = 0; k < leaf.view[2].extent; ++k) out[k * columns + column] += from[k * leaf.view[2].x];
+    }
+  }
+
   /// ‖G_b‖² without keeping G_b, and what `rounding` says.
   [[nodiscard]] norm_bound direct(index sample) const noexcept {
     norm_bound result = rounding(sample);
@@ -25717,12 +25819,16 @@ template <class Scalar>
 [[nodiscard, gnu::noinline]] norm_method method_of(const run_request<Scalar>& request, const outer_leaf& leaf,
                                                    bool every_gradient) {
   const bool formed = leaf.deferred ? request.keeps_gradients() : every_gradient;
-  if (formed || leaf.delta_stride != 1 || leaf.use.shared()) return norm_method::instantiate;
+  if (formed || leaf.delta_stride != 1 || (leaf.use.shared() && !leaf.of_uses)) return norm_method::instantiate;
   const norm_method asked = request.method;
-  const bool chosen =
-      asked != norm_method::automatic && leaf.node < 64 && (request.method_layers >> leaf.node & 1U) != 0;
+  const std::size_t node = leaf.of_uses ? leaf.first_node : leaf.node;
+  const bool chosen = asked != norm_method::automatic && node < 64 && (request.method_layers >> node & 1U) != 0;
   const bool all = asked != norm_method::automatic && request.method_layers == ~std::uint64_t{0};
   const norm_method wanted = chosen || all ? asked : leaf.method;
+  if (leaf.of_uses) {
+    if (wanted == norm_method::instantiate && request.strategy == strategy_kind::ghost) return norm_method::gram;
+    return wanted == norm_method::instantiate || wanted == norm_method::gram ? wanted : leaf.method;
+  }
   if (wanted == norm_method::product && leaf.positions() != 1) return leaf.method;
   if (wanted == norm_method::instantiate && request.strategy == strategy_kind::ghost) return norm_method::direct;
   return wanted;
@@ -29491,6 +29597,153 @@ struct tile_state {
 // Late blocks (leaf_tables.hpp) wait until the backward pass is through. All other norms are known by then, so samples
 // take turns: one's gradients are formed and added up before the next one's take their place (`take_turns`).
 
+// pergrad/host/norms/uses.hpp - a matrix that ids look up and that positions are multiplied with: its norm and its
+// share of a sum from the factors of all uses, without its gradient
+//
+// All positions of all uses are one outer-product sum, G = sum_i delta_i (x) x_i: of a product, delta_i and x_i lie on
+// the tape; of a lookup, delta_i is 1 at the id and 0 elsewhere, and x_i is the output's gradient. So with ids v
+//     ‖G‖² = sum over pairs (x_i . x_j)(delta_i . delta_j),
+//     delta_i . delta_j  = [v_i = v_j] of two lookups,  delta_j[v_i] of a lookup and a product,  a dot of two products
+// (Li et al. 2021, arXiv:2110.05679, for one use). Lookups cost T² dots of the width and none of the vocabulary.
+
+namespace pergrad::inline v0_1::on_host {
+
+/// The squared norm of one sample's gradient: `add` for every use, and for every pair of uses. Every dot is in double;
+/// bounds as those of `leaf_kernel::gram`.
+template <class Scalar>
+class gram_of_uses {
+ public:
+  explicit gram_of_uses(index sample) noexcept : sample_{sample} {}
+
+  void add(const leaf_kernel<Scalar>& use) noexcept {
+    const outer_leaf& leaf = use.leaf;
+    const index positions = leaf.positions();
+    ++uses_;
+    positions_ += positions;
+    widths_ = std::max(widths_, leaf.view_width() + leaf.outputs);
+    if (leaf.by_ids) {
+      for (index t = 0; t < positions; ++t) magnitude_ += std::sqrt(x_dot(use, t, use, t));
+      add_equal_ids(use, use);
+      return;
+    }
+    const norm_bound alone = use.gram(sample_);
+    squared_ += alone.squared;
+    error_ += alone.error;
+    spread_ += alone.spread;
+    // sum_t |x_t||delta_t|, of which the slack is a multiple.
+    magnitude_ += std::sqrt(alone.slack) / (static_cast<double>(positions + 2) * unit);
+  }
+  void add(const leaf_kernel<Scalar>& use, const leaf_kernel<Scalar>& other) noexcept {
+    if (use.leaf.by_ids && other.leaf.by_ids) {
+      add_equal_ids(use, other);
+    } else if (use.leaf.by_ids || other.leaf.by_ids) {
+      add_rows(use.leaf.by_ids ? use : other, use.leaf.by_ids ? other : use);
+    } else {
+      add_products(use, other);
+    }
+  }
+
+  [[nodiscard]] norm_bound result() const noexcept {
+    // What a term meets: the additions in its dots, its product, and all other terms.
+    const auto all = static_cast<double>(positions_);
+    const double terms = static_cast<double>(widths_ + 1) + all * all;
+    const double moved = (all + static_cast<double>(uses_ + 2)) * unit * magnitude_;
+    return {.squared = squared_ > 0 || squared_ != squared_ ? squared_ : 0,
+            .error = error_ + terms * std::numeric_limits<double>::epsilon() * magnitude_ * magnitude_,
+            .slack = moved * moved,
+            .spread = spread_};
+  }
+
+ private:
+  static constexpr auto unit = static_cast<double>(std::numeric_limits<Scalar>::epsilon());
+
+  [[nodiscard]] const std::int32_t* ids(const leaf_kernel<Scalar>& use) const noexcept {
+    return static_cast<const std::int32_t*>(static_cast<const void*>(use.delta(sample_, 0)));
+  }
+  [[nodiscard]] double x_dot(const leaf_kernel<Scalar>& a, index t, const leaf_kernel<Scalar>& b,
+                             index s) const noexcept {
+    const Scalar* const left = a.x(sample_, 0) + t * a.leaf.step[1].x;
+    const Scalar* const right = b.x(sample_, 0) + s * b.leaf.step[1].x;
+    const index left_step = a.leaf.view[2].x;
+    const index right_step = b.leaf.view[2].x;
+    if (left_step == 1 && right_step == 1) return dot(left, right, a.leaf.view_width());
+    double sum = 0;
+    for (index k = 0; k < a.leaf.view_width(); ++k) {
+      sum += static_cast<double>(left[k * left_step]) * static_cast<double>(right[k * right_step]);
+    }
+    return sum;
+  }
+  /// Of two lookups, or of one with itself.
+  void add_equal_ids(const leaf_kernel<Scalar>& a, const leaf_kernel<Scalar>& b) noexcept {
+    const bool same = &a == &b;
+    const std::int32_t* const left = ids(a);
+    const std::int32_t* const right = ids(b);
+    for (index t = 0; t < a.leaf.positions(); ++t) {
+      for (index s = 0; s < (same ? t + 1 : b.leaf.positions()); ++s) {
+        if (left[t] == right[s]) squared_ += (same && s == t ? 1 : 2) * x_dot(a, t, b, s);
+      }
+    }
+  }
+  /// Of a lookup and a product.
+  void add_rows(const leaf_kernel<Scalar>& lookup, const leaf_kernel<Scalar>& product) noexcept {
+    const std::int32_t* const row = ids(lookup);
+    const Scalar* const delta = product.delta(sample_, 0);
+    for (index t = 0; t < lookup.leaf.positions(); ++t) {
+      for (index s = 0; s < product.leaf.positions(); ++s) {
+        const auto at_id = static_cast<double>(delta[s * product.leaf.step[1].delta + row[t]]);
+        squared_ += 2 * (at_id * x_dot(lookup, t, product, s));
+      }
+    }
+  }
+  /// Of two products.
+  void add_products(const leaf_kernel<Scalar>& a, const leaf_kernel<Scalar>& b) noexcept {
+    const Scalar* const left = a.delta(sample_, 0);
+    const Scalar* const right = b.delta(sample_, 0);
+    for (index t = 0; t < a.leaf.positions(); ++t) {
+      for (index s = 0; s < b.leaf.positions(); ++s) {
+        const double of_deltas = dot(left + t * a.leaf.step[1].delta, right + s * b.leaf.step[1].delta, a.leaf.outputs);
+        squared_ += 2 * (of_deltas * x_dot(a, t, b, s));
+      }
+    }
+  }
+
+  index sample_;
+  index uses_ = 0;
+  index positions_ = 0;  ///< of all uses
+  index widths_ = 0;
+  double squared_ = 0;
+  double error_ = 0;
+  double spread_ = 0;
+  double magnitude_ = 0;  ///< of |x||delta|, over all positions
+};
+
+/// Calls f(place in the native order, stretch, count) for the stretches of one sample's gradient, a block of outputs
+/// after the other: a few hundred kilobytes at a time, in `room`. `for_each_use(g)` calls g(kernel) for all uses.
+template <class Scalar, class Uses, class Function>
+void for_each_stretch_of_uses(const outer_leaf& leaf, index sample, const Uses& for_each_use, Scalar* room,
+                              Function&& f) {
+  const index views = leaf.view_width();
+  for (index first = 0; first < leaf.outputs; first += panel_block) {
+    const index columns = columns_of_block(leaf.outputs, first);
+    std::fill_n(room, views * columns, Scalar{0});
+    for_each_use([&](const leaf_kernel<Scalar>& use) {
+      if (use.leaf.by_ids) {
+        use.add_by_ids(sample, room, first, columns);
+      } else {
+        outer_leaf block = use.leaf;
+        block.outputs = columns;
+        write_product(block.gradient_shape(1, 0, block.step, block.step_plane), use.x(sample, 0),
+                      use.delta(sample, 0) + first, room, nullptr, true);
+      }
+    });
+    for (index k = 0; k < views; ++k) {
+      f(leaf.native + k * leaf.outputs + first, static_cast<const Scalar*>(room + k * columns), columns);
+    }
+  }
+}
+
+}  // namespace pergrad::inline v0_1::on_host
+
 namespace pergrad::inline v0_1::on_host {
 
 /// See worker.hpp.
@@ -29567,6 +29820,12 @@ struct outer_way {
   static void collect_block(state& tile, const outer_leaf& leaf, index begin, index end) {
     const kernel_type kernel{leaf, tile.workspace, 0, tile.pass.inputs_of(table.nodes[leaf.node], 0)};
     const norm_method method = method_of(tile.request, leaf, tile.every_gradient);
+    if constexpr (any_by_ids) {
+      if (leaf.of_uses && method != norm_method::instantiate) {
+        for (index b = begin; leaf.use.first && b < end; ++b) tile.part(b, leaf.node) += norm_of_uses(tile, leaf, b);
+        return;
+      }
+    }
     for (index b = begin; b < end; ++b) {
       norm_bound& to = tile.part(b, leaf.node);
       switch (method) {
@@ -29608,8 +29867,50 @@ struct outer_way {
     }
     return false;
   }
+  static constexpr bool any_by_ids = any([](const outer_leaf& leaf) { return leaf.by_ids; });
+  /// Calls f(kernel) for all uses of a block, of which `leaf` is one.
+  static auto uses_of(const state& tile, const outer_leaf& leaf) {
+    return [&tile, native = leaf.native](auto&& f) {
+      for (std::size_t k = 0; k != table.outer_count; ++k) {
+        if (table.outer[k].of_uses && table.outer[k].native == native) f(kernel_type{table.outer[k], tile.workspace});
+      }
+    };
+  }
+  static norm_bound norm_of_uses(const state& tile, const outer_leaf& leaf, index b) {
+    const auto for_each_use = uses_of(tile, leaf);
+    gram_of_uses<scalar> gram{b};
+    for_each_use([&](const kernel_type& use) {
+      gram.add(use);
+      for_each_use([&](const kernel_type& other) {
+        if (other.leaf.node < use.leaf.node) gram.add(use, other);
+      });
+    });
+    return gram.result();
+  }
+  /// Each sample's gradient is a sum by itself before it is added, as its bound is that of the numbers that are added.
+  static void add_uses(const state& tile, const sum_request<scalar>& asked, const outer_leaf& leaf,
+                       const scalar* weight, index begin, index end, scalar* to) {
+    for (index b = begin; b < end; ++b) {
+      if (weight[b] == 0) continue;  // not multiplied: a non-finite gradient must contribute nothing
+      for_each_stretch_of_uses(leaf, b, uses_of(tile, leaf), tile.room,
+                               [&](index place, const scalar* from, index count) {
+                                 if (asked.integers != nullptr) {
+                                   tile.add_rounded(asked, weight[b], from, count, to + place);
+                                 } else {
+                                   add_scaled_to(to + place, weight[b], from, count);
+                                 }
+                               });
+    }
+  }
   /// Forms a block's gradient; that of shared parameters is added to that of later uses. Returns its squared norm.
   static double form(const state& tile, const kernel_type& kernel, index sample, scalar* gradient) {
+    if constexpr (any_by_ids) {
+      if (kernel.leaf.by_ids) {
+        if (kernel.leaf.use.last) std::fill_n(gradient, kernel.leaf.size(), scalar{0});
+        kernel.add_by_ids(sample, gradient);
+        return kernel.leaf.use.first ? squares(static_cast<const scalar*>(gradient), kernel.leaf.size()) : 0;
+      }
+    }
     if constexpr (any([](const outer_leaf& leaf) { return leaf.use.shared(); })) {
       if (!kernel.leaf.use.last) return kernel.instantiate_onto(sample, gradient, tile.room);
     }
@@ -29627,6 +29928,12 @@ struct outer_way {
   }
   /// Adds the gradients of a few samples, from the kernel's first one on.
   static void add_unweighted(const state& tile, const kernel_type& kernel, index samples, scalar* to) {
+    if constexpr (any_by_ids) {
+      if (kernel.leaf.by_ids) {
+        for (index b = 0; b < samples; ++b) kernel.add_by_ids(b, to);
+        return;
+      }
+    }
     if constexpr (table.any_in_pairs) {
       if (kernel.leaf.in_pairs) {
         for (index b = 0; b < samples; ++b) form_in_pairs(tile, kernel, b, to, true);
@@ -29647,7 +29954,15 @@ struct outer_way {
     const kernel_type kernel{leaf, tile.workspace, begin};
     if (is_kept(tile, sum, leaf)) {
       tile.add_kept(asked, leaf, weight, begin, end, to);
-    } else if (asked.integers != nullptr) {
+      return;
+    }
+    if constexpr (any_by_ids) {
+      if (leaf.of_uses) {
+        add_uses(tile, asked, leaf, weight, begin, end, to);
+        return;
+      }
+    }
+    if (asked.integers != nullptr) {
       for (index b = begin; b < end; ++b) {
         if (weight[b] == 0) continue;
         kernel.instantiate(b - begin, tile.room);
@@ -37795,6 +38110,7 @@ struct outer_leaf {
   int x = 0;  ///< places
   int delta = 0;
   int parameters = 0;  ///< of the first weight among the parameters
+  int by_ids = 0;      ///< `delta` are ids: delta_t is 1 at the id of position t; the block is shared
   int kept = -1;       ///< of the first element among a sample's kept gradients; negative: not kept
   int squares = 0;     ///< layered: of the first partial square among a sample's
   int square_count = 0;
@@ -38122,6 +38438,13 @@ template <class Scalar>
   const affine_view& view = leaf.view;
   const weight_index at = weight_at(view, e);
   const Scalar* x = values.at(leaf.x) + at.group * view.x_group + at.channel * view.x_channel;
+  if (leaf.by_ids != 0) {
+    const std::int32_t* ids = values.integers_at(leaf.delta);
+    for (int t = 0; t < view.out[1]; ++t) {
+      if (ids[t] == at.output) sum += x[t * view.x_step[1]];
+    }
+    return sum;
+  }
   const Scalar* delta = values.at(leaf.delta) + at.group * view.y_group + at.output * view.y_output;
   const auto [kd, kh, kw] = index_in(view.kernel, at.tap);
   const span_of_taps planes = positions_of(view, 0, kd);
@@ -39590,6 +39913,7 @@ struct build_leaves {
         leaf.view.y_step[1] = static_cast<int>(what.delta.position_stride);
         leaf.x = place_of(row, what.other);
         leaf.delta = place_of(row, what.delta);
+        leaf.by_ids = what.by_ids ? 1 : 0;
       }
       add(t, each, leaf);
     } else {
@@ -39697,7 +40021,7 @@ inline constexpr std::size_t forward_work = [] {
   }
   // Of other layers' products those whose matrices are trained.
   for (const pergrad::detail::plan_factor& each : plan::factors) {
-    const bool of_product = each.what.outer && plan::nodes[each.node].kind != node_kind::affine;
+    const bool of_product = each.what.outer && !each.what.by_ids && plan::nodes[each.node].kind != node_kind::affine;
     if (of_product) work += each.what.size() * each.what.positions;
   }
   return work;

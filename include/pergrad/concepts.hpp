@@ -230,6 +230,25 @@ template <class Layer>
   }
 }
 
+/// The extents of a layer's parameters if they are one matrix that another kind of layer may share: the table of an
+/// embedding without a padding id, the weight of a linear layer without bias. No rows: they are not.
+template <class Layer>
+[[nodiscard]] constexpr matrix shared_matrix_of(shape in, [[maybe_unused]] shape second) {
+  if constexpr (has_affine<Layer>) {
+    const affine_map map = Layer::affine(in);
+    constexpr bool channels_first = requires { requires Layer::channels_first; };
+    const bool is_linear =
+        !channels_first && in.rank() <= 2 && map.kernel.size() == 1 && map.groups == 1 && !map.bias && !map.adjoint;
+    if (is_linear) return {0, map.out_channels, map.in_channels};
+  } else if constexpr (takes_ids<Layer> && has_factors<Layer>) {
+    const auto list = factors_of<Layer>(in, second);
+    const bool is_table = list.size() == 1 && list[0].sparse && list[0].skipped_id >= list[0].rows &&
+                          list[0].delta.position_stride > 0 && list[0].delta.stride == 1;
+    if (is_table) return {0, list[0].rows, list[0].columns};
+  }
+  return {};
+}
+
 /// Positions of the output that are there if `length` of the input's are.
 template <class Layer>
 [[nodiscard]] constexpr std::size_t output_length_of(shape in, std::size_t length) {

@@ -57,6 +57,7 @@ struct outer_leaf {
   int x = 0;  ///< places
   int delta = 0;
   int parameters = 0;  ///< of the first weight among the parameters
+  int by_ids = 0;      ///< `delta` are ids: delta_t is 1 at the id of position t; the block is shared
   int kept = -1;       ///< of the first element among a sample's kept gradients; negative: not kept
   int squares = 0;     ///< layered: of the first partial square among a sample's
   int square_count = 0;
