@@ -519,7 +519,7 @@ template <class Where, class Layer, class Given> struct needs_a_sequence : inste
   static constexpr int say() { static_assert(never<Where>, "this layer needs an input of shape {positions, features}; see docs/layers.md"); return 0; }
 };
 template <class Where, class Layer, class Given> struct tied_blocks_differ : instead_of_network {
-  static constexpr int say() { static_assert(never<Where>, "all uses of one pergrad::tied key must be of the same layers with the same number of parameters, all frozen or none; see docs/layers.md"); return 0; }
+  static constexpr int say() { static_assert(never<Where>, "all uses of one pergrad::tied key must be of the same layers with the same number of parameters, all frozen or none; an embedding<width> without padding_idx and a linear<vocabulary, no_bias> behind {positions, width} count as the same; see docs/layers.md"); return 0; }
 };
 template <class Where, class Layer, class Given> struct ties_nest : instead_of_network {
   static constexpr int say() { static_assert(never<Where>, "a pergrad::tied stands inside another one, and a block can share its parameters under one key only: tie the parts, not the whole; see docs/layers.md"); return 0; }
@@ -549,7 +549,7 @@ template <class Input> struct not_a_shape : instead_of_network {
   static constexpr int say() { static_assert(never<Input>, "every extent of the input's shape must be at least 1; see docs/networks.md"); return 0; }
 };
 template <class Loss, class Output> struct loss_rejects_the_networks_output {
-  static_assert(never<Loss>, "this loss does not fit the network's output shape: end the network in pergrad::flatten and pergrad::linear<outputs>, or take another loss; see docs/networks.md");
+  static_assert(never<Loss>, "this loss does not fit the network's output shape: end the network in pergrad::flatten and pergrad::linear<outputs>, or take another loss: at every position of {positions, classes}, pergrad::token_cross_entropy<>; see docs/networks.md");
 };
 template <class Loss> struct not_a_loss {
   static_assert(never<Loss>, "a loss needs: template target<S>, target_count(shape), accepts(shape), valid(shape, targets) and evaluate(y, targets, dy), which returns one double a sample; see docs/custom_layers.md");
@@ -2270,6 +2270,7 @@ struct factor {
   operand other;        ///< x of an outer product, u of an elementwise product, the ids of a row sum
   bool sparse = false;  ///< a row sum: `rows` is the vocabulary, `columns` the width of delta
   std::size_t skipped_id = ~std::size_t{0};  ///< of a row sum: an id whose row has no gradient
+  bool by_ids = false;  ///< an outer sum whose delta_t is 1 at the id that position t holds, and 0 elsewhere
 
   /// Parameters in the block; an outer block is stored `[rows][columns]`, like PyTorch's `[out, in]`.
   [[nodiscard]] constexpr std::size_t size() const noexcept { return rows * columns; }
@@ -2296,6 +2297,17 @@ struct factor {
           .other = {.from = source::activation},
           .sparse = true,
           .skipped_id = skipped_id};
+}
+
+/// A row sum as the outer-product sum that it is: `G = sum_t onehot(id_t) (x) delta_t`. So a table may be shared with a
+/// layer whose gradient is an outer-product sum of the same extents.
+[[nodiscard]] constexpr factor as_outer_sum(const factor& rows) noexcept {
+  factor turned = rows;
+  turned.outer = turned.by_ids = true;
+  turned.sparse = false;
+  turned.delta = rows.other;
+  turned.other = rows.delta;
+  return turned;
 }
 
 /// A weight matrix `[rows][columns]` that begins at `offset` of a layer's parameters.
@@ -2581,6 +2593,25 @@ template <class Layer>
   }
 }
 
+/// The extents of a layer's parameters if they are one matrix that another kind of layer may share: the table of an
+/// embedding without a padding id, the weight of a linear layer without bias. No rows: they are not.
+template <class Layer>
+[[nodiscard]] constexpr matrix shared_matrix_of(shape in, [[maybe_unused]] shape second) {
+  if constexpr (has_affine<Layer>) {
+    const affine_map map = Layer::affine(in);
+    constexpr bool channels_first = requires { requires Layer::channels_first; };
+    const bool is_linear =
+        !channels_first && in.rank() <= 2 && map.kernel.size() == 1 && map.groups == 1 && !map.bias && !map.adjoint;
+    if (is_linear) return {0, map.out_channels, map.in_channels};
+  } else if constexpr (takes_ids<Layer> && has_factors<Layer>) {
+    const auto list = factors_of<Layer>(in, second);
+    const bool is_table = list.size() == 1 && list[0].sparse && list[0].skipped_id >= list[0].rows &&
+                          list[0].delta.position_stride > 0 && list[0].delta.stride == 1;
+    if (is_table) return {0, list[0].rows, list[0].columns};
+  }
+  return {};
+}
+
 /// Positions of the output that are there if `length` of the input's are.
 template <class Layer>
 [[nodiscard]] constexpr std::size_t output_length_of(shape in, std::size_t length) {
@@ -2627,7 +2658,9 @@ concept layer = detail::has_affine<Layer> || detail::has_value<Layer> || detail:
 ///
 /// requires  `target`, the type of one target value; `target_count(output)`, how many make up one sample's target;
 ///           `accepts(output)`; `valid(output, targets)`, false for targets that must be refused before anything is
-///           computed; `evaluate(y, targets, dy)` returns the loss and writes its gradient with respect to y
+///           computed; `evaluate(y, targets, dy)` returns the loss and writes its gradient with respect to y. One
+///           that is about positions has `evaluate(y, targets, dy, length)` as well, which an executor calls instead
+///           with the number of the output's positions that are there
 template <class Loss>
 concept loss = requires(shape output, std::span<const float> y, std::span<float> dy,
                         std::span<const typename Loss::template target<float>> targets) {
@@ -2637,6 +2670,16 @@ concept loss = requires(shape output, std::span<const float> y, std::span<float>
   { Loss::evaluate(y, targets, dy) } -> std::same_as<double>;
 };
 
+namespace detail {
+
+/// A loss over positions, which `evaluate(y, targets, dy, length)` tells how many of the output's are there.
+template <class Loss, class Scalar>
+concept takes_length = requires(std::span<const Scalar> y, std::span<Scalar> dy,
+                                std::span<const typename Loss::template target<Scalar>> targets, std::size_t length) {
+  { Loss::evaluate(y, targets, dy, length) } -> std::same_as<double>;
+};
+
+}  // namespace detail
 }  // namespace pergrad::inline v0_1
 // pergrad/detail/aligned_buffer.hpp - one zero-filled, cache-line aligned allocation that is reserved once and never
 // grows
@@ -3533,6 +3576,7 @@ struct unfolded<Input, node_list<Nodes...>, Layers...> {
     using diagnose_function = mistake (*)(shape, shape);
     using shape_function = shape (*)(shape, shape);
     using count_function = std::size_t (*)(shape, shape);
+    using matrix_function = matrix (*)(shape, shape);
     using lengths_function = bool (*)(shape, shape);
     constexpr std::array<std::size_t, size + 1> back{Nodes::back..., 0};
     constexpr std::array<std::size_t, size + 1> back2{Nodes::back2..., 0};
@@ -3544,6 +3588,7 @@ struct unfolded<Input, node_list<Nodes...>, Layers...> {
     constexpr std::array<diagnose_function, size + 1> diagnoses{&diagnose<typename Nodes::layer_type>..., nullptr};
     constexpr std::array<shape_function, size + 1> outputs{&output_shape_of<typename Nodes::layer_type>..., nullptr};
     constexpr std::array<count_function, size + 1> counts{&parameter_count_of<typename Nodes::layer_type>..., nullptr};
+    constexpr std::array<matrix_function, size + 1> matrices{&shared_matrix_of<typename Nodes::layer_type>..., nullptr};
     constexpr std::array<lengths_function, size + 1> lengths{&keeps_lengths<typename Nodes::layer_type>..., nullptr};
     constexpr std::array<bool, size + 1> takes_one{takes_one_input<typename Nodes::layer_type>..., true};
     constexpr std::array<bool, size + 1> takes_two{has_two_inputs<typename Nodes::layer_type>..., false};
@@ -3571,8 +3616,13 @@ struct unfolded<Input, node_list<Nodes...>, Layers...> {
       for (std::size_t k = 0; ties[i].size != 0 && k < i; ++k) {
         if (ties[k].size == 0 || ties[k].key != ties[i].key || ties[k].index != ties[i].index) continue;
         result.owners[i] = k;
-        if (ties[k].size != ties[i].size || diagnoses[k] != diagnoses[i] ||
-            result.parameter_counts[k] != result.parameter_counts[i] || is_frozen[k] != is_frozen[i]) {
+        const auto matrix_of = [&](std::size_t node) {
+          return matrices[node](result.shapes[result.inputs[node]],
+                                back2[node] == 0 ? shape{} : result.shapes[result.inputs2[node]]);
+        };
+        const bool share = diagnoses[k] == diagnoses[i] || same_matrix(matrix_of(k), matrix_of(i));
+        if (ties[k].size != ties[i].size || !share || result.parameter_counts[k] != result.parameter_counts[i] ||
+            is_frozen[k] != is_frozen[i]) {
           result.what = mistake::tied_blocks_differ;
         }
         break;
@@ -3588,6 +3638,9 @@ struct unfolded<Input, node_list<Nodes...>, Layers...> {
     result.frozen = place_parameters(result, is_frozen, later, true, result.trained) - result.trained;
     for (std::size_t i = 0; i < size; ++i) result.parameter_offsets[i] = result.parameter_offsets[result.owners[i]];
     return result;
+  }
+  static constexpr bool same_matrix(const matrix& a, const matrix& b) {
+    return a.rows > 0 && a.rows == b.rows && a.columns == b.columns;
   }
   /// Positions in a slot of a sample that has `length` of the network's input.
   static constexpr std::size_t length_in(const findings& result, std::size_t slot, std::size_t length) {
@@ -4456,7 +4509,8 @@ namespace detail {
 }
 
 /// Says which record has a target that the loss does not take, which one that is, and what it may be, as far as the
-/// loss tells: `target_limits(output)` gives the least and the largest.
+/// loss tells: `target_limits(output)` gives the least and the largest, `ignores(target)` is true for one that means
+/// nothing.
 template <class Loss, class Target>
 [[noreturn, gnu::cold, gnu::noinline]] void throw_bad_target(const char* where, std::size_t record, const shape& output,
                                                              std::span<const Target> targets) {
@@ -4469,6 +4523,9 @@ template <class Loss, class Target>
     const auto limits = Loss::target_limits(output);
     for (std::size_t i = 0; i < targets.size(); ++i) {
       if (targets[i] >= static_cast<Target>(limits[0]) && targets[i] <= static_cast<Target>(limits[1])) continue;
+      if constexpr (requires { Loss::ignores(targets[i]); }) {
+        if (Loss::ignores(targets[i])) continue;
+      }
       throw_invalid_argument({"pergrad: ", where, ": record ", record, " has the target ", targets[i],
                               targets.size() == 1 ? "" : " among its targets",
                               " that this loss does not take: it takes ", limits[0], " to ", limits[1]});
@@ -10419,8 +10476,9 @@ struct plan_node {
   std::size_t layer = 0;  ///< number among the layers with trained parameters; all uses of a tied one have the same
 };
 
-/// One use of one block of trained parameters. Of an affine layer the factors are its weights, an outer sum with rows
-/// and columns of one group, and its bias; their operands are what the node's map says.
+/// One use of one block of trained parameters. A table that is shared with a matrix is an outer sum by ids. Of an
+/// affine layer the factors are its weights, an outer sum with rows and columns of one group, and its bias; their
+/// operands are what the node's map says.
 struct plan_factor {
   factor what;
   std::size_t node = 0;
@@ -10520,6 +10578,11 @@ struct network_plan {
   }();
   static constexpr std::array<plan_factor, factor_count> list_factors() {
     std::array<plan_factor, factor_count> list{};
+    std::array<bool, size> joins_ids{};  // a table, and a matrix that is multiplied with, too
+    for (std::size_t i = 0; i < size; ++i) {
+      const std::size_t owner = Structure::owners[i];
+      if ((nodes[i].kind == node_kind::affine) != (nodes[owner].kind == node_kind::affine)) joins_ids[owner] = true;
+    }
     std::array<std::size_t, size> first_of{};
     std::size_t count = 0;
     std::size_t outer = 0;
@@ -10531,6 +10594,7 @@ struct network_plan {
       first_of[i] = count;
       for (std::size_t k = 0; k < nodes[i].factor_count; ++k) {
         plan_factor& each = list[count++];
+        if (each.what.sparse && joins_ids[Structure::owners[i]]) each.what = as_outer_sum(each.what);
         std::size_t& number = each.what.sparse ? sparse : each.what.outer ? outer : elementwise;
         each.first_use = nodes[i].use.first ? number : list[first_of[Structure::owners[i]] + k].first_use;
         ++number;
@@ -22922,6 +22986,9 @@ struct outer_leaf {
   norm_method method = norm_method::instantiate;
   tied_use use;
   bool in_pairs = false;  ///< a sample's gradient is filtered in pairs
+  bool by_ids = false;    ///< `delta` are ids: delta_t is 1 at the id of position t; the block is shared
+  bool of_uses = false;   ///< norm and sum may be found from the factors of all uses, one of which is by ids: uses.hpp
+  std::size_t first_node = 0;  ///< of the block's first use
   bool late = false;  ///< formed once the backward pass is through the network, and added up before the next sample's
   kept_place kept;
   // Where the sum is formed a chunk at a time (deferred_way.hpp):
@@ -23713,6 +23780,7 @@ struct leaf_tables {
         } else {
           leaf.view[2] = {static_cast<index>(what.columns), static_cast<index>(what.other.stride), 1};
           leaf.delta_stride = static_cast<index>(what.delta.stride);
+          leaf.by_ids = what.by_ids;
           set_steps(leaf, what);
         }
         add_leaf(t, each, leaf);
@@ -23730,6 +23798,7 @@ struct leaf_tables {
         add_leaf(t, each, leaf);
       }
     }
+    choose_for_uses(t);
     arrange_segments(t);
     arrange_deferred(t);
   }
@@ -23840,6 +23909,35 @@ struct leaf_tables {
   static constexpr void add_leaf(tables& t, const detail::plan_factor& each, sparse_leaf leaf) {
     leaf.owner = each.first_use;
     t.sparse[t.sparse_count++] = leaf;
+  }
+  /// How the norms of tables are found that are multiplied with as well. All uses agree on it.
+  static constexpr void choose_for_uses(tables& t) {
+    for (std::size_t k = 0; k != t.outer_count; ++k) {
+      const outer_leaf first = t.outer[k];
+      if (!first.use.first || !first.use.shared()) continue;
+      bool by_ids = false;
+      double formed = 0;
+      double from_factors = 0;
+      const auto for_each_use = [&](auto&& f) {
+        for (std::size_t other = k; other != t.outer_count; ++other) {
+          if (t.outer[other].native == first.native) f(t.outer[other]);
+        }
+      };
+      for_each_use([&](const outer_leaf& use) {
+        by_ids = by_ids || use.by_ids;
+        if (use.by_ids) return;
+        formed += modelled_cost(norm_method::instantiate, use.block(), sizeof(typename Program::scalar));
+        from_factors += modelled_cost(norm_method::gram, use.block(), sizeof(typename Program::scalar));
+      });
+      if (!by_ids) continue;
+      const bool by_gram = from_factors < formed;
+      for_each_use([&](outer_leaf& use) {
+        use.of_uses = true;
+        use.first_node = first.node;
+        if (by_gram) use.method = norm_method::gram;
+      });
+      if (by_gram) t.kept_size -= round_up(first.size());
+    }
   }
   /// Where the segments of a sample lie.
   static constexpr void arrange_segments(tables& t) {
@@ -25053,6 +25151,26 @@ struct leaf_kernel {
     return squares(static_cast<const Scalar*>(out), leaf.size());
   }
 
+  /// Adds G_b to `out`, of deltas that are 1 at the id of their position: x_t is added where row id_t lies.
+  void add_by_ids(index sample, Scalar* out) const noexcept {
+    const auto* const ids = static_cast<const std::int32_t*>(static_cast<const void*>(delta(sample, 0)));
+    const Scalar* const x_first = x(sample, 0);
+    for (index k = 0; k < leaf.view[2].extent; ++k, out += leaf.outputs) {
+      const Scalar* const from = x_first + k * leaf.view[2].x;
+      for (index t = 0; t < leaf.step[1].extent; ++t) out[ids[t]] += from[t * leaf.step[1].x];
+    }
+  }
+  /// The same for outputs begin .. begin + columns - 1, which lie `columns` apart in `out`.
+  void add_by_ids(index sample, Scalar* out, index begin, index columns) const noexcept {
+    const auto* const ids = static_cast<const std::int32_t*>(static_cast<const void*>(delta(sample, 0)));
+    for (index t = 0; t < leaf.step[1].extent; ++t) {
+      const index column = ids[t] - begin;
+      if (column < 0 || column >= columns) continue;
+      const Scalar* const from = x(sample, 0) + t * leaf.step[1].x;
+      for (index k = 0; k < leaf.view[2].extent; ++k) out[k * columns + column] += from[k * leaf.view[2].x];
+    }
+  }
+
   /// ‖G_b‖² without keeping G_b, and what `rounding` says.
   [[nodiscard]] norm_bound direct(index sample) const noexcept {
     norm_bound result = rounding(sample);
@@ -25801,7 +25919,9 @@ struct sample_source {
   const void* (*input)(const void*, std::size_t sample) = nullptr;     ///< Scalar, or std::int32_t of ids
   std::uint32_t (*record)(const void*, std::size_t sample) = nullptr;  ///< number of the sample in its data set
   std::uint32_t (*length)(const void*, std::size_t sample) = nullptr;
-  double (*loss)(const void*, std::size_t sample, std::span<const Scalar> y, std::span<Scalar> dy) = nullptr;
+  /// `length`: positions of the output that are there, if it has positions.
+  double (*loss)(const void*, std::size_t sample, std::span<const Scalar> y, std::span<Scalar> dy,
+                 index length) = nullptr;
   /// Writes the rows of some samples of a worker's tile: only programs that want rows compile it.
   void (*write_rows)(void* worker, index begin, index end) = nullptr;
 };
@@ -25823,12 +25943,16 @@ template <class Scalar>
 [[nodiscard, gnu::noinline]] norm_method method_of(const run_request<Scalar>& request, const outer_leaf& leaf,
                                                    bool every_gradient) {
   const bool formed = leaf.deferred ? request.keeps_gradients() : every_gradient;
-  if (formed || leaf.delta_stride != 1 || leaf.use.shared()) return norm_method::instantiate;
+  if (formed || leaf.delta_stride != 1 || (leaf.use.shared() && !leaf.of_uses)) return norm_method::instantiate;
   const norm_method asked = request.method;
-  const bool chosen =
-      asked != norm_method::automatic && leaf.node < 64 && (request.method_layers >> leaf.node & 1U) != 0;
+  const std::size_t node = leaf.of_uses ? leaf.first_node : leaf.node;
+  const bool chosen = asked != norm_method::automatic && node < 64 && (request.method_layers >> node & 1U) != 0;
   const bool all = asked != norm_method::automatic && request.method_layers == ~std::uint64_t{0};
   const norm_method wanted = chosen || all ? asked : leaf.method;
+  if (leaf.of_uses) {
+    if (wanted == norm_method::instantiate && request.strategy == strategy_kind::ghost) return norm_method::gram;
+    return wanted == norm_method::instantiate || wanted == norm_method::gram ? wanted : leaf.method;
+  }
   if (wanted == norm_method::product && leaf.positions() != 1) return leaf.method;
   if (wanted == norm_method::instantiate && request.strategy == strategy_kind::ghost) return norm_method::direct;
   return wanted;
@@ -29597,6 +29721,153 @@ struct tile_state {
 // Late blocks (leaf_tables.hpp) wait until the backward pass is through. All other norms are known by then, so samples
 // take turns: one's gradients are formed and added up before the next one's take their place (`take_turns`).
 
+// pergrad/host/norms/uses.hpp - a matrix that ids look up and that positions are multiplied with: its norm and its
+// share of a sum from the factors of all uses, without its gradient
+//
+// All positions of all uses are one outer-product sum, G = sum_i delta_i (x) x_i: of a product, delta_i and x_i lie on
+// the tape; of a lookup, delta_i is 1 at the id and 0 elsewhere, and x_i is the output's gradient. So with ids v
+//     ‖G‖² = sum over pairs (x_i . x_j)(delta_i . delta_j),
+//     delta_i . delta_j  = [v_i = v_j] of two lookups,  delta_j[v_i] of a lookup and a product,  a dot of two products
+// (Li et al. 2021, arXiv:2110.05679, for one use). Lookups cost T² dots of the width and none of the vocabulary.
+
+namespace pergrad::inline v0_1::on_host {
+
+/// The squared norm of one sample's gradient: `add` for every use, and for every pair of uses. Every dot is in double;
+/// bounds as those of `leaf_kernel::gram`.
+template <class Scalar>
+class gram_of_uses {
+ public:
+  explicit gram_of_uses(index sample) noexcept : sample_{sample} {}
+
+  void add(const leaf_kernel<Scalar>& use) noexcept {
+    const outer_leaf& leaf = use.leaf;
+    const index positions = leaf.positions();
+    ++uses_;
+    positions_ += positions;
+    widths_ = std::max(widths_, leaf.view_width() + leaf.outputs);
+    if (leaf.by_ids) {
+      for (index t = 0; t < positions; ++t) magnitude_ += std::sqrt(x_dot(use, t, use, t));
+      add_equal_ids(use, use);
+      return;
+    }
+    const norm_bound alone = use.gram(sample_);
+    squared_ += alone.squared;
+    error_ += alone.error;
+    spread_ += alone.spread;
+    // sum_t |x_t||delta_t|, of which the slack is a multiple.
+    magnitude_ += std::sqrt(alone.slack) / (static_cast<double>(positions + 2) * unit);
+  }
+  void add(const leaf_kernel<Scalar>& use, const leaf_kernel<Scalar>& other) noexcept {
+    if (use.leaf.by_ids && other.leaf.by_ids) {
+      add_equal_ids(use, other);
+    } else if (use.leaf.by_ids || other.leaf.by_ids) {
+      add_rows(use.leaf.by_ids ? use : other, use.leaf.by_ids ? other : use);
+    } else {
+      add_products(use, other);
+    }
+  }
+
+  [[nodiscard]] norm_bound result() const noexcept {
+    // What a term meets: the additions in its dots, its product, and all other terms.
+    const auto all = static_cast<double>(positions_);
+    const double terms = static_cast<double>(widths_ + 1) + all * all;
+    const double moved = (all + static_cast<double>(uses_ + 2)) * unit * magnitude_;
+    return {.squared = squared_ > 0 || squared_ != squared_ ? squared_ : 0,
+            .error = error_ + terms * std::numeric_limits<double>::epsilon() * magnitude_ * magnitude_,
+            .slack = moved * moved,
+            .spread = spread_};
+  }
+
+ private:
+  static constexpr auto unit = static_cast<double>(std::numeric_limits<Scalar>::epsilon());
+
+  [[nodiscard]] const std::int32_t* ids(const leaf_kernel<Scalar>& use) const noexcept {
+    return static_cast<const std::int32_t*>(static_cast<const void*>(use.delta(sample_, 0)));
+  }
+  [[nodiscard]] double x_dot(const leaf_kernel<Scalar>& a, index t, const leaf_kernel<Scalar>& b,
+                             index s) const noexcept {
+    const Scalar* const left = a.x(sample_, 0) + t * a.leaf.step[1].x;
+    const Scalar* const right = b.x(sample_, 0) + s * b.leaf.step[1].x;
+    const index left_step = a.leaf.view[2].x;
+    const index right_step = b.leaf.view[2].x;
+    if (left_step == 1 && right_step == 1) return dot(left, right, a.leaf.view_width());
+    double sum = 0;
+    for (index k = 0; k < a.leaf.view_width(); ++k) {
+      sum += static_cast<double>(left[k * left_step]) * static_cast<double>(right[k * right_step]);
+    }
+    return sum;
+  }
+  /// Of two lookups, or of one with itself.
+  void add_equal_ids(const leaf_kernel<Scalar>& a, const leaf_kernel<Scalar>& b) noexcept {
+    const bool same = &a == &b;
+    const std::int32_t* const left = ids(a);
+    const std::int32_t* const right = ids(b);
+    for (index t = 0; t < a.leaf.positions(); ++t) {
+      for (index s = 0; s < (same ? t + 1 : b.leaf.positions()); ++s) {
+        if (left[t] == right[s]) squared_ += (same && s == t ? 1 : 2) * x_dot(a, t, b, s);
+      }
+    }
+  }
+  /// Of a lookup and a product.
+  void add_rows(const leaf_kernel<Scalar>& lookup, const leaf_kernel<Scalar>& product) noexcept {
+    const std::int32_t* const row = ids(lookup);
+    const Scalar* const delta = product.delta(sample_, 0);
+    for (index t = 0; t < lookup.leaf.positions(); ++t) {
+      for (index s = 0; s < product.leaf.positions(); ++s) {
+        const auto at_id = static_cast<double>(delta[s * product.leaf.step[1].delta + row[t]]);
+        squared_ += 2 * (at_id * x_dot(lookup, t, product, s));
+      }
+    }
+  }
+  /// Of two products.
+  void add_products(const leaf_kernel<Scalar>& a, const leaf_kernel<Scalar>& b) noexcept {
+    const Scalar* const left = a.delta(sample_, 0);
+    const Scalar* const right = b.delta(sample_, 0);
+    for (index t = 0; t < a.leaf.positions(); ++t) {
+      for (index s = 0; s < b.leaf.positions(); ++s) {
+        const double of_deltas = dot(left + t * a.leaf.step[1].delta, right + s * b.leaf.step[1].delta, a.leaf.outputs);
+        squared_ += 2 * (of_deltas * x_dot(a, t, b, s));
+      }
+    }
+  }
+
+  index sample_;
+  index uses_ = 0;
+  index positions_ = 0;  ///< of all uses
+  index widths_ = 0;
+  double squared_ = 0;
+  double error_ = 0;
+  double spread_ = 0;
+  double magnitude_ = 0;  ///< of |x||delta|, over all positions
+};
+
+/// Calls f(place in the native order, stretch, count) for the stretches of one sample's gradient, a block of outputs
+/// after the other: a few hundred kilobytes at a time, in `room`. `for_each_use(g)` calls g(kernel) for all uses.
+template <class Scalar, class Uses, class Function>
+void for_each_stretch_of_uses(const outer_leaf& leaf, index sample, const Uses& for_each_use, Scalar* room,
+                              Function&& f) {
+  const index views = leaf.view_width();
+  for (index first = 0; first < leaf.outputs; first += panel_block) {
+    const index columns = columns_of_block(leaf.outputs, first);
+    std::fill_n(room, views * columns, Scalar{0});
+    for_each_use([&](const leaf_kernel<Scalar>& use) {
+      if (use.leaf.by_ids) {
+        use.add_by_ids(sample, room, first, columns);
+      } else {
+        outer_leaf block = use.leaf;
+        block.outputs = columns;
+        write_product(block.gradient_shape(1, 0, block.step, block.step_plane), use.x(sample, 0),
+                      use.delta(sample, 0) + first, room, nullptr, true);
+      }
+    });
+    for (index k = 0; k < views; ++k) {
+      f(leaf.native + k * leaf.outputs + first, static_cast<const Scalar*>(room + k * columns), columns);
+    }
+  }
+}
+
+}  // namespace pergrad::inline v0_1::on_host
+
 namespace pergrad::inline v0_1::on_host {
 
 /// See worker.hpp.
@@ -29673,6 +29944,12 @@ struct outer_way {
   static void collect_block(state& tile, const outer_leaf& leaf, index begin, index end) {
     const kernel_type kernel{leaf, tile.workspace, 0, tile.pass.inputs_of(table.nodes[leaf.node], 0)};
     const norm_method method = method_of(tile.request, leaf, tile.every_gradient);
+    if constexpr (any_by_ids) {
+      if (leaf.of_uses && method != norm_method::instantiate) {
+        for (index b = begin; leaf.use.first && b < end; ++b) tile.part(b, leaf.node) += norm_of_uses(tile, leaf, b);
+        return;
+      }
+    }
     for (index b = begin; b < end; ++b) {
       norm_bound& to = tile.part(b, leaf.node);
       switch (method) {
@@ -29714,8 +29991,50 @@ struct outer_way {
     }
     return false;
   }
+  static constexpr bool any_by_ids = any([](const outer_leaf& leaf) { return leaf.by_ids; });
+  /// Calls f(kernel) for all uses of a block, of which `leaf` is one.
+  static auto uses_of(const state& tile, const outer_leaf& leaf) {
+    return [&tile, native = leaf.native](auto&& f) {
+      for (std::size_t k = 0; k != table.outer_count; ++k) {
+        if (table.outer[k].of_uses && table.outer[k].native == native) f(kernel_type{table.outer[k], tile.workspace});
+      }
+    };
+  }
+  static norm_bound norm_of_uses(const state& tile, const outer_leaf& leaf, index b) {
+    const auto for_each_use = uses_of(tile, leaf);
+    gram_of_uses<scalar> gram{b};
+    for_each_use([&](const kernel_type& use) {
+      gram.add(use);
+      for_each_use([&](const kernel_type& other) {
+        if (other.leaf.node < use.leaf.node) gram.add(use, other);
+      });
+    });
+    return gram.result();
+  }
+  /// Each sample's gradient is a sum by itself before it is added, as its bound is that of the numbers that are added.
+  static void add_uses(const state& tile, const sum_request<scalar>& asked, const outer_leaf& leaf,
+                       const scalar* weight, index begin, index end, scalar* to) {
+    for (index b = begin; b < end; ++b) {
+      if (weight[b] == 0) continue;  // not multiplied: a non-finite gradient must contribute nothing
+      for_each_stretch_of_uses(leaf, b, uses_of(tile, leaf), tile.room,
+                               [&](index place, const scalar* from, index count) {
+                                 if (asked.integers != nullptr) {
+                                   tile.add_rounded(asked, weight[b], from, count, to + place);
+                                 } else {
+                                   add_scaled_to(to + place, weight[b], from, count);
+                                 }
+                               });
+    }
+  }
   /// Forms a block's gradient; that of shared parameters is added to that of later uses. Returns its squared norm.
   static double form(const state& tile, const kernel_type& kernel, index sample, scalar* gradient) {
+    if constexpr (any_by_ids) {
+      if (kernel.leaf.by_ids) {
+        if (kernel.leaf.use.last) std::fill_n(gradient, kernel.leaf.size(), scalar{0});
+        kernel.add_by_ids(sample, gradient);
+        return kernel.leaf.use.first ? squares(static_cast<const scalar*>(gradient), kernel.leaf.size()) : 0;
+      }
+    }
     if constexpr (any([](const outer_leaf& leaf) { return leaf.use.shared(); })) {
       if (!kernel.leaf.use.last) return kernel.instantiate_onto(sample, gradient, tile.room);
     }
@@ -29733,6 +30052,12 @@ struct outer_way {
   }
   /// Adds the gradients of a few samples, from the kernel's first one on.
   static void add_unweighted(const state& tile, const kernel_type& kernel, index samples, scalar* to) {
+    if constexpr (any_by_ids) {
+      if (kernel.leaf.by_ids) {
+        for (index b = 0; b < samples; ++b) kernel.add_by_ids(b, to);
+        return;
+      }
+    }
     if constexpr (table.any_in_pairs) {
       if (kernel.leaf.in_pairs) {
         for (index b = 0; b < samples; ++b) form_in_pairs(tile, kernel, b, to, true);
@@ -29753,7 +30078,15 @@ struct outer_way {
     const kernel_type kernel{leaf, tile.workspace, begin};
     if (is_kept(tile, sum, leaf)) {
       tile.add_kept(asked, leaf, weight, begin, end, to);
-    } else if (asked.integers != nullptr) {
+      return;
+    }
+    if constexpr (any_by_ids) {
+      if (leaf.of_uses) {
+        add_uses(tile, asked, leaf, weight, begin, end, to);
+        return;
+      }
+    }
+    if (asked.integers != nullptr) {
       for (index b = begin; b < end; ++b) {
         if (weight[b] == 0) continue;
         kernel.instantiate(b - begin, tile.room);
@@ -30358,8 +30691,8 @@ struct worker {
     for (index b = begin; b < end; ++b) {
       const std::span<const scalar> y = tile.pass.output(b);
       const std::span<scalar> dy = tile.pass.output_gradient(b);
-      tile.losses[static_cast<std::size_t>(b)] =
-          source.loss(source.context, tile.first + static_cast<std::size_t>(b), y, dy);
+      tile.losses[static_cast<std::size_t>(b)] = source.loss(source.context, tile.first + static_cast<std::size_t>(b),
+                                                             y, dy, tile.pass.positions_there(size, b));
       tile.pass.scatter_output_gradient(b);
     }
   }
@@ -30654,9 +30987,14 @@ class host {
     source.length = [](const void* self, std::size_t sample) {
       return static_cast<const source_type*>(self)->samples->length(sample);
     };
-    source.loss = [](const void* self, std::size_t sample, std::span<const scalar> y, std::span<scalar> dy) {
+    source.loss = [](const void* self, std::size_t sample, std::span<const scalar> y, std::span<scalar> dy,
+                     [[maybe_unused]] std::ptrdiff_t length) {
       const auto* all = static_cast<const source_type*>(self);
-      return all->loss->evaluate(y, all->samples->targets(sample), dy);
+      if constexpr (detail::takes_length<Loss, scalar>) {
+        return all->loss->evaluate(y, all->samples->targets(sample), dy, static_cast<std::size_t>(length));
+      } else {
+        return all->loss->evaluate(y, all->samples->targets(sample), dy);
+      }
     };
     const on_host::other_norms<scalar>* others = nullptr;
     if constexpr (Needs.rows) source.write_rows = &on_host::worker<Network>::write_rows;
@@ -30675,8 +31013,9 @@ class host {
 //     tanh      tanh x             1 - y^2
 //     sigmoid   1 / (1 + e^-x)     y (1 - y)
 //     softplus  log(1 + e^x)       sigmoid(x)
-//     gelu      x Phi(x)           Phi(x) + x phi(x)                           (Hendrycks & Gimpel 2016,
-//     arXiv:1606.08415) silu      x sigmoid(x)       s + y (1 - s), s = sigmoid(x)               (the same; swish)
+//     gelu      x Phi(x)           Phi(x) + x phi(x)            (Hendrycks & Gimpel 2016, arXiv:1606.08415)
+//     gelu_tanh x (1 + t) / 2      (1 + t + x (1 - t^2) u') / 2 with t = tanh u, u = sqrt(2/pi) (x + 0.044715 x^3)
+//     silu      x sigmoid(x)       s + y (1 - s), s = sigmoid(x)               (the same; swish)
 //     leaky     x or a x           1 where y > 0, else a (a at 0, as PyTorch)  (Maas, Hannun & Ng 2013)
 //     elu       x or a (e^x - 1)   1 where y > 0, else y + a = a e^x           (Clevert et al. 2016, arXiv:1511.07289)
 
@@ -31113,6 +31452,37 @@ struct gelu : detail::activation {
     using element = math::element_t<Value>;
     constexpr auto inverse_root_two = static_cast<element>(0.70710678118654752440084436210485);
     return (math::erf(x * inverse_root_two) + 1) * static_cast<element>(0.5);
+  }
+};
+
+/// PyTorch: `nn.GELU(approximate="tanh")`, GPT-2's; `gelu_new` and `gelu_pytorch_tanh` of Hugging Face's transformers.
+/// -infinity gives NaN, as there.
+struct gelu_tanh : detail::activation {
+  static constexpr const char* name = "gelu_tanh";
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static Value value(Value x) noexcept {
+    using element = math::element_t<Value>;
+    return x * ((inner(x) + 1) * static_cast<element>(0.5));
+  }
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static Value derivative(Value x, Value /*y*/) noexcept {
+    using element = math::element_t<Value>;
+    constexpr auto half = static_cast<element>(0.5);
+    const Value t = inner(x);
+    const Value slope = 1 - t * t;
+    const Value of_inner = (x * x * static_cast<element>(3 * cubic) + 1) * static_cast<element>(root);
+    // Where t does not change any more, squares of x may overflow.
+    return (t + 1) * half + math::select(slope > Value{}, x * (slope * of_inner) * half, Value{});
+  }
+
+ private:
+  static constexpr double root = 0.79788456080286535587989211986876;  // sqrt(2 / pi)
+  static constexpr double cubic = 0.044715;
+  /// tanh(sqrt(2 / pi) (x + 0.044715 x^3))
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static Value inner(Value x) noexcept {
+    using element = math::element_t<Value>;
+    return math::tanh(x * (x * x * static_cast<element>(cubic) + 1) * static_cast<element>(root));
   }
 };
 
@@ -35487,6 +35857,104 @@ struct ctc_loss : detail::loss_not_offered {};
 using namespace not_offered;  // NOLINT(google-build-using-namespace)
 
 }  // namespace pergrad::inline v0_1
+// pergrad/losses/token_cross_entropy.hpp - cross entropy at every position of a sequence, as language models have it
+//
+//   L = (1/n) sum_t [ log sum_j e^{y_tj} - y_{t,k_t} ];  dL/dy_t = (softmax(y_t) - onehot(k_t)) / n
+//
+// over the n positions t that count: those that are there and whose target k_t is not ignored. Without such positions
+// L = 0 and dL/dy = 0. With `sum_over_positions` there is no 1/n.
+
+namespace pergrad::inline v0_1 {
+
+/// Loss option of `token_cross_entropy`: the target of positions that do not count. Negative, or a class.
+template <std::int32_t Id>
+struct ignore_index {
+  static constexpr std::int32_t value = Id;
+};
+/// Loss option of `token_cross_entropy`: the sum over the positions that count, not their mean.
+struct sum_over_positions {};
+
+namespace detail {
+struct token_loss_options {
+  std::int32_t ignored = -100;
+  bool sum = false;
+  bool unknown_given = false;
+};
+template <std::int32_t Id>
+constexpr void apply(token_loss_options& options, ignore_index<Id> option) noexcept {
+  options.ignored = option.value;
+}
+constexpr void apply(token_loss_options& options, sum_over_positions) noexcept { options.sum = true; }
+}  // namespace detail
+
+/// On `{positions, classes}` logits; a target is one class a position, or the ignored index (`ignore_index<Id>`, -100
+/// by default). PyTorch: `F.cross_entropy(y, targets, ignore_index=-100)` of one sample's `[positions, classes]`, mean
+/// or, with `sum_over_positions`, sum; but 0 where no position counts. Of a sample with a length of its own, positions
+/// behind it do not count; their targets are looked at nevertheless: 0 is valid always. The mean is one sample's, so
+/// every sample weighs the same, however many of its positions count.
+template <class... Options>
+struct token_cross_entropy {
+  static constexpr bool on_device = true;
+  static constexpr detail::token_loss_options options = detail::gather<detail::token_loss_options, Options...>();
+  static_assert(!options.unknown_given,
+                "token_cross_entropy takes the options ignore_index<Id> and sum_over_positions");
+
+  template <class Scalar>
+  using target = std::int32_t;
+
+  [[nodiscard]] static constexpr std::size_t target_count(shape output) noexcept { return output.e0; }
+  [[nodiscard]] static constexpr bool accepts(shape output) noexcept {
+    return output.rank() == 2 && output.varying_axis() != 2;  // 2: positions lie along the other axis
+  }
+  /// Does a position with this target not count?
+  [[nodiscard]] PERGRAD_HD static constexpr bool ignores(std::int32_t target) noexcept {
+    return target == options.ignored;
+  }
+  /// Every target is a class, 0 <= target < classes, or ignored.
+  [[nodiscard]] static constexpr bool valid(shape output, std::span<const std::int32_t> targets) noexcept {
+    for (const std::int32_t target : targets) {
+      if (!ignores(target) && (target < 0 || static_cast<std::size_t>(target) >= output.e1)) return false;
+    }
+    return true;
+  }
+  /// The least and the largest target that is not ignored, for messages.
+  [[nodiscard]] static constexpr std::array<std::int32_t, 2> target_limits(shape output) noexcept {
+    return {0, static_cast<std::int32_t>(output.e1) - 1};
+  }
+  /// All positions are there.
+  template <class Scalar>
+  [[nodiscard]] static double evaluate(std::span<const Scalar> y, std::span<const std::int32_t> targets,
+                                       std::span<Scalar> dy) noexcept {
+    return evaluate(y, targets, dy, targets.size());
+  }
+  /// The first `length` positions are there.
+  template <class Scalar>
+  [[nodiscard]] static double evaluate(std::span<const Scalar> y, std::span<const std::int32_t> targets,
+                                       std::span<Scalar> dy, std::size_t length) noexcept {
+    return evaluate(y.data(), y.size(), targets.data(), dy.data(), targets.size(), length);
+  }
+  /// The same for `size` logits of `positions`, on host and device.
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD static double evaluate(const Scalar* y, std::size_t size, const std::int32_t* targets,
+                                                  Scalar* dy, std::size_t positions, std::size_t length) noexcept {
+    const std::size_t classes = size / positions;
+    std::size_t count = 0;
+    for (std::size_t t = 0; t < length; ++t) count += ignores(targets[t]) ? 0U : 1U;
+    const double weight = options.sum || count == 0 ? 1.0 : 1 / static_cast<double>(count);
+    double loss = 0;
+    for (std::size_t t = 0; t < positions; ++t, y += classes, dy += classes) {
+      if (t >= length || ignores(targets[t])) {
+        for (std::size_t i = 0; i < classes; ++i) dy[i] = 0;
+        continue;
+      }
+      loss += cross_entropy::evaluate(y, classes, targets + t, dy);
+      for (std::size_t i = 0; i < classes; ++i) dy[i] *= static_cast<Scalar>(weight);
+    }
+    return loss * weight;
+  }
+};
+
+}  // namespace pergrad::inline v0_1
 // pergrad/privacy/accounting/calibrate.hpp - the noise, the sampling or the number of steps that keeps to a target:
 // (epsilon, delta), or what an attacker can do.
 //
@@ -37798,6 +38266,7 @@ struct outer_leaf {
   int x = 0;  ///< places
   int delta = 0;
   int parameters = 0;  ///< of the first weight among the parameters
+  int by_ids = 0;      ///< `delta` are ids: delta_t is 1 at the id of position t; the block is shared
   int kept = -1;       ///< of the first element among a sample's kept gradients; negative: not kept
   int squares = 0;     ///< layered: of the first partial square among a sample's
   int square_count = 0;
@@ -37955,6 +38424,7 @@ struct network_sizes {
   int squares = 0;    ///< layered: partial squares of a sample's norms
   int output = 0;     ///< places of the network's output and its gradient
   int output_gradient = 0;
+  int output_lengths = -1;  ///< table of its lengths; none if all samples have one
 };
 
 /// A network as numbers, for everything that is compiled once for all networks. Refers to constants of its type.
@@ -38124,6 +38594,13 @@ template <class Scalar>
   const affine_view& view = leaf.view;
   const weight_index at = weight_at(view, e);
   const Scalar* x = values.at(leaf.x) + at.group * view.x_group + at.channel * view.x_channel;
+  if (leaf.by_ids != 0) {
+    const std::int32_t* ids = values.integers_at(leaf.delta);
+    for (int t = 0; t < view.out[1]; ++t) {
+      if (ids[t] == at.output) sum += x[t * view.x_step[1]];
+    }
+    return sum;
+  }
   const Scalar* delta = values.at(leaf.delta) + at.group * view.y_group + at.output * view.y_output;
   const auto [kd, kh, kw] = index_in(view.kernel, at.tap);
   const span_of_taps planes = positions_of(view, 0, kd);
@@ -39452,6 +39929,11 @@ struct needs_functions_marked_pergrad_hd {
                                                   Scalar* dy) {
     return Function::evaluate(y, count, targets, dy);
   }
+  template <class Scalar, class Target>
+  [[nodiscard]] __device__ static double evaluate(const Scalar* y, std::size_t count, const Target* targets, Scalar* dy,
+                                                  std::size_t positions, std::size_t length) {
+    return Function::evaluate(y, count, targets, dy, positions, length);
+  }
 };
 template <class Function>
 using device_code_of = needs_functions_marked_pergrad_hd<Function>;
@@ -39587,6 +40069,7 @@ struct build_leaves {
         leaf.view.y_step[1] = static_cast<int>(what.delta.position_stride);
         leaf.x = place_of(row, what.other);
         leaf.delta = place_of(row, what.delta);
+        leaf.by_ids = what.by_ids ? 1 : 0;
       }
       add(t, each, leaf);
     } else {
@@ -39694,7 +40177,7 @@ inline constexpr std::size_t forward_work = [] {
   }
   // Of other layers' products those whose matrices are trained.
   for (const pergrad::detail::plan_factor& each : plan::factors) {
-    const bool of_product = each.what.outer && plan::nodes[each.node].kind != node_kind::affine;
+    const bool of_product = each.what.outer && !each.what.by_ids && plan::nodes[each.node].kind != node_kind::affine;
     if (of_product) work += each.what.size() * each.what.positions;
   }
   return work;
@@ -39856,6 +40339,7 @@ struct build_tables {
       row.in2_lengths = plan::nodes[i].two_inputs ? lengths[structure::inputs2[i]] : -1;
       row.out_lengths = lengths[i + 1];
     }
+    t.output_lengths = lengths[size];
   }
   static constexpr void describe_pool(tables& t, op_row& row, shape in, shape out) {
     const auto place = [&](int count) {
@@ -40726,7 +41210,7 @@ void fill_windows(shape in, const op_row& row, int* integers, Scalar* scalars) {
 
 /// For each length of the network's input, how many positions of each value are there.
 template <class Structure>
-void fill_lengths(std::span<const op_row> ops, int* integers) {
+void fill_lengths(std::span<const op_row> ops, int output_lengths, int* integers) {
   for (std::size_t length = 0; length <= Structure::shapes[0].e0; ++length) {
     std::array<std::size_t, Structure::size + 1> lengths{length};
     const auto put = [&](int table, std::size_t slot) {
@@ -40739,6 +41223,7 @@ void fill_lengths(std::span<const op_row> ops, int* integers) {
       put(ops[i].in2_lengths, Structure::inputs2[i]);
       put(ops[i].out_lengths, i + 1);
     });
+    put(output_lengths, Structure::size);
   }
 }
 
@@ -40783,7 +41268,9 @@ struct program {
                             result.scalars.data());
       }
     });
-    if constexpr (structure::shapes[0].varying_axis() != 0) fill_lengths<structure>(table.ops, result.integers.data());
+    if constexpr (structure::shapes[0].varying_axis() != 0) {
+      fill_lengths<structure>(table.ops, table.output_lengths, result.integers.data());
+    }
     return result;
   }
 };
@@ -42111,6 +42598,7 @@ struct sample_work {
   int output = 0;  ///< places
   int output_gradient = 0;
   int output_size = 0;
+  int output_lengths = -1;
   int norms = 0;  ///< 0: nobody asks for norms or weights
   int tf32 = 0;   ///< values that are handed on, and gradients, are stored as TF32
   int stages = 0;
@@ -42130,7 +42618,8 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
   };
   using work_type::first, work_type::last, work_type::stages, work_type::method, work_type::rule, work_type::norms;
   using work_type::layers, work_type::random;
-  using work_type::output, work_type::output_gradient, work_type::output_size, work_type::tf32;
+  using work_type::output, work_type::output_gradient, work_type::output_size, work_type::output_lengths,
+      work_type::tf32;
   using work_type::state, work_type::tables, work_type::samples, work_type::parameters, work_type::results;
 
   template <class Block>
@@ -42221,9 +42710,16 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
   PERGRAD_HD void finish_forward(const Block& block, const sample_values<Scalar>& values, int sample) const {
     block.once([&] {
       if constexpr (marked_for_devices<Loss>) {  // others have been refused
-        results.losses[sample] =
-            device_code_of<Loss>::evaluate(values.at(output), static_cast<std::size_t>(output_size),
-                                           samples.targets_of(sample), values.to(output_gradient));
+        const auto size = static_cast<std::size_t>(output_size);
+        if constexpr (detail::takes_length<Loss, Scalar>) {  // then there is a target a position
+          const auto positions = static_cast<std::size_t>(samples.target_count);
+          results.losses[sample] = device_code_of<Loss>::evaluate(
+              values.at(output), size, samples.targets_of(sample), values.to(output_gradient), positions,
+              static_cast<std::size_t>(values.positions(output_lengths, samples.target_count)));
+        } else {
+          results.losses[sample] = device_code_of<Loss>::evaluate(values.at(output), size, samples.targets_of(sample),
+                                                                  values.to(output_gradient));
+        }
       }
     });
     store_rounded(block, values.to(output_gradient), output_size);
@@ -42480,6 +42976,7 @@ class launcher {
             .output = net_->output,
             .output_gradient = net_->output_gradient,
             .output_size = static_cast<int>(net_->output_size),
+            .output_lengths = net_->output_lengths,
             .norms = wanted.norms ? 1 : 0,
             .tf32 = memory_->tf32() ? 1 : 0,
             .stages = stage::fused,

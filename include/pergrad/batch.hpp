@@ -248,7 +248,8 @@ namespace detail {
 }
 
 /// Says which record has a target that the loss does not take, which one that is, and what it may be, as far as the
-/// loss tells: `target_limits(output)` gives the least and the largest.
+/// loss tells: `target_limits(output)` gives the least and the largest, `ignores(target)` is true for one that means
+/// nothing.
 template <class Loss, class Target>
 [[noreturn, gnu::cold, gnu::noinline]] void throw_bad_target(const char* where, std::size_t record, const shape& output,
                                                              std::span<const Target> targets) {
@@ -261,6 +262,9 @@ template <class Loss, class Target>
     const auto limits = Loss::target_limits(output);
     for (std::size_t i = 0; i < targets.size(); ++i) {
       if (targets[i] >= static_cast<Target>(limits[0]) && targets[i] <= static_cast<Target>(limits[1])) continue;
+      if constexpr (requires { Loss::ignores(targets[i]); }) {
+        if (Loss::ignores(targets[i])) continue;
+      }
       throw_invalid_argument({"pergrad: ", where, ": record ", record, " has the target ", targets[i],
                               targets.size() == 1 ? "" : " among its targets",
                               " that this loss does not take: it takes ", limits[0], " to ", limits[1]});

@@ -230,6 +230,25 @@ template <class Layer>
   }
 }
 
+/// The extents of a layer's parameters if they are one matrix that another kind of layer may share: the table of an
+/// embedding without a padding id, the weight of a linear layer without bias. No rows: they are not.
+template <class Layer>
+[[nodiscard]] constexpr matrix shared_matrix_of(shape in, [[maybe_unused]] shape second) {
+  if constexpr (has_affine<Layer>) {
+    const affine_map map = Layer::affine(in);
+    constexpr bool channels_first = requires { requires Layer::channels_first; };
+    const bool is_linear =
+        !channels_first && in.rank() <= 2 && map.kernel.size() == 1 && map.groups == 1 && !map.bias && !map.adjoint;
+    if (is_linear) return {0, map.out_channels, map.in_channels};
+  } else if constexpr (takes_ids<Layer> && has_factors<Layer>) {
+    const auto list = factors_of<Layer>(in, second);
+    const bool is_table = list.size() == 1 && list[0].sparse && list[0].skipped_id >= list[0].rows &&
+                          list[0].delta.position_stride > 0 && list[0].delta.stride == 1;
+    if (is_table) return {0, list[0].rows, list[0].columns};
+  }
+  return {};
+}
+
 /// Positions of the output that are there if `length` of the input's are.
 template <class Layer>
 [[nodiscard]] constexpr std::size_t output_length_of(shape in, std::size_t length) {
@@ -276,7 +295,9 @@ concept layer = detail::has_affine<Layer> || detail::has_value<Layer> || detail:
 ///
 /// requires  `target`, the type of one target value; `target_count(output)`, how many make up one sample's target;
 ///           `accepts(output)`; `valid(output, targets)`, false for targets that must be refused before anything is
-///           computed; `evaluate(y, targets, dy)` returns the loss and writes its gradient with respect to y
+///           computed; `evaluate(y, targets, dy)` returns the loss and writes its gradient with respect to y. One
+///           that is about positions has `evaluate(y, targets, dy, length)` as well, which an executor calls instead
+///           with the number of the output's positions that are there
 template <class Loss>
 concept loss = requires(shape output, std::span<const float> y, std::span<float> dy,
                         std::span<const typename Loss::template target<float>> targets) {
@@ -286,4 +307,14 @@ concept loss = requires(shape output, std::span<const float> y, std::span<float>
   { Loss::evaluate(y, targets, dy) } -> std::same_as<double>;
 };
 
+namespace detail {
+
+/// A loss over positions, which `evaluate(y, targets, dy, length)` tells how many of the output's are there.
+template <class Loss, class Scalar>
+concept takes_length = requires(std::span<const Scalar> y, std::span<Scalar> dy,
+                                std::span<const typename Loss::template target<Scalar>> targets, std::size_t length) {
+  { Loss::evaluate(y, targets, dy, length) } -> std::same_as<double>;
+};
+
+}  // namespace detail
 }  // namespace pergrad::inline v0_1

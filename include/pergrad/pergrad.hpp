@@ -91,6 +91,7 @@
 #include <pergrad/losses/huber.hpp>
 #include <pergrad/losses/mean_squared_error.hpp>
 #include <pergrad/losses/not_offered.hpp>
+#include <pergrad/losses/token_cross_entropy.hpp>
 #include <pergrad/privacy/accounting/budget.hpp>
 #include <pergrad/privacy/accounting/calibrate.hpp>
 #include <pergrad/privacy/accounting/estimates.hpp>

@@ -166,9 +166,16 @@ struct both {
     std::mt19937 random{seed + 1};
     std::uniform_real_distribution<double> uniform{0, 1};
     std::vector<target> values(count * target_count);
+    constexpr std::size_t classes = [] {  // of a loss over positions those of one
+      if constexpr (requires { Loss::ignores(target{}); }) {
+        return Network::output_shape.e1;
+      } else {
+        return Network::output_shape.size();
+      }
+    }();
     for (target& value : values) {
       if constexpr (std::is_integral_v<target>) {
-        value = static_cast<target>(random() % Network::output_shape.size());
+        value = static_cast<target>(random() % classes);
       } else {
         value = static_cast<target>(uniform(random));
       }

@@ -12,7 +12,7 @@ namespace {
 using namespace device_fixture;
 
 using activated = pg::basic_network<double, pg::shape{7}, pg::linear<9>, pg::leaky_relu<0.2>, pg::linear<8>, pg::silu,
-                                    pg::linear<6>, pg::elu<0.7>, pg::linear<3>>;
+                                    pg::linear<6>, pg::elu<0.7>, pg::gelu_tanh, pg::linear<3>>;
 
 }  // namespace
 

@@ -24,6 +24,17 @@ using sequences =
                       pg::residual<pg::tied<0, pg::linear<5>>, bent>, pg::transpose, pg::gelu, pg::transpose,
                       pg::tied<0, pg::linear<5>>, pg::frozen<pg::linear<4>>, sum_of_positions, pg::linear<3>>;
 
+/// A loss at every position.
+template <std::size_t Positions>
+using tagger = pg::basic_network<double, pg::variable(pg::shape{Positions, 4}), pg::linear<5>, pg::sigmoid,
+                                 pg::residual<pg::linear<5>, bent>, pg::linear<3>>;
+
+/// A table that ids look up and that positions are multiplied with, twice and once.
+template <class Scalar, std::size_t Positions>
+using tied_table = pg::basic_network<Scalar, pg::variable(pg::token_ids(Positions, 7)), pg::tied<0, pg::embedding<4>>,
+                                     pg::sigmoid, pg::linear<4>, bent, pg::tied<0, pg::linear<7, pg::no_bias>>,
+                                     pg::tanh, pg::linear<4>, pg::tied<0, pg::linear<7, pg::no_bias>>>;
+
 }  // namespace uses_and_lengths
 
 namespace pergrad::inline v0_1::on_device {
@@ -31,6 +42,10 @@ template <>
 inline constexpr plan_kind plan_of<uses_and_lengths::tied<6>> = plan_kind::layered;
 template <>
 inline constexpr plan_kind plan_of<uses_and_lengths::sequences<double, 6>> = plan_kind::layered;
+template <>
+inline constexpr plan_kind plan_of<uses_and_lengths::tied_table<double, 6>> = plan_kind::layered;
+template <>
+inline constexpr plan_kind plan_of<uses_and_lengths::tagger<6>> = plan_kind::layered;
 }  // namespace pergrad::inline v0_1::on_device
 
 BOOST_AUTO_TEST_SUITE(cuda_uses_and_lengths)
@@ -48,6 +63,17 @@ BOOST_AUTO_TEST_CASE(blocks_that_are_used_at_several_places_are_the_hosts) {
 BOOST_AUTO_TEST_CASE(samples_with_lengths_of_their_own_are_the_hosts) {
   compare<sequences<double, 5>, pg::cross_entropy>("sequences");
   compare<sequences<double, 6>, pg::cross_entropy>("sequences, layered");
+}
+BOOST_AUTO_TEST_CASE(a_table_that_is_a_matrix_as_well_is_the_hosts) {
+  compare<tied_table<double, 5>, pg::token_cross_entropy<>>("tied table");
+  compare<tied_table<double, 6>, pg::token_cross_entropy<>>("tied table, layered");
+  compare_strategies<tied_table<double, 5>, pg::token_cross_entropy<>>("tied table");
+}
+// Targets that are 0, and what lies behind a sample's length, do not count; samples have 1 to 6 positions.
+BOOST_AUTO_TEST_CASE(a_loss_at_every_position_is_the_hosts) {
+  compare<tagger<5>, pg::token_cross_entropy<pg::ignore_index<0>>>("a loss a position");
+  compare<tagger<6>, pg::token_cross_entropy<pg::ignore_index<0>>>("a loss a position, layered");
+  compare<tagger<5>, pg::token_cross_entropy<pg::sum_over_positions>>("a sum over positions");
 }
 
 BOOST_AUTO_TEST_CASE(a_description_says_which_blocks_are_tied) {

@@ -181,6 +181,10 @@ BOOST_AUTO_TEST_CASE(every_case_has_a_network_and_numbers) {
        {
 #include "attention_cases.inc"
        }},
+      {"language",
+       {
+#include "language_cases.inc"
+       }},
       {"variable",
        {
 #include "variable_cases.inc"

@@ -143,6 +143,7 @@ tanh = Layer("tanh", lambda shape: nn.Tanh())
 sigmoid = Layer("sigmoid", lambda shape: nn.Sigmoid())
 softplus = Layer("softplus", lambda shape: nn.Softplus())
 gelu = Layer("gelu", lambda shape: nn.GELU())
+gelu_tanh = Layer("gelu_tanh", lambda shape: nn.GELU(approximate="tanh"))
 silu = Layer("silu", lambda shape: nn.SiLU())
 flatten = Layer("flatten", lambda shape: nn.Flatten())
 
@@ -372,6 +373,21 @@ def binary_focal(gamma, alpha):
     return f"binary_focal_with_logits<{gamma}, {alpha}>"
 
 
+def tokens(ignore_index=None, sum=False):
+    """A class a position; the ignored one is -100 unless it is given."""
+    return cpp_join("token_cross_entropy", cpp_options(ignore_index=ignore_index, sum_over_positions=sum))
+
+
+def takes_tokens(loss):
+    return loss.startswith("token_cross_entropy")
+
+
+def token_losses(loss, outputs, targets):
+    ignored = int(loss.partition("ignore_index<")[2].partition(">")[0] or -100)
+    entropy = F.cross_entropy(outputs.transpose(1, 2), targets, reduction="none", ignore_index=ignored).sum(1)
+    return entropy if "sum_over_positions" in loss else entropy / (targets != ignored).sum(1).clamp(min=1)
+
+
 def takes_classes(loss):
     return loss == CE or loss.startswith(("cross_entropy_with", "focal"))
 
@@ -381,6 +397,8 @@ def takes_bits(loss):
 
 
 def per_sample_losses(loss, outputs, targets):
+    if takes_tokens(loss):
+        return token_losses(loss, outputs, targets)
     name, _, options = loss.partition("<")
     options = [float(option) for option in options.rstrip(">").split(",") if option]
     if takes_classes(loss):

@@ -3,11 +3,11 @@
 """Adds to GROUPS of golden_cases.py."""
 
 from golden_cases import BCE, CE, MSE, add, cycle
-from golden_layers import (conv1d, flatten, frozen, gelu, layer_norm, linear, lora, max_pool1d, parallel, relu,
-                           residual, rms_norm, tanh, tied, transpose)
+from golden_layers import (conv1d, flatten, frozen, gelu, gelu_tanh, layer_norm, linear, lora, max_pool1d, parallel,
+                           relu, repeat, residual, rms_norm, tanh, tied, tokens, transpose)
 from golden_sequences import (cross_attention, embedding, embedding_bag, learned_positions, mean_over_positions,
                               multihead_attention, recurrent, select_last, sequence_bias, sinusoidal_positions,
-                              take_positions, transformer_encoder_layer, with_state)
+                              take_positions, transformer_encoder_layer, unembedding, with_state)
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Embeddings: a vocabulary smaller than the batch's ids, so that ids repeat
@@ -267,3 +267,46 @@ vary("embedding_rnn_last", (5,), [embedding(5, 2), recurrent("rnn", 3, output="l
 vary("text_transformer", (5,),
      [embedding(6, 4), sinusoidal_positions, transformer_encoder_layer(2, 5), mean_over_positions, linear(2)], CE,
      [3, 5, 1], vocabulary=6)
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Language models: a loss at every position, and a table that is looked up and multiplied with
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def some_ignored(inputs, targets, parameters):
+    targets[0, 1] = targets[1, 0] = targets[1, 3] = -100
+
+
+def none_counts(inputs, targets, parameters):
+    targets[0] = -100
+
+
+def language(name, layers, loss, batch, positions=4, vocabulary=5, **options):
+    add("language", f"language_{name}", (positions,), layers, loss, batch, vocabulary=vocabulary, **options)
+
+
+gpt_block = [residual(layer_norm(), multihead_attention(2, causal=True)),
+             residual(layer_norm(), linear(8), gelu_tanh, linear(4))]
+
+add("language", "language_of_numbers", (4, 3), [linear(4), tanh, linear(5)], tokens(), 3)
+add("language", "language_gelu_tanh", (4, 3), [linear(4), gelu_tanh, linear(5)], tokens(), 3, range=6.0)
+language("mean", [embedding(5, 3), linear(4), tanh, linear(5)], tokens(), 3)
+language("sum", [embedding(5, 3), tanh, linear(5)], tokens(sum=True), 3)
+language("some_ignored", [embedding(5, 3), tanh, linear(5)], tokens(), 3, tweak=some_ignored)
+language("some_ignored_sum", [embedding(5, 3), tanh, linear(5)], tokens(sum=True), 3, tweak=some_ignored)
+language("none_counts", [embedding(5, 3), tanh, linear(5)], tokens(), 3, tweak=none_counts)
+language("ignored_class", [embedding(5, 3), tanh, linear(5)], tokens(ignore_index=0), 4)
+language("one_position", [embedding(5, 3), tanh, linear(5)], tokens(), 3, positions=1)
+language("tied", [tied(0, embedding(5, 3)), tanh, unembedding(0, 5)], tokens(), 3)
+language("tied_alone", [tied(0, embedding(5, 3)), unembedding(0, 5)], tokens(), 3)
+language("tied_repeated", [tied(0, embedding(5, 3)), linear(3), tanh, unembedding(0, 5)], tokens(), 3,
+         tweak=all_the_same)
+language("tied_many_ids", [tied(0, embedding(23, 3)), linear(3), tanh, unembedding(0, 23)], tokens(sum=True), 3,
+         positions=7, vocabulary=23)
+language("tied_ignored", [tied(0, embedding(5, 3)), tanh, unembedding(0, 5)], tokens(ignore_index=2), 4)
+language("tied_twice", [tied(0, embedding(5, 3)), tanh, unembedding(0, 5), tanh, linear(3), unembedding(0, 5)], tokens(),
+         3)
+language("tied_mean", [tied(0, embedding(5, 3)), tanh, unembedding(0, 5), mean_over_positions], CE, 3)
+language("tied_frozen", [frozen(tied(0, embedding(5, 3))), linear(3), tanh, frozen(unembedding(0, 5))], tokens(), 3)
+language("gpt2", [tied(0, embedding(5, 4)), learned_positions, repeat(2, *gpt_block), layer_norm(), unembedding(0, 5)],
+         tokens(), 3)

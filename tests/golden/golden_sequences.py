@@ -9,7 +9,8 @@
 
 import math
 
-from golden_layers import NS, F, Layer, build, cpp_join, cpp_list, cpp_options, cpp_ratio, function, mode, nn, torch
+from golden_layers import (NS, F, Layer, build, cpp_join, cpp_list, cpp_options, cpp_ratio, function, mode, nn, shared,
+                           torch)
 
 
 def counted(x):
@@ -56,6 +57,22 @@ def rows_of(module, ids):
     rows = (ids.unsqueeze(-1) == torch.arange(module.weight.shape[0])).to(module.weight.dtype) @ module.weight
     return rows if module.padding_idx is None else torch.where((ids == module.padding_idx).unsqueeze(-1),
                                                                rows.detach(), rows)
+
+
+def unembedding(key, vocabulary):
+    """The table of the embedding that is tied under this key, as a linear layer without bias."""
+    def make(shape):
+        class Unembedding(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.table = shared[key]
+
+            def forward(self, x):
+                return F.linear(x, self.table[0].weight)
+
+        return Unembedding()
+
+    return Layer(f"tied<{key}, {NS}{cpp_join('linear', [str(vocabulary)] + cpp_options(no_bias=True))}>", make)
 
 
 def embedding_bag(vocabulary, size, sum=False, padding_idx=None):

@@ -35,7 +35,7 @@ import golden_more_cases        # noqa: F401 (adds to GROUPS)
 import golden_sequence_cases    # noqa: F401 (adds to GROUPS)
 from golden_cases import GROUPS
 from golden_kinks import Degenerate, check_kinks, check_tie_rule, other_rules
-from golden_layers import Ids, build, computing, per_sample_losses, shared, takes_bits, takes_classes
+from golden_layers import Ids, build, computing, per_sample_losses, shared, takes_bits, takes_classes, takes_tokens
 
 try:
     import torch
@@ -88,7 +88,10 @@ def draw(case, rng, module, outputs):
             values = [number(math.sqrt(3 / fan_in)) for _ in range(parameter.numel())]
             parameter.data.copy_(torch.tensor(values, dtype=torch.float64).reshape(parameter.shape))
     inputs = inputs.reshape(case.batch, *case.shape)
-    if takes_classes(case.loss):
+    if takes_tokens(case.loss):
+        positions, classes = outputs
+        targets = torch.tensor([[rng.randrange(classes) for _ in range(positions)] for _ in range(case.batch)])
+    elif takes_classes(case.loss):
         targets = torch.tensor([rng.randrange(outputs) for _ in range(case.batch)])
     elif takes_bits(case.loss):
         targets = torch.tensor([[float(rng.randint(0, 1)) for _ in range(outputs)] for _ in range(case.batch)]).double()
@@ -176,10 +179,10 @@ def by_differences(case, module, inputs, targets, gradients, rng):
 def compute(case):
     shared.clear()
     module, out_shape = build(case.layers, Ids(case.shape) if case.vocabulary else case.shape)
-    assert len(out_shape) == 1, (case.name, out_shape)
+    assert len(out_shape) == (2 if takes_tokens(case.loss) else 1), (case.name, out_shape)
     for attempt in range(2000):
         rng = random.Random(zlib.crc32(case.name.encode()) + attempt)
-        inputs, targets, recipe = draw(case, rng, module, out_shape[0])
+        inputs, targets, recipe = draw(case, rng, module, out_shape if takes_tokens(case.loss) else out_shape[0])
         try:
             with computing(explicit=True, lengths=lengths_of(case)):
                 check_kinks(case, module, inputs)

@@ -26,8 +26,9 @@ constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
 constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr double tiny = std::numeric_limits<double>::denorm_min();
 
-void close(double computed, long double expected) {
-  BOOST_TEST(std::fabs(static_cast<long double>(computed) - expected) <= 4e-16L * std::max(1.0L, std::fabs(expected)));
+void close(double computed, long double expected, long double tolerance = 4e-16L) {
+  BOOST_TEST(std::fabs(static_cast<long double>(computed) - expected) <=
+             tolerance * std::max(1.0L, std::fabs(expected)));
 }
 
 }  // namespace
@@ -37,6 +38,7 @@ BOOST_AUTO_TEST_CASE(tanh_laws) { keeps_the_laws_in_double<pergrad::tanh, shape{
 BOOST_AUTO_TEST_CASE(sigmoid_laws) { keeps_the_laws_in_double<pergrad::sigmoid, shape{9}>(); }
 BOOST_AUTO_TEST_CASE(softplus_laws) { keeps_the_laws_in_double<pergrad::softplus, shape{9}>(); }
 BOOST_AUTO_TEST_CASE(gelu_laws) { keeps_the_laws_in_double<pergrad::gelu, shape{9}>(); }
+BOOST_AUTO_TEST_CASE(gelu_tanh_laws) { keeps_the_laws<pergrad::gelu_tanh, shape{9}>(); }
 BOOST_AUTO_TEST_CASE(silu_laws) { keeps_the_laws_in_double<pergrad::silu, shape{9}>(); }
 BOOST_AUTO_TEST_CASE(leaky_relu_laws) { keeps_the_laws_in_double<pergrad::leaky_relu<0.2>, shape{9}>(); }
 BOOST_AUTO_TEST_CASE(elu_laws) { keeps_the_laws_in_double<pergrad::elu<0.7>, shape{9}>(); }
@@ -93,6 +95,7 @@ BOOST_AUTO_TEST_CASE(values_and_slopes_against_long_double) {
   const auto sigmoid = respond_to<pergrad::sigmoid>(x);
   const auto softplus = respond_to<pergrad::softplus>(x);
   const auto gelu = respond_to<pergrad::gelu>(x);
+  const auto gelu_tanh = respond_to<pergrad::gelu_tanh>(x);
   const auto silu = respond_to<pergrad::silu>(x);
   const auto leaky = respond_to<pergrad::leaky_relu<>>(x);
   const auto elu = respond_to<pergrad::elu<1.5>>(x);
@@ -111,6 +114,11 @@ BOOST_AUTO_TEST_CASE(values_and_slopes_against_long_double) {
     close(leaky.input_gradient[i], z > 0 ? 1 : static_cast<long double>(0.01));
     close(elu.output[i], z > 0 ? z : 1.5L * std::expm1(z));
     close(elu.input_gradient[i], z > 0 ? 1 : 1.5L * std::exp(z));
+    const long double root = std::sqrt(2 / std::acos(-1.0L));
+    const long double t = std::tanh(root * (z + 0.044715L * z * z * z));
+    // An error of t counts x times, and x u' times.
+    close(gelu_tanh.output[i], z * (1 + t) / 2, 2e-15L);
+    close(gelu_tanh.input_gradient[i], (1 + t) / 2 + z * (1 - t * t) * root * (1 + 3 * 0.044715L * z * z) / 2, 4e-15L);
     const long double cdf = std::erfc(-z / std::sqrt(2.0L)) / 2;
     close(gelu.output[i], z * cdf);
     close(gelu.input_gradient[i], cdf + z * std::exp(-z * z / 2) / std::sqrt(2 * std::acos(-1.0L)));
@@ -126,13 +134,17 @@ BOOST_AUTO_TEST_CASE(ends_of_the_range) {
   BOOST_TEST(sigmoid.output == (std::vector<double>{1, 0, 1, 0}), boost::test_tools::per_element());
   BOOST_TEST(softplus.output == (std::vector<double>{infinity, 0, 1e300, 0}), boost::test_tools::per_element());
   for (const double slope : tanh.input_gradient) BOOST_TEST(slope == 0);
+  const auto gelu_tanh = respond_to<pergrad::gelu_tanh>({infinity, 1e300, -1e300});
+  BOOST_TEST(gelu_tanh.output == (std::vector<double>{infinity, 1e300, 0}), boost::test_tools::per_element());
+  BOOST_TEST(gelu_tanh.input_gradient == (std::vector<double>{1, 1, 0}), boost::test_tools::per_element());
 }
 
 BOOST_AUTO_TEST_CASE(nan_stays_nan) {
   for (const double y :
        {respond_to<pergrad::relu>({not_a_number}).output[0], respond_to<pergrad::tanh>({not_a_number}).output[0],
         respond_to<pergrad::sigmoid>({not_a_number}).output[0], respond_to<pergrad::softplus>({not_a_number}).output[0],
-        respond_to<pergrad::gelu>({not_a_number}).output[0], respond_to<pergrad::silu>({not_a_number}).output[0]}) {
+        respond_to<pergrad::gelu>({not_a_number}).output[0], respond_to<pergrad::silu>({not_a_number}).output[0],
+        respond_to<pergrad::gelu_tanh>({not_a_number}).output[0]}) {
     BOOST_TEST(std::isnan(y));
   }
 }

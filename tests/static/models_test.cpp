@@ -32,5 +32,9 @@ static_assert(models::resnet18<models::frozen_batch_norm>::parameter_count == 11
 static_assert(models::resnet18<models::frozen_batch_norm>::frozen_parameter_count == 9'600);
 static_assert(models::resnet34<models::frozen_batch_norm>::parameter_count == 21'780'648);
 static_assert(models::resnet34<models::grouped<>, shape{3, 64, 64}, 10>::output_shape == shape{10});
+static_assert(models::gpt2<>::parameter_count == 124'439'808);
+static_assert(models::gpt2<128>::parameter_count == 124'439'808 - (1024 - 128) * 768);
+static_assert(models::gpt2<1024, 24, 1024, 16>::parameter_count == 354'823'168);
+static_assert(models::gpt2<>::output_shape == shape{1024, 50'257});
 
 }  // namespace

@@ -45,6 +45,7 @@ struct factor {
   operand other;        ///< x of an outer product, u of an elementwise product, the ids of a row sum
   bool sparse = false;  ///< a row sum: `rows` is the vocabulary, `columns` the width of delta
   std::size_t skipped_id = ~std::size_t{0};  ///< of a row sum: an id whose row has no gradient
+  bool by_ids = false;  ///< an outer sum whose delta_t is 1 at the id that position t holds, and 0 elsewhere
 
   /// Parameters in the block; an outer block is stored `[rows][columns]`, like PyTorch's `[out, in]`.
   [[nodiscard]] constexpr std::size_t size() const noexcept { return rows * columns; }
@@ -71,6 +72,17 @@ struct factor {
           .other = {.from = source::activation},
           .sparse = true,
           .skipped_id = skipped_id};
+}
+
+/// A row sum as the outer-product sum that it is: `G = sum_t onehot(id_t) (x) delta_t`. So a table may be shared with a
+/// layer whose gradient is an outer-product sum of the same extents.
+[[nodiscard]] constexpr factor as_outer_sum(const factor& rows) noexcept {
+  factor turned = rows;
+  turned.outer = turned.by_ids = true;
+  turned.sparse = false;
+  turned.delta = rows.other;
+  turned.other = rows.delta;
+  return turned;
 }
 
 /// A weight matrix `[rows][columns]` that begins at `offset` of a layer's parameters.

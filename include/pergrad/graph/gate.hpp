@@ -55,6 +55,7 @@ struct unfolded<Input, node_list<Nodes...>, Layers...> {
     using diagnose_function = mistake (*)(shape, shape);
     using shape_function = shape (*)(shape, shape);
     using count_function = std::size_t (*)(shape, shape);
+    using matrix_function = matrix (*)(shape, shape);
     using lengths_function = bool (*)(shape, shape);
     constexpr std::array<std::size_t, size + 1> back{Nodes::back..., 0};
     constexpr std::array<std::size_t, size + 1> back2{Nodes::back2..., 0};
@@ -66,6 +67,7 @@ struct unfolded<Input, node_list<Nodes...>, Layers...> {
     constexpr std::array<diagnose_function, size + 1> diagnoses{&diagnose<typename Nodes::layer_type>..., nullptr};
     constexpr std::array<shape_function, size + 1> outputs{&output_shape_of<typename Nodes::layer_type>..., nullptr};
     constexpr std::array<count_function, size + 1> counts{&parameter_count_of<typename Nodes::layer_type>..., nullptr};
+    constexpr std::array<matrix_function, size + 1> matrices{&shared_matrix_of<typename Nodes::layer_type>..., nullptr};
     constexpr std::array<lengths_function, size + 1> lengths{&keeps_lengths<typename Nodes::layer_type>..., nullptr};
     constexpr std::array<bool, size + 1> takes_one{takes_one_input<typename Nodes::layer_type>..., true};
     constexpr std::array<bool, size + 1> takes_two{has_two_inputs<typename Nodes::layer_type>..., false};
@@ -93,8 +95,13 @@ struct unfolded<Input, node_list<Nodes...>, Layers...> {
       for (std::size_t k = 0; ties[i].size != 0 && k < i; ++k) {
         if (ties[k].size == 0 || ties[k].key != ties[i].key || ties[k].index != ties[i].index) continue;
         result.owners[i] = k;
-        if (ties[k].size != ties[i].size || diagnoses[k] != diagnoses[i] ||
-            result.parameter_counts[k] != result.parameter_counts[i] || is_frozen[k] != is_frozen[i]) {
+        const auto matrix_of = [&](std::size_t node) {
+          return matrices[node](result.shapes[result.inputs[node]],
+                                back2[node] == 0 ? shape{} : result.shapes[result.inputs2[node]]);
+        };
+        const bool share = diagnoses[k] == diagnoses[i] || same_matrix(matrix_of(k), matrix_of(i));
+        if (ties[k].size != ties[i].size || !share || result.parameter_counts[k] != result.parameter_counts[i] ||
+            is_frozen[k] != is_frozen[i]) {
           result.what = mistake::tied_blocks_differ;
         }
         break;
@@ -110,6 +117,9 @@ struct unfolded<Input, node_list<Nodes...>, Layers...> {
     result.frozen = place_parameters(result, is_frozen, later, true, result.trained) - result.trained;
     for (std::size_t i = 0; i < size; ++i) result.parameter_offsets[i] = result.parameter_offsets[result.owners[i]];
     return result;
+  }
+  static constexpr bool same_matrix(const matrix& a, const matrix& b) {
+    return a.rows > 0 && a.rows == b.rows && a.columns == b.columns;
   }
   /// Positions in a slot of a sample that has `length` of the network's input.
   static constexpr std::size_t length_in(const findings& result, std::size_t slot, std::size_t length) {

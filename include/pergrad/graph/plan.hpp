@@ -67,8 +67,9 @@ struct plan_node {
   std::size_t layer = 0;  ///< number among the layers with trained parameters; all uses of a tied one have the same
 };
 
-/// One use of one block of trained parameters. Of an affine layer the factors are its weights, an outer sum with rows
-/// and columns of one group, and its bias; their operands are what the node's map says.
+/// One use of one block of trained parameters. A table that is shared with a matrix is an outer sum by ids. Of an
+/// affine layer the factors are its weights, an outer sum with rows and columns of one group, and its bias; their
+/// operands are what the node's map says.
 struct plan_factor {
   factor what;
   std::size_t node = 0;
@@ -168,6 +169,11 @@ struct network_plan {
   }();
   static constexpr std::array<plan_factor, factor_count> list_factors() {
     std::array<plan_factor, factor_count> list{};
+    std::array<bool, size> joins_ids{};  // a table, and a matrix that is multiplied with, too
+    for (std::size_t i = 0; i < size; ++i) {
+      const std::size_t owner = Structure::owners[i];
+      if ((nodes[i].kind == node_kind::affine) != (nodes[owner].kind == node_kind::affine)) joins_ids[owner] = true;
+    }
     std::array<std::size_t, size> first_of{};
     std::size_t count = 0;
     std::size_t outer = 0;
@@ -179,6 +185,7 @@ struct network_plan {
       first_of[i] = count;
       for (std::size_t k = 0; k < nodes[i].factor_count; ++k) {
         plan_factor& each = list[count++];
+        if (each.what.sparse && joins_ids[Structure::owners[i]]) each.what = as_outer_sum(each.what);
         std::size_t& number = each.what.sparse ? sparse : each.what.outer ? outer : elementwise;
         each.first_use = nodes[i].use.first ? number : list[first_of[Structure::owners[i]] + k].first_use;
         ++number;

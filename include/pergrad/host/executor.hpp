@@ -9,6 +9,7 @@
 #include <utility>
 
 #include <pergrad/batch.hpp>
+#include <pergrad/concepts.hpp>
 #include <pergrad/detail/error_text.hpp>
 #include <pergrad/detail/executors.hpp>
 #include <pergrad/detail/thread_pool.hpp>
@@ -87,9 +88,14 @@ class host {
     source.length = [](const void* self, std::size_t sample) {
       return static_cast<const source_type*>(self)->samples->length(sample);
     };
-    source.loss = [](const void* self, std::size_t sample, std::span<const scalar> y, std::span<scalar> dy) {
+    source.loss = [](const void* self, std::size_t sample, std::span<const scalar> y, std::span<scalar> dy,
+                     [[maybe_unused]] std::ptrdiff_t length) {
       const auto* all = static_cast<const source_type*>(self);
-      return all->loss->evaluate(y, all->samples->targets(sample), dy);
+      if constexpr (detail::takes_length<Loss, scalar>) {
+        return all->loss->evaluate(y, all->samples->targets(sample), dy, static_cast<std::size_t>(length));
+      } else {
+        return all->loss->evaluate(y, all->samples->targets(sample), dy);
+      }
     };
     const on_host::other_norms<scalar>* others = nullptr;
     if constexpr (Needs.rows) source.write_rows = &on_host::worker<Network>::write_rows;

@@ -5,8 +5,9 @@
 //     tanh      tanh x             1 - y^2
 //     sigmoid   1 / (1 + e^-x)     y (1 - y)
 //     softplus  log(1 + e^x)       sigmoid(x)
-//     gelu      x Phi(x)           Phi(x) + x phi(x)                           (Hendrycks & Gimpel 2016,
-//     arXiv:1606.08415) silu      x sigmoid(x)       s + y (1 - s), s = sigmoid(x)               (the same; swish)
+//     gelu      x Phi(x)           Phi(x) + x phi(x)            (Hendrycks & Gimpel 2016, arXiv:1606.08415)
+//     gelu_tanh x (1 + t) / 2      (1 + t + x (1 - t^2) u') / 2 with t = tanh u, u = sqrt(2/pi) (x + 0.044715 x^3)
+//     silu      x sigmoid(x)       s + y (1 - s), s = sigmoid(x)               (the same; swish)
 //     leaky     x or a x           1 where y > 0, else a (a at 0, as PyTorch)  (Maas, Hannun & Ng 2013)
 //     elu       x or a (e^x - 1)   1 where y > 0, else y + a = a e^x           (Clevert et al. 2016, arXiv:1511.07289)
 #pragma once
@@ -108,6 +109,37 @@ struct gelu : detail::activation {
     using element = math::element_t<Value>;
     constexpr auto inverse_root_two = static_cast<element>(0.70710678118654752440084436210485);
     return (math::erf(x * inverse_root_two) + 1) * static_cast<element>(0.5);
+  }
+};
+
+/// PyTorch: `nn.GELU(approximate="tanh")`, GPT-2's; `gelu_new` and `gelu_pytorch_tanh` of Hugging Face's transformers.
+/// -infinity gives NaN, as there.
+struct gelu_tanh : detail::activation {
+  static constexpr const char* name = "gelu_tanh";
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static Value value(Value x) noexcept {
+    using element = math::element_t<Value>;
+    return x * ((inner(x) + 1) * static_cast<element>(0.5));
+  }
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static Value derivative(Value x, Value /*y*/) noexcept {
+    using element = math::element_t<Value>;
+    constexpr auto half = static_cast<element>(0.5);
+    const Value t = inner(x);
+    const Value slope = 1 - t * t;
+    const Value of_inner = (x * x * static_cast<element>(3 * cubic) + 1) * static_cast<element>(root);
+    // Where t does not change any more, squares of x may overflow.
+    return (t + 1) * half + math::select(slope > Value{}, x * (slope * of_inner) * half, Value{});
+  }
+
+ private:
+  static constexpr double root = 0.79788456080286535587989211986876;  // sqrt(2 / pi)
+  static constexpr double cubic = 0.044715;
+  /// tanh(sqrt(2 / pi) (x + 0.044715 x^3))
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD static Value inner(Value x) noexcept {
+    using element = math::element_t<Value>;
+    return math::tanh(x * (x * x * static_cast<element>(cubic) + 1) * static_cast<element>(root));
   }
 };
 

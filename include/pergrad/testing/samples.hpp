@@ -75,7 +75,8 @@ struct sample_set : sample_values<typename Network::input_value, target_of<Loss,
   }
 };
 
-/// `count` samples: inputs uniform in [-1, 1]; integer targets in [0, outputs), real ones in [0, 1).
+/// `count` samples: inputs uniform in [-1, 1]; integer targets in [0, outputs), of a loss over positions in [0,
+/// classes); real ones in [0, 1).
 /// Throws std::invalid_argument if the loss refuses such targets: then make the samples yourself.
 template <class Network, class Loss>
 [[nodiscard]] sample_set<Network, Loss> draw_samples(std::uint64_t seed, std::size_t count) {
@@ -95,11 +96,18 @@ template <class Network, class Loss>
     const double uniform = pergrad::detail::public_uniform(seed + 101, sample);
     result.lengths.push_back(static_cast<std::uint32_t>(uniform * static_cast<double>(Network::input_shape.e0)) + 1);
   }
+  constexpr std::size_t classes = [] {
+    if constexpr (requires { Loss::ignores(target{}); }) {
+      return static_cast<std::size_t>(Loss::target_limits(Network::output_shape)[1]) + 1;
+    } else {
+      return Network::output_shape.size();
+    }
+  }();
   result.targets.resize(count * set::target_count);
   for (std::size_t i = 0; i < result.targets.size(); ++i) {
     const double uniform = pergrad::detail::public_uniform(~seed, i);
     if constexpr (std::is_integral_v<target>) {
-      result.targets[i] = static_cast<target>(uniform * static_cast<double>(Network::output_shape.size()));
+      result.targets[i] = static_cast<target>(uniform * static_cast<double>(classes));
     } else {
       result.targets[i] = static_cast<target>(uniform);
     }

@@ -139,6 +139,11 @@ struct needs_functions_marked_pergrad_hd {
                                                   Scalar* dy) {
     return Function::evaluate(y, count, targets, dy);
   }
+  template <class Scalar, class Target>
+  [[nodiscard]] __device__ static double evaluate(const Scalar* y, std::size_t count, const Target* targets, Scalar* dy,
+                                                  std::size_t positions, std::size_t length) {
+    return Function::evaluate(y, count, targets, dy, positions, length);
+  }
 };
 template <class Function>
 using device_code_of = needs_functions_marked_pergrad_hd<Function>;

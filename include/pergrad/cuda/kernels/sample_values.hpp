@@ -141,6 +141,13 @@ template <class Scalar>
   const affine_view& view = leaf.view;
   const weight_index at = weight_at(view, e);
   const Scalar* x = values.at(leaf.x) + at.group * view.x_group + at.channel * view.x_channel;
+  if (leaf.by_ids != 0) {
+    const std::int32_t* ids = values.integers_at(leaf.delta);
+    for (int t = 0; t < view.out[1]; ++t) {
+      if (ids[t] == at.output) sum += x[t * view.x_step[1]];
+    }
+    return sum;
+  }
   const Scalar* delta = values.at(leaf.delta) + at.group * view.y_group + at.output * view.y_output;
   const auto [kd, kh, kw] = index_in(view.kernel, at.tap);
   const span_of_taps planes = positions_of(view, 0, kd);

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <pergrad/concepts.hpp>
 #include <pergrad/cuda/device/kernel.hpp>
 #include <pergrad/cuda/kernels/functions.hpp>
 #include <pergrad/cuda/kernels/nodes.hpp>
@@ -58,6 +59,7 @@ struct sample_work {
   int output = 0;  ///< places
   int output_gradient = 0;
   int output_size = 0;
+  int output_lengths = -1;
   int norms = 0;  ///< 0: nobody asks for norms or weights
   int tf32 = 0;   ///< values that are handed on, and gradients, are stored as TF32
   int stages = 0;
@@ -77,7 +79,8 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
   };
   using work_type::first, work_type::last, work_type::stages, work_type::method, work_type::rule, work_type::norms;
   using work_type::layers, work_type::random;
-  using work_type::output, work_type::output_gradient, work_type::output_size, work_type::tf32;
+  using work_type::output, work_type::output_gradient, work_type::output_size, work_type::output_lengths,
+      work_type::tf32;
   using work_type::state, work_type::tables, work_type::samples, work_type::parameters, work_type::results;
 
   template <class Block>
@@ -168,9 +171,16 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
   PERGRAD_HD void finish_forward(const Block& block, const sample_values<Scalar>& values, int sample) const {
     block.once([&] {
       if constexpr (marked_for_devices<Loss>) {  // others have been refused
-        results.losses[sample] =
-            device_code_of<Loss>::evaluate(values.at(output), static_cast<std::size_t>(output_size),
-                                           samples.targets_of(sample), values.to(output_gradient));
+        const auto size = static_cast<std::size_t>(output_size);
+        if constexpr (detail::takes_length<Loss, Scalar>) {  // then there is a target a position
+          const auto positions = static_cast<std::size_t>(samples.target_count);
+          results.losses[sample] = device_code_of<Loss>::evaluate(
+              values.at(output), size, samples.targets_of(sample), values.to(output_gradient), positions,
+              static_cast<std::size_t>(values.positions(output_lengths, samples.target_count)));
+        } else {
+          results.losses[sample] = device_code_of<Loss>::evaluate(values.at(output), size, samples.targets_of(sample),
+                                                                  values.to(output_gradient));
+        }
       }
     });
     store_rounded(block, values.to(output_gradient), output_size);

@@ -57,6 +57,7 @@ struct outer_leaf {
   int x = 0;  ///< places
   int delta = 0;
   int parameters = 0;  ///< of the first weight among the parameters
+  int by_ids = 0;      ///< `delta` are ids: delta_t is 1 at the id of position t; the block is shared
   int kept = -1;       ///< of the first element among a sample's kept gradients; negative: not kept
   int squares = 0;     ///< layered: of the first partial square among a sample's
   int square_count = 0;
@@ -214,6 +215,7 @@ struct network_sizes {
   int squares = 0;    ///< layered: partial squares of a sample's norms
   int output = 0;     ///< places of the network's output and its gradient
   int output_gradient = 0;
+  int output_lengths = -1;  ///< table of its lengths; none if all samples have one
 };
 
 /// A network as numbers, for everything that is compiled once for all networks. Refers to constants of its type.

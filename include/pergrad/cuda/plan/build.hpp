@@ -31,7 +31,7 @@ inline constexpr std::size_t forward_work = [] {
   }
   // Of other layers' products those whose matrices are trained.
   for (const pergrad::detail::plan_factor& each : plan::factors) {
-    const bool of_product = each.what.outer && plan::nodes[each.node].kind != node_kind::affine;
+    const bool of_product = each.what.outer && !each.what.by_ids && plan::nodes[each.node].kind != node_kind::affine;
     if (of_product) work += each.what.size() * each.what.positions;
   }
   return work;
@@ -193,6 +193,7 @@ struct build_tables {
       row.in2_lengths = plan::nodes[i].two_inputs ? lengths[structure::inputs2[i]] : -1;
       row.out_lengths = lengths[i + 1];
     }
+    t.output_lengths = lengths[size];
   }
   static constexpr void describe_pool(tables& t, op_row& row, shape in, shape out) {
     const auto place = [&](int count) {

@@ -84,6 +84,7 @@ struct build_leaves {
         leaf.view.y_step[1] = static_cast<int>(what.delta.position_stride);
         leaf.x = place_of(row, what.other);
         leaf.delta = place_of(row, what.delta);
+        leaf.by_ids = what.by_ids ? 1 : 0;
       }
       add(t, each, leaf);
     } else {

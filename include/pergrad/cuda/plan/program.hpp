@@ -72,7 +72,7 @@ void fill_windows(shape in, const op_row& row, int* integers, Scalar* scalars) {
 
 /// For each length of the network's input, how many positions of each value are there.
 template <class Structure>
-void fill_lengths(std::span<const op_row> ops, int* integers) {
+void fill_lengths(std::span<const op_row> ops, int output_lengths, int* integers) {
   for (std::size_t length = 0; length <= Structure::shapes[0].e0; ++length) {
     std::array<std::size_t, Structure::size + 1> lengths{length};
     const auto put = [&](int table, std::size_t slot) {
@@ -85,6 +85,7 @@ void fill_lengths(std::span<const op_row> ops, int* integers) {
       put(ops[i].in2_lengths, Structure::inputs2[i]);
       put(ops[i].out_lengths, i + 1);
     });
+    put(output_lengths, Structure::size);
   }
 }
 
@@ -129,7 +130,9 @@ struct program {
                             result.scalars.data());
       }
     });
-    if constexpr (structure::shapes[0].varying_axis() != 0) fill_lengths<structure>(table.ops, result.integers.data());
+    if constexpr (structure::shapes[0].varying_axis() != 0) {
+      fill_lengths<structure>(table.ops, table.output_lengths, result.integers.data());
+    }
     return result;
   }
 };

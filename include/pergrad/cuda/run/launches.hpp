@@ -122,6 +122,7 @@ class launcher {
             .output = net_->output,
             .output_gradient = net_->output_gradient,
             .output_size = static_cast<int>(net_->output_size),
+            .output_lengths = net_->output_lengths,
             .norms = wanted.norms ? 1 : 0,
             .tf32 = memory_->tf32() ? 1 : 0,
             .stages = stage::fused,

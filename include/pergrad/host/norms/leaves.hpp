@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 
 #include <pergrad/graph/layout.hpp>
@@ -92,6 +93,26 @@ struct leaf_kernel {
       }
     }
     return squares(static_cast<const Scalar*>(out), leaf.size());
+  }
+
+  /// Adds G_b to `out`, of deltas that are 1 at the id of their position: x_t is added where row id_t lies.
+  void add_by_ids(index sample, Scalar* out) const noexcept {
+    const auto* const ids = static_cast<const std::int32_t*>(static_cast<const void*>(delta(sample, 0)));
+    const Scalar* const x_first = x(sample, 0);
+    for (index k = 0; k < leaf.view[2].extent; ++k, out += leaf.outputs) {
+      const Scalar* const from = x_first + k * leaf.view[2].x;
+      for (index t = 0; t < leaf.step[1].extent; ++t) out[ids[t]] += from[t * leaf.step[1].x];
+    }
+  }
+  /// The same for outputs begin .. begin + columns - 1, which lie `columns` apart in `out`.
+  void add_by_ids(index sample, Scalar* out, index begin, index columns) const noexcept {
+    const auto* const ids = static_cast<const std::int32_t*>(static_cast<const void*>(delta(sample, 0)));
+    for (index t = 0; t < leaf.step[1].extent; ++t) {
+      const index column = ids[t] - begin;
+      if (column < 0 || column >= columns) continue;
+      const Scalar* const from = x(sample, 0) + t * leaf.step[1].x;
+      for (index k = 0; k < leaf.view[2].extent; ++k) out[k * columns + column] += from[k * leaf.view[2].x];
+    }
   }
 
   /// ‖G_b‖² without keeping G_b, and what `rounding` says.

@@ -40,7 +40,9 @@ struct sample_source {
   const void* (*input)(const void*, std::size_t sample) = nullptr;     ///< Scalar, or std::int32_t of ids
   std::uint32_t (*record)(const void*, std::size_t sample) = nullptr;  ///< number of the sample in its data set
   std::uint32_t (*length)(const void*, std::size_t sample) = nullptr;
-  double (*loss)(const void*, std::size_t sample, std::span<const Scalar> y, std::span<Scalar> dy) = nullptr;
+  /// `length`: positions of the output that are there, if it has positions.
+  double (*loss)(const void*, std::size_t sample, std::span<const Scalar> y, std::span<Scalar> dy,
+                 index length) = nullptr;
   /// Writes the rows of some samples of a worker's tile: only programs that want rows compile it.
   void (*write_rows)(void* worker, index begin, index end) = nullptr;
 };
@@ -62,12 +64,16 @@ template <class Scalar>
 [[nodiscard, gnu::noinline]] norm_method method_of(const run_request<Scalar>& request, const outer_leaf& leaf,
                                                    bool every_gradient) {
   const bool formed = leaf.deferred ? request.keeps_gradients() : every_gradient;
-  if (formed || leaf.delta_stride != 1 || leaf.use.shared()) return norm_method::instantiate;
+  if (formed || leaf.delta_stride != 1 || (leaf.use.shared() && !leaf.of_uses)) return norm_method::instantiate;
   const norm_method asked = request.method;
-  const bool chosen =
-      asked != norm_method::automatic && leaf.node < 64 && (request.method_layers >> leaf.node & 1U) != 0;
+  const std::size_t node = leaf.of_uses ? leaf.first_node : leaf.node;
+  const bool chosen = asked != norm_method::automatic && node < 64 && (request.method_layers >> node & 1U) != 0;
   const bool all = asked != norm_method::automatic && request.method_layers == ~std::uint64_t{0};
   const norm_method wanted = chosen || all ? asked : leaf.method;
+  if (leaf.of_uses) {
+    if (wanted == norm_method::instantiate && request.strategy == strategy_kind::ghost) return norm_method::gram;
+    return wanted == norm_method::instantiate || wanted == norm_method::gram ? wanted : leaf.method;
+  }
   if (wanted == norm_method::product && leaf.positions() != 1) return leaf.method;
   if (wanted == norm_method::instantiate && request.strategy == strategy_kind::ghost) return norm_method::direct;
   return wanted;

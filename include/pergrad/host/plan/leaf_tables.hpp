@@ -76,6 +76,7 @@ struct leaf_tables {
         } else {
           leaf.view[2] = {static_cast<index>(what.columns), static_cast<index>(what.other.stride), 1};
           leaf.delta_stride = static_cast<index>(what.delta.stride);
+          leaf.by_ids = what.by_ids;
           set_steps(leaf, what);
         }
         add_leaf(t, each, leaf);
@@ -93,6 +94,7 @@ struct leaf_tables {
         add_leaf(t, each, leaf);
       }
     }
+    choose_for_uses(t);
     arrange_segments(t);
     arrange_deferred(t);
   }
@@ -203,6 +205,35 @@ struct leaf_tables {
   static constexpr void add_leaf(tables& t, const detail::plan_factor& each, sparse_leaf leaf) {
     leaf.owner = each.first_use;
     t.sparse[t.sparse_count++] = leaf;
+  }
+  /// How the norms of tables are found that are multiplied with as well. All uses agree on it.
+  static constexpr void choose_for_uses(tables& t) {
+    for (std::size_t k = 0; k != t.outer_count; ++k) {
+      const outer_leaf first = t.outer[k];
+      if (!first.use.first || !first.use.shared()) continue;
+      bool by_ids = false;
+      double formed = 0;
+      double from_factors = 0;
+      const auto for_each_use = [&](auto&& f) {
+        for (std::size_t other = k; other != t.outer_count; ++other) {
+          if (t.outer[other].native == first.native) f(t.outer[other]);
+        }
+      };
+      for_each_use([&](const outer_leaf& use) {
+        by_ids = by_ids || use.by_ids;
+        if (use.by_ids) return;
+        formed += modelled_cost(norm_method::instantiate, use.block(), sizeof(typename Program::scalar));
+        from_factors += modelled_cost(norm_method::gram, use.block(), sizeof(typename Program::scalar));
+      });
+      if (!by_ids) continue;
+      const bool by_gram = from_factors < formed;
+      for_each_use([&](outer_leaf& use) {
+        use.of_uses = true;
+        use.first_node = first.node;
+        if (by_gram) use.method = norm_method::gram;
+      });
+      if (by_gram) t.kept_size -= round_up(first.size());
+    }
   }
   /// Where the segments of a sample lie.
   static constexpr void arrange_segments(tables& t) {

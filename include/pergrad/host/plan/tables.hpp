@@ -137,6 +137,9 @@ struct outer_leaf {
   norm_method method = norm_method::instantiate;
   tied_use use;
   bool in_pairs = false;  ///< a sample's gradient is filtered in pairs
+  bool by_ids = false;    ///< `delta` are ids: delta_t is 1 at the id of position t; the block is shared
+  bool of_uses = false;   ///< norm and sum may be found from the factors of all uses, one of which is by ids: uses.hpp
+  std::size_t first_node = 0;  ///< of the block's first use
   bool late = false;  ///< formed once the backward pass is through the network, and added up before the next sample's
   kept_place kept;
   // Where the sum is formed a chunk at a time (deferred_way.hpp):

@@ -6,6 +6,7 @@
 // take turns: one's gradients are formed and added up before the next one's take their place (`take_turns`).
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 
 #include <pergrad/gradients/plan.hpp>
@@ -13,10 +14,12 @@
 #include <pergrad/host/conv/pairs.hpp>
 #include <pergrad/host/norms/leaves.hpp>
 #include <pergrad/host/norms/request.hpp>
+#include <pergrad/host/norms/uses.hpp>
 #include <pergrad/host/plan/program.hpp>
 #include <pergrad/host/plan/tables.hpp>
 #include <pergrad/host/run/tile_state.hpp>
 #include <pergrad/privacy/clip.hpp>
+#include <pergrad/simd/elements.hpp>
 
 namespace pergrad::inline v0_1::on_host {
 
@@ -94,6 +97,12 @@ struct outer_way {
   static void collect_block(state& tile, const outer_leaf& leaf, index begin, index end) {
     const kernel_type kernel{leaf, tile.workspace, 0, tile.pass.inputs_of(table.nodes[leaf.node], 0)};
     const norm_method method = method_of(tile.request, leaf, tile.every_gradient);
+    if constexpr (any_by_ids) {
+      if (leaf.of_uses && method != norm_method::instantiate) {
+        for (index b = begin; leaf.use.first && b < end; ++b) tile.part(b, leaf.node) += norm_of_uses(tile, leaf, b);
+        return;
+      }
+    }
     for (index b = begin; b < end; ++b) {
       norm_bound& to = tile.part(b, leaf.node);
       switch (method) {
@@ -135,8 +144,50 @@ struct outer_way {
     }
     return false;
   }
+  static constexpr bool any_by_ids = any([](const outer_leaf& leaf) { return leaf.by_ids; });
+  /// Calls f(kernel) for all uses of a block, of which `leaf` is one.
+  static auto uses_of(const state& tile, const outer_leaf& leaf) {
+    return [&tile, native = leaf.native](auto&& f) {
+      for (std::size_t k = 0; k != table.outer_count; ++k) {
+        if (table.outer[k].of_uses && table.outer[k].native == native) f(kernel_type{table.outer[k], tile.workspace});
+      }
+    };
+  }
+  static norm_bound norm_of_uses(const state& tile, const outer_leaf& leaf, index b) {
+    const auto for_each_use = uses_of(tile, leaf);
+    gram_of_uses<scalar> gram{b};
+    for_each_use([&](const kernel_type& use) {
+      gram.add(use);
+      for_each_use([&](const kernel_type& other) {
+        if (other.leaf.node < use.leaf.node) gram.add(use, other);
+      });
+    });
+    return gram.result();
+  }
+  /// Each sample's gradient is a sum by itself before it is added, as its bound is that of the numbers that are added.
+  static void add_uses(const state& tile, const sum_request<scalar>& asked, const outer_leaf& leaf,
+                       const scalar* weight, index begin, index end, scalar* to) {
+    for (index b = begin; b < end; ++b) {
+      if (weight[b] == 0) continue;  // not multiplied: a non-finite gradient must contribute nothing
+      for_each_stretch_of_uses(leaf, b, uses_of(tile, leaf), tile.room,
+                               [&](index place, const scalar* from, index count) {
+                                 if (asked.integers != nullptr) {
+                                   tile.add_rounded(asked, weight[b], from, count, to + place);
+                                 } else {
+                                   add_scaled_to(to + place, weight[b], from, count);
+                                 }
+                               });
+    }
+  }
   /// Forms a block's gradient; that of shared parameters is added to that of later uses. Returns its squared norm.
   static double form(const state& tile, const kernel_type& kernel, index sample, scalar* gradient) {
+    if constexpr (any_by_ids) {
+      if (kernel.leaf.by_ids) {
+        if (kernel.leaf.use.last) std::fill_n(gradient, kernel.leaf.size(), scalar{0});
+        kernel.add_by_ids(sample, gradient);
+        return kernel.leaf.use.first ? squares(static_cast<const scalar*>(gradient), kernel.leaf.size()) : 0;
+      }
+    }
     if constexpr (any([](const outer_leaf& leaf) { return leaf.use.shared(); })) {
       if (!kernel.leaf.use.last) return kernel.instantiate_onto(sample, gradient, tile.room);
     }
@@ -154,6 +205,12 @@ struct outer_way {
   }
   /// Adds the gradients of a few samples, from the kernel's first one on.
   static void add_unweighted(const state& tile, const kernel_type& kernel, index samples, scalar* to) {
+    if constexpr (any_by_ids) {
+      if (kernel.leaf.by_ids) {
+        for (index b = 0; b < samples; ++b) kernel.add_by_ids(b, to);
+        return;
+      }
+    }
     if constexpr (table.any_in_pairs) {
       if (kernel.leaf.in_pairs) {
         for (index b = 0; b < samples; ++b) form_in_pairs(tile, kernel, b, to, true);
@@ -174,7 +231,15 @@ struct outer_way {
     const kernel_type kernel{leaf, tile.workspace, begin};
     if (is_kept(tile, sum, leaf)) {
       tile.add_kept(asked, leaf, weight, begin, end, to);
-    } else if (asked.integers != nullptr) {
+      return;
+    }
+    if constexpr (any_by_ids) {
+      if (leaf.of_uses) {
+        add_uses(tile, asked, leaf, weight, begin, end, to);
+        return;
+      }
+    }
+    if (asked.integers != nullptr) {
       for (index b = begin; b < end; ++b) {
         if (weight[b] == 0) continue;
         kernel.instantiate(b - begin, tile.room);

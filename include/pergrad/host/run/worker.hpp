@@ -102,8 +102,8 @@ struct worker {
     for (index b = begin; b < end; ++b) {
       const std::span<const scalar> y = tile.pass.output(b);
       const std::span<scalar> dy = tile.pass.output_gradient(b);
-      tile.losses[static_cast<std::size_t>(b)] =
-          source.loss(source.context, tile.first + static_cast<std::size_t>(b), y, dy);
+      tile.losses[static_cast<std::size_t>(b)] = source.loss(source.context, tile.first + static_cast<std::size_t>(b),
+                                                             y, dy, tile.pass.positions_there(size, b));
       tile.pass.scatter_output_gradient(b);
     }
   }

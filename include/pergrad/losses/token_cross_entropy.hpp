@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/losses/token_cross_entropy.hpp - cross entropy at every position of a sequence, as language models have it
+//
+//   L = (1/n) sum_t [ log sum_j e^{y_tj} - y_{t,k_t} ];  dL/dy_t = (softmax(y_t) - onehot(k_t)) / n
+//
+// over the n positions t that count: those that are there and whose target k_t is not ignored. Without such positions
+// L = 0 and dL/dy = 0. With `sum_over_positions` there is no 1/n.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include <pergrad/detail/host_device.hpp>
+#include <pergrad/losses/cross_entropy.hpp>
+#include <pergrad/shape.hpp>
+
+namespace pergrad::inline v0_1 {
+
+/// Loss option of `token_cross_entropy`: the target of positions that do not count. Negative, or a class.
+template <std::int32_t Id>
+struct ignore_index {
+  static constexpr std::int32_t value = Id;
+};
+/// Loss option of `token_cross_entropy`: the sum over the positions that count, not their mean.
+struct sum_over_positions {};
+
+namespace detail {
+struct token_loss_options {
+  std::int32_t ignored = -100;
+  bool sum = false;
+  bool unknown_given = false;
+};
+template <std::int32_t Id>
+constexpr void apply(token_loss_options& options, ignore_index<Id> option) noexcept {
+  options.ignored = option.value;
+}
+constexpr void apply(token_loss_options& options, sum_over_positions) noexcept { options.sum = true; }
+}  // namespace detail
+
+/// On `{positions, classes}` logits; a target is one class a position, or the ignored index (`ignore_index<Id>`, -100
+/// by default). PyTorch: `F.cross_entropy(y, targets, ignore_index=-100)` of one sample's `[positions, classes]`, mean
+/// or, with `sum_over_positions`, sum; but 0 where no position counts. Of a sample with a length of its own, positions
+/// behind it do not count; their targets are looked at nevertheless: 0 is valid always. The mean is one sample's, so
+/// every sample weighs the same, however many of its positions count.
+template <class... Options>
+struct token_cross_entropy {
+  static constexpr bool on_device = true;
+  static constexpr detail::token_loss_options options = detail::gather<detail::token_loss_options, Options...>();
+  static_assert(!options.unknown_given,
+                "token_cross_entropy takes the options ignore_index<Id> and sum_over_positions");
+
+  template <class Scalar>
+  using target = std::int32_t;
+
+  [[nodiscard]] static constexpr std::size_t target_count(shape output) noexcept { return output.e0; }
+  [[nodiscard]] static constexpr bool accepts(shape output) noexcept {
+    return output.rank() == 2 && output.varying_axis() != 2;  // 2: positions lie along the other axis
+  }
+  /// Does a position with this target not count?
+  [[nodiscard]] PERGRAD_HD static constexpr bool ignores(std::int32_t target) noexcept {
+    return target == options.ignored;
+  }
+  /// Every target is a class, 0 <= target < classes, or ignored.
+  [[nodiscard]] static constexpr bool valid(shape output, std::span<const std::int32_t> targets) noexcept {
+    for (const std::int32_t target : targets) {
+      if (!ignores(target) && (target < 0 || static_cast<std::size_t>(target) >= output.e1)) return false;
+    }
+    return true;
+  }
+  /// The least and the largest target that is not ignored, for messages.
+  [[nodiscard]] static constexpr std::array<std::int32_t, 2> target_limits(shape output) noexcept {
+    return {0, static_cast<std::int32_t>(output.e1) - 1};
+  }
+  /// All positions are there.
+  template <class Scalar>
+  [[nodiscard]] static double evaluate(std::span<const Scalar> y, std::span<const std::int32_t> targets,
+                                       std::span<Scalar> dy) noexcept {
+    return evaluate(y, targets, dy, targets.size());
+  }
+  /// The first `length` positions are there.
+  template <class Scalar>
+  [[nodiscard]] static double evaluate(std::span<const Scalar> y, std::span<const std::int32_t> targets,
+                                       std::span<Scalar> dy, std::size_t length) noexcept {
+    return evaluate(y.data(), y.size(), targets.data(), dy.data(), targets.size(), length);
+  }
+  /// The same for `size` logits of `positions`, on host and device.
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD static double evaluate(const Scalar* y, std::size_t size, const std::int32_t* targets,
+                                                  Scalar* dy, std::size_t positions, std::size_t length) noexcept {
+    const std::size_t classes = size / positions;
+    std::size_t count = 0;
+    for (std::size_t t = 0; t < length; ++t) count += ignores(targets[t]) ? 0U : 1U;
+    const double weight = options.sum || count == 0 ? 1.0 : 1 / static_cast<double>(count);
+    double loss = 0;
+    for (std::size_t t = 0; t < positions; ++t, y += classes, dy += classes) {
+      if (t >= length || ignores(targets[t])) {
+        for (std::size_t i = 0; i < classes; ++i) dy[i] = 0;
+        continue;
+      }
+      loss += cross_entropy::evaluate(y, classes, targets + t, dy);
+      for (std::size_t i = 0; i < classes; ++i) dy[i] *= static_cast<Scalar>(weight);
+    }
+    return loss * weight;
+  }
+};
+
+}  // namespace pergrad::inline v0_1
