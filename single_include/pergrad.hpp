@@ -3620,7 +3620,8 @@ struct unfolded<Input, node_list<Nodes...>, Layers...> {
           return matrices[node](result.shapes[result.inputs[node]],
                                 back2[node] == 0 ? shape{} : result.shapes[result.inputs2[node]]);
         };
-        const bool share = diagnoses[k] == diagnoses[i] || same_matrix(matrix_of(k), matrix_of(i));
+        // In this order, as g++ with sanitizers knows no constants of different functions that are not equal.
+        const bool share = same_matrix(matrix_of(k), matrix_of(i)) || diagnoses[k] == diagnoses[i];
         if (ties[k].size != ties[i].size || !share || result.parameter_counts[k] != result.parameter_counts[i] ||
             is_frozen[k] != is_frozen[i]) {
           result.what = mistake::tied_blocks_differ;
@@ -16503,6 +16504,14 @@ inline void require_option(bool given, const char* name) {
   throw std::invalid_argument("pergrad: private training: " + what);
 }
 
+[[nodiscard]] inline std::size_t lanes_of(const private_choices& options) noexcept {
+  return options.lanes ? options.lanes->count : 1;
+}
+/// How a step's records are added up. Precondition: the options are settled.
+template <class Scalar>
+[[nodiscard]] summation summation_of(const private_choices& options) noexcept {
+  return summation::of<Scalar>(options.capacity->count, lanes_of(options));
+}
 /// Throws std::invalid_argument naming the first option that is missing but for `clip`. What single numbers may be is
 /// said where they are used. A run without noise is for generators that are not private.
 inline void require_private_choices(const private_choices& options, bool has_a_sampler, bool is_private) {
@@ -16933,14 +16942,6 @@ struct run_place {
   std::uint64_t paid = 0;      ///< steps that entered no event, as one before them had
 };
 
-[[nodiscard]] inline std::size_t lanes_of(const private_choices& options) noexcept {
-  return options.lanes ? options.lanes->count : 1;
-}
-/// How a step's records are added up. Precondition: the options are settled.
-template <class Scalar>
-[[nodiscard]] summation summation_of(const private_choices& options) noexcept {
-  return summation::of<Scalar>(options.capacity->count, lanes_of(options));
-}
 /// How many records a step's sum, or each lane of it, is made for, by public numbers: far more than are ever drawn if
 /// the expected batch size is what it says; fewer where only so few are added up in floating point. Physical batches
 /// have nothing to do with it, as noise is scaled by it.

@@ -192,6 +192,14 @@ inline void require_option(bool given, const char* name) {
   throw std::invalid_argument("pergrad: private training: " + what);
 }
 
+[[nodiscard]] inline std::size_t lanes_of(const private_choices& options) noexcept {
+  return options.lanes ? options.lanes->count : 1;
+}
+/// How a step's records are added up. Precondition: the options are settled.
+template <class Scalar>
+[[nodiscard]] summation summation_of(const private_choices& options) noexcept {
+  return summation::of<Scalar>(options.capacity->count, lanes_of(options));
+}
 /// Throws std::invalid_argument naming the first option that is missing but for `clip`. What single numbers may be is
 /// said where they are used. A run without noise is for generators that are not private.
 inline void require_private_choices(const private_choices& options, bool has_a_sampler, bool is_private) {

@@ -173,14 +173,6 @@ struct run_place {
   std::uint64_t paid = 0;      ///< steps that entered no event, as one before them had
 };
 
-[[nodiscard]] inline std::size_t lanes_of(const private_choices& options) noexcept {
-  return options.lanes ? options.lanes->count : 1;
-}
-/// How a step's records are added up. Precondition: the options are settled.
-template <class Scalar>
-[[nodiscard]] summation summation_of(const private_choices& options) noexcept {
-  return summation::of<Scalar>(options.capacity->count, lanes_of(options));
-}
 /// How many records a step's sum, or each lane of it, is made for, by public numbers: far more than are ever drawn if
 /// the expected batch size is what it says; fewer where only so few are added up in floating point. Physical batches
 /// have nothing to do with it, as noise is scaled by it.
