@@ -11,15 +11,12 @@
 #include <cstdlib>
 #include <exception>
 #include <memory>
-#include <random>
-#include <span>
 #include <string>
-#include <type_traits>
 #include <vector>
 
-#include <pergrad.hpp>
-#include <pergrad/models.hpp>
 #include <pergrad/mpi.hpp>
+
+#include "tasks.hpp"
 
 namespace pg = pergrad;
 
@@ -29,39 +26,19 @@ constexpr std::size_t records = 2048;
 
 template <class Network>
 void measure(std::size_t threads, int steps, std::int32_t classes) {
-  using value = typename Network::input_value;
-  constexpr std::size_t width = Network::input_shape.size();
   const pg::mpi_ranks world{MPI_COMM_WORLD};
   const std::size_t first = records * world.rank() / world.size();
-  const std::size_t count = records * (world.rank() + 1) / world.size() - first;
-  std::mt19937 random{7};
-  std::vector<value> inputs(records * width);
-  for (value& each : inputs) {
-    if constexpr (std::is_integral_v<value>) {
-      each = static_cast<value>(random() % Network::input_shape.ids);
-    } else {
-      each = static_cast<value>(random() % 2000) / 1000 - 1;
-    }
-  }
-  std::vector<std::int32_t> targets(records);
-  for (auto& each : targets) each = static_cast<std::int32_t>(random() % static_cast<unsigned>(classes));
-  const pg::dataset<value, std::int32_t> mine{std::span<const value>{inputs}.subspan(first * width, count * width),
-                                              std::span<const std::int32_t>{targets}.subspan(first, count),
-                                              Network::input_shape};
+  const task::made_up<Network> all{records, classes};
+  const pg::shard mine{all.part(first, records * (world.rank() + 1) / world.size() - first), first};
 
   const pg::host exec{pg::threads{threads}};
   const auto net = std::make_unique<Network>(exec, pg::kaiming_uniform{1});
-  pg::dp_sgd_options options;
-  options.sampling = pg::poisson_sampling{pg::sampling_probability{256.0 / records}};
-  options.noise = pg::noise_multiplier{1};
-  options.clip = pg::l2_clip_norm{1};
-  options.divisor = pg::expected_batch_size{256};
-  options.learning_rate = pg::learning_rate{0.01};
+  const auto options = task::options_of(256.0 / records, 256);
   pg::dp_sgd trainer{exec, *net, pg::cross_entropy{}, options, world, pg::seeded_generator{3}};
   std::vector<double> times;
   for (int step = 0; step <= steps; ++step) {
     const auto begin = std::chrono::steady_clock::now();
-    trainer.step(pg::shard{mine, first});
+    trainer.step(mine);
     const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begin;
     if (step > 0) times.push_back(took.count());  // the first one looks at the records
   }
@@ -75,20 +52,15 @@ int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
   int status = 0;
   try {
-    const std::string task = argc == 4 ? argv[1] : "";
+    const std::string name = argc == 4 ? argv[1] : "";
     const std::size_t threads = argc == 4 ? std::strtoul(argv[2], nullptr, 10) : 0;
     const int steps = argc == 4 ? std::atoi(argv[3]) : 0;
     if (steps < 1) {
       std::fprintf(stderr, "usage: steps TASK THREADS STEPS\n");
       status = 2;
-    } else if (task == "cifar_cnn") {
-      measure<pg::models::cifar_cnn>(threads, steps, 10);
-    } else if (task == "mnist_cnn") {
-      measure<pg::models::mnist_cnn>(threads, steps, 10);
-    } else if (task == "lstm") {
-      measure<pg::models::imdb_lstm<>>(threads, steps, 2);
-    } else {
-      std::fprintf(stderr, "steps: there is no task '%s'; there are cifar_cnn, mnist_cnn, lstm\n", task.c_str());
+    } else if (!task::with_task(
+                   name, [&]<class Network>(std::int32_t classes) { measure<Network>(threads, steps, classes); })) {
+      std::fprintf(stderr, "steps: there is no task '%s'; there are %s\n", name.c_str(), task::names);
       status = 2;
     }
   } catch (const std::exception& error) {

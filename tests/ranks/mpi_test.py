@@ -7,10 +7,15 @@ import os
 import pathlib
 import random
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent.parent / "bench" / "ranks"))
+import model  # noqa: E402
 
 LONG = "PERGRAD_LONG_TESTS" in os.environ
 KILLS = 50 if LONG else 3
@@ -24,8 +29,10 @@ class Ranks:
             self.mpirun.append("--allow-run-as-root")
         self.program = program
 
-    def run(self, count, *arguments, over=None, program=None, seconds=120):
+    def run(self, count, *arguments, over=None, program=None, seconds=120, hosts=()):
         transport = ["--mca", "btl", f"{over},self"] if over else []
+        if hosts:
+            transport += ["--host", ",".join(hosts)]
         command = [*self.mpirun, *transport, "-np", str(count), program or self.program, *map(str, arguments)]
         begin = time.monotonic()
         done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
@@ -52,6 +59,84 @@ def same_bits(ranks):
                 found = ranks.result(count, "--threads", threads, over=over)
                 require(found == alone, f"{count} ranks of {threads} threads over {over}: {found}, one process {alone}")
     print("1, 2, 3, 4, 7 ranks of 1 and 2 threads have the bits of one process, over shared memory and TCP")
+
+
+# What runs in network namespaces: this file again, in one of its own, as 10.77.0.1; the other one is 10.77.0.2.
+HOSTS = ("10.77.0.1", "10.77.0.2")
+CABLE_STEPS = 100
+PARAMETERS = 5252  # of mpi_program's network
+
+
+def between_namespaces(ranks):
+    """In a namespace that has only a cable to another one: ranks on both sides have the bits of one process."""
+    def do(*command):
+        subprocess.run(command, check=True, capture_output=True, text=True)
+
+    other = subprocess.Popen(["unshare", "--net", "sleep", "600"])
+    try:
+        there = ["nsenter", "--target", str(other.pid), "--net"]
+        deadline = time.monotonic() + 10
+        while os.readlink(f"/proc/{other.pid}/ns/net") == os.readlink("/proc/self/ns/net"):
+            require(time.monotonic() < deadline, "there is no second namespace")
+            time.sleep(0.01)
+        do("ip", "link", "add", "name", "here", "type", "veth", "peer", "name", "there", "netns", str(other.pid))
+        for place, cable, address in (([], "here", HOSTS[0]), (there, "there", HOSTS[1])):
+            do(*place, "ip", "address", "add", f"{address}/24", "dev", cable)
+            do(*place, "ip", "link", "set", cable, "up")
+            do(*place, "ip", "link", "set", "lo", "up")
+        with tempfile.TemporaryDirectory() as name:
+            # mpirun starts its daemon on the other host as it would by ssh: AGENT HOST COMMAND.
+            agent = pathlib.Path(name) / "agent"
+            agent.write_text(f"#!/bin/sh\nshift\nexec {' '.join(there)} sh -c \"$*\"\n", encoding="utf-8")
+            agent.chmod(0o755)
+            network = f"{HOSTS[0]}/24"
+            ranks.mpirun += ["--mca", "plm_rsh_agent", str(agent), "--mca", "oob_tcp_if_include", network,
+                             "--mca", "btl_tcp_if_include", network, "--map-by", "node"]
+            wanted = ranks.result(1, "--steps", CABLE_STEPS, over="tcp", hosts=[f"{HOSTS[0]}:1"])
+            for count in (2, 3, 4):
+                before = carried()
+                hosts = [f"{host}:{-(-count // 2)}" for host in HOSTS]
+                found = ranks.result(count, "--steps", CABLE_STEPS, over="tcp", hosts=hosts)
+                require(found == wanted, f"{count} ranks in two namespaces: {found}, one rank {wanted}")
+                bytes_of_step, least = (carried() - before) / CABLE_STEPS, over_the_cable(count)
+                require(least <= bytes_of_step <= 1.1 * least, f"{count} ranks: {bytes_of_step:.0f} bytes a step went over the "
+                        f"cable, and {least} are what ranks have to say")
+                print(f"{count} ranks in two network namespaces: {bytes_of_step:.0f} bytes a step, of which {least} are the model's")
+    finally:
+        other.kill()
+        other.wait()
+    print("ranks in two network namespaces have the bits of one process, over TCP")
+
+
+def carried():
+    """Bytes in both directions so far, with headers, and what mpirun and its daemons say."""
+    return sum(int(pathlib.Path(f"/sys/class/net/here/statistics/{way}_bytes").read_text(encoding="utf-8")) for way in ("rx", "tx"))
+
+
+def over_the_cable(count):
+    """Bytes a step by bench/ranks/model.py, where every second rank is on the other side."""
+    total = 0
+    for what, parts in model.exchanges(PARAMETERS, count):
+        for rank, part in enumerate(parts):  # gathered: to each one there; reduced: from each one there
+            total += part * sum(1 for other in range(count) if other % 2 != rank % 2)
+    return total
+
+
+def namespaces(options):
+    """between_namespaces where the system permits it; else says why not."""
+    missing = [name for name in ("ip", "unshare", "nsenter") if not shutil.which(name)]
+    own = ["--net"] if os.geteuid() == 0 else ["--user", "--map-root-user", "--net"]
+    probe = "ip link add name here type veth peer name there"
+    tried = None if missing else subprocess.run(["unshare", *own, "sh", "-c", probe], capture_output=True, text=True, check=False)
+    if missing or tried.returncode != 0:
+        why = f"there is no {missing[0]}" if missing else tried.stderr.strip() or f"exit {tried.returncode}"
+        print(f"NOT RUN: TCP between network namespaces: {why}")
+        return
+    # /sys shows the network of the namespace in which it was mounted.
+    inside = 'mount -t sysfs none /sys && exec "$@"'
+    done = subprocess.run(["unshare", *own, "--mount", "sh", "-c", inside, "sh", sys.executable, __file__, "--mpirun",
+                           options.mpirun, "--program", options.program, "--inside"], check=False)
+    require(done.returncode == 0, f"in network namespaces: exit {done.returncode}")
 
 
 def faults(ranks):
@@ -102,11 +187,16 @@ def main():
     parser.add_argument("--mpirun", required=True)
     parser.add_argument("--program", required=True)
     parser.add_argument("--example")
+    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     ranks = Ranks(options.mpirun, options.program)
+    if options.inside:
+        between_namespaces(ranks)
+        return
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         same_bits(ranks)
+        namespaces(options)
         faults(ranks)
         kills(ranks, folder)
         if options.example:
