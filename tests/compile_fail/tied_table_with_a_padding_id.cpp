@@ -13,7 +13,7 @@ using table = pg::embedding<4>;
 #else
 using table = pg::embedding<4, pg::padding_idx<0>>;
 #endif
-using net_type = pg::network<pg::token_ids(9, 50), pg::tied<1, table>, pg::tanh, pg::tied<1, pg::linear<50, pg::no_bias>>,
-                             pg::mean_over_positions>;
+using net_type = pg::network<pg::token_ids(9, 50), pg::tied<1, table>, pg::tanh,
+                             pg::tied<1, pg::linear<50, pg::no_bias>>, pg::mean_over_positions>;
 
 #include "program_with_ids.inc"
