@@ -147,9 +147,9 @@ inline constexpr trainer_clipping trainer_clippings[] = {
 /// How a sum is added up: records of a chunk, and those that are added up in floating point, of each lane if a lane has
 /// so many records.
 struct addition {
-  const char* name;
-  std::size_t chunk;
-  std::size_t capacity;
+  const char* name = "";
+  std::size_t chunk = 1;
+  std::size_t capacity = 0;
   std::size_t lane = 0;
 };
 inline constexpr addition additions[] = {{"at once", 64, 64},
