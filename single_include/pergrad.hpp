@@ -9418,11 +9418,8 @@ class total_state {
     }
     return !fits;
   }
-  /// Whether the next record is of another lane than those before: then what is in floating point has to join the
-  /// integers first.
-  [[nodiscard]] bool leaves_lane_for(std::size_t lane) const noexcept { return lane != lane_ && has_floating(); }
+  [[nodiscard]] std::size_t lane() const noexcept { return lane_; }
   void begin_lane(std::size_t lane) noexcept {
-    if (lane == lane_) return;
     lane_ = lane;
     is_full_ = false;
   }
@@ -9623,7 +9620,8 @@ struct total_access {
   /// The next records are of this lane.
   template <class Network>
   static void enter_lane(const thread_pool& pool, bounded_total<Network>& total, std::size_t lane) {
-    if (total.state_.leaves_lane_for(lane)) join(pool, total);
+    if (lane == total.state_.lane()) return;
+    join(pool, total);
     total.state_.begin_lane(lane);
   }
   /// What is in floating point, rounded to the grid, joins the integers.
