@@ -38563,6 +38563,7 @@ PERGRAD_HD void for_each_tap(const affine_view& view, int position, Function&& f
     for (int kh = rows.begin; kh < rows.end; ++kh) {
       const int row = plane + (oh * view.stride[1] - view.padding[1] + kh * view.dilation[1]) * view.x_step[1];
       const int tap = (kd * view.kernel[1] + kh) * view.kernel[2];
+      PERGRAD_ROLLED
       for (int kw = columns.begin; kw < columns.end; ++kw) {
         f(tap + kw, row + (ow * view.stride[2] - view.padding[2] + kw * view.dilation[2]) * view.x_step[2]);
       }
@@ -38595,6 +38596,7 @@ template <class Scalar>
   const Scalar* x = values.at(leaf.x) + at.group * view.x_group + at.channel * view.x_channel;
   if (leaf.by_ids != 0) {
     const std::int32_t* ids = values.integers_at(leaf.delta);
+    PERGRAD_ROLLED
     for (int t = 0; t < view.out[1]; ++t) {
       if (ids[t] == at.output) sum += x[t * view.x_step[1]];
     }
@@ -38663,6 +38665,7 @@ template <class Scalar>
   const Scalar* delta = values.at(leaf.delta) + i * leaf.delta_stride;
   const Scalar* other = leaf.ones != 0 ? delta : values.at(leaf.other) + i * leaf.other_stride;
   const int positions = leaf.out[0] * leaf.out[1] * leaf.out[2];
+  PERGRAD_ROLLED
   for (int t = part; t < positions; t += parts) {
     const auto [d, h, w] = index_in(leaf.out, t);
     const Scalar value = delta[d * leaf.delta_step[0] + h * leaf.delta_step[1] + w * leaf.delta_step[2]];
@@ -39977,19 +39980,10 @@ struct functions_of_structure<Structure, std::index_sequence<Index...>> {
   using type = typename gather<function_list<>,
                                typename function_of<typename Structure::template layer_at<Index>>::type...>::type;
 };
-/// Functions that most networks need no more than: those that do share their kernels, which are long to compile.
-using usual_functions = function_list<relu, tanh, detail::maximum_of_window>;
 
-template <class List>
-struct shared_list;
-template <class... Functions>
-struct shared_list<function_list<Functions...>> {
-  static constexpr bool usual = sizeof...(Functions) > 0 && ((usual_functions::index_of<Functions> >= 0) && ...);
-  using type = std::conditional_t<usual, usual_functions, function_list<Functions...>>;
-};
 /// All functions that the layers of a network need.
 template <class Structure>
-using functions_of = typename shared_list<typename functions_of_structure<Structure>::type>::type;
+using functions_of = typename functions_of_structure<Structure>::type;
 
 }  // namespace on_device
 }  // namespace pergrad::inline v0_1
@@ -40539,6 +40533,7 @@ class table_rows {
     bool is_first = id >= 0;
     if (is_first) {
       while (next < positions() && id_at(next) != id) ++next;
+      PERGRAD_ROLLED
       for (int before = 0; is_first && before < position; ++before) is_first = id_at(before) != id;
     } else {
       next = positions();
@@ -40564,6 +40559,7 @@ class table_rows {
   PERGRAD_HD void for_each_row(int e, Function&& f) const {
     const int bucket = e / leaf_->width;
     const int column = e % leaf_->width;
+    PERGRAD_ROLLED
     for (int position = 0; position < positions(); ++position) {
       if (!begins_row(position)) continue;
       const int id = id_at(position);
@@ -40646,6 +40642,7 @@ struct norm_worker {
       sums own;
       block.each([&](int t) {
         double sum = 0;
+        PERGRAD_ROLLED
         for (int i = t; i < leaf.square_count; i += Threads) sum += squares[leaf.squares + i];
         own[t] = sum;
       });
@@ -40672,6 +40669,7 @@ struct norm_worker {
         if (parts == 1) {
           value = gradient_element(leaf, values, i, 0, 1);
         } else {
+          PERGRAD_ROLLED
           for (int k = 0; k < parts; ++k) value += scratch[i * parts + k];
         }
         to[i] = value;
@@ -40685,6 +40683,7 @@ struct norm_worker {
   PERGRAD_HD void add(const row_leaf& leaf, int norms, norm_bound& part) const {
     const table_rows<Scalar> rows{leaf, values};
     block.each([&](int t) {
+      PERGRAD_ROLLED
       for (int position = t; position < rows.positions(); position += Threads) rows.link(position);
     });
     if (norms == 0) return;
@@ -40857,6 +40856,7 @@ struct norm_worker {
         for (int kh = taps[1].begin; kh < taps[1].end; ++kh) {
           const int row = start + c * view.x_channel + kd * view.dilation[0] * view.x_step[0] +
                           kh * view.dilation[1] * view.x_step[1];
+          PERGRAD_ROLLED
           for (int kw = taps[2].begin; kw < taps[2].end; ++kw) {
             const int here = row + kw * view.dilation[2] * view.x_step[2];
             sum = fma(static_cast<double>(x[here]), static_cast<double>(x[here + apart]), sum);
@@ -41834,6 +41834,7 @@ struct pool_worker {
       Scalar sum = row.accumulate != 0 ? dx[i] : Scalar{0};
       for (int d = table[windows[0].seen_first + pd]; d < table[windows[0].seen_last + pd]; ++d) {
         for (int r = table[windows[1].seen_first + ph]; r < table[windows[1].seen_last + ph]; ++r) {
+          PERGRAD_ROLLED
           for (int c = table[windows[2].seen_first + pw]; c < table[windows[2].seen_last + pw]; ++c) {
             const window_box box = box_of(row, d, r, c);
             const int o = channel * out_pixels + (d * windows[1].out + r) * windows[2].out + c;
@@ -42384,6 +42385,7 @@ struct node_worker {
       block.each([&](int t) {
         if (t >= count) return;
         Scalar sum = start_of(t);
+        PERGRAD_ROLLED
         for (int part = 0; part < parts; ++part) sum += scratch[t * parts + part];
         y[place(t)] = sum;
       });
@@ -42429,6 +42431,7 @@ struct node_worker {
         for (int kh = 0; kh < view.kernel[1]; ++kh) {
           const int oh = position_seeing(view, 1, ph, kh);
           if (oh < 0) continue;
+          PERGRAD_ROLLED
           for (int kw = 0; kw < view.kernel[2]; ++kw) {
             const int ow = position_seeing(view, 2, pw, kw);
             if (ow < 0) continue;
@@ -42725,6 +42728,7 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
     if (results.outputs == nullptr) return;
     Scalar* outputs = results.outputs + static_cast<std::size_t>(sample) * static_cast<std::size_t>(output_size);
     block.each([&](int t) {
+      PERGRAD_ROLLED
       for (int i = t; i < output_size; i += Threads) outputs[i] = values.at(output)[i];
     });
   }

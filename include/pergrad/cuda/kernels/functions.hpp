@@ -188,19 +188,10 @@ struct functions_of_structure<Structure, std::index_sequence<Index...>> {
   using type = typename gather<function_list<>,
                                typename function_of<typename Structure::template layer_at<Index>>::type...>::type;
 };
-/// Functions that most networks need no more than: those that do share their kernels, which are long to compile.
-using usual_functions = function_list<relu, tanh, detail::maximum_of_window>;
 
-template <class List>
-struct shared_list;
-template <class... Functions>
-struct shared_list<function_list<Functions...>> {
-  static constexpr bool usual = sizeof...(Functions) > 0 && ((usual_functions::index_of<Functions> >= 0) && ...);
-  using type = std::conditional_t<usual, usual_functions, function_list<Functions...>>;
-};
 /// All functions that the layers of a network need.
 template <class Structure>
-using functions_of = typename shared_list<typename functions_of_structure<Structure>::type>::type;
+using functions_of = typename functions_of_structure<Structure>::type;
 
 }  // namespace on_device
 }  // namespace pergrad::inline v0_1

@@ -189,6 +189,7 @@ struct node_worker {
       block.each([&](int t) {
         if (t >= count) return;
         Scalar sum = start_of(t);
+        PERGRAD_ROLLED
         for (int part = 0; part < parts; ++part) sum += scratch[t * parts + part];
         y[place(t)] = sum;
       });
@@ -234,6 +235,7 @@ struct node_worker {
         for (int kh = 0; kh < view.kernel[1]; ++kh) {
           const int oh = position_seeing(view, 1, ph, kh);
           if (oh < 0) continue;
+          PERGRAD_ROLLED
           for (int kw = 0; kw < view.kernel[2]; ++kw) {
             const int ow = position_seeing(view, 2, pw, kw);
             if (ow < 0) continue;

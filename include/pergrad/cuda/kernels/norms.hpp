@@ -71,6 +71,7 @@ struct norm_worker {
       sums own;
       block.each([&](int t) {
         double sum = 0;
+        PERGRAD_ROLLED
         for (int i = t; i < leaf.square_count; i += Threads) sum += squares[leaf.squares + i];
         own[t] = sum;
       });
@@ -97,6 +98,7 @@ struct norm_worker {
         if (parts == 1) {
           value = gradient_element(leaf, values, i, 0, 1);
         } else {
+          PERGRAD_ROLLED
           for (int k = 0; k < parts; ++k) value += scratch[i * parts + k];
         }
         to[i] = value;
@@ -110,6 +112,7 @@ struct norm_worker {
   PERGRAD_HD void add(const row_leaf& leaf, int norms, norm_bound& part) const {
     const table_rows<Scalar> rows{leaf, values};
     block.each([&](int t) {
+      PERGRAD_ROLLED
       for (int position = t; position < rows.positions(); position += Threads) rows.link(position);
     });
     if (norms == 0) return;
@@ -282,6 +285,7 @@ struct norm_worker {
         for (int kh = taps[1].begin; kh < taps[1].end; ++kh) {
           const int row = start + c * view.x_channel + kd * view.dilation[0] * view.x_step[0] +
                           kh * view.dilation[1] * view.x_step[1];
+          PERGRAD_ROLLED
           for (int kw = taps[2].begin; kw < taps[2].end; ++kw) {
             const int here = row + kw * view.dilation[2] * view.x_step[2];
             sum = fma(static_cast<double>(x[here]), static_cast<double>(x[here + apart]), sum);

@@ -51,6 +51,7 @@ struct pool_worker {
       Scalar sum = row.accumulate != 0 ? dx[i] : Scalar{0};
       for (int d = table[windows[0].seen_first + pd]; d < table[windows[0].seen_last + pd]; ++d) {
         for (int r = table[windows[1].seen_first + ph]; r < table[windows[1].seen_last + ph]; ++r) {
+          PERGRAD_ROLLED
           for (int c = table[windows[2].seen_first + pw]; c < table[windows[2].seen_last + pw]; ++c) {
             const window_box box = box_of(row, d, r, c);
             const int o = channel * out_pixels + (d * windows[1].out + r) * windows[2].out + c;

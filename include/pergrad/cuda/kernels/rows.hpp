@@ -47,6 +47,7 @@ class table_rows {
     bool is_first = id >= 0;
     if (is_first) {
       while (next < positions() && id_at(next) != id) ++next;
+      PERGRAD_ROLLED
       for (int before = 0; is_first && before < position; ++before) is_first = id_at(before) != id;
     } else {
       next = positions();
@@ -72,6 +73,7 @@ class table_rows {
   PERGRAD_HD void for_each_row(int e, Function&& f) const {
     const int bucket = e / leaf_->width;
     const int column = e % leaf_->width;
+    PERGRAD_ROLLED
     for (int position = 0; position < positions(); ++position) {
       if (!begins_row(position)) continue;
       const int id = id_at(position);

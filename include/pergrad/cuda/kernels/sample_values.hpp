@@ -111,6 +111,7 @@ PERGRAD_HD void for_each_tap(const affine_view& view, int position, Function&& f
     for (int kh = rows.begin; kh < rows.end; ++kh) {
       const int row = plane + (oh * view.stride[1] - view.padding[1] + kh * view.dilation[1]) * view.x_step[1];
       const int tap = (kd * view.kernel[1] + kh) * view.kernel[2];
+      PERGRAD_ROLLED
       for (int kw = columns.begin; kw < columns.end; ++kw) {
         f(tap + kw, row + (ow * view.stride[2] - view.padding[2] + kw * view.dilation[2]) * view.x_step[2]);
       }
@@ -143,6 +144,7 @@ template <class Scalar>
   const Scalar* x = values.at(leaf.x) + at.group * view.x_group + at.channel * view.x_channel;
   if (leaf.by_ids != 0) {
     const std::int32_t* ids = values.integers_at(leaf.delta);
+    PERGRAD_ROLLED
     for (int t = 0; t < view.out[1]; ++t) {
       if (ids[t] == at.output) sum += x[t * view.x_step[1]];
     }
@@ -211,6 +213,7 @@ template <class Scalar>
   const Scalar* delta = values.at(leaf.delta) + i * leaf.delta_stride;
   const Scalar* other = leaf.ones != 0 ? delta : values.at(leaf.other) + i * leaf.other_stride;
   const int positions = leaf.out[0] * leaf.out[1] * leaf.out[2];
+  PERGRAD_ROLLED
   for (int t = part; t < positions; t += parts) {
     const auto [d, h, w] = index_in(leaf.out, t);
     const Scalar value = delta[d * leaf.delta_step[0] + h * leaf.delta_step[1] + w * leaf.delta_step[2]];

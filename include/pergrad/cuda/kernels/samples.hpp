@@ -187,6 +187,7 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
     if (results.outputs == nullptr) return;
     Scalar* outputs = results.outputs + static_cast<std::size_t>(sample) * static_cast<std::size_t>(output_size);
     block.each([&](int t) {
+      PERGRAD_ROLLED
       for (int i = t; i < output_size; i += Threads) outputs[i] = values.at(output)[i];
     });
   }
