@@ -20051,7 +20051,7 @@ template <class Layer>
     return list;
   } else {
     const auto factors = factors_of<Layer>(in, second);
-    static constexpr const char* numbers[]{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"};
+    [[maybe_unused]] static constexpr const char* numbers[]{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"};
     static_assert(factors.size() <= 10, "a layer with more blocks names them: blocks(shape)");
     block_list<factors.size()> list;
     for (std::size_t i = 0; i < factors.size(); ++i) {
@@ -38023,6 +38023,18 @@ class emulated_device {
     ++statistics_.waits;
   }
 
+  /// Does f() in stream order, or records it: for what is no kernel of this library's.
+  template <class Function>
+  void submit(Function&& node) {
+    if (capturing_ != nullptr) {
+      using closure = std::remove_cvref_t<Function>;
+      capturing_->nodes_.push_back({std::make_shared<closure>(std::forward<Function>(node)),
+                                    [](void* self) { (*static_cast<closure*>(self))(); }});
+    } else {
+      node();
+    }
+  }
+
   /// One of the next calls that hand work to the device throws std::runtime_error: 1 is the very next upload, launch or
   /// replay. Nothing of it is done then.
   void fail_after(std::size_t calls) noexcept { calls_to_failure_ = calls; }
@@ -38035,16 +38047,6 @@ class emulated_device {
     std::size_t bytes;
   };
 
-  template <class Function>
-  void submit(Function&& node) {
-    if (capturing_ != nullptr) {
-      using closure = std::remove_cvref_t<Function>;
-      capturing_->nodes_.push_back({std::make_shared<closure>(std::forward<Function>(node)),
-                                    [](void* self) { (*static_cast<closure*>(self))(); }});
-    } else {
-      node();
-    }
-  }
   void count_to_failure() {
     if (calls_to_failure_ > 0 && --calls_to_failure_ == 0) {
       throw std::runtime_error("pergrad: emulated_device: the failure that was asked for");
@@ -38447,16 +38449,16 @@ struct network_facts : network_sizes {
 
 /// What differs from one physical batch to the next: the host uploads it, kernels read it.
 struct step_state {
-  std::uint64_t position = 0;  ///< of the first sample here within the logical batch
-  std::uint32_t count = 0;     ///< samples here
-  std::uint32_t first = 1;     ///< the logical batch begins here: sums start from zero
-  std::uint32_t last = 1;      ///< it ends here: noise and update
-  std::uint32_t unused = 0;
-  std::uint64_t noise_step = 0;  ///< of the generator
-  std::uint64_t layer_step = 0;  ///< the same, of the bits inside layers
-  double rate = 0;               ///< Adam: rate / (1 - beta1^t); else the learning rate
-  double correction = 1;         ///< Adam: 1 / sqrt(1 - beta2^t)
-  double keep = 1;               ///< of a parameter: 1 - learning rate * weight decay
+  std::uint64_t position = 0;      ///< of the first sample here within the logical batch
+  std::uint32_t count = 0;         ///< samples here
+  std::uint32_t first = 1;         ///< the logical batch begins here: sums start from zero
+  std::uint32_t last = 1;          ///< it ends here: noise and update
+  std::uint32_t first_record = 0;  ///< number of record 0 in the data set of all ranks
+  std::uint64_t noise_step = 0;    ///< of the generator
+  std::uint64_t layer_step = 0;    ///< the same, of the bits inside layers
+  double rate = 0;                 ///< Adam: rate / (1 - beta1^t); else the learning rate
+  double correction = 1;           ///< Adam: 1 / sqrt(1 - beta2^t)
+  double keep = 1;                 ///< of a parameter: 1 - learning rate * weight decay
 };
 
 }  // namespace pergrad::inline v0_1::on_device
@@ -39772,6 +39774,16 @@ class cuda_device {
   void library_gemm(const gemm_call& call) { library_->gemm(call); }
 #endif
   void synchronise() { cuda_detail::check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"); }
+  /// Is everything done that was put into the stream? Does not wait.
+  [[nodiscard]] bool is_done() const {
+    const cudaError_t state = cudaStreamQuery(stream_);
+    if (state != cudaErrorNotReady) {
+      cuda_detail::check(state, "cudaStreamQuery");
+      return true;
+    }
+    static_cast<void>(cudaGetLastError());  // so that a later call does not find it
+    return false;
+  }
 
  private:
   static void require_usable() {
@@ -41564,6 +41576,10 @@ inline constexpr int momentum = 2;
 inline constexpr int adam = 3;
 }  // namespace update
 
+inline constexpr int release_threads = 256;
+inline constexpr int release_elements = static_cast<int>(pergrad::detail::gaussian_block);
+static_assert(release_elements == 2 * release_threads);
+
 /// What stays from step to step. What does not is read from a `step_state`: the number of the noise, and what
 /// optim/rules.hpp calls rate, correction and keep.
 template <class Scalar>
@@ -41586,8 +41602,9 @@ struct release_work {
   const std::int64_t* accumulators =
       nullptr;                ///< steps of the grid; accumulator l of element e at [l * accumulator_stride + e]
   int accumulator_count = 1;  ///< at least 1
-  std::int64_t accumulator_stride = 0;  ///< at least `count`
-  std::int64_t count = 0;               ///< elements, at most `gaussians_per_step`
+  std::int64_t accumulator_stride = 0;  ///< at least `end`
+  std::int64_t begin = 0;               ///< the first element, a multiple of `release_elements`
+  std::int64_t end = 0;                 ///< behind the last one, at most `gaussians_per_step`
   Scalar* parameters = nullptr;
   Scalar* first = nullptr;           ///< velocity or first moment
   Scalar* second = nullptr;          ///< second moment
@@ -41597,6 +41614,12 @@ struct release_work {
   const row_leaf* tables = nullptr;
   int table_count = 0;
 
+  /// Blocks of `release_elements` elements, and the number of that which a block of threads has among all elements.
+  [[nodiscard]] int blocks() const noexcept { return blocks_for(end - begin, release_elements); }
+  template <class Block>
+  [[nodiscard]] PERGRAD_HD int number_of(const Block& block) const noexcept {
+    return static_cast<int>(begin / release_elements) + block.index();
+  }
   /// Does no step move it? So it is with the row of a padding id (optim/held.hpp).
   [[nodiscard]] PERGRAD_HD bool is_held(std::int64_t element) const noexcept {
     PERGRAD_ROLLED
@@ -41608,7 +41631,7 @@ struct release_work {
     return false;
   }
   [[nodiscard]] PERGRAD_HD std::int64_t sum_of_lanes(std::int64_t element) const noexcept {
-    if (element >= count) return 0;
+    if (element >= end) return 0;
     std::int64_t sum = accumulators[element];
     for (int accumulator = 1; accumulator < accumulator_count; ++accumulator)
       sum += accumulators[accumulator * accumulator_stride + element];
@@ -41616,7 +41639,7 @@ struct release_work {
   }
   /// Releases one element and takes the step with it. `sum` and `noise` count steps of the grid.
   PERGRAD_HD void release(std::int64_t element, std::int64_t sum, double noise) const noexcept {
-    if (element >= count) return;
+    if (element >= end) return;
     constexpr auto most = static_cast<std::int64_t>(pergrad::detail::most_on_grid);
     const std::int64_t place = smaller_of(larger_of(sum, -most), most);
     const auto value = pergrad::detail::released_value<Scalar>(static_cast<double>(place) + noise, settings.grid);
@@ -41641,10 +41664,6 @@ struct release_work {
   }
 };
 
-inline constexpr int release_threads = 256;
-inline constexpr int release_elements = static_cast<int>(pergrad::detail::gaussian_block);
-static_assert(release_elements == 2 * release_threads);
-
 /// The kernel at the head of this file; `blocks()` of them. The rule is a number and not a template argument: what
 /// makes the noise is compiled once a program.
 template <class Scalar>
@@ -41657,21 +41676,22 @@ struct release_kernel {
 
   release_work<Scalar> work;
 
-  [[nodiscard]] int blocks() const noexcept { return blocks_for(work.count, release_elements); }
+  [[nodiscard]] int blocks() const noexcept { return work.blocks(); }
 
   template <class Block>
   PERGRAD_HD void operator()(const Block& block) const {
     if (work.state->last == 0) return;
     auto& shared = block.template shared<shared_type>();
     typename Block::template local<registers<std::int64_t, 2>> sums;
-    const std::int64_t begin = static_cast<std::int64_t>(block.index()) * release_elements;
+    const int number = work.number_of(block);
+    const std::int64_t begin = std::int64_t{number} * release_elements;
     const bool is_noised = work.settings.sigma > 0;
     block.each([&](int t) {
       for (int half = 0; half < 2; ++half) sums[t][half] = work.sum_of_lanes(begin + half * threads + t);
       if (is_noised && t < chacha_blocks) {
         std::uint32_t words[16];
         make_random_block(at_step(work.settings.noise, work.state->noise_step),
-                          static_cast<std::uint32_t>(chacha_blocks * block.index() + t), words);
+                          static_cast<std::uint32_t>(chacha_blocks * number + t), words);
         PERGRAD_UNROLL
         for (int row = 0; row < 16; ++row) shared.words[row][t] = words[row];
       }
@@ -41689,7 +41709,7 @@ struct release_kernel {
         k[1] = pair.along_sine;
         is_open = pergrad::detail::is_open(pair.margin);
       }
-      work.is_open[static_cast<std::int64_t>(block.index()) * threads + t] = is_open ? 1 : 0;
+      work.is_open[std::int64_t{number} * threads + t] = is_open ? 1 : 0;
       if (is_open) return;
       for (int half = 0; half < 2; ++half) work.release(begin + half * threads + t, sums[t][half], k[half]);
     });
@@ -41704,18 +41724,19 @@ struct settle_kernel {
 
   release_work<Scalar> work;
 
-  [[nodiscard]] int blocks() const noexcept { return blocks_for(work.count, release_elements); }
+  [[nodiscard]] int blocks() const noexcept { return work.blocks(); }
 
   template <class Block>
   PERGRAD_HD void operator()(const Block& block) const {
     if (work.state->last == 0) return;
+    const int number = work.number_of(block);
     block.each([&](int t) {
-      const std::int64_t pair = static_cast<std::int64_t>(block.index()) * threads + t;
+      const std::int64_t pair = std::int64_t{number} * threads + t;
       if (work.is_open[pair] == 0) return;
       const random_stream stream = at_step(work.settings.noise, work.state->noise_step);
       std::uint32_t words[16];
       pergrad::detail::gaussian_bits bits{};
-      make_random_block(stream, static_cast<std::uint32_t>(64 * block.index() + t % 64), words);
+      make_random_block(stream, static_cast<std::uint32_t>(64 * number + t % 64), words);
       for (int i = 0; i < 2; ++i) {
         bits.u[i] = words[t / 64 * 4 + i];
         bits.v[i] = words[t / 64 * 4 + 2 + i];
@@ -41729,7 +41750,7 @@ struct settle_kernel {
       }
       std::int64_t k[2];
       pergrad::detail::exact_pair(bits, work.settings.sigma, k);
-      const std::int64_t begin = static_cast<std::int64_t>(block.index()) * release_elements;
+      const std::int64_t begin = std::int64_t{number} * release_elements;
       for (int half = 0; half < 2; ++half) {
         const std::int64_t element = begin + half * threads + t;
         work.release(element, work.sum_of_lanes(element), static_cast<double>(k[half]));
@@ -42631,7 +42652,7 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
     auto& shared = block.template shared<shared_type>();
     const sample_values<Scalar> values = samples.values(sample);
     layer_bits bits;
-    if (random != 0) bits = {&layers, state->layer_step, samples.numbers[sample]};
+    if (random != 0) bits = {&layers, state->layer_step, samples.numbers[sample] + state->first_record};
     const node_worker<Block, Scalar, Functions, Threads> nodes{block,          tables,         values, parameters,
                                                                shared.scratch, shared.partial, bits};
     const norm_worker<Block, Scalar, Threads> worker{block, values, samples.kept_of(sample), shared.partial};
@@ -43642,6 +43663,8 @@ template <class Network, on_device::device Device>
 //
 // Four kernels and one upload. What differs from batch to batch lies in the state, so a batch of any size, an empty
 // one included, replays the same graph; records are read where the data set lies on the device. The host does not wait.
+// A device that trains together with others (cuda/ranks/device_step.hpp) has a second graph for what happens once a
+// step: it takes up everybody's sum, and shares what it has updated.
 
 namespace pergrad::inline v0_1::on_device {
 
@@ -43651,6 +43674,25 @@ struct trained_network {
   pergrad::detail::remote_parameters* remote = nullptr;
   const void* network = nullptr;
   std::span<const Scalar> (*all_parameters)(const void* network) = nullptr;  ///< brings them back first, if need be
+};
+
+/// Those with whom a device trains one network: who owns a part of its parameters, and has what for them. All members
+/// are collective and put what they do into the device's order.
+template <class Device>
+class peers_of_device {
+ public:
+  std::size_t begin = 0;  ///< own parameters: a multiple of `release_elements`
+  std::size_t end = 0;
+  /// Each has the sum of all in its part then; the rest is undefined.
+  virtual void add_up(Device& device, std::int64_t* sums) const = 0;
+  /// Each one's part is everybody's then. `values`: a scalar a parameter.
+  virtual void share(Device& device, void* values) const = 0;
+
+ protected:
+  peers_of_device() = default;
+  peers_of_device(const peers_of_device&) = default;
+  peers_of_device& operator=(const peers_of_device&) = default;
+  ~peers_of_device() = default;
 };
 
 /// A trainer of any network. `Layered`: as of the launcher.
@@ -43777,6 +43819,7 @@ class network_trainer {
                      .count = static_cast<std::uint32_t>(records.size()),
                      .first = position_ == 0 ? 1U : 0U,
                      .last = last ? 1U : 0U,
+                     .first_record = first_record_,
                      .noise_step = last ? stream_upload::step(*noise) : 0,
                      .layer_step = layer_step_,
                      .rate = options_.learning_rate->value()};
@@ -43791,11 +43834,7 @@ class network_trainer {
     memory_->announce(state, records.data());
     device_->replay(graph_);
     position_ = last ? 0 : position_ + records.size();
-    if (last) {
-      ++updates_;
-      is_released_ = true;
-      network_.remote->newer = true;
-    }
+    if (last && peers_ == nullptr) released();
   }
 
   /// Private values of the last physical batch. Waits for the device.
@@ -43835,6 +43874,20 @@ class network_trainer {
     if (steps != nullptr) updates_ = *steps;
     return result;
   }
+  /// Behind the last batch, where there are peers: everybody's sum, noise, update.
+  void release_together() {
+    device_->replay(release_graph_);
+    released();
+  }
+  /// From now on it trains with these, who outlive it. `first_record`: number of record 0 in the data set of all.
+  void train_with(const peers_of_device<Device>& peers) noexcept { peers_ = &peers; }
+  void set_first_record(std::uint32_t first_record) noexcept { first_record_ = first_record; }
+  /// What peers have of the optimizer, here as well: for files.
+  void gather_moments() const {
+    peers_->share(*device_, memory_->template at<Scalar>(memory_->places().first_moment));
+    peers_->share(*device_, memory_->template at<Scalar>(memory_->places().second_moment));
+  }
+  [[nodiscard]] Device& device() const noexcept { return *device_; }
   [[nodiscard]] const training_choices& options() const noexcept { return options_; }
   [[nodiscard]] std::size_t max_batch() const noexcept { return memory_->max_batch(); }
   /// Kernels and copies of one physical batch.
@@ -43896,22 +43949,41 @@ class network_trainer {
                   .per_layer = rule_.per_layer(),
                   .grid_steps = grid_.steps,
                   .samples = most});
-      launch_release();
+      if (peers_ == nullptr) launch_release(0, net().parameters, accumulator_count(net()));
     });
+    if (peers_ != nullptr) {
+      release_graph_ = device_->capture([&] { launch_release_together(); });
+    }
     captured_ = true;
   }
   [[nodiscard]] int rule() const {
     if (options_.optimizer == optimizer_kind::adam) return update::adam;
     return options_.momentum > 0 ? update::momentum : update::sgd;
   }
-  void launch_release() {
+  void launch_release_together() {
+    auto* const sums = memory_->template at<std::int64_t>(memory_->places().sums);
+    if (accumulator_count(net()) > 1) {
+      launch(*device_, fold_kernel<std::int64_t>{sums, accumulator_count(net()),
+                                                 static_cast<std::int64_t>(net().parameters), sums});
+    }
+    peers_->add_up(*device_, sums);
+    launch_release(peers_->begin, peers_->end, 1);
+    peers_->share(*device_, memory_->parameters());
+  }
+  void released() noexcept {
+    ++updates_;
+    is_released_ = true;
+    network_.remote->newer = true;
+  }
+  void launch_release(std::size_t begin, std::size_t end, int accumulators) {
     const arena_layout& places = memory_->places();
     const release_work<Scalar> work{.state = memory_->state(),
                                     .settings = settings_,
                                     .accumulators = memory_->template at<const std::int64_t>(places.sums),
-                                    .accumulator_count = accumulator_count(net()),
+                                    .accumulator_count = accumulators,
                                     .accumulator_stride = static_cast<std::int64_t>(net().parameters),
-                                    .count = static_cast<std::int64_t>(net().parameters),
+                                    .begin = static_cast<std::int64_t>(begin),
+                                    .end = static_cast<std::int64_t>(end),
                                     .parameters = memory_->parameters(),
                                     .first = memory_->template at<Scalar>(places.first_moment),
                                     .second = memory_->template at<Scalar>(places.second_moment),
@@ -43941,6 +44013,9 @@ class network_trainer {
   bool is_random_ = false;
   bool captured_ = false;
   typename Device::graph graph_;
+  typename Device::graph release_graph_;  ///< where there are peers
+  const peers_of_device<Device>* peers_ = nullptr;
+  std::uint32_t first_record_ = 0;
   std::uint64_t position_ = 0;
   bool is_released_ = false;
   std::uint64_t updates_ = 0;
@@ -43979,7 +44054,12 @@ class trainer : public network_trainer<typename Network::scalar, typename Networ
   template <class Noise, class NextNoise>
   void step(const pergrad::detail::step_records<Network, Loss>& records, const Noise& /*noise*/,
             const NextNoise& next_noise, std::span<scalar> /*update*/) {
-    const auto noise = next_noise();
+    run_batches(records, next_noise());
+  }
+
+ protected:
+  void run_batches(const pergrad::detail::step_records<Network, Loss>& records,
+                   const typename trainer::noise_stream& noise) {
     this->prepare(*records.records, noise, records.randomness);
     std::span<const std::uint32_t> drawn = records.next();
     while (drawn.size() == this->max_batch()) {

@@ -104,7 +104,7 @@ void check_release(dev::cuda_device& device, const char* name, int rule, std::si
                                     .accumulators = accumulators.on(gpu),
                                     .accumulator_count = 3,
                                     .accumulator_stride = static_cast<std::int64_t>(count),
-                                    .count = static_cast<std::int64_t>(count),
+                                    .end = static_cast<std::int64_t>(count),
                                     .parameters = parameters.on(gpu),
                                     .first = first.on(gpu),
                                     .second = second.on(gpu),

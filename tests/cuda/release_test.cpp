@@ -58,7 +58,8 @@ struct launch {
   std::vector<unsigned char> is_open = std::vector<unsigned char>(count + 512, 0xff);
   dev::release_settings<Scalar> settings{};
 
-  void run(dev::emulation_order order) {
+  void run(dev::emulation_order order) { run(order, 0, static_cast<std::int64_t>(count)); }
+  void run(dev::emulation_order order, std::int64_t begin, std::int64_t end) {
     const pg::seeded_generator generator{seed};
     const auto stream = generator.stream<pg::detail::randomness::noise>(at);
     settings.noise = dev::stream_upload::words(stream);
@@ -71,7 +72,8 @@ struct launch {
         .accumulators = accumulators.data(),
         .accumulator_count = accumulator_count,
         .accumulator_stride = static_cast<std::int64_t>(accumulators.size()) / accumulator_count,
-        .count = static_cast<std::int64_t>(count),
+        .begin = begin,
+        .end = end,
         .parameters = parameters.data(),
         .first = first.data(),
         .second = second.data(),
@@ -176,6 +178,17 @@ BOOST_AUTO_TEST_CASE(open_roundings_are_settled_as_on_the_host) {
       BOOST_TEST(same_bits(it.released, it.expected()));
     }
   }
+}
+
+// As by several devices, of which each releases what it owns.
+BOOST_AUTO_TEST_CASE(parts_are_released_as_the_whole_is) {
+  launch<double> it{.count = 3001, .accumulator_count = 2, .at = 11, .sigma = 0x1p46};
+  it.run(dev::emulation_order::shuffled, 1024, 3001);
+  const double untouched = it.released[1023];
+  BOOST_TEST(untouched == -7.0);
+  BOOST_TEST(it.released[1024] == it.expected()[1024]);
+  it.run(dev::emulation_order::shuffled, 0, 1024);
+  BOOST_TEST(same_bits(it.released, it.expected()));
 }
 
 BOOST_AUTO_TEST_CASE(nothing_happens_before_the_last_chunk) {

@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks of MPI end where one process ends, over shared memory and over TCP, and end together when one of them fails."""
+"""Ranks of MPI end where one process ends, over shared memory and over TCP, and end together when one of them fails.
+
+With --gpus the ranks are GPUs that exchange by NCCL, both of them played, beside MPI.
+"""
 
 import argparse
 import os
@@ -170,6 +173,25 @@ def kills(ranks, folder):
     print(f"{KILLS} kills, and each run went on to the same bits")
 
 
+def on_gpus(ranks, folder):
+    wanted = ranks.result(1, "--steps", STEPS)
+    for count in (2, 3, 4):
+        found = ranks.result(count, "--steps", STEPS)
+        require(found == wanted, f"{count} GPUs: {found}, one {wanted}")
+    for rank, step, others in ((0, 5, 3), (2, 8, 1)):
+        saved = folder / f"gpus{rank}"
+        killed = ranks.run(3, "--steps", STEPS, "--every", 2, "--save", saved, "--kill", rank, step)
+        require(killed.returncode != 0, f"killing rank {rank} at step {step} went unnoticed", killed)
+        found = ranks.result(others, "--steps", STEPS, "--load", saved)
+        require(found == wanted, f"after a kill: {found}, without one {wanted}")
+    os.environ["FAKE_NCCL_FAILS_AFTER"] = "9"
+    broken = ranks.run(2, "--steps", STEPS)
+    del os.environ["FAKE_NCCL_FAILS_AFTER"]
+    require(broken.returncode != 0 and "a step's exchange by NCCL: an error of the fake NCCL" in broken.stderr,
+            "an error that NCCL reports later is not noticed", broken)
+    print("1, 2, 3, 4 GPUs have the same bits, go on after kills, and end when NCCL fails")
+
+
 def example(ranks, program, folder):
     ends = set()
     for count in (1, 2, 3, 4):
@@ -187,6 +209,7 @@ def main():
     parser.add_argument("--mpirun", required=True)
     parser.add_argument("--program", required=True)
     parser.add_argument("--example")
+    parser.add_argument("--gpus", action="store_true", help="the program's ranks are GPUs")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     ranks = Ranks(options.mpirun, options.program)
@@ -195,6 +218,10 @@ def main():
         return
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
+        if options.gpus:
+            faults(ranks)
+            on_gpus(ranks, folder)
+            return
         same_bits(ranks)
         namespaces(options)
         faults(ranks)

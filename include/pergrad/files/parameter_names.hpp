@@ -180,7 +180,7 @@ template <class Layer>
     return list;
   } else {
     const auto factors = factors_of<Layer>(in, second);
-    static constexpr const char* numbers[]{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"};
+    [[maybe_unused]] static constexpr const char* numbers[]{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"};
     static_assert(factors.size() <= 10, "a layer with more blocks names them: blocks(shape)");
     block_list<factors.size()> list;
     for (std::size_t i = 0; i < factors.size(); ++i) {

@@ -65,6 +65,16 @@ struct shard {
 namespace detail {
 
 struct checkpoint_of_ranks;
+template <executor Executor, communicator Ranks>
+class on_ranks;
+
+/// What a rank does in a step. Specialised for devices.
+template <class Network, class Loss, executor Executor, communicator Ranks>
+struct rank_step {
+  static_assert(!Executor::template trainer<Network, Loss>::trains_on_a_copy,
+                "pergrad: ranks on devices: include <pergrad/nccl.cuh>, and train with its nccl_ranks");
+  using type = step_on_ranks<Network, Loss, on_ranks<Executor, Ranks>>;
+};
 
 /// An executor and those who share its work: what a trainer on ranks sees as its executor.
 template <executor Executor, communicator Ranks>
@@ -78,11 +88,12 @@ class on_ranks {
   template <class Loss>
   using loss_explanation = typename Executor::template loss_explanation<Loss>;
   template <class Network, class Loss>
-  using trainer = step_on_ranks<Network, Loss, on_ranks>;
+  using trainer = typename rank_step<Network, Loss, Executor, Ranks>::type;
   template <class Network>
   static constexpr std::size_t usual_sums = Executor::template usual_sums<Network>;
 
   [[nodiscard]] const Ranks& ranks() const noexcept { return *ranks_; }
+  [[nodiscard]] const Executor& mine() const noexcept { return *executor_; }
   [[nodiscard]] const thread_pool& pool() const noexcept { return executor_->pool(); }
   template <class Network>
   [[nodiscard]] executor_memory make_tape(std::size_t max_batch, std::size_t max_sums) const {
@@ -104,6 +115,24 @@ class on_ranks {
   return stretches / ranks * rank + std::min(rank, stretches % ranks);
 }
 
+/// Who owns which parameters: a number for the beginning of each rank's, and for the end of all.
+template <class Network>
+struct owned_parts {
+  using scalar = typename Network::scalar;
+  explicit owned_parts(std::size_t ranks) {
+    constexpr std::size_t each = release_gate<scalar>::stretch;
+    constexpr std::size_t all = (Network::parameter_count + each - 1) / each;
+    for (std::size_t rank = 0; rank <= ranks; ++rank) {
+      stretches.push_back(first_stretch(all, ranks, rank));
+      places.push_back(std::min(stretches.back() * each, Network::parameter_count));
+      bytes.push_back(places.back() * sizeof(scalar));
+    }
+  }
+  std::vector<std::size_t> stretches;
+  std::vector<std::size_t> places;  ///< of their first elements
+  std::vector<std::size_t> bytes;   ///< the same, of parameters
+};
+
 /// The step of a rank: its own records' gradients, everybody's sum of its own parameters, and their update.
 template <class Network, class Loss, executor Executor>
 class step_on_ranks : public step_by_verbs<Network, Loss, Executor, false> {
@@ -113,15 +142,7 @@ class step_on_ranks : public step_by_verbs<Network, Loss, Executor, false> {
   using typename base::scalar;
   step_on_ranks(const Executor& executor, Network& network, Loss loss, tape<Network>& tape,
                 const training_choices& options, double sensitivity)
-      : base{executor, network, loss, tape, options, sensitivity} {
-    constexpr std::size_t each = release_gate<scalar>::stretch;
-    constexpr std::size_t stretches = (Network::parameter_count + each - 1) / each;
-    const std::size_t ranks = executor.ranks().size();
-    for (std::size_t rank = 0; rank <= ranks; ++rank) {
-      stretches_.push_back(first_stretch(stretches, ranks, rank));
-      places_.push_back(std::min(stretches_.back() * each, Network::parameter_count));
-      bytes_.push_back(places_.back() * sizeof(scalar));
-    }
+      : base{executor, network, loss, tape, options, sensitivity}, owned_{executor.ranks().size()} {
     static_cast<void>(total_access::integers(this->total_, false));  // no step takes memory
     forget_others();
   }
@@ -141,13 +162,13 @@ class step_on_ranks : public step_by_verbs<Network, Loss, Executor, false> {
         with_noise->set_noise(noise.multiplier, l2_clip_norm{this->sensitivity_});
       }
     });
-    ranks.reduce_scatter(std::span{integers, Network::parameter_count}, places_);
+    ranks.reduce_scatter(std::span{integers, Network::parameter_count}, owned_.places);
     const std::size_t mine = ranks.rank();
     std::visit(
         [&](auto& optimizer) {
           total_release::of_stretches<scalar>(
-              this->executor_->pool(), total_access::state(this->total_), {nullptr, integers}, stretches_[mine],
-              stretches_[mine + 1], noise, 1, nullptr,
+              this->executor_->pool(), total_access::state(this->total_), {nullptr, integers}, owned_.stretches[mine],
+              owned_.stretches[mine + 1], noise, 1, nullptr,
               optimizer_access::beginning(optimizer, *this->network_, *this->options_->divisor));
         },
         this->optimizer_);
@@ -161,8 +182,8 @@ class step_on_ranks : public step_by_verbs<Network, Loss, Executor, false> {
   void forget_others() noexcept {
     const std::size_t mine = this->executor_->ranks().rank();
     for_each_array([&](std::span<scalar> array) {
-      forget(std::as_writable_bytes(array.first(places_[mine])));
-      forget(std::as_writable_bytes(array.subspan(places_[mine + 1])));
+      forget(std::as_writable_bytes(array.first(owned_.places[mine])));
+      forget(std::as_writable_bytes(array.subspan(owned_.places[mine + 1])));
     });
   }
 
@@ -178,12 +199,10 @@ class step_on_ranks : public step_by_verbs<Network, Loss, Executor, false> {
         this->optimizer_);
   }
   void gather(std::span<scalar> values) const {
-    this->executor_->ranks().all_gather(std::as_writable_bytes(values), bytes_);
+    this->executor_->ranks().all_gather(std::as_writable_bytes(values), owned_.bytes);
   }
 
-  std::vector<std::size_t> stretches_;  ///< the first of each rank's
-  std::vector<std::size_t> places_;     ///< their first elements
-  std::vector<std::size_t> bytes_;      ///< of parameters
+  owned_parts<Network> owned_;
 };
 
 /// One key for all ranks, that of rank 0.
@@ -286,6 +305,37 @@ template <class Network, class Generator, class Options, class Event>
   return lines;
 }
 
+/// Whose records lie where in the whole data set.
+struct shard_place {
+  std::uint64_t first;
+  std::uint64_t count;
+  std::uint64_t rank;
+  bool operator==(const shard_place&) const = default;
+};
+/// How many records there are in these, which are sorted. Throws std::invalid_argument if they are not all, each once.
+[[nodiscard]] inline std::uint64_t total_of_shards(const std::vector<shard_place>& shards) {
+  std::uint64_t next = 0;
+  for (const shard_place& each : shards) {
+    if (each.first != next) {
+      throw_invalid_argument({"pergrad: the ranks' shards are not all records, each once: rank ", each.rank, " has ",
+                              each.count, " from number ", each.first, ", where ", next, " comes next"});
+    }
+    next += each.count;
+  }
+  if (next > std::numeric_limits<std::uint32_t>::max()) {
+    throw_invalid_argument({"pergrad: the ranks' shards have ", next, " records, and 2^32 - 1 is the most"});
+  }
+  return next;
+}
+inline void require_whole_lanes(const std::vector<shard_place>& shards, const record_lanes& lanes) {
+  for (const shard_place& each : shards) {
+    if (each.first % lanes.records == 0) continue;
+    throw_invalid_argument({"pergrad: a shard is whole lanes, which have ", lanes.records,
+                            " records each by the option lanes: that of rank ", each.rank, " begins at record ",
+                            each.first});
+  }
+}
+
 /// Made first, as the trainer refers to it.
 template <class Executor>
 struct executor_of_ranks {
@@ -303,8 +353,6 @@ requires(!detail::cannot_be_trained<Network, Loss>) class dp_sgd<Network, Loss, 
       private detail::dp_sgd_base<Network, Loss, detail::on_ranks<Executor, Ranks>, Options> {
   using place = detail::executor_of_ranks<detail::on_ranks<Executor, Ranks>>;
   using base = detail::dp_sgd_base<Network, Loss, detail::on_ranks<Executor, Ranks>, Options>;
-  static_assert(!Executor::template trainer<Network, Loss>::trains_on_a_copy,
-                "pergrad: ranks train on the host; a device's ranks are not there yet");
   static_assert(!detail::draws_units<typename Options::sampling_type>,
                 "pergrad: ranks draw records: owners and views are not divided among ranks yet");
 
@@ -393,31 +441,25 @@ requires(!detail::cannot_be_trained<Network, Loss>) class dp_sgd<Network, Loss, 
     if (!options.lanes) options.capacity = record_capacity{0};
     return options;
   }
-  struct part {
-    std::uint64_t first;
-    std::uint64_t count;
-    std::uint64_t rank;
-    bool operator==(const part&) const = default;
-  };
   /// Looks at the records of all ranks; returns how many there are. Throws on all ranks where shards overlap or leave
   /// something out, or where one rank's records do not fit.
   [[nodiscard]] std::uint64_t meet(const shard<input_value, target>& mine) {
     const auto& ranks = place::held.ranks();
     struct arrival {
-      part records;
+      detail::shard_place records;
       std::uint64_t are_others;  ///< than in the step before
     };
     const bool seen = this->checked_ && this->checked_->same_view(mine.records);
-    std::vector<part> parts;
+    std::vector<detail::shard_place> parts;
     bool are_others = false;
     for (const arrival& each : detail::values_of_all(
              ranks, arrival{{mine.first_record, mine.records.size(), ranks.rank()}, seen ? 0U : 1U})) {
       if (each.records.count > 0) parts.push_back(each.records);
       are_others = are_others || each.are_others != 0;
     }
-    std::ranges::sort(parts, {}, [](const part& each) { return std::pair{each.first, each.rank}; });
-    const std::uint64_t total = total_of(parts);
-    require_whole_lanes(parts);
+    std::ranges::sort(parts, {}, [](const auto& each) { return std::pair{each.first, each.rank}; });
+    const std::uint64_t total = detail::total_of_shards(parts);
+    if (this->options_.lanes) detail::require_whole_lanes(parts, *this->options_.lanes);
     // A round, or a run with correlated noise, is of one set of records: on all ranks or on none.
     detail::do_together(ranks, [&] {
       if (are_others || parts != parts_) this->begin_a_round();
@@ -426,33 +468,7 @@ requires(!detail::cannot_be_trained<Network, Loss>) class dp_sgd<Network, Loss, 
     parts_ = std::move(parts);
     return total;
   }
-  [[nodiscard]] static std::uint64_t total_of(const std::vector<part>& parts) {
-    std::uint64_t next = 0;
-    for (const part& each : parts) {
-      if (each.first != next) {
-        detail::throw_invalid_argument({"pergrad: the ranks' shards are not all records, each once: rank ", each.rank,
-                                        " has ", each.count, " from number ", each.first, ", where ", next,
-                                        " comes next"});
-      }
-      next += each.count;
-    }
-    if (next > std::numeric_limits<std::uint32_t>::max()) {
-      detail::throw_invalid_argument({"pergrad: the ranks' shards have ", next, " records, and 2^32 - 1 is the most"});
-    }
-    return next;
-  }
-
-  void require_whole_lanes(const std::vector<part>& parts) const {
-    if (!this->options_.lanes) return;
-    for (const part& each : parts) {
-      if (each.first % this->options_.lanes->records == 0) continue;
-      detail::throw_invalid_argument({"pergrad: a shard is whole lanes, which have ", this->options_.lanes->records,
-                                      " records each by the option lanes: that of rank ", each.rank,
-                                      " begins at record ", each.first});
-    }
-  }
-
-  std::vector<part> parts_;  ///< of the last step
+  std::vector<detail::shard_place> parts_;  ///< of the last step
   Generator generator_;
 };
 

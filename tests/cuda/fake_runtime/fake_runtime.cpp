@@ -573,6 +573,14 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   finish(where);
   return cudaSuccess;
 }
+cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  stream_data& where = stream_of(stream);
+  if (where.waiting.empty()) return cudaSuccess;
+  const operation next = std::move(where.waiting.front());  // every question lets the device do one thing more
+  where.waiting.pop_front();
+  run(next);
+  return answer(cudaErrorNotReady);
+}
 cudaError_t cudaDeviceSynchronize() {
   if (illegal_in_capture("cudaDeviceSynchronize")) return answer(cudaErrorStreamCaptureUnsupported);
   ++it().counts.waits;

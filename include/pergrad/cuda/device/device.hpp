@@ -196,6 +196,18 @@ class emulated_device {
     ++statistics_.waits;
   }
 
+  /// Does f() in stream order, or records it: for what is no kernel of this library's.
+  template <class Function>
+  void submit(Function&& node) {
+    if (capturing_ != nullptr) {
+      using closure = std::remove_cvref_t<Function>;
+      capturing_->nodes_.push_back({std::make_shared<closure>(std::forward<Function>(node)),
+                                    [](void* self) { (*static_cast<closure*>(self))(); }});
+    } else {
+      node();
+    }
+  }
+
   /// One of the next calls that hand work to the device throws std::runtime_error: 1 is the very next upload, launch or
   /// replay. Nothing of it is done then.
   void fail_after(std::size_t calls) noexcept { calls_to_failure_ = calls; }
@@ -208,16 +220,6 @@ class emulated_device {
     std::size_t bytes;
   };
 
-  template <class Function>
-  void submit(Function&& node) {
-    if (capturing_ != nullptr) {
-      using closure = std::remove_cvref_t<Function>;
-      capturing_->nodes_.push_back({std::make_shared<closure>(std::forward<Function>(node)),
-                                    [](void* self) { (*static_cast<closure*>(self))(); }});
-    } else {
-      node();
-    }
-  }
   void count_to_failure() {
     if (calls_to_failure_ > 0 && --calls_to_failure_ == 0) {
       throw std::runtime_error("pergrad: emulated_device: the failure that was asked for");

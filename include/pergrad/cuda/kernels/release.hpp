@@ -33,6 +33,10 @@ inline constexpr int momentum = 2;
 inline constexpr int adam = 3;
 }  // namespace update
 
+inline constexpr int release_threads = 256;
+inline constexpr int release_elements = static_cast<int>(pergrad::detail::gaussian_block);
+static_assert(release_elements == 2 * release_threads);
+
 /// What stays from step to step. What does not is read from a `step_state`: the number of the noise, and what
 /// optim/rules.hpp calls rate, correction and keep.
 template <class Scalar>
@@ -55,8 +59,9 @@ struct release_work {
   const std::int64_t* accumulators =
       nullptr;                ///< steps of the grid; accumulator l of element e at [l * accumulator_stride + e]
   int accumulator_count = 1;  ///< at least 1
-  std::int64_t accumulator_stride = 0;  ///< at least `count`
-  std::int64_t count = 0;               ///< elements, at most `gaussians_per_step`
+  std::int64_t accumulator_stride = 0;  ///< at least `end`
+  std::int64_t begin = 0;               ///< the first element, a multiple of `release_elements`
+  std::int64_t end = 0;                 ///< behind the last one, at most `gaussians_per_step`
   Scalar* parameters = nullptr;
   Scalar* first = nullptr;           ///< velocity or first moment
   Scalar* second = nullptr;          ///< second moment
@@ -66,6 +71,12 @@ struct release_work {
   const row_leaf* tables = nullptr;
   int table_count = 0;
 
+  /// Blocks of `release_elements` elements, and the number of that which a block of threads has among all elements.
+  [[nodiscard]] int blocks() const noexcept { return blocks_for(end - begin, release_elements); }
+  template <class Block>
+  [[nodiscard]] PERGRAD_HD int number_of(const Block& block) const noexcept {
+    return static_cast<int>(begin / release_elements) + block.index();
+  }
   /// Does no step move it? So it is with the row of a padding id (optim/held.hpp).
   [[nodiscard]] PERGRAD_HD bool is_held(std::int64_t element) const noexcept {
     PERGRAD_ROLLED
@@ -77,7 +88,7 @@ struct release_work {
     return false;
   }
   [[nodiscard]] PERGRAD_HD std::int64_t sum_of_lanes(std::int64_t element) const noexcept {
-    if (element >= count) return 0;
+    if (element >= end) return 0;
     std::int64_t sum = accumulators[element];
     for (int accumulator = 1; accumulator < accumulator_count; ++accumulator)
       sum += accumulators[accumulator * accumulator_stride + element];
@@ -85,7 +96,7 @@ struct release_work {
   }
   /// Releases one element and takes the step with it. `sum` and `noise` count steps of the grid.
   PERGRAD_HD void release(std::int64_t element, std::int64_t sum, double noise) const noexcept {
-    if (element >= count) return;
+    if (element >= end) return;
     constexpr auto most = static_cast<std::int64_t>(pergrad::detail::most_on_grid);
     const std::int64_t place = smaller_of(larger_of(sum, -most), most);
     const auto value = pergrad::detail::released_value<Scalar>(static_cast<double>(place) + noise, settings.grid);
@@ -110,10 +121,6 @@ struct release_work {
   }
 };
 
-inline constexpr int release_threads = 256;
-inline constexpr int release_elements = static_cast<int>(pergrad::detail::gaussian_block);
-static_assert(release_elements == 2 * release_threads);
-
 /// The kernel at the head of this file; `blocks()` of them. The rule is a number and not a template argument: what
 /// makes the noise is compiled once a program.
 template <class Scalar>
@@ -126,21 +133,22 @@ struct release_kernel {
 
   release_work<Scalar> work;
 
-  [[nodiscard]] int blocks() const noexcept { return blocks_for(work.count, release_elements); }
+  [[nodiscard]] int blocks() const noexcept { return work.blocks(); }
 
   template <class Block>
   PERGRAD_HD void operator()(const Block& block) const {
     if (work.state->last == 0) return;
     auto& shared = block.template shared<shared_type>();
     typename Block::template local<registers<std::int64_t, 2>> sums;
-    const std::int64_t begin = static_cast<std::int64_t>(block.index()) * release_elements;
+    const int number = work.number_of(block);
+    const std::int64_t begin = std::int64_t{number} * release_elements;
     const bool is_noised = work.settings.sigma > 0;
     block.each([&](int t) {
       for (int half = 0; half < 2; ++half) sums[t][half] = work.sum_of_lanes(begin + half * threads + t);
       if (is_noised && t < chacha_blocks) {
         std::uint32_t words[16];
         make_random_block(at_step(work.settings.noise, work.state->noise_step),
-                          static_cast<std::uint32_t>(chacha_blocks * block.index() + t), words);
+                          static_cast<std::uint32_t>(chacha_blocks * number + t), words);
         PERGRAD_UNROLL
         for (int row = 0; row < 16; ++row) shared.words[row][t] = words[row];
       }
@@ -158,7 +166,7 @@ struct release_kernel {
         k[1] = pair.along_sine;
         is_open = pergrad::detail::is_open(pair.margin);
       }
-      work.is_open[static_cast<std::int64_t>(block.index()) * threads + t] = is_open ? 1 : 0;
+      work.is_open[std::int64_t{number} * threads + t] = is_open ? 1 : 0;
       if (is_open) return;
       for (int half = 0; half < 2; ++half) work.release(begin + half * threads + t, sums[t][half], k[half]);
     });
@@ -173,18 +181,19 @@ struct settle_kernel {
 
   release_work<Scalar> work;
 
-  [[nodiscard]] int blocks() const noexcept { return blocks_for(work.count, release_elements); }
+  [[nodiscard]] int blocks() const noexcept { return work.blocks(); }
 
   template <class Block>
   PERGRAD_HD void operator()(const Block& block) const {
     if (work.state->last == 0) return;
+    const int number = work.number_of(block);
     block.each([&](int t) {
-      const std::int64_t pair = static_cast<std::int64_t>(block.index()) * threads + t;
+      const std::int64_t pair = std::int64_t{number} * threads + t;
       if (work.is_open[pair] == 0) return;
       const random_stream stream = at_step(work.settings.noise, work.state->noise_step);
       std::uint32_t words[16];
       pergrad::detail::gaussian_bits bits{};
-      make_random_block(stream, static_cast<std::uint32_t>(64 * block.index() + t % 64), words);
+      make_random_block(stream, static_cast<std::uint32_t>(64 * number + t % 64), words);
       for (int i = 0; i < 2; ++i) {
         bits.u[i] = words[t / 64 * 4 + i];
         bits.v[i] = words[t / 64 * 4 + 2 + i];
@@ -198,7 +207,7 @@ struct settle_kernel {
       }
       std::int64_t k[2];
       pergrad::detail::exact_pair(bits, work.settings.sigma, k);
-      const std::int64_t begin = static_cast<std::int64_t>(block.index()) * release_elements;
+      const std::int64_t begin = std::int64_t{number} * release_elements;
       for (int half = 0; half < 2; ++half) {
         const std::int64_t element = begin + half * threads + t;
         work.release(element, work.sum_of_lanes(element), static_cast<double>(k[half]));

@@ -90,7 +90,7 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
     auto& shared = block.template shared<shared_type>();
     const sample_values<Scalar> values = samples.values(sample);
     layer_bits bits;
-    if (random != 0) bits = {&layers, state->layer_step, samples.numbers[sample]};
+    if (random != 0) bits = {&layers, state->layer_step, samples.numbers[sample] + state->first_record};
     const node_worker<Block, Scalar, Functions, Threads> nodes{block,          tables,         values, parameters,
                                                                shared.scratch, shared.partial, bits};
     const norm_worker<Block, Scalar, Threads> worker{block, values, samples.kept_of(sample), shared.partial};

@@ -239,16 +239,16 @@ struct network_facts : network_sizes {
 
 /// What differs from one physical batch to the next: the host uploads it, kernels read it.
 struct step_state {
-  std::uint64_t position = 0;  ///< of the first sample here within the logical batch
-  std::uint32_t count = 0;     ///< samples here
-  std::uint32_t first = 1;     ///< the logical batch begins here: sums start from zero
-  std::uint32_t last = 1;      ///< it ends here: noise and update
-  std::uint32_t unused = 0;
-  std::uint64_t noise_step = 0;  ///< of the generator
-  std::uint64_t layer_step = 0;  ///< the same, of the bits inside layers
-  double rate = 0;               ///< Adam: rate / (1 - beta1^t); else the learning rate
-  double correction = 1;         ///< Adam: 1 / sqrt(1 - beta2^t)
-  double keep = 1;               ///< of a parameter: 1 - learning rate * weight decay
+  std::uint64_t position = 0;      ///< of the first sample here within the logical batch
+  std::uint32_t count = 0;         ///< samples here
+  std::uint32_t first = 1;         ///< the logical batch begins here: sums start from zero
+  std::uint32_t last = 1;          ///< it ends here: noise and update
+  std::uint32_t first_record = 0;  ///< number of record 0 in the data set of all ranks
+  std::uint64_t noise_step = 0;    ///< of the generator
+  std::uint64_t layer_step = 0;    ///< the same, of the bits inside layers
+  double rate = 0;                 ///< Adam: rate / (1 - beta1^t); else the learning rate
+  double correction = 1;           ///< Adam: 1 / sqrt(1 - beta2^t)
+  double keep = 1;                 ///< of a parameter: 1 - learning rate * weight decay
 };
 
 }  // namespace pergrad::inline v0_1::on_device

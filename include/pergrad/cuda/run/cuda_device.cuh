@@ -353,6 +353,16 @@ class cuda_device {
   void library_gemm(const gemm_call& call) { library_->gemm(call); }
 #endif
   void synchronise() { cuda_detail::check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"); }
+  /// Is everything done that was put into the stream? Does not wait.
+  [[nodiscard]] bool is_done() const {
+    const cudaError_t state = cudaStreamQuery(stream_);
+    if (state != cudaErrorNotReady) {
+      cuda_detail::check(state, "cudaStreamQuery");
+      return true;
+    }
+    static_cast<void>(cudaGetLastError());  // so that a later call does not find it
+    return false;
+  }
 
  private:
   static void require_usable() {

@@ -6,6 +6,8 @@
 //
 // Four kernels and one upload. What differs from batch to batch lies in the state, so a batch of any size, an empty
 // one included, replays the same graph; records are read where the data set lies on the device. The host does not wait.
+// A device that trains together with others (cuda/ranks/device_step.hpp) has a second graph for what happens once a
+// step: it takes up everybody's sum, and shares what it has updated.
 #pragma once
 
 #include <algorithm>
@@ -45,6 +47,25 @@ struct trained_network {
   pergrad::detail::remote_parameters* remote = nullptr;
   const void* network = nullptr;
   std::span<const Scalar> (*all_parameters)(const void* network) = nullptr;  ///< brings them back first, if need be
+};
+
+/// Those with whom a device trains one network: who owns a part of its parameters, and has what for them. All members
+/// are collective and put what they do into the device's order.
+template <class Device>
+class peers_of_device {
+ public:
+  std::size_t begin = 0;  ///< own parameters: a multiple of `release_elements`
+  std::size_t end = 0;
+  /// Each has the sum of all in its part then; the rest is undefined.
+  virtual void add_up(Device& device, std::int64_t* sums) const = 0;
+  /// Each one's part is everybody's then. `values`: a scalar a parameter.
+  virtual void share(Device& device, void* values) const = 0;
+
+ protected:
+  peers_of_device() = default;
+  peers_of_device(const peers_of_device&) = default;
+  peers_of_device& operator=(const peers_of_device&) = default;
+  ~peers_of_device() = default;
 };
 
 /// A trainer of any network. `Layered`: as of the launcher.
@@ -171,6 +192,7 @@ class network_trainer {
                      .count = static_cast<std::uint32_t>(records.size()),
                      .first = position_ == 0 ? 1U : 0U,
                      .last = last ? 1U : 0U,
+                     .first_record = first_record_,
                      .noise_step = last ? stream_upload::step(*noise) : 0,
                      .layer_step = layer_step_,
                      .rate = options_.learning_rate->value()};
@@ -185,11 +207,7 @@ class network_trainer {
     memory_->announce(state, records.data());
     device_->replay(graph_);
     position_ = last ? 0 : position_ + records.size();
-    if (last) {
-      ++updates_;
-      is_released_ = true;
-      network_.remote->newer = true;
-    }
+    if (last && peers_ == nullptr) released();
   }
 
   /// Private values of the last physical batch. Waits for the device.
@@ -229,6 +247,20 @@ class network_trainer {
     if (steps != nullptr) updates_ = *steps;
     return result;
   }
+  /// Behind the last batch, where there are peers: everybody's sum, noise, update.
+  void release_together() {
+    device_->replay(release_graph_);
+    released();
+  }
+  /// From now on it trains with these, who outlive it. `first_record`: number of record 0 in the data set of all.
+  void train_with(const peers_of_device<Device>& peers) noexcept { peers_ = &peers; }
+  void set_first_record(std::uint32_t first_record) noexcept { first_record_ = first_record; }
+  /// What peers have of the optimizer, here as well: for files.
+  void gather_moments() const {
+    peers_->share(*device_, memory_->template at<Scalar>(memory_->places().first_moment));
+    peers_->share(*device_, memory_->template at<Scalar>(memory_->places().second_moment));
+  }
+  [[nodiscard]] Device& device() const noexcept { return *device_; }
   [[nodiscard]] const training_choices& options() const noexcept { return options_; }
   [[nodiscard]] std::size_t max_batch() const noexcept { return memory_->max_batch(); }
   /// Kernels and copies of one physical batch.
@@ -290,22 +322,41 @@ class network_trainer {
                   .per_layer = rule_.per_layer(),
                   .grid_steps = grid_.steps,
                   .samples = most});
-      launch_release();
+      if (peers_ == nullptr) launch_release(0, net().parameters, accumulator_count(net()));
     });
+    if (peers_ != nullptr) {
+      release_graph_ = device_->capture([&] { launch_release_together(); });
+    }
     captured_ = true;
   }
   [[nodiscard]] int rule() const {
     if (options_.optimizer == optimizer_kind::adam) return update::adam;
     return options_.momentum > 0 ? update::momentum : update::sgd;
   }
-  void launch_release() {
+  void launch_release_together() {
+    auto* const sums = memory_->template at<std::int64_t>(memory_->places().sums);
+    if (accumulator_count(net()) > 1) {
+      launch(*device_, fold_kernel<std::int64_t>{sums, accumulator_count(net()),
+                                                 static_cast<std::int64_t>(net().parameters), sums});
+    }
+    peers_->add_up(*device_, sums);
+    launch_release(peers_->begin, peers_->end, 1);
+    peers_->share(*device_, memory_->parameters());
+  }
+  void released() noexcept {
+    ++updates_;
+    is_released_ = true;
+    network_.remote->newer = true;
+  }
+  void launch_release(std::size_t begin, std::size_t end, int accumulators) {
     const arena_layout& places = memory_->places();
     const release_work<Scalar> work{.state = memory_->state(),
                                     .settings = settings_,
                                     .accumulators = memory_->template at<const std::int64_t>(places.sums),
-                                    .accumulator_count = accumulator_count(net()),
+                                    .accumulator_count = accumulators,
                                     .accumulator_stride = static_cast<std::int64_t>(net().parameters),
-                                    .count = static_cast<std::int64_t>(net().parameters),
+                                    .begin = static_cast<std::int64_t>(begin),
+                                    .end = static_cast<std::int64_t>(end),
                                     .parameters = memory_->parameters(),
                                     .first = memory_->template at<Scalar>(places.first_moment),
                                     .second = memory_->template at<Scalar>(places.second_moment),
@@ -335,6 +386,9 @@ class network_trainer {
   bool is_random_ = false;
   bool captured_ = false;
   typename Device::graph graph_;
+  typename Device::graph release_graph_;  ///< where there are peers
+  const peers_of_device<Device>* peers_ = nullptr;
+  std::uint32_t first_record_ = 0;
   std::uint64_t position_ = 0;
   bool is_released_ = false;
   std::uint64_t updates_ = 0;
@@ -373,7 +427,12 @@ class trainer : public network_trainer<typename Network::scalar, typename Networ
   template <class Noise, class NextNoise>
   void step(const pergrad::detail::step_records<Network, Loss>& records, const Noise& /*noise*/,
             const NextNoise& next_noise, std::span<scalar> /*update*/) {
-    const auto noise = next_noise();
+    run_batches(records, next_noise());
+  }
+
+ protected:
+  void run_batches(const pergrad::detail::step_records<Network, Loss>& records,
+                   const typename trainer::noise_stream& noise) {
     this->prepare(*records.records, noise, records.randomness);
     std::span<const std::uint32_t> drawn = records.next();
     while (drawn.size() == this->max_batch()) {

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+// tests/ranks/device_ranks_test.cpp - ranks on devices, which the host emulates, end where one device ends
+#include <boost/test/unit_test.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <filesystem>
+#include <functional>
+#include <random>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <unistd.h>
+#include <vector>
+
+#include <pergrad/cuda/ranks/device_step.hpp>
+#include <pergrad/pergrad.hpp>
+#include <pergrad/ranks.hpp>
+
+BOOST_AUTO_TEST_SUITE(device_ranks)
+
+namespace {
+
+namespace pg = pergrad;
+using pg::on_device::emulated_device;
+
+using cnn = pg::network<pg::shape{1, 6, 6}, pg::conv2d<4, 3>, pg::tanh, pg::flatten, pg::dropout<0.25>, pg::linear<64>,
+                        pg::relu, pg::linear<64>, pg::tanh, pg::linear<3>>;
+static_assert(cnn::parameter_count > 4 * 2048);  // parts of a release for four ranks
+
+/// Threads as ranks, and what they exchange on their devices.
+class members : public pg::thread_ranks::member {
+ public:
+  using member::all_gather, member::member, member::reduce_scatter;
+  void reduce_scatter(emulated_device& device, std::span<std::int64_t> sum, std::span<const std::size_t> places) const {
+    device.submit([this, sum, places] { member::reduce_scatter(sum, places); });
+  }
+  void all_gather(emulated_device& device, std::span<std::byte> bytes, std::span<const std::size_t> places) const {
+    device.submit([this, bytes, places] { member::all_gather(bytes, places); });
+  }
+  void wait(emulated_device& device) const { device.synchronise(); }
+};
+
+struct data {
+  explicit data(std::size_t count) : inputs(count * cnn::input_shape.size()), targets(count) {
+    std::mt19937 random{5};
+    std::normal_distribution<float> normal;
+    for (float& each : inputs) each = normal(random);
+    for (auto& each : targets) each = static_cast<std::int32_t>(random() % 3);
+  }
+  [[nodiscard]] pg::dataset<float, std::int32_t> part(std::size_t first, std::size_t count) const {
+    constexpr std::size_t width = cnn::input_shape.size();
+    return {std::span{inputs}.subspan(first * width, count * width), std::span{targets}.subspan(first, count),
+            cnn::input_shape};
+  }
+  std::vector<float> inputs;
+  std::vector<std::int32_t> targets;
+};
+
+pg::dp_sgd_options usual() {
+  pg::dp_sgd_options options;
+  options.sampling = pg::poisson_sampling{pg::sampling_probability{0.2}};
+  options.noise = pg::noise_multiplier{0.8};
+  options.clip = pg::l2_clip_norm{0.5};
+  options.divisor = pg::expected_batch_size{18};
+  options.learning_rate = pg::learning_rate{0.3};
+  options.momentum = 0.5;
+  options.max_batch = pg::max_batch{8};
+  return options;
+}
+
+using values = std::vector<float>;
+values parameters_of(const cnn& net) { return {net.parameters().begin(), net.parameters().end()}; }
+
+values on_one_device(const data& all, pg::dp_sgd_options options, int steps) {
+  const pg::emulated exec;
+  cnn net{exec, pg::kaiming_uniform{1}};
+  options.capacity = pg::record_capacity{0};
+  pg::dp_sgd trainer{exec, net, pg::cross_entropy{}, options, pg::seeded_generator{3}};
+  const auto records = all.part(0, all.targets.size());
+  for (int step = 0; step < steps; ++step) trainer.step(records);
+  return parameters_of(net);
+}
+
+std::vector<std::string> on_threads(std::size_t count, const std::function<void(const members&)>& f) {
+  pg::thread_ranks world{count, std::chrono::minutes{2}};
+  std::vector<std::string> thrown(count);
+  std::vector<std::thread> threads;
+  for (std::size_t rank = 0; rank < count; ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        f(members{world, rank});
+      } catch (const std::exception& error) {
+        thrown[rank] = error.what();
+      }
+    });
+  }
+  for (std::thread& each : threads) each.join();
+  return thrown;
+}
+
+/// Uneven shares; of four ranks the second has nothing.
+std::size_t cut(std::size_t total, std::size_t ranks, std::size_t rank) {
+  return ranks == 4 && rank == 2 ? cut(total, 4, 1) : total * rank * rank / (ranks * ranks);
+}
+
+template <class Function>
+std::vector<values> on_ranks(const data& all, const pg::dp_sgd_options& options, std::size_t ranks, Function&& train) {
+  std::vector<values> found(ranks);
+  const auto thrown = on_threads(ranks, [&](const members& me) {
+    const pg::emulated exec;
+    cnn net{exec, pg::kaiming_uniform{1 + me.rank()}};  // rank 0's count
+    pg::dp_sgd trainer{exec, net, pg::cross_entropy{}, options, me, pg::seeded_generator{3}};
+    const std::size_t first = cut(all.targets.size(), ranks, me.rank());
+    const std::size_t last = cut(all.targets.size(), ranks, me.rank() + 1);
+    train(trainer, pg::shard{all.part(first, last - first), first});
+    found[me.rank()] = parameters_of(net);
+  });
+  for (const std::string& each : thrown) BOOST_TEST(each == "");
+  return found;
+}
+
+void check(const char* what, const pg::dp_sgd_options& options, std::size_t records = 90, int steps = 3) {
+  const data all{records};
+  const values wanted = on_one_device(all, options, steps);
+  for (const std::size_t ranks : {1U, 2U, 3U, 4U}) {
+    for (const values& each : on_ranks(all, options, ranks, [&](auto&trainer, const auto&mine) {
+           for (int step = 0; step < steps; ++step) trainer.step(mine);
+         })) {
+      BOOST_TEST((each == wanted), what << " on " << ranks << " ranks");
+    }
+  }
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(have_the_bits_of_one_device) {
+  check("flat", usual());
+  auto options = usual();
+  options.clipping = pg::clipping_kind::per_layer;
+  check("per layer", options);
+  options.clipping = pg::clipping_kind::automatic;
+  check("automatic", options);
+  options = usual();
+  options.momentum = 0;
+  options.optimizer = pg::optimizer_kind::adam;
+  check("adam", options);
+  check("nobody has any", usual(), 0, 2);
+  BOOST_TEST((on_one_device(data{90}, usual(), 3) != on_one_device(data{90}, options, 3)));
+}
+
+BOOST_AUTO_TEST_CASE(go_on_from_a_file_with_another_number) {
+  const data all{90};
+  auto options = usual();
+  options.optimizer = pg::optimizer_kind::adam;
+  options.momentum = 0;
+  const values wanted = on_one_device(all, options, 4);
+  const auto path = std::filesystem::temp_directory_path() / ("device_ranks" + std::to_string(::getpid()));
+  on_ranks(all, options, 3, [&](auto& trainer, const auto& mine) {
+    trainer.step(mine);
+    trainer.step(mine);
+    pg::save_checkpoint(trainer, path.string());
+  });
+  for (const values& each : on_ranks(all, options, 2, [&](auto&trainer, const auto&mine) {
+         pg::load_checkpoint(trainer, path.string());
+         trainer.step(mine);
+         trainer.step(mine);
+       })) {
+    BOOST_TEST((each == wanted));
+  }
+  std::filesystem::remove(path);
+}
+
+BOOST_AUTO_TEST_CASE(end_together) {
+  data all{90};
+  const auto thrown = on_threads(3, [&](const members& me) {
+    const pg::emulated exec;
+    cnn net{exec, pg::kaiming_uniform{1}};
+    pg::dp_sgd trainer{exec, net, pg::cross_entropy{}, usual(), me, pg::seeded_generator{3}};
+    const pg::shard mine{all.part(30 * me.rank(), 30), 30 * me.rank()};
+    trainer.step(mine);
+    const values before = parameters_of(net);
+    if (me.rank() == 1) exec.device().fail_after(2);
+    BOOST_CHECK_THROW(trainer.step(mine), pg::rank_failed);
+    BOOST_TEST((parameters_of(net) == before));
+    trainer.step(mine);
+    BOOST_TEST((parameters_of(net) != before));
+  });
+  for (const std::string& each : thrown) BOOST_TEST(each == "");
+}
+
+BOOST_AUTO_TEST_SUITE_END()
