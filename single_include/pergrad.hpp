@@ -6034,7 +6034,7 @@ template <class Left, detail::scalar_beside<Left> Right>
 // some microseconds. Who times a step learns about how many there were: a number that tells of no element, sign or sum,
 // and nothing of the data.
 
-#if defined(__aarch64__)
+#if defined(__aarch64__) && !defined(__CUDACC__)  // nvcc's front end does not know what is in it
 #include <arm_neon.h>
 #endif
 
@@ -11048,7 +11048,7 @@ template <class Value>
 // a b + c d even on the order in which it looks at the products. On a device it may also divide in a hurry. What host
 // and device must agree in bit for bit, or two loops over the same formula, is made of these.
 
-#if defined(__aarch64__)
+#if defined(__aarch64__) && !defined(__CUDACC__)  // nvcc's front end does not know what is in it
 #include <arm_neon.h>
 #endif
 
@@ -11109,6 +11109,12 @@ template <host_vector Vector>
     if constexpr (!is_float) return __builtin_ia32_vfmaddpd256(a, b, c);
 #endif
   }
+#elif defined(__aarch64__) && defined(__CUDACC__)
+  for (std::size_t lane = 0; lane < sizeof c / sizeof c[0]; ++lane) {
+    if constexpr (is_float) c[lane] = __builtin_fmaf(a[lane], b[lane], c[lane]);
+    if constexpr (!is_float) c[lane] = __builtin_fma(a[lane], b[lane], c[lane]);
+  }
+  return c;
 #elif defined(__aarch64__)
   if constexpr (is_float) return vfmaq_f32(c, a, b);
   if constexpr (!is_float) return vfmaq_f64(c, a, b);
@@ -11149,7 +11155,7 @@ template <host_vector Vector>
 #elif defined(__SSE2__)
     if constexpr (is_float) return __builtin_ia32_sqrtps(x);
     if constexpr (!is_float) return __builtin_ia32_sqrtpd(x);
-#elif defined(__aarch64__)
+#elif defined(__aarch64__) && !defined(__CUDACC__)
     if constexpr (is_float) return vsqrtq_f32(x);
     if constexpr (!is_float) return vsqrtq_f64(x);
 #else

@@ -12,7 +12,7 @@ if [ "${1-}" = --all ]; then
   shift
   export PERGRAD_LONG_TESTS=1
   long=ON
-  long_packages="chromium python3-pip"
+  long_packages="chromium python3-pip g++-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user"
   architectures=-UCMAKE_CUDA_ARCHITECTURES
 fi
 

@@ -9,7 +9,7 @@
 
 #include <cstddef>
 #include <type_traits>
-#if defined(__aarch64__)
+#if defined(__aarch64__) && !defined(__CUDACC__)  // nvcc's front end does not know what is in it
 #include <arm_neon.h>
 #endif
 
@@ -74,6 +74,12 @@ template <host_vector Vector>
     if constexpr (!is_float) return __builtin_ia32_vfmaddpd256(a, b, c);
 #endif
   }
+#elif defined(__aarch64__) && defined(__CUDACC__)
+  for (std::size_t lane = 0; lane < sizeof c / sizeof c[0]; ++lane) {
+    if constexpr (is_float) c[lane] = __builtin_fmaf(a[lane], b[lane], c[lane]);
+    if constexpr (!is_float) c[lane] = __builtin_fma(a[lane], b[lane], c[lane]);
+  }
+  return c;
 #elif defined(__aarch64__)
   if constexpr (is_float) return vfmaq_f32(c, a, b);
   if constexpr (!is_float) return vfmaq_f64(c, a, b);
@@ -114,7 +120,7 @@ template <host_vector Vector>
 #elif defined(__SSE2__)
     if constexpr (is_float) return __builtin_ia32_sqrtps(x);
     if constexpr (!is_float) return __builtin_ia32_sqrtpd(x);
-#elif defined(__aarch64__)
+#elif defined(__aarch64__) && !defined(__CUDACC__)
     if constexpr (is_float) return vsqrtq_f32(x);
     if constexpr (!is_float) return vsqrtq_f64(x);
 #else

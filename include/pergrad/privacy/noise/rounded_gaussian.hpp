@@ -38,7 +38,7 @@
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
-#if defined(__aarch64__)
+#if defined(__aarch64__) && !defined(__CUDACC__)  // nvcc's front end does not know what is in it
 #include <arm_neon.h>
 #endif
 

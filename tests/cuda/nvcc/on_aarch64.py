@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The training program for a GPU is compiled here for a Jetson's processor, and trains there, under qemu, on 2,000 images.
+
+nvcc takes the cross compiler for its host compiler; the CUDA runtime is the one that plays the device. zlib for aarch64
+comes from Debian into a folder of its own: nothing of this system changes. With --host PROGRAM the same example's program
+for this machine's processor has to say the same.
+"""
+
+import argparse
+import pathlib
+import re
+import resource
+import subprocess
+import sys
+import tempfile
+
+sys.dont_write_bytecode = True
+import example_check  # noqa: E402
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+EXAMPLES = ROOT / "examples"
+SOURCES = ("cli", "fashion_mnist", "fashion_mnist_data", "lines", "report", "training")
+COMPILER = "aarch64-linux-gnu-g++"
+IMAGES = 2000
+MOST_SECONDS = 120
+
+
+def run(*command):
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(map(str, command))}: exit {done.returncode}\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
+    return done.stdout
+
+
+def zlib(folder):
+    """A folder with zlib of aarch64, by an apt that has its own lists."""
+    state, cache, unpacked = folder / "apt" / "state", folder / "apt" / "cache", folder / "zlib"
+    (state / "lists" / "partial").mkdir(parents=True)
+    (cache / "archives" / "partial").mkdir(parents=True)
+    own = [f"Dir::State={state}", f"Dir::State::lists={state / 'lists'}", f"Dir::Cache={cache}", "Dir::State::status=/dev/null",
+           "APT::Architecture=arm64", "APT::Architectures=arm64"]
+    apt = ["apt-get", *(word for each in own for word in ("-o", each))]
+    run(*apt, "update")
+    subprocess.run([*apt, "download", "zlib1g", "zlib1g-dev"], cwd=folder, capture_output=True, check=True)
+    for package in folder.glob("zlib1g*.deb"):
+        run("dpkg-deb", "-x", package, unpacked)
+    return unpacked / "usr"
+
+
+def build(nvcc, cuda_include, folder):
+    known = zlib(folder)
+    headers = folder / "headers"  # those of the host that have no machine code, without the others
+    headers.mkdir()
+    for name in ("CLI", "nlohmann"):
+        (headers / name).symlink_to(pathlib.Path("/usr/include") / name)
+    include = [f"-I{each}" for each in (ROOT / "include", EXAMPLES, headers, known / "include")]
+    objects = []
+    for source in [EXAMPLES / "common" / f"{name}.cpp" for name in SOURCES] + [ROOT / "tests/cuda/fake_runtime/fake_runtime.cpp"]:
+        objects.append(folder / f"{source.stem}.o")
+        run(COMPILER, "-std=c++20", "-O2", *include, "-isystem", cuda_include, "-c", source, "-o", objects[-1])
+    objects.append(folder / "fashion_mnist_cuda.o")
+    run(nvcc, "-ccbin", COMPILER, "-target-dir", "x86_64-linux", "-std=c++20", "-O2", "-arch=sm_87", "-Werror", "all-warnings",
+        "--diag-suppress=20011,20013,20014", "-DPERGRAD_EMULATED_KERNELS", *include, "-c", EXAMPLES / "09_fashion_mnist.cu",
+        "-o", objects[-1])
+    program = folder / "program"
+    run(COMPILER, "-static", *objects, *(known / "lib").rglob("libz.a"), "-o", program)
+    return program
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--nvcc", required=True)
+    parser.add_argument("--cuda-include", required=True)
+    parser.add_argument("--host")
+    options = parser.parse_args()
+    example_check.IMAGES = IMAGES
+    example_check.ARGUMENTS = ["--batch", "6000", "--epochs", "1", "--noise-multiplier", "1", "--seed", "5"]
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        program = build(options.nvcc, options.cuda_include, folder)
+        start = folder / "start"  # a program of another processor, as one of this
+        start.write_text(f'#!/bin/sh\nexec qemu-aarch64 "{program}" "$@"\n', encoding="utf-8")
+        start.chmod(0o755)
+        example_check.shorten(folder)
+        begin = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+        there = example_check.train(start, folder, folder / "out").splitlines()
+        seconds = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - begin
+        print("\n".join([*there, f"{seconds:.0f} s of a processor under qemu"]))
+        if not re.search(r"^test accuracy 0\.\d{4}, epsilon \d+\.\d{4}, delta 1e-05$", there[-1]):
+            sys.exit("the last line is another one")
+        if seconds > MOST_SECONDS:
+            sys.exit(f"more than {MOST_SECONDS} s")
+        if options.host:
+            here = example_check.train(options.host, folder, folder / "host").splitlines()
+            if len(here) != len(there) or not all(map(example_check.same, here, there)):
+                sys.exit("\n".join(["this machine's program says:", *here]))
+            print("this machine's program says the same")
+
+
+if __name__ == "__main__":
+    main()
