@@ -569,6 +569,9 @@ template <class Needed, class Given> struct records_of_another_type {
 template <class Network> struct network_is_const {
   static_assert(never<Network>, "training changes the network: declare it without const; see docs/quickstart.md");
 };
+template <class Given> struct not_a_network {
+  static_assert(never<Given>, "this is no pergrad::network: of a pointer to one, pass what it points to, *net; see docs/quickstart.md");
+};
 template <class... Given> struct step_draws_from_all_records {
   static_assert(never<Given...>, "a private step draws its batch itself: pass all records, a pergrad::dataset, not a batch of them: trainer.step(records); see docs/quickstart.md");
 };
@@ -918,7 +921,8 @@ enum class neighbouring { add_or_remove_one, replace_one };
 struct privacy_budget {
   constexpr privacy_budget(pergrad::epsilon most, pergrad::delta at) noexcept : max_epsilon{most}, delta{at} {}
   // clang-format off
-  template <class First, class Second> requires(std::is_arithmetic_v<First> || std::is_arithmetic_v<Second>)
+  template <class First, class Second>
+  requires(!std::same_as<First, pergrad::epsilon> || !std::same_as<Second, pergrad::delta>)
   privacy_budget(First, Second) = delete;  // write pergrad::privacy_budget{pergrad::epsilon{3.0}, pergrad::delta{1e-5}}
   // clang-format on
 
@@ -2057,6 +2061,11 @@ class poisson_sampling {
   explicit poisson_sampling(sampling_probability q) : everybody_{q.value() == 1.0} {
     if (!everybody_) threshold_ = static_cast<std::uint64_t>(std::ldexp(q.value(), 64));  // truncates: rounds down
   }
+
+  // clang-format off
+  template <class Plain> requires std::is_arithmetic_v<Plain>
+  explicit poisson_sampling(Plain) = delete;  // write pergrad::poisson_sampling{pergrad::sampling_probability{0.01}}
+  // clang-format on
 
   /// Probability that really is used, at most 2^-64 below the one asked for.
   [[nodiscard]] pergrad::sampling_probability probability() const {
@@ -3487,6 +3496,12 @@ inline constexpr bool is_explained = std::is_base_of_v<error::explained, std::re
 template <class... Types>
 inline constexpr bool any_explained = (is_explained<Types> || ...);
 
+/// What nobody has explained, and has no shape either.
+template <class Type>
+concept no_network = !is_explained<Type> && !requires {
+  Type::output_shape;
+};
+
 /// What is wrong with a loss, as a class whose body says so; `char` if nothing is, or if the network is wrong already.
 template <class Network, class Loss>
 [[nodiscard]] constexpr auto explanation_of_loss() {
@@ -4114,6 +4129,10 @@ class static_network {
   static_network() = delete;  // a network has an executor and first parameters: {exec, pergrad::kaiming_uniform{1}}
   template <class Given>
   explicit static_network(const Given&) = delete;  // it has both: {exec, pergrad::kaiming_uniform{1}}
+  // clang-format off
+  template <class Executor, class Seed> requires std::is_arithmetic_v<Seed>
+  static_network(const Executor&, const Seed&) = delete;  // a seed of what? {exec, pergrad::kaiming_uniform{1}}
+  // clang-format on
   ~static_network() = default;
 
   /// Another network with the same parameters, frozen ones included. While a device trains them, this brings them back.
@@ -10918,6 +10937,10 @@ void step(Optimizer& optimizer, const Executor& executor, Network& network, cons
     optimizer_access::apply(optimizer, executor.pool(), network, gradient.values(), scale);
   }
 }
+// clang-format off
+template <class Optimizer, executor Executor, class Network, class... Given>
+void step(Optimizer&, const Executor&, const Network&, const Given&...) = delete;  // declare the network without const
+// clang-format on
 
 }  // namespace unprotected
 }  // namespace pergrad::inline v0_1
@@ -11805,6 +11828,11 @@ public_records(const Inputs& inputs)
 
 namespace detail {
 
+template <class Records>
+inline constexpr bool said_to_be_public = false;
+template <class Records>
+inline constexpr bool said_to_be_public<public_records<Records>> = true;
+
 /// Asks nothing of the outputs.
 struct no_loss {
   static constexpr bool on_device = true;
@@ -11910,6 +11938,10 @@ class predictor {
         network_{&network},
         tape_{executor, max_batch{1}},
         outputs_(Network::output_shape.size()) {}
+  // clang-format off
+  predictor(const Executor&&, const Network&) = delete;  // it refers to the executor: const pergrad::host exec;
+  predictor(const Executor&, const Network&&) = delete;  // it refers to the network: give it a name
+  // clang-format on
   predictor(const predictor&) = delete;
   predictor& operator=(const predictor&) = delete;
   ~predictor() = default;
@@ -11927,7 +11959,8 @@ class predictor {
   }
   /// Of inputs that nobody says are public.
   template <class Inputs, class... Length>
-  [[nodiscard]] std::span<const scalar> operator()(const Inputs& /*input*/, const Length&... /*length*/) {
+  requires(!detail::said_to_be_public<Inputs>) [[nodiscard]] std::span<const scalar> operator()(
+      const Inputs& /*input*/, const Length&... /*length*/) {
     static_cast<void>(error::records_may_be_private<Inputs>{});
     return {};
   }
@@ -18341,6 +18374,17 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor, Options> {
       : base{executor, network, loss, chosen, is_private},
         update_{detail::total_access::released_without_sums<released_gradient<Network, is_private>>()},
         generator_{std::move(generator)} {}
+  // clang-format off
+  dp_sgd(const Executor&&, Network&, Loss, const Options&, Generator = Generator{}) = delete;  // name the executor
+  dp_sgd(const dp_sgd&) = delete;  // one run has one ledger: pass a reference, or save_checkpoint
+  dp_sgd& operator=(const dp_sgd&) = delete;
+  ~dp_sgd() = default;
+  // What a trainer has in Opacus. Compilers show these lines.
+  template <class... Any>
+  void get_epsilon(const Any&...) const = delete;  // write trainer.epsilon(pergrad::delta{1e-5})
+  void epsilon() const = delete;  // at which delta: trainer.epsilon(pergrad::delta{1e-5})
+  void zero_grad() const = delete;  // a step keeps no gradients: leave it out
+  // clang-format on
 
   /// One logical step on the whole data set. Throws budget_exhausted if it would exceed the budget,
   /// std::invalid_argument for records that do not fit the network or the loss; nothing is changed then.
@@ -18419,6 +18463,14 @@ dp_sgd(const Executor&, Network&, Loss, const Options&) -> dp_sgd<Network, Loss,
 template <executor Executor, class Network, class Loss, trainer_options Options, random_generator Generator>
 dp_sgd(const Executor&, Network&, Loss, const Options&, Generator)
     -> dp_sgd<Network, Loss, Generator, Executor, Options>;
+
+/// What has no shapes is no network: a pointer to one, say.
+template <executor Executor, class Network, class Loss, trainer_options Options>
+requires detail::no_network<Network> dp_sgd(const Executor&, Network&, Loss, const Options&)
+->dp_sgd<error::wrong_network<error::not_a_network<Network>, float>, Loss, os_keyed_generator, Executor>;
+template <executor Executor, class Network, class Loss, trainer_options Options>
+requires detail::no_network<Network> dp_sgd(const Executor&, const Network&&, Loss, const Options&)
+->dp_sgd<error::wrong_network<error::not_a_network<Network>, float>, Loss, os_keyed_generator, Executor>;
 
 /// The trainer refers to the network: a temporary one is an error that says so.
 template <executor Executor, class Network, class Loss, trainer_options Options>
@@ -20279,6 +20331,11 @@ std::vector<std::string> load_parameters(Network& network, const std::string& pa
   }
   return kept;
 }
+
+// clang-format off
+template <class Network>
+void load_parameters(const Network&, const std::string&, matching = {}) = delete;  // declare the network without const
+// clang-format on
 
 /// Copies parameters by name between networks of any two types, frozen or not; other scalar types are converted.
 /// Returns the names of the tensors of `to` that keep their values. Throws std::invalid_argument that lists both sides

@@ -199,6 +199,9 @@ template <class Needed, class Given> struct records_of_another_type {
 template <class Network> struct network_is_const {
   static_assert(never<Network>, "training changes the network: declare it without const; see docs/quickstart.md");
 };
+template <class Given> struct not_a_network {
+  static_assert(never<Given>, "this is no pergrad::network: of a pointer to one, pass what it points to, *net; see docs/quickstart.md");
+};
 template <class... Given> struct step_draws_from_all_records {
   static_assert(never<Given...>, "a private step draws its batch itself: pass all records, a pergrad::dataset, not a batch of them: trainer.step(records); see docs/quickstart.md");
 };

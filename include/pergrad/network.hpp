@@ -94,6 +94,10 @@ class static_network {
   static_network() = delete;  // a network has an executor and first parameters: {exec, pergrad::kaiming_uniform{1}}
   template <class Given>
   explicit static_network(const Given&) = delete;  // it has both: {exec, pergrad::kaiming_uniform{1}}
+  // clang-format off
+  template <class Executor, class Seed> requires std::is_arithmetic_v<Seed>
+  static_network(const Executor&, const Seed&) = delete;  // a seed of what? {exec, pergrad::kaiming_uniform{1}}
+  // clang-format on
   ~static_network() = default;
 
   /// Another network with the same parameters, frozen ones included. While a device trains them, this brings them back.
