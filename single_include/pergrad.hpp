@@ -569,6 +569,9 @@ template <class Needed, class Given> struct records_of_another_type {
 template <class Network> struct network_is_const {
   static_assert(never<Network>, "training changes the network: declare it without const; see docs/quickstart.md");
 };
+template <class Scalar> struct scalar_not_offered {
+  static_assert(never<Scalar>, "a network computes in float or double, for which the bound of a clipped norm is proven; see docs/networks.md");
+};
 template <class Given> struct not_a_network {
   static_assert(never<Given>, "this is no pergrad::network: of a pointer to one, pass what it points to, *net; see docs/quickstart.md");
 };
@@ -4076,6 +4079,8 @@ struct network_access;
 template <class Scalar, class Input, class... Layers>
 class static_network {
  public:
+  static_assert(sizeof(std::conditional_t < std::is_same_v<Scalar, float> || std::is_same_v<Scalar, double>, char,
+                       error::scalar_not_offered < Scalar >>) != 0);
   using scalar = Scalar;
   using structure = detail::structure<Input, Layers...>;
   using tape = pergrad::tape<static_network>;
@@ -4485,6 +4490,10 @@ class dataset {
 /// From the arrays' numbers: `dataset records{pixels, labels, net_type::input_shape}`.
 template <detail::array Inputs, detail::array Targets, class... More>
 dataset(const Inputs&, const Targets&, const More&...)
+    -> dataset<detail::number_in<Inputs>, detail::number_in<Targets>>;
+/// Also of a shape in braces: `dataset records{pixels, labels, {1, 28, 28}}`.
+template <detail::array Inputs, detail::array Targets, class... More>
+dataset(const Inputs&, const Targets&, std::initializer_list<std::size_t>, const More&...)
     -> dataset<detail::number_in<Inputs>, detail::number_in<Targets>>;
 
 namespace detail {

@@ -199,6 +199,9 @@ template <class Needed, class Given> struct records_of_another_type {
 template <class Network> struct network_is_const {
   static_assert(never<Network>, "training changes the network: declare it without const; see docs/quickstart.md");
 };
+template <class Scalar> struct scalar_not_offered {
+  static_assert(never<Scalar>, "a network computes in float or double, for which the bound of a clipped norm is proven; see docs/networks.md");
+};
 template <class Given> struct not_a_network {
   static_assert(never<Given>, "this is no pergrad::network: of a pointer to one, pass what it points to, *net; see docs/quickstart.md");
 };

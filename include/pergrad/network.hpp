@@ -41,6 +41,8 @@ struct network_access;
 template <class Scalar, class Input, class... Layers>
 class static_network {
  public:
+  static_assert(sizeof(std::conditional_t < std::is_same_v<Scalar, float> || std::is_same_v<Scalar, double>, char,
+                       error::scalar_not_offered < Scalar >>) != 0);
   using scalar = Scalar;
   using structure = detail::structure<Input, Layers...>;
   using tape = pergrad::tape<static_network>;
