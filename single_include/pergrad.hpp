@@ -435,7 +435,7 @@ template <class Where, class Layer, class Given> struct no_backward : instead_of
   static constexpr int say() { static_assert(never<Where>, "a layer needs: template <class S> static void backward(pergrad::shape in, std::span<const S> parameters, std::span<const S> x, std::span<const S> backprop, std::span<S> dx); see docs/custom_layers.md"); return 0; }
 };
 template <class Where, class Layer, class Given> struct no_factors : instead_of_network {
-  static constexpr int say() { static_assert(never<Where>, "a layer with parameters needs: static constexpr auto factors(pergrad::shape in), one factor a parameter block; see docs/custom_layers.md"); return 0; }
+  static constexpr int say() { static_assert(never<Where>, "a layer with parameters needs: static constexpr auto factors(pergrad::shape in) that returns pergrad::list_factors(...), one factor a parameter block; see docs/custom_layers.md"); return 0; }
 };
 template <class Where, class Layer, class FactorsCover, class ParametersAre> struct factors_do_not_cover_the_parameters : instead_of_network {
   static constexpr int say() { static_assert(never<Where>, "the sizes of a layer's factors must add up to its parameter_count; see docs/custom_layers.md"); return 0; }
@@ -2465,9 +2465,9 @@ concept has_accepts = requires(shape in) {
 };
 template <class Layer>
 concept has_factors = requires(shape in) {
-  Layer::factors(in).size();
+  Layer::factors(in).begin();
 }
-|| requires(shape in) { Layer::factors(in, in).size(); };
+|| requires(shape in) { Layer::factors(in, in).begin(); };
 /// Stands for any team where only the signature of a layer's function is asked for.
 struct any_team;
 template <class Layer>
