@@ -435,7 +435,7 @@ template <class Where, class Layer, class Given> struct no_backward : instead_of
   static constexpr int say() { static_assert(never<Where>, "a layer needs: template <class S> static void backward(pergrad::shape in, std::span<const S> parameters, std::span<const S> x, std::span<const S> backprop, std::span<S> dx); see docs/custom_layers.md"); return 0; }
 };
 template <class Where, class Layer, class Given> struct no_factors : instead_of_network {
-  static constexpr int say() { static_assert(never<Where>, "a layer with parameters needs: static constexpr auto factors(pergrad::shape in), one factor a parameter block; see docs/custom_layers.md"); return 0; }
+  static constexpr int say() { static_assert(never<Where>, "a layer with parameters needs: static constexpr auto factors(pergrad::shape in) that returns pergrad::list_factors(...), one factor a parameter block; see docs/custom_layers.md"); return 0; }
 };
 template <class Where, class Layer, class FactorsCover, class ParametersAre> struct factors_do_not_cover_the_parameters : instead_of_network {
   static constexpr int say() { static_assert(never<Where>, "the sizes of a layer's factors must add up to its parameter_count; see docs/custom_layers.md"); return 0; }
@@ -568,6 +568,12 @@ template <class Needed, class Given> struct records_of_another_type {
 };
 template <class Network> struct network_is_const {
   static_assert(never<Network>, "training changes the network: declare it without const; see docs/quickstart.md");
+};
+template <class Scalar> struct scalar_not_offered {
+  static_assert(never<Scalar>, "a network computes in float or double, for which the bound of a clipped norm is proven; see docs/networks.md");
+};
+template <class Given> struct not_a_network {
+  static_assert(never<Given>, "this is no pergrad::network: of a pointer to one, pass what it points to, *net; see docs/quickstart.md");
 };
 template <class... Given> struct step_draws_from_all_records {
   static_assert(never<Given...>, "a private step draws its batch itself: pass all records, a pergrad::dataset, not a batch of them: trainer.step(records); see docs/quickstart.md");
@@ -918,7 +924,8 @@ enum class neighbouring { add_or_remove_one, replace_one };
 struct privacy_budget {
   constexpr privacy_budget(pergrad::epsilon most, pergrad::delta at) noexcept : max_epsilon{most}, delta{at} {}
   // clang-format off
-  template <class First, class Second> requires(std::is_arithmetic_v<First> || std::is_arithmetic_v<Second>)
+  template <class First, class Second>
+  requires(!std::same_as<First, pergrad::epsilon> || !std::same_as<Second, pergrad::delta>)
   privacy_budget(First, Second) = delete;  // write pergrad::privacy_budget{pergrad::epsilon{3.0}, pergrad::delta{1e-5}}
   // clang-format on
 
@@ -2058,6 +2065,11 @@ class poisson_sampling {
     if (!everybody_) threshold_ = static_cast<std::uint64_t>(std::ldexp(q.value(), 64));  // truncates: rounds down
   }
 
+  // clang-format off
+  template <class Plain> requires std::is_arithmetic_v<Plain>
+  explicit poisson_sampling(Plain) = delete;  // write pergrad::poisson_sampling{pergrad::sampling_probability{0.01}}
+  // clang-format on
+
   /// Probability that really is used, at most 2^-64 below the one asked for.
   [[nodiscard]] pergrad::sampling_probability probability() const {
     return pergrad::sampling_probability{everybody_ ? 1.0 : std::ldexp(static_cast<double>(threshold_), -64)};
@@ -2453,9 +2465,9 @@ concept has_accepts = requires(shape in) {
 };
 template <class Layer>
 concept has_factors = requires(shape in) {
-  Layer::factors(in).size();
+  Layer::factors(in).begin();
 }
-|| requires(shape in) { Layer::factors(in, in).size(); };
+|| requires(shape in) { Layer::factors(in, in).begin(); };
 /// Stands for any team where only the signature of a layer's function is asked for.
 struct any_team;
 template <class Layer>
@@ -3487,6 +3499,12 @@ inline constexpr bool is_explained = std::is_base_of_v<error::explained, std::re
 template <class... Types>
 inline constexpr bool any_explained = (is_explained<Types> || ...);
 
+/// What nobody has explained, and has no shape either.
+template <class Type>
+concept no_network = !is_explained<Type> && !requires {
+  Type::output_shape;
+};
+
 /// What is wrong with a loss, as a class whose body says so; `char` if nothing is, or if the network is wrong already.
 template <class Network, class Loss>
 [[nodiscard]] constexpr auto explanation_of_loss() {
@@ -4061,6 +4079,8 @@ struct network_access;
 template <class Scalar, class Input, class... Layers>
 class static_network {
  public:
+  static_assert(sizeof(std::conditional_t < std::is_same_v<Scalar, float> || std::is_same_v<Scalar, double>, char,
+                       error::scalar_not_offered < Scalar >>) != 0);
   using scalar = Scalar;
   using structure = detail::structure<Input, Layers...>;
   using tape = pergrad::tape<static_network>;
@@ -4114,6 +4134,10 @@ class static_network {
   static_network() = delete;  // a network has an executor and first parameters: {exec, pergrad::kaiming_uniform{1}}
   template <class Given>
   explicit static_network(const Given&) = delete;  // it has both: {exec, pergrad::kaiming_uniform{1}}
+  // clang-format off
+  template <class Executor, class Seed> requires std::is_arithmetic_v<Seed>
+  static_network(const Executor&, const Seed&) = delete;  // a seed of what? {exec, pergrad::kaiming_uniform{1}}
+  // clang-format on
   ~static_network() = default;
 
   /// Another network with the same parameters, frozen ones included. While a device trains them, this brings them back.
@@ -4466,6 +4490,10 @@ class dataset {
 /// From the arrays' numbers: `dataset records{pixels, labels, net_type::input_shape}`.
 template <detail::array Inputs, detail::array Targets, class... More>
 dataset(const Inputs&, const Targets&, const More&...)
+    -> dataset<detail::number_in<Inputs>, detail::number_in<Targets>>;
+/// Also of a shape in braces: `dataset records{pixels, labels, {1, 28, 28}}`.
+template <detail::array Inputs, detail::array Targets, class... More>
+dataset(const Inputs&, const Targets&, std::initializer_list<std::size_t>, const More&...)
     -> dataset<detail::number_in<Inputs>, detail::number_in<Targets>>;
 
 namespace detail {
@@ -10918,6 +10946,10 @@ void step(Optimizer& optimizer, const Executor& executor, Network& network, cons
     optimizer_access::apply(optimizer, executor.pool(), network, gradient.values(), scale);
   }
 }
+// clang-format off
+template <class Optimizer, executor Executor, class Network, class... Given>
+void step(Optimizer&, const Executor&, const Network&, const Given&...) = delete;  // declare the network without const
+// clang-format on
 
 }  // namespace unprotected
 }  // namespace pergrad::inline v0_1
@@ -11811,6 +11843,11 @@ public_records(const Inputs& inputs)
 
 namespace detail {
 
+template <class Records>
+inline constexpr bool said_to_be_public = false;
+template <class Records>
+inline constexpr bool said_to_be_public<public_records<Records>> = true;
+
 /// Asks nothing of the outputs.
 struct no_loss {
   static constexpr bool on_device = true;
@@ -11916,6 +11953,10 @@ class predictor {
         network_{&network},
         tape_{executor, max_batch{1}},
         outputs_(Network::output_shape.size()) {}
+  // clang-format off
+  predictor(const Executor&&, const Network&) = delete;  // it refers to the executor: const pergrad::host exec;
+  predictor(const Executor&, const Network&&) = delete;  // it refers to the network: give it a name
+  // clang-format on
   predictor(const predictor&) = delete;
   predictor& operator=(const predictor&) = delete;
   ~predictor() = default;
@@ -11933,7 +11974,8 @@ class predictor {
   }
   /// Of inputs that nobody says are public.
   template <class Inputs, class... Length>
-  [[nodiscard]] std::span<const scalar> operator()(const Inputs& /*input*/, const Length&... /*length*/) {
+  requires(!detail::said_to_be_public<Inputs>) [[nodiscard]] std::span<const scalar> operator()(
+      const Inputs& /*input*/, const Length&... /*length*/) {
     static_cast<void>(error::records_may_be_private<Inputs>{});
     return {};
   }
@@ -18347,6 +18389,17 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor, Options> {
       : base{executor, network, loss, chosen, is_private},
         update_{detail::total_access::released_without_sums<released_gradient<Network, is_private>>()},
         generator_{std::move(generator)} {}
+  // clang-format off
+  dp_sgd(const Executor&&, Network&, Loss, const Options&, Generator = Generator{}) = delete;  // name the executor
+  dp_sgd(const dp_sgd&) = delete;  // one run has one ledger: pass a reference, or save_checkpoint
+  dp_sgd& operator=(const dp_sgd&) = delete;
+  ~dp_sgd() = default;
+  // What a trainer has in Opacus. Compilers show these lines.
+  template <class... Any>
+  void get_epsilon(const Any&...) const = delete;  // write trainer.epsilon(pergrad::delta{1e-5})
+  void epsilon() const = delete;  // at which delta: trainer.epsilon(pergrad::delta{1e-5})
+  void zero_grad() const = delete;  // a step keeps no gradients: leave it out
+  // clang-format on
 
   /// One logical step on the whole data set. Throws budget_exhausted if it would exceed the budget,
   /// std::invalid_argument for records that do not fit the network or the loss; nothing is changed then.
@@ -18425,6 +18478,14 @@ dp_sgd(const Executor&, Network&, Loss, const Options&) -> dp_sgd<Network, Loss,
 template <executor Executor, class Network, class Loss, trainer_options Options, random_generator Generator>
 dp_sgd(const Executor&, Network&, Loss, const Options&, Generator)
     -> dp_sgd<Network, Loss, Generator, Executor, Options>;
+
+/// What has no shapes is no network: a pointer to one, say.
+template <executor Executor, class Network, class Loss, trainer_options Options>
+requires detail::no_network<Network> dp_sgd(const Executor&, Network&, Loss, const Options&)
+->dp_sgd<error::wrong_network<error::not_a_network<Network>, float>, Loss, os_keyed_generator, Executor>;
+template <executor Executor, class Network, class Loss, trainer_options Options>
+requires detail::no_network<Network> dp_sgd(const Executor&, const Network&&, Loss, const Options&)
+->dp_sgd<error::wrong_network<error::not_a_network<Network>, float>, Loss, os_keyed_generator, Executor>;
 
 /// The trainer refers to the network: a temporary one is an error that says so.
 template <executor Executor, class Network, class Loss, trainer_options Options>
@@ -20285,6 +20346,11 @@ std::vector<std::string> load_parameters(Network& network, const std::string& pa
   }
   return kept;
 }
+
+// clang-format off
+template <class Network>
+void load_parameters(const Network&, const std::string&, matching = {}) = delete;  // declare the network without const
+// clang-format on
 
 /// Copies parameters by name between networks of any two types, frozen or not; other scalar types are converted.
 /// Returns the names of the tensors of `to` that keep their values. Throws std::invalid_argument that lists both sides
@@ -32892,7 +32958,8 @@ struct dropout {
   }
 
   static constexpr std::uint32_t threshold = Probability.threshold();  ///< an element is kept if its bits are not below
-  static constexpr auto share = static_cast<double>(Probability.scale());  ///< what it is then multiplied by
+  /// What it is then multiplied by; of 1, which `check` refuses, it would be no constant.
+  static constexpr double share = Probability.holds() ? static_cast<double>(Probability.scale()) : 1;
 
   template <class Team>
   PERGRAD_HD static void forward(const Team& team) {
@@ -36003,6 +36070,11 @@ inline void require_target(const attack_success& target) {
   }
 }
 inline void require_target(const privacy_budget& /*target*/) noexcept {}
+/// No run has as many; a difference below zero has.
+[[gnu::cold]] inline void require_steps(std::uint64_t steps) {
+  if (steps < std::uint64_t{1} << 62U) return;
+  throw_invalid_argument({"pergrad: calibrate: ", steps, " steps are more than 2^62: a difference below zero?"});
+}
 template <class Event>
 [[nodiscard]] basic_rdp_accountant<Event> ledger_of(const Event& event, std::uint64_t count) {
   basic_rdp_accountant<Event> made;
@@ -36021,6 +36093,7 @@ inline constexpr double least_noise = 1.0 / (1 << 10);
 template <class EventOf>
 [[nodiscard, gnu::cold]] noise_multiplier calibrated_noise(const privacy_budget& budget, const EventOf& event_of,
                                                            std::uint64_t count) {
+  require_steps(count);
   const double target = budget.max_epsilon.value();
   const auto by_renyi = [&](double s) {
     return log_excess(ledger_of(event_of(s), count).epsilon(budget.delta), target);
@@ -36062,7 +36135,7 @@ template <class Sampling>
 /// Smallest noise multiplier (to 1e-6, beyond a million steps to 1e-4, on the safe side) with which `steps`
 /// Poisson-sampled steps stay within (target, at), by the bounds of privacy_accountant, and a budget of that allows all
 /// of them; 0 when nothing is ever released (no steps or no sampling) or target is infinite. Takes up to 3 s. Throws
-/// std::invalid_argument when no noise multiplier up to 2^30 is enough.
+/// std::invalid_argument when no noise multiplier up to 2^30 is enough, and for 2^62 steps or more.
 template <class = void>
 [[nodiscard]] noise_multiplier calibrate_noise(epsilon target, delta at, sampling_probability q, std::uint64_t steps) {
   if (q.value() == 0 || steps == 0 || target.value() == detail::infinity) return noise_multiplier{0};
@@ -36085,12 +36158,14 @@ template <detail::yields_events Sampling>
 }
 
 /// The same for what attackers can do: `target` is an attack_advantage or an attack_success. Throws
-/// std::invalid_argument for a target that is none, or that no noise multiplier up to 2^30 keeps to.
+/// std::invalid_argument for a target that is none, or that no noise multiplier up to 2^30 keeps to, and for 2^62
+/// steps.
 template <class Target>
 requires std::same_as<Target, attack_advantage> || std::same_as<Target, attack_success>
 [[nodiscard]] noise_multiplier calibrate_noise(const Target& target, sampling_probability q, std::uint64_t steps) {
   detail::require_target(target);
   if (q.value() == 0 || steps == 0) return noise_multiplier{0};
+  detail::require_steps(steps);
   const double noise = detail::smallest_safe(
       [&](double s) {
         return detail::excess_over(target, detail::ledger_of(sampled_gaussian_event{q.value(), s}, steps));
@@ -36105,12 +36180,13 @@ requires std::same_as<Target, attack_advantage> || std::same_as<Target, attack_s
 /// Largest sampling probability (to 1e-6, beyond a million steps to 1e-4, on the safe side) with which `steps` steps
 /// are proven to keep to `target`: a privacy_budget, an attack_advantage or an attack_success. 1 if all records may
 /// always take part. Throws std::invalid_argument for a target that is none, or that no probability above 1e-12 keeps
-/// to.
+/// to, and for 2^62 steps or more.
 template <class Target>
 [[nodiscard]] sampling_probability calibrate_sampling(const Target& target, noise_multiplier noise,
                                                       std::uint64_t steps) {
   detail::require_target(target);
   if (steps == 0) return sampling_probability{1};
+  detail::require_steps(steps);
   constexpr double most = 1e12;
   const double inverse = detail::smallest_safe(
       [&](double one_in) {

@@ -9,7 +9,9 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <iterator>
+#include <limits>
 #include <optional>
 #include <set>
 #include <stdexcept>
@@ -35,11 +37,18 @@ constexpr std::size_t most_categories = 64;
 }
 
 /// A finite number that is the whole text.
+constexpr double largest = std::numeric_limits<double>::max();
+
 [[nodiscard]] std::optional<double> number_of(std::string_view text) {
   if (text.size() > 1 && text[0] == '+' && text[1] != '-') text.remove_prefix(1);
   double value = 0;
   const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || stop != text.data() + text.size() || !std::isfinite(value)) return std::nullopt;
+  if (stop != text.data() + text.size()) return std::nullopt;
+  if (error == std::errc::result_out_of_range) {  // larger than any double, to be clamped as others are; or next to 0
+    value = std::clamp(std::strtod(std::string{text}.c_str(), nullptr), -largest, largest);
+  } else if (error != std::errc{} || !std::isfinite(value)) {
+    return std::nullopt;
+  }
   return value;
 }
 
@@ -96,9 +105,16 @@ std::size_t table_schema::inputs() const {
 
 table_schema read_schema(const std::string& path, const std::string& target) {
   const bytes content = read_file(path);
-  const json text = json::parse(content, nullptr, false);
   table_schema made;
   const auto fail = [&path](const std::string& what) { throw std::runtime_error(path + ": " + what); };
+  json text;
+  try {
+    text = json::parse(content);
+  } catch (
+      const json::exception& problem) {  // "[json.exception.parse_error.101] parse error at line 1, column 14: ..."
+    const std::string said = problem.what();
+    fail("is not a schema: " + said.substr(said.find("] ") + 2));
+  }
   if (!text.is_object()) fail("is not a schema: expected an object of JSON");
   for (const auto& [key, entry] : text.items()) {
     if (key == "rows" && entry.is_number_unsigned() && entry.get<std::size_t>() > 0) {

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <initializer_list>
 #include <iterator>
 #include <limits>
 #include <span>
@@ -204,6 +205,10 @@ class dataset {
 /// From the arrays' numbers: `dataset records{pixels, labels, net_type::input_shape}`.
 template <detail::array Inputs, detail::array Targets, class... More>
 dataset(const Inputs&, const Targets&, const More&...)
+    -> dataset<detail::number_in<Inputs>, detail::number_in<Targets>>;
+/// Also of a shape in braces: `dataset records{pixels, labels, {1, 28, 28}}`.
+template <detail::array Inputs, detail::array Targets, class... More>
+dataset(const Inputs&, const Targets&, std::initializer_list<std::size_t>, const More&...)
     -> dataset<detail::number_in<Inputs>, detail::number_in<Targets>>;
 
 namespace detail {

@@ -90,9 +90,9 @@ concept has_accepts = requires(shape in) {
 };
 template <class Layer>
 concept has_factors = requires(shape in) {
-  Layer::factors(in).size();
+  Layer::factors(in).begin();
 }
-|| requires(shape in) { Layer::factors(in, in).size(); };
+|| requires(shape in) { Layer::factors(in, in).begin(); };
 /// Stands for any team where only the signature of a layer's function is asked for.
 struct any_team;
 template <class Layer>

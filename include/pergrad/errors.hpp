@@ -65,7 +65,7 @@ template <class Where, class Layer, class Given> struct no_backward : instead_of
   static constexpr int say() { static_assert(never<Where>, "a layer needs: template <class S> static void backward(pergrad::shape in, std::span<const S> parameters, std::span<const S> x, std::span<const S> backprop, std::span<S> dx); see docs/custom_layers.md"); return 0; }
 };
 template <class Where, class Layer, class Given> struct no_factors : instead_of_network {
-  static constexpr int say() { static_assert(never<Where>, "a layer with parameters needs: static constexpr auto factors(pergrad::shape in), one factor a parameter block; see docs/custom_layers.md"); return 0; }
+  static constexpr int say() { static_assert(never<Where>, "a layer with parameters needs: static constexpr auto factors(pergrad::shape in) that returns pergrad::list_factors(...), one factor a parameter block; see docs/custom_layers.md"); return 0; }
 };
 template <class Where, class Layer, class FactorsCover, class ParametersAre> struct factors_do_not_cover_the_parameters : instead_of_network {
   static constexpr int say() { static_assert(never<Where>, "the sizes of a layer's factors must add up to its parameter_count; see docs/custom_layers.md"); return 0; }
@@ -198,6 +198,12 @@ template <class Needed, class Given> struct records_of_another_type {
 };
 template <class Network> struct network_is_const {
   static_assert(never<Network>, "training changes the network: declare it without const; see docs/quickstart.md");
+};
+template <class Scalar> struct scalar_not_offered {
+  static_assert(never<Scalar>, "a network computes in float or double, for which the bound of a clipped norm is proven; see docs/networks.md");
+};
+template <class Given> struct not_a_network {
+  static_assert(never<Given>, "this is no pergrad::network: of a pointer to one, pass what it points to, *net; see docs/quickstart.md");
 };
 template <class... Given> struct step_draws_from_all_records {
   static_assert(never<Given...>, "a private step draws its batch itself: pass all records, a pergrad::dataset, not a batch of them: trainer.step(records); see docs/quickstart.md");

@@ -41,6 +41,8 @@ struct network_access;
 template <class Scalar, class Input, class... Layers>
 class static_network {
  public:
+  static_assert(sizeof(std::conditional_t < std::is_same_v<Scalar, float> || std::is_same_v<Scalar, double>, char,
+                       error::scalar_not_offered < Scalar >>) != 0);
   using scalar = Scalar;
   using structure = detail::structure<Input, Layers...>;
   using tape = pergrad::tape<static_network>;
@@ -94,6 +96,10 @@ class static_network {
   static_network() = delete;  // a network has an executor and first parameters: {exec, pergrad::kaiming_uniform{1}}
   template <class Given>
   explicit static_network(const Given&) = delete;  // it has both: {exec, pergrad::kaiming_uniform{1}}
+  // clang-format off
+  template <class Executor, class Seed> requires std::is_arithmetic_v<Seed>
+  static_network(const Executor&, const Seed&) = delete;  // a seed of what? {exec, pergrad::kaiming_uniform{1}}
+  // clang-format on
   ~static_network() = default;
 
   /// Another network with the same parameters, frozen ones included. While a device trains them, this brings them back.

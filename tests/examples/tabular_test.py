@@ -81,6 +81,13 @@ def main():
             with open(folder / "out/predictions.csv", newline="", encoding="utf-8") as file:
                 assert list(csv.DictReader(file)) == [answers[row]]
 
+        # A number that no double holds is clamped as any other one is.
+        write(folder / "huge.csv", [["red", "1e400"], ["red", 100], ["red", "-1e400"], ["red", 0], ["red", "1e-400"]],
+              ("colour", "age, in years"))
+        run("--predict", folder / "huge.csv", "--out", folder / "out")
+        top, last, bottom, *first = (folder / "out/predictions.csv").read_text(encoding="utf-8").splitlines()[1:]
+        assert top == last and first == [bottom, bottom] and top != bottom, (top, last, bottom, first)
+
         # What is printed and reported of the data is the same with one row more, an unlike one, and without it: noise
         # apart, the two runs say the same. The number of rows itself would give it away.
         def public_part(csv_file):
@@ -122,6 +129,9 @@ def main():
         assert "exclude" in run(*common, "--test", test, "--held-out", 10, status=2)
         assert "no model" in run("--predict", test, "--out", folder / "nowhere", status=2)
         assert "cannot open" in run("--csv", folder / "missing.csv", "--schema", folder / "draft.json", status=1)
+        (folder / "broken.json").write_text('{"rows": 100,\n "columns": [', encoding="utf-8")
+        said = run(*common, "--schema", folder / "broken.json", status=1)
+        assert "broken.json: is not a schema: parse error at line 2" in said and said.count("\n") == 1, said
         many = {"rows": 100, "columns": {"c": [str(k) for k in range(65)], "x": [0, 1]}}
         (folder / "many.json").write_text(json.dumps(many), encoding="utf-8")
         assert "65 categories" in run(*common[:2], "--target", "c", "--schema", folder / "many.json", status=2)

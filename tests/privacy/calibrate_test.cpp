@@ -87,6 +87,25 @@ BOOST_AUTO_TEST_CASE(unreachable_targets_are_errors) {
       std::invalid_argument);
 }
 
+// A number of steps that was computed as a difference below zero; the searches would not end.
+BOOST_AUTO_TEST_CASE(numbers_of_steps_that_no_run_has_are_errors) {
+  const auto refused = [](const auto& calibrate) {
+    for (const std::uint64_t steps : {std::uint64_t{1} << 62U, std::uint64_t{0} - 1}) {
+      BOOST_CHECK_THROW(static_cast<void>(calibrate(steps)), std::invalid_argument);
+    }
+  };
+  const sampling_probability q{.1};
+  refused([&](std::uint64_t steps) { return pergrad::calibrate_noise(epsilon{1}, delta{1e-5}, q, steps); });
+  refused([&](std::uint64_t steps) {
+    return pergrad::calibrate_noise(epsilon{1}, delta{1e-5}, pergrad::poisson_sampling{q}, steps);
+  });
+  refused([&](std::uint64_t steps) { return pergrad::calibrate_noise(pergrad::attack_advantage{.1}, q, steps); });
+  refused([&](std::uint64_t steps) {
+    return pergrad::calibrate_sampling(pergrad::attack_advantage{.1}, noise_multiplier{1}, steps);
+  });
+  BOOST_TEST(pergrad::calibrate_noise(epsilon{1}, delta{1e-5}, q, (std::uint64_t{1} << 62U) - 1).value() > 1e8);
+}
+
 BOOST_AUTO_TEST_CASE(steps_end_exactly_where_the_budget_does) {
   BOOST_TEST(pergrad::max_steps(epsilon{.5}, delta{1e-5}, sampling_probability{1}, noise_multiplier{.5}) == 0U);
   BOOST_TEST(pergrad::max_steps(epsilon{5}, delta{1e-5}, sampling_probability{.1}, noise_multiplier{0}) == 0U);

@@ -55,6 +55,17 @@ BOOST_AUTO_TEST_CASE(each_thing_is_found_and_counted_once) {
     BOOST_TEST(text.find(part) != std::string::npos, part << " is missing in\n" << text);
   }
 }
+BOOST_AUTO_TEST_CASE(a_shape_may_stand_in_braces) {
+  const std::vector<float> inputs{1, 5, 2, 2, 5, -3};
+  const std::vector<std::int32_t> labels{0, 1};
+  const std::vector<std::uint32_t> lengths{1, 3};
+  const pg::dataset rows{inputs, labels, {3}};
+  static_assert(std::is_same_v<decltype(rows), const pg::dataset<float, std::int32_t>>);
+  BOOST_TEST((rows.size() == 2U && rows.input_shape() == pg::shape{3}));
+  const pg::dataset images{inputs, std::span{labels}.first(1), {1, 2, 3}};
+  BOOST_TEST((images.size() == 1U && images.input_shape() == pg::shape{1, 2, 3}));
+  BOOST_CHECK_THROW((pg::dataset{inputs, labels, {3}, std::size_t{1}, lengths}), std::invalid_argument);
+}
 BOOST_AUTO_TEST_CASE(what_is_not_finite) {
   const std::vector<float> inputs{1, 2, 3, nan, nan, 5, -infinity, 7, nan, infinity, 9, 8};
   const std::vector<float> targets{0, nan, 1, 2, infinity, 3};

@@ -147,6 +147,8 @@ BOOST_AUTO_TEST_CASE(a_predictor_takes_lengths) {
     const auto one = predict_one(pg::public_records{std::span{ids}.subspan(5 * i, 5)}, lengths[i]);
     BOOST_TEST(one == std::span{all}.subspan(3 * i, 3), boost::test_tools::per_element());
   }
+  const auto by_a_plain_number = predict_one(pg::public_records{std::span{ids}.first(5)}, 5);
+  BOOST_TEST(by_a_plain_number == std::span{all}.first(3), boost::test_tools::per_element());
   BOOST_CHECK_THROW(static_cast<void>(predict_one(pg::public_records{std::span{ids}.first(5)}, 6U)),
                     std::invalid_argument);
 }

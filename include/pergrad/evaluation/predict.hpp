@@ -42,6 +42,11 @@ public_records(const Inputs& inputs)
 
 namespace detail {
 
+template <class Records>
+inline constexpr bool said_to_be_public = false;
+template <class Records>
+inline constexpr bool said_to_be_public<public_records<Records>> = true;
+
 /// Asks nothing of the outputs.
 struct no_loss {
   static constexpr bool on_device = true;
@@ -147,6 +152,10 @@ class predictor {
         network_{&network},
         tape_{executor, max_batch{1}},
         outputs_(Network::output_shape.size()) {}
+  // clang-format off
+  predictor(const Executor&&, const Network&) = delete;  // it refers to the executor: const pergrad::host exec;
+  predictor(const Executor&, const Network&&) = delete;  // it refers to the network: give it a name
+  // clang-format on
   predictor(const predictor&) = delete;
   predictor& operator=(const predictor&) = delete;
   ~predictor() = default;
@@ -164,7 +173,8 @@ class predictor {
   }
   /// Of inputs that nobody says are public.
   template <class Inputs, class... Length>
-  [[nodiscard]] std::span<const scalar> operator()(const Inputs& /*input*/, const Length&... /*length*/) {
+  requires(!detail::said_to_be_public<Inputs>) [[nodiscard]] std::span<const scalar> operator()(
+      const Inputs& /*input*/, const Length&... /*length*/) {
     static_cast<void>(error::records_may_be_private<Inputs>{});
     return {};
   }

@@ -142,6 +142,11 @@ std::vector<std::string> load_parameters(Network& network, const std::string& pa
   return kept;
 }
 
+// clang-format off
+template <class Network>
+void load_parameters(const Network&, const std::string&, matching = {}) = delete;  // declare the network without const
+// clang-format on
+
 /// Copies parameters by name between networks of any two types, frozen or not; other scalar types are converted.
 /// Returns the names of the tensors of `to` that keep their values. Throws std::invalid_argument that lists both sides
 /// where names or shapes differ; nothing is changed then.

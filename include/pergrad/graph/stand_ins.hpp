@@ -159,6 +159,12 @@ inline constexpr bool is_explained = std::is_base_of_v<error::explained, std::re
 template <class... Types>
 inline constexpr bool any_explained = (is_explained<Types> || ...);
 
+/// What nobody has explained, and has no shape either.
+template <class Type>
+concept no_network = !is_explained<Type> && !requires {
+  Type::output_shape;
+};
+
 /// What is wrong with a loss, as a class whose body says so; `char` if nothing is, or if the network is wrong already.
 template <class Network, class Loss>
 [[nodiscard]] constexpr auto explanation_of_loss() {

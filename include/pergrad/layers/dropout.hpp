@@ -37,7 +37,8 @@ struct dropout {
   }
 
   static constexpr std::uint32_t threshold = Probability.threshold();  ///< an element is kept if its bits are not below
-  static constexpr auto share = static_cast<double>(Probability.scale());  ///< what it is then multiplied by
+  /// What it is then multiplied by; of 1, which `check` refuses, it would be no constant.
+  static constexpr double share = Probability.holds() ? static_cast<double>(Probability.scale()) : 1;
 
   template <class Team>
   PERGRAD_HD static void forward(const Team& team) {

@@ -202,6 +202,10 @@ void step(Optimizer& optimizer, const Executor& executor, Network& network, cons
     optimizer_access::apply(optimizer, executor.pool(), network, gradient.values(), scale);
   }
 }
+// clang-format off
+template <class Optimizer, executor Executor, class Network, class... Given>
+void step(Optimizer&, const Executor&, const Network&, const Given&...) = delete;  // declare the network without const
+// clang-format on
 
 }  // namespace unprotected
 }  // namespace pergrad::inline v0_1

@@ -73,6 +73,11 @@ class poisson_sampling {
     if (!everybody_) threshold_ = static_cast<std::uint64_t>(std::ldexp(q.value(), 64));  // truncates: rounds down
   }
 
+  // clang-format off
+  template <class Plain> requires std::is_arithmetic_v<Plain>
+  explicit poisson_sampling(Plain) = delete;  // write pergrad::poisson_sampling{pergrad::sampling_probability{0.01}}
+  // clang-format on
+
   /// Probability that really is used, at most 2^-64 below the one asked for.
   [[nodiscard]] pergrad::sampling_probability probability() const {
     return pergrad::sampling_probability{everybody_ ? 1.0 : std::ldexp(static_cast<double>(threshold_), -64)};

@@ -154,7 +154,8 @@ enum class neighbouring { add_or_remove_one, replace_one };
 struct privacy_budget {
   constexpr privacy_budget(pergrad::epsilon most, pergrad::delta at) noexcept : max_epsilon{most}, delta{at} {}
   // clang-format off
-  template <class First, class Second> requires(std::is_arithmetic_v<First> || std::is_arithmetic_v<Second>)
+  template <class First, class Second>
+  requires(!std::same_as<First, pergrad::epsilon> || !std::same_as<Second, pergrad::delta>)
   privacy_budget(First, Second) = delete;  // write pergrad::privacy_budget{pergrad::epsilon{3.0}, pergrad::delta{1e-5}}
   // clang-format on
 

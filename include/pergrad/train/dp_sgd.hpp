@@ -71,6 +71,17 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor, Options> {
       : base{executor, network, loss, chosen, is_private},
         update_{detail::total_access::released_without_sums<released_gradient<Network, is_private>>()},
         generator_{std::move(generator)} {}
+  // clang-format off
+  dp_sgd(const Executor&&, Network&, Loss, const Options&, Generator = Generator{}) = delete;  // name the executor
+  dp_sgd(const dp_sgd&) = delete;  // one run has one ledger: pass a reference, or save_checkpoint
+  dp_sgd& operator=(const dp_sgd&) = delete;
+  ~dp_sgd() = default;
+  // What a trainer has in Opacus. Compilers show these lines.
+  template <class... Any>
+  void get_epsilon(const Any&...) const = delete;  // write trainer.epsilon(pergrad::delta{1e-5})
+  void epsilon() const = delete;  // at which delta: trainer.epsilon(pergrad::delta{1e-5})
+  void zero_grad() const = delete;  // a step keeps no gradients: leave it out
+  // clang-format on
 
   /// One logical step on the whole data set. Throws budget_exhausted if it would exceed the budget,
   /// std::invalid_argument for records that do not fit the network or the loss; nothing is changed then.
@@ -149,6 +160,14 @@ dp_sgd(const Executor&, Network&, Loss, const Options&) -> dp_sgd<Network, Loss,
 template <executor Executor, class Network, class Loss, trainer_options Options, random_generator Generator>
 dp_sgd(const Executor&, Network&, Loss, const Options&, Generator)
     -> dp_sgd<Network, Loss, Generator, Executor, Options>;
+
+/// What has no shapes is no network: a pointer to one, say.
+template <executor Executor, class Network, class Loss, trainer_options Options>
+requires detail::no_network<Network> dp_sgd(const Executor&, Network&, Loss, const Options&)
+->dp_sgd<error::wrong_network<error::not_a_network<Network>, float>, Loss, os_keyed_generator, Executor>;
+template <executor Executor, class Network, class Loss, trainer_options Options>
+requires detail::no_network<Network> dp_sgd(const Executor&, const Network&&, Loss, const Options&)
+->dp_sgd<error::wrong_network<error::not_a_network<Network>, float>, Loss, os_keyed_generator, Executor>;
 
 /// The trainer refers to the network: a temporary one is an error that says so.
 template <executor Executor, class Network, class Loss, trainer_options Options>

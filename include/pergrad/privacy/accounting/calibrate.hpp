@@ -57,6 +57,11 @@ inline void require_target(const attack_success& target) {
   }
 }
 inline void require_target(const privacy_budget& /*target*/) noexcept {}
+/// No run has as many; a difference below zero has.
+[[gnu::cold]] inline void require_steps(std::uint64_t steps) {
+  if (steps < std::uint64_t{1} << 62U) return;
+  throw_invalid_argument({"pergrad: calibrate: ", steps, " steps are more than 2^62: a difference below zero?"});
+}
 template <class Event>
 [[nodiscard]] basic_rdp_accountant<Event> ledger_of(const Event& event, std::uint64_t count) {
   basic_rdp_accountant<Event> made;
@@ -75,6 +80,7 @@ inline constexpr double least_noise = 1.0 / (1 << 10);
 template <class EventOf>
 [[nodiscard, gnu::cold]] noise_multiplier calibrated_noise(const privacy_budget& budget, const EventOf& event_of,
                                                            std::uint64_t count) {
+  require_steps(count);
   const double target = budget.max_epsilon.value();
   const auto by_renyi = [&](double s) {
     return log_excess(ledger_of(event_of(s), count).epsilon(budget.delta), target);
@@ -116,7 +122,7 @@ template <class Sampling>
 /// Smallest noise multiplier (to 1e-6, beyond a million steps to 1e-4, on the safe side) with which `steps`
 /// Poisson-sampled steps stay within (target, at), by the bounds of privacy_accountant, and a budget of that allows all
 /// of them; 0 when nothing is ever released (no steps or no sampling) or target is infinite. Takes up to 3 s. Throws
-/// std::invalid_argument when no noise multiplier up to 2^30 is enough.
+/// std::invalid_argument when no noise multiplier up to 2^30 is enough, and for 2^62 steps or more.
 template <class = void>
 [[nodiscard]] noise_multiplier calibrate_noise(epsilon target, delta at, sampling_probability q, std::uint64_t steps) {
   if (q.value() == 0 || steps == 0 || target.value() == detail::infinity) return noise_multiplier{0};
@@ -139,12 +145,14 @@ template <detail::yields_events Sampling>
 }
 
 /// The same for what attackers can do: `target` is an attack_advantage or an attack_success. Throws
-/// std::invalid_argument for a target that is none, or that no noise multiplier up to 2^30 keeps to.
+/// std::invalid_argument for a target that is none, or that no noise multiplier up to 2^30 keeps to, and for 2^62
+/// steps.
 template <class Target>
 requires std::same_as<Target, attack_advantage> || std::same_as<Target, attack_success>
 [[nodiscard]] noise_multiplier calibrate_noise(const Target& target, sampling_probability q, std::uint64_t steps) {
   detail::require_target(target);
   if (q.value() == 0 || steps == 0) return noise_multiplier{0};
+  detail::require_steps(steps);
   const double noise = detail::smallest_safe(
       [&](double s) {
         return detail::excess_over(target, detail::ledger_of(sampled_gaussian_event{q.value(), s}, steps));
@@ -159,12 +167,13 @@ requires std::same_as<Target, attack_advantage> || std::same_as<Target, attack_s
 /// Largest sampling probability (to 1e-6, beyond a million steps to 1e-4, on the safe side) with which `steps` steps
 /// are proven to keep to `target`: a privacy_budget, an attack_advantage or an attack_success. 1 if all records may
 /// always take part. Throws std::invalid_argument for a target that is none, or that no probability above 1e-12 keeps
-/// to.
+/// to, and for 2^62 steps or more.
 template <class Target>
 [[nodiscard]] sampling_probability calibrate_sampling(const Target& target, noise_multiplier noise,
                                                       std::uint64_t steps) {
   detail::require_target(target);
   if (steps == 0) return sampling_probability{1};
+  detail::require_steps(steps);
   constexpr double most = 1e12;
   const double inverse = detail::smallest_safe(
       [&](double one_in) {

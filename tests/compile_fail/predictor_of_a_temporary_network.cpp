@@ -1,0 +1,20 @@
+// expect-error: it refers to the network: give it a name
+// slip: C++, a reference to what is gone
+// SPDX-License-Identifier: Apache-2.0
+#include <cstdint>
+#include <vector>
+
+#include <pergrad/pergrad.hpp>
+
+namespace pg = pergrad;
+
+#include "small_program.inc"
+
+int main() {
+#ifdef COMPILE_FAIL_FIXED
+  pg::predictor predict{exec, net};
+#else
+  pg::predictor predict{exec, net_type{exec, pg::zeros{}}};
+#endif
+  return predict(pg::public_records{std::span{pixels}.first<64>()})[0] > 0 ? 0 : 1;
+}
