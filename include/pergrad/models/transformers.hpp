@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <type_traits>
 
+#include <pergrad/graph/mistakes.hpp>
 #include <pergrad/graph/sequential.hpp>
 #include <pergrad/layers/activations.hpp>
 #include <pergrad/layers/added_bias.hpp>
@@ -76,29 +77,29 @@ struct vit_size {
 
 namespace detail {
 
+// Types of networks have no names and no sizes in them but what layers say: nvcc cannot write such arguments.
+
 /// GPT-2's attention of two projections, for those that are not trained as one layer; it has the same names.
-template <std::size_t Features, std::size_t Heads, class Tuning>
+template <std::size_t Heads, class In, class Out>
 struct gpt2_attention {
-  using in = typename Tuning::template projection<"attn.c_attn", linear<3 * Features>>;
-  using out = typename Tuning::template projection<"attn.c_proj", linear<Features>>;
-  using unfolds_to = sequential<in, scaled_dot_product_attention<Heads, causal>, out>;
+  using unfolds_to = sequential<In, scaled_dot_product_attention<Heads, causal>, Out>;
   template <class Names>
   static void name_parts(Names& names) {
-    names.template part<in>("in_proj_");
+    names.template part<In>("in_proj_");
     names.rest(1);
-    names.template part<out>("out_proj.");
+    names.template part<Out>("out_proj.");
   }
 };
 template <std::size_t Features, std::size_t Heads, class Tuning>
-requires std::is_base_of_v<everything, Tuning>
-struct gpt2_attention<Features, Heads, Tuning> {
-  using unfolds_to = multihead_attention<Heads, causal>;
-};
+using gpt2_attention_of =
+    std::conditional_t<std::is_base_of_v<everything, Tuning>, multihead_attention<Heads, causal>,
+                       gpt2_attention<Heads, typename Tuning::template projection<"attn.c_attn", linear<3 * Features>>,
+                                      typename Tuning::template projection<"attn.c_proj", linear<Features>>>>;
 
 /// x + attention(norm(x)), then x + W2 gelu(W1 norm(x) + b1) + b2.
 template <std::size_t Features, std::size_t Heads, class Tuning>
 using gpt2_block =
-    sequential<residual<typename Tuning::template norm<layer_norm<>>, gpt2_attention<Features, Heads, Tuning>>,
+    sequential<residual<typename Tuning::template norm<layer_norm<>>, gpt2_attention_of<Features, Heads, Tuning>>,
                residual<typename Tuning::template norm<layer_norm<>>,
                         typename Tuning::template projection<"mlp.c_fc", linear<4 * Features>>, gelu_tanh,
                         typename Tuning::template projection<"mlp.c_proj", linear<Features>>>>;
@@ -107,82 +108,84 @@ using gpt2_block =
 template <class Query, class Key, class Value>
 using side_by_side = parallel<sequential<Query>, sequential<Key>, sequential<Value>>;
 
-template <llama_size Size, class Tuning>
+template <class Norm, class Query, class Key, class Value, class Attention, class Out, class Gate, class Up, class Down>
 struct llama_block {
-  template <text Name, std::size_t Width>
-  using projection = typename Tuning::template projection<Name, linear<Width, no_bias>>;
-  static constexpr std::size_t memory = Size.features / Size.heads * Size.key_value_heads;
-  using norm = typename Tuning::template norm<rms_norm<eps<1, Size.per_epsilon>>>;
-  using query = projection<"self_attn.q_proj", Size.features>;
-  using key = projection<"self_attn.k_proj", memory>;
-  using value = projection<"self_attn.v_proj", memory>;
-  using out = projection<"self_attn.o_proj", Size.features>;
-  using gate = projection<"mlp.gate_proj", Size.feed_forward>;
-  using up = projection<"mlp.up_proj", Size.feed_forward>;
-  using down = projection<"mlp.down_proj", Size.features>;
-  using attention = scaled_dot_product_attention<Size.heads, causal, pergrad::key_value_heads<Size.key_value_heads>,
-                                                 rotary<Size.rotary_base>>;
   using unfolds_to =
-      sequential<residual<norm, side_by_side<query, key, value>, attention, out>,
-                 residual<norm, merge<elementwise_product, sequential<gate, silu>, sequential<up>>, down>>;
+      sequential<residual<Norm, side_by_side<Query, Key, Value>, Attention, Out>,
+                 residual<Norm, merge<elementwise_product, sequential<Gate, silu>, sequential<Up>>, Down>>;
   template <class Names>
   static void name_parts(Names& names) {
-    names.template part<norm>("input_layernorm.");
-    names.template part<query>("self_attn.q_proj.");
-    names.template part<key>("self_attn.k_proj.");
+    names.template part<Norm>("input_layernorm.");
+    names.template part<Query>("self_attn.q_proj.");
+    names.template part<Key>("self_attn.k_proj.");
     names.rest(1);
-    names.template part<value>("self_attn.v_proj.");
+    names.template part<Value>("self_attn.v_proj.");
     names.rest(2);
-    names.template part<out>("self_attn.o_proj.");
+    names.template part<Out>("self_attn.o_proj.");
     names.rest(1);
-    names.template part<norm>("post_attention_layernorm.");
-    names.template part<gate>("mlp.gate_proj.");
+    names.template part<Norm>("post_attention_layernorm.");
+    names.template part<Gate>("mlp.gate_proj.");
     names.rest(1);
-    names.template part<up>("mlp.up_proj.");
+    names.template part<Up>("mlp.up_proj.");
     names.rest(1);
-    names.template part<down>("mlp.down_proj.");
+    names.template part<Down>("mlp.down_proj.");
     names.rest(1);
   }
 };
+template <class Tuning, text Name, std::size_t Width, class... Options>
+using projection_of = typename Tuning::template projection<Name, linear<Width, Options...>>;
+template <llama_size Size, class Tuning>
+using llama_norm = typename Tuning::template norm<rms_norm<eps<1, Size.per_epsilon>>>;
+template <llama_size Size>
+inline constexpr std::size_t memory_of = Size.features / Size.heads* Size.key_value_heads;
+template <llama_size Size, class Tuning>
+using llama_block_of =
+    llama_block<llama_norm<Size, Tuning>, projection_of<Tuning, "self_attn.q_proj", Size.features, no_bias>,
+                projection_of<Tuning, "self_attn.k_proj", memory_of<Size>, no_bias>,
+                projection_of<Tuning, "self_attn.v_proj", memory_of<Size>, no_bias>,
+                scaled_dot_product_attention<Size.heads, causal, pergrad::key_value_heads<Size.key_value_heads>,
+                                             rotary<Size.rotary_base>>,
+                projection_of<Tuning, "self_attn.o_proj", Size.features, no_bias>,
+                projection_of<Tuning, "mlp.gate_proj", Size.feed_forward, no_bias>,
+                projection_of<Tuning, "mlp.up_proj", Size.feed_forward, no_bias>,
+                projection_of<Tuning, "mlp.down_proj", Size.features, no_bias>>;
 
 /// A block of an encoder, of BERT (norms behind) and of ViT (norms in front).
-template <std::size_t Features, std::size_t Heads, std::size_t FeedForward, class Norm, bool NormFirst, class Tuning>
+template <std::size_t Heads, bool NormFirst, class Norm, class Query, class Key, class Value, class Out, class Hidden,
+          class End>
 struct encoder_block {
-  template <text Name, std::size_t Width>
-  using projection = typename Tuning::template projection<Name, linear<Width>>;
-  using norm = typename Tuning::template norm<Norm>;
-  using query = projection<"attention.query", Features>;
-  using key = projection<"attention.key", Features>;
-  using value = projection<"attention.value", Features>;
-  using out = projection<"attention.output.dense", Features>;
-  using hidden = projection<"intermediate.dense", FeedForward>;
-  using end = projection<"output.dense", Features>;
-  using in_front = std::conditional_t<NormFirst, sequential<norm>, sequential<>>;
-  using behind = std::conditional_t<NormFirst, sequential<>, sequential<norm>>;
+  using in_front = std::conditional_t<NormFirst, sequential<Norm>, sequential<>>;
+  using behind = std::conditional_t<NormFirst, sequential<>, sequential<Norm>>;
   using unfolds_to =
-      sequential<residual<in_front, side_by_side<query, key, value>, scaled_dot_product_attention<Heads>, out>, behind,
-                 residual<in_front, hidden, gelu, end>, behind>;
+      sequential<residual<in_front, side_by_side<Query, Key, Value>, scaled_dot_product_attention<Heads>, Out>, behind,
+                 residual<in_front, Hidden, gelu, End>, behind>;
   template <class Names>
   static void name_parts(Names& names) {
-    if constexpr (NormFirst) names.template part<norm>("layernorm_before.");
-    names.template part<query>("attention.query.");
-    names.template part<key>("attention.key.");
+    if constexpr (NormFirst) names.template part<Norm>("layernorm_before.");
+    names.template part<Query>("attention.query.");
+    names.template part<Key>("attention.key.");
     names.rest(1);
-    names.template part<value>("attention.value.");
+    names.template part<Value>("attention.value.");
     names.rest(2);
-    names.template part<out>("attention.output.dense.");
+    names.template part<Out>("attention.output.dense.");
     names.rest(1);
-    names.template part<norm>(NormFirst ? "layernorm_after." : "attention.output.LayerNorm.");
-    names.template part<hidden>("intermediate.dense.");
+    names.template part<Norm>(NormFirst ? "layernorm_after." : "attention.output.LayerNorm.");
+    names.template part<Hidden>("intermediate.dense.");
     names.rest(1);
-    names.template part<end>("output.dense.");
+    names.template part<End>("output.dense.");
     names.rest(1);
-    if constexpr (!NormFirst) names.template part<norm>("output.LayerNorm.");
+    if constexpr (!NormFirst) names.template part<Norm>("output.LayerNorm.");
   }
 };
+template <auto Size, class Tuning>
+using encoder_norm = typename Tuning::template norm<layer_norm<eps<1, Size.per_epsilon>>>;
 template <auto Size, bool NormFirst, class Tuning>
-using encoder_block_of = encoder_block<Size.features, Size.heads, Size.feed_forward,
-                                       layer_norm<eps<1, Size.per_epsilon>>, NormFirst, Tuning>;
+using encoder_block_of = encoder_block<
+    Size.heads, NormFirst, encoder_norm<Size, Tuning>, projection_of<Tuning, "attention.query", Size.features>,
+    projection_of<Tuning, "attention.key", Size.features>, projection_of<Tuning, "attention.value", Size.features>,
+    projection_of<Tuning, "attention.output.dense", Size.features>,
+    projection_of<Tuning, "intermediate.dense", Size.feed_forward>,
+    projection_of<Tuning, "output.dense", Size.features>>;
 
 /// Blocks that are frozen, then the others.
 template <std::size_t Blocks, class Block, class Tuning>
@@ -190,61 +193,54 @@ using lower_blocks = frozen<repeat<Tuning::template lower<Blocks>, Block>>;
 template <std::size_t Blocks, class Block, class Tuning>
 using upper_blocks = repeat<Blocks - Tuning::template lower<Blocks>, Block>;
 
-/// One readable error for a target that no projection has.
+/// In front of a network: nothing, or one readable error for a target that no projection has.
+template <class Tuning>
+struct no_such_projection : pergrad::detail::no_such_option<Tuning> {
+  static constexpr bool takes_ids = true;  // of whatever the network takes
+};
 template <class Tuning, text... Names>
-struct checked {
-  static_assert(Tuning::template offers<Names...>, "pergrad: lora_on names a projection that this network has not");
-};
-
-template <std::size_t Positions, std::size_t Blocks, std::size_t Features, std::size_t Heads, std::size_t Vocabulary,
-          class Tuning>
-struct gpt2_network : checked<Tuning, "attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj"> {
-  using block = gpt2_block<Features, Heads, Tuning>;
-  using type = network<token_ids(Positions, Vocabulary), typename Tuning::template input<tied<0, embedding<Features>>>,
-                       typename Tuning::template input<learned_positions>, lower_blocks<Blocks, block, Tuning>,
-                       upper_blocks<Blocks, block, Tuning>, typename Tuning::template norm<layer_norm<>>,
-                       typename Tuning::template input<tied<0, linear<Vocabulary, no_bias>>>>;
-};
+using checked = std::conditional_t<Tuning::template offers<Names...>, frozen<>, no_such_projection<Tuning>>;
 
 template <llama_size Size, class Tuning>
-struct llama_network : checked<Tuning, "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
-                               "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj", "lm_head"> {
-  using block = llama_block<Size, Tuning>;
+struct llama_network {
+  using check = checked<Tuning, "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
+                        "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj", "lm_head">;
+  using block = llama_block_of<Size, Tuning>;
   using table = embedding<Size.features>;
   using head = linear<Size.vocabulary, no_bias>;
-  using type =
-      network<token_ids(Size.positions, Size.vocabulary),
-              typename Tuning::template input<std::conditional_t<Size.tied, tied<0, table>, table>>,
-              lower_blocks<Size.blocks, block, Tuning>, upper_blocks<Size.blocks, block, Tuning>, typename block::norm,
-              std::conditional_t<Size.tied, typename Tuning::template input<tied<0, head>>,
-                                 typename Tuning::template projection<"lm_head", head>>>;
+  using type = network<token_ids(Size.positions, Size.vocabulary), check,
+                       typename Tuning::template input<std::conditional_t<Size.tied, tied<0, table>, table>>,
+                       lower_blocks<Size.blocks, block, Tuning>, upper_blocks<Size.blocks, block, Tuning>,
+                       llama_norm<Size, Tuning>,
+                       std::conditional_t<Size.tied, typename Tuning::template input<tied<0, head>>,
+                                          typename Tuning::template projection<"lm_head", head>>>;
 };
 
 template <class Tuning>
 using checked_encoder = checked<Tuning, "attention.query", "attention.key", "attention.value", "attention.output.dense",
                                 "intermediate.dense", "output.dense">;
 template <bert_size Size, class Tuning>
-struct bert_network : checked_encoder<Tuning> {
+struct bert_network {
   using block = encoder_block_of<Size, false, Tuning>;
   template <class Layer>
   using input = typename Tuning::template input<Layer>;
-  using type = network<variable(token_ids(Size.positions, Size.vocabulary)), input<embedding<Size.features>>,
-                       input<learned_positions>, input<added_bias>, input<layer_norm<eps<1, Size.per_epsilon>>>,
-                       lower_blocks<Size.blocks, block, Tuning>, upper_blocks<Size.blocks, block, Tuning>,
-                       take_positions<0, 1>, mean_over_positions,
+  using type = network<variable(token_ids(Size.positions, Size.vocabulary)), checked_encoder<Tuning>,
+                       input<embedding<Size.features>>, input<learned_positions>, input<added_bias>,
+                       input<layer_norm<eps<1, Size.per_epsilon>>>, lower_blocks<Size.blocks, block, Tuning>,
+                       upper_blocks<Size.blocks, block, Tuning>, take_positions<0, 1>, mean_over_positions,
                        typename Tuning::template head<linear<Size.features>, pergrad::tanh, linear<Size.classes>>>;
 };
 template <vit_size Size, class Tuning>
-struct vit_network : checked_encoder<Tuning> {
+struct vit_network {
   static constexpr std::size_t patches = (Size.image / Size.patch) * (Size.image / Size.patch);
   using block = encoder_block_of<Size, true, Tuning>;
   template <class Layer>
   using input = typename Tuning::template input<Layer>;
   using type =
-      network<shape{Size.channels, Size.image, Size.image},
+      network<shape{Size.channels, Size.image, Size.image}, checked_encoder<Tuning>,
               input<conv2d<Size.features, Size.patch, stride<Size.patch>>>, reshape<shape{Size.features, patches}>,
               transpose, input<sequence_bias>, input<learned_positions>, lower_blocks<Size.blocks, block, Tuning>,
-              upper_blocks<Size.blocks, block, Tuning>, typename block::norm, select_last,
+              upper_blocks<Size.blocks, block, Tuning>, encoder_norm<Size, Tuning>, select_last,
               typename Tuning::template head<linear<Size.classes>>>;
 };
 
@@ -256,7 +252,13 @@ struct vit_network : checked_encoder<Tuning> {
 /// Names for `lora_on`: attn.c_attn, attn.c_proj, mlp.c_fc, mlp.c_proj.
 template <std::size_t Positions = 1024, std::size_t Blocks = 12, std::size_t Features = 768, std::size_t Heads = 12,
           std::size_t Vocabulary = 50'257, class Tuning = everything>
-using gpt2 = typename detail::gpt2_network<Positions, Blocks, Features, Heads, Vocabulary, Tuning>::type;
+using gpt2 = network<
+    token_ids(Positions, Vocabulary), detail::checked<Tuning, "attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj">,
+    typename Tuning::template input<tied<0, embedding<Features>>>, typename Tuning::template input<learned_positions>,
+    detail::lower_blocks<Blocks, detail::gpt2_block<Features, Heads, Tuning>, Tuning>,
+    detail::upper_blocks<Blocks, detail::gpt2_block<Features, Heads, Tuning>, Tuning>,
+    typename Tuning::template norm<layer_norm<>>,
+    typename Tuning::template input<tied<0, linear<Vocabulary, no_bias>>>>;
 
 /// Hugging Face's `LlamaForCausalLM`: logits `{positions, vocabulary}` of the next id at every position; the sizes'
 /// defaults are those of the model of 7 billion, 6,738,415,616 parameters. Its loss is `token_cross_entropy<>`. Rotary

@@ -153,6 +153,10 @@ class byte_level_bpe {
   }
 
  private:
+  [[noreturn]] static void throw_refusal(const std::string& path, const std::string& what, std::size_t line = 0) {
+    const std::string place = line == 0 ? path : path + ", line " + std::to_string(line);
+    throw std::runtime_error("pergrad: " + place + ": " + what);
+  }
   struct merge {
     std::size_t rank = ~std::size_t{0};
     std::int32_t id = 0;
@@ -193,7 +197,7 @@ class byte_level_bpe {
     constexpr std::int64_t most = std::int64_t{1} << 24U;
     for (const auto& [token, id] : file.items()) {
       if (!id.is_number_integer() || id.get<std::int64_t>() < 0 || id.get<std::int64_t>() > most) {
-        throw std::runtime_error("pergrad: " + path + ": the id of " + token + " is none");
+        throw_refusal(path, "the id of " + token + " is none");
       }
       const auto number = static_cast<std::size_t>(id.get<std::int64_t>());
       ids_[token] = static_cast<std::int32_t>(number);
@@ -227,13 +231,12 @@ class byte_level_bpe {
       if (line.empty() || (number == 1 && line.starts_with("#version"))) continue;
       const std::size_t blank = line.find(' ');
       if (blank == std::string::npos || line.find(' ', blank + 1) != std::string::npos) {
-        throw std::runtime_error("pergrad: " + path + ", line " + std::to_string(number) + ": not two tokens");
+        throw_refusal(path, "not two tokens", number);
       }
       const auto left = ids_.find(line.substr(0, blank)), right = ids_.find(line.substr(blank + 1));
-      const auto both = ids_.find(line.substr(0, blank) + line.substr(blank + 1));
+      const auto both = ids_.find(std::string{line}.erase(blank, 1));
       if (left == ids_.end() || right == ids_.end() || both == ids_.end()) {
-        throw std::runtime_error("pergrad: " + path + ", line " + std::to_string(number) + ": a token that is not in " +
-                                 vocabulary_path);
+        throw_refusal(path, "a token that is not in " + vocabulary_path, number);
       }
       merges_.try_emplace(pair_of(left->second, right->second), merge{merges_.size(), both->second});
     }
