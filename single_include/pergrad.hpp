@@ -3627,7 +3627,8 @@ struct unfolded<Input, node_list<Nodes...>, Layers...> {
         result.parameter_counts[i] = counts[i](in, in2);
         if (!lengths[i](in, result.shapes[i + 1])) result.what = mistake::lengths_are_lost;
         if (joins[i] && !agree_in_length(result, i)) result.what = mistake::branches_differ_in_length;
-        result.length_origins[i + 1] = changes_length[i] ? i + 1 : result.length_origins[result.inputs[i]];
+        const bool same = !changes_length[i] || in.varying_axis() == 0 || keeps_every_length(i, in);
+        result.length_origins[i + 1] = same ? result.length_origins[result.inputs[i]] : i + 1;
       }
       if (tied_by_two[i]) result.what = mistake::ties_nest;
       result.owners[i] = i;
@@ -3661,13 +3662,20 @@ struct unfolded<Input, node_list<Nodes...>, Layers...> {
   static constexpr bool same_matrix(const matrix& a, const matrix& b) {
     return a.rows > 0 && a.rows == b.rows && a.columns == b.columns;
   }
+  using length_function = std::size_t (*)(shape, std::size_t);
+  static constexpr std::array<length_function, size + 1> output_lengths{
+      &output_length_of<typename Nodes::layer_type>..., nullptr};
+  static constexpr bool keeps_every_length(std::size_t node, shape in) {
+    for (std::size_t length = 0; length <= in[in.varying_axis() - 1]; ++length) {
+      if (output_lengths[node](in, length) != length) return false;
+    }
+    return true;
+  }
   /// Positions in a slot of a sample that has `length` of the network's input.
   static constexpr std::size_t length_in(const findings& result, std::size_t slot, std::size_t length) {
-    using length_function = std::size_t (*)(shape, std::size_t);
-    constexpr std::array<length_function, size + 1> after{&output_length_of<typename Nodes::layer_type>..., nullptr};
     if (slot == 0) return length;
     const std::size_t before = result.inputs[slot - 1];
-    return after[slot - 1](result.shapes[before], length_in(result, before, length));
+    return output_lengths[slot - 1](result.shapes[before], length_in(result, before, length));
   }
   /// Do both inputs of a node have as many positions of every sample, however short it is?
   static constexpr bool agree_in_length(const findings& result, std::size_t node) {
@@ -20004,6 +20012,11 @@ class node_names {
       names_.push_back(path_ + (has_parameters ? Layer::part_name(number++) : Text{}));
     }
   }
+  /// One part of a composition that names its parts.
+  template <class Layer>
+  void part(const Text& where) {
+    inside(where, [&] { one(std::type_identity<Layer>{}); });
+  }
   /// So many nodes whose blocks stand right here.
   void rest(std::size_t count) { names_.insert(names_.end(), count, path_ + "*"); }
 
@@ -31619,6 +31632,53 @@ struct elu : detail::activation_with_constant<Alpha, Options...> {
 };
 
 }  // namespace pergrad::inline v0_1
+// pergrad/layers/added_bias.hpp - y = x + b, one b a feature: the bias of a layer whose weight is not trained
+
+namespace pergrad::inline v0_1 {
+
+/// On `{features}`, or position by position on `{positions, features}`, of any length each; keeps the shape. Behind
+/// `frozen<linear<Features, no_bias>>` it is that layer's bias (BitFit: Ben Zaken et al. 2021, arXiv:2106.10199).
+/// Parameters: bias `[features]`. Per-sample gradient: the sum of dy over the positions.
+struct added_bias {
+  static constexpr const char* name = "added_bias";
+  static constexpr bool on_tiles = true;
+  static constexpr bool on_device = true;
+
+  [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return in; }
+  [[nodiscard]] static constexpr std::size_t parameter_count(shape in) noexcept { return features(in); }
+  [[nodiscard]] static constexpr block_list<1> blocks(shape in) noexcept { return {{{"bias", {features(in)}}}}; }
+  [[nodiscard]] static constexpr auto factors(shape in) noexcept {
+    return list_factors(elementwise_sum(in.size() / features(in), features(in), {source::backprop, 0, features(in)}));
+  }
+  [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
+    return in.rank() > 2 ? detail::mistake::needs_features : detail::mistake::none;
+  }
+  template <class Team>
+  PERGRAD_HD static void forward(const Team& team) {
+    const auto width = static_cast<std::ptrdiff_t>(features(team.in));
+    const auto rows = static_cast<std::ptrdiff_t>(team.in.size()) / width;
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      const auto* x = team.x(b);
+      auto* y = team.y(b);
+      team.map(rows, width, [&](std::ptrdiff_t r, const auto& at) {
+        at.put(y + r * width, at(x + r * width) + at(team.parameters));
+      });
+    }
+  }
+  template <class Team>
+  PERGRAD_HD static void backward(const Team& team) {
+    for (std::ptrdiff_t b = 0; team.wants_dx && b < team.samples; ++b) {
+      team.copy(static_cast<std::ptrdiff_t>(team.in.size()), team.dy(b), team.dx(b));
+    }
+  }
+
+ private:
+  [[nodiscard]] PERGRAD_HD static constexpr std::size_t features(shape in) noexcept {
+    return in.rank() == 1 ? in.e0 : in.e1;
+  }
+};
+
+}  // namespace pergrad::inline v0_1
 // pergrad/layers/augment.hpp - a random change of each record in training: y = A x, A drawn anew in each step; dx = A^T
 // dy
 //
@@ -32210,6 +32270,7 @@ struct conv_transpose2d : detail::convolution<2, OutChannels, Kernel, Options...
 // value of `kv_bias` come first, so that what a query sees is always a prefix, and every product stops at its end: a
 // key that is not seen has probability zero because it is never touched. Dropped probabilities A = P o mask / (1 - p)
 // take the place of P in Y and dV, and dP = (dY V^T) o mask / (1 - p). The mask is kept as the sign of P: P >= 0.
+// Heads may share keys and values, some next to each other one head of these; its gradients are sums over them.
 //
 // Nothing here is a template of a layer, so all attention layers of a network share one copy of the code.
 
@@ -32279,6 +32340,77 @@ struct probability {
 };
 
 }  // namespace pergrad::inline v0_1
+// pergrad/layers/shared/rotations.hpp - sines and cosines of t w_k, w_k = base^(-2k / width), of positions t
+
+namespace pergrad::inline v0_1::detail {
+
+/// Of x >= 1, at compile time, to about 1e-16 of it.
+[[nodiscard]] constexpr double natural_logarithm(double x) noexcept {
+  double halvings = 0;
+  for (; x > 1.5; x /= 2) ++halvings;
+  const double s = (x - 1) / (x + 1), square = s * s;
+  double series = 0;
+  for (int n = 41; n > 0; n -= 2) series = series * square + 1.0 / n;
+  return halvings * 0x1.62e42fefa39efp-1 + 2 * s * series;
+}
+
+/// A logarithm in two parts.
+struct log_of_base {
+  double high = 0;
+  double low = 0;
+};
+
+/// base^(-2k / width).
+[[nodiscard]] PERGRAD_HD inline double frequency(std::ptrdiff_t k, std::ptrdiff_t width, log_of_base base) noexcept {
+  const double share = -2 * static_cast<double>(k) / static_cast<double>(width);
+  const double power = share * base.high;
+  const double low = rounded::fma(share, base.high, -power) + share * base.low;
+  return math::exp(power) * (1 + low);
+}
+/// sin w and cos w for 0 <= w <= 1, by their series.
+PERGRAD_HD inline void turn_by(double w, double& sine, double& cosine) noexcept {
+  const double square = w * w;
+  double of_sine = 1;
+  double of_cosine = 1;
+  for (int n = 10; n > 0; --n) {
+    of_sine = 1 - square / (2 * n * (2 * n + 1)) * of_sine;
+    of_cosine = 1 - square / (2 * n * (2 * n - 1)) * of_cosine;
+  }
+  sine = w * of_sine;
+  cosine = of_cosine;
+}
+
+/// `put(t, k, sine, cosine)` of all positions t and of all frequencies k < (width + 1) / 2, in double: from one
+/// position to the next, (cos, sin) turns by the angle w_k. Errors of the turning add up to about t units in the last
+/// place of a double, which is less than what a float holds for t up to 10^8.
+template <class Team, class Put>
+PERGRAD_HD void each_rotation(const Team& team, std::ptrdiff_t positions, std::ptrdiff_t width, log_of_base base,
+                              const Put& put) {
+  constexpr int together = 4;  // frequencies side by side, to hide the latency of their chains
+  const std::ptrdiff_t count = (width + 1) / 2;
+  team.each((count + together - 1) / together, [&](std::ptrdiff_t group) {
+    const std::ptrdiff_t first = group * together;
+    double sine[together];
+    double cosine[together];
+    double turn_sine[together];
+    double turn_cosine[together];
+    for (int k = 0; k < together; ++k) {
+      sine[k] = 0;
+      cosine[k] = 1;
+      turn_by(frequency(first + k, width, base), turn_sine[k], turn_cosine[k]);
+    }
+    for (std::ptrdiff_t t = 0; t < positions; ++t) {
+      for (int k = 0; k < together; ++k) {
+        if (first + k < count) put(t, first + k, sine[k], cosine[k]);
+        const double before = sine[k];
+        sine[k] = before * turn_cosine[k] + cosine[k] * turn_sine[k];
+        cosine[k] = cosine[k] * turn_cosine[k] - before * turn_sine[k];
+      }
+    }
+  });
+}
+
+}  // namespace pergrad::inline v0_1::detail
 
 namespace pergrad::inline v0_1 {
 
@@ -32290,6 +32422,15 @@ struct kv_bias {};
 /// Option of attention layers: `attention_dropout<0.1>` drops probabilities, in training only. PyTorch: `dropout=0.1`.
 template <probability Probability>
 struct attention_dropout {};
+/// Option of `scaled_dot_product_attention`: so many heads of keys and values, each for as many heads of queries
+/// (Ainslie et al. 2023, arXiv:2305.13245). PyTorch: `enable_gqa=True`.
+template <std::size_t Count>
+struct key_value_heads {};
+/// Option of `scaled_dot_product_attention`: rotary positions (Su et al. 2021, arXiv:2104.09864). Of position t, the
+/// pair of features (j, j + width / 2) of every head's queries and keys is turned by the angle t Base^(-2 j / width).
+/// LLaMA's; in transformers `rope_theta=Base`, without scaling.
+template <std::size_t Base = 10'000>
+struct rotary {};
 
 namespace detail {
 
@@ -32298,9 +32439,11 @@ struct attention_options {
   bool bias = true;
   bool causal = false;
   bool kv_bias = false;
-  bool unknown_given = false;   ///< something that is no option, or no probability
-  std::uint32_t threshold = 0;  ///< 2^32 p: a probability is kept if its 32 random bits are not below
-  double kept = 1;              ///< 1 / (1 - p)
+  bool unknown_given = false;    ///< something that is no option, or no probability
+  std::uint32_t threshold = 0;   ///< 2^32 p: a probability is kept if its 32 random bits are not below
+  double kept = 1;               ///< 1 / (1 - p)
+  std::size_t memory_heads = 0;  ///< of keys and values; 0: as many as of queries
+  double log_of_base = 0;        ///< of rotary positions; 0: none
 };
 
 constexpr void apply(attention_options& options, no_bias) noexcept { options.bias = false; }
@@ -32315,6 +32458,16 @@ constexpr void apply(attention_options& options, attention_dropout<Probability>)
   options.threshold = Probability.threshold();
   options.kept = static_cast<double>(Probability.scale());
 }
+template <std::size_t Count>
+constexpr void apply(attention_options& options, key_value_heads<Count>) noexcept {
+  options.memory_heads = Count;
+  options.unknown_given |= Count == 0;
+}
+template <std::size_t Base>
+constexpr void apply(attention_options& options, rotary<Base>) noexcept {
+  options.unknown_given |= Base < 2;
+  options.log_of_base = natural_logarithm(static_cast<double>(Base));
+}
 
 /// Where everything of an attention layer lies: elements from the beginning of a sample's saved values, of its scratch,
 /// and of the parameters. The queries' projections share rows with the keys' and values' in self-attention.
@@ -32325,7 +32478,10 @@ struct attention_layout {
   std::ptrdiff_t features = 0;
   std::ptrdiff_t memory_features = 0;
   std::ptrdiff_t heads = 0;
-  std::ptrdiff_t width = 0;  ///< of a head
+  std::ptrdiff_t width = 0;         ///< of a head
+  std::ptrdiff_t group = 1;         ///< heads of queries that share one of keys and values
+  std::ptrdiff_t memory_width = 0;  ///< of all heads of keys, or of values
+  double log_of_base = 0;           ///< of rotary positions; 0: none
   bool causal = false;
   std::uint32_t threshold = 0;
   double kept = 1;
@@ -32341,10 +32497,12 @@ struct attention_layout {
   std::ptrdiff_t score_step = 0;
   std::size_t saved_count = 0;
 
-  std::ptrdiff_t turned = 0;           ///< scratch: a head's keys or values, [width][score_step]; before it dY
-  std::ptrdiff_t score_gradients = 0;  ///< scratch: as a head's probabilities
-  std::ptrdiff_t query_gradients = 0;  ///< scratch: [queries][width]
-  std::ptrdiff_t dropped = 0;          ///< scratch: [queries][score_step], if anything is dropped
+  std::ptrdiff_t turned = 0;            ///< scratch: a head's keys or values, [width][score_step]; before it dY
+  std::ptrdiff_t score_gradients = 0;   ///< scratch: as a head's probabilities
+  std::ptrdiff_t query_gradients = 0;   ///< scratch: [queries][width]
+  std::ptrdiff_t dropped = 0;           ///< scratch: [queries][score_step], if anything is dropped
+  std::ptrdiff_t memory_gradients = 0;  ///< scratch: [positions][2 width], if heads share keys
+  std::ptrdiff_t rotations = 0;         ///< scratch: cosines [positions][width / 2], then sines, of rotary positions
   std::size_t scratch_count = 0;
 
   std::ptrdiff_t bias = 0;  ///< parameters; the weights of the projections come first
@@ -32388,6 +32546,9 @@ struct attention_layout {
   at.memory_features = static_cast<std::ptrdiff_t>(memory.e1);
   at.heads = static_cast<std::ptrdiff_t>(heads);
   at.width = at.features / at.heads;
+  at.group = options.memory_heads == 0 ? 1 : at.heads / static_cast<std::ptrdiff_t>(options.memory_heads);
+  at.memory_width = at.features / at.group;
+  at.log_of_base = options.log_of_base;
   at.causal = options.causal;
   at.threshold = options.threshold;
   at.kept = options.kept;
@@ -32396,11 +32557,11 @@ struct attention_layout {
   if (at.score_step % 32 == 0) at.score_step += 16;  // columns of scores spread over all sets of a cache
   at.head_scores = at.queries * at.score_step;
 
-  at.query_step = (own ? 3 : 1) * at.features;
+  at.query_step = at.features + (own ? 2 * at.memory_width : 0);
   at.query = own ? at.extra * at.query_step : 0;
   at.key = own ? at.features : whole_lines(at.queries * at.features);
-  at.value = at.key + at.features;
-  at.memory_step = (own ? 3 : 2) * at.features;
+  at.value = at.key + at.memory_width;
+  at.memory_step = (own ? at.features : 0) + 2 * at.memory_width;
   at.context = whole_lines((own ? 0 : at.key) + keys * at.memory_step);
   at.probabilities = at.context + whole_lines(at.queries * at.features);
   at.saved_count = static_cast<std::size_t>(at.probabilities + at.heads * at.head_scores);
@@ -32409,7 +32570,9 @@ struct attention_layout {
   at.score_gradients = at.turned + at.width * at.score_step;
   at.query_gradients = at.score_gradients + at.head_scores;
   at.dropped = at.query_gradients + whole_lines(at.queries * at.width);
-  at.scratch_count = static_cast<std::size_t>(at.dropped + (at.threshold != 0 ? at.head_scores : 0));
+  at.memory_gradients = at.dropped + (at.threshold != 0 ? at.head_scores : 0);
+  at.rotations = at.memory_gradients + (at.group > 1 ? 2 * at.positions * at.width : 0);
+  at.scratch_count = static_cast<std::size_t>(at.rotations + (at.log_of_base > 0 ? at.positions * at.width : 0));
 
   at.bias = at.features * at.features + 2 * at.features * at.memory_features;
   at.learned_key = at.bias + (options.bias ? 3 * at.features : 0);
@@ -32431,12 +32594,17 @@ struct attention_layer {
     return std::array<std::size_t, 3>{Heads, options.causal ? 1U : 0U, options.threshold};
   }
   [[nodiscard]] static constexpr mistake check_inputs(shape in, shape memory) noexcept {
+    if (options.memory_heads != 0 || options.log_of_base > 0) return mistake::option_not_offered;
+    const mistake wrong = check_sequences(in, memory);
+    if (wrong != mistake::none) return wrong;
+    return in.e1 % Heads != 0 ? mistake::heads_do_not_divide : mistake::none;
+  }
+  [[nodiscard]] static constexpr mistake check_sequences(shape in, shape memory) noexcept {
     if (options.unknown_given) return mistake::option_not_offered;
     if (memory.ids != 0) return mistake::ids_into_a_float_layer;
     if (in.rank() != 2) return mistake::needs_a_sequence;
     if (memory.rank() != 2) return mistake::branches_do_not_fit;
-    if (Heads == 0) return mistake::zero_is_no_size;
-    return in.e1 % Heads != 0 ? mistake::heads_do_not_divide : mistake::none;
+    return Heads == 0 ? mistake::zero_is_no_size : mistake::none;
   }
   [[nodiscard]] static constexpr block_list<9> blocks_of(shape in, shape memory) noexcept {
     const std::size_t biases = options.bias ? in.e1 : 0;
@@ -32600,6 +32768,40 @@ PERGRAD_HD void multiply_positions(const Team& team, const lengths_of<Team>& len
   }
 }
 
+/// Rotary positions: the table of a tile, in the first sample's scratch.
+template <class Team>
+PERGRAD_HD void make_rotations(const Team& team, const attention_layout& at) {
+  using scalar = typename Team::scalar;
+  if (at.log_of_base == 0) return;
+  const std::ptrdiff_t half = at.width / 2;
+  scalar* cosines = team.scratch(0) + at.rotations;
+  scalar* sines = cosines + at.positions * half;
+  each_rotation(team, at.positions, at.width, {at.log_of_base},
+                [&](std::ptrdiff_t t, std::ptrdiff_t k, double sine, double cosine) {
+                  cosines[t * half + k] = static_cast<scalar>(cosine);
+                  sines[t * half + k] = static_cast<scalar>(sine);
+                });
+}
+/// Turns a sample's queries and keys, or, by `direction` -1, their gradients back.
+template <class Team>
+PERGRAD_HD void rotate(const Team& team, const attention_layout& at, std::ptrdiff_t sample,
+                       typename Team::scalar direction) {
+  using scalar = typename Team::scalar;
+  if (at.log_of_base == 0) return;
+  const std::ptrdiff_t half = at.width / 2, heads = at.heads + at.heads / at.group;  // keys are behind the queries
+  const scalar* cosines = team.scratch(0) + at.rotations;
+  const scalar* sines = cosines + at.positions * half;
+  scalar* rows = team.saved(sample) + at.query;
+  team.map(at.positions * heads, half, [&](std::ptrdiff_t r, const auto& here) {
+    const std::ptrdiff_t t = r / heads;
+    scalar* first = rows + t * at.query_step + r % heads * at.width;
+    const auto cosine = here(cosines + t * half), sine = here(sines + t * half) * direction;
+    const auto x = here(first), y = here(first + half);
+    here.put(first, x * cosine - y * sine);
+    here.put(first + half, y * cosine + x * sine);
+  });
+}
+
 /// From a sample's projections to its context; `queries` and `keys` of them are there. Positions beyond get zeros.
 template <class Team>
 PERGRAD_HD void attend(const Team& team, const attention_layout& at, std::ptrdiff_t sample, std::ptrdiff_t queries,
@@ -32612,11 +32814,11 @@ PERGRAD_HD void attend(const Team& team, const attention_layout& at, std::ptrdif
   const scalar scale = at.template scale<scalar>();
   const std::ptrdiff_t step = at.score_step;
   for (std::ptrdiff_t head = 0; head < at.heads; ++head) {
-    const std::ptrdiff_t column = head * at.width;
+    const std::ptrdiff_t column = head * at.width, of_memory = head / at.group * at.width;
     const scalar* query = saved + at.query + column;
     scalar* scores = saved + at.probabilities + head * at.head_scores;
-    const auto key_columns = team.turned({saved + at.key + column, at.memory_step}, keys, at.width, turned, step);
-    const matrix_view<scalar> value{saved + at.value + column, at.memory_step};
+    const auto key_columns = team.turned({saved + at.key + of_memory, at.memory_step}, keys, at.width, turned, step);
+    const matrix_view<scalar> value{saved + at.value + of_memory, at.memory_step};
     for (std::ptrdiff_t first = 0; first < queries; first += at.together()) {
       const std::ptrdiff_t here = at.at_once(first, queries);
       const std::ptrdiff_t seen = at.seen(first + here - 1, keys);
@@ -32657,10 +32859,10 @@ PERGRAD_HD void attend_backward(const Team& team, const attention_layout& at, st
   const scalar scale = at.template scale<scalar>();
   const std::ptrdiff_t step = at.score_step;
   for (std::ptrdiff_t head = 0; head < at.heads; ++head) {
-    const std::ptrdiff_t column = head * at.width;
+    const std::ptrdiff_t column = head * at.width, of_memory = head / at.group * at.width;
     scalar* query = saved + at.query + column;
-    scalar* key = saved + at.key + column;
-    scalar* value = saved + at.value + column;
+    scalar* key = saved + at.key + of_memory;
+    scalar* value = saved + at.value + of_memory;
     scalar* scores = saved + at.probabilities + head * at.head_scores;
     const auto value_columns = team.turned({value, at.memory_step}, keys, at.width, turned, step);
     for (std::ptrdiff_t first = 0; first < queries; first += at.together()) {
@@ -32679,16 +32881,33 @@ PERGRAD_HD void attend_backward(const Team& team, const attention_layout& at, st
       team.multiply({.rows = {here, step, at.width}, .depth = seen, .columns = at.width}, gradients + first * step,
                     {key, at.memory_step}, query_gradients + first * at.width);
     }
+    // Keys and values that several heads read are replaced behind the last of these.
+    const bool shared = at.group > 1, adds = head % at.group != 0;
+    scalar* key_to = shared ? team.scratch(0) + at.memory_gradients : key;
+    scalar* value_to = shared ? key_to + at.width : value;
+    const std::ptrdiff_t step_to = shared ? 2 * at.width : at.memory_step;
+    const auto multiply = [&](const product_sizes& sizes, const scalar* left, matrix_view<scalar> right, scalar* out) {
+      if (adds) {
+        team.multiply_add(sizes, left, right, out);
+      } else {
+        team.multiply(sizes, left, right, out);
+      }
+    };
     for (std::ptrdiff_t first = 0; first < keys; first += at.together()) {
       const std::ptrdiff_t here = at.at_once(first, keys);
       const std::ptrdiff_t seen_from = at.first_to_see(first);
       const std::ptrdiff_t from = queries < seen_from ? queries : seen_from;
-      const product_sizes sizes{
-          .rows = {here, 1, at.memory_step}, .depth = queries - from, .left = step, .columns = at.width};
-      team.multiply(sizes, gradients + from * step + first, {query + from * at.query_step, at.query_step},
-                    key + first * at.memory_step);
-      team.multiply(sizes, (drops ? dropped : scores) + from * step + first,
-                    {context_gradient + from * at.features + column, at.features}, value + first * at.memory_step);
+      const product_sizes sizes{.rows = {here, 1, step_to}, .depth = queries - from, .left = step, .columns = at.width};
+      multiply(sizes, gradients + from * step + first, {query + from * at.query_step, at.query_step},
+               key_to + first * step_to);
+      multiply(sizes, (drops ? dropped : scores) + from * step + first,
+               {context_gradient + from * at.features + column, at.features}, value_to + first * step_to);
+    }
+    if (shared && (head + 1) % at.group == 0) {
+      team.map(keys, at.width, [&](std::ptrdiff_t k, const auto& here) {
+        here.put(key + k * at.memory_step, here(key_to + k * step_to));
+        here.put(value + k * at.memory_step, here(value_to + k * step_to));
+      });
     }
     team.map(queries, at.width, [&](std::ptrdiff_t i, const auto& here) {
       here.put(query + i * at.query_step, here(query_gradients + i * at.width));
@@ -32698,7 +32917,7 @@ PERGRAD_HD void attend_backward(const Team& team, const attention_layout& at, st
     team.fill(at.features, saved + at.query + i * at.query_step, scalar{0});
   }
   for (std::ptrdiff_t k = keys; k < at.positions + at.extra; ++k) {
-    team.fill(2 * at.features, saved + at.key + k * at.memory_step, scalar{0});
+    team.fill(2 * at.memory_width, saved + at.key + k * at.memory_step, scalar{0});
   }
 }
 
@@ -33172,6 +33391,94 @@ struct embedding_bag : detail::table_layer<Dim, Options...> {
       const std::ptrdiff_t count = team.count(length, [&](std::ptrdiff_t t) { return !is_padding(ids[t]); });
       return static_cast<typename Team::scalar>(count == 0 ? 1 : count);
     }
+  }
+};
+
+}  // namespace pergrad::inline v0_1
+// pergrad/layers/gated.hpp - products of two branches, element by element, and the gated unit of LLaMA
+//
+//     elementwise_product  y = a (.) b;    da = dy (.) b,  db = dy (.) a
+//     swiglu               y = silu(W x) (.) (V x)                      (Shazeer 2020, arXiv:2002.05202)
+// No parameters of their own: the branches' linear layers state their gradients.
+
+// pergrad/layers/linear.hpp - fully connected layer  y = W x + b
+//
+// Per-sample gradient  G_b = sum_t delta_t (x) x_t;  with one position  |G_b|^2 = |delta|^2 |x|^2  (Goodfellow 2015,
+// arXiv:1510.01799), so its norm costs nothing next to the product itself.
+
+namespace pergrad::inline v0_1 {
+
+/// `linear<OutFeatures>` on `{features}`, or position by position on `{positions, features}`. Option: `no_bias`.
+/// PyTorch: `nn.Linear`; parameters: weight `[OutFeatures, features]`, then bias.
+template <std::size_t OutFeatures, class... Options>
+struct linear {
+  static constexpr const char* name = "linear";
+  static constexpr detail::window_options options = detail::gather<detail::window_options, Options...>();
+
+  [[nodiscard]] static constexpr shape output_shape(shape in) noexcept {
+    return in.rank() == 1 ? shape{OutFeatures} : shape{in.e0, OutFeatures};
+  }
+  [[nodiscard]] static constexpr affine_map affine(shape in) noexcept {
+    const std::size_t positions = in.rank() == 1 ? 1 : in.e0;
+    return {.in_channels = in.rank() == 1 ? in.e0 : in.e1,
+            .in_size = {positions, 1},
+            .out_channels = OutFeatures,
+            .out_size = {positions, 1},
+            .bias = options.bias};
+  }
+  [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
+    constexpr bool only_bias = !options.stride_given && options.padding == extent{0} && options.dilation == extent{1} &&
+                               options.groups == 1 && !options.output_padding_given && !options.unknown_given;
+    if (!only_bias) return detail::mistake::option_not_offered;
+    if (OutFeatures == 0) return detail::mistake::zero_is_no_size;
+    return in.rank() > 2 ? detail::mistake::needs_features : detail::mistake::none;
+  }
+};
+
+}  // namespace pergrad::inline v0_1
+
+namespace pergrad::inline v0_1 {
+
+/// Two inputs of one shape, multiplied element by element: `merge<elementwise_product, sequential<...>,
+/// sequential<...>>`; of any length each. PyTorch: `a(x) * b(x)`.
+struct elementwise_product {
+  static constexpr const char* name = "elementwise_product";
+  static constexpr bool on_tiles = true;
+  static constexpr bool on_device = true;
+  static constexpr bool joins_positions = true;
+
+  [[nodiscard]] static constexpr shape output_shape(shape in, shape /*second*/) noexcept { return in; }
+  [[nodiscard]] static constexpr detail::mistake check(shape in, shape second) noexcept {
+    return in == second ? detail::mistake::none : detail::mistake::branches_do_not_fit;
+  }
+
+  template <class Team>
+  PERGRAD_HD static void forward(const Team& team) {
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) multiply(team, team.x(b), team.x2(b), team.y(b));
+  }
+  template <class Team>
+  PERGRAD_HD static void backward(const Team& team) {
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      if (team.wants_dx) multiply(team, team.dy(b), team.x2(b), team.dx(b));
+      if (team.wants_dx2) multiply(team, team.dy(b), team.x(b), team.dx2(b));
+    }
+  }
+
+ private:
+  template <class Team, class Scalar>
+  PERGRAD_HD static void multiply(const Team& team, const Scalar* left, const Scalar* right, Scalar* out) {
+    team.map(static_cast<std::ptrdiff_t>(team.in.size()), [&](const auto& at) { at.put(out, at(left) * at(right)); });
+  }
+};
+
+/// `swiglu<Width>` on `{features}`, or position by position; gives `Width` features. Option: `no_bias`, of both linear
+/// layers, as LLaMA has them. Parameters: those of W, then of V, `gate_proj` and `up_proj` in files.
+template <std::size_t Width, class... Options>
+struct swiglu {
+  using unfolds_to =
+      merge<elementwise_product, sequential<linear<Width, Options...>, silu>, sequential<linear<Width, Options...>>>;
+  [[nodiscard]] static const char* part_name(std::size_t number) noexcept {
+    return number == 0 ? "gate_proj.*" : "up_proj.*";
   }
 };
 
@@ -34276,41 +34583,6 @@ struct rms_norm : detail::row_norm<false, Options...> {
 };
 
 }  // namespace pergrad::inline v0_1
-// pergrad/layers/linear.hpp - fully connected layer  y = W x + b
-//
-// Per-sample gradient  G_b = sum_t delta_t (x) x_t;  with one position  |G_b|^2 = |delta|^2 |x|^2  (Goodfellow 2015,
-// arXiv:1510.01799), so its norm costs nothing next to the product itself.
-
-namespace pergrad::inline v0_1 {
-
-/// `linear<OutFeatures>` on `{features}`, or position by position on `{positions, features}`. Option: `no_bias`.
-/// PyTorch: `nn.Linear`; parameters: weight `[OutFeatures, features]`, then bias.
-template <std::size_t OutFeatures, class... Options>
-struct linear {
-  static constexpr const char* name = "linear";
-  static constexpr detail::window_options options = detail::gather<detail::window_options, Options...>();
-
-  [[nodiscard]] static constexpr shape output_shape(shape in) noexcept {
-    return in.rank() == 1 ? shape{OutFeatures} : shape{in.e0, OutFeatures};
-  }
-  [[nodiscard]] static constexpr affine_map affine(shape in) noexcept {
-    const std::size_t positions = in.rank() == 1 ? 1 : in.e0;
-    return {.in_channels = in.rank() == 1 ? in.e0 : in.e1,
-            .in_size = {positions, 1},
-            .out_channels = OutFeatures,
-            .out_size = {positions, 1},
-            .bias = options.bias};
-  }
-  [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
-    constexpr bool only_bias = !options.stride_given && options.padding == extent{0} && options.dilation == extent{1} &&
-                               options.groups == 1 && !options.output_padding_given && !options.unknown_given;
-    if (!only_bias) return detail::mistake::option_not_offered;
-    if (OutFeatures == 0) return detail::mistake::zero_is_no_size;
-    return in.rank() > 2 ? detail::mistake::needs_features : detail::mistake::none;
-  }
-};
-
-}  // namespace pergrad::inline v0_1
 // pergrad/layers/lora.hpp - low-rank adapter of a frozen linear layer  y = W x + b + (alpha / rank) B A x
 //
 // Only A and B are trained (Hu et al. 2021, arXiv:2106.09685); W and b have no gradient, and none is computed.
@@ -34934,62 +35206,17 @@ struct sinusoidal_positions : detail::added_table {
 
   template <class Team>
   PERGRAD_HD static void forward(const Team& team) {
-    auto* table = team.scratch(0);
-    fill(team, static_cast<std::ptrdiff_t>(team.in.e0), static_cast<std::ptrdiff_t>(team.in.e1), table);
+    using scalar = typename Team::scalar;
+    constexpr detail::log_of_base of_10000{0x1.26bb1bbb55516p+3, -0x1.f48ad494ea3e9p-51};
+    const auto features = static_cast<std::ptrdiff_t>(team.in.e1);
+    scalar* table = team.scratch(0);  // made for every tile
+    detail::each_rotation(team, static_cast<std::ptrdiff_t>(team.in.e0), features, of_10000,
+                          [&](std::ptrdiff_t t, std::ptrdiff_t k, double sine, double cosine) {
+                            scalar* row = table + t * features;
+                            row[2 * k] = static_cast<scalar>(sine);
+                            if (2 * k + 1 < features) row[2 * k + 1] = static_cast<scalar>(cosine);
+                          });
     add(team, table);
-  }
-
- private:
-  /// The table is made for every tile, in double: from one position to the next, (cos, sin) turns by the angle w_k.
-  /// Errors of the turning add up to about t units in the last place of a double, which is less than what a float holds
-  /// for t up to 10^8.
-  template <class Team>
-  PERGRAD_HD static void fill(const Team& team, std::ptrdiff_t positions, std::ptrdiff_t features,
-                              typename Team::scalar* table) {
-    constexpr int together = 4;  // frequencies side by side, to hide the latency of their chains
-    team.each((features + 2 * together - 1) / (2 * together), [&](std::ptrdiff_t group) {
-      const std::ptrdiff_t first = group * 2 * together;
-      double sine[together];
-      double cosine[together];
-      double turn_sine[together];
-      double turn_cosine[together];
-      for (int k = 0; k < together; ++k) {
-        sine[k] = 0;
-        cosine[k] = 1;
-        turn_by(frequency(first + 2 * k, features), turn_sine[k], turn_cosine[k]);
-      }
-      for (std::ptrdiff_t t = 0; t < positions; ++t) {
-        auto* row = table + t * features + first;
-        for (int k = 0; k < together; ++k) {
-          if (first + 2 * k < features) row[2 * k] = static_cast<typename Team::scalar>(sine[k]);
-          if (first + 2 * k + 1 < features) row[2 * k + 1] = static_cast<typename Team::scalar>(cosine[k]);
-          const double before = sine[k];
-          sine[k] = before * turn_cosine[k] + cosine[k] * turn_sine[k];
-          cosine[k] = cosine[k] * turn_cosine[k] - before * turn_sine[k];
-        }
-      }
-    });
-  }
-  /// 10000^(-column / features), with the logarithm in two parts.
-  [[nodiscard]] PERGRAD_HD static double frequency(std::ptrdiff_t column, std::ptrdiff_t features) noexcept {
-    constexpr double log_of_base = 0x1.26bb1bbb55516p+3;
-    constexpr double rest_of_log = -0x1.f48ad494ea3e9p-51;
-    const double share = -static_cast<double>(column) / static_cast<double>(features);
-    const double power = share * log_of_base;
-    const double low = rounded::fma(share, log_of_base, -power) + share * rest_of_log;
-    return math::exp(power) * (1 + low);
-  }
-  /// sin w and cos w for 0 <= w <= 1, by their series.
-  PERGRAD_HD static void turn_by(double w, double& sine, double& cosine) noexcept {
-    const double square = w * w;
-    double of_sine = 1;
-    double of_cosine = 1;
-    for (int n = 10; n > 0; --n) {
-      of_sine = 1 - square / (2 * n * (2 * n + 1)) * of_sine;
-      of_cosine = 1 - square / (2 * n * (2 * n - 1)) * of_cosine;
-    }
-    sine = w * of_sine;
-    cosine = of_cosine;
   }
 };
 
@@ -35103,14 +35330,16 @@ struct rnn : detail::recurrent<detail::rnn_cell_of<Options...>, Hidden, Options.
 // pergrad/layers/scaled_dot_product_attention.hpp - attention without its projections, for projections of one's own
 //
 //     X = [Q | K | V];    Y = the heads' softmax(Q K^T / sqrt(d)) V, side by side
-// (Vaswani et al. 2017, arXiv:1706.03762; the heads: layers/shared/attention.hpp). Between two linear layers this is
+// (Vaswani et al. 2017, arXiv:1706.03762; the heads: layers/shared/attention.hpp). With rotary positions, Q and K are
+// turned before that, and their gradients turned back behind it. Between two linear layers this is
 // multi-head attention, with the same parameters in the same order; between adapters it is attention with adapters.
 
 namespace pergrad::inline v0_1 {
 
 /// `scaled_dot_product_attention<Heads, Options...>` from `{positions, 3 features}`, queries, keys and values side by
-/// side, to `{positions, features}`, of any length each. Three times the heads must divide the width of the input.
-/// Options in any order: `causal`, `attention_dropout<0.1>`. No parameters. PyTorch:
+/// side, to `{positions, features}`, of any length each. Three times the heads must divide the width of the input; with
+/// `key_value_heads<Count>`, which divides the heads, Heads + 2 Count must, and with `rotary<Base>` a head's width is
+/// even. Options in any order: these, `causal`, `attention_dropout<0.1>`. No parameters. PyTorch:
 /// `torch.nn.functional.scaled_dot_product_attention` for every head. Positions beyond a sample's length are not seen
 /// by any other.
 template <std::size_t Heads, class... Options>
@@ -35118,21 +35347,34 @@ struct scaled_dot_product_attention : detail::attention_layer<Heads, Options...>
   static constexpr const char* name = "scaled_dot_product_attention";
   using detail::attention_layer<Heads, Options...>::options;
 
-  [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return {in.e0, in.e1 / 3}; }
+  [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return of_queries(in); }
+  [[nodiscard]] static constexpr auto settings() noexcept {
+    const auto usual = detail::attention_layer<Heads, Options...>::settings();
+    if constexpr (options.memory_heads == 0 && options.log_of_base == 0) {
+      return usual;  // files of networks without these options keep their hash
+    } else {
+      return std::array{static_cast<double>(usual[0]), static_cast<double>(usual[1]), static_cast<double>(usual[2]),
+                        static_cast<double>(memory_heads), options.log_of_base};
+    }
+  }
   [[nodiscard]] static constexpr std::size_t saved_count(shape in) noexcept { return lay_out(in).saved_count; }
   [[nodiscard]] static constexpr std::size_t scratch_count(shape in) noexcept { return lay_out(in).scratch_count; }
   [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
     if (!options.bias || options.kv_bias) return detail::mistake::option_not_offered;
-    const auto wrong = scaled_dot_product_attention::check_inputs(in, in);
+    const auto wrong = scaled_dot_product_attention::check_sequences(in, in);
     if (wrong != detail::mistake::none) return wrong;
-    return in.e1 % (3 * Heads) != 0 ? detail::mistake::heads_do_not_divide : detail::mistake::none;
+    const bool even = options.log_of_base == 0 || in.e1 / all_heads % 2 == 0;
+    return Heads % memory_heads != 0 || in.e1 % all_heads != 0 || !even ? detail::mistake::heads_do_not_divide
+                                                                        : detail::mistake::none;
   }
 
   template <class Team>
   PERGRAD_HD static void forward(const Team& team) {
     const detail::attention_layout at = lay_out(team.in);
+    detail::make_rotations(team, at);
     for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
       team.copy(static_cast<std::ptrdiff_t>(team.in.size()), team.x(b), team.saved(b) + at.query);
+      detail::rotate(team, at, b, 1);
       detail::attend(team, at, b, team.length(b), team.length(b));
       team.copy(static_cast<std::ptrdiff_t>(team.out.size()), team.saved(b) + at.context, team.y(b));
     }
@@ -35141,17 +35383,24 @@ struct scaled_dot_product_attention : detail::attention_layer<Heads, Options...>
   PERGRAD_HD static void backward(const Team& team) {
     if (!team.wants_dx) return;
     const detail::attention_layout at = lay_out(team.in);
+    detail::make_rotations(team, at);
     for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
       team.copy(static_cast<std::ptrdiff_t>(team.out.size()), team.dy(b), team.scratch(b));
       detail::attend_backward(team, at, b, team.length(b), team.length(b));
+      detail::rotate(team, at, b, -1);
       team.copy(static_cast<std::ptrdiff_t>(team.in.size()), team.saved(b) + at.query, team.dx(b));
     }
   }
 
  private:
+  static constexpr std::size_t memory_heads = options.memory_heads != 0 ? options.memory_heads : Heads != 0 ? Heads : 1;
+  static constexpr std::size_t all_heads = Heads + 2 * memory_heads;
+  [[nodiscard]] PERGRAD_HD static constexpr shape of_queries(shape in) noexcept {
+    return {in.e0, in.e1 / all_heads * Heads};
+  }
   [[nodiscard]] PERGRAD_HD static constexpr detail::attention_layout lay_out(shape in) noexcept {
     constexpr detail::attention_options chosen = options;
-    const shape of_one{in.e0, in.e1 / 3};
+    const shape of_one = of_queries(in);
     return detail::lay_out_attention(of_one, of_one, Heads, true, chosen);
   }
 };

@@ -8,8 +8,8 @@
 //   fast-dpsgd      Subramani, Vadivelu & Kamath 2021, arXiv:2010.09063: the tasks of the Opacus paper
 //   Lee & Kifer     PoPETs 2021(1), arXiv:2009.03106
 //   AlexNet, VGG    Krizhevsky 2014, arXiv:1404.5997; Simonyan & Zisserman 2014, arXiv:1409.1556 (torchvision's forms)
-//   GPT-2           Radford et al. 2019, Language Models are Unsupervised Multitask Learners
 //   ResNet          He et al. 2015, arXiv:1512.03385; group normalisation after Wu & He 2018, arXiv:1803.08494
+//   transformers    GPT-2, LLaMA, BERT, RoBERTa, ViT: models/transformers.hpp, models/tuning.hpp
 #pragma once
 
 // clang-format off
@@ -36,6 +36,7 @@
 #include <pergrad/layers/reshape.hpp>
 #include <pergrad/layers/rnn.hpp>
 #include <pergrad/layers/transformer_encoder_layer.hpp>
+#include <pergrad/models/transformers.hpp>
 #include <pergrad/network.hpp>
 #include <pergrad/shape.hpp>
 
@@ -158,23 +159,5 @@ using resnet18 = detail::resnet<Input, Classes, Norm, 2, 2, 2, 2>;
 /// torchvision's ResNet-34: 21,797,672 parameters with `grouped<>`, 21,780,648 with `frozen_batch_norm`.
 template <class Norm = grouped<>, shape Input = shape{3, 224, 224}, std::size_t Classes = 1000>
 using resnet34 = detail::resnet<Input, Classes, Norm, 3, 4, 6, 3>;
-
-namespace detail {
-
-/// x + attention(norm(x)), then x + W2 gelu(W1 norm(x) + b1) + b2.
-template <std::size_t Features, std::size_t Heads>
-using gpt2_block = sequential<residual<layer_norm<>, multihead_attention<Heads, causal>>,
-                              residual<layer_norm<>, linear<4 * Features>, gelu_tanh, linear<Features>>>;
-
-}  // namespace detail
-
-/// GPT-2: logits `{Positions, Vocabulary}` of the next id at every position, whose unembedding is the embedding's
-/// table. With 1024 positions 124,439,808 parameters, Hugging Face's `gpt2`; fewer positions have as many fewer rows of
-/// positions. `gpt2<1024, 24, 1024, 16>` is `gpt2-medium`, 354,823,168 parameters. Its loss is `token_cross_entropy<>`.
-template <std::size_t Positions = 1024, std::size_t Blocks = 12, std::size_t Features = 768, std::size_t Heads = 12,
-          std::size_t Vocabulary = 50'257>
-using gpt2 =
-    network<token_ids(Positions, Vocabulary), tied<0, embedding<Features>>, learned_positions,
-            repeat<Blocks, detail::gpt2_block<Features, Heads>>, layer_norm<>, tied<0, linear<Vocabulary, no_bias>>>;
 
 }  // namespace pergrad::inline v0_1::models

@@ -55,6 +55,7 @@
 #include <pergrad/host/executor.hpp>
 #include <pergrad/initialise.hpp>
 #include <pergrad/layers/activations.hpp>
+#include <pergrad/layers/added_bias.hpp>
 #include <pergrad/layers/augment.hpp>
 #include <pergrad/layers/batch_norm.hpp>
 #include <pergrad/layers/channel_affine.hpp>
@@ -64,6 +65,7 @@
 #include <pergrad/layers/dropout.hpp>
 #include <pergrad/layers/embedding.hpp>
 #include <pergrad/layers/embedding_bag.hpp>
+#include <pergrad/layers/gated.hpp>
 #include <pergrad/layers/group_norm.hpp>
 #include <pergrad/layers/gru.hpp>
 #include <pergrad/layers/layer_norm.hpp>

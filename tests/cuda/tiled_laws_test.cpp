@@ -35,6 +35,7 @@ BOOST_AUTO_TEST_CASE(recurrent) {
 BOOST_AUTO_TEST_CASE(attending) {
   expect_laws<attention<double>, pg::cross_entropy>("attention", 1000);
   expect_laws<transformer<double>, pg::cross_entropy>("transformer", 1000);
+  expect_laws<llama_block<double>, pg::cross_entropy>("llama block", 1000);
 }
 BOOST_AUTO_TEST_CASE(layered) {
   expect_laws<lstms<double, 4>, pg::cross_entropy>("lstms, layered", 1000);

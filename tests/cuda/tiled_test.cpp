@@ -39,6 +39,7 @@ BOOST_AUTO_TEST_CASE(every_layer_is_the_hosts) {
   compare<rnns<double>, pg::cross_entropy>("rnns");
   compare<states<double>, pg::cross_entropy>("states");
   compare<attention<double>, pg::cross_entropy>("attention");
+  compare<llama_block<double>, pg::cross_entropy>("llama block");
   compare<transformer<double>, pg::cross_entropy>("transformer");
   compare<image_norms<double>, pg::cross_entropy>("image norms");
   compare<row_norms<double>, pg::cross_entropy>("row norms");

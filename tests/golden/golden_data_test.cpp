@@ -185,6 +185,10 @@ BOOST_AUTO_TEST_CASE(every_case_has_a_network_and_numbers) {
        {
 #include "language_cases.inc"
        }},
+      {"models",
+       {
+#include "models_cases.inc"
+       }},
       {"variable",
        {
 #include "variable_cases.inc"

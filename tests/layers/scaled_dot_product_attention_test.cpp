@@ -80,6 +80,73 @@ BOOST_AUTO_TEST_CASE(laws) {
                            variable(shape{4, 12})>();
 }
 
+BOOST_AUTO_TEST_CASE(laws_of_shared_heads_and_rotary_positions) {
+  keeps_the_laws_in_double<
+      sequential<scaled_dot_product_attention<4, causal, pg::key_value_heads<2>, pg::rotary<500'000>>,
+                 pg::mean_over_positions>,
+      variable(shape{4, 16})>();
+}
+
+/// A group of heads on one head of keys and values is as many heads on copies of it.
+BOOST_AUTO_TEST_CASE(shared_heads_are_copies_of_them) {
+  using shared = pg::basic_network<double, variable(shape{5, 6}), linear<12>,
+                                   scaled_dot_product_attention<4, pg::key_value_heads<1>>, pg::mean_over_positions>;
+  using copied = pg::basic_network<double, variable(shape{5, 6}), linear<24>, scaled_dot_product_attention<4>,
+                                   pg::mean_over_positions>;
+  constexpr std::size_t query = 8, width = 2, heads = 4;
+  // Row of the copies' projection -> row of the shared one.
+  const auto row_of = [](std::size_t row) {
+    return row < query ? row : query + row / query * width - width + row % width;
+  };
+  std::vector<double> few(shared::parameter_count), many(copied::parameter_count);
+  for (std::size_t i = 0; i < few.size(); ++i) few[i] = 0.7 * std::cos(static_cast<double>(i * i));
+  for (std::size_t row = 0; row < 3 * query; ++row) {
+    for (std::size_t c = 0; c < 6; ++c) many[row * 6 + c] = few[row_of(row) * 6 + c];
+    many[3 * query * 6 + row] = few[(query + 2 * width) * 6 + row_of(row)];
+  }
+  const results wanted = results_of<copied>(many), found = results_of<shared>(few);
+  BOOST_TEST(difference(wanted.outputs, found.outputs) < 1e-14);
+  std::vector<double> summed(found.rows.size());  // the copies' gradients meet
+  for (std::size_t b = 0; b < 3; ++b) {
+    for (std::size_t row = 0; row < 3 * query; ++row) {
+      for (std::size_t c = 0; c < 6; ++c) {
+        summed[b * few.size() + row_of(row) * 6 + c] += wanted.rows[b * many.size() + row * 6 + c];
+      }
+      summed[b * few.size() + (query + 2 * width) * 6 + row_of(row)] +=
+          wanted.rows[b * many.size() + 3 * query * 6 + row];
+    }
+  }
+  static_assert(query == heads * width);
+  BOOST_TEST(difference(summed, found.rows) < 1e-13);
+}
+
+/// Queries and keys that were turned by hand go through attention without rotary positions.
+BOOST_AUTO_TEST_CASE(rotary_positions_turn_by_their_formula) {
+  constexpr std::size_t positions = 40, width = 6;
+  using turned =
+      pg::basic_network<double, shape{positions, 3 * width}, scaled_dot_product_attention<1, causal, pg::rotary<1000>>>;
+  using plain = pg::basic_network<double, shape{positions, 3 * width}, scaled_dot_product_attention<1, causal>>;
+  std::vector<double> given(positions * 3 * width), by_hand;
+  for (std::size_t i = 0; i < given.size(); ++i) given[i] = std::sin(static_cast<double>(i * i));
+  by_hand = given;
+  for (std::size_t t = 0; t < positions; ++t) {
+    for (std::size_t part = 0; part < 2; ++part) {
+      double* row = by_hand.data() + t * 3 * width + part * width;
+      for (std::size_t j = 0; j < width / 2; ++j) {
+        const double angle = static_cast<double>(t) * std::pow(1000.0, -2 * static_cast<double>(j) / width);
+        const double x = row[j], y = row[j + width / 2];
+        row[j] = x * std::cos(angle) - y * std::sin(angle);
+        row[j + width / 2] = y * std::cos(angle) + x * std::sin(angle);
+      }
+    }
+  }
+  const pg::host exec{pg::threads{1}};
+  const turned with{exec, pg::zeros{}};
+  const plain without{exec, pg::zeros{}};
+  BOOST_TEST(difference(pg::predict(exec, with, pg::public_records{given}),
+                        pg::predict(exec, without, pg::public_records{by_hand})) < 1e-13);
+}
+
 BOOST_AUTO_TEST_CASE(between_two_linear_layers_it_is_multihead_attention) {
   is_multihead_attention<>();
   is_multihead_attention<causal>();

@@ -36,5 +36,28 @@ static_assert(models::gpt2<>::parameter_count == 124'439'808);
 static_assert(models::gpt2<128>::parameter_count == 124'439'808 - (1024 - 128) * 768);
 static_assert(models::gpt2<1024, 24, 1024, 16>::parameter_count == 354'823'168);
 static_assert(models::gpt2<>::output_shape == shape{1024, 50'257});
+static_assert(models::gpt2<128, 12, 768, 12, 50'257, models::lora_on<4, "c_attn">>::parameter_count ==
+              12 * 4 * (768 + 3 * 768));
+static_assert(models::gpt2<128, 12, 768, 12, 50'257, models::biases_only>::parameter_count ==
+              12 * (3 + 1 + 4 + 1 + 2) * 768 + 768);
+static_assert(models::gpt2<128, 12, 768, 12, 50'257, models::last_blocks<2>>::parameter_count ==
+              2 * (12 * 768 * 768 + (3 + 1 + 4 + 1 + 4) * 768) + 2 * 768);
+static_assert(models::llama<>::parameter_count == 6'738'415'616);
+constexpr models::llama_size llama_3_8b{.positions = 512,
+                                        .blocks = 32,
+                                        .features = 4096,
+                                        .heads = 32,
+                                        .key_value_heads = 8,
+                                        .feed_forward = 14'336,
+                                        .vocabulary = 128'256,
+                                        .rotary_base = 500'000,
+                                        .per_epsilon = 100'000};
+static_assert(models::llama<llama_3_8b>::parameter_count == 8'030'261'248);
+static_assert(models::llama<llama_3_8b, models::lora_on<8, "q_proj", "v_proj">>::parameter_count ==
+              32 * 8 * (4096 + 4096 + 4096 + 1024));
+static_assert(models::bert_classifier<>::parameter_count == 109'483'778 - 768);
+static_assert(models::bert_classifier<models::roberta_base>::parameter_count == 124'647'170 - 2 * 768);
+static_assert(models::vit<>::parameter_count == 86'567'656);
+static_assert(models::vit<>::output_shape == shape{1000});
 
 }  // namespace

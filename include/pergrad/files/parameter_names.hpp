@@ -66,6 +66,11 @@ class node_names {
       names_.push_back(path_ + (has_parameters ? Layer::part_name(number++) : Text{}));
     }
   }
+  /// One part of a composition that names its parts.
+  template <class Layer>
+  void part(const Text& where) {
+    inside(where, [&] { one(std::type_identity<Layer>{}); });
+  }
   /// So many nodes whose blocks stand right here.
   void rest(std::size_t count) { names_.insert(names_.end(), count, path_ + "*"); }
 

@@ -88,7 +88,8 @@ struct unfolded<Input, node_list<Nodes...>, Layers...> {
         result.parameter_counts[i] = counts[i](in, in2);
         if (!lengths[i](in, result.shapes[i + 1])) result.what = mistake::lengths_are_lost;
         if (joins[i] && !agree_in_length(result, i)) result.what = mistake::branches_differ_in_length;
-        result.length_origins[i + 1] = changes_length[i] ? i + 1 : result.length_origins[result.inputs[i]];
+        const bool same = !changes_length[i] || in.varying_axis() == 0 || keeps_every_length(i, in);
+        result.length_origins[i + 1] = same ? result.length_origins[result.inputs[i]] : i + 1;
       }
       if (tied_by_two[i]) result.what = mistake::ties_nest;
       result.owners[i] = i;
@@ -122,13 +123,20 @@ struct unfolded<Input, node_list<Nodes...>, Layers...> {
   static constexpr bool same_matrix(const matrix& a, const matrix& b) {
     return a.rows > 0 && a.rows == b.rows && a.columns == b.columns;
   }
+  using length_function = std::size_t (*)(shape, std::size_t);
+  static constexpr std::array<length_function, size + 1> output_lengths{
+      &output_length_of<typename Nodes::layer_type>..., nullptr};
+  static constexpr bool keeps_every_length(std::size_t node, shape in) {
+    for (std::size_t length = 0; length <= in[in.varying_axis() - 1]; ++length) {
+      if (output_lengths[node](in, length) != length) return false;
+    }
+    return true;
+  }
   /// Positions in a slot of a sample that has `length` of the network's input.
   static constexpr std::size_t length_in(const findings& result, std::size_t slot, std::size_t length) {
-    using length_function = std::size_t (*)(shape, std::size_t);
-    constexpr std::array<length_function, size + 1> after{&output_length_of<typename Nodes::layer_type>..., nullptr};
     if (slot == 0) return length;
     const std::size_t before = result.inputs[slot - 1];
-    return after[slot - 1](result.shapes[before], length_in(result, before, length));
+    return output_lengths[slot - 1](result.shapes[before], length_in(result, before, length));
   }
   /// Do both inputs of a node have as many positions of every sample, however short it is?
   static constexpr bool agree_in_length(const findings& result, std::size_t node) {

@@ -14,9 +14,8 @@
 #include <pergrad/gradients/factors.hpp>
 #include <pergrad/graph/mistakes.hpp>
 #include <pergrad/initialise.hpp>
+#include <pergrad/layers/shared/rotations.hpp>
 #include <pergrad/shape.hpp>
-#include <pergrad/simd/math.hpp>
-#include <pergrad/simd/rounded.hpp>
 
 namespace pergrad::inline v0_1 {
 
@@ -80,62 +79,17 @@ struct sinusoidal_positions : detail::added_table {
 
   template <class Team>
   PERGRAD_HD static void forward(const Team& team) {
-    auto* table = team.scratch(0);
-    fill(team, static_cast<std::ptrdiff_t>(team.in.e0), static_cast<std::ptrdiff_t>(team.in.e1), table);
+    using scalar = typename Team::scalar;
+    constexpr detail::log_of_base of_10000{0x1.26bb1bbb55516p+3, -0x1.f48ad494ea3e9p-51};
+    const auto features = static_cast<std::ptrdiff_t>(team.in.e1);
+    scalar* table = team.scratch(0);  // made for every tile
+    detail::each_rotation(team, static_cast<std::ptrdiff_t>(team.in.e0), features, of_10000,
+                          [&](std::ptrdiff_t t, std::ptrdiff_t k, double sine, double cosine) {
+                            scalar* row = table + t * features;
+                            row[2 * k] = static_cast<scalar>(sine);
+                            if (2 * k + 1 < features) row[2 * k + 1] = static_cast<scalar>(cosine);
+                          });
     add(team, table);
-  }
-
- private:
-  /// The table is made for every tile, in double: from one position to the next, (cos, sin) turns by the angle w_k.
-  /// Errors of the turning add up to about t units in the last place of a double, which is less than what a float holds
-  /// for t up to 10^8.
-  template <class Team>
-  PERGRAD_HD static void fill(const Team& team, std::ptrdiff_t positions, std::ptrdiff_t features,
-                              typename Team::scalar* table) {
-    constexpr int together = 4;  // frequencies side by side, to hide the latency of their chains
-    team.each((features + 2 * together - 1) / (2 * together), [&](std::ptrdiff_t group) {
-      const std::ptrdiff_t first = group * 2 * together;
-      double sine[together];
-      double cosine[together];
-      double turn_sine[together];
-      double turn_cosine[together];
-      for (int k = 0; k < together; ++k) {
-        sine[k] = 0;
-        cosine[k] = 1;
-        turn_by(frequency(first + 2 * k, features), turn_sine[k], turn_cosine[k]);
-      }
-      for (std::ptrdiff_t t = 0; t < positions; ++t) {
-        auto* row = table + t * features + first;
-        for (int k = 0; k < together; ++k) {
-          if (first + 2 * k < features) row[2 * k] = static_cast<typename Team::scalar>(sine[k]);
-          if (first + 2 * k + 1 < features) row[2 * k + 1] = static_cast<typename Team::scalar>(cosine[k]);
-          const double before = sine[k];
-          sine[k] = before * turn_cosine[k] + cosine[k] * turn_sine[k];
-          cosine[k] = cosine[k] * turn_cosine[k] - before * turn_sine[k];
-        }
-      }
-    });
-  }
-  /// 10000^(-column / features), with the logarithm in two parts.
-  [[nodiscard]] PERGRAD_HD static double frequency(std::ptrdiff_t column, std::ptrdiff_t features) noexcept {
-    constexpr double log_of_base = 0x1.26bb1bbb55516p+3;
-    constexpr double rest_of_log = -0x1.f48ad494ea3e9p-51;
-    const double share = -static_cast<double>(column) / static_cast<double>(features);
-    const double power = share * log_of_base;
-    const double low = rounded::fma(share, log_of_base, -power) + share * rest_of_log;
-    return math::exp(power) * (1 + low);
-  }
-  /// sin w and cos w for 0 <= w <= 1, by their series.
-  PERGRAD_HD static void turn_by(double w, double& sine, double& cosine) noexcept {
-    const double square = w * w;
-    double of_sine = 1;
-    double of_cosine = 1;
-    for (int n = 10; n > 0; --n) {
-      of_sine = 1 - square / (2 * n * (2 * n + 1)) * of_sine;
-      of_cosine = 1 - square / (2 * n * (2 * n - 1)) * of_cosine;
-    }
-    sine = w * of_sine;
-    cosine = of_cosine;
   }
 };
 

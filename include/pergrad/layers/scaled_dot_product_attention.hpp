@@ -2,10 +2,12 @@
 // pergrad/layers/scaled_dot_product_attention.hpp - attention without its projections, for projections of one's own
 //
 //     X = [Q | K | V];    Y = the heads' softmax(Q K^T / sqrt(d)) V, side by side
-// (Vaswani et al. 2017, arXiv:1706.03762; the heads: layers/shared/attention.hpp). Between two linear layers this is
+// (Vaswani et al. 2017, arXiv:1706.03762; the heads: layers/shared/attention.hpp). With rotary positions, Q and K are
+// turned before that, and their gradients turned back behind it. Between two linear layers this is
 // multi-head attention, with the same parameters in the same order; between adapters it is attention with adapters.
 #pragma once
 
+#include <array>
 #include <cstddef>
 
 #include <pergrad/detail/host_device.hpp>
@@ -17,8 +19,9 @@
 namespace pergrad::inline v0_1 {
 
 /// `scaled_dot_product_attention<Heads, Options...>` from `{positions, 3 features}`, queries, keys and values side by
-/// side, to `{positions, features}`, of any length each. Three times the heads must divide the width of the input.
-/// Options in any order: `causal`, `attention_dropout<0.1>`. No parameters. PyTorch:
+/// side, to `{positions, features}`, of any length each. Three times the heads must divide the width of the input; with
+/// `key_value_heads<Count>`, which divides the heads, Heads + 2 Count must, and with `rotary<Base>` a head's width is
+/// even. Options in any order: these, `causal`, `attention_dropout<0.1>`. No parameters. PyTorch:
 /// `torch.nn.functional.scaled_dot_product_attention` for every head. Positions beyond a sample's length are not seen
 /// by any other.
 template <std::size_t Heads, class... Options>
@@ -26,21 +29,34 @@ struct scaled_dot_product_attention : detail::attention_layer<Heads, Options...>
   static constexpr const char* name = "scaled_dot_product_attention";
   using detail::attention_layer<Heads, Options...>::options;
 
-  [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return {in.e0, in.e1 / 3}; }
+  [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return of_queries(in); }
+  [[nodiscard]] static constexpr auto settings() noexcept {
+    const auto usual = detail::attention_layer<Heads, Options...>::settings();
+    if constexpr (options.memory_heads == 0 && options.log_of_base == 0) {
+      return usual;  // files of networks without these options keep their hash
+    } else {
+      return std::array{static_cast<double>(usual[0]), static_cast<double>(usual[1]), static_cast<double>(usual[2]),
+                        static_cast<double>(memory_heads), options.log_of_base};
+    }
+  }
   [[nodiscard]] static constexpr std::size_t saved_count(shape in) noexcept { return lay_out(in).saved_count; }
   [[nodiscard]] static constexpr std::size_t scratch_count(shape in) noexcept { return lay_out(in).scratch_count; }
   [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
     if (!options.bias || options.kv_bias) return detail::mistake::option_not_offered;
-    const auto wrong = scaled_dot_product_attention::check_inputs(in, in);
+    const auto wrong = scaled_dot_product_attention::check_sequences(in, in);
     if (wrong != detail::mistake::none) return wrong;
-    return in.e1 % (3 * Heads) != 0 ? detail::mistake::heads_do_not_divide : detail::mistake::none;
+    const bool even = options.log_of_base == 0 || in.e1 / all_heads % 2 == 0;
+    return Heads % memory_heads != 0 || in.e1 % all_heads != 0 || !even ? detail::mistake::heads_do_not_divide
+                                                                        : detail::mistake::none;
   }
 
   template <class Team>
   PERGRAD_HD static void forward(const Team& team) {
     const detail::attention_layout at = lay_out(team.in);
+    detail::make_rotations(team, at);
     for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
       team.copy(static_cast<std::ptrdiff_t>(team.in.size()), team.x(b), team.saved(b) + at.query);
+      detail::rotate(team, at, b, 1);
       detail::attend(team, at, b, team.length(b), team.length(b));
       team.copy(static_cast<std::ptrdiff_t>(team.out.size()), team.saved(b) + at.context, team.y(b));
     }
@@ -49,17 +65,24 @@ struct scaled_dot_product_attention : detail::attention_layer<Heads, Options...>
   PERGRAD_HD static void backward(const Team& team) {
     if (!team.wants_dx) return;
     const detail::attention_layout at = lay_out(team.in);
+    detail::make_rotations(team, at);
     for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
       team.copy(static_cast<std::ptrdiff_t>(team.out.size()), team.dy(b), team.scratch(b));
       detail::attend_backward(team, at, b, team.length(b), team.length(b));
+      detail::rotate(team, at, b, -1);
       team.copy(static_cast<std::ptrdiff_t>(team.in.size()), team.saved(b) + at.query, team.dx(b));
     }
   }
 
  private:
+  static constexpr std::size_t memory_heads = options.memory_heads != 0 ? options.memory_heads : Heads != 0 ? Heads : 1;
+  static constexpr std::size_t all_heads = Heads + 2 * memory_heads;
+  [[nodiscard]] PERGRAD_HD static constexpr shape of_queries(shape in) noexcept {
+    return {in.e0, in.e1 / all_heads * Heads};
+  }
   [[nodiscard]] PERGRAD_HD static constexpr detail::attention_layout lay_out(shape in) noexcept {
     constexpr detail::attention_options chosen = options;
-    const shape of_one{in.e0, in.e1 / 3};
+    const shape of_one = of_queries(in);
     return detail::lay_out_attention(of_one, of_one, Heads, true, chosen);
   }
 };

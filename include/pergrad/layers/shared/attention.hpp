@@ -10,6 +10,7 @@
 // value of `kv_bias` come first, so that what a query sees is always a prefix, and every product stops at its end: a
 // key that is not seen has probability zero because it is never touched. Dropped probabilities A = P o mask / (1 - p)
 // take the place of P in Y and dV, and dP = (dY V^T) o mask / (1 - p). The mask is kept as the sign of P: P >= 0.
+// Heads may share keys and values, some next to each other one head of these; its gradients are sums over them.
 //
 // Nothing here is a template of a layer, so all attention layers of a network share one copy of the code.
 #pragma once
@@ -122,6 +123,40 @@ PERGRAD_HD void multiply_positions(const Team& team, const lengths_of<Team>& len
   }
 }
 
+/// Rotary positions: the table of a tile, in the first sample's scratch.
+template <class Team>
+PERGRAD_HD void make_rotations(const Team& team, const attention_layout& at) {
+  using scalar = typename Team::scalar;
+  if (at.log_of_base == 0) return;
+  const std::ptrdiff_t half = at.width / 2;
+  scalar* cosines = team.scratch(0) + at.rotations;
+  scalar* sines = cosines + at.positions * half;
+  each_rotation(team, at.positions, at.width, {at.log_of_base},
+                [&](std::ptrdiff_t t, std::ptrdiff_t k, double sine, double cosine) {
+                  cosines[t * half + k] = static_cast<scalar>(cosine);
+                  sines[t * half + k] = static_cast<scalar>(sine);
+                });
+}
+/// Turns a sample's queries and keys, or, by `direction` -1, their gradients back.
+template <class Team>
+PERGRAD_HD void rotate(const Team& team, const attention_layout& at, std::ptrdiff_t sample,
+                       typename Team::scalar direction) {
+  using scalar = typename Team::scalar;
+  if (at.log_of_base == 0) return;
+  const std::ptrdiff_t half = at.width / 2, heads = at.heads + at.heads / at.group;  // keys are behind the queries
+  const scalar* cosines = team.scratch(0) + at.rotations;
+  const scalar* sines = cosines + at.positions * half;
+  scalar* rows = team.saved(sample) + at.query;
+  team.map(at.positions * heads, half, [&](std::ptrdiff_t r, const auto& here) {
+    const std::ptrdiff_t t = r / heads;
+    scalar* first = rows + t * at.query_step + r % heads * at.width;
+    const auto cosine = here(cosines + t * half), sine = here(sines + t * half) * direction;
+    const auto x = here(first), y = here(first + half);
+    here.put(first, x * cosine - y * sine);
+    here.put(first + half, y * cosine + x * sine);
+  });
+}
+
 /// From a sample's projections to its context; `queries` and `keys` of them are there. Positions beyond get zeros.
 template <class Team>
 PERGRAD_HD void attend(const Team& team, const attention_layout& at, std::ptrdiff_t sample, std::ptrdiff_t queries,
@@ -134,11 +169,11 @@ PERGRAD_HD void attend(const Team& team, const attention_layout& at, std::ptrdif
   const scalar scale = at.template scale<scalar>();
   const std::ptrdiff_t step = at.score_step;
   for (std::ptrdiff_t head = 0; head < at.heads; ++head) {
-    const std::ptrdiff_t column = head * at.width;
+    const std::ptrdiff_t column = head * at.width, of_memory = head / at.group * at.width;
     const scalar* query = saved + at.query + column;
     scalar* scores = saved + at.probabilities + head * at.head_scores;
-    const auto key_columns = team.turned({saved + at.key + column, at.memory_step}, keys, at.width, turned, step);
-    const matrix_view<scalar> value{saved + at.value + column, at.memory_step};
+    const auto key_columns = team.turned({saved + at.key + of_memory, at.memory_step}, keys, at.width, turned, step);
+    const matrix_view<scalar> value{saved + at.value + of_memory, at.memory_step};
     for (std::ptrdiff_t first = 0; first < queries; first += at.together()) {
       const std::ptrdiff_t here = at.at_once(first, queries);
       const std::ptrdiff_t seen = at.seen(first + here - 1, keys);
@@ -179,10 +214,10 @@ PERGRAD_HD void attend_backward(const Team& team, const attention_layout& at, st
   const scalar scale = at.template scale<scalar>();
   const std::ptrdiff_t step = at.score_step;
   for (std::ptrdiff_t head = 0; head < at.heads; ++head) {
-    const std::ptrdiff_t column = head * at.width;
+    const std::ptrdiff_t column = head * at.width, of_memory = head / at.group * at.width;
     scalar* query = saved + at.query + column;
-    scalar* key = saved + at.key + column;
-    scalar* value = saved + at.value + column;
+    scalar* key = saved + at.key + of_memory;
+    scalar* value = saved + at.value + of_memory;
     scalar* scores = saved + at.probabilities + head * at.head_scores;
     const auto value_columns = team.turned({value, at.memory_step}, keys, at.width, turned, step);
     for (std::ptrdiff_t first = 0; first < queries; first += at.together()) {
@@ -201,16 +236,33 @@ PERGRAD_HD void attend_backward(const Team& team, const attention_layout& at, st
       team.multiply({.rows = {here, step, at.width}, .depth = seen, .columns = at.width}, gradients + first * step,
                     {key, at.memory_step}, query_gradients + first * at.width);
     }
+    // Keys and values that several heads read are replaced behind the last of these.
+    const bool shared = at.group > 1, adds = head % at.group != 0;
+    scalar* key_to = shared ? team.scratch(0) + at.memory_gradients : key;
+    scalar* value_to = shared ? key_to + at.width : value;
+    const std::ptrdiff_t step_to = shared ? 2 * at.width : at.memory_step;
+    const auto multiply = [&](const product_sizes& sizes, const scalar* left, matrix_view<scalar> right, scalar* out) {
+      if (adds) {
+        team.multiply_add(sizes, left, right, out);
+      } else {
+        team.multiply(sizes, left, right, out);
+      }
+    };
     for (std::ptrdiff_t first = 0; first < keys; first += at.together()) {
       const std::ptrdiff_t here = at.at_once(first, keys);
       const std::ptrdiff_t seen_from = at.first_to_see(first);
       const std::ptrdiff_t from = queries < seen_from ? queries : seen_from;
-      const product_sizes sizes{
-          .rows = {here, 1, at.memory_step}, .depth = queries - from, .left = step, .columns = at.width};
-      team.multiply(sizes, gradients + from * step + first, {query + from * at.query_step, at.query_step},
-                    key + first * at.memory_step);
-      team.multiply(sizes, (drops ? dropped : scores) + from * step + first,
-                    {context_gradient + from * at.features + column, at.features}, value + first * at.memory_step);
+      const product_sizes sizes{.rows = {here, 1, step_to}, .depth = queries - from, .left = step, .columns = at.width};
+      multiply(sizes, gradients + from * step + first, {query + from * at.query_step, at.query_step},
+               key_to + first * step_to);
+      multiply(sizes, (drops ? dropped : scores) + from * step + first,
+               {context_gradient + from * at.features + column, at.features}, value_to + first * step_to);
+    }
+    if (shared && (head + 1) % at.group == 0) {
+      team.map(keys, at.width, [&](std::ptrdiff_t k, const auto& here) {
+        here.put(key + k * at.memory_step, here(key_to + k * step_to));
+        here.put(value + k * at.memory_step, here(value_to + k * step_to));
+      });
     }
     team.map(queries, at.width, [&](std::ptrdiff_t i, const auto& here) {
       here.put(query + i * at.query_step, here(query_gradients + i * at.width));
@@ -220,7 +272,7 @@ PERGRAD_HD void attend_backward(const Team& team, const attention_layout& at, st
     team.fill(at.features, saved + at.query + i * at.query_step, scalar{0});
   }
   for (std::ptrdiff_t k = keys; k < at.positions + at.extra; ++k) {
-    team.fill(2 * at.features, saved + at.key + k * at.memory_step, scalar{0});
+    team.fill(2 * at.memory_width, saved + at.key + k * at.memory_step, scalar{0});
   }
 }
 

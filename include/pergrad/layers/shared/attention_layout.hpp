@@ -14,6 +14,7 @@
 #include <pergrad/graph/mistakes.hpp>
 #include <pergrad/initialise.hpp>
 #include <pergrad/layers/shared/probability.hpp>
+#include <pergrad/layers/shared/rotations.hpp>
 #include <pergrad/shape.hpp>
 #include <pergrad/simd/rounded.hpp>
 
@@ -27,6 +28,15 @@ struct kv_bias {};
 /// Option of attention layers: `attention_dropout<0.1>` drops probabilities, in training only. PyTorch: `dropout=0.1`.
 template <probability Probability>
 struct attention_dropout {};
+/// Option of `scaled_dot_product_attention`: so many heads of keys and values, each for as many heads of queries
+/// (Ainslie et al. 2023, arXiv:2305.13245). PyTorch: `enable_gqa=True`.
+template <std::size_t Count>
+struct key_value_heads {};
+/// Option of `scaled_dot_product_attention`: rotary positions (Su et al. 2021, arXiv:2104.09864). Of position t, the
+/// pair of features (j, j + width / 2) of every head's queries and keys is turned by the angle t Base^(-2 j / width).
+/// LLaMA's; in transformers `rope_theta=Base`, without scaling.
+template <std::size_t Base = 10'000>
+struct rotary {};
 
 namespace detail {
 
@@ -35,9 +45,11 @@ struct attention_options {
   bool bias = true;
   bool causal = false;
   bool kv_bias = false;
-  bool unknown_given = false;   ///< something that is no option, or no probability
-  std::uint32_t threshold = 0;  ///< 2^32 p: a probability is kept if its 32 random bits are not below
-  double kept = 1;              ///< 1 / (1 - p)
+  bool unknown_given = false;    ///< something that is no option, or no probability
+  std::uint32_t threshold = 0;   ///< 2^32 p: a probability is kept if its 32 random bits are not below
+  double kept = 1;               ///< 1 / (1 - p)
+  std::size_t memory_heads = 0;  ///< of keys and values; 0: as many as of queries
+  double log_of_base = 0;        ///< of rotary positions; 0: none
 };
 
 constexpr void apply(attention_options& options, no_bias) noexcept { options.bias = false; }
@@ -52,6 +64,16 @@ constexpr void apply(attention_options& options, attention_dropout<Probability>)
   options.threshold = Probability.threshold();
   options.kept = static_cast<double>(Probability.scale());
 }
+template <std::size_t Count>
+constexpr void apply(attention_options& options, key_value_heads<Count>) noexcept {
+  options.memory_heads = Count;
+  options.unknown_given |= Count == 0;
+}
+template <std::size_t Base>
+constexpr void apply(attention_options& options, rotary<Base>) noexcept {
+  options.unknown_given |= Base < 2;
+  options.log_of_base = natural_logarithm(static_cast<double>(Base));
+}
 
 /// Where everything of an attention layer lies: elements from the beginning of a sample's saved values, of its scratch,
 /// and of the parameters. The queries' projections share rows with the keys' and values' in self-attention.
@@ -62,7 +84,10 @@ struct attention_layout {
   std::ptrdiff_t features = 0;
   std::ptrdiff_t memory_features = 0;
   std::ptrdiff_t heads = 0;
-  std::ptrdiff_t width = 0;  ///< of a head
+  std::ptrdiff_t width = 0;         ///< of a head
+  std::ptrdiff_t group = 1;         ///< heads of queries that share one of keys and values
+  std::ptrdiff_t memory_width = 0;  ///< of all heads of keys, or of values
+  double log_of_base = 0;           ///< of rotary positions; 0: none
   bool causal = false;
   std::uint32_t threshold = 0;
   double kept = 1;
@@ -78,10 +103,12 @@ struct attention_layout {
   std::ptrdiff_t score_step = 0;
   std::size_t saved_count = 0;
 
-  std::ptrdiff_t turned = 0;           ///< scratch: a head's keys or values, [width][score_step]; before it dY
-  std::ptrdiff_t score_gradients = 0;  ///< scratch: as a head's probabilities
-  std::ptrdiff_t query_gradients = 0;  ///< scratch: [queries][width]
-  std::ptrdiff_t dropped = 0;          ///< scratch: [queries][score_step], if anything is dropped
+  std::ptrdiff_t turned = 0;            ///< scratch: a head's keys or values, [width][score_step]; before it dY
+  std::ptrdiff_t score_gradients = 0;   ///< scratch: as a head's probabilities
+  std::ptrdiff_t query_gradients = 0;   ///< scratch: [queries][width]
+  std::ptrdiff_t dropped = 0;           ///< scratch: [queries][score_step], if anything is dropped
+  std::ptrdiff_t memory_gradients = 0;  ///< scratch: [positions][2 width], if heads share keys
+  std::ptrdiff_t rotations = 0;         ///< scratch: cosines [positions][width / 2], then sines, of rotary positions
   std::size_t scratch_count = 0;
 
   std::ptrdiff_t bias = 0;  ///< parameters; the weights of the projections come first
@@ -125,6 +152,9 @@ struct attention_layout {
   at.memory_features = static_cast<std::ptrdiff_t>(memory.e1);
   at.heads = static_cast<std::ptrdiff_t>(heads);
   at.width = at.features / at.heads;
+  at.group = options.memory_heads == 0 ? 1 : at.heads / static_cast<std::ptrdiff_t>(options.memory_heads);
+  at.memory_width = at.features / at.group;
+  at.log_of_base = options.log_of_base;
   at.causal = options.causal;
   at.threshold = options.threshold;
   at.kept = options.kept;
@@ -133,11 +163,11 @@ struct attention_layout {
   if (at.score_step % 32 == 0) at.score_step += 16;  // columns of scores spread over all sets of a cache
   at.head_scores = at.queries * at.score_step;
 
-  at.query_step = (own ? 3 : 1) * at.features;
+  at.query_step = at.features + (own ? 2 * at.memory_width : 0);
   at.query = own ? at.extra * at.query_step : 0;
   at.key = own ? at.features : whole_lines(at.queries * at.features);
-  at.value = at.key + at.features;
-  at.memory_step = (own ? 3 : 2) * at.features;
+  at.value = at.key + at.memory_width;
+  at.memory_step = (own ? at.features : 0) + 2 * at.memory_width;
   at.context = whole_lines((own ? 0 : at.key) + keys * at.memory_step);
   at.probabilities = at.context + whole_lines(at.queries * at.features);
   at.saved_count = static_cast<std::size_t>(at.probabilities + at.heads * at.head_scores);
@@ -146,7 +176,9 @@ struct attention_layout {
   at.score_gradients = at.turned + at.width * at.score_step;
   at.query_gradients = at.score_gradients + at.head_scores;
   at.dropped = at.query_gradients + whole_lines(at.queries * at.width);
-  at.scratch_count = static_cast<std::size_t>(at.dropped + (at.threshold != 0 ? at.head_scores : 0));
+  at.memory_gradients = at.dropped + (at.threshold != 0 ? at.head_scores : 0);
+  at.rotations = at.memory_gradients + (at.group > 1 ? 2 * at.positions * at.width : 0);
+  at.scratch_count = static_cast<std::size_t>(at.rotations + (at.log_of_base > 0 ? at.positions * at.width : 0));
 
   at.bias = at.features * at.features + 2 * at.features * at.memory_features;
   at.learned_key = at.bias + (options.bias ? 3 * at.features : 0);
@@ -168,12 +200,17 @@ struct attention_layer {
     return std::array<std::size_t, 3>{Heads, options.causal ? 1U : 0U, options.threshold};
   }
   [[nodiscard]] static constexpr mistake check_inputs(shape in, shape memory) noexcept {
+    if (options.memory_heads != 0 || options.log_of_base > 0) return mistake::option_not_offered;
+    const mistake wrong = check_sequences(in, memory);
+    if (wrong != mistake::none) return wrong;
+    return in.e1 % Heads != 0 ? mistake::heads_do_not_divide : mistake::none;
+  }
+  [[nodiscard]] static constexpr mistake check_sequences(shape in, shape memory) noexcept {
     if (options.unknown_given) return mistake::option_not_offered;
     if (memory.ids != 0) return mistake::ids_into_a_float_layer;
     if (in.rank() != 2) return mistake::needs_a_sequence;
     if (memory.rank() != 2) return mistake::branches_do_not_fit;
-    if (Heads == 0) return mistake::zero_is_no_size;
-    return in.e1 % Heads != 0 ? mistake::heads_do_not_divide : mistake::none;
+    return Heads == 0 ? mistake::zero_is_no_size : mistake::none;
   }
   [[nodiscard]] static constexpr block_list<9> blocks_of(shape in, shape memory) noexcept {
     const std::size_t biases = options.bias ? in.e1 : 0;

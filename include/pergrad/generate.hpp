@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/generate.hpp - text from a language model: ids, one after the other, each drawn given those in front of it
+//
+// Not part of the umbrella. The id behind position t is drawn with the probabilities softmax(logits_t / temperature).
+#pragma once
+
+// clang-format off
+#include <pergrad/detail/beside_the_umbrella.hpp>  // before anything is defined
+// clang-format on
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <pergrad/detail/error_text.hpp>
+#include <pergrad/evaluation/predict.hpp>
+#include <pergrad/initialise.hpp>
+#include <pergrad/shape.hpp>
+
+namespace pergrad::inline v0_1 {
+
+/// How a text goes on.
+struct generation {
+  std::size_t steps = 0;   ///< ids to be drawn
+  double temperature = 1;  ///< divides the logits; 0: always the likeliest id, of equal ones the first
+  std::uint64_t seed = 1;  ///< the same seed, parameters and prompt give the same text; no secret
+};
+
+namespace detail {
+
+/// An id, drawn by a number in [0, 1).
+template <class Scalar>
+[[nodiscard]] std::int32_t draw_id(std::span<const Scalar> logits, double temperature, double uniform) {
+  const auto likeliest = std::ranges::max_element(logits);
+  if (temperature == 0) return static_cast<std::int32_t>(likeliest - logits.begin());
+  const auto weight = [&](Scalar logit) {
+    return std::exp((static_cast<double>(logit) - static_cast<double>(*likeliest)) / temperature);
+  };
+  double rest = 0;
+  for (const Scalar logit : logits) rest += weight(logit);
+  rest *= uniform;
+  std::size_t id = 0;
+  for (; id + 1 < logits.size(); ++id) {
+    rest -= weight(logits[id]);
+    if (rest < 0) break;
+  }
+  return static_cast<std::int32_t>(id);
+}
+
+}  // namespace detail
+
+/// The ids that follow a public prompt, `how.steps` of them. The network is a causal language model: from `token_ids(
+/// positions, vocabulary)` to logits `{positions, vocabulary}`, where no position sees one behind it. A text that is
+/// longer than the positions is seen from its last `positions` ids on. Whatever a private network says is covered by
+/// its guarantee. Allocates. Throws std::invalid_argument for an empty prompt, a negative temperature or one that is no
+/// number, std::out_of_range for an id that is none.
+template <executor Executor, class Network, class Inputs>
+requires(!detail::is_explained<Network>)
+    [[nodiscard]] std::vector<std::int32_t> generate(const Executor& executor, const Network& network,
+                                                     const public_records<Inputs>& prompt, generation how) {
+  constexpr std::size_t positions = Network::input_shape.e0;
+  constexpr std::size_t vocabulary = Network::input_shape.ids;
+  static_assert(vocabulary > 0 && Network::output_shape == shape{positions, vocabulary},
+                "pergrad: generate is for language models: from token_ids to logits {positions, vocabulary}");
+  const std::span<const std::int32_t> given = prompt.view();
+  if (given.empty()) detail::throw_invalid_argument({"pergrad: generate: the prompt is empty"});
+  if (!(how.temperature >= 0) || !std::isfinite(how.temperature)) {
+    detail::throw_invalid_argument({"pergrad: generate: the temperature is no finite number from 0 on"});
+  }
+  std::vector<std::int32_t> text{given.begin(), given.end()};
+  text.reserve(given.size() + how.steps);
+  predictor<Network, Executor> next{executor, network};
+  std::vector<std::int32_t> window(positions);
+  for (std::size_t step = 0; step < how.steps; ++step) {
+    const std::size_t seen = std::min(text.size(), positions);
+    std::ranges::fill(window, 0);  // behind the text: nobody looks there
+    std::copy_n(text.end() - static_cast<std::ptrdiff_t>(seen), seen, window.begin());
+    const auto logits = next(public_records{window}).subspan((seen - 1) * vocabulary, vocabulary);
+    text.push_back(detail::draw_id(logits, how.temperature, detail::public_uniform(how.seed, step)));
+  }
+  return {text.begin() + static_cast<std::ptrdiff_t>(given.size()), text.end()};
+}
+
+}  // namespace pergrad::inline v0_1

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// tests/text/text_test.cpp - byte-level BPE against Hugging Face's tokenizers, and packing that keeps owners apart
+#include <boost/test/unit_test.hpp>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <fstream>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <pergrad/text/byte_level_bpe.hpp>
+#include <pergrad/text/packing.hpp>
+
+BOOST_AUTO_TEST_SUITE(text)
+
+namespace {
+
+namespace pg = pergrad;
+
+const std::string data = std::string{PERGRAD_TEXT_DIR} + "/data/";
+const pg::byte_level_bpe& small() {
+  static const pg::byte_level_bpe made{data + "small-vocab.json", data + "small-merges.txt"};
+  return made;
+}
+std::vector<std::string> words_of(std::string_view whole) {
+  std::vector<std::string> words;
+  pg::detail::for_each_word(whole, [&](std::string_view word) { words.emplace_back(word); });
+  return words;
+}
+/// A file that is gone with this.
+struct temporary {
+  std::string path;
+  temporary(const std::string& name, const std::string& content) : path{"pergrad_text_" + name} {
+    std::ofstream{path, std::ios::binary} << content;
+  }
+  ~temporary() { std::remove(path.c_str()); }
+  temporary(const temporary&) = delete;
+  temporary& operator=(const temporary&) = delete;
+};
+void refused(const std::string& vocabulary, const std::string& merges, const std::string& what) {
+  BOOST_CHECK_EXCEPTION((pg::byte_level_bpe{vocabulary, merges}), std::runtime_error, [&](const auto& error) {
+    return std::string_view{error.what()}.find(what) != std::string_view::npos;
+  });
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(ids_are_those_of_tokenizers) {
+  std::ifstream stream{data + "small-cases.json"};
+  const auto cases = nlohmann::json::parse(stream).at("cases");
+  BOOST_TEST(cases.size() > 200U);
+  std::size_t joined = 0;
+  for (const auto& each : cases) {
+    const auto text = each.at("text").get<std::string>();
+    const auto ids = each.at("ids").get<std::vector<std::int32_t>>();
+    BOOST_TEST(small().encode(text) == ids, boost::test_tools::per_element());
+    BOOST_TEST(small().decode(ids) == text);
+    joined += text.size() - ids.size();
+  }
+  BOOST_TEST(joined > 1000U);
+}
+
+BOOST_AUTO_TEST_CASE(words_are_those_of_the_expression) {
+  using list = std::vector<std::string>;
+  BOOST_TEST((words_of("Hello  world, it's 12 o'clock!\n\nYes") ==
+              list{"Hello", " ", " world", ",", " it", "'s", " 12", " o", "'", "clock", "!", "\n", "\n", "Yes"}));
+  BOOST_TEST((words_of("  ") == list{"  "}));
+  BOOST_TEST((words_of("a\n b") == list{"a", "\n", " b"}));
+  BOOST_TEST((words_of("x½y") == list{"x", "½", "y"}));
+}
+
+BOOST_AUTO_TEST_CASE(any_bytes_come_back) {
+  std::string all;
+  for (unsigned i = 0; i < 4096; ++i) all += static_cast<char>((i * 131U + i * i % 251U) % 256U);
+  BOOST_TEST(small().decode(small().encode(all)) == all);
+  const std::int32_t end = small().id_of("<|endoftext|>");
+  BOOST_TEST(small().decode(std::vector{end}) == "<|endoftext|>");
+  BOOST_TEST(std::ranges::count(small().encode("<|endoftext|>"), end) == 0);
+  BOOST_CHECK_THROW(static_cast<void>(small().decode(std::vector{400})), std::out_of_range);
+  BOOST_CHECK_THROW(static_cast<void>(small().id_of("no such token")), std::out_of_range);
+}
+
+BOOST_AUTO_TEST_CASE(damaged_files_are_refused) {
+  const std::string vocabulary = data + "small-vocab.json", merges = data + "small-merges.txt";
+  const temporary no_json{"no_json", "{"}, few_bytes{"few_bytes", R"({"a": 0})"};
+  const temporary no_id{"no_id", R"({"a": -1})"}, one_token{"one_token", "#version: 0.2\nabc\n"};
+  const temporary unknown{"unknown", "#version: 0.2\nzq qz\n"};
+  refused("no such file", merges, "no such file");
+  refused(no_json.path, merges, "no JSON object");
+  refused(few_bytes.path, merges, "no token for the byte 0");
+  refused(no_id.path, merges, "the id of a is none");
+  refused(vocabulary, "no such file", "cannot open no such file");
+  refused(vocabulary, one_token.path, "line 2: not two tokens");
+  refused(vocabulary, unknown.path, "line 2: a token that is not in");
+}
+
+BOOST_AUTO_TEST_CASE(no_sequence_has_two_owners) {
+  // Texts of owner k are of ids 10 k + 1 to 10 k + 9.
+  const std::vector<std::vector<std::int32_t>> texts{
+      {11, 12, 13, 14}, {21}, {15, 16, 17}, {}, {31, 32, 33, 34, 35, 36, 37}};
+  const std::vector<std::uint32_t> owners{1, 2, 1, 2, 3};
+  const auto packed = pg::pack(texts, owners, 4, 0);
+  using ids = std::vector<std::int32_t>;
+  BOOST_TEST(packed.owners == (std::vector<std::uint32_t>{1, 1, 1, 2, 3, 3}), boost::test_tools::per_element());
+  BOOST_TEST(packed.ids == (ids{0, 11, 12, 13, 14, 0, 15, 16, 17, 0, 0, 0, 0, 21, 0, 0, 0, 31, 32, 33, 34, 35, 36, 37}),
+             boost::test_tools::per_element());
+  BOOST_TEST(packed.targets == (ids{11, 12, 13, 14,   0,  15, 16, 17, 0,  -100, -100, -100,
+                                    21, 0,  0,  -100, 31, 32, 33, 34, 35, 36,   37,   0}),
+             boost::test_tools::per_element());
+  for (std::size_t sequence = 0; sequence < packed.owners.size(); ++sequence) {
+    for (std::size_t t = 0; t < 4; ++t) {
+      for (const std::int32_t id : {packed.ids[sequence * 4 + t], packed.targets[sequence * 4 + t]}) {
+        BOOST_TEST((id <= 0 || static_cast<std::uint32_t>(id / 10) == packed.owners[sequence]));
+      }
+    }
+  }
+  // Every id is a target once.
+  std::map<std::int32_t, int> seen;
+  for (const std::int32_t id : packed.targets) ++seen[id];
+  for (const auto& text : texts) {
+    for (const std::int32_t id : text) BOOST_TEST(seen[id] == 1);
+  }
+  BOOST_CHECK_THROW(static_cast<void>(pg::pack(texts, std::vector<std::uint32_t>{1}, 4, 0)), std::invalid_argument);
+  BOOST_CHECK_THROW(static_cast<void>(pg::pack(texts, owners, 0, 0)), std::invalid_argument);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
