@@ -34,21 +34,21 @@ struct function {
 };
 // What the head of functions.hpp states.
 const function functions[] = {
-    {"exp", [](const interval& x) { return pg::exp(x); }, mpfr_exp, 700, 8},
-    {"log", [](const interval& x) { return pg::log(x); }, mpfr_log, 1e10, 12, true},
-    {"sin", [](const interval& x) { return pg::sin(x); }, mpfr_sin, 1e6, 12},
-    {"cos", [](const interval& x) { return pg::cos(x); }, mpfr_cos, 1e6, 12},
-    {"tanh", [](const interval& x) { return pg::tanh(x); }, mpfr_tanh, 30, 20},
-    {"sigmoid", [](const interval& x) { return pg::sigmoid(x); }, mpfr_oracle::sigmoid, 700, 12},
-    {"softplus", [](const interval& x) { return pg::softplus(x); }, mpfr_oracle::softplus, 700, 24},
-    {"erf", [](const interval& x) { return pg::erf(x); }, mpfr_erf, 7, 120},
-    {"sqrt", [](const interval& x) { return pg::sqrt(x); }, mpfr_sqrt, 1e300, 1, true},
-    {"abs", [](const interval& x) { return pg::abs(x); }, mpfr_abs, 1e300, 0},
-    {"cube", [](const interval& x) { return pg::pow(x, 3); },
+    {"exp", [](const interval& x) { return exp(x); }, mpfr_exp, 700, 8},
+    {"log", [](const interval& x) { return log(x); }, mpfr_log, 1e10, 12, true},
+    {"sin", [](const interval& x) { return sin(x); }, mpfr_sin, 1e6, 12},
+    {"cos", [](const interval& x) { return cos(x); }, mpfr_cos, 1e6, 12},
+    {"tanh", [](const interval& x) { return tanh(x); }, mpfr_tanh, 30, 20},
+    {"sigmoid", [](const interval& x) { return sigmoid(x); }, mpfr_oracle::sigmoid, 700, 12},
+    {"softplus", [](const interval& x) { return softplus(x); }, mpfr_oracle::softplus, 700, 24},
+    {"erf", [](const interval& x) { return erf(x); }, mpfr_erf, 7, 120},
+    {"sqrt", [](const interval& x) { return sqrt(x); }, mpfr_sqrt, 1e300, 1, true},
+    {"abs", [](const interval& x) { return abs(x); }, mpfr_abs, 1e300, 0},
+    {"cube", [](const interval& x) { return pow(x, 3); },
      [](mpfr_ptr to, mpfr_srcptr x, mpfr_rnd_t way) { return mpfr_pow_si(to, x, 3, way); }, 1e100, 4},
-    {"x^-6", [](const interval& x) { return pg::pow(x, -6); },
+    {"x^-6", [](const interval& x) { return pow(x, -6); },
      [](mpfr_ptr to, mpfr_srcptr x, mpfr_rnd_t way) { return mpfr_pow_si(to, x, -6, way); }, 1e50, 20},
-    {"x^0.3", [](const interval& x) { return pg::pow(x, 0.3); },
+    {"x^0.3", [](const interval& x) { return pow(x, 0.3); },
      [](mpfr_ptr to, mpfr_srcptr x, mpfr_rnd_t way) {
        const number exponent{0.3};
        return mpfr_pow(to, x, exponent.get(), way);
@@ -65,8 +65,8 @@ const operation operations[] = {
     {"-", [](const interval& x, const interval& y) { return x - y; }, mpfr_sub},
     {"*", [](const interval& x, const interval& y) { return x * y; }, mpfr_mul},
     {"/", [](const interval& x, const interval& y) { return x / y; }, mpfr_div},
-    {"min", [](const interval& x, const interval& y) { return pg::min(x, y); }, mpfr_min},
-    {"max", [](const interval& x, const interval& y) { return pg::max(x, y); }, mpfr_max},
+    {"min", [](const interval& x, const interval& y) { return min(x, y); }, mpfr_min},
+    {"max", [](const interval& x, const interval& y) { return max(x, y); }, mpfr_max},
 };
 
 }  // namespace
@@ -78,7 +78,7 @@ BOOST_AUTO_TEST_CASE(functions_enclose_and_are_narrow) {
     double widest = 0;
     for (int i = 0; i < mpfr_oracle::points(); ++i) {
       interval from = random.interval();
-      if (f.is_of_positive) from = pg::abs(from);
+      if (f.is_of_positive) from = abs(from);
       const double x = random.inside(from);
       const number value = apply(f.exact, number{x});
       if (!value.is_number()) continue;  // undefined, or a pole
@@ -86,7 +86,7 @@ BOOST_AUTO_TEST_CASE(functions_enclose_and_are_narrow) {
       const interval at = f.ours(x);
       misses += encloses(all, value) && encloses(at, value) ? 0 : 1;
       // Isotone, up to the width of both.
-      misses += mpfr_oracle::ulps(pg::hull(all, at)) <= mpfr_oracle::ulps(all) + f.most_ulps ? 0 : 1;
+      misses += mpfr_oracle::ulps(hull(all, at)) <= mpfr_oracle::ulps(all) + f.most_ulps ? 0 : 1;
       if (at.is_finite() && at.magnitude() > 1e-290) widest = std::fmax(widest, mpfr_oracle::ulps(at));
     }
     BOOST_TEST_CONTEXT(f.name) {
@@ -129,12 +129,12 @@ BOOST_AUTO_TEST_CASE(compositions_enclose) {
     const number x{random.inside(xs)};
     const number y{random.inside(ys)};
     // exp(sin(x y) - y) / (1 + x²) and tanh(softplus(x) sqrt(|y|)) + erf(x - y)
-    const interval first = pg::exp(pg::sin(xs * ys) - ys) / (interval{1} + pg::pow(xs, 2));
+    const interval first = exp(sin(xs * ys) - ys) / (interval{1} + pow(xs, 2));
     const number wave = apply(mpfr_sin, apply(mpfr_mul, x, y));
     const number exact =
         apply(mpfr_div, apply(mpfr_exp, apply(mpfr_sub, wave, y)), apply(mpfr_add, number{1}, apply(mpfr_sqr, x)));
     misses += encloses(first, exact) ? 0 : 1;
-    const interval second = pg::tanh(pg::softplus(xs) * pg::sqrt(pg::abs(ys))) + pg::erf(xs - ys);
+    const interval second = tanh(softplus(xs) * sqrt(abs(ys))) + erf(xs - ys);
     const number root = apply(mpfr_sqrt, apply(mpfr_abs, y));
     const number inner = apply(mpfr_tanh, apply(mpfr_mul, apply(mpfr_oracle::softplus, x), root));
     misses += encloses(second, apply(mpfr_add, inner, apply(mpfr_erf, apply(mpfr_sub, x, y)))) ? 0 : 1;
@@ -169,27 +169,27 @@ BOOST_AUTO_TEST_CASE(poles_infinities_and_what_is_undefined) {
   BOOST_TEST((interval{largest} * interval{-2} == interval{-infinity, -largest}));
   BOOST_TEST((interval{subnormal} * interval{0.5} == interval{0, subnormal}));
   BOOST_TEST((interval{1} / interval{subnormal} == interval{largest, infinity}));
-  BOOST_TEST((pg::sqrt(interval{-4, 4}) == interval{0, 2}));
-  BOOST_TEST(pg::sqrt(interval{-4, -1}).is_empty());
-  BOOST_TEST(pg::log(interval{-4, 0}).is_empty());
-  BOOST_TEST((pg::log(interval{0, 1}).lower == -infinity));
-  BOOST_TEST((pg::sqrt(interval{subnormal}).contains(std::sqrt(subnormal))));
-  BOOST_TEST((pg::exp(everything) == interval{0, infinity}));
-  BOOST_TEST((pg::tanh(everything) == interval{-1, 1}));
-  BOOST_TEST((pg::sin(everything) == interval{-1, 1}));
-  BOOST_TEST((pg::pow(interval{-2, 1}, 2) == interval{0, 4}));
-  BOOST_TEST((pg::pow(interval{-1, 1}, -2) == interval{1, infinity}));
-  BOOST_TEST((pg::pow(interval{4, 9}, 0.5) == interval{2, 3}));
+  BOOST_TEST((sqrt(interval{-4, 4}) == interval{0, 2}));
+  BOOST_TEST(sqrt(interval{-4, -1}).is_empty());
+  BOOST_TEST(log(interval{-4, 0}).is_empty());
+  BOOST_TEST((log(interval{0, 1}).lower == -infinity));
+  BOOST_TEST((sqrt(interval{subnormal}).contains(std::sqrt(subnormal))));
+  BOOST_TEST((exp(everything) == interval{0, infinity}));
+  BOOST_TEST((tanh(everything) == interval{-1, 1}));
+  BOOST_TEST((sin(everything) == interval{-1, 1}));
+  BOOST_TEST((pow(interval{-2, 1}, 2) == interval{0, 4}));
+  BOOST_TEST((pow(interval{-1, 1}, -2) == interval{1, infinity}));
+  BOOST_TEST((pow(interval{4, 9}, 0.5) == interval{2, 3}));
   BOOST_TEST((interval::nothing() + interval{1}).is_empty());
 }
 BOOST_AUTO_TEST_CASE(constant_expressions_give_the_same_bits) {
   constexpr interval at{0.7, 1.3};
-  constexpr interval found[] = {at / interval{3}, pg::sqrt(at), pg::exp(at),     pg::log(at),     pg::sin(at),
-                                pg::tanh(at),     pg::erf(at),  pg::pow(at, -3), pg::softplus(at)};
+  constexpr interval found[] = {at / interval{3}, sqrt(at), exp(at),     log(at),     sin(at),
+                                tanh(at),         erf(at),  pow(at, -3), softplus(at)};
   volatile double low = 0.7;
   const interval same{low, 1.3};
-  const interval then[] = {same / interval{3}, pg::sqrt(same), pg::exp(same),     pg::log(same),     pg::sin(same),
-                           pg::tanh(same),     pg::erf(same),  pg::pow(same, -3), pg::softplus(same)};
+  const interval then[] = {same / interval{3}, sqrt(same), exp(same),     log(same),     sin(same),
+                           tanh(same),         erf(same),  pow(same, -3), softplus(same)};
   for (std::size_t i = 0; i < std::size(found); ++i) BOOST_TEST((found[i] == then[i]));
 }
 

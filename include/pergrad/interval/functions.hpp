@@ -28,9 +28,9 @@
 
 #include <pergrad/interval/interval.hpp>
 
-namespace pergrad::inline v0_1 {
+namespace pergrad::inline v0_1::intervals {
 
-namespace detail {
+namespace inside {
 
 /// log 2 and pi / 2 in parts: products of the first ones with whole numbers up to 2^13 and 2^20 are exact.
 inline constexpr double log2_high = 0x1.62e42fefa2p-1;
@@ -202,33 +202,33 @@ template <class At>
   return bell * (interval{x} * sum);
 }
 
-}  // namespace detail
+}  // namespace inside
 
-[[nodiscard]] constexpr interval exp(const interval& x) noexcept { return detail::rising(x, detail::exp_at); }
+[[nodiscard]] constexpr interval exp(const interval& x) noexcept { return inside::rising(x, inside::exp_at); }
 /// Of the positive numbers in x.
 [[nodiscard]] constexpr interval log(const interval& x) noexcept {
   if (x.is_empty() || x.upper <= 0) return interval::nothing();
-  return detail::rising(interval{x.lower > 0 ? x.lower : 0, x.upper}, detail::log_at);
+  return inside::rising(interval{x.lower > 0 ? x.lower : 0, x.upper}, inside::log_at);
 }
 [[nodiscard]] constexpr interval sin(const interval& x) noexcept {
-  return detail::wave(x, 0.5, [](double at) { return detail::sine_and_cosine_at(at).sine; });
+  return inside::wave(x, 0.5, [](double at) { return inside::sine_and_cosine_at(at).sine; });
 }
 [[nodiscard]] constexpr interval cos(const interval& x) noexcept {
-  return detail::wave(x, 0, [](double at) { return detail::sine_and_cosine_at(at).cosine; });
+  return inside::wave(x, 0, [](double at) { return inside::sine_and_cosine_at(at).cosine; });
 }
-[[nodiscard]] constexpr interval tanh(const interval& x) noexcept { return detail::rising(x, detail::tanh_at); }
+[[nodiscard]] constexpr interval tanh(const interval& x) noexcept { return inside::rising(x, inside::tanh_at); }
 /// 1 / (1 + e^-x).
-[[nodiscard]] constexpr interval sigmoid(const interval& x) noexcept { return detail::rising(x, detail::sigmoid_at); }
+[[nodiscard]] constexpr interval sigmoid(const interval& x) noexcept { return inside::rising(x, inside::sigmoid_at); }
 /// log(1 + e^x).
-[[nodiscard]] constexpr interval softplus(const interval& x) noexcept { return detail::rising(x, detail::softplus_at); }
-[[nodiscard]] constexpr interval erf(const interval& x) noexcept { return detail::rising(x, detail::erf_at); }
+[[nodiscard]] constexpr interval softplus(const interval& x) noexcept { return inside::rising(x, inside::softplus_at); }
+[[nodiscard]] constexpr interval erf(const interval& x) noexcept { return inside::rising(x, inside::erf_at); }
 
 /// x^y of the numbers x >= 0 of an interval; whole exponents, and halves of them, at their own precision.
 [[nodiscard]] constexpr interval pow(const interval& x, double y) noexcept {
-  if (detail::magnitude(y) < 0x1p20 && detail::near_whole(y) == y) return pow(x, static_cast<int>(y));
-  if (detail::magnitude(y) < 0x1p20 && detail::near_whole(2 * y) == 2 * y) return pow(sqrt(x), static_cast<int>(2 * y));
+  if (inside::magnitude(y) < 0x1p20 && inside::near_whole(y) == y) return pow(x, static_cast<int>(y));
+  if (inside::magnitude(y) < 0x1p20 && inside::near_whole(2 * y) == 2 * y) return pow(sqrt(x), static_cast<int>(2 * y));
   const interval found = exp(interval{y} * log(x));
   return y > 0 && x.contains(0) ? hull(found, interval{0}) : found;
 }
 
-}  // namespace pergrad::inline v0_1
+}  // namespace pergrad::inline v0_1::intervals

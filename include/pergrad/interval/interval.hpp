@@ -14,6 +14,9 @@
 
 namespace pergrad::inline v0_1 {
 
+/// Intervals and functions of them, which are found by their arguments: `exp(x)`.
+namespace intervals {
+
 /// All real numbers from `lower` to `upper`.
 struct interval {
   double lower = 0;
@@ -23,14 +26,14 @@ struct interval {
   /// One number.
   constexpr interval(double number) noexcept : lower{number}, upper{number} {}  // NOLINT(google-explicit-constructor)
   constexpr interval(double from, double to) noexcept : lower{from}, upper{to} {}
-  constexpr explicit interval(detail::rounded number) noexcept : lower{number.down}, upper{number.up} {}
+  constexpr explicit interval(inside::directed number) noexcept : lower{number.down}, upper{number.up} {}
 
-  [[nodiscard]] static constexpr interval everything() noexcept { return {-detail::unbounded, detail::unbounded}; }
-  [[nodiscard]] static constexpr interval nothing() noexcept { return {detail::unbounded, -detail::unbounded}; }
+  [[nodiscard]] static constexpr interval everything() noexcept { return {-inside::unbounded, inside::unbounded}; }
+  [[nodiscard]] static constexpr interval nothing() noexcept { return {inside::unbounded, -inside::unbounded}; }
 
   [[nodiscard]] constexpr bool is_empty() const noexcept { return !(lower <= upper); }
   [[nodiscard]] constexpr bool is_finite() const noexcept {
-    return lower > -detail::unbounded && upper < detail::unbounded && !is_empty();
+    return lower > -inside::unbounded && upper < inside::unbounded && !is_empty();
   }
   [[nodiscard]] constexpr bool is_point() const noexcept { return lower == upper; }
   [[nodiscard]] constexpr bool contains(double x) const noexcept { return lower <= x && x <= upper; }
@@ -38,7 +41,7 @@ struct interval {
     return other.is_empty() || (lower <= other.lower && other.upper <= upper);
   }
   /// upper - lower, rounded up.
-  [[nodiscard]] constexpr double width() const noexcept { return is_empty() ? 0 : detail::sum_of(upper, -lower).up; }
+  [[nodiscard]] constexpr double width() const noexcept { return is_empty() ? 0 : inside::sum_of(upper, -lower).up; }
   /// The largest |x| of all.
   [[nodiscard]] constexpr double magnitude() const noexcept { return is_empty() ? 0 : std::max(-lower, upper); }
   /// A number in the middle, or near it. Precondition: finite.
@@ -47,12 +50,12 @@ struct interval {
   friend constexpr bool operator==(const interval&, const interval&) noexcept = default;
 };
 
-namespace detail {
-[[nodiscard]] constexpr interval of_corners(rounded a, rounded b, rounded c, rounded d) noexcept {
+namespace inside {
+[[nodiscard]] constexpr interval of_corners(directed a, directed b, directed c, directed d) noexcept {
   return {std::min(std::min(a.down, b.down), std::min(c.down, d.down)),
           std::max(std::max(a.up, b.up), std::max(c.up, d.up))};
 }
-}  // namespace detail
+}  // namespace inside
 
 /// The smallest interval with all of both.
 [[nodiscard]] constexpr interval hull(const interval& x, const interval& y) noexcept {
@@ -70,39 +73,39 @@ namespace detail {
 [[nodiscard]] constexpr interval operator-(const interval& x) noexcept { return {-x.upper, -x.lower}; }
 [[nodiscard]] constexpr interval operator+(const interval& x, const interval& y) noexcept {
   if (x.is_empty() || y.is_empty()) return interval::nothing();
-  return {detail::sum_of(x.lower, y.lower).down, detail::sum_of(x.upper, y.upper).up};
+  return {inside::sum_of(x.lower, y.lower).down, inside::sum_of(x.upper, y.upper).up};
 }
 [[nodiscard]] constexpr interval operator-(const interval& x, const interval& y) noexcept { return x + -y; }
 [[nodiscard]] constexpr interval operator*(const interval& x, const interval& y) noexcept {
-  using detail::product_of;
+  using inside::product_of;
   if (x.is_empty() || y.is_empty()) return interval::nothing();
   if (x.is_point() && y.is_point()) return interval{product_of(x.lower, y.lower)};
   if (x.lower >= 0 && y.lower >= 0) return {product_of(x.lower, y.lower).down, product_of(x.upper, y.upper).up};
-  return detail::of_corners(product_of(x.lower, y.lower), product_of(x.lower, y.upper), product_of(x.upper, y.lower),
+  return inside::of_corners(product_of(x.lower, y.lower), product_of(x.lower, y.upper), product_of(x.upper, y.lower),
                             product_of(x.upper, y.upper));
 }
 [[nodiscard]] constexpr interval operator/(const interval& x, const interval& y) noexcept {
-  using detail::quotient_of;
+  using inside::quotient_of;
   if (x.is_empty() || y.is_empty() || y == interval{0}) return interval::nothing();
   if (y.lower < 0 && y.upper > 0) return x == interval{0} ? interval{0} : interval::everything();
   if (y.lower == 0 || y.upper == 0) {
     // One side of a pole: quotients by the other bound, and infinity.
     const double far = y.lower == 0 ? y.upper : y.lower;
     const bool is_negative = y.upper == 0;
-    const detail::rounded a = quotient_of(x.lower, far);
-    const detail::rounded b = quotient_of(x.upper, far);
+    const inside::directed a = quotient_of(x.lower, far);
+    const inside::directed b = quotient_of(x.upper, far);
     interval found{std::min(a.down, b.down), std::max(a.up, b.up)};
-    if (is_negative ? x.lower < 0 : x.upper > 0) found.upper = detail::unbounded;
-    if (is_negative ? x.upper > 0 : x.lower < 0) found.lower = -detail::unbounded;
+    if (is_negative ? x.lower < 0 : x.upper > 0) found.upper = inside::unbounded;
+    if (is_negative ? x.upper > 0 : x.lower < 0) found.lower = -inside::unbounded;
     return found;
   }
-  return detail::of_corners(quotient_of(x.lower, y.lower), quotient_of(x.lower, y.upper), quotient_of(x.upper, y.lower),
+  return inside::of_corners(quotient_of(x.lower, y.lower), quotient_of(x.lower, y.upper), quotient_of(x.upper, y.lower),
                             quotient_of(x.upper, y.upper));
 }
 
 [[nodiscard]] constexpr interval sqrt(const interval& x) noexcept {
   if (x.is_empty() || x.upper < 0) return interval::nothing();
-  return {detail::root_of(std::max(x.lower, 0.0)).down, detail::root_of(x.upper).up};
+  return {inside::root_of(std::max(x.lower, 0.0)).down, inside::root_of(x.upper).up};
 }
 [[nodiscard]] constexpr interval abs(const interval& x) noexcept {
   if (x.is_empty() || x.lower >= 0) return x;
@@ -114,7 +117,7 @@ namespace detail {
 }
 [[nodiscard]] constexpr interval max(const interval& x, const interval& y) noexcept { return -min(-x, -y); }
 
-namespace detail {
+namespace inside {
 /// x^n of a number, by squaring; every product is enclosed.
 [[nodiscard]] constexpr interval power_of(double x, unsigned n) noexcept {
   interval found{1};
@@ -124,7 +127,7 @@ namespace detail {
   }
   return found;
 }
-}  // namespace detail
+}  // namespace inside
 
 /// x^n: of an even n no value is below 0, whatever the sign of x.
 [[nodiscard]] constexpr interval pow(const interval& x, int n) noexcept {
@@ -133,10 +136,14 @@ namespace detail {
   if (n == 0) return 1;
   const auto times = static_cast<unsigned>(n);
   if (n % 2 != 0 || x.lower >= 0) {
-    return {detail::power_of(x.lower, times).lower, detail::power_of(x.upper, times).upper};
+    return {inside::power_of(x.lower, times).lower, inside::power_of(x.upper, times).upper};
   }
   const interval positive = abs(x);
-  return {detail::power_of(positive.lower, times).lower, detail::power_of(positive.upper, times).upper};
+  return {inside::power_of(positive.lower, times).lower, inside::power_of(positive.upper, times).upper};
 }
+
+}  // namespace intervals
+
+using intervals::interval;
 
 }  // namespace pergrad::inline v0_1

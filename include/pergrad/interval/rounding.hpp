@@ -13,7 +13,7 @@
 #include <limits>
 #include <type_traits>
 
-namespace pergrad::inline v0_1::detail {
+namespace pergrad::inline v0_1::intervals::inside {
 
 inline constexpr double unbounded = std::numeric_limits<double>::infinity();
 inline constexpr double least_subnormal = std::numeric_limits<double>::denorm_min();
@@ -30,18 +30,18 @@ inline constexpr double least_subnormal = std::numeric_limits<double>::denorm_mi
 [[nodiscard]] constexpr bool is_finite(double x) noexcept { return magnitude(x) < unbounded; }
 
 /// A real number's neighbours: the same double if it is one.
-struct rounded {
+struct directed {
   double down;
   double up;
 };
 /// `nearest` is off by a number of this sign; a NaN means that it is not known.
-[[nodiscard]] constexpr rounded with_error(double nearest, double error) noexcept {
+[[nodiscard]] constexpr directed with_error(double nearest, double error) noexcept {
   return {error >= 0 ? nearest : next_down(nearest), error <= 0 ? nearest : next_up(nearest)};
 }
 /// Of a number that is not 0 and has the sign of `nearest` or, if that is 0, `sign`: no bound crosses 0.
-[[nodiscard]] constexpr rounded widened(double nearest, double sign) noexcept {
-  const rounded both{next_down(nearest), next_up(nearest)};
-  return sign > 0 ? rounded{both.down > 0 ? both.down : 0, both.up} : rounded{both.down, both.up < 0 ? both.up : 0};
+[[nodiscard]] constexpr directed widened(double nearest, double sign) noexcept {
+  const directed both{next_down(nearest), next_up(nearest)};
+  return sign > 0 ? directed{both.down > 0 ? both.down : 0, both.up} : directed{both.down, both.up < 0 ? both.up : 0};
 }
 
 /// a b - p for the rounded product p, exactly. Precondition: nothing overflows or becomes subnormal.
@@ -58,40 +58,53 @@ struct rounded {
   return ((a_high * b_high - p) + a_high * b_low + a_low * b_high) + a_low * b_low;
 }
 
+// Constant expressions may not overflow, so there it is seen beforehand, on numbers scaled by a power of two.
+
 /// Infinite bounds stay. Precondition: not both infinite with different signs.
-[[nodiscard]] constexpr rounded sum_of(double a, double b) noexcept {
-  const double s = a + b;
-  if (!is_finite(a) || !is_finite(b)) return {s, s};
-  if (!is_finite(s)) return s > 0 ? rounded{next_down(s), s} : rounded{s, next_up(s)};
+[[nodiscard]] constexpr directed sum_of(double a, double b) noexcept {
+  if (!is_finite(a)) return {a, a};
+  if (!is_finite(b)) return {b, b};
+  double s = 0;
+  if (std::is_constant_evaluated() && magnitude(a / 2 + b / 2) >= 0x1p1023) {
+    s = a > 0 ? unbounded : -unbounded;
+  } else {
+    s = a + b;
+  }
+  if (!is_finite(s)) return s > 0 ? directed{next_down(s), s} : directed{s, next_up(s)};
   const double b_share = s - a;
   return with_error(s, (a - (s - b_share)) + (b - b_share));
 }
 
 /// 0 times infinity is 0: an infinite bound stands for finite numbers of any size.
-[[nodiscard]] constexpr rounded product_of(double a, double b) noexcept {
+[[nodiscard]] constexpr directed product_of(double a, double b) noexcept {
   if (a == 0 || b == 0) return {0, 0};
-  const double p = a * b;
-  if (!is_finite(a) || !is_finite(b)) return {p, p};
-  if (!is_finite(p)) return p > 0 ? rounded{next_down(p), p} : rounded{p, next_up(p)};
-  if (magnitude(p) < 0x1p-960 || magnitude(a) > 0x1p990 || magnitude(b) > 0x1p990) {
-    return widened(p, (a > 0) == (b > 0) ? 1 : -1);
+  const double sign = (a > 0) == (b > 0) ? 1 : -1;
+  if (!is_finite(a) || !is_finite(b)) return {sign * unbounded, sign * unbounded};
+  double p = 0;
+  if (std::is_constant_evaluated() && magnitude(a) > 1 && magnitude(b) > 1 &&
+      magnitude(a * 0x1p-512 * (b * 0x1p-512)) >= 1) {
+    p = sign * unbounded;
+  } else {
+    p = a * b;
   }
+  if (!is_finite(p)) return p > 0 ? directed{next_down(p), p} : directed{p, next_up(p)};
+  if (magnitude(p) < 0x1p-960 || magnitude(a) > 0x1p990 || magnitude(b) > 0x1p990) return widened(p, sign);
   return with_error(p, product_error(a, b, p));
 }
 
 /// Precondition: b is not 0. Infinity by infinity may be anything of its sign.
-[[nodiscard]] constexpr rounded quotient_of(double a, double b) noexcept {
+[[nodiscard]] constexpr directed quotient_of(double a, double b) noexcept {
   if (a == 0) return {0, 0};
   const double sign = (a > 0) == (b > 0) ? 1 : -1;
   if (!is_finite(a)) {
     if (is_finite(b)) return {sign * unbounded, sign * unbounded};
-    return sign > 0 ? rounded{0, unbounded} : rounded{-unbounded, 0};
+    return sign > 0 ? directed{0, unbounded} : directed{-unbounded, 0};
   }
   if (!is_finite(b)) return {0, 0};
   // A subnormal divisor may make the quotient infinite, which constant expressions would refuse to compute.
   if (magnitude(b) < 1 && magnitude(a) > std::numeric_limits<double>::max() * magnitude(b)) {
-    return sign > 0 ? rounded{std::numeric_limits<double>::max(), unbounded}
-                    : rounded{-unbounded, -std::numeric_limits<double>::max()};
+    return sign > 0 ? directed{std::numeric_limits<double>::max(), unbounded}
+                    : directed{-unbounded, -std::numeric_limits<double>::max()};
   }
   const double q = a / b;
   const auto is_inside = [](double x) { return magnitude(x) > 0x1p-450 && magnitude(x) < 0x1p450; };
@@ -102,7 +115,7 @@ struct rounded {
 }
 
 /// Precondition: x >= 0.
-[[nodiscard]] constexpr rounded root_of(double x) noexcept {
+[[nodiscard]] constexpr directed root_of(double x) noexcept {
   if (x == 0 || !is_finite(x)) return {x, x};
   double scale = 1;
   while (x < 0x1p-400) x *= 0x1p400, scale *= 0x1p-200;
@@ -123,4 +136,4 @@ struct rounded {
   return {s * scale, (rest(s) == 0 ? s : next_up(s)) * scale};
 }
 
-}  // namespace pergrad::inline v0_1::detail
+}  // namespace pergrad::inline v0_1::intervals::inside
