@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/query.hpp - queries over the fields of a record, proven bounds of them, and their release: beside the
+// umbrella
+//
+//   constexpr pg::field<"age"> a; constexpr pg::field<"weight"> w; constexpr pg::field<"height"> h;
+//   constexpr auto bmi = a * w / (h * h);
+//   constexpr auto box = pg::box{a.in(18, 100), w.in(40, 200), h.in(1.4, 2.1)};
+//   constexpr auto K = pg::supremum(pg::l2_norm(pg::gradient(bmi)), box);
+#pragma once
+
+// clang-format off
+#include <pergrad/detail/beside_the_umbrella.hpp>  // before anything is defined
+// clang-format on
+
+#include <pergrad/query/derivative.hpp>
+#include <pergrad/query/evaluate.hpp>
+#include <pergrad/query/functions.hpp>
+#include <pergrad/query/supremum.hpp>
+#include <pergrad/query/text.hpp>
