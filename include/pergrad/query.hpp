@@ -12,8 +12,20 @@
 #include <pergrad/detail/beside_the_umbrella.hpp>  // before anything is defined
 // clang-format on
 
+// A program's globals may be called as our parameters are.
+#if defined(__GNUC__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wshadow"
+#endif
+
 #include <pergrad/query/derivative.hpp>
 #include <pergrad/query/evaluate.hpp>
 #include <pergrad/query/functions.hpp>
+#include <pergrad/query/release.hpp>
+#include <pergrad/query/sensitivity.hpp>
 #include <pergrad/query/supremum.hpp>
 #include <pergrad/query/text.hpp>
+
+#if defined(__GNUC__)
+#pragma GCC diagnostic pop
+#endif

@@ -134,9 +134,9 @@ template <class Value>
 template <class Value>
 using node_values = std::array<Value, most_nodes>;
 
-/// All nodes' values, given the fields'.
-template <class Value>
-constexpr void evaluate_nodes(const node_list& list, const Value* fields, node_values<Value>& values) {
+/// All nodes' values, given the fields'; `values` holds as many as there are nodes.
+template <class Value, class Values>
+constexpr void evaluate_nodes(const node_list& list, const Value* fields, Values& values) {
   for (std::size_t i = 0; i < place(list.node_count); ++i) {
     const node& each = list.nodes[i];
     if (each.kind == node_kind::constant) {

@@ -116,7 +116,7 @@ template <class... Expressions>
 [[nodiscard]] constexpr expression sum(const expression& from) {
   query::inside::builder all;
   const auto outputs = all.imported(query::inside::query_access::nodes(from));
-  int total = outputs[0];
+  int total = from.size() == 0 ? all.constant(0.0) : int{outputs[0]};
   for (int i = 1; i < from.size(); ++i) total = all.add(total, outputs[query::inside::place(i)]);
   return query::inside::query_access::of(all.finished({static_cast<std::int16_t>(total)}, 1));
 }

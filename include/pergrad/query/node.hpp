@@ -25,12 +25,13 @@ class condition;
 /// What queries are made of; not for users.
 namespace query::inside {
 
-// NOLINTNEXTLINE(google-build-using-namespace): the library's own
+// NOLINTBEGIN(google-build-using-namespace,misc-unused-using-decls): the library's own
 using namespace intervals::inside;
 // Layers have some of these names, and would be found first.
 using intervals::exp, intervals::log, intervals::sin, intervals::cos, intervals::tanh, intervals::sigmoid;
 using intervals::softplus, intervals::erf, intervals::abs, intervals::min, intervals::max, intervals::pow;
 using intervals::sqrt;
+// NOLINTEND(google-build-using-namespace,misc-unused-using-decls)
 
 /// More than usual queries and their gradients have; so many fields, and components of a vector.
 inline constexpr std::size_t most_nodes = 512;

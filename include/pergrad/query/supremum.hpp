@@ -298,9 +298,7 @@ struct query_error {
 [[nodiscard]] constexpr extremum infimum(const query::expression& query, const box& in,
                                          const search_limits& limits = {}) {
   extremum found = supremum(-query, in, limits);
-  const double lower = -found.upper;
-  found.upper = -found.lower;
-  found.lower = lower;
+  found = {-found.upper, -found.lower, found.boxes, found.is_within_tolerance, found.point};
   return found;
 }
 
