@@ -18,13 +18,17 @@
 #pragma GCC diagnostic ignored "-Wshadow"
 #endif
 
+// clang-format off
+#include <pergrad/query/supremum.hpp>  // first, so that an error comes with a short list of includes
+// clang-format on
+
 #include <pergrad/query/derivative.hpp>
 #include <pergrad/query/evaluate.hpp>
 #include <pergrad/query/functions.hpp>
 #include <pergrad/query/release.hpp>
 #include <pergrad/query/sensitivity.hpp>
-#include <pergrad/query/supremum.hpp>
 #include <pergrad/query/text.hpp>
+#include <pergrad/query/tree.hpp>
 
 #if defined(__GNUC__)
 #pragma GCC diagnostic pop

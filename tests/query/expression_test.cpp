@@ -14,6 +14,7 @@
 #include <pergrad/query/functions.hpp>
 #include <pergrad/query/slopes.hpp>
 #include <pergrad/query/text.hpp>
+#include <pergrad/query/tree.hpp>
 
 BOOST_AUTO_TEST_SUITE(query_expression)
 
@@ -66,11 +67,33 @@ BOOST_AUTO_TEST_CASE(printed) {
   BOOST_TEST(said(a / (w * (h - 1))) == "age / (weight * (height - 1))");
   BOOST_TEST(said((a + 1) * (w - 1) / 2) == "0.5 * (age + 1) * (weight - 1)");
   BOOST_TEST(said(pow(a + 1, 1.5)) == "(age + 1)^1.5");
+  BOOST_TEST(said(pow(as_written(h * h), -2)) == "1 / (height^2)^2");
   BOOST_TEST(said(1 - tanh(-a / 2)) == "-tanh(-0.5 * age) + 1");
   BOOST_TEST(said(where(a < 65, w, 2 * w)) == "where(-age + 65 > 0, weight, 2 * weight)");
   constexpr pg::fields<"visits", 3> visits;
   BOOST_TEST(said(sum(visits)) == "visits[0] + visits[1] + visits[2]");
   BOOST_TEST(said(l2_norm(vector(a, w))) == "sqrt(age^2 + weight^2)");
+}
+BOOST_AUTO_TEST_CASE(a_tree_shows_where_a_bound_is_lost) {
+  const pg::box in{a.in(1, 2), w.in(-1, 3)};
+  const auto nodes = tree(exp(a) * (w - as_written(w)) + 1 / w, in);
+  int wide = 0;
+  for (const auto& node : nodes) {
+    BOOST_TEST(node.enclosure.contains(node.range));
+    for (const std::size_t operand : node.operands)
+      BOOST_TEST(operand < static_cast<std::size_t>(&node - nodes.data()));
+    if (node.formula == "-weight + weight") BOOST_TEST(node.excess() > 1e6);
+    if (node.formula == "exp(age)") BOOST_TEST(node.excess() < 1.001);
+    if (node.formula == "1 / weight") BOOST_TEST(!node.range.is_finite());
+    wide += node.excess() > 1.01 ? 1 : 0;
+  }
+  BOOST_TEST(wide > 0);
+  BOOST_TEST(describe(bmi, pg::box{a.in(18, 100), w.in(40, 200), h.in(2, 4)}) ==
+             "[18, 100]  age\n[40, 200]  weight\n[2, 4]  height\n[0.0625, 0.25]  1 / height^2\n"
+             "[1.125, 25]  age / height^2\n[45, 5000]  age * weight / height^2\n");
+  const std::string dot = graphviz(w - as_written(w), in);
+  BOOST_TEST(dot.find("n0 -> n1;") != std::string::npos);
+  BOOST_TEST(dot.find("color=red") != std::string::npos);
 }
 BOOST_AUTO_TEST_CASE(values_and_partial_evaluation) {
   const double record = bmi(a = 40, w = 70, h = 1.75);

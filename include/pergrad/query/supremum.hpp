@@ -302,18 +302,28 @@ struct query_error {
   return found;
 }
 
-/// The same of constants with static storage: `pg::supremum_of<query, box>`. Where there is no bound, g++ says in the
-/// error which sub-expression has none.
-template <const query::expression& Query, const box& In>
-inline constexpr extremum supremum_of = [] {
-  constexpr auto all = query::inside::try_supremum(Query, In, {});
-  constexpr auto where = [&] {  // of as many letters as there are
-    char text[all.problem.where.used + 1] = {};
-    std::copy_n(all.problem.where.text, all.problem.where.used, text);
-    return query::inside::literal{text};
-  }();
-  static_cast<void>(query::inside::query_error<all.problem.mistake, where>{});
-  return all.found;
+namespace query::inside {
+
+template <const expression& Query, const box& In>
+inline constexpr extremum_or_problem proven_or_not = try_supremum(Query, In, {});
+/// As many letters as there are.
+template <const expression& Query, const box& In>
+inline constexpr auto place_of_problem = [] {
+  constexpr const short_text& all = proven_or_not<Query, In>.problem.where;
+  char text[all.used + 1] = {};
+  std::copy_n(all.text, all.used, text);
+  return literal{text};
 }();
+template <const expression& Query, const box& In>
+struct proven : query_error<proven_or_not<Query, In>.problem.mistake, place_of_problem<Query, In>> {
+  static constexpr extremum found = proven_or_not<Query, In>.found;
+};
+
+}  // namespace query::inside
+
+/// The same of constants with static storage: `pg::supremum_of<query, box>`. Where there is no bound, g++ says in the
+/// error which sub-expression has none, and which field no bounds.
+template <const query::expression& Query, const box& In>
+inline constexpr extremum supremum_of = query::inside::proven<Query, In>::found;
 
 }  // namespace pergrad::inline v0_1

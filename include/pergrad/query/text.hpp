@@ -178,7 +178,9 @@ class formula_writer {
     const int below = factors(i, -1);
     const bool is_one = above + below == 1 && below == 0 && number == 1;
     const bool has_fraction = below > 0 && is_latex();
-    enclosed(!is_one && !has_fraction && around > binding_strength::product, [&] {
+    const bool is_raised = is_one && at(i).kind == node_kind::power && at(i).number != 0.5;
+    const bool is_loose = is_raised ? around == binding_strength::atom : !is_one && around > binding_strength::product;
+    enclosed(is_loose && !has_fraction, [&] {
       if (has_fraction) put("\\frac{");
       bool is_first = true;
       if (number != 1 || above == 0) put_number(to_, number), is_first = false;
