@@ -59,6 +59,24 @@ void print_table() {
   }
 }
 
+// Other queries, and what one record can do to each.
+void print_others() {
+  // [snippet: others]
+  constexpr pg::fields<"visits", 7> visits;  // of a week
+  const auto tall = bmi.given(height = 1.9);
+  const auto risk = where(age >= 65 && weight > 100, 2 * sigmoid(bmi / 1000 - 2), sigmoid(bmi / 1000 - 2));
+  const auto several = vector(clamp(weight, 40, 150) / 150, tanh(age / 50), l2_norm(visits) / 10);
+  // [snippet end]
+  const auto week =
+      pg::box{age.in(18, 100),    weight.in(40, 200), height.in(1.4, 2.1), visits[0].in(0, 5), visits[1].in(0, 5),
+              visits[2].in(0, 5), visits[3].in(0, 5), visits[4].in(0, 5),  visits[5].in(0, 5), visits[6].in(0, 5)};
+  std::printf("\nadding or removing a record changes a sum by up to\n");
+  for (const auto& query : {tall, risk, several}) {
+    const double bound = pg::sensitivity(query, week, pg::neighbouring::add_or_remove_one).bound;
+    std::printf("  %-10.8g %s\n", bound, text(query).c_str());
+  }
+}
+
 struct people {
   std::vector<double> ages;
   std::vector<double> weights;
@@ -84,6 +102,8 @@ void run(const std::filesystem::path& folder) {
   for (const pg::field_share& each : pg::field_shares(bmi, adults)) {
     std::printf("  %-7s %.0f %%\n", each.field.c_str(), 100 * each.share);
   }
+
+  print_others();
 
   const people all = made_up(10'000);
   // [snippet: release]

@@ -15,10 +15,10 @@ namespace mpfr_oracle {
 
 namespace pg = pergrad;
 
-/// One number of 200 bits; what is computed from it rounds there, far below a double's ulp.
+/// One number of 120 bits; what is computed from it rounds there, far below a double's ulp.
 class number {
  public:
-  explicit number(double x = 0) { mpfr_init2(value_, 200), mpfr_set_d(value_, x, MPFR_RNDN); }
+  explicit number(double x = 0) { mpfr_init2(value_, 120), mpfr_set_d(value_, x, MPFR_RNDN); }
   number(const number& other) : number{} { mpfr_set(value_, other.value_, MPFR_RNDN); }
   number& operator=(const number& other) {
     mpfr_set(value_, other.value_, MPFR_RNDN);

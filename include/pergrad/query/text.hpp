@@ -63,6 +63,13 @@ constexpr void put_number(To& to, double number) {
     millionths %= unit;
   }
 }
+/// A constant as one number: of two neighbours the one with fewer digits.
+[[nodiscard]] constexpr double shown(const node& constant) noexcept {
+  if (std::is_constant_evaluated() || constant.number == constant.number_above) return constant.number;
+  char digits[32] = {};
+  const auto length = [&](double x) { return std::to_chars(digits, digits + sizeof digits, x).ptr - digits; };
+  return length(constant.number) < length(constant.number_above) ? constant.number : constant.number_above;
+}
 template <class To>
 constexpr void put_name(To& to, const field_name& name) {
   put_letters(to, name.text);
@@ -89,7 +96,7 @@ class formula_writer {
       case node_kind::constant: {
         const bool is_below = each.number < 0 && around != binding_strength::sum;
         if (is_below) to_.put('(');
-        put_number(to_, each.number / 2 + each.number_above / 2);
+        put_number(to_, shown(each));
         if (is_below) to_.put(')');
         break;
       }
@@ -142,7 +149,7 @@ class formula_writer {
   /// The number of a product or sum's term, or 1.
   [[nodiscard]] constexpr double number_of(int i) const noexcept {
     if (at(i).kind == node_kind::multiply) i = at(i).second;
-    return is_number(i) ? at(i).number / 2 + at(i).number_above / 2 : 1;
+    return is_number(i) ? shown(at(i)) : 1;
   }
 
   constexpr void write_sum(int i, bool is_first) {
