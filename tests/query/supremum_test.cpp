@@ -2,6 +2,7 @@
 // tests/query/supremum_test.cpp - brackets contain what is known, stop when told, and refuse what has no bound
 #include <boost/test/unit_test.hpp>
 
+#include <cfenv>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -188,6 +189,17 @@ BOOST_AUTO_TEST_CASE(no_sampled_value_is_above) {
     tight += above.is_within_tolerance && most >= above.upper - 0.05 * (1 + std::fabs(above.upper)) ? 1 : 0;
   }
   BOOST_TEST(tight > 200);  // and they are no more than bounds: else infinity would pass
+}
+BOOST_AUTO_TEST_CASE(a_callers_rounding_does_not_count) {
+  const auto query = [] { return l2_norm(gradient(age * weight / as_written(height * height))) + 0.1 * height / 3; };
+  const pg::extremum usual = pg::supremum(query(), people);
+  for (const int way : {FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO}) {
+    std::fesetround(way);
+    const pg::extremum found = pg::supremum(query(), people);
+    std::fesetround(FE_TONEAREST);
+    BOOST_TEST(found.lower == usual.lower);
+    BOOST_TEST(found.upper == usual.upper);
+  }
 }
 BOOST_AUTO_TEST_CASE(what_is_not_defined_is_left_out) {
   // Rises towards 1, behind which there is nothing.

@@ -103,8 +103,8 @@ template <class AtNumber>
   k += static_cast<double>(static_cast<std::int64_t>(bits >> 52U) - 1023);
   double m = std::bit_cast<double>((bits & 0x000f'ffff'ffff'ffffU) | 0x3ff0'0000'0000'0000U);
   if (m > 1.41421356) m /= 2, k += 1;
-  const interval small = log_one_plus_series(interval{m} - interval{1});
-  return interval{k * log2_high} + (interval{k} * log2_low + small);
+  const interval rest = log_one_plus_series(interval{m} - interval{1});
+  return interval{k * log2_high} + (interval{k} * log2_low + rest);
 }
 
 struct sine_and_cosine {

@@ -90,10 +90,10 @@ namespace inside {
   if (y.lower < 0 && y.upper > 0) return x == interval{0} ? interval{0} : interval::everything();
   if (y.lower == 0 || y.upper == 0) {
     // One side of a pole: quotients by the other bound, and infinity.
-    const double far = y.lower == 0 ? y.upper : y.lower;
+    const double other = y.lower == 0 ? y.upper : y.lower;
     const bool is_negative = y.upper == 0;
-    const inside::directed a = quotient_of(x.lower, far);
-    const inside::directed b = quotient_of(x.upper, far);
+    const inside::directed a = quotient_of(x.lower, other);
+    const inside::directed b = quotient_of(x.upper, other);
     interval found{std::min(a.down, b.down), std::max(a.up, b.up)};
     if (is_negative ? x.lower < 0 : x.upper > 0) found.upper = inside::unbounded;
     if (is_negative ? x.upper > 0 : x.lower < 0) found.lower = -inside::unbounded;

@@ -117,32 +117,28 @@ namespace query {
 
 /// Derivative of every value by one field.
 [[nodiscard]] constexpr expression derivative(const expression& of, const field_base& by) {
-  query::inside::builder all;
-  auto outputs = all.imported(query::inside::query_access::nodes(of));
-  const int field = all.field(by.name());
-  for (int i = 0; i < of.size(); ++i) {
-    outputs[query::inside::place(i)] =
-        static_cast<std::int16_t>(differentiated(all, outputs[query::inside::place(i)], field));
-  }
-  return query::inside::query_access::of(all.finished(outputs, of.size()));
+  return inside::query_access::mapped(
+      of, [&by](auto& all, int i) { return inside::differentiated(all, i, all.field(by.name())); });
 }
 /// Derivatives by all fields that the expression reads, in the order of their names; of several values those of the
 /// first one come first.
 [[nodiscard]] constexpr expression gradient(const expression& of) {
-  const query::inside::node_list& nodes = query::inside::query_access::nodes(of);
-  query::inside::builder all;
-  const auto from = all.imported(nodes);
-  std::array<std::int16_t, query::inside::most_outputs> outputs{};
-  int count = 0;
-  for (int i = 0; i < of.size(); ++i) {
-    for (int j = 0; j < nodes.field_count; ++j) {
-      if (query::inside::place(count) == query::inside::most_outputs) query::inside::query_has_too_many_nodes();
-      const int field = all.field(nodes.fields[query::inside::place(j)]);
-      outputs[query::inside::place(count++)] =
-          static_cast<std::int16_t>(query::inside::differentiated(all, from[query::inside::place(i)], field));
+  const inside::node_list& nodes = inside::query_access::nodes(of);
+  return inside::proven([&] {
+    inside::builder all;
+    const auto from = all.imported(nodes);
+    std::array<std::int16_t, inside::most_outputs> outputs{};
+    int count = 0;
+    for (int i = 0; i < of.size(); ++i) {
+      for (int j = 0; j < nodes.field_count; ++j) {
+        if (inside::place(count) == inside::most_outputs) inside::query_has_too_many_nodes();
+        const int field = all.field(nodes.fields[inside::place(j)]);
+        outputs[inside::place(count++)] =
+            static_cast<std::int16_t>(inside::differentiated(all, from[inside::place(i)], field));
+      }
     }
-  }
-  return query::inside::query_access::of(all.finished(outputs, count));
+    return inside::query_access::of(all.finished(outputs, count));
+  });
 }
 
 }  // namespace query

@@ -192,10 +192,13 @@ constexpr double expression::operator()(const Bindings&... bindings) const {
 
 /// Encloses all values of every node of a query in a box: the query's own as `[i]`.
 [[nodiscard]] constexpr interval enclosure(const expression& query, const box& in, int i = 0) {
-  const query::inside::node_list& list = query::inside::query_access::nodes(query);
-  query::inside::node_values<interval> values{};
-  query::inside::evaluate_nodes(list, in.of(query).data(), values);
-  return values[query::inside::place(list.outputs[query::inside::place(i)])];
+  const inside::node_list& list = inside::query_access::nodes(query);
+  const inside::field_intervals fields = in.of(query);
+  return inside::proven([&] {
+    inside::node_values<interval> values{};
+    inside::evaluate_nodes(list, fields.data(), values);
+    return values[inside::place(list.outputs[inside::place(i)])];
+  });
 }
 
 }  // namespace query

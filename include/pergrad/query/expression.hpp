@@ -7,7 +7,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <type_traits>
 
+#include <pergrad/detail/float_environment.hpp>
 #include <pergrad/query/builder.hpp>
 #include <pergrad/query/node.hpp>
 
@@ -15,6 +17,17 @@ namespace pergrad::inline v0_1 {
 
 namespace query::inside {
 struct query_access;
+
+/// compute() in the floating point environment in which bounds are proven; in constant expressions it is the
+/// compiler's.
+template <class Compute>
+[[nodiscard]] constexpr auto proven(Compute compute) {
+  if (std::is_constant_evaluated()) return compute();
+  return [&] {
+    const detail::float_environment environment;
+    return compute();
+  }();
+}
 
 /// Letters of a field's name as a template argument.
 template <std::size_t Length>
@@ -107,15 +120,17 @@ class expression {
   /// With numbers in the place of some fields: `bmi.given(height = 1.8)`. Other fields' numbers are not read.
   template <class... Bindings>
   [[nodiscard]] constexpr expression given(const Bindings&... bindings) const {
-    query::inside::builder all;
-    std::array<int, query::inside::most_fields> fields{};
-    for (int i = 0; i < nodes_.field_count; ++i) {
-      const query::inside::field_name& name = nodes_.fields[query::inside::place(i)];
-      int found = -1;
-      ((found = found < 0 && name.compared(bindings.name) == 0 ? all.constant(bindings.value) : found), ...);
-      fields[query::inside::place(i)] = found < 0 ? all.field(name) : found;
-    }
-    return expression{all.finished(all.substituted(nodes_, fields), nodes_.output_count)};
+    return query::inside::proven([&] {
+      query::inside::builder all;
+      std::array<int, query::inside::most_fields> fields{};
+      for (int i = 0; i < nodes_.field_count; ++i) {
+        const query::inside::field_name& name = nodes_.fields[query::inside::place(i)];
+        int found = -1;
+        ((found = found < 0 && name.compared(bindings.name) == 0 ? all.constant(bindings.value) : found), ...);
+        fields[query::inside::place(i)] = found < 0 ? all.field(name) : found;
+      }
+      return expression{all.finished(all.substituted(nodes_, fields), nodes_.output_count)};
+    });
   }
   /// Its value, of an expression of one value that reads no other fields: `bmi(age = 30, weight = 80, height = 1.8)`.
   /// To nearest and by libm at run time; by intervals in constant expressions. Throws std::invalid_argument for a field
@@ -169,18 +184,22 @@ struct query_access {
   /// An expression of what `make` adds to the nodes of the values of others: make(builder, i) or make(builder, i, j).
   template <class Make, class... Expressions>
   [[nodiscard]] static constexpr query::expression made(Make make, const Expressions&... from) {
-    builder all;
-    return of(all.finished({static_cast<std::int16_t>(make(all, int{all.imported(from.nodes_)[0]}...))}, 1));
+    return proven([&] {
+      builder all;
+      return of(all.finished({static_cast<std::int16_t>(make(all, int{all.imported(from.nodes_)[0]}...))}, 1));
+    });
   }
   /// A function of every value of an expression.
   template <class Make>
   [[nodiscard]] static constexpr query::expression mapped(const query::expression& from, Make make) {
-    builder all;
-    auto outputs = all.imported(from.nodes_);
-    for (int i = 0; i < from.size(); ++i) {
-      outputs[place(i)] = static_cast<std::int16_t>(make(all, int{outputs[place(i)]}));
-    }
-    return of(all.finished(outputs, from.size()));
+    return proven([&] {
+      builder all;
+      auto outputs = all.imported(from.nodes_);
+      for (int i = 0; i < from.size(); ++i) {
+        outputs[place(i)] = static_cast<std::int16_t>(make(all, int{outputs[place(i)]}));
+      }
+      return of(all.finished(outputs, from.size()));
+    });
   }
   [[nodiscard]] static constexpr query::expression applied(node_kind kind, const query::expression& from) {
     return mapped(from, [kind](builder& all, int i) { return all.apply(kind, i); });

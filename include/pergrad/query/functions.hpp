@@ -114,11 +114,9 @@ template <class... Expressions>
 }
 /// Sum of all values of an expression, or of a list of fields.
 [[nodiscard]] constexpr expression sum(const expression& from) {
-  query::inside::builder all;
-  const auto outputs = all.imported(query::inside::query_access::nodes(from));
-  int total = from.size() == 0 ? all.constant(0.0) : int{outputs[0]};
-  for (int i = 1; i < from.size(); ++i) total = all.add(total, outputs[query::inside::place(i)]);
-  return query::inside::query_access::of(all.finished({static_cast<std::int16_t>(total)}, 1));
+  expression total{0.0};
+  for (int i = 0; i < from.size(); ++i) total = total + from[i];
+  return total;
 }
 /// Square root of the sum of squares.
 [[nodiscard]] constexpr expression l2_norm(const expression& from) { return sqrt(sum(pow(from, 2))); }

@@ -58,21 +58,33 @@ struct query_sensitivity {
   return found;
 }
 
+namespace query::inside {
+/// A `where` that may jump in the box, or -1.
+[[nodiscard]] constexpr int place_of_jump(const expression& query, const box& in) {
+  const field_intervals fields = in.of(query);
+  return proven([&] {
+    const node_list& list = query_access::nodes(query);
+    node_values<interval> values{};
+    evaluate_nodes(list, fields.data(), values);
+    for (int i = 0; i < list.node_count; ++i) {
+      if (may_jump(list.nodes[place(i)], values)) return i;
+    }
+    return -1;
+  });
+}
+}  // namespace query::inside
+
 /// sup ‖gradient‖ over the box, as paper 003 defines it: two records at distance r in the box have values that differ
 /// by at most r times that. Of a vector, with the Frobenius norm of all derivatives. Throws what `supremum` throws, and
 /// std::invalid_argument where the query may jump in the box: a `where` whose condition may hold and may not. `abs`,
 /// `min`, `max` and `clamp` have no jumps.
 [[nodiscard]] constexpr extremum lipschitz(const query::expression& query, const box& in,
                                            const search_limits& limits = {}) {
-  namespace inside = query::inside;
-  const inside::node_list& list = inside::query_access::nodes(query);
-  inside::node_values<interval> values{};
-  inside::evaluate_nodes(list, in.of(query).data(), values);
-  for (int i = 0; i < list.node_count; ++i) {
-    if (inside::may_jump(list.nodes[inside::place(i)], values)) {
-      inside::query_has_no_bound_in_the_box(
-          {inside::query_mistake::may_jump_in_the_box, inside::short_text_of(list, i)});
-    }
+  const int jump = query::inside::place_of_jump(query, in);
+  if (jump >= 0) {
+    const query::inside::node_list& list = query::inside::query_access::nodes(query);
+    query::inside::query_has_no_bound_in_the_box(
+        {query::inside::query_mistake::may_jump_in_the_box, query::inside::short_text_of(list, jump)});
   }
   return supremum(l2_norm(gradient(query)), in, limits);
 }
@@ -87,15 +99,12 @@ struct field_share {
 /// Which field costs how much privacy: of a query of one value, the dearest field first. Throws what `supremum` throws.
 [[nodiscard]] inline std::vector<field_share> field_shares(const query::expression& query, const box& in,
                                                            const search_limits& limits = {}) {
-  const detail::float_environment proven;
+  const detail::float_environment environment;
   namespace inside = query::inside;
   const inside::node_list& list = inside::query_access::nodes(query);
   const double range = sensitivity(query, in, neighbouring::replace_one, limits).bound;
-  inside::node_values<interval> values{};
   const inside::field_intervals all = in.of(query);
-  inside::evaluate_nodes(list, all.data(), values);
-  bool jumps = false;
-  for (int i = 0; i < list.node_count; ++i) jumps = jumps || inside::may_jump(list.nodes[inside::place(i)], values);
+  const bool jumps = inside::place_of_jump(query, in) >= 0;
   std::vector<field_share> found;
   double total = 0;
   for (int i = 0; i < list.field_count; ++i) {

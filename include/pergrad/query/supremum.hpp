@@ -20,7 +20,6 @@
 #include <type_traits>
 #include <vector>
 
-#include <pergrad/detail/float_environment.hpp>
 #include <pergrad/query/evaluate.hpp>
 #include <pergrad/query/functions.hpp>
 #include <pergrad/query/slopes.hpp>
@@ -53,15 +52,6 @@ struct extremum {
 };
 
 namespace query::inside {
-
-/// The environment in which bounds hold; in constant expressions it is the compiler's.
-class proven_at_run_time {
- public:
-  proven_at_run_time() noexcept = default;
-
- private:
-  detail::float_environment proven_;
-};
 
 /// One search.
 class search {
@@ -262,16 +252,11 @@ struct extremum_or_problem {
 };
 [[nodiscard]] constexpr extremum_or_problem try_supremum(const query::expression& query, const box& in,
                                                          const search_limits& limits) {
-  const auto find = [&] {
+  return proven([&] {
     search all{query_access::nodes(query), in, limits};
     const extremum found = all.result();
     return extremum_or_problem{found, all.problem()};
-  };
-  if (std::is_constant_evaluated()) return find();
-  return [&] {
-    const proven_at_run_time proven;
-    return find();
-  }();
+  });
 }
 
 /// A mistake and where it is, in the name of a class, which compilers print.
@@ -315,7 +300,7 @@ inline constexpr auto place_of_problem = [] {
   return literal{text};
 }();
 template <const expression& Query, const box& In>
-struct proven : query_error<proven_or_not<Query, In>.problem.mistake, place_of_problem<Query, In>> {
+struct supremum_or_error : query_error<proven_or_not<Query, In>.problem.mistake, place_of_problem<Query, In>> {
   static constexpr extremum found = proven_or_not<Query, In>.found;
 };
 
@@ -324,6 +309,6 @@ struct proven : query_error<proven_or_not<Query, In>.problem.mistake, place_of_p
 /// The same of constants with static storage: `pg::supremum_of<query, box>`. Where there is no bound, g++ says in the
 /// error which sub-expression has none, and which field no bounds.
 template <const query::expression& Query, const box& In>
-inline constexpr extremum supremum_of = query::inside::proven<Query, In>::found;
+inline constexpr extremum supremum_of = query::inside::supremum_or_error<Query, In>::found;
 
 }  // namespace pergrad::inline v0_1
