@@ -18,8 +18,8 @@ fi
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 sh "$root/.ci/install.sh" g++ cmake ninja-build pkgconf git python3 python3-numpy clang libeigen3-dev libboost-test-dev \
-  libsodium-dev libopenmpi-dev openmpi-bin iproute2 nlohmann-json3-dev libicu-dev libcli11-dev zlib1g-dev libbenchmark-dev dataset-fashion-mnist \
-  dict-gcide wordnet-base wamerican wngerman wfrench wspanish witalian wdutch \
+  libsodium-dev libmpfr-dev libicu-dev libopenmpi-dev openmpi-bin iproute2 nlohmann-json3-dev libcli11-dev zlib1g-dev \
+  libbenchmark-dev dataset-fashion-mnist dict-gcide wordnet-base wamerican wngerman wfrench wspanish witalian wdutch \
   doxygen doxygen-awesome-css $long_packages
 
 cmake -S "$root" --preset tests -DPERGRAD_LONG_TESTS=$long $architectures

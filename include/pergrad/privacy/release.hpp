@@ -69,6 +69,7 @@ inline void require_sigma(double multiplier, double sigma, bool is_rehearsal_wit
 
 struct total_release;
 struct statistic_release;
+struct query_release;
 
 /// What becomes of fresh noise before it meets a sum, where the noise of a run's steps is correlated
 /// (privacy/correlated/). It makes integers of integers, and nothing of a sum.
@@ -156,6 +157,7 @@ class release_gate {
 
   friend struct total_release;
   friend struct statistic_release;
+  friend struct query_release;
   struct of_any_generator {};
   template <random_generator Generator>
   release_gate(of_any_generator /*unused*/, const release_grid& grid, double sensitivity, noise_multiplier noise,

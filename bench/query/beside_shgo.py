@@ -1,0 +1,59 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""beside_shgo.py [OUT.json]: our searches beside SciPy's SHGO, the optimiser of paper 003, on the same formulas.
+
+Compiles search.cpp, which prints each formula as text; SHGO gets that text as Python. A value of SHGO's below our lower
+bound would refute the bound: then the exit code is 1. What SHGO finds above our upper one is a local minimum that it
+took for the least. Needs SciPy (pip install scipy).
+"""
+
+import json
+import math
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import time
+
+from scipy.optimize import shgo
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+NAMES = {name: getattr(math, name) for name in ("exp", "log", "sin", "cos", "tanh", "erf", "sqrt")} | {"abs": abs}
+
+
+def python_of(formula, fields):
+    for place, name in enumerate(fields):
+        formula = re.sub(rf"(?<![\w\]]){re.escape(name)}(?![\w\[])", f"v[{place}]", formula)
+    return eval("lambda v: " + formula.replace("^", "**"), dict(NAMES))  # a formula of ours
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        program = pathlib.Path(folder) / "search"
+        subprocess.run(["g++", "-std=c++20", "-O2", "-march=native", f"-I{ROOT}/include", f"-I{ROOT}/tests",
+                        str(ROOT / "bench/query/search.cpp"), "-o", str(program)], check=True)
+        lines = subprocess.run([str(program)], check=True, capture_output=True, text=True).stdout.splitlines()
+    rows, refuted = [], []
+    for line in lines:
+        ours = json.loads(line)
+        function = python_of(ours["formula"], ours["fields"])
+        start = time.perf_counter()
+        found = shgo(function, list(ours["fields"].values()), sampling_method="simplicial", iters=3)
+        took = time.perf_counter() - start
+        rounding = 1e-9 * (1 + abs(ours["lower"]))
+        if found.fun is not None and found.fun < ours["lower"] - rounding:
+            refuted.append(ours["name"])
+        says = f"{found.fun:.9g}" if found.success else "nothing"
+        missed = "" if found.success and found.fun <= ours["upper"] + 1e-6 * (1 + abs(ours["upper"])) else " (not the least)"
+        rows.append([ours["name"], f"[{ours['lower']:.9g}, {ours['upper']:.9g}]", str(ours["boxes"]),
+                     f"{1000 * ours['seconds']:.2f}", says + missed, str(found.nfev), f"{1000 * took:.0f}"])
+        print(" | ".join(rows[-1]), flush=True)
+    print(f"{len(rows)} functions; refuted: {', '.join(refuted) or 'none'}")
+    if len(sys.argv) > 1:
+        pathlib.Path(sys.argv[1]).write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    return bool(refuted)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

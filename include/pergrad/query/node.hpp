@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/query/node.hpp - what a query is made of: nodes in a list, operands before what is made of them
+//
+// A query is a value, in constant expressions too: no type says what stands in it. So its derivative is a value, and a
+// query of a hundred nodes costs a compiler a hundred numbers and no instantiation.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include <pergrad/interval/functions.hpp>
+
+namespace pergrad::inline v0_1 {
+
+/// Queries: expressions over the fields of one record. Functions have their usual names and are found by their
+/// arguments: `sqrt(age)`, where `age` is a `pg::field`.
+namespace query {
+
+class expression;
+class condition;
+
+}  // namespace query
+
+/// What queries are made of; not for users.
+namespace query::inside {
+
+// NOLINTBEGIN(google-build-using-namespace,misc-unused-using-decls): the library's own
+using namespace intervals::inside;
+// Layers have some of these names, and would be found first.
+using intervals::exp, intervals::log, intervals::sin, intervals::cos, intervals::tanh, intervals::sigmoid;
+using intervals::softplus, intervals::erf, intervals::abs, intervals::min, intervals::max, intervals::pow;
+using intervals::sqrt;
+// NOLINTEND(google-build-using-namespace,misc-unused-using-decls)
+
+/// More than usual queries and their gradients have; so many fields, and components of a vector.
+inline constexpr std::size_t most_nodes = 512;
+inline constexpr std::size_t most_fields = 24;
+inline constexpr std::size_t most_outputs = 24;
+
+enum class node_kind : std::uint8_t {
+  constant,  ///< between `number` and `number_above`: sums of constants may be no double
+  field,     ///< number `first` of the query's fields
+  add,
+  multiply,
+  power,  ///< first ^ number
+  exp,
+  log,
+  sin,
+  cos,
+  tanh,
+  sigmoid,
+  softplus,
+  erf,
+  abs,
+  sign,
+  min,
+  max,
+  select,     ///< first > 0 ? second : third
+  as_written  ///< first, which nothing is merged with
+};
+
+struct node {
+  node_kind kind;
+  std::int16_t first;
+  std::int16_t second;
+  std::int16_t third;
+  double number;
+  double number_above;
+
+  friend constexpr bool operator==(const node&, const node&) noexcept = default;
+};
+[[nodiscard]] constexpr node constant_node(const interval& value) noexcept {
+  return {node_kind::constant, -1, -1, -1, value.lower + 0.0, value.upper + 0.0};
+}
+[[nodiscard]] constexpr int operands_of(node_kind kind) noexcept {
+  switch (kind) {
+    case node_kind::constant:
+    case node_kind::field:
+      return 0;
+    case node_kind::add:
+    case node_kind::multiply:
+    case node_kind::min:
+    case node_kind::max:
+      return 2;
+    case node_kind::select:
+      return 3;
+    default:
+      return 1;
+  }
+}
+[[nodiscard]] constexpr std::size_t place(int index) noexcept { return static_cast<std::size_t>(index); }
+
+/// A field's name; one of a list has a number, too.
+struct field_name {
+  const char* text;
+  int number;
+
+  /// Below, equal or above: by letters, then by number.
+  [[nodiscard]] constexpr int compared(const field_name& other) const noexcept {
+    const char* a = text;
+    const char* b = other.text;
+    while (*a != 0 && *a == *b) ++a, ++b;
+    if (*a != *b) return *a < *b ? -1 : 1;
+    return number == other.number ? 0 : number < other.number ? -1 : 1;
+  }
+};
+
+/// The nodes of one or several values.
+struct node_list {
+  std::array<node, most_nodes> nodes;
+  std::array<field_name, most_fields> fields;  ///< in the order of names
+  std::array<std::int16_t, most_outputs> outputs;
+  int node_count;
+  int field_count;
+  int output_count;
+};
+
+}  // namespace query::inside
+}  // namespace pergrad::inline v0_1

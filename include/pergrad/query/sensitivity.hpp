@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/query/sensitivity.hpp - what one record in a box can do to a sum of a query's values, and which field does it
+//
+// Add or remove a record: its value f(x), so sup ‖f‖. Replace it: f(x) - f(x'), for one value its range. For vectors
+// the diameter is at most 2 sup ‖f - c‖ for any c: here the middle of every value's range, so of one value half the
+// range. Every bound is a certificate (supremum.hpp); a search that is stopped early makes it larger, never wrong.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include <pergrad/privacy/types.hpp>
+#include <pergrad/query/derivative.hpp>
+#include <pergrad/query/functions.hpp>
+#include <pergrad/query/slopes.hpp>
+#include <pergrad/query/supremum.hpp>
+
+namespace pergrad::inline v0_1 {
+
+/// What one record can do to a sum of a query's values.
+struct query_sensitivity {
+  double bound = 0;         ///< proven: the most, in L2, that neighbours' sums differ by
+  double attained = 0;      ///< some records do: so much at least; 0 for a vector
+  double record_bound = 0;  ///< proven: the most that a record's value is away from `centre`, in L2
+  neighbouring relation = neighbouring::add_or_remove_one;
+  int size = 0;                                               ///< values of the query
+  std::array<interval, query::inside::most_outputs> range{};  ///< of each of them
+  std::array<double, query::inside::most_outputs> centre{};   ///< 0 unless a record is replaced
+};
+
+/// What one record whose fields lie in the box can do to a sum of the query over records. Throws what `supremum`
+/// throws.
+[[nodiscard]] constexpr query_sensitivity sensitivity(const query::expression& query, const box& in,
+                                                      neighbouring relation, const search_limits& limits = {}) {
+  query_sensitivity found;
+  found.relation = relation;
+  found.size = query.size();
+  const bool is_replaced = relation == neighbouring::replace_one;
+  query::expression distance{0};
+  double farthest = 0;
+  for (int i = 0; i < query.size(); ++i) {
+    const std::size_t at = query::inside::place(i);
+    const extremum high = supremum(query[i], in, limits);
+    const extremum low = infimum(query[i], in, limits);
+    found.range[at] = {low.lower, high.upper};
+    found.centre[at] = is_replaced ? found.range[at].middle() : 0;
+    farthest = (found.range[at] - interval{found.centre[at]}).magnitude();
+    distance = distance + pow(query[i] - found.centre[at], 2);
+    if (query.size() == 1) {
+      found.attained = is_replaced ? std::max(high.lower - low.upper, 0.0) : std::max({high.lower, -low.upper, 0.0});
+    }
+  }
+  found.record_bound = query.size() == 1 ? farthest : supremum(sqrt(distance), in, limits).upper;
+  found.bound = is_replaced ? 2 * found.record_bound : found.record_bound;
+  return found;
+}
+
+namespace query::inside {
+/// A `where` that may jump in the box, or -1.
+[[nodiscard]] constexpr int place_of_jump(const expression& query, const box& in) {
+  const field_intervals fields = in.of(query);
+  return proven([&] {
+    const node_list& list = query_access::nodes(query);
+    node_values<interval> values{};
+    evaluate_nodes(list, fields.data(), values);
+    for (int i = 0; i < list.node_count; ++i) {
+      if (may_jump(list.nodes[place(i)], values)) return i;
+    }
+    return -1;
+  });
+}
+}  // namespace query::inside
+
+/// sup ‖gradient‖ over the box, as paper 003 defines it: two records at distance r in the box have values that differ
+/// by at most r times that. Of a vector, with the Frobenius norm of all derivatives. Throws what `supremum` throws, and
+/// std::invalid_argument where the query may jump in the box: a `where` whose condition may hold and may not. `abs`,
+/// `min`, `max` and `clamp` have no jumps.
+[[nodiscard]] constexpr extremum lipschitz(const query::expression& query, const box& in,
+                                           const search_limits& limits = {}) {
+  const int jump = query::inside::place_of_jump(query, in);
+  if (jump >= 0) {
+    const query::inside::node_list& list = query::inside::query_access::nodes(query);
+    query::inside::query_has_no_bound_in_the_box(
+        {query::inside::query_mistake::may_jump_in_the_box, query::inside::short_text_of(list, jump)});
+  }
+  return supremum(l2_norm(gradient(query)), in, limits);
+}
+
+/// What a field contributes to a query's sensitivity.
+struct field_share {
+  std::string field;
+  double slope;   ///< proven: sup |derivative by this field|; infinity where the query may jump or has a pole's slope
+  double change;  ///< proven: the most that the value changes if this field alone changes
+  double share;   ///< of all fields' changes
+};
+/// Which field costs how much privacy: of a query of one value, the dearest field first. Throws what `supremum` throws.
+[[nodiscard]] inline std::vector<field_share> field_shares(const query::expression& query, const box& in,
+                                                           const search_limits& limits = {}) {
+  const detail::float_environment environment;
+  namespace inside = query::inside;
+  const inside::node_list& list = inside::query_access::nodes(query);
+  const double range = sensitivity(query, in, neighbouring::replace_one, limits).bound;
+  const inside::field_intervals all = in.of(query);
+  const bool jumps = inside::place_of_jump(query, in) >= 0;
+  std::vector<field_share> found;
+  double total = 0;
+  for (int i = 0; i < list.field_count; ++i) {
+    const inside::field_name& name = list.fields[inside::place(i)];
+    const query::expression slope = derivative(query, query::field_base{name});
+    const inside::extremum_or_problem most = inside::try_supremum(abs(slope), in, limits);
+    const bool is_bounded = !jumps && most.problem.mistake == inside::query_mistake::none;
+    field_share each{"", is_bounded ? most.found.upper : inside::unbounded, range, 0};
+    if (is_bounded) {
+      each.change = std::min(range, inside::product_of(each.slope, all[inside::place(i)].width()).up);
+    }
+    inside::string_text text;
+    inside::put_name(text, name);
+    each.field = text.text;
+    total += each.change;
+    found.push_back(each);
+  }
+  for (field_share& each : found) each.share = total > 0 ? each.change / total : 0;
+  std::ranges::sort(found, [](const field_share& a, const field_share& b) { return a.change > b.change; });
+  return found;
+}
+
+}  // namespace pergrad::inline v0_1
