@@ -22791,7 +22791,8 @@ struct rows {
 
 /// Extents and strides of a product; the last of the row and of the reduction loops is the innermost.
 ///
-/// Rows of the right operand and of the output are contiguous along the columns. Extents and columns are >= 0.
+/// Rows of the output are contiguous along the columns, and those of the right operand are unless `right_column` says
+/// otherwise. Extents and columns are >= 0.
 struct product_shape {
   rows row[3];
   loop reduce[3];
@@ -22799,6 +22800,9 @@ struct product_shape {
   rows outer_row{};               ///< around the three row loops; volumes need it
   loop outer_reduce{};            ///< around the three reduction loops
   std::ptrdiff_t next_right = 0;  ///< from a term on the right to what the next product reads there; 0: nothing known
+  /// From a column of the right operand to the next one. Other than 1: the operand lies transposed, the terms of the
+  /// innermost loop side by side (`right` is 1 there).
+  std::ptrdiff_t right_column = 1;
   friend constexpr bool operator==(const product_shape&, const product_shape&) = default;
 };
 
@@ -22862,6 +22866,11 @@ struct product_shape {
 }  // namespace pergrad::inline v0_1::on_host
 
 namespace pergrad::inline v0_1::on_host {
+
+/// Bytes of parameters from which on a network is *large*: another copy of them is memory that users miss. Tests have
+/// small networks that are large.
+template <class Network>
+inline constexpr std::size_t large_from = std::size_t{1} << 27U;
 
 /// Where something of a tile lies in a worker's workspace: its first element for sample 0, and the step to the next
 /// sample.
@@ -22928,7 +22937,8 @@ struct node_row {
   index row_x = 0;          ///< deferred: columns of x of such nodes before it
   index winograd_rows = 0;  ///< affine: rows of patches that are filtered together; 0: direct products
   index winograd_dx_rows = 0;
-  bool in_pairs = false;  ///< affine: forward and gradients of the weights are filtered in pairs, conv/pairs.hpp
+  bool reads_weights = false;  ///< affine, tiled: reads its weights where the parameters lie, nothing is packed
+  bool in_pairs = false;       ///< affine: forward and gradients of the weights are filtered in pairs, conv/pairs.hpp
   place plain_x, plain_y, plain_dy, plain_dx, saved;  ///< general, tiled: values in PyTorch's order
   place plain_x2, plain_dx2;                          ///< tiled: of the second input
   index saved_count = 0;
@@ -23425,6 +23435,11 @@ namespace pergrad::inline v0_1::on_host {
 [[nodiscard]] constexpr bool takes_one_pixel(const affine_map& map) {
   return map.in_size == extent{1} && map.kernel == extent{1} && map.out_size == extent{1} && map.padding == extent{0} &&
          map.groups == 1 && !map.adjoint;
+}
+/// Is every output a function of one pixel, that at its own place?
+[[nodiscard]] constexpr bool sees_pixels(const affine_map& map) {
+  return map.kernel == extent{1} && map.stride == extent{1} && map.padding == extent{0} &&
+         map.in_size == map.out_size && map.groups == 1 && !map.adjoint;
 }
 /// A linear layer on a flattened image is the convolution whose one window is the image: nothing needs to move.
 /// Precondition: PyTorch numbers the image channels first, or it is one pixel.
@@ -24227,7 +24242,8 @@ struct program {
     bool has_late = false;  ///< are gradients of some leaf formed late?
     index scaled_size = 0;  ///< the largest delta of a sample
     index panel_size = 0;
-    index sample_size = 0;  ///< elements of one sample's slots and plain copies
+    bool reads_weights = false;  ///< does any node read its weights where the parameters lie?
+    index sample_size = 0;       ///< elements of one sample's slots and plain copies
     index tile = 1;
     index least_tile = 1;         ///< tiled layers may want more samples together than stay in the cache
     index workspace = 0;          ///< elements of one worker's slots
@@ -24246,6 +24262,10 @@ struct program {
   };
 
  private:
+  /// Then weights are not packed: turning a few blocks of them for every sample costs little beside what is done with
+  /// them (docs/internals/tricks.md).
+  static constexpr bool is_large = (Network::parameter_count + Network::frozen_parameter_count) * sizeof(scalar) >=
+                                   large_from<Network>;
   static constexpr tables build() {
     tables t;
     std::array<bool, slot_count> trained{};       // a parameter lies before this slot
@@ -24258,14 +24278,17 @@ struct program {
     detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
       node_row& row = t.nodes[i];
       row.scratch_count = static_cast<index>(detail::scratch_count_of<Layer>(plan::in_of(i), plan::second_of(i)));
-      if constexpr (requires { Layer::samples_together; })
+      if constexpr (requires { Layer::samples_together; }) {
         t.least_tile = std::max<index>(t.least_tile, static_cast<index>(Layer::samples_together));
+      } else if constexpr (detail::has_matrices<Layer>) {
+        row.reads_weights = is_large;
+      }
       if constexpr (detail::has_matrices<Layer>) {
         for (const matrix& each : detail::matrices_of<Layer>(plan::in_of(i), plan::second_of(i))) {
           const auto number = static_cast<std::size_t>(row.matrix_count++);
           row.matrices[number] = each;
           row.panel_offsets[number] = t.panel_size;
-          t.panel_size += round_up(static_cast<index>(each.rows * each.columns));
+          if (!row.reads_weights) t.panel_size += round_up(static_cast<index>(each.rows * each.columns));
         }
       }
     });
@@ -24374,6 +24397,8 @@ struct program {
                                           round_up(static_cast<index>(row.map.out_channels)));
           continue;
         }
+        row.reads_weights = is_large && sees_pixels(row.map) && row.winograd_rows == 0 && row.winograd_dx_rows == 0;
+        if (row.reads_weights) continue;
         row.forward_panel = t.panel_size;
         t.panel_size += panel_elements(row, row.winograd_rows, row.in_pairs);
         row.backward_panel = t.panel_size;
@@ -24390,6 +24415,7 @@ struct program {
         t.sample_size += general_size(row);
       }
     }
+    for (const node_row& row : t.nodes) t.reads_weights = t.reads_weights || row.reads_weights;
     t.sample_size += scratch;
     if (Network::input_shape.ids == 0 && Network::input_shape.varying_axis() == 0) leave_input_in_place(t, size);
     t.output_in_slot = trained[size] && is_plain(t, size);
@@ -24520,7 +24546,136 @@ struct program {
 // Where the rows of `right` that a panel of columns reads lie far apart, or there are more than caches hold, a product
 // is formed in blocks of terms: their rows of `right` are copied side by side, so that they stay close while the rows
 // of `left` pass by, and the sums of these rows wait in a buffer. (The blocking of Goto and van de Geijn, ACM TOMS
-// 34(3), 2008, without packing on the left.) Sums go on where the block before left them: their bits stay.
+// 34(3), 2008, without packing on the left.) Sums go on where the block before left them: their bits stay. A `right`
+// that lies transposed is always taken so: blocks are turned round as they are copied.
+
+// pergrad/host/gemm/transpose.hpp - matrices turned around, a square of vectors at a time
+//
+// A square of as many vectors as each has lanes is turned in registers: for s = 1, 2, 4, ... rows i and i + s (bit s of
+// i is 0) exchange the lanes of the upper one whose bit s is 1 with those of the lower one whose bit s is 0 (Eklundh
+// 1972, "A fast computer method for matrix transposing"). Everything is read and written in whole vectors, however far
+// apart the rows lie; element by element, rows that are a multiple of a large power of two apart would push each other
+// out of the cache (docs/internals/tricks.md).
+
+namespace pergrad::inline v0_1::on_host {
+
+namespace transpose_detail {
+
+/// Lanes `From` of a and b, counted on from one to the other.
+template <std::size_t... From, class Vector>
+[[nodiscard]] inline Vector shuffle(Vector a, Vector b) noexcept {
+#if PERGRAD_PACKS_IN_BUILTINS
+  return __builtin_shufflevector(a, b, From...);
+#else
+  std::size_t lane = 0;
+  Vector chosen = a;
+  ((chosen[lane++] = From < sizeof...(From) ? a[From % sizeof...(From)] : b[From % sizeof...(From)]), ...);
+  return chosen;
+#endif
+}
+
+/// The lanes of `a` whose bit `Step` is 0, and in the place of the others those of `b` from `Step` lanes below.
+template <std::size_t Step, class Vector, std::size_t... Lane>
+[[nodiscard]] inline Vector lower(Vector a, Vector b, std::index_sequence<Lane...> /*lanes*/) noexcept {
+  return shuffle<((Lane & Step) != 0 ? sizeof...(Lane) + Lane - Step : Lane)...>(a, b);
+}
+/// The lanes of `b` whose bit `Step` is 1, and in the place of the others those of `a` from `Step` lanes above.
+template <std::size_t Step, class Vector, std::size_t... Lane>
+[[nodiscard]] inline Vector upper(Vector a, Vector b, std::index_sequence<Lane...> /*lanes*/) noexcept {
+  return shuffle<((Lane & Step) != 0 ? sizeof...(Lane) + Lane : Lane + Step)...>(a, b);
+}
+
+template <class Scalar>
+inline constexpr std::size_t side = vector_lanes<Scalar>;
+
+/// Rows `Low` and `Low + Step`, where bit `Step` of `Low` is 0.
+template <class Scalar, std::size_t Step, std::size_t Low>
+[[gnu::always_inline]] inline void exchange_pair(vector<Scalar> (&rows)[side<Scalar>]) noexcept {
+  constexpr auto lanes = std::make_index_sequence<side<Scalar>>{};
+  const vector<Scalar> a = rows[Low];
+  const vector<Scalar> b = rows[Low + Step];
+  rows[Low] = lower<Step>(a, b, lanes);
+  rows[Low + Step] = upper<Step>(a, b, lanes);
+}
+/// Folds, not loops: g++ -O2 leaves loops as they are, and then the rows lie in memory.
+template <class Scalar, std::size_t Step, std::size_t... Pair>
+[[gnu::always_inline]] inline void exchange(vector<Scalar> (&rows)[side<Scalar>],
+                                            std::index_sequence<Pair...> pairs) noexcept {
+  (exchange_pair<Scalar, Step, Pair / Step * 2 * Step + Pair % Step>(rows), ...);
+  if constexpr (2 * Step < side<Scalar>) exchange<Scalar, 2 * Step>(rows, pairs);
+}
+template <class Scalar, class Put, std::size_t... Row>
+[[gnu::always_inline]] inline void turn_square(const Scalar* from, index from_step, Scalar* to, index to_step,
+                                               index first, const Put& put, std::index_sequence<Row...>) noexcept {
+  vector<Scalar> rows[side<Scalar>] = {load(from + static_cast<index>(Row) * from_step)...};
+  exchange<Scalar, 1>(rows, std::make_index_sequence<side<Scalar> / 2>{});
+  (put(to + static_cast<index>(Row) * to_step, rows[Row], first), ...);
+}
+
+/// Calls put(to, row, first) for the rows of the transpose of a square whose first row is number `first`.
+template <class Scalar, class Put>
+inline void square(const Scalar* from, index from_step, Scalar* to, index to_step, index first,
+                   const Put& put) noexcept {
+  turn_square(from, from_step, to, to_step, first, put, std::make_index_sequence<side<Scalar>>{});
+}
+
+/// `Repeats`: an element may be put twice. Then what a last square has in common with the one before is turned again,
+/// unless only so few rows or columns are left that they go element by element.
+template <bool Repeats, class Scalar, class PutVector, class PutOne>
+inline void transpose(const Scalar* from, index from_step, index rows, index columns, Scalar* to, index to_step,
+                      const PutVector& put, const PutOne& put_one) noexcept {
+  constexpr auto together = static_cast<index>(side<Scalar>);
+  const auto end_of_squares = [](index count) {
+    const index rest = count % together;
+    return Repeats && count > together && rest > together / 4 ? count : count - rest;
+  };
+  const index last_row = end_of_squares(rows);
+  const index last_column = end_of_squares(columns);
+  for (index next = 0; next < last_row; next += together) {
+    const index r = std::min(next, last_row - together);
+    for (index next_column = 0; next_column < last_column; next_column += together) {
+      const index c = std::min(next_column, last_column - together);
+      square(from + r * from_step + c, from_step, to + c * to_step + r, to_step, r, put);
+    }
+    for (index c = last_column; c < columns; ++c) {
+      for (index k = r; k < r + together; ++k) put_one(to + c * to_step + k, from[k * from_step + c], k);
+    }
+  }
+  for (index c = 0; c < columns; ++c) {
+    for (index k = last_row; k < rows; ++k) put_one(to + c * to_step + k, from[k * from_step + c], k);
+  }
+}
+
+}  // namespace transpose_detail
+
+/// to[c * to_step + r] = from[r * from_step + c] for r < rows and c < columns. The ranges must not overlap.
+template <class Scalar>
+[[gnu::noinline]] void transpose(const Scalar* from, index from_step, index rows, index columns, Scalar* to,
+                                 index to_step) noexcept {
+  transpose_detail::transpose<true>(
+      from, from_step, rows, columns, to, to_step, [](Scalar* out, vector<Scalar> row, index) { store(out, row); },
+      [](Scalar* out, Scalar value, index) { *out = value; });
+}
+/// The same with += in the place of =.
+template <class Scalar>
+[[gnu::noinline]] void transpose_add(const Scalar* from, index from_step, index rows, index columns, Scalar* to,
+                                     index to_step) noexcept {
+  transpose_detail::transpose<false>(
+      from, from_step, rows, columns, to, to_step,
+      [](Scalar* out, vector<Scalar> row, index) { store(out, load(out) + row); },
+      [](Scalar* out, Scalar value, index) { *out += value; });
+}
+/// to[c * to_step + r] = from[r * from_step + c] + more[r]
+template <class Scalar>
+inline void transpose_plus(const Scalar* from, index from_step, index rows, index columns, Scalar* to, index to_step,
+                           const Scalar* more) noexcept {
+  transpose_detail::transpose<true>(
+      from, from_step, rows, columns, to, to_step,
+      [more](Scalar* out, vector<Scalar> row, index first) { store(out, row + load(more + first)); },
+      [more](Scalar* out, Scalar value, index r) { *out = value + more[r]; });
+}
+
+}  // namespace pergrad::inline v0_1::on_host
 
 namespace pergrad::inline v0_1::on_host {
 
@@ -24689,15 +24844,23 @@ inline void for_each_block(const loop (&reduce)[4], std::ptrdiff_t most, Functio
   }
 }
 
-/// Copies the rows of `right` that a block's terms read side by side, each `columns` wide of which `count` exist, and
-/// makes its loops read the copy.
+/// Copies the rows of `right` that a block's terms read side by side, each `columns` wide of which `count` exist,
+/// `right_column` apart, and makes its loops read the copy.
 template <class Scalar>
-inline void copy_terms(loop (&part)[4], const Scalar* right, std::size_t columns, std::size_t count,
-                       Scalar* copy) noexcept {
+inline void copy_terms(loop (&part)[4], const Scalar* right, std::ptrdiff_t right_column, std::size_t columns,
+                       std::size_t count, Scalar* copy) noexcept {
   for (std::ptrdiff_t i = 0; i < part[3].extent; ++i) {
     for (std::ptrdiff_t j = 0; j < part[0].extent; ++j) {
       for (std::ptrdiff_t k = 0; k < part[1].extent; ++k) {
         const Scalar* from = right + i * part[3].right + j * part[0].right + k * part[1].right;
+        if (right_column != 1) {
+          const std::ptrdiff_t terms = part[2].extent;
+          if (count < columns) std::memset(copy, 0, static_cast<std::size_t>(terms) * columns * sizeof(Scalar));
+          transpose(from, right_column, static_cast<std::ptrdiff_t>(count), terms, copy,
+                    static_cast<std::ptrdiff_t>(columns));
+          copy += terms * static_cast<std::ptrdiff_t>(columns);
+          continue;
+        }
         for (std::ptrdiff_t l = 0; l < part[2].extent; ++l) {
           std::memcpy(copy, from, count * sizeof(Scalar));
           if (count < columns) std::memset(copy + count, 0, (columns - count) * sizeof(Scalar));
@@ -24725,8 +24888,8 @@ struct term_block {
 
 /// Fetches terms begin .. end - 1 of the rows of `right` that the block reads into the second cache.
 template <class Scalar>
-inline void fetch_terms(const term_block& block, const Scalar* right, std::size_t columns, std::ptrdiff_t begin,
-                        std::ptrdiff_t end) noexcept {
+inline void fetch_terms(const term_block& block, const Scalar* right, std::ptrdiff_t right_column, std::size_t columns,
+                        std::ptrdiff_t begin, std::ptrdiff_t end) noexcept {
   constexpr std::size_t cache_line = 64 / sizeof(Scalar);
   const loop(&part)[4] = block.part;
   for (std::ptrdiff_t term = begin; term < end; ++term) {
@@ -24735,6 +24898,13 @@ inline void fetch_terms(const term_block& block, const Scalar* right, std::size_
     const Scalar* from = right + block.right + term % part[2].extent * part[2].right +
                          row % part[1].extent * part[1].right + plane % part[0].extent * part[0].right +
                          plane / part[0].extent * part[3].right;
+    if (right_column != 1) {  // a cache line has the terms behind it as well
+      if (term % static_cast<std::ptrdiff_t>(cache_line) != 0) continue;
+      for (std::size_t at = 0; at < columns; ++at) {
+        __builtin_prefetch(from + static_cast<std::ptrdiff_t>(at) * right_column, 0, 2);
+      }
+      continue;
+    }
     for (std::size_t at = 0; at < columns; at += cache_line) __builtin_prefetch(from + at, 0, 2);
   }
 }
@@ -24742,22 +24912,23 @@ inline void fetch_terms(const term_block& block, const Scalar* right, std::size_
 /// The sums of the next `blocks` register blocks.
 template <class Scalar>
 [[gnu::noinline]] void form_block(const register_walk& begin, std::size_t blocks, const loop (&reduce)[4],
-                                  const micro_kernel_width<Scalar>& chosen, micro_kernel_task<Scalar> task,
-                                  const Scalar* left, Scalar* sums) noexcept {
+                                  std::ptrdiff_t right_column, const micro_kernel_width<Scalar>& chosen,
+                                  micro_kernel_task<Scalar> task, const Scalar* left, Scalar* sums) noexcept {
   const std::size_t columns = chosen.vectors * task.whole;
+  const std::size_t count_of_columns = columns - task.whole + task.last;
   alignas(64) Scalar copy[block_bytes / sizeof(Scalar)];
   const Scalar* const right = task.right;
   task.resumes = false;
   task.sum_offset = chosen.packed;
   task.right = copy;
   const auto form = [&](term_block block, const term_block& next) {
-    copy_terms(block.part, right + block.right, columns, columns - task.whole + task.last, copy);
+    copy_terms(block.part, right + block.right, right_column, columns, count_of_columns, copy);
     task.reduce = block.part;
     register_walk walk = begin;
     const std::ptrdiff_t terms = next.terms();
     const auto in_all = static_cast<std::ptrdiff_t>(blocks);
     for (std::ptrdiff_t number = 0; number < in_all; ++number) {
-      fetch_terms(next, right, columns, number * terms / in_all, (number + 1) * terms / in_all);
+      fetch_terms(next, right, right_column, count_of_columns, number * terms / in_all, (number + 1) * terms / in_all);
       const std::size_t count = walk.count();
       const register_rows place = walk.next(count, chosen.formed[count - 1]);
       task.left = left + block.left + place.left;
@@ -24795,14 +24966,14 @@ namespace product_detail {
 /// One panel of columns in blocks of rows and terms (blocks.hpp).
 template <class Scalar>
 [[gnu::noinline]] void sweep_in_blocks(register_walk walk, const micro_kernels<Scalar>& kernels,
-                                       const loop (&reduce)[4], const micro_kernel_width<Scalar>& chosen,
-                                       const micro_kernel_task<Scalar>& task, finish_task<Scalar> rest,
-                                       const Scalar* left, Scalar* out) noexcept {
+                                       const loop (&reduce)[4], std::ptrdiff_t right_column,
+                                       const micro_kernel_width<Scalar>& chosen, const micro_kernel_task<Scalar>& task,
+                                       finish_task<Scalar> rest, const Scalar* left, Scalar* out) noexcept {
   alignas(64) Scalar sums[block_row_count * 8 * widest_vector_bytes / sizeof(Scalar)];
   while (walk.blocks_left() > 0) {
     const std::size_t most = block_row_count / chosen.max_rows;
     const std::size_t blocks = walk.blocks_left() < most ? walk.blocks_left() : most;
-    form_block(walk, blocks, reduce, chosen, task, left, sums);
+    form_block(walk, blocks, reduce, right_column, chosen, task, left, sums);
     for (std::size_t block = 0; block < blocks; ++block) {
       rest.rows = walk.count();
       const register_rows place = walk.next(rest.rows, rest.rows);
@@ -24857,6 +25028,7 @@ void sweep(const micro_kernels<Scalar>& kernels, const product_shape& shape, con
   }
   alignas(64) Scalar sums[register_bytes_limit / sizeof(Scalar)];
   const std::ptrdiff_t terms = reduce[0].extent * reduce[1].extent * reduce[2].extent * reduce[3].extent;
+  const bool turns = shape.right_column != 1;
   const bool blocks = row_count >= fewest_rows_to_block &&
                       terms * reduce[2].right * static_cast<std::ptrdiff_t>(sizeof(Scalar)) > least_bytes_to_block;
   micro_kernel_task<Scalar> task{left, right, reduce, nullptr, sums, nullptr, lanes, lanes};
@@ -24871,11 +25043,11 @@ void sweep(const micro_kernels<Scalar>& kernels, const product_shape& shape, con
     }
     rest.last = task.last;
     if (how.bias != nullptr) rest.bias = how.bias + column;
-    task.right = right + column;
+    task.right = right + static_cast<std::ptrdiff_t>(column) * shape.right_column;
     Scalar* const out_panel = out == nullptr ? nullptr : out + column;
     register_walk walk{shape, row_count, chosen.max_rows, chosen.formed};
-    if (blocks && terms > block_terms<Scalar>(chosen.vectors * lanes)) {
-      sweep_in_blocks(walk, kernels, reduce, chosen, task, rest, left, out_panel);
+    if (turns || (blocks && terms > block_terms<Scalar>(chosen.vectors * lanes))) {
+      sweep_in_blocks(walk, kernels, reduce, shape.right_column, chosen, task, rest, left, out_panel);
     } else {
       // Whole vectors that are only stored need no buffer.
       const bool squares = how.what == epilogue::kind::squares_store;
@@ -26772,133 +26944,6 @@ template <class Scalar, window_rule Rule>
 }
 
 }  // namespace pergrad::inline v0_1::on_host
-// pergrad/host/gemm/transpose.hpp - matrices turned around, a square of vectors at a time
-//
-// A square of as many vectors as each has lanes is turned in registers: for s = 1, 2, 4, ... rows i and i + s (bit s of
-// i is 0) exchange the lanes of the upper one whose bit s is 1 with those of the lower one whose bit s is 0 (Eklundh
-// 1972, "A fast computer method for matrix transposing"). Everything is read and written in whole vectors, however far
-// apart the rows lie; element by element, rows that are a multiple of a large power of two apart would push each other
-// out of the cache (docs/internals/tricks.md).
-
-namespace pergrad::inline v0_1::on_host {
-
-namespace transpose_detail {
-
-/// Lanes `From` of a and b, counted on from one to the other.
-template <std::size_t... From, class Vector>
-[[nodiscard]] inline Vector shuffle(Vector a, Vector b) noexcept {
-#if PERGRAD_PACKS_IN_BUILTINS
-  return __builtin_shufflevector(a, b, From...);
-#else
-  std::size_t lane = 0;
-  Vector chosen = a;
-  ((chosen[lane++] = From < sizeof...(From) ? a[From % sizeof...(From)] : b[From % sizeof...(From)]), ...);
-  return chosen;
-#endif
-}
-
-/// The lanes of `a` whose bit `Step` is 0, and in the place of the others those of `b` from `Step` lanes below.
-template <std::size_t Step, class Vector, std::size_t... Lane>
-[[nodiscard]] inline Vector lower(Vector a, Vector b, std::index_sequence<Lane...> /*lanes*/) noexcept {
-  return shuffle<((Lane & Step) != 0 ? sizeof...(Lane) + Lane - Step : Lane)...>(a, b);
-}
-/// The lanes of `b` whose bit `Step` is 1, and in the place of the others those of `a` from `Step` lanes above.
-template <std::size_t Step, class Vector, std::size_t... Lane>
-[[nodiscard]] inline Vector upper(Vector a, Vector b, std::index_sequence<Lane...> /*lanes*/) noexcept {
-  return shuffle<((Lane & Step) != 0 ? sizeof...(Lane) + Lane : Lane + Step)...>(a, b);
-}
-
-template <class Scalar>
-inline constexpr std::size_t side = vector_lanes<Scalar>;
-
-/// Rows `Low` and `Low + Step`, where bit `Step` of `Low` is 0.
-template <class Scalar, std::size_t Step, std::size_t Low>
-[[gnu::always_inline]] inline void exchange_pair(vector<Scalar> (&rows)[side<Scalar>]) noexcept {
-  constexpr auto lanes = std::make_index_sequence<side<Scalar>>{};
-  const vector<Scalar> a = rows[Low];
-  const vector<Scalar> b = rows[Low + Step];
-  rows[Low] = lower<Step>(a, b, lanes);
-  rows[Low + Step] = upper<Step>(a, b, lanes);
-}
-/// Folds, not loops: g++ -O2 leaves loops as they are, and then the rows lie in memory.
-template <class Scalar, std::size_t Step, std::size_t... Pair>
-[[gnu::always_inline]] inline void exchange(vector<Scalar> (&rows)[side<Scalar>],
-                                            std::index_sequence<Pair...> pairs) noexcept {
-  (exchange_pair<Scalar, Step, Pair / Step * 2 * Step + Pair % Step>(rows), ...);
-  if constexpr (2 * Step < side<Scalar>) exchange<Scalar, 2 * Step>(rows, pairs);
-}
-template <class Scalar, class Put, std::size_t... Row>
-[[gnu::always_inline]] inline void turn_square(const Scalar* from, index from_step, Scalar* to, index to_step,
-                                               index first, const Put& put, std::index_sequence<Row...>) noexcept {
-  vector<Scalar> rows[side<Scalar>] = {load(from + static_cast<index>(Row) * from_step)...};
-  exchange<Scalar, 1>(rows, std::make_index_sequence<side<Scalar> / 2>{});
-  (put(to + static_cast<index>(Row) * to_step, rows[Row], first), ...);
-}
-
-/// Calls put(to, row, first) for the rows of the transpose of a square whose first row is number `first`.
-template <class Scalar, class Put>
-inline void square(const Scalar* from, index from_step, Scalar* to, index to_step, index first,
-                   const Put& put) noexcept {
-  turn_square(from, from_step, to, to_step, first, put, std::make_index_sequence<side<Scalar>>{});
-}
-
-/// `Repeats`: an element may be put twice. Then what a last square has in common with the one before is turned again,
-/// unless only so few rows or columns are left that they go element by element.
-template <bool Repeats, class Scalar, class PutVector, class PutOne>
-inline void transpose(const Scalar* from, index from_step, index rows, index columns, Scalar* to, index to_step,
-                      const PutVector& put, const PutOne& put_one) noexcept {
-  constexpr auto together = static_cast<index>(side<Scalar>);
-  const auto end_of_squares = [](index count) {
-    const index rest = count % together;
-    return Repeats && count > together && rest > together / 4 ? count : count - rest;
-  };
-  const index last_row = end_of_squares(rows);
-  const index last_column = end_of_squares(columns);
-  for (index next = 0; next < last_row; next += together) {
-    const index r = std::min(next, last_row - together);
-    for (index next_column = 0; next_column < last_column; next_column += together) {
-      const index c = std::min(next_column, last_column - together);
-      square(from + r * from_step + c, from_step, to + c * to_step + r, to_step, r, put);
-    }
-    for (index c = last_column; c < columns; ++c) {
-      for (index k = r; k < r + together; ++k) put_one(to + c * to_step + k, from[k * from_step + c], k);
-    }
-  }
-  for (index c = 0; c < columns; ++c) {
-    for (index k = last_row; k < rows; ++k) put_one(to + c * to_step + k, from[k * from_step + c], k);
-  }
-}
-
-}  // namespace transpose_detail
-
-/// to[c * to_step + r] = from[r * from_step + c] for r < rows and c < columns. The ranges must not overlap.
-template <class Scalar>
-[[gnu::noinline]] void transpose(const Scalar* from, index from_step, index rows, index columns, Scalar* to,
-                                 index to_step) noexcept {
-  transpose_detail::transpose<true>(
-      from, from_step, rows, columns, to, to_step, [](Scalar* out, vector<Scalar> row, index) { store(out, row); },
-      [](Scalar* out, Scalar value, index) { *out = value; });
-}
-/// The same with += in the place of =.
-template <class Scalar>
-[[gnu::noinline]] void transpose_add(const Scalar* from, index from_step, index rows, index columns, Scalar* to,
-                                     index to_step) noexcept {
-  transpose_detail::transpose<false>(
-      from, from_step, rows, columns, to, to_step,
-      [](Scalar* out, vector<Scalar> row, index) { store(out, load(out) + row); },
-      [](Scalar* out, Scalar value, index) { *out += value; });
-}
-/// to[c * to_step + r] = from[r * from_step + c] + more[r]
-template <class Scalar>
-inline void transpose_plus(const Scalar* from, index from_step, index rows, index columns, Scalar* to, index to_step,
-                           const Scalar* more) noexcept {
-  transpose_detail::transpose<true>(
-      from, from_step, rows, columns, to, to_step,
-      [more](Scalar* out, vector<Scalar> row, index first) { store(out, row + load(more + first)); },
-      [more](Scalar* out, Scalar value, index r) { *out = value + more[r]; });
-}
-
-}  // namespace pergrad::inline v0_1::on_host
 
 namespace pergrad::inline v0_1::on_host {
 
@@ -27270,6 +27315,24 @@ void through_adjoint(const node_row& row, const Scalar* panels, index samples, i
       }
     });
   }
+}
+
+/// y = W x + b at every pixel of an image, or with `adjoint` y (=|+=) W^T x: a product of pixels with the weights where
+/// the parameters lie. `map`: that of a kernel of one pixel, of one group.
+template <class Scalar>
+void through_pixels(const affine_map& map, const Scalar* weights, index samples, images<const Scalar> in,
+                    images<Scalar> out, const std::type_identity_t<Scalar>* bias, bool adjoint, bool accumulate) {
+  const layout& x = in.of;
+  const layout& y = out.of;
+  const auto inputs = static_cast<index>(map.in_channels);
+  const auto outputs = static_cast<index>(map.out_channels);
+  product_shape shape = coalesce(
+      {{{x.values.depth, x.plane, y.plane}, {x.values.height, x.row, y.row}, {x.values.width, x.column, y.column}},
+       {{}, {}, {adjoint ? outputs : inputs, 1, adjoint ? inputs : 1}},
+       adjoint ? inputs : outputs,
+       {samples, in.sample, out.sample}});
+  if (!adjoint) shape.right_column = inputs;
+  write_product(shape, in.first + x.start, weights, out.first + y.start, bias, accumulate);
 }
 
 /// y = W x + b for one position that sees every input once, with the weights where the parameters lie. As the left
@@ -28395,7 +28458,7 @@ inline void pack_matrices(const node_row& row, const Scalar* weights, Scalar* pa
   return std::max(line, (index{1} << 14) / static_cast<index>(row.map.view_width()) / line * line);
 }
 [[nodiscard]] constexpr index pack_tasks(const node_row& row) {
-  if (row.deferred) return 0;
+  if (row.deferred || row.reads_weights) return 0;
   return row.kind == node_kind::affine
              ? (static_cast<index>(row.map.out_channels) + outputs_per_task(row) - 1) / outputs_per_task(row)
          : row.matrix_count > 0 ? 1
@@ -28818,14 +28881,15 @@ struct tile_team {
   static constexpr bool projected = false;
 
   const Scalar* parameters = nullptr;
-  const Scalar* panels = nullptr;
+  const Scalar* panels = nullptr;  ///< null: transposes are read from the matrices
   const index* panel_offsets = nullptr;
   [[nodiscard]] PERGRAD_HD matrix_view<Scalar> matrix(index offset, index /*rows*/, index columns) const noexcept {
     return {parameters + offset, columns};
   }
-  /// Packed as [columns][rows] beforehand.
-  [[nodiscard]] PERGRAD_HD matrix_view<Scalar> transposed(std::size_t k, index /*offset*/, index rows,
-                                                          index /*columns*/) const noexcept {
+  /// Packed as [columns][rows] beforehand, unless the weights are read where they lie.
+  [[nodiscard]] PERGRAD_HD matrix_view<Scalar> transposed(std::size_t k, index offset, index rows,
+                                                          index columns) const noexcept {
+    if (panels == nullptr) return {parameters + offset, 1, columns};
     return {panels + panel_offsets[k], rows};
   }
 
@@ -28938,11 +29002,13 @@ struct tile_team {
 
  private:
   static product_shape shape_of(const product_sizes& sizes, const matrix_view<Scalar>& right) noexcept {
-    return coalesce({{{},
-                      {sizes.outer.count, sizes.outer.left, sizes.outer.out},
-                      {sizes.rows.count, sizes.rows.left, sizes.rows.out}},
-                     {{}, {}, {sizes.depth, sizes.left, right.row}},
-                     sizes.columns});
+    product_shape shape = coalesce({{{},
+                                     {sizes.outer.count, sizes.outer.left, sizes.outer.out},
+                                     {sizes.rows.count, sizes.rows.left, sizes.rows.out}},
+                                    {{}, {}, {sizes.depth, sizes.left, right.row}},
+                                    sizes.columns});
+    shape.right_column = right.column;
+    return shape;
   }
 };
 
@@ -29298,7 +29364,7 @@ class passes : public tile_values<Network> {
       team.dy_layout = out.gradient_layout;
     }
     team.parameters = weights(row).data();
-    team.panels = panels_;
+    team.panels = row.reads_weights ? nullptr : panels_;
     team.panel_offsets = row.panel_offsets.data();
     if (varies && row.in_shape.varying_axis() != 0)
       team.lengths = lengths(row.staged ? row.staged_from : row.in, begin);
@@ -29508,6 +29574,12 @@ class passes : public tile_values<Network> {
         return;
       }
     }
+    if constexpr (table.reads_weights) {
+      if (row.reads_weights) {
+        through_pixels(row.map, weights(row).data(), end - begin, x, y, bias_of(row), false, false);
+        return;
+      }
+    }
     if constexpr (table.any_in_pairs) {
       if (row.in_pairs) {
         filter_in_pairs(row, panels_, end - begin, x, y, bias_of(row), at(table.winograd, 0));
@@ -29534,6 +29606,12 @@ class passes : public tile_values<Network> {
     if constexpr (table.deferred_count > 0) {
       if (row.deferred) {
         through_weights_adjoint(row, weights(row).data(), end - begin, dy, dx, row.accumulate, at(table.scratch, 0));
+        return;
+      }
+    }
+    if constexpr (table.reads_weights) {
+      if (row.reads_weights) {
+        through_pixels(row.map, weights(row).data(), end - begin, dy, dx, nullptr, true, row.accumulate);
         return;
       }
     }

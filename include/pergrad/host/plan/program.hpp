@@ -68,7 +68,8 @@ struct program {
     bool has_late = false;  ///< are gradients of some leaf formed late?
     index scaled_size = 0;  ///< the largest delta of a sample
     index panel_size = 0;
-    index sample_size = 0;  ///< elements of one sample's slots and plain copies
+    bool reads_weights = false;  ///< does any node read its weights where the parameters lie?
+    index sample_size = 0;       ///< elements of one sample's slots and plain copies
     index tile = 1;
     index least_tile = 1;         ///< tiled layers may want more samples together than stay in the cache
     index workspace = 0;          ///< elements of one worker's slots
@@ -87,6 +88,10 @@ struct program {
   };
 
  private:
+  /// Then weights are not packed: turning a few blocks of them for every sample costs little beside what is done with
+  /// them (docs/internals/tricks.md).
+  static constexpr bool is_large = (Network::parameter_count + Network::frozen_parameter_count) * sizeof(scalar) >=
+                                   large_from<Network>;
   static constexpr tables build() {
     tables t;
     std::array<bool, slot_count> trained{};       // a parameter lies before this slot
@@ -99,14 +104,17 @@ struct program {
     detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
       node_row& row = t.nodes[i];
       row.scratch_count = static_cast<index>(detail::scratch_count_of<Layer>(plan::in_of(i), plan::second_of(i)));
-      if constexpr (requires { Layer::samples_together; })
+      if constexpr (requires { Layer::samples_together; }) {
         t.least_tile = std::max<index>(t.least_tile, static_cast<index>(Layer::samples_together));
+      } else if constexpr (detail::has_matrices<Layer>) {
+        row.reads_weights = is_large;
+      }
       if constexpr (detail::has_matrices<Layer>) {
         for (const matrix& each : detail::matrices_of<Layer>(plan::in_of(i), plan::second_of(i))) {
           const auto number = static_cast<std::size_t>(row.matrix_count++);
           row.matrices[number] = each;
           row.panel_offsets[number] = t.panel_size;
-          t.panel_size += round_up(static_cast<index>(each.rows * each.columns));
+          if (!row.reads_weights) t.panel_size += round_up(static_cast<index>(each.rows * each.columns));
         }
       }
     });
@@ -215,6 +223,8 @@ struct program {
                                           round_up(static_cast<index>(row.map.out_channels)));
           continue;
         }
+        row.reads_weights = is_large && sees_pixels(row.map) && row.winograd_rows == 0 && row.winograd_dx_rows == 0;
+        if (row.reads_weights) continue;
         row.forward_panel = t.panel_size;
         t.panel_size += panel_elements(row, row.winograd_rows, row.in_pairs);
         row.backward_panel = t.panel_size;
@@ -231,6 +241,7 @@ struct program {
         t.sample_size += general_size(row);
       }
     }
+    for (const node_row& row : t.nodes) t.reads_weights = t.reads_weights || row.reads_weights;
     t.sample_size += scratch;
     if (Network::input_shape.ids == 0 && Network::input_shape.varying_axis() == 0) leave_input_in_place(t, size);
     t.output_in_slot = trained[size] && is_plain(t, size);

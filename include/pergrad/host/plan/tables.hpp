@@ -15,6 +15,11 @@
 
 namespace pergrad::inline v0_1::on_host {
 
+/// Bytes of parameters from which on a network is *large*: another copy of them is memory that users miss. Tests have
+/// small networks that are large.
+template <class Network>
+inline constexpr std::size_t large_from = std::size_t{1} << 27U;
+
 /// Where something of a tile lies in a worker's workspace: its first element for sample 0, and the step to the next
 /// sample.
 struct place {
@@ -80,7 +85,8 @@ struct node_row {
   index row_x = 0;          ///< deferred: columns of x of such nodes before it
   index winograd_rows = 0;  ///< affine: rows of patches that are filtered together; 0: direct products
   index winograd_dx_rows = 0;
-  bool in_pairs = false;  ///< affine: forward and gradients of the weights are filtered in pairs, conv/pairs.hpp
+  bool reads_weights = false;  ///< affine, tiled: reads its weights where the parameters lie, nothing is packed
+  bool in_pairs = false;       ///< affine: forward and gradients of the weights are filtered in pairs, conv/pairs.hpp
   place plain_x, plain_y, plain_dy, plain_dx, saved;  ///< general, tiled: values in PyTorch's order
   place plain_x2, plain_dx2;                          ///< tiled: of the second input
   index saved_count = 0;
