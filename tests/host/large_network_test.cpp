@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <random>
 #include <span>
 #include <type_traits>
@@ -19,8 +20,17 @@ namespace large_network {
 
 namespace pg = pergrad;
 
-/// A twin of a network: it has dropout, which does nothing without random bits, and so is another type.
-using large = pg::dropout<0.5>;
+/// What makes a twin of a network another type, and does nothing.
+struct large {
+  template <class Value>
+  static Value value(Value x) noexcept {
+    return x;
+  }
+  template <class Value>
+  static Value derivative(Value /*x*/, Value /*y*/) noexcept {
+    return Value{1};
+  }
+};
 
 template <class Scalar, class... More>
 using language_model = pg::basic_network<Scalar, pg::token_ids(19, 70), pg::tied<0, pg::embedding<24>>,
@@ -56,7 +66,8 @@ using large_network::large;
 
 constexpr std::size_t records = 7;
 
-/// What networks say of made-up records: losses, norms, and sums, ordinary and clipped.
+/// What networks say of made-up records: losses, norms, and sums, ordinary and clipped; gradients themselves, which
+/// nothing is kept of otherwise; and parameters after private steps, whose sums are integers without a capacity.
 template <class Network, class Loss>
 struct told {
   using scalar = typename Network::scalar;
@@ -64,6 +75,11 @@ struct told {
   std::vector<double> norms = std::vector<double>(records);
   std::vector<scalar> sum = std::vector<scalar>(Network::parameter_count);
   std::vector<scalar> clipped = std::vector<scalar>(Network::parameter_count);
+  std::vector<scalar> ghost = std::vector<scalar>(Network::parameter_count);
+  std::vector<scalar> means = std::vector<scalar>(Network::parameter_count, scalar{1});
+  std::vector<scalar> rows = std::vector<scalar>(records * Network::parameter_count);
+  std::vector<double> dots = std::vector<double>(records);
+  std::vector<scalar> trained[2];
 
   explicit told(std::size_t threads) {
     const pg::host exec{pg::threads{threads}};
@@ -91,11 +107,35 @@ struct told {
                                    pg::assign(std::span{norms}, pg::l2_norms(g)),
                                    pg::assign(std::span{sum}, pg::sum(g)),
                                    pg::assign(std::span{clipped}, pg::sum(pg::clip(g, pg::l2_clip_norm{0.1}))));
+    const pg::batch<Network, Loss> first = batch;
+    const auto by_ghost = pg::with_strategy<pg::strategy::ghost>(pg::per_sample_gradients(net, Loss{}, first, tape));
+    pg::unprotected::evaluate_into(exec,
+                                   pg::assign(std::span{ghost}, pg::sum(pg::clip(by_ghost, pg::l2_clip_norm{0.1}))));
+    pg::unprotected::evaluate_into(exec, pg::accumulate(std::span{means}, pg::mean(g)));
+    pg::unprotected::evaluate_into(exec, pg::assign(std::span{rows}, pg::materialise(g)),
+                                   pg::assign(std::span{dots}, pg::dot(g, std::span<const scalar>{sum})));
+    for (const bool floating : {false, true}) {
+      pg::dp_sgd_options options;
+      options.sampling = pg::poisson_sampling{pg::sampling_probability{0.8}};
+      options.clip = pg::l2_clip_norm{0.1};
+      options.noise = pg::noise_multiplier{0.5};
+      options.divisor = pg::expected_batch_size{6};
+      options.learning_rate = pg::learning_rate{0.5};
+      options.max_batch = pg::max_batch{3};
+      options.capacity = pg::record_capacity{floating ? 2048U : 0U};
+      const pg::dataset<typename Network::input_value, pg::target_of<Loss, scalar>> all{
+          inputs, targets, Network::input_shape, Loss::target_count(Network::output_shape), lengths};
+      Network moved{exec, pg::layer_default{3}};
+      pg::dp_sgd trainer{exec, moved, Loss{}, options, pg::seeded_generator{9}};
+      for (int step = 0; step < 2; ++step) trainer.step(all);
+      trained[floating ? 1 : 0].assign(moved.parameters().begin(), moved.parameters().end());
+    }
   }
 };
 
-template <class Network, class Twin, class Loss>
+template <bool Shares, class Network, class Twin, class Loss>
 void compare(double tolerance) {
+  static_assert(pg::on_host::program<Twin>::table.shares_sums == Shares);
   static_assert(pg::on_host::program<Twin>::table.reads_weights);
   static_assert(!pg::on_host::program<Network>::table.reads_weights);
   static_assert(pg::on_host::program<Twin>::table.panel_size < pg::on_host::program<Network>::table.panel_size);
@@ -104,27 +144,39 @@ void compare(double tolerance) {
   BOOST_TEST(same_bits(found.losses, wanted.losses));
   comparing::check_close(found.norms, wanted.norms, tolerance, "norms");
   comparing::check_close(found.sum, wanted.sum, tolerance, "sum");
-  comparing::check_close(found.clipped, wanted.clipped, tolerance, "clipped sum");
+  comparing::check_close(found.means, wanted.means, tolerance, "means");
+  comparing::check_close(found.rows, wanted.rows, tolerance, "gradients");
+  comparing::check_close(found.dots, wanted.dots, 10 * tolerance, "dots");
+  // Weights are as small as a bound of a norm is large, and that of dots in the scalar is what their rounding may be.
+  const double weighted = static_cast<double>(std::numeric_limits<typename Network::scalar>::epsilon()) * 2048;
+  comparing::check_close(found.clipped, wanted.clipped, weighted, "clipped sum");
+  comparing::check_close(found.ghost, found.clipped, tolerance, "clipped sum of two passes");
+  for (const int floating : {0, 1})
+    comparing::check_close(found.trained[floating], wanted.trained[floating], weighted, "training");
+  comparing::check_close(found.trained[0], found.trained[1], 1e-3, "sums of integers");
   for (const std::size_t threads : {1U, 3U, 5U}) {
     const told<Twin, Loss> again{threads};
     BOOST_TEST(same_bits(again.norms, found.norms));
     BOOST_TEST(same_bits(again.sum, found.sum));
     BOOST_TEST(same_bits(again.clipped, found.clipped));
+    BOOST_TEST(same_bits(again.rows, found.rows));
+    BOOST_TEST(same_bits(again.trained[0], found.trained[0]));
+    BOOST_TEST(same_bits(again.trained[1], found.trained[1]));
   }
 }
 
 }  // namespace
 
 BOOST_AUTO_TEST_CASE(language_models) {
-  compare<large_network::language_model<float>, large_network::language_model<float, large>, pg::token_cross_entropy<>>(
-      1e-5);
+  compare<true, large_network::language_model<float>, large_network::language_model<float, large>,
+          pg::token_cross_entropy<>>(1e-5);
 }
 BOOST_AUTO_TEST_CASE(images) {
-  compare<large_network::image_network<float>, large_network::image_network<float, large>, pg::mean_squared_error>(
-      1e-5);
+  compare<false, large_network::image_network<float>, large_network::image_network<float, large>,
+          pg::mean_squared_error>(1e-5);
 }
 BOOST_AUTO_TEST_CASE(sequences_with_lengths) {
-  compare<large_network::sequence_network<double>, large_network::sequence_network<double, large>,
+  compare<true, large_network::sequence_network<double>, large_network::sequence_network<double, large>,
           pg::mean_squared_error>(1e-13);
 }
 

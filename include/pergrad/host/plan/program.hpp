@@ -69,7 +69,9 @@ struct program {
     index scaled_size = 0;  ///< the largest delta of a sample
     index panel_size = 0;
     bool reads_weights = false;  ///< does any node read its weights where the parameters lie?
-    index sample_size = 0;       ///< elements of one sample's slots and plain copies
+    /// Are samples of all threads added to one sum, where it is wanted? There are no accumulators then.
+    bool shares_sums = false;
+    index sample_size = 0;  ///< elements of one sample's slots and plain copies
     index tile = 1;
     index least_tile = 1;         ///< tiled layers may want more samples together than stay in the cache
     index workspace = 0;          ///< elements of one worker's slots
@@ -90,8 +92,8 @@ struct program {
  private:
   /// Then weights are not packed: turning a few blocks of them for every sample costs little beside what is done with
   /// them (docs/internals/tricks.md).
-  static constexpr bool is_large = (Network::parameter_count + Network::frozen_parameter_count) * sizeof(scalar) >=
-                                   large_from<Network>;
+  static constexpr bool is_large =
+      (Network::parameter_count + Network::frozen_parameter_count) * sizeof(scalar) >= large_from<Network>;
   static constexpr tables build() {
     tables t;
     std::array<bool, slot_count> trained{};       // a parameter lies before this slot
@@ -246,9 +248,10 @@ struct program {
     if (Network::input_shape.ids == 0 && Network::input_shape.varying_axis() == 0) leave_input_in_place(t, size);
     t.output_in_slot = trained[size] && is_plain(t, size);
     if (!t.output_in_slot) t.sample_size += 2 * round_up(static_cast<index>(Network::output_shape.size()));
+    t.shares_sums = is_large && leaf_tables<program>::shares_sums(t, large_from<Network>);
     leaf_tables<program>::list(t);
     choose_tiles(t, sizeof(scalar));
-    leaf_tables<program>::choose_late(t);
+    if (!t.shares_sums) leaf_tables<program>::choose_late(t);
     t.workspace = t.winograd.sample = choose_winograd_rooms(t);  // the first thing there
     assign_places(t, trained);
     share_slots(t, arranged);

@@ -145,7 +145,10 @@ struct outer_leaf {
   bool in_pairs = false;  ///< a sample's gradient is filtered in pairs
   bool by_ids = false;    ///< `delta` are ids: delta_t is 1 at the id of position t; the block is shared
   bool of_uses = false;   ///< norm and sum may be found from the factors of all uses, one of which is by ids: uses.hpp
-  std::size_t first_node = 0;  ///< of the block's first use
+  std::size_t first_node = 0;   ///< of the block's first use
+  bool in_order = false;        ///< G is stored as PyTorch orders it, [output][view]
+  bool turned = false;          ///< for that x and delta have changed places; those of ids stay
+  bool gram_in_blocks = false;  ///< `gram` takes many positions together, whose dots it adds up in the scalar at first
   bool late = false;  ///< formed once the backward pass is through the network, and added up before the next sample's
   kept_place kept;
   // Where the sum is formed a chunk at a time (deferred_way.hpp):
@@ -200,9 +203,10 @@ struct outer_leaf {
 template <class Function>
 inline void for_each_parameter(const outer_leaf& leaf, index first_row, index last_row, Function&& f) {
   for (index row = first_row; row < last_row; ++row) {
-    const index parameter = parameter_of_row(leaf, row);
     const index native = leaf.native + row * leaf.outputs;
-    for (index n = 0; n < leaf.outputs; ++n) f(parameter + n * leaf.parameter_output, native + n);
+    const index parameter = leaf.in_order ? leaf.parameters + row * leaf.outputs : parameter_of_row(leaf, row);
+    const index step = leaf.in_order ? 1 : leaf.parameter_output;
+    for (index n = 0; n < leaf.outputs; ++n) f(parameter + n * step, native + n);
   }
 }
 
@@ -224,6 +228,9 @@ void for_each_position(const outer_leaf& leaf, index count, Function&& f) {
     delta_row = plane * leaf.step_plane.delta + row * leaf.step[0].delta;
   }
 }
+
+/// Elements of a shared sum that one task adds to.
+inline constexpr index shared_piece = index{1} << 16;
 
 /// Outputs of a deferred leaf that one task sums up, at most and of this leaf: tasks enough to share out evenly.
 inline constexpr index deferred_stretch = 96;
