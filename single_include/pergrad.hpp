@@ -29971,12 +29971,12 @@ struct tile_state {
   }
   /// Adds a stretch of a sample's gradient of a leaf, which lies in `from`, to a shared sum.
   template <class Leaf>
-  void add_to_shared(std::size_t number, const Leaf& leaf, index b, const scalar* from, index first,
+  void add_to_shared(std::size_t number, const Leaf& leaf, index b, const scalar* from, index begin,
                      index count) const {
     const sum_request<scalar>& sum = request.sums[number];
     const scalar weight = sum.is_plain ? scalar{1} : noted(number, table.layer_group[leaf.node])[b];
     if (weight == 0) return;  // not multiplied: a non-finite gradient must contribute nothing
-    const index place = leaf.native + first;
+    const index place = leaf.native + begin;
     const scalar factor = static_cast<scalar>(sum.scale) * weight;  // of a clipped sum the weight itself
     if (sum.integers != nullptr) {
       add_rounded_to(sum.integers + place, static_cast<double>(weight) * sum.steps(), from, count);
