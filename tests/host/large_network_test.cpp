@@ -42,7 +42,7 @@ using image_network = pg::basic_network<Scalar, pg::shape{5, 7, 6}, pg::conv2d<9
                                         pg::conv2d<6, 1, pg::stride<2>>, pg::flatten, pg::linear<11>, More...>;
 template <class Scalar, class... More>
 using sequence_network =
-    pg::basic_network<Scalar, pg::variable(pg::shape{9, 20}), pg::transformer_encoder_layer<2, 30>,
+    pg::basic_network<Scalar, pg::variable(pg::shape{17, 20}), pg::transformer_encoder_layer<2, 30>,
                       pg::frozen<pg::linear<17>>, pg::linear<17>, pg::mean_over_positions, pg::linear<3>, More...>;
 
 }  // namespace large_network

@@ -94,6 +94,8 @@ struct program {
   /// them (docs/internals/tricks.md).
   static constexpr bool is_large =
       (Network::parameter_count + Network::frozen_parameter_count) * sizeof(scalar) >= large_from<Network>;
+  static constexpr std::size_t fewest_positions = 16;  ///< that make turning cheap beside the product
+  static constexpr std::size_t most_turned_anyway = std::size_t{1} << 16U;  ///< weights: of classifiers
   static constexpr tables build() {
     tables t;
     std::array<bool, slot_count> trained{};       // a parameter lies before this slot
@@ -109,7 +111,7 @@ struct program {
       if constexpr (requires { Layer::samples_together; }) {
         t.least_tile = std::max<index>(t.least_tile, static_cast<index>(Layer::samples_together));
       } else if constexpr (detail::has_matrices<Layer>) {
-        row.reads_weights = is_large;
+        row.reads_weights = is_large && plan::in_of(i).e0 >= fewest_positions;
       }
       if constexpr (detail::has_matrices<Layer>) {
         for (const matrix& each : detail::matrices_of<Layer>(plan::in_of(i), plan::second_of(i))) {
@@ -225,7 +227,9 @@ struct program {
                                           round_up(static_cast<index>(row.map.out_channels)));
           continue;
         }
-        row.reads_weights = is_large && sees_pixels(row.map) && row.winograd_rows == 0 && row.winograd_dx_rows == 0;
+        const bool cheap = row.map.positions() >= fewest_positions || row.map.weight_count() <= most_turned_anyway;
+        row.reads_weights =
+            is_large && cheap && sees_pixels(row.map) && row.winograd_rows == 0 && row.winograd_dx_rows == 0;
         if (row.reads_weights) continue;
         row.forward_panel = t.panel_size;
         t.panel_size += panel_elements(row, row.winograd_rows, row.in_pairs);
