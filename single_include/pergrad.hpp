@@ -4982,6 +4982,12 @@ struct host_costs {
   return cost * real(block.groups);
 }
 
+/// Do Gram matrices cost less than another product, where their dots are formed by the product kernel (host/norms)? Half
+/// of them are, and turning and adding up takes half as long again.
+[[nodiscard]] constexpr bool gram_in_blocks_pays(block_size block) noexcept {
+  return 3 * block.positions * (block.view + block.outputs) < 4 * block.view * block.outputs;
+}
+
 /// Bytes of a block with one position from which on no thread adds to a sum of its own: the samples of a chunk leave x
 /// and delta, and one product over all of them writes the sum (book-keeping, Bu et al. 2022, arXiv:2210.00038). Smaller
 /// sums stay in the cache while the tiles of an accumulator are added to them. Other limits:
@@ -7401,7 +7407,7 @@ void fill_rounded_gaussians(const chacha_key& key, const chacha_nonce& nonce, st
 //    e = (1 + u)^depth - 1 for `depth` additions on the longest way of an addend to the sum. So ‖F - sum c_b‖ <=
 //    e capacity C, and F and F' err by so much each, whichever way they were added up: 2 e capacity C. Sums are formed
 //    in units of a power of two at C, so they neither overflow nor lose bits to subnormal numbers (2^-100 covers what
-//    they may).
+//    they may). Only the product of e and the number of records counts: fewer records may have a longer way.
 // 2. Rounding F moves an element by at most 1/2: sqrt(d) between neighbours.
 // 3. Integers. round(c_b / g) is within sqrt(d) / 2 of c_b / g, whatever the other records are. Nothing else happens:
 //    the sum of integers is exact in any order, on any number of threads.
@@ -7450,8 +7456,10 @@ struct summation {
   double error = 0;          ///< e of the head of this file
   std::size_t lanes = 1;     ///< L of the head of this file, each of this capacity
 
-  /// Additions on the longest way of an addend to a sum. An executor whose way is longer adds up integers.
+  /// Additions on the longest way of an addend to a sum. A longer one is for fewer records, see `allows`.
   static constexpr std::size_t most_additions = 60;
+  /// Of an executor that adds up integers, whatever a sum has.
+  static constexpr std::size_t no_way = std::size_t{1} << 30U;
   /// The largest share of C that adding up in floating point may cost: beyond it, integers.
   static constexpr double most_share = 0.0185;
 
@@ -7465,6 +7473,13 @@ struct summation {
   template <class Scalar>
   [[nodiscard]] static summation of(std::size_t capacity, std::size_t lanes = 1) noexcept {
     return of(capacity, static_cast<double>(std::numeric_limits<Scalar>::epsilon()) / 2, lanes);
+  }
+  /// May the sum have so many records, if the longest way of an addend has so many additions? e' records <= e capacity
+  /// for the e' of a longer way, which is less than u additions (1 + 2^-10), as u is at most 2^-24 and there are at
+  /// most 2^12 of them.
+  [[nodiscard]] constexpr bool allows(std::size_t records, std::size_t additions) const noexcept {
+    if (records > capacity || additions <= most_additions) return records <= capacity;
+    return additions <= 4096 && 1024 * additions * records <= 1023 * most_additions * capacity;
   }
   /// What adding up in floating point adds to the sensitivity, as a share of C.
   [[nodiscard]] double share() const noexcept {
@@ -9444,8 +9459,7 @@ class total_state {
   /// nothing.
   [[nodiscard]] bool next_as_integers(std::size_t most, const addition_way& way) noexcept {
     const std::size_t longest = std::max(longest_, way.inside);
-    const bool fits =
-        !is_full_ && records_ + most <= added_.capacity && longest + additions_ + way.onto <= summation::most_additions;
+    const bool fits = !is_full_ && added_.allows(records_ + most, longest + additions_ + way.onto);
     if (fits) {
       records_ += most;
       longest_ = longest;
@@ -9537,7 +9551,8 @@ class released_gradient {
 
  private:
   friend struct detail::total_access;
-  released_gradient() : values_{Network::parameter_count, "a released gradient"} {}
+  explicit released_gradient(bool is_kept = true)
+      : values_{is_kept ? Network::parameter_count : 0, "a released gradient"} {}
 
   detail::aligned_buffer<scalar> values_;
   detail::sum_memory<scalar> sum_;  ///< of what is released next
@@ -9675,10 +9690,10 @@ struct total_access {
     });
     total.state_.has_joined();
   }
-  /// For what is released elsewhere: takes no sum.
+  /// For what is released elsewhere: takes no sum, and no values either unless they are kept.
   template <class Released>
-  [[nodiscard]] static Released released_without_sums() {
-    return Released{};
+  [[nodiscard]] static Released released_without_sums(bool is_kept = true) {
+    return Released{is_kept};
   }
   template <class Network>
   [[nodiscard]] static bounded_total<Network> total_without_memory() noexcept {
@@ -16479,6 +16494,7 @@ struct training_choices : private_choices {
   option<individual_accounting> individual;  ///< a budget for each record
   double average_decay = 0;      ///< above 0: an exponential moving average of the parameters, see `average`
   bool private_metrics = false;  ///< keep losses and norms of the last step, for `unprotected::metrics`
+  bool keep_update = true;       ///< keep what a step releases, for `last_update`: as much memory as the parameters
 };
 
 /// How the noise of a run's steps is correlated.
@@ -18397,7 +18413,8 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor, Options> {
   dp_sgd(const Executor& executor, Network& network, Loss loss, const Options& chosen,
          Generator generator = Generator{})
       : base{executor, network, loss, chosen, is_private},
-        update_{detail::total_access::released_without_sums<released_gradient<Network, is_private>>()},
+        update_{
+            detail::total_access::released_without_sums<released_gradient<Network, is_private>>(chosen.keep_update)},
         generator_{std::move(generator)} {}
   // clang-format off
   dp_sgd(const Executor&&, Network&, Loss, const Options&, Generator = Generator{}) = delete;  // name the executor
@@ -18446,8 +18463,12 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor, Options> {
   }
 
   /// The noised gradient of the last step, before division: released. Zeros before the first step and after one that
-  /// failed halfway; a span of it that was kept never shows anything else than released values and zeros.
+  /// failed halfway; a span of it that was kept never shows anything else than released values and zeros. Throws
+  /// std::logic_error without the option keep_update.
   [[nodiscard]] const released_gradient<Network, is_private>& last_update() const {
+    if (update_.values().empty()) {
+      detail::throw_logic_error({"pergrad: dp_sgd: with the option keep_update false no update is kept"});
+    }
     this->trainer_->fetch_update(detail::total_access::values(update_));
     return update_;
   }
@@ -22878,7 +22899,8 @@ struct rows {
 
 /// Extents and strides of a product; the last of the row and of the reduction loops is the innermost.
 ///
-/// Rows of the right operand and of the output are contiguous along the columns. Extents and columns are >= 0.
+/// Rows of the output are contiguous along the columns, and those of the right operand are unless `right_column` says
+/// otherwise. Extents and columns are >= 0.
 struct product_shape {
   rows row[3];
   loop reduce[3];
@@ -22886,6 +22908,9 @@ struct product_shape {
   rows outer_row{};               ///< around the three row loops; volumes need it
   loop outer_reduce{};            ///< around the three reduction loops
   std::ptrdiff_t next_right = 0;  ///< from a term on the right to what the next product reads there; 0: nothing known
+  /// From a column of the right operand to the next one. Other than 1: the operand lies transposed, the terms of the
+  /// innermost loop side by side (`right` is 1 there).
+  std::ptrdiff_t right_column = 1;
   friend constexpr bool operator==(const product_shape&, const product_shape&) = default;
 };
 
@@ -22949,6 +22974,11 @@ struct product_shape {
 }  // namespace pergrad::inline v0_1::on_host
 
 namespace pergrad::inline v0_1::on_host {
+
+/// Bytes of parameters from which on a network is *large*: another copy of them is memory that users miss. Tests have
+/// small networks that are large.
+template <class Network>
+inline constexpr std::size_t large_from = std::size_t{1} << 27U;
 
 /// Where something of a tile lies in a worker's workspace: its first element for sample 0, and the step to the next
 /// sample.
@@ -23015,7 +23045,8 @@ struct node_row {
   index row_x = 0;          ///< deferred: columns of x of such nodes before it
   index winograd_rows = 0;  ///< affine: rows of patches that are filtered together; 0: direct products
   index winograd_dx_rows = 0;
-  bool in_pairs = false;  ///< affine: forward and gradients of the weights are filtered in pairs, conv/pairs.hpp
+  bool reads_weights = false;  ///< affine, tiled: reads its weights where the parameters lie, nothing is packed
+  bool in_pairs = false;       ///< affine: forward and gradients of the weights are filtered in pairs, conv/pairs.hpp
   place plain_x, plain_y, plain_dy, plain_dx, saved;  ///< general, tiled: values in PyTorch's order
   place plain_x2, plain_dx2;                          ///< tiled: of the second input
   index saved_count = 0;
@@ -23074,7 +23105,10 @@ struct outer_leaf {
   bool in_pairs = false;  ///< a sample's gradient is filtered in pairs
   bool by_ids = false;    ///< `delta` are ids: delta_t is 1 at the id of position t; the block is shared
   bool of_uses = false;   ///< norm and sum may be found from the factors of all uses, one of which is by ids: uses.hpp
-  std::size_t first_node = 0;  ///< of the block's first use
+  std::size_t first_node = 0;   ///< of the block's first use
+  bool in_order = false;        ///< G is stored as PyTorch orders it, [output][view]
+  bool turned = false;          ///< for that x and delta have changed places; those of ids stay
+  bool gram_in_blocks = false;  ///< `gram` takes many positions together, whose dots it adds up in the scalar at first
   bool late = false;  ///< formed once the backward pass is through the network, and added up before the next sample's
   kept_place kept;
   // Where the sum is formed a chunk at a time (deferred_way.hpp):
@@ -23129,9 +23163,10 @@ struct outer_leaf {
 template <class Function>
 inline void for_each_parameter(const outer_leaf& leaf, index first_row, index last_row, Function&& f) {
   for (index row = first_row; row < last_row; ++row) {
-    const index parameter = parameter_of_row(leaf, row);
     const index native = leaf.native + row * leaf.outputs;
-    for (index n = 0; n < leaf.outputs; ++n) f(parameter + n * leaf.parameter_output, native + n);
+    const index parameter = leaf.in_order ? leaf.parameters + row * leaf.outputs : parameter_of_row(leaf, row);
+    const index step = leaf.in_order ? 1 : leaf.parameter_output;
+    for (index n = 0; n < leaf.outputs; ++n) f(parameter + n * step, native + n);
   }
 }
 
@@ -23153,6 +23188,9 @@ void for_each_position(const outer_leaf& leaf, index count, Function&& f) {
     delta_row = plane * leaf.step_plane.delta + row * leaf.step[0].delta;
   }
 }
+
+/// Elements of a shared sum that one task adds to.
+inline constexpr index shared_piece = index{1} << 16;
 
 /// Outputs of a deferred leaf that one task sums up, at most and of this leaf: tasks enough to share out evenly.
 inline constexpr index deferred_stretch = 96;
@@ -23513,6 +23551,11 @@ namespace pergrad::inline v0_1::on_host {
   return map.in_size == extent{1} && map.kernel == extent{1} && map.out_size == extent{1} && map.padding == extent{0} &&
          map.groups == 1 && !map.adjoint;
 }
+/// Is every output a function of one pixel, that at its own place?
+[[nodiscard]] constexpr bool sees_pixels(const affine_map& map) {
+  return map.kernel == extent{1} && map.stride == extent{1} && map.padding == extent{0} &&
+         map.in_size == map.out_size && map.groups == 1 && !map.adjoint;
+}
 /// A linear layer on a flattened image is the convolution whose one window is the image: nothing needs to move.
 /// Precondition: PyTorch numbers the image channels first, or it is one pixel.
 [[nodiscard]] constexpr affine_map on_stored_image(affine_map map, arrangement in) {
@@ -23869,6 +23912,7 @@ struct leaf_tables {
           leaf.by_ids = what.by_ids;
           set_steps(leaf, what);
         }
+        if (t.shares_sums && !t.nodes[leaf.node].deferred) turn(leaf);
         add_leaf(t, each, leaf);
       } else {
         auto leaf = leaf_of<elementwise_leaf>(each);
@@ -23887,6 +23931,23 @@ struct leaf_tables {
     choose_for_uses(t);
     arrange_segments(t);
     arrange_deferred(t);
+    if (t.shares_sums) order_as_parameters(t);
+  }
+
+  /// Are samples of all threads added to one sum, in PyTorch's order (outer_way.hpp)? Where accumulators would be
+  /// large; not if there are windows.
+  static constexpr bool shares_sums(const tables& t, std::size_t large) {
+    std::size_t bytes = 0;
+    for (const detail::plan_factor& each : plan::factors) {
+      const node_row& row = t.nodes[each.node];
+      if (!each.what.outer || row.deferred) continue;
+      if (row.kind == node_kind::affine ? !row.reads_weights
+                                        : each.what.delta.stride != 1 || each.what.other.stride != 1) {
+        return false;
+      }
+      if (plan::nodes[each.node].use.first) bytes += each.what.size() * sizeof(typename Program::scalar);
+    }
+    return bytes >= large;
   }
 
   /// Where the gradients that a tile keeps take much of the cache, the largest of them come late, until the others take
@@ -23930,12 +23991,14 @@ struct leaf_tables {
         leaf.delta = place_of(row, what.delta);
       } else if (what.outer) {
         outer_leaf& leaf = t.outer[outer++];
+        if (leaf.turned) turn(leaf);  // and back, as its places are set as those of others
         if (row.kind == node_kind::affine) {
           look_at_images(t, row, leaf);
         } else {
           leaf.x = place_of(row, what.other);
           leaf.delta = place_of(row, what.delta);
         }
+        if (t.shares_sums && !leaf.deferred) turn(leaf);
         leaf.find_one_sample();
       } else {
         elementwise_leaf& leaf = t.elementwise[elementwise++];
@@ -23954,6 +24017,25 @@ struct leaf_tables {
   }
 
  private:
+  /// Exchanges what PyTorch numbers outside and inside. Of ids, x and delta stay: sums say what is stored where.
+  static constexpr void turn(outer_leaf& leaf) {
+    leaf.in_order = true;
+    if (leaf.by_ids) return;
+    leaf.turned = !leaf.turned;
+    std::swap(leaf.x, leaf.delta);
+    for (step_axis* axis : {&leaf.step[0], &leaf.step[1], &leaf.step_plane}) std::swap(axis->x, axis->delta);
+    std::swap(leaf.view[2].extent, leaf.outputs);
+    std::swap(leaf.view[2].parameter, leaf.parameter_output);
+  }
+  /// Gradients lie as parameters do.
+  static constexpr void order_as_parameters(tables& t) {
+    const auto place = [](auto& leaves, std::size_t count) {
+      for (std::size_t k = 0; k != count; ++k) leaves[k].native = leaves[k].parameters;
+    };
+    place(t.outer, t.outer_count);
+    place(t.elementwise, t.elementwise_count);
+    t.native_size = t.accumulator_size = round_up(static_cast<index>(structure::found.trained));
+  }
   template <class Leaf>
   static constexpr Leaf leaf_of(const detail::plan_factor& each) {
     Leaf leaf;
@@ -24016,10 +24098,11 @@ struct leaf_tables {
         from_factors += modelled_cost(norm_method::gram, use.block(), sizeof(typename Program::scalar));
       });
       if (!by_ids) continue;
-      const bool by_gram = from_factors < formed;
+      const bool by_gram = from_factors < formed || t.shares_sums;
       for_each_use([&](outer_leaf& use) {
         use.of_uses = true;
         use.first_node = first.node;
+        use.gram_in_blocks = t.shares_sums && !use.by_ids;
         if (by_gram) use.method = norm_method::gram;
       });
       if (by_gram) t.kept_size -= round_up(first.size());
@@ -24066,6 +24149,10 @@ struct leaf_tables {
       const bool automatic = leaf.delta_stride == 1 && !leaf.use.shared();
       leaf.method =
           automatic ? cheapest_method(leaf.block(), sizeof(typename Program::scalar)) : norm_method::instantiate;
+      if (automatic && t.shares_sums && leaf.method != norm_method::product) {  // none is kept
+        leaf.gram_in_blocks = gram_in_blocks_pays(leaf.block());
+        leaf.method = leaf.gram_in_blocks ? norm_method::gram : norm_method::direct;
+      }
       t.scaled_size = std::max(t.scaled_size, leaf.positions() * leaf.groups * leaf.outputs);
       if (leaf.use.first && leaf.method == norm_method::instantiate) t.kept_size += round_up(leaf.size());
       place_native(t, t.outer[each.first_use], leaf);
@@ -24314,6 +24401,9 @@ struct program {
     bool has_late = false;  ///< are gradients of some leaf formed late?
     index scaled_size = 0;  ///< the largest delta of a sample
     index panel_size = 0;
+    bool reads_weights = false;  ///< does any node read its weights where the parameters lie?
+    /// Are samples of all threads added to one sum, where it is wanted? There are no accumulators then.
+    bool shares_sums = false;
     index sample_size = 0;  ///< elements of one sample's slots and plain copies
     index tile = 1;
     index least_tile = 1;         ///< tiled layers may want more samples together than stay in the cache
@@ -24333,6 +24423,12 @@ struct program {
   };
 
  private:
+  /// Then weights are not packed: turning a few blocks of them for every sample costs little beside what is done with
+  /// them (docs/internals/tricks.md).
+  static constexpr bool is_large =
+      (Network::parameter_count + Network::frozen_parameter_count) * sizeof(scalar) >= large_from<Network>;
+  static constexpr std::size_t fewest_positions = 16;  ///< that make turning cheap beside the product
+  static constexpr std::size_t most_turned_anyway = std::size_t{1} << 16U;  ///< weights: of classifiers
   static constexpr tables build() {
     tables t;
     std::array<bool, slot_count> trained{};       // a parameter lies before this slot
@@ -24345,14 +24441,17 @@ struct program {
     detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
       node_row& row = t.nodes[i];
       row.scratch_count = static_cast<index>(detail::scratch_count_of<Layer>(plan::in_of(i), plan::second_of(i)));
-      if constexpr (requires { Layer::samples_together; })
+      if constexpr (requires { Layer::samples_together; }) {
         t.least_tile = std::max<index>(t.least_tile, static_cast<index>(Layer::samples_together));
+      } else if constexpr (detail::has_matrices<Layer>) {
+        row.reads_weights = is_large && plan::in_of(i).e0 >= fewest_positions;
+      }
       if constexpr (detail::has_matrices<Layer>) {
         for (const matrix& each : detail::matrices_of<Layer>(plan::in_of(i), plan::second_of(i))) {
           const auto number = static_cast<std::size_t>(row.matrix_count++);
           row.matrices[number] = each;
           row.panel_offsets[number] = t.panel_size;
-          t.panel_size += round_up(static_cast<index>(each.rows * each.columns));
+          if (!row.reads_weights) t.panel_size += round_up(static_cast<index>(each.rows * each.columns));
         }
       }
     });
@@ -24461,6 +24560,10 @@ struct program {
                                           round_up(static_cast<index>(row.map.out_channels)));
           continue;
         }
+        const bool cheap = row.map.positions() >= fewest_positions || row.map.weight_count() <= most_turned_anyway;
+        row.reads_weights =
+            is_large && cheap && sees_pixels(row.map) && row.winograd_rows == 0 && row.winograd_dx_rows == 0;
+        if (row.reads_weights) continue;
         row.forward_panel = t.panel_size;
         t.panel_size += panel_elements(row, row.winograd_rows, row.in_pairs);
         row.backward_panel = t.panel_size;
@@ -24477,13 +24580,15 @@ struct program {
         t.sample_size += general_size(row);
       }
     }
+    for (const node_row& row : t.nodes) t.reads_weights = t.reads_weights || row.reads_weights;
     t.sample_size += scratch;
     if (Network::input_shape.ids == 0 && Network::input_shape.varying_axis() == 0) leave_input_in_place(t, size);
     t.output_in_slot = trained[size] && is_plain(t, size);
     if (!t.output_in_slot) t.sample_size += 2 * round_up(static_cast<index>(Network::output_shape.size()));
+    t.shares_sums = is_large && leaf_tables<program>::shares_sums(t, large_from<Network>);
     leaf_tables<program>::list(t);
     choose_tiles(t, sizeof(scalar));
-    leaf_tables<program>::choose_late(t);
+    if (!t.shares_sums) leaf_tables<program>::choose_late(t);
     t.workspace = t.winograd.sample = choose_winograd_rooms(t);  // the first thing there
     assign_places(t, trained);
     share_slots(t, arranged);
@@ -24607,7 +24712,136 @@ struct program {
 // Where the rows of `right` that a panel of columns reads lie far apart, or there are more than caches hold, a product
 // is formed in blocks of terms: their rows of `right` are copied side by side, so that they stay close while the rows
 // of `left` pass by, and the sums of these rows wait in a buffer. (The blocking of Goto and van de Geijn, ACM TOMS
-// 34(3), 2008, without packing on the left.) Sums go on where the block before left them: their bits stay.
+// 34(3), 2008, without packing on the left.) Sums go on where the block before left them: their bits stay. A `right`
+// that lies transposed is always taken so: blocks are turned round as they are copied.
+
+// pergrad/host/gemm/transpose.hpp - matrices turned around, a square of vectors at a time
+//
+// A square of as many vectors as each has lanes is turned in registers: for s = 1, 2, 4, ... rows i and i + s (bit s of
+// i is 0) exchange the lanes of the upper one whose bit s is 1 with those of the lower one whose bit s is 0 (Eklundh
+// 1972, "A fast computer method for matrix transposing"). Everything is read and written in whole vectors, however far
+// apart the rows lie; element by element, rows that are a multiple of a large power of two apart would push each other
+// out of the cache (docs/internals/tricks.md).
+
+namespace pergrad::inline v0_1::on_host {
+
+namespace transpose_detail {
+
+/// Lanes `From` of a and b, counted on from one to the other.
+template <std::size_t... From, class Vector>
+[[nodiscard]] inline Vector shuffle(Vector a, Vector b) noexcept {
+#if PERGRAD_PACKS_IN_BUILTINS
+  return __builtin_shufflevector(a, b, From...);
+#else
+  std::size_t lane = 0;
+  Vector chosen = a;
+  ((chosen[lane++] = From < sizeof...(From) ? a[From % sizeof...(From)] : b[From % sizeof...(From)]), ...);
+  return chosen;
+#endif
+}
+
+/// The lanes of `a` whose bit `Step` is 0, and in the place of the others those of `b` from `Step` lanes below.
+template <std::size_t Step, class Vector, std::size_t... Lane>
+[[nodiscard]] inline Vector lower(Vector a, Vector b, std::index_sequence<Lane...> /*lanes*/) noexcept {
+  return shuffle<((Lane & Step) != 0 ? sizeof...(Lane) + Lane - Step : Lane)...>(a, b);
+}
+/// The lanes of `b` whose bit `Step` is 1, and in the place of the others those of `a` from `Step` lanes above.
+template <std::size_t Step, class Vector, std::size_t... Lane>
+[[nodiscard]] inline Vector upper(Vector a, Vector b, std::index_sequence<Lane...> /*lanes*/) noexcept {
+  return shuffle<((Lane & Step) != 0 ? sizeof...(Lane) + Lane : Lane + Step)...>(a, b);
+}
+
+template <class Scalar>
+inline constexpr std::size_t side = vector_lanes<Scalar>;
+
+/// Rows `Low` and `Low + Step`, where bit `Step` of `Low` is 0.
+template <class Scalar, std::size_t Step, std::size_t Low>
+[[gnu::always_inline]] inline void exchange_pair(vector<Scalar> (&rows)[side<Scalar>]) noexcept {
+  constexpr auto lanes = std::make_index_sequence<side<Scalar>>{};
+  const vector<Scalar> a = rows[Low];
+  const vector<Scalar> b = rows[Low + Step];
+  rows[Low] = lower<Step>(a, b, lanes);
+  rows[Low + Step] = upper<Step>(a, b, lanes);
+}
+/// Folds, not loops: g++ -O2 leaves loops as they are, and then the rows lie in memory.
+template <class Scalar, std::size_t Step, std::size_t... Pair>
+[[gnu::always_inline]] inline void exchange(vector<Scalar> (&rows)[side<Scalar>],
+                                            std::index_sequence<Pair...> pairs) noexcept {
+  (exchange_pair<Scalar, Step, Pair / Step * 2 * Step + Pair % Step>(rows), ...);
+  if constexpr (2 * Step < side<Scalar>) exchange<Scalar, 2 * Step>(rows, pairs);
+}
+template <class Scalar, class Put, std::size_t... Row>
+[[gnu::always_inline]] inline void turn_square(const Scalar* from, index from_step, Scalar* to, index to_step,
+                                               index first, const Put& put, std::index_sequence<Row...>) noexcept {
+  vector<Scalar> rows[side<Scalar>] = {load(from + static_cast<index>(Row) * from_step)...};
+  exchange<Scalar, 1>(rows, std::make_index_sequence<side<Scalar> / 2>{});
+  (put(to + static_cast<index>(Row) * to_step, rows[Row], first), ...);
+}
+
+/// Calls put(to, row, first) for the rows of the transpose of a square whose first row is number `first`.
+template <class Scalar, class Put>
+inline void square(const Scalar* from, index from_step, Scalar* to, index to_step, index first,
+                   const Put& put) noexcept {
+  turn_square(from, from_step, to, to_step, first, put, std::make_index_sequence<side<Scalar>>{});
+}
+
+/// `Repeats`: an element may be put twice. Then what a last square has in common with the one before is turned again,
+/// unless only so few rows or columns are left that they go element by element.
+template <bool Repeats, class Scalar, class PutVector, class PutOne>
+inline void transpose(const Scalar* from, index from_step, index rows, index columns, Scalar* to, index to_step,
+                      const PutVector& put, const PutOne& put_one) noexcept {
+  constexpr auto together = static_cast<index>(side<Scalar>);
+  const auto end_of_squares = [](index count) {
+    const index rest = count % together;
+    return Repeats && count > together && rest > together / 4 ? count : count - rest;
+  };
+  const index last_row = end_of_squares(rows);
+  const index last_column = end_of_squares(columns);
+  for (index next = 0; next < last_row; next += together) {
+    const index r = std::min(next, last_row - together);
+    for (index next_column = 0; next_column < last_column; next_column += together) {
+      const index c = std::min(next_column, last_column - together);
+      square(from + r * from_step + c, from_step, to + c * to_step + r, to_step, r, put);
+    }
+    for (index c = last_column; c < columns; ++c) {
+      for (index k = r; k < r + together; ++k) put_one(to + c * to_step + k, from[k * from_step + c], k);
+    }
+  }
+  for (index c = 0; c < columns; ++c) {
+    for (index k = last_row; k < rows; ++k) put_one(to + c * to_step + k, from[k * from_step + c], k);
+  }
+}
+
+}  // namespace transpose_detail
+
+/// to[c * to_step + r] = from[r * from_step + c] for r < rows and c < columns. The ranges must not overlap.
+template <class Scalar>
+[[gnu::noinline]] void transpose(const Scalar* from, index from_step, index rows, index columns, Scalar* to,
+                                 index to_step) noexcept {
+  transpose_detail::transpose<true>(
+      from, from_step, rows, columns, to, to_step, [](Scalar* out, vector<Scalar> row, index) { store(out, row); },
+      [](Scalar* out, Scalar value, index) { *out = value; });
+}
+/// The same with += in the place of =.
+template <class Scalar>
+[[gnu::noinline]] void transpose_add(const Scalar* from, index from_step, index rows, index columns, Scalar* to,
+                                     index to_step) noexcept {
+  transpose_detail::transpose<false>(
+      from, from_step, rows, columns, to, to_step,
+      [](Scalar* out, vector<Scalar> row, index) { store(out, load(out) + row); },
+      [](Scalar* out, Scalar value, index) { *out += value; });
+}
+/// to[c * to_step + r] = from[r * from_step + c] + more[r]
+template <class Scalar>
+inline void transpose_plus(const Scalar* from, index from_step, index rows, index columns, Scalar* to, index to_step,
+                           const Scalar* more) noexcept {
+  transpose_detail::transpose<true>(
+      from, from_step, rows, columns, to, to_step,
+      [more](Scalar* out, vector<Scalar> row, index first) { store(out, row + load(more + first)); },
+      [more](Scalar* out, Scalar value, index r) { *out = value + more[r]; });
+}
+
+}  // namespace pergrad::inline v0_1::on_host
 
 namespace pergrad::inline v0_1::on_host {
 
@@ -24776,15 +25010,23 @@ inline void for_each_block(const loop (&reduce)[4], std::ptrdiff_t most, Functio
   }
 }
 
-/// Copies the rows of `right` that a block's terms read side by side, each `columns` wide of which `count` exist, and
-/// makes its loops read the copy.
+/// Copies the rows of `right` that a block's terms read side by side, each `columns` wide of which `count` exist,
+/// `right_column` apart, and makes its loops read the copy.
 template <class Scalar>
-inline void copy_terms(loop (&part)[4], const Scalar* right, std::size_t columns, std::size_t count,
-                       Scalar* copy) noexcept {
+inline void copy_terms(loop (&part)[4], const Scalar* right, std::ptrdiff_t right_column, std::size_t columns,
+                       std::size_t count, Scalar* copy) noexcept {
   for (std::ptrdiff_t i = 0; i < part[3].extent; ++i) {
     for (std::ptrdiff_t j = 0; j < part[0].extent; ++j) {
       for (std::ptrdiff_t k = 0; k < part[1].extent; ++k) {
         const Scalar* from = right + i * part[3].right + j * part[0].right + k * part[1].right;
+        if (right_column != 1) {
+          const std::ptrdiff_t terms = part[2].extent;
+          if (count < columns) std::memset(copy, 0, static_cast<std::size_t>(terms) * columns * sizeof(Scalar));
+          transpose(from, right_column, static_cast<std::ptrdiff_t>(count), terms, copy,
+                    static_cast<std::ptrdiff_t>(columns));
+          copy += terms * static_cast<std::ptrdiff_t>(columns);
+          continue;
+        }
         for (std::ptrdiff_t l = 0; l < part[2].extent; ++l) {
           std::memcpy(copy, from, count * sizeof(Scalar));
           if (count < columns) std::memset(copy + count, 0, (columns - count) * sizeof(Scalar));
@@ -24812,8 +25054,8 @@ struct term_block {
 
 /// Fetches terms begin .. end - 1 of the rows of `right` that the block reads into the second cache.
 template <class Scalar>
-inline void fetch_terms(const term_block& block, const Scalar* right, std::size_t columns, std::ptrdiff_t begin,
-                        std::ptrdiff_t end) noexcept {
+inline void fetch_terms(const term_block& block, const Scalar* right, std::ptrdiff_t right_column, std::size_t columns,
+                        std::ptrdiff_t begin, std::ptrdiff_t end) noexcept {
   constexpr std::size_t cache_line = 64 / sizeof(Scalar);
   const loop(&part)[4] = block.part;
   for (std::ptrdiff_t term = begin; term < end; ++term) {
@@ -24822,6 +25064,13 @@ inline void fetch_terms(const term_block& block, const Scalar* right, std::size_
     const Scalar* from = right + block.right + term % part[2].extent * part[2].right +
                          row % part[1].extent * part[1].right + plane % part[0].extent * part[0].right +
                          plane / part[0].extent * part[3].right;
+    if (right_column != 1) {  // a cache line has the terms behind it as well
+      if (term % static_cast<std::ptrdiff_t>(cache_line) != 0) continue;
+      for (std::size_t at = 0; at < columns; ++at) {
+        __builtin_prefetch(from + static_cast<std::ptrdiff_t>(at) * right_column, 0, 2);
+      }
+      continue;
+    }
     for (std::size_t at = 0; at < columns; at += cache_line) __builtin_prefetch(from + at, 0, 2);
   }
 }
@@ -24829,22 +25078,23 @@ inline void fetch_terms(const term_block& block, const Scalar* right, std::size_
 /// The sums of the next `blocks` register blocks.
 template <class Scalar>
 [[gnu::noinline]] void form_block(const register_walk& begin, std::size_t blocks, const loop (&reduce)[4],
-                                  const micro_kernel_width<Scalar>& chosen, micro_kernel_task<Scalar> task,
-                                  const Scalar* left, Scalar* sums) noexcept {
+                                  std::ptrdiff_t right_column, const micro_kernel_width<Scalar>& chosen,
+                                  micro_kernel_task<Scalar> task, const Scalar* left, Scalar* sums) noexcept {
   const std::size_t columns = chosen.vectors * task.whole;
+  const std::size_t count_of_columns = columns - task.whole + task.last;
   alignas(64) Scalar copy[block_bytes / sizeof(Scalar)];
   const Scalar* const right = task.right;
   task.resumes = false;
   task.sum_offset = chosen.packed;
   task.right = copy;
   const auto form = [&](term_block block, const term_block& next) {
-    copy_terms(block.part, right + block.right, columns, columns - task.whole + task.last, copy);
+    copy_terms(block.part, right + block.right, right_column, columns, count_of_columns, copy);
     task.reduce = block.part;
     register_walk walk = begin;
     const std::ptrdiff_t terms = next.terms();
     const auto in_all = static_cast<std::ptrdiff_t>(blocks);
     for (std::ptrdiff_t number = 0; number < in_all; ++number) {
-      fetch_terms(next, right, columns, number * terms / in_all, (number + 1) * terms / in_all);
+      fetch_terms(next, right, right_column, count_of_columns, number * terms / in_all, (number + 1) * terms / in_all);
       const std::size_t count = walk.count();
       const register_rows place = walk.next(count, chosen.formed[count - 1]);
       task.left = left + block.left + place.left;
@@ -24882,14 +25132,14 @@ namespace product_detail {
 /// One panel of columns in blocks of rows and terms (blocks.hpp).
 template <class Scalar>
 [[gnu::noinline]] void sweep_in_blocks(register_walk walk, const micro_kernels<Scalar>& kernels,
-                                       const loop (&reduce)[4], const micro_kernel_width<Scalar>& chosen,
-                                       const micro_kernel_task<Scalar>& task, finish_task<Scalar> rest,
-                                       const Scalar* left, Scalar* out) noexcept {
+                                       const loop (&reduce)[4], std::ptrdiff_t right_column,
+                                       const micro_kernel_width<Scalar>& chosen, const micro_kernel_task<Scalar>& task,
+                                       finish_task<Scalar> rest, const Scalar* left, Scalar* out) noexcept {
   alignas(64) Scalar sums[block_row_count * 8 * widest_vector_bytes / sizeof(Scalar)];
   while (walk.blocks_left() > 0) {
     const std::size_t most = block_row_count / chosen.max_rows;
     const std::size_t blocks = walk.blocks_left() < most ? walk.blocks_left() : most;
-    form_block(walk, blocks, reduce, chosen, task, left, sums);
+    form_block(walk, blocks, reduce, right_column, chosen, task, left, sums);
     for (std::size_t block = 0; block < blocks; ++block) {
       rest.rows = walk.count();
       const register_rows place = walk.next(rest.rows, rest.rows);
@@ -24944,6 +25194,7 @@ void sweep(const micro_kernels<Scalar>& kernels, const product_shape& shape, con
   }
   alignas(64) Scalar sums[register_bytes_limit / sizeof(Scalar)];
   const std::ptrdiff_t terms = reduce[0].extent * reduce[1].extent * reduce[2].extent * reduce[3].extent;
+  const bool turns = shape.right_column != 1;
   const bool blocks = row_count >= fewest_rows_to_block &&
                       terms * reduce[2].right * static_cast<std::ptrdiff_t>(sizeof(Scalar)) > least_bytes_to_block;
   micro_kernel_task<Scalar> task{left, right, reduce, nullptr, sums, nullptr, lanes, lanes};
@@ -24958,11 +25209,11 @@ void sweep(const micro_kernels<Scalar>& kernels, const product_shape& shape, con
     }
     rest.last = task.last;
     if (how.bias != nullptr) rest.bias = how.bias + column;
-    task.right = right + column;
+    task.right = right + static_cast<std::ptrdiff_t>(column) * shape.right_column;
     Scalar* const out_panel = out == nullptr ? nullptr : out + column;
     register_walk walk{shape, row_count, chosen.max_rows, chosen.formed};
-    if (blocks && terms > block_terms<Scalar>(chosen.vectors * lanes)) {
-      sweep_in_blocks(walk, kernels, reduce, chosen, task, rest, left, out_panel);
+    if (turns || (blocks && terms > block_terms<Scalar>(chosen.vectors * lanes))) {
+      sweep_in_blocks(walk, kernels, reduce, shape.right_column, chosen, task, rest, left, out_panel);
     } else {
       // Whole vectors that are only stored need no buffer.
       const bool squares = how.what == epilogue::kind::squares_store;
@@ -25246,6 +25497,17 @@ struct leaf_kernel {
       for (index t = 0; t < leaf.step[1].extent; ++t) out[ids[t]] += from[t * leaf.step[1].x];
     }
   }
+  /// Adds the rows of ids begin .. begin + count - 1 of G_b, where they lie as PyTorch orders them.
+  void add_rows_by_ids(index sample, Scalar* out, index begin, index count) const noexcept {
+    const auto* const ids = static_cast<const std::int32_t*>(static_cast<const void*>(delta(sample, 0)));
+    for (index t = 0; t < leaf.step[1].extent; ++t) {
+      const index row = ids[t] - begin;
+      if (row < 0 || row >= count) continue;
+      const Scalar* const from = x(sample, 0) + t * leaf.step[1].x;
+      Scalar* const to = out + row * leaf.view[2].extent;
+      for (index k = 0; k < leaf.view[2].extent; ++k) to[k] += from[k * leaf.view[2].x];
+    }
+  }
   /// The same for outputs begin .. begin + columns - 1, which lie `columns` apart in `out`.
   void add_by_ids(index sample, Scalar* out, index begin, index columns) const noexcept {
     const auto* const ids = static_cast<const std::int32_t*>(static_cast<const void*>(delta(sample, 0)));
@@ -25285,6 +25547,7 @@ struct leaf_kernel {
   /// what `rounding` says. Terms cancel, so the error bound is part of the answer: each dot errs by at most n u |a||b|,
   /// and (sum_t |x_t||delta_t|)² bounds the sum of all magnitudes.
   [[nodiscard]] norm_bound gram(index sample) const noexcept {
+    if (leaf.gram_in_blocks) return gram_in_blocks(sample);
     norm_bound result;
     for (index g = 0; g < leaf.groups; ++g) {
       pairwise_sum sum;
@@ -25314,6 +25577,54 @@ struct leaf_kernel {
       result.error += terms * std::numeric_limits<double>::epsilon() * seen.magnitude * seen.magnitude;
       result += rounding_of(seen);
     }
+    return result;
+  }
+
+  /// The same by the product kernel, for many positions of a block whose x and delta lie side by side. A dot is a
+  /// double sum of dots of `gram_terms` terms, each of which is a chain of multiply-adds in the scalar: it errs by at
+  /// most γ |a||b|, γ = n u / (1 - n u), by Cauchy and Schwarz whatever the stretches are, and by what the smallest
+  /// numbers lose, flushed to zero or not. So a product of two dots errs by (2 γ + γ²) |x_t||x_s||delta_t||delta_s| and
+  /// what stands beside it. The squares that bound the errors are in double. Dots that overflow give a norm that is not
+  /// finite.
+  [[nodiscard, gnu::noinline]] norm_bound gram_in_blocks(index sample) const noexcept {
+    constexpr index side = 64;
+    alignas(64) double x_dots[side * side];
+    alignas(64) double delta_dots[side * side];
+    position_sums seen;
+    for_each_position(leaf, leaf.positions(), [&](index, index x_t, index delta_t) {
+      add_position(view_squares(x(sample, 0) + x_t), delta_squares(delta(sample, 0) + delta_t), seen);
+    });
+    pairwise_sum sum;
+    for_each_run(sample, side, [&](index rows, const Scalar* x_here, const Scalar* delta_here) {
+      bool behind = false;  // a pair of runs counts twice, so every other one is left out
+      for_each_run(sample, side, [&](index columns, const Scalar* x_there, const Scalar* delta_there) {
+        if (behind) return;
+        behind = x_there == x_here && delta_there == delta_here;
+        dots_of_runs(rows, columns, leaf.view_width(), along().x, x_here, x_there, x_dots);
+        dots_of_runs(rows, columns, leaf.outputs, along().delta, delta_here, delta_there, delta_dots);
+        for (index i = 0; i < rows; ++i) {
+          double of_row = 0;
+          for (index j = 0; j < columns; ++j) of_row += x_dots[i * side + j] * delta_dots[i * side + j];
+          sum.add(behind ? of_row : 2 * of_row);
+        }
+      });
+    });
+    const auto real = [](auto number) { return static_cast<double>(number); };
+    const double chain = real(std::min(gram_terms, std::max(leaf.view_width(), leaf.outputs))) *
+                         real(std::numeric_limits<Scalar>::epsilon()) / 2;
+    const double gamma = chain / (1 - chain);
+    const double in_double = real(side + 2 + sum.additions() + (leaf.view_width() + leaf.outputs) / gram_terms + 2) *
+                             std::numeric_limits<double>::epsilon();
+    const double least = real(std::numeric_limits<Scalar>::min());
+    const double x_lost = real(leaf.view_width()) * least;
+    const double delta_lost = real(leaf.outputs) * least;
+    const double lost = x_lost * seen.delta * seen.delta + delta_lost * seen.x * seen.x +
+                        x_lost * delta_lost * real(leaf.positions()) * real(leaf.positions());
+    norm_bound result = rounding_of(seen);
+    const double total = sum.total();
+    result.squared = total > 0 || total != total ? total : 0;
+    result.error +=
+        (2 * gamma + gamma * gamma + in_double) * (1 + 0x1p-20) * seen.magnitude * seen.magnitude + 2 * lost;
     return result;
   }
 
@@ -25406,6 +25717,40 @@ struct leaf_kernel {
   }
 
  private:
+  static constexpr index gram_terms = 128;
+  /// Positions of a column lie along the first axis, those of a line along the second.
+  [[nodiscard]] const step_axis& along() const noexcept { return leaf.step[leaf.step[1].extent == 1 ? 0 : 1]; }
+  /// Calls f(count, x, delta) for runs of at most `most` positions that lie evenly.
+  template <class Function>
+  void for_each_run(index sample, index most, Function&& f) const noexcept {
+    const step_axis& run = along();
+    const index lines = &run == &leaf.step[0] ? 1 : leaf.step[0].extent;
+    for (index plane = 0; plane < leaf.step_plane.extent; ++plane) {
+      for (index i = 0; i < lines; ++i) {
+        for (index j = 0; j < run.extent; j += most) {
+          f(std::min(most, run.extent - j), x(sample, 0) + plane * leaf.step_plane.x + i * leaf.step[0].x + j * run.x,
+            delta(sample, 0) + plane * leaf.step_plane.delta + i * leaf.step[0].delta + j * run.delta);
+        }
+      }
+    }
+  }
+  /// Dots of `width` terms of each of a few vectors with each of a few others, `step` apart.
+  static void dots_of_runs(index rows, index columns, index width, index step, const Scalar* a, const Scalar* b,
+                           double* dots) noexcept {
+    constexpr index side = 64;
+    alignas(64) Scalar part[side * side];
+    for (index first = 0; first < width; first += gram_terms) {
+      product_shape shape{{{}, {}, {rows, step, side}}, {{}, {}, {std::min(gram_terms, width - first), 1, 1}}, columns};
+      shape.right_column = step;
+      product(shape, a + first, b + first, part, epilogue::store{});
+      for (index i = 0; i < rows; ++i) {
+        for (index j = 0; j < columns; ++j) {
+          const auto value = static_cast<double>(part[i * side + j]);
+          dots[i * side + j] = first == 0 ? value : dots[i * side + j] + value;
+        }
+      }
+    }
+  }
   /// Squares of doubles below 1e-154 lose bits or vanish, and the other factor may be as large as these are small.
   /// (Squares of floats are exact in double.)
   [[nodiscard]] double lost_squares(double x_squared, double delta_squared) const noexcept {
@@ -25724,6 +26069,10 @@ template <class Network>
 [[nodiscard]] constexpr detail::addition_way way_of_additions(std::size_t capacity) noexcept {
   const auto most = static_cast<index>(capacity);
   const index part = part_samples<Network>(capacity);
+  if constexpr (program<Network>::table.shares_sums) {  // sample after sample, whatever comes before and behind
+    const bool has_chunks = program<Network>::table.deferred_count > 0;
+    return {has_chunks ? static_cast<std::size_t>(2 * part) : 0, capacity};
+  }
   index inside = 0;
   for (index samples = 1; samples <= std::min(most, chunk_samples<Network>); ++samples) {
     if (program<Network>::table.deferred_count > 0) inside = std::max(inside, part + (samples + part - 1) / part);
@@ -25741,7 +26090,8 @@ template <class Network>
 template <class Network>
 inline constexpr std::size_t usual_sums =
     accumulator_count<Network>* program<Network>::table.accumulator_size* static_cast<index>(
-        sizeof(typename Network::scalar)) <= (index{64} << 20)
+        sizeof(typename Network::scalar)) <= (index{64} << 20) ||
+            program<Network>::table.shares_sums
         ? 2
         : 1;
 
@@ -25760,10 +26110,17 @@ struct working_memory {
   static constexpr index weighted_deltas = table.deferred_count > 0 ? chunk_samples<Network>* deferred_stretch : 0;
   static constexpr bool weighted_in_workspace =
       weighted_deltas <= table.winograd.sample + table.tile * table.scratch.sample;
+  static constexpr index room_of_piece = [] {
+    index most = shared_piece;
+    for (std::size_t k = 0; k != table.outer_count; ++k) {
+      most = std::max(most, table.outer[k].by_ids ? table.outer[k].view[2].extent : table.outer[k].outputs);
+    }
+    return round_up(most);
+  }();
   /// For the time of one leaf: a sample's gradient, or the scaled deltas of a tile.
-  static constexpr index room_stride =
-      std::max(std::max(round_up(table.tile * table.scaled_size), table.accumulator_size),
-               weighted_in_workspace ? index{0} : weighted_deltas);
+  static constexpr index room_stride = std::max(
+      std::max(round_up(table.tile * table.scaled_size), table.shares_sums ? room_of_piece : table.accumulator_size),
+      weighted_in_workspace ? index{0} : weighted_deltas);
   static constexpr index finder_stride = segment_finder::size(table.sparse_positions, table.sparse_slots);
   static constexpr index parts_stride =
       round_up(table.tile * static_cast<index>(std::max<std::size_t>(1, table.layer_groups)));
@@ -25781,8 +26138,14 @@ struct working_memory {
   buffer<norm_bound> parts{total(parts_stride, threads), "a tape's norms"};
   buffer<scalar> panels{total(table.panel_size + line, 1), "a tape's packed weights"};
   buffer<scalar> accumulators{
-      total(table.accumulator_size * accumulator_buffers(accumulator_count<Network>, threads), max_sums),
+      table.shares_sums
+          ? 0
+          : total(table.accumulator_size * accumulator_buffers(accumulator_count<Network>, threads), max_sums),
       "a tape's sums", detail::uninitialised, static_cast<std::size_t>(table.accumulator_size)};
+  buffer<scalar> noted{
+      total(table.shares_sums ? table.tile * static_cast<index>(std::max<std::size_t>(1, table.layer_groups)) : 0,
+            threads* max_sums),
+      "a tape's weights"};
   buffer<scalar> direction{total(table.native_size, 1), "a tape's direction", detail::uninitialised};
   // What samples of a chunk leave of tables of which they use few rows (table_way.hpp), and what finds it:
   index chunk = std::min(static_cast<index>(max_batch), chunk_samples<Network>);  ///< samples that have room
@@ -25846,8 +26209,9 @@ struct description {
   /// Where the norm comes from: a method, or `row sum` of a table; `frozen` blocks have none, `tied` ones have theirs
   /// where they are first used; `-` without parameters.
   std::string_view norm = "-";
-  /// How its sum is formed: `tile` after tile in an accumulator, or once a `chunk` of samples,
-  /// written straight into the result (large blocks with one position, and tables); `-` if it has none of its own.
+  /// How its sum is formed: `tile` after tile in an accumulator; once a `chunk` of samples, written straight into the
+  /// result (large blocks with one position, and tables); once a `round` of as many tiles as there are threads, added
+  /// to the result (large networks); `-` if it has none of its own.
   std::string_view sum = "-";
   /// `F(2x2, 3x3)` where the host forms the convolution or its input gradient by minimal filtering
   /// (host/conv/winograd.hpp), else empty.
@@ -25911,7 +26275,9 @@ template <class Structure, class Tables>
                : Structure::trained_counts[i] == 0 ? "frozen"
                : is_table                          ? "row sum"
                                                    : name_of(row.method);
-    if (!used_before && Structure::trained_counts[i] > 0) row.sum = is_table || in_chunks ? "chunk" : "tile";
+    if (!used_before && Structure::trained_counts[i] > 0) {
+      row.sum = is_table || in_chunks ? "chunk" : table.shares_sums ? "round" : "tile";
+    }
   }
   return row;
 }
@@ -26058,6 +26424,12 @@ template <class Scalar>
 //
 // Of a table of which a sample uses few rows, no accumulator has a copy; what samples leave on the tape is added up
 // after a chunk of samples (table_way.hpp). So it is with large blocks that have one position (deferred_way.hpp).
+//
+// Sums of a large network are *shared* where they can be: a round of as many tiles as there are threads goes through
+// the network, then all threads add its samples to the sum where it is wanted, each thread to other elements, sample
+// after sample. So there is one copy of a sum instead of one a thread and one more, and it is read and written once a
+// round; what that takes is a place for each tile of the round, which is there, and norms for which no gradient is
+// kept. Each element is one chain of additions over the samples, whatever a round is.
 //
 // A clipped sum has a proven bound of what its additions round (privacy/release.hpp), so the way of an addend to it is
 // short (tape.hpp, `way_of_additions`), or every sample's share is rounded to an integer by itself and accumulators add
@@ -26859,133 +27231,6 @@ template <class Scalar, window_rule Rule>
 }
 
 }  // namespace pergrad::inline v0_1::on_host
-// pergrad/host/gemm/transpose.hpp - matrices turned around, a square of vectors at a time
-//
-// A square of as many vectors as each has lanes is turned in registers: for s = 1, 2, 4, ... rows i and i + s (bit s of
-// i is 0) exchange the lanes of the upper one whose bit s is 1 with those of the lower one whose bit s is 0 (Eklundh
-// 1972, "A fast computer method for matrix transposing"). Everything is read and written in whole vectors, however far
-// apart the rows lie; element by element, rows that are a multiple of a large power of two apart would push each other
-// out of the cache (docs/internals/tricks.md).
-
-namespace pergrad::inline v0_1::on_host {
-
-namespace transpose_detail {
-
-/// Lanes `From` of a and b, counted on from one to the other.
-template <std::size_t... From, class Vector>
-[[nodiscard]] inline Vector shuffle(Vector a, Vector b) noexcept {
-#if PERGRAD_PACKS_IN_BUILTINS
-  return __builtin_shufflevector(a, b, From...);
-#else
-  std::size_t lane = 0;
-  Vector chosen = a;
-  ((chosen[lane++] = From < sizeof...(From) ? a[From % sizeof...(From)] : b[From % sizeof...(From)]), ...);
-  return chosen;
-#endif
-}
-
-/// The lanes of `a` whose bit `Step` is 0, and in the place of the others those of `b` from `Step` lanes below.
-template <std::size_t Step, class Vector, std::size_t... Lane>
-[[nodiscard]] inline Vector lower(Vector a, Vector b, std::index_sequence<Lane...> /*lanes*/) noexcept {
-  return shuffle<((Lane & Step) != 0 ? sizeof...(Lane) + Lane - Step : Lane)...>(a, b);
-}
-/// The lanes of `b` whose bit `Step` is 1, and in the place of the others those of `a` from `Step` lanes above.
-template <std::size_t Step, class Vector, std::size_t... Lane>
-[[nodiscard]] inline Vector upper(Vector a, Vector b, std::index_sequence<Lane...> /*lanes*/) noexcept {
-  return shuffle<((Lane & Step) != 0 ? sizeof...(Lane) + Lane : Lane + Step)...>(a, b);
-}
-
-template <class Scalar>
-inline constexpr std::size_t side = vector_lanes<Scalar>;
-
-/// Rows `Low` and `Low + Step`, where bit `Step` of `Low` is 0.
-template <class Scalar, std::size_t Step, std::size_t Low>
-[[gnu::always_inline]] inline void exchange_pair(vector<Scalar> (&rows)[side<Scalar>]) noexcept {
-  constexpr auto lanes = std::make_index_sequence<side<Scalar>>{};
-  const vector<Scalar> a = rows[Low];
-  const vector<Scalar> b = rows[Low + Step];
-  rows[Low] = lower<Step>(a, b, lanes);
-  rows[Low + Step] = upper<Step>(a, b, lanes);
-}
-/// Folds, not loops: g++ -O2 leaves loops as they are, and then the rows lie in memory.
-template <class Scalar, std::size_t Step, std::size_t... Pair>
-[[gnu::always_inline]] inline void exchange(vector<Scalar> (&rows)[side<Scalar>],
-                                            std::index_sequence<Pair...> pairs) noexcept {
-  (exchange_pair<Scalar, Step, Pair / Step * 2 * Step + Pair % Step>(rows), ...);
-  if constexpr (2 * Step < side<Scalar>) exchange<Scalar, 2 * Step>(rows, pairs);
-}
-template <class Scalar, class Put, std::size_t... Row>
-[[gnu::always_inline]] inline void turn_square(const Scalar* from, index from_step, Scalar* to, index to_step,
-                                               index first, const Put& put, std::index_sequence<Row...>) noexcept {
-  vector<Scalar> rows[side<Scalar>] = {load(from + static_cast<index>(Row) * from_step)...};
-  exchange<Scalar, 1>(rows, std::make_index_sequence<side<Scalar> / 2>{});
-  (put(to + static_cast<index>(Row) * to_step, rows[Row], first), ...);
-}
-
-/// Calls put(to, row, first) for the rows of the transpose of a square whose first row is number `first`.
-template <class Scalar, class Put>
-inline void square(const Scalar* from, index from_step, Scalar* to, index to_step, index first,
-                   const Put& put) noexcept {
-  turn_square(from, from_step, to, to_step, first, put, std::make_index_sequence<side<Scalar>>{});
-}
-
-/// `Repeats`: an element may be put twice. Then what a last square has in common with the one before is turned again,
-/// unless only so few rows or columns are left that they go element by element.
-template <bool Repeats, class Scalar, class PutVector, class PutOne>
-inline void transpose(const Scalar* from, index from_step, index rows, index columns, Scalar* to, index to_step,
-                      const PutVector& put, const PutOne& put_one) noexcept {
-  constexpr auto together = static_cast<index>(side<Scalar>);
-  const auto end_of_squares = [](index count) {
-    const index rest = count % together;
-    return Repeats && count > together && rest > together / 4 ? count : count - rest;
-  };
-  const index last_row = end_of_squares(rows);
-  const index last_column = end_of_squares(columns);
-  for (index next = 0; next < last_row; next += together) {
-    const index r = std::min(next, last_row - together);
-    for (index next_column = 0; next_column < last_column; next_column += together) {
-      const index c = std::min(next_column, last_column - together);
-      square(from + r * from_step + c, from_step, to + c * to_step + r, to_step, r, put);
-    }
-    for (index c = last_column; c < columns; ++c) {
-      for (index k = r; k < r + together; ++k) put_one(to + c * to_step + k, from[k * from_step + c], k);
-    }
-  }
-  for (index c = 0; c < columns; ++c) {
-    for (index k = last_row; k < rows; ++k) put_one(to + c * to_step + k, from[k * from_step + c], k);
-  }
-}
-
-}  // namespace transpose_detail
-
-/// to[c * to_step + r] = from[r * from_step + c] for r < rows and c < columns. The ranges must not overlap.
-template <class Scalar>
-[[gnu::noinline]] void transpose(const Scalar* from, index from_step, index rows, index columns, Scalar* to,
-                                 index to_step) noexcept {
-  transpose_detail::transpose<true>(
-      from, from_step, rows, columns, to, to_step, [](Scalar* out, vector<Scalar> row, index) { store(out, row); },
-      [](Scalar* out, Scalar value, index) { *out = value; });
-}
-/// The same with += in the place of =.
-template <class Scalar>
-[[gnu::noinline]] void transpose_add(const Scalar* from, index from_step, index rows, index columns, Scalar* to,
-                                     index to_step) noexcept {
-  transpose_detail::transpose<false>(
-      from, from_step, rows, columns, to, to_step,
-      [](Scalar* out, vector<Scalar> row, index) { store(out, load(out) + row); },
-      [](Scalar* out, Scalar value, index) { *out += value; });
-}
-/// to[c * to_step + r] = from[r * from_step + c] + more[r]
-template <class Scalar>
-inline void transpose_plus(const Scalar* from, index from_step, index rows, index columns, Scalar* to, index to_step,
-                           const Scalar* more) noexcept {
-  transpose_detail::transpose<true>(
-      from, from_step, rows, columns, to, to_step,
-      [more](Scalar* out, vector<Scalar> row, index first) { store(out, row + load(more + first)); },
-      [more](Scalar* out, Scalar value, index r) { *out = value + more[r]; });
-}
-
-}  // namespace pergrad::inline v0_1::on_host
 
 namespace pergrad::inline v0_1::on_host {
 
@@ -27357,6 +27602,24 @@ void through_adjoint(const node_row& row, const Scalar* panels, index samples, i
       }
     });
   }
+}
+
+/// y = W x + b at every pixel of an image, or with `adjoint` y (=|+=) W^T x: a product of pixels with the weights where
+/// the parameters lie. `map`: that of a kernel of one pixel, of one group.
+template <class Scalar>
+void through_pixels(const affine_map& map, const Scalar* weights, index samples, images<const Scalar> in,
+                    images<Scalar> out, const std::type_identity_t<Scalar>* bias, bool adjoint, bool accumulate) {
+  const layout& x = in.of;
+  const layout& y = out.of;
+  const auto inputs = static_cast<index>(map.in_channels);
+  const auto outputs = static_cast<index>(map.out_channels);
+  product_shape shape = coalesce(
+      {{{x.values.depth, x.plane, y.plane}, {x.values.height, x.row, y.row}, {x.values.width, x.column, y.column}},
+       {{}, {}, {adjoint ? outputs : inputs, 1, adjoint ? inputs : 1}},
+       adjoint ? inputs : outputs,
+       {samples, in.sample, out.sample}});
+  if (!adjoint) shape.right_column = inputs;
+  write_product(shape, in.first + x.start, weights, out.first + y.start, bias, accumulate);
 }
 
 /// y = W x + b for one position that sees every input once, with the weights where the parameters lie. As the left
@@ -28482,7 +28745,7 @@ inline void pack_matrices(const node_row& row, const Scalar* weights, Scalar* pa
   return std::max(line, (index{1} << 14) / static_cast<index>(row.map.view_width()) / line * line);
 }
 [[nodiscard]] constexpr index pack_tasks(const node_row& row) {
-  if (row.deferred) return 0;
+  if (row.deferred || row.reads_weights) return 0;
   return row.kind == node_kind::affine
              ? (static_cast<index>(row.map.out_channels) + outputs_per_task(row) - 1) / outputs_per_task(row)
          : row.matrix_count > 0 ? 1
@@ -28905,14 +29168,15 @@ struct tile_team {
   static constexpr bool projected = false;
 
   const Scalar* parameters = nullptr;
-  const Scalar* panels = nullptr;
+  const Scalar* panels = nullptr;  ///< null: transposes are read from the matrices
   const index* panel_offsets = nullptr;
   [[nodiscard]] PERGRAD_HD matrix_view<Scalar> matrix(index offset, index /*rows*/, index columns) const noexcept {
     return {parameters + offset, columns};
   }
-  /// Packed as [columns][rows] beforehand.
-  [[nodiscard]] PERGRAD_HD matrix_view<Scalar> transposed(std::size_t k, index /*offset*/, index rows,
-                                                          index /*columns*/) const noexcept {
+  /// Packed as [columns][rows] beforehand, unless the weights are read where they lie.
+  [[nodiscard]] PERGRAD_HD matrix_view<Scalar> transposed(std::size_t k, index offset, index rows,
+                                                          index columns) const noexcept {
+    if (panels == nullptr) return {parameters + offset, 1, columns};
     return {panels + panel_offsets[k], rows};
   }
 
@@ -29025,11 +29289,13 @@ struct tile_team {
 
  private:
   static product_shape shape_of(const product_sizes& sizes, const matrix_view<Scalar>& right) noexcept {
-    return coalesce({{{},
-                      {sizes.outer.count, sizes.outer.left, sizes.outer.out},
-                      {sizes.rows.count, sizes.rows.left, sizes.rows.out}},
-                     {{}, {}, {sizes.depth, sizes.left, right.row}},
-                     sizes.columns});
+    product_shape shape = coalesce({{{},
+                                     {sizes.outer.count, sizes.outer.left, sizes.outer.out},
+                                     {sizes.rows.count, sizes.rows.left, sizes.rows.out}},
+                                    {{}, {}, {sizes.depth, sizes.left, right.row}},
+                                    sizes.columns});
+    shape.right_column = right.column;
+    return shape;
   }
 };
 
@@ -29385,7 +29651,7 @@ class passes : public tile_values<Network> {
       team.dy_layout = out.gradient_layout;
     }
     team.parameters = weights(row).data();
-    team.panels = panels_;
+    team.panels = row.reads_weights ? nullptr : panels_;
     team.panel_offsets = row.panel_offsets.data();
     if (varies && row.in_shape.varying_axis() != 0)
       team.lengths = lengths(row.staged ? row.staged_from : row.in, begin);
@@ -29595,6 +29861,12 @@ class passes : public tile_values<Network> {
         return;
       }
     }
+    if constexpr (table.reads_weights) {
+      if (row.reads_weights) {
+        through_pixels(row.map, weights(row).data(), end - begin, x, y, bias_of(row), false, false);
+        return;
+      }
+    }
     if constexpr (table.any_in_pairs) {
       if (row.in_pairs) {
         filter_in_pairs(row, panels_, end - begin, x, y, bias_of(row), at(table.winograd, 0));
@@ -29621,6 +29893,12 @@ class passes : public tile_values<Network> {
     if constexpr (table.deferred_count > 0) {
       if (row.deferred) {
         through_weights_adjoint(row, weights(row).data(), end - begin, dy, dx, row.accumulate, at(table.scratch, 0));
+        return;
+      }
+    }
+    if constexpr (table.reads_weights) {
+      if (row.reads_weights) {
+        through_pixels(row.map, weights(row).data(), end - begin, dy, dx, nullptr, true, row.accumulate);
         return;
       }
     }
@@ -29657,6 +29935,7 @@ struct tile_state {
   std::size_t thread = 0;
   std::size_t first = 0;  ///< sample of the batch
   index in_chunk = 0;     ///< samples of the chunk before it
+  index samples = 0;
   scalar* workspace = tape.workspaces.data() + static_cast<index>(thread) * tape.workspace_stride;
   scalar* kept = tape.kept.data() + static_cast<index>(thread) * tape.kept_stride;
   scalar* room = tape.rooms.data() + static_cast<index>(thread) * tape.room_stride;
@@ -29741,6 +30020,17 @@ struct tile_state {
     return result;
   }
 
+  /// Of shared sums (engine.hpp): the weights of samples begin .. end - 1 stay until all of the round are known.
+  void note(std::size_t sum, const weights& of, index begin, index end) {
+    for (std::size_t group = 0; group != groups; ++group) {
+      const scalar* const from = of.values.data() + (of.per_layer ? group : 0) * most;
+      std::copy(from + begin, from + end, noted(sum, group) + begin);
+    }
+  }
+  [[nodiscard]] scalar* noted(std::size_t sum, std::size_t group) const noexcept {
+    return tape.noted.data() + ((thread * tape.max_sums + sum) * groups + group) * most;
+  }
+
   /// Adds the gradients of a leaf that samples keep to a sum, or what is left of them on the grid. A weight of 0 is not
   /// multiplied: a non-finite gradient must contribute nothing. A stretch of the sum stays in the first cache while all
   /// samples are added to it, a few in one pass, one after the other (docs/internals/tricks.md).
@@ -29770,6 +30060,23 @@ struct tile_state {
       }
     }
   }
+  /// Adds a stretch of a sample's gradient of a leaf, which lies in `from`, to a shared sum.
+  template <class Leaf>
+  void add_to_shared(std::size_t number, const Leaf& leaf, index b, const scalar* from, index begin,
+                     index count) const {
+    const sum_request<scalar>& sum = request.sums[number];
+    const scalar weight = sum.is_plain ? scalar{1} : noted(number, table.layer_group[leaf.node])[b];
+    if (weight == 0) return;  // not multiplied: a non-finite gradient must contribute nothing
+    const index place = leaf.native + begin;
+    const scalar factor = static_cast<scalar>(sum.scale) * weight;  // of a clipped sum the weight itself
+    if (sum.integers != nullptr) {
+      add_rounded_to(sum.integers + place, static_cast<double>(weight) * sum.steps(), from, count);
+    } else if (sum.squares) {
+      add_scaled_squares_to(sum.out + place, factor, from, count);
+    } else {
+      add_scaled_to(sum.out + place, factor, from, count);
+    }
+  }
   /// What is left on the grid of a stretch of a sample's gradient.
   static void add_rounded(const sum_request<scalar>& sum, scalar weight, const scalar* gradient, index count,
                           scalar* to) {
@@ -29788,6 +30095,9 @@ struct tile_state {
 //   add_weighted   adds samples with their weights to an accumulator's sum, or notes the weights for `finish_chunk`
 //   write_row      writes a sample's gradient times its weight, in PyTorch's order; a weight of 0 is not multiplied
 //   finish_chunk   if accumulators do not add them up: the sums over a chunk of samples
+//   pieces, add_piece
+//                  of shared sums (engine.hpp): in how many pieces the samples of a round are added to a sum, and one
+//                  of them
 
 // pergrad/host/run/deferred_way.hpp - sums of large blocks, formed from what a chunk of samples leaves on the tape
 //
@@ -29870,16 +30180,33 @@ class gram_of_uses {
   [[nodiscard]] const std::int32_t* ids(const leaf_kernel<Scalar>& use) const noexcept {
     return static_cast<const std::int32_t*>(static_cast<const void*>(use.delta(sample_, 0)));
   }
+  /// One side of the outer products: x, the row of a matrix that an id looks up, or delta. Turned blocks have them in
+  /// each other's place.
+  struct side {
+    const Scalar* first;
+    index position;
+    index step;
+    index width;
+    [[nodiscard]] const Scalar* at(index t) const noexcept { return first + t * position; }
+  };
+  [[nodiscard]] side x_of(const leaf_kernel<Scalar>& use) const noexcept {
+    const outer_leaf& leaf = use.leaf;
+    if (leaf.turned) return {use.delta(sample_, 0), leaf.step[1].delta, leaf.delta_stride, leaf.outputs};
+    return {use.x(sample_, 0), leaf.step[1].x, leaf.view[2].x, leaf.view_width()};
+  }
+  [[nodiscard]] side delta_of(const leaf_kernel<Scalar>& use) const noexcept {
+    const outer_leaf& leaf = use.leaf;
+    if (leaf.turned) return {use.x(sample_, 0), leaf.step[1].x, leaf.view[2].x, leaf.view_width()};
+    return {use.delta(sample_, 0), leaf.step[1].delta, 1, leaf.outputs};
+  }
   [[nodiscard]] double x_dot(const leaf_kernel<Scalar>& a, index t, const leaf_kernel<Scalar>& b,
                              index s) const noexcept {
-    const Scalar* const left = a.x(sample_, 0) + t * a.leaf.step[1].x;
-    const Scalar* const right = b.x(sample_, 0) + s * b.leaf.step[1].x;
-    const index left_step = a.leaf.view[2].x;
-    const index right_step = b.leaf.view[2].x;
-    if (left_step == 1 && right_step == 1) return dot(left, right, a.leaf.view_width());
+    const side left = x_of(a);
+    const side right = x_of(b);
+    if (left.step == 1 && right.step == 1) return dot(left.at(t), right.at(s), left.width);
     double sum = 0;
-    for (index k = 0; k < a.leaf.view_width(); ++k) {
-      sum += static_cast<double>(left[k * left_step]) * static_cast<double>(right[k * right_step]);
+    for (index k = 0; k < left.width; ++k) {
+      sum += static_cast<double>(left.at(t)[k * left.step]) * static_cast<double>(right.at(s)[k * right.step]);
     }
     return sum;
   }
@@ -29897,21 +30224,21 @@ class gram_of_uses {
   /// Of a lookup and a product.
   void add_rows(const leaf_kernel<Scalar>& lookup, const leaf_kernel<Scalar>& product) noexcept {
     const std::int32_t* const row = ids(lookup);
-    const Scalar* const delta = product.delta(sample_, 0);
+    const side delta = delta_of(product);
     for (index t = 0; t < lookup.leaf.positions(); ++t) {
       for (index s = 0; s < product.leaf.positions(); ++s) {
-        const auto at_id = static_cast<double>(delta[s * product.leaf.step[1].delta + row[t]]);
+        const auto at_id = static_cast<double>(delta.at(s)[row[t]]);
         squared_ += 2 * (at_id * x_dot(lookup, t, product, s));
       }
     }
   }
   /// Of two products.
   void add_products(const leaf_kernel<Scalar>& a, const leaf_kernel<Scalar>& b) noexcept {
-    const Scalar* const left = a.delta(sample_, 0);
-    const Scalar* const right = b.delta(sample_, 0);
+    const side left = delta_of(a);
+    const side right = delta_of(b);
     for (index t = 0; t < a.leaf.positions(); ++t) {
       for (index s = 0; s < b.leaf.positions(); ++s) {
-        const double of_deltas = dot(left + t * a.leaf.step[1].delta, right + s * b.leaf.step[1].delta, a.leaf.outputs);
+        const double of_deltas = dot(left.at(t), right.at(s), left.width);
         squared_ += 2 * (of_deltas * x_dot(a, t, b, s));
       }
     }
@@ -29964,6 +30291,7 @@ struct outer_way {
   using kernel_type = leaf_kernel<scalar>;
   static constexpr const auto& table = program<Network>::table;
   static constexpr bool exists = table.outer_count > 0;
+  static constexpr bool keeps = false;
 
   static void collect(state& tile, std::size_t node, index begin, index end) {
     const auto [first, last] = leaves_of(table.outer, table.outer_count, node);
@@ -29991,6 +30319,27 @@ struct outer_way {
       const outer_leaf& leaf = table.outer[k];
       if (!leaf.use.first || leaf.deferred || (tile.takes_turns && leaf.late && is_kept(tile, sum, leaf))) continue;
       add_block(tile, sum, leaf, weights.of(leaf.node), begin, end, to);
+    }
+  }
+
+  /// Of shared sums: a few hundred kilobytes of a block's gradient, which stay in a cache while they are formed and
+  /// added sample after sample.
+  [[nodiscard]] static constexpr index pieces() { return count_pieces(table.outer, table.outer_count, pieces_of); }
+  static void add_piece(const state& tile, std::size_t sum, index number, std::size_t thread) {
+    const auto [k, piece] = find_piece(table.outer, number, pieces_of);
+    const outer_leaf& leaf = table.outer[k];
+    const index width = leaf.by_ids ? leaf.view[2].extent : leaf.outputs;
+    const index first = piece * rows_of_piece(leaf);
+    const index rows = std::min(rows_of_piece(leaf), leaf.size() / width - first);
+    scalar* const room = tile.tape.rooms.data() + static_cast<index>(thread) * tile.tape.room_stride;
+    for (index b = 0; b < tile.samples; ++b) {
+      const scalar* from = room;
+      if (is_kept(tile, sum, leaf)) {
+        from = tile.gradient(b, leaf) + first * width;
+      } else {
+        form_rows(tile, leaf, b, first, rows, room);
+      }
+      tile.add_to_shared(sum, leaf, b, from, first * width, rows * width);
     }
   }
 
@@ -30086,6 +30435,39 @@ struct outer_way {
       }
     };
   }
+  /// Rows of a block in PyTorch's order.
+  [[nodiscard]] static constexpr index rows_of_piece(const outer_leaf& leaf) {
+    return std::max<index>(1, shared_piece / (leaf.by_ids ? leaf.view[2].extent : leaf.outputs));
+  }
+  [[nodiscard, gnu::noinline]] static constexpr index pieces_of(const outer_leaf& leaf) {
+    if (!leaf.use.first || !leaf.in_order) return 0;
+    const index width = leaf.by_ids ? leaf.view[2].extent : leaf.outputs;
+    return (leaf.size() / width + rows_of_piece(leaf) - 1) / rows_of_piece(leaf);
+  }
+  /// Some rows of a sample's gradient, of all uses of the block.
+  static void form_rows(const state& tile, const outer_leaf& leaf, index b, index first, index rows, scalar* to) {
+    bool onto = false;
+    const auto form = [&](const kernel_type& use) {
+      if constexpr (any_by_ids) {
+        if (use.leaf.by_ids) {
+          if (!onto) std::fill_n(to, rows * use.leaf.view[2].extent, scalar{0});
+          use.add_rows_by_ids(b, to, first, rows);
+          onto = true;
+          return;
+        }
+      }
+      outer_leaf part = use.leaf;
+      part.view[2].extent = rows;
+      write_product<scalar>(part.gradient_shape(1, 0, part.step, part.step_plane), use.x(b, 0) + first * part.view[2].x,
+                            use.delta(b, 0), to, nullptr, onto);
+      onto = true;
+    };
+    if (leaf.of_uses) {
+      uses_of(tile, leaf)(form);
+    } else {
+      form(kernel_type{leaf, tile.workspace});
+    }
+  }
   static norm_bound norm_of_uses(const state& tile, const outer_leaf& leaf, index b) {
     const auto for_each_use = uses_of(tile, leaf);
     gram_of_uses<scalar> gram{b};
@@ -30117,7 +30499,11 @@ struct outer_way {
     if constexpr (any_by_ids) {
       if (kernel.leaf.by_ids) {
         if (kernel.leaf.use.last) std::fill_n(gradient, kernel.leaf.size(), scalar{0});
-        kernel.add_by_ids(sample, gradient);
+        if (kernel.leaf.in_order) {
+          kernel.add_rows_by_ids(sample, gradient, 0, kernel.leaf.outputs);
+        } else {
+          kernel.add_by_ids(sample, gradient);
+        }
         return kernel.leaf.use.first ? squares(static_cast<const scalar*>(gradient), kernel.leaf.size()) : 0;
       }
     }
@@ -30483,6 +30869,7 @@ struct elementwise_way {
   using state = tile_state<Network>;
   static constexpr const auto& table = program<Network>::table;
   static constexpr bool exists = table.elementwise_count > 0;
+  static constexpr bool keeps = true;  ///< also where nobody asks for norms, if sums are shared
 
   static void collect(state& tile, std::size_t node, index begin, index end) {
     const auto [first, last] = leaves_of(table.elementwise, table.elementwise_count, node);
@@ -30515,6 +30902,16 @@ struct elementwise_way {
     for (std::size_t k = 0; k != table.elementwise_count; ++k) {
       const elementwise_leaf& leaf = table.elementwise[k];
       if (leaf.use.first) tile.add_kept(tile.request.sums[sum], leaf, weights.of(leaf.node), begin, end, to);
+    }
+  }
+
+  [[nodiscard]] static constexpr index pieces() { return 1; }
+  static void add_piece(const state& tile, std::size_t sum, index /*piece*/, std::size_t /*thread*/) {
+    for (std::size_t k = 0; k != table.elementwise_count; ++k) {
+      const elementwise_leaf& leaf = table.elementwise[k];
+      for (index b = 0; leaf.use.first && b < tile.samples; ++b) {
+        tile.add_to_shared(sum, leaf, b, tile.gradient(b, leaf), 0, leaf.count);
+      }
     }
   }
 
@@ -30725,15 +31122,19 @@ struct worker {
 
   /// Forward, loss, backward, facts, sums. naive and multi send one sample after the other through the whole network;
   /// only what is kept differs.
-  void process(index samples, bool one_by_one) {
+  void process(bool one_by_one) {
+    const index samples = tile.samples;
     tile.pass.load(source, tile.first, samples);
-    if (tile.facts_wanted) std::fill_n(tile.parts, samples * static_cast<index>(table.layer_groups), norm_bound{});
+    if (tile.facts_wanted || table.shares_sums)
+      std::fill_n(tile.parts, samples * static_cast<index>(table.layer_groups), norm_bound{});
     const auto when_complete = [&](std::size_t node, index begin, index end) {
       for_each_way<Network>([&](auto way) {
         if (tile.facts_wanted) {
           way.collect(tile, node, begin, end);
-        } else {
+        } else if constexpr (!table.shares_sums || !requires { &decltype(way)::add_piece; }) {
           way.add_unit(tile, node, begin, end, sums);
+        } else if constexpr (decltype(way)::keeps) {
+          way.collect(tile, node, begin, end);
         }
       });
     };
@@ -30807,7 +31208,9 @@ struct worker {
           tile.pass.backward(begin, end, [](std::size_t, index, index) {});
         }
         const auto weights = tile.weights_of(sum, begin, end);
+        if constexpr (table.shares_sums) tile.note(s, weights, begin, end);
         for_each_way<Network>([&](auto way) {
+          if constexpr (table.shares_sums && requires { &decltype(way)::add_piece; }) return;
           way.add_weighted(tile, s, weights, begin, end, sums + static_cast<index>(s) * table.accumulator_size);
         });
       }
@@ -30868,8 +31271,13 @@ struct engine {
       const index samples = std::min(chunk, count - chunk_first);
       ring accumulators{accumulators_of(samples, tile),
                         accumulator_buffers(accumulator_count<Network>, pool.thread_count())};
-      run_chunk(accumulators, chunk_first, samples, tile, one_by_one);
-      for (std::size_t k = 0; k < request.sum_count; ++k) gather(k, accumulators, chunk_first > 0);
+      bool shared = false;
+      if constexpr (table.shares_sums) {
+        shared = request.sum_count > 0;
+        if (shared) run_rounds(chunk_first, samples, tile, one_by_one);
+      }
+      if (!shared) run_chunk(accumulators, chunk_first, samples, tile, one_by_one);
+      for (std::size_t k = 0; !shared && k < request.sum_count; ++k) gather(k, accumulators, chunk_first > 0);
       for_each_way<Network>([&](auto way) {
         if constexpr (requires { &decltype(way)::finish_chunk; }) {
           way.finish_chunk(pool, tape, request, chunk_first, samples);
@@ -30891,6 +31299,50 @@ struct engine {
                                                  : accumulators_for<Network>(tiles));
   }
 
+  /// One chunk of shared sums.
+  void run_rounds(index chunk_first, index count, index tile, bool one_by_one) const {
+    const auto whole = static_cast<index>(Network::parameter_count);
+    if (chunk_first == 0) {
+      constexpr index stretch = index{1} << 16;
+      pool.parallel(static_cast<std::size_t>((whole + stretch - 1) / stretch), [&](std::size_t task, std::size_t) {
+        const index first = static_cast<index>(task) * stretch;
+        for (std::size_t s = 0; s < request.sum_count; ++s) {
+          const sum_request<scalar>& sum = request.sums[s];
+          if (sum.accumulate || sum.integers != nullptr) continue;
+          std::fill_n(sum.out + first, std::min(stretch, whole - first), scalar{0});
+        }
+      });
+    }
+    const auto threads = static_cast<index>(pool.thread_count());
+    for (index round = 0; round < count; round += threads * tile) {
+      const index tiles = std::min(threads, (count - round + tile - 1) / tile);
+      const auto tile_of = [&](index t) {
+        const index first = round + t * tile;
+        return tile_state<Network>{network,
+                                   tape,
+                                   request,
+                                   others,
+                                   static_cast<std::size_t>(t),
+                                   static_cast<std::size_t>(chunk_first + first) + request.first,
+                                   first,
+                                   std::min(tile, count - first)};
+      };
+      pool.parallel(static_cast<std::size_t>(tiles), [&](std::size_t t, std::size_t) {
+        worker<Network>{source, request, tile_of(static_cast<index>(t)), nullptr}.process(one_by_one);
+      });
+      for_each_way<Network>([&](auto way) {
+        if constexpr (requires { &decltype(way)::add_piece; }) {
+          const auto pieces = static_cast<std::size_t>(way.pieces());
+          pool.parallel(request.sum_count * pieces, [&](std::size_t task, std::size_t thread) {
+            for (index t = 0; t < tiles; ++t) {
+              way.add_piece(tile_of(t), task / pieces, static_cast<index>(task % pieces), thread);
+            }
+          });
+        }
+      });
+    }
+  }
+
   /// The accumulators' part of one chunk.
   void run_chunk(ring& order, index chunk_first, index count, index tile, bool one_by_one) const {
     const index accumulators = order.count();
@@ -30904,9 +31356,9 @@ struct engine {
           worker<Network>{source,
                           request,
                           {network, tape, request, others, thread,
-                           static_cast<std::size_t>(chunk_first + first) + request.first, first},
+                           static_cast<std::size_t>(chunk_first + first) + request.first, first, samples},
                           sums}
-              .process(samples, one_by_one);
+              .process(one_by_one);
         }
       };
       if (request.sum_count == 0) {
@@ -43852,7 +44304,7 @@ class basic_device_executor {
     // Clipped sums are sums of integers here: no way in floating point is short enough.
     return {std::make_unique<engine>(device_, max_batch, options_, on_device::facts_of<Network>,
                                      on_device::program<Network>::of_functions()),
-            {summation::most_additions + 1, 0}};
+            {summation::no_way, 0}};
   }
   /// The library's own: an evaluation. Throws std::invalid_argument for a tape of another executor's.
   template <detail::evaluation_needs Needs, class Network, class Loss>

@@ -28,6 +28,7 @@ PROGRAMS = [
     ("deep250", HERE / "deep250.cpp", 20.0, None),
     ("resnet34", HERE / "resnet34.cpp", 15.0, None),
     ("transformer12", HERE / "transformer12.cpp", 10.0, 800.0),
+    ("gpt2_medium", HERE / "gpt2_medium.cpp", 15.0, None),
 ]
 # The same of what nvcc compiles.
 CUDA_FLAGS = ["-std=c++20", "-O2", "-arch=sm_90", "-I", str(ROOT / "single_include"), "-I", str(ROOT / "examples")]

@@ -96,7 +96,10 @@ template <class Network, class Loss>
   made result{std::vector<typename made::input>(count * made::input_count),
               std::vector<typename made::target>(count * made::target_count)};
   fill(result.inputs, std::max<std::size_t>(1, Network::input_shape.ids));
-  fill(result.targets, Network::output_shape.size());
+  // Of several targets each is a class of one position.
+  fill(result.targets, made::target_count > 1 && std::is_integral_v<typename made::target>
+                           ? Network::output_shape.e1
+                           : Network::output_shape.size());
   return result;
 }
 

@@ -287,6 +287,18 @@ BOOST_AUTO_TEST_CASE(floating_point_serves_the_usual_batch_of_every_shipped_netw
   check(std::type_identity<pg::models::resnet18<>>{}, "ResNet-18");
 }
 
+// A large network adds sample after sample to one sum: a long way, for fewer records.
+BOOST_AUTO_TEST_CASE(floating_point_serves_fewer_records_of_a_large_network) {
+  using network = pg::models::gpt2<16>;
+  static_assert(pg::on_host::program<network>::table.shares_sums);
+  for (const std::size_t chunk : {1U, 8U, 64U, 256U}) {
+    pg::detail::total_state state{pg::summation::of<float>(2'048)};
+    std::size_t records = 0;
+    while (!state.next_as_integers(chunk, pg::on_host::way_of_additions<network>(chunk))) records += chunk;
+    BOOST_TEST(records == 350 / chunk * chunk);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(a_total_takes_no_larger_tape_than_it_was_made_for) {
   mlp_problem p{100};
   pg::bounded_total<mlp<double>> total{p.exec, pg::record_capacity{99}};

@@ -11,6 +11,7 @@
 #include <random>
 #include <string>
 #include <tuple>
+#include <type_traits>
 #include <vector>
 
 #include <pergrad/host/norms/leaves.hpp>
@@ -205,6 +206,53 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(the_error_is_within_its_bound, Scalar, scalars) {
     BOOST_TEST(off <= found.error, to_text(of) << ": " << off << " instead of " << found.error);
     BOOST_TEST(off <= 1e-12 * static_cast<double>(wanted), to_text(of));
   });
+}
+
+// Formed in blocks: positions and widths around what goes together, in columns, lines and images with gaps.
+constexpr convolution pixel_maps[] = {
+    {5, 3, {7, 1}},     {128, 64, {64, 1}}, {129, 300, {65, 1}}, {40, 700, {130, 1}},
+    {257, 9, {1, 200}}, {31, 33, {9, 70}},  {1, 1, {1, 1}},      {64, 127, {3, 64}},
+};
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(in_blocks_integers_give_the_square_itself, Scalar, scalars) {
+  numbers next{true};
+  for (const convolution& of : pixel_maps) {
+    setting<Scalar> here{of, next};
+    here.leaf.gram_in_blocks = true;
+    BOOST_TEST(static_cast<long double>(here.gram().squared) == here.by_definition(), to_text(of));
+  }
+}
+// The dots of floats round more than doubles do: a bound that knew of doubles alone would be too small.
+BOOST_AUTO_TEST_CASE_TEMPLATE(in_blocks_the_error_is_within_its_bound, Scalar, scalars) {
+  numbers next{false};
+  int beyond_doubles = 0;
+  for (const convolution& of : pixel_maps) {
+    for (const double size : {1.0, 1e-9, 1e-16}) {
+      setting<Scalar> here{of, [&] { return size * next(); }};
+      const auto in_double = here.gram();
+      here.leaf.gram_in_blocks = true;
+      const pergrad::norm_bound found = here.gram();
+      const auto off = static_cast<double>(std::fabs(static_cast<long double>(found.squared) - here.by_definition()));
+      BOOST_TEST(off <= found.error, to_text(of) << ": " << off << " instead of " << found.error);
+      beyond_doubles += off > in_double.error ? 1 : 0;
+    }
+  }
+  BOOST_TEST((beyond_doubles > 0) == (std::is_same_v<Scalar, float>));
+}
+BOOST_AUTO_TEST_CASE_TEMPLATE(in_blocks_nothing_but_errors_is_within_the_bound, Scalar, scalars) {
+  for (const position width : {6, 64, 90}) {
+    setting<Scalar> here{convolution{301, 5, {width, 1}}, [] { return 0.1; }};
+    for (position i = 0; i < here.delta_layout.values.size(); ++i) {
+      here.at(here.x_layout.size + here.delta_layout.position(i)) *= static_cast<Scalar>(i % 2 == 0 ? 1 : -1);
+    }
+    here.leaf.gram_in_blocks = true;
+    BOOST_TEST_REQUIRE(here.by_definition() == 0);
+    const pergrad::norm_bound found = here.gram();
+    BOOST_TEST(found.squared <= found.error);
+    BOOST_TEST(found.error > 0);
+    here.at(here.x_layout.position(width / 2)) = std::numeric_limits<Scalar>::infinity();
+    BOOST_TEST(!std::isfinite(here.gram().squared));
+  }
 }
 
 // The image is one number everywhere and the deltas of neighbours cancel: where there is no halo, all of the gradient.

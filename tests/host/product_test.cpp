@@ -299,6 +299,43 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(bits_do_not_depend_on_blocks_of_terms, Scalar, sca
   }
 }
 
+/// Rows and columns around those of register blocks and vectors, terms around those of a block, loops of positions.
+BOOST_AUTO_TEST_CASE_TEMPLATE(a_transposed_operand_gives_the_same_bits, Scalar, scalars) {
+  std::mt19937 random{seed};
+  for (const std::ptrdiff_t terms : {1, 7, 64, 129, 700}) {
+    for (const std::ptrdiff_t columns : {1, 15, 64, 67, 130}) {
+      for (const std::ptrdiff_t row_count : {1, 5, 33, 260}) {
+        const std::ptrdiff_t row_of_right = terms + 3;
+        on_host::product_shape shape{
+            {{2, row_count * (terms + 1), row_count * columns}, {}, {row_count, terms + 1, columns}},
+            {{}, {}, {terms, 1, columns}},
+            columns};
+        const exact<Scalar> left(static_cast<std::size_t>(2 * row_count * (terms + 1)), random);
+        const exact<Scalar> turned(static_cast<std::size_t>((columns - 1) * row_of_right + terms), random);
+        const exact<Scalar> bias(static_cast<std::size_t>(columns), random);
+        exact<Scalar> right(static_cast<std::size_t>(terms * columns));
+        for (std::ptrdiff_t k = 0; k < terms; ++k) {
+          for (std::ptrdiff_t n = 0; n < columns; ++n) right[k * columns + n] = turned[n * row_of_right + k];
+        }
+        const auto size = static_cast<std::size_t>(2 * row_count * columns);
+        exact<Scalar> wanted(size, random);
+        exact<Scalar> found(size);
+        std::copy(wanted.begin(), wanted.end(), found.begin());
+        on_host::product_shape of_turned = shape;
+        of_turned.reduce[2].right = 1;
+        of_turned.right_column = row_of_right;
+        for (const int epilogue : {0, 1, 2}) {
+          const Scalar* const added = epilogue == 1 ? bias.begin() : nullptr;
+          on_host::write_product<Scalar>(shape, left.begin(), right.begin(), wanted.begin(), added, epilogue == 2);
+          on_host::write_product<Scalar>(of_turned, left.begin(), turned.begin(), found.begin(), added, epilogue == 2);
+          BOOST_TEST(std::equal(found.begin(), found.end(), wanted.begin()),
+                     terms << " terms, " << columns << " columns, " << row_count << " rows, epilogue " << epilogue);
+        }
+      }
+    }
+  }
+}
+
 BOOST_AUTO_TEST_CASE_TEMPLATE(bits_do_not_depend_on_the_tile, Scalar, scalars) {
   std::mt19937 random{seed + 2};
   for (int round = 0; round < 190; ++round) {

@@ -84,6 +84,28 @@ BOOST_AUTO_TEST_CASE(sensitivity_counts_rounding) {
 }
 
 // Whoever knows the noise finds the sum; a sum one step higher gives the same release, one step higher.
+// What the longest sums that are allowed may be off by, by the formula itself, is what the sensitivity counts. One more
+// addition or record would be refused or, of the largest sums, break the bound: no room is given away.
+BOOST_AUTO_TEST_CASE(longer_ways_are_for_fewer_records) {
+  const auto off = [](double unit, std::size_t additions, std::size_t records) {
+    return std::expm1(static_cast<double>(additions) * std::log1p(unit)) * static_cast<double>(records);
+  };
+  for (const double unit : {0x1p-24, 0x1p-53}) {
+    for (const std::size_t capacity : {1U, 7U, 64U, 350U, 2048U, 2500U}) {
+      const summation added = summation::of(capacity, unit);
+      const double counted = added.error * static_cast<double>(added.capacity);
+      for (const std::size_t additions : {1U, 59U, 60U, 61U, 100U, 350U, 1000U, 2047U, 4096U}) {
+        std::size_t records = 0;
+        while (added.allows(records + 1, additions)) ++records;
+        BOOST_TEST(off(unit, additions, records) <= counted, additions << " additions of " << records);
+        BOOST_TEST((records == capacity || off(unit, additions, records + 3) > 0.99 * counted));
+      }
+      BOOST_TEST(!added.allows(1, 4097));
+    }
+  }
+  BOOST_TEST(!summation{}.allows(1, 1));
+}
+
 BOOST_AUTO_TEST_CASE(a_sum_shifts_the_release_and_does_nothing_else) {
   constexpr std::size_t count = 3000;
   const release_grid grid = release_grid::of(0.7, count);

@@ -399,6 +399,26 @@ BOOST_AUTO_TEST_CASE(large_data_sets_are_sampled_in_rounds) {
                                                    [](const auto& g) { return pg::clip(g, pg::l2_clip_norm{0.5}); })));
 }
 
+BOOST_AUTO_TEST_CASE(an_update_that_is_not_kept_moves_the_parameters_all_the_same) {
+  const clouds data{300};
+  pg::host exec{pg::threads{2}};
+  std::vector<float> moved[2];
+  for (const bool kept : {false, true}) {
+    classifier net{exec, pg::kaiming_uniform{8}};
+    auto options = usual_options();
+    options.keep_update = kept;
+    trainer_type trainer{exec, net, pg::cross_entropy{}, options, pg::seeded_generator{41}};
+    for (int step = 0; step < 3; ++step) trainer.step(data.records());
+    moved[kept ? 1 : 0] = parameters_of(net);
+    if (kept) {
+      BOOST_TEST(trainer.last_update().values().size() == classifier::parameter_count);
+    } else {
+      BOOST_CHECK_THROW(static_cast<void>(trainer.last_update()), std::logic_error);
+    }
+  }
+  BOOST_TEST((moved[0] == moved[1]));
+}
+
 // One array is sum and release by turns: a step that fails halfway may not leave its sum where releases are read.
 BOOST_AUTO_TEST_CASE(a_step_that_fails_halfway_releases_nothing) {
   const clouds data{300};

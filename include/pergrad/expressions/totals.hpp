@@ -124,8 +124,7 @@ class total_state {
   /// nothing.
   [[nodiscard]] bool next_as_integers(std::size_t most, const addition_way& way) noexcept {
     const std::size_t longest = std::max(longest_, way.inside);
-    const bool fits =
-        !is_full_ && records_ + most <= added_.capacity && longest + additions_ + way.onto <= summation::most_additions;
+    const bool fits = !is_full_ && added_.allows(records_ + most, longest + additions_ + way.onto);
     if (fits) {
       records_ += most;
       longest_ = longest;
@@ -217,7 +216,8 @@ class released_gradient {
 
  private:
   friend struct detail::total_access;
-  released_gradient() : values_{Network::parameter_count, "a released gradient"} {}
+  explicit released_gradient(bool is_kept = true)
+      : values_{is_kept ? Network::parameter_count : 0, "a released gradient"} {}
 
   detail::aligned_buffer<scalar> values_;
   detail::sum_memory<scalar> sum_;  ///< of what is released next
@@ -355,10 +355,10 @@ struct total_access {
     });
     total.state_.has_joined();
   }
-  /// For what is released elsewhere: takes no sum.
+  /// For what is released elsewhere: takes no sum, and no values either unless they are kept.
   template <class Released>
-  [[nodiscard]] static Released released_without_sums() {
-    return Released{};
+  [[nodiscard]] static Released released_without_sums(bool is_kept = true) {
+    return Released{is_kept};
   }
   template <class Network>
   [[nodiscard]] static bounded_total<Network> total_without_memory() noexcept {

@@ -91,6 +91,12 @@ struct host_costs {
   return cost * real(block.groups);
 }
 
+/// Do Gram matrices cost less than another product, where their dots are formed by the product kernel (host/norms)? Half
+/// of them are, and turning and adding up takes half as long again.
+[[nodiscard]] constexpr bool gram_in_blocks_pays(block_size block) noexcept {
+  return 3 * block.positions * (block.view + block.outputs) < 4 * block.view * block.outputs;
+}
+
 /// Bytes of a block with one position from which on no thread adds to a sum of its own: the samples of a chunk leave x
 /// and delta, and one product over all of them writes the sum (book-keeping, Bu et al. 2022, arXiv:2210.00038). Smaller
 /// sums stay in the cache while the tiles of an accumulator are added to them. Other limits:

@@ -33,8 +33,9 @@ struct description {
   /// Where the norm comes from: a method, or `row sum` of a table; `frozen` blocks have none, `tied` ones have theirs
   /// where they are first used; `-` without parameters.
   std::string_view norm = "-";
-  /// How its sum is formed: `tile` after tile in an accumulator, or once a `chunk` of samples,
-  /// written straight into the result (large blocks with one position, and tables); `-` if it has none of its own.
+  /// How its sum is formed: `tile` after tile in an accumulator; once a `chunk` of samples, written straight into the
+  /// result (large blocks with one position, and tables); once a `round` of as many tiles as there are threads, added
+  /// to the result (large networks); `-` if it has none of its own.
   std::string_view sum = "-";
   /// `F(2x2, 3x3)` where the host forms the convolution or its input gradient by minimal filtering
   /// (host/conv/winograd.hpp), else empty.
@@ -98,7 +99,9 @@ template <class Structure, class Tables>
                : Structure::trained_counts[i] == 0 ? "frozen"
                : is_table                          ? "row sum"
                                                    : name_of(row.method);
-    if (!used_before && Structure::trained_counts[i] > 0) row.sum = is_table || in_chunks ? "chunk" : "tile";
+    if (!used_before && Structure::trained_counts[i] > 0) {
+      row.sum = is_table || in_chunks ? "chunk" : table.shares_sums ? "round" : "tile";
+    }
   }
   return row;
 }

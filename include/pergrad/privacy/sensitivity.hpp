@@ -9,7 +9,7 @@
 //    e = (1 + u)^depth - 1 for `depth` additions on the longest way of an addend to the sum. So ‖F - sum c_b‖ <=
 //    e capacity C, and F and F' err by so much each, whichever way they were added up: 2 e capacity C. Sums are formed
 //    in units of a power of two at C, so they neither overflow nor lose bits to subnormal numbers (2^-100 covers what
-//    they may).
+//    they may). Only the product of e and the number of records counts: fewer records may have a longer way.
 // 2. Rounding F moves an element by at most 1/2: sqrt(d) between neighbours.
 // 3. Integers. round(c_b / g) is within sqrt(d) / 2 of c_b / g, whatever the other records are. Nothing else happens:
 //    the sum of integers is exact in any order, on any number of threads.
@@ -67,8 +67,10 @@ struct summation {
   double error = 0;          ///< e of the head of this file
   std::size_t lanes = 1;     ///< L of the head of this file, each of this capacity
 
-  /// Additions on the longest way of an addend to a sum. An executor whose way is longer adds up integers.
+  /// Additions on the longest way of an addend to a sum. A longer one is for fewer records, see `allows`.
   static constexpr std::size_t most_additions = 60;
+  /// Of an executor that adds up integers, whatever a sum has.
+  static constexpr std::size_t no_way = std::size_t{1} << 30U;
   /// The largest share of C that adding up in floating point may cost: beyond it, integers.
   static constexpr double most_share = 0.0185;
 
@@ -82,6 +84,13 @@ struct summation {
   template <class Scalar>
   [[nodiscard]] static summation of(std::size_t capacity, std::size_t lanes = 1) noexcept {
     return of(capacity, static_cast<double>(std::numeric_limits<Scalar>::epsilon()) / 2, lanes);
+  }
+  /// May the sum have so many records, if the longest way of an addend has so many additions? e' records <= e capacity
+  /// for the e' of a longer way, which is less than u additions (1 + 2^-10), as u is at most 2^-24 and there are at
+  /// most 2^12 of them.
+  [[nodiscard]] constexpr bool allows(std::size_t records, std::size_t additions) const noexcept {
+    if (records > capacity || additions <= most_additions) return records <= capacity;
+    return additions <= 4096 && 1024 * additions * records <= 1023 * most_additions * capacity;
   }
   /// What adding up in floating point adds to the sensitivity, as a share of C.
   [[nodiscard]] double share() const noexcept {

@@ -13,6 +13,7 @@
 #include <variant>
 #include <vector>
 
+#include <pergrad/detail/error_text.hpp>
 #include <pergrad/detail/executors.hpp>
 #include <pergrad/detail/float_environment.hpp>
 #include <pergrad/errors.hpp>
@@ -69,7 +70,8 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor, Options> {
   dp_sgd(const Executor& executor, Network& network, Loss loss, const Options& chosen,
          Generator generator = Generator{})
       : base{executor, network, loss, chosen, is_private},
-        update_{detail::total_access::released_without_sums<released_gradient<Network, is_private>>()},
+        update_{
+            detail::total_access::released_without_sums<released_gradient<Network, is_private>>(chosen.keep_update)},
         generator_{std::move(generator)} {}
   // clang-format off
   dp_sgd(const Executor&&, Network&, Loss, const Options&, Generator = Generator{}) = delete;  // name the executor
@@ -118,8 +120,12 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor, Options> {
   }
 
   /// The noised gradient of the last step, before division: released. Zeros before the first step and after one that
-  /// failed halfway; a span of it that was kept never shows anything else than released values and zeros.
+  /// failed halfway; a span of it that was kept never shows anything else than released values and zeros. Throws
+  /// std::logic_error without the option keep_update.
   [[nodiscard]] const released_gradient<Network, is_private>& last_update() const {
+    if (update_.values().empty()) {
+      detail::throw_logic_error({"pergrad: dp_sgd: with the option keep_update false no update is kept"});
+    }
     this->trainer_->fetch_update(detail::total_access::values(update_));
     return update_;
   }

@@ -111,6 +111,7 @@ struct training_choices : private_choices {
   option<individual_accounting> individual;  ///< a budget for each record
   double average_decay = 0;      ///< above 0: an exponential moving average of the parameters, see `average`
   bool private_metrics = false;  ///< keep losses and norms of the last step, for `unprotected::metrics`
+  bool keep_update = true;       ///< keep what a step releases, for `last_update`: as much memory as the parameters
 };
 
 /// How the noise of a run's steps is correlated.

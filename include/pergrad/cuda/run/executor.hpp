@@ -79,7 +79,7 @@ class basic_device_executor {
     // Clipped sums are sums of integers here: no way in floating point is short enough.
     return {std::make_unique<engine>(device_, max_batch, options_, on_device::facts_of<Network>,
                                      on_device::program<Network>::of_functions()),
-            {summation::most_additions + 1, 0}};
+            {summation::no_way, 0}};
   }
   /// The library's own: an evaluation. Throws std::invalid_argument for a tape of another executor's.
   template <detail::evaluation_needs Needs, class Network, class Loss>

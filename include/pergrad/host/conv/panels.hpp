@@ -115,7 +115,7 @@ inline void pack_matrices(const node_row& row, const Scalar* weights, Scalar* pa
   return std::max(line, (index{1} << 14) / static_cast<index>(row.map.view_width()) / line * line);
 }
 [[nodiscard]] constexpr index pack_tasks(const node_row& row) {
-  if (row.deferred) return 0;
+  if (row.deferred || row.reads_weights) return 0;
   return row.kind == node_kind::affine
              ? (static_cast<index>(row.map.out_channels) + outputs_per_task(row) - 1) / outputs_per_task(row)
          : row.matrix_count > 0 ? 1

@@ -4,7 +4,8 @@
 // Where the rows of `right` that a panel of columns reads lie far apart, or there are more than caches hold, a product
 // is formed in blocks of terms: their rows of `right` are copied side by side, so that they stay close while the rows
 // of `left` pass by, and the sums of these rows wait in a buffer. (The blocking of Goto and van de Geijn, ACM TOMS
-// 34(3), 2008, without packing on the left.) Sums go on where the block before left them: their bits stay.
+// 34(3), 2008, without packing on the left.) Sums go on where the block before left them: their bits stay. A `right`
+// that lies transposed is always taken so: blocks are turned round as they are copied.
 #pragma once
 
 #include <cstddef>
@@ -12,6 +13,7 @@
 
 #include <pergrad/host/gemm/micro_kernel.hpp>
 #include <pergrad/host/gemm/product_shape.hpp>
+#include <pergrad/host/gemm/transpose.hpp>
 
 namespace pergrad::inline v0_1::on_host {
 
@@ -180,15 +182,23 @@ inline void for_each_block(const loop (&reduce)[4], std::ptrdiff_t most, Functio
   }
 }
 
-/// Copies the rows of `right` that a block's terms read side by side, each `columns` wide of which `count` exist, and
-/// makes its loops read the copy.
+/// Copies the rows of `right` that a block's terms read side by side, each `columns` wide of which `count` exist,
+/// `right_column` apart, and makes its loops read the copy.
 template <class Scalar>
-inline void copy_terms(loop (&part)[4], const Scalar* right, std::size_t columns, std::size_t count,
-                       Scalar* copy) noexcept {
+inline void copy_terms(loop (&part)[4], const Scalar* right, std::ptrdiff_t right_column, std::size_t columns,
+                       std::size_t count, Scalar* copy) noexcept {
   for (std::ptrdiff_t i = 0; i < part[3].extent; ++i) {
     for (std::ptrdiff_t j = 0; j < part[0].extent; ++j) {
       for (std::ptrdiff_t k = 0; k < part[1].extent; ++k) {
         const Scalar* from = right + i * part[3].right + j * part[0].right + k * part[1].right;
+        if (right_column != 1) {
+          const std::ptrdiff_t terms = part[2].extent;
+          if (count < columns) std::memset(copy, 0, static_cast<std::size_t>(terms) * columns * sizeof(Scalar));
+          transpose(from, right_column, static_cast<std::ptrdiff_t>(count), terms, copy,
+                    static_cast<std::ptrdiff_t>(columns));
+          copy += terms * static_cast<std::ptrdiff_t>(columns);
+          continue;
+        }
         for (std::ptrdiff_t l = 0; l < part[2].extent; ++l) {
           std::memcpy(copy, from, count * sizeof(Scalar));
           if (count < columns) std::memset(copy + count, 0, (columns - count) * sizeof(Scalar));
@@ -216,8 +226,8 @@ struct term_block {
 
 /// Fetches terms begin .. end - 1 of the rows of `right` that the block reads into the second cache.
 template <class Scalar>
-inline void fetch_terms(const term_block& block, const Scalar* right, std::size_t columns, std::ptrdiff_t begin,
-                        std::ptrdiff_t end) noexcept {
+inline void fetch_terms(const term_block& block, const Scalar* right, std::ptrdiff_t right_column, std::size_t columns,
+                        std::ptrdiff_t begin, std::ptrdiff_t end) noexcept {
   constexpr std::size_t cache_line = 64 / sizeof(Scalar);
   const loop(&part)[4] = block.part;
   for (std::ptrdiff_t term = begin; term < end; ++term) {
@@ -226,6 +236,13 @@ inline void fetch_terms(const term_block& block, const Scalar* right, std::size_
     const Scalar* from = right + block.right + term % part[2].extent * part[2].right +
                          row % part[1].extent * part[1].right + plane % part[0].extent * part[0].right +
                          plane / part[0].extent * part[3].right;
+    if (right_column != 1) {  // a cache line has the terms behind it as well
+      if (term % static_cast<std::ptrdiff_t>(cache_line) != 0) continue;
+      for (std::size_t at = 0; at < columns; ++at) {
+        __builtin_prefetch(from + static_cast<std::ptrdiff_t>(at) * right_column, 0, 2);
+      }
+      continue;
+    }
     for (std::size_t at = 0; at < columns; at += cache_line) __builtin_prefetch(from + at, 0, 2);
   }
 }
@@ -233,22 +250,23 @@ inline void fetch_terms(const term_block& block, const Scalar* right, std::size_
 /// The sums of the next `blocks` register blocks.
 template <class Scalar>
 [[gnu::noinline]] void form_block(const register_walk& begin, std::size_t blocks, const loop (&reduce)[4],
-                                  const micro_kernel_width<Scalar>& chosen, micro_kernel_task<Scalar> task,
-                                  const Scalar* left, Scalar* sums) noexcept {
+                                  std::ptrdiff_t right_column, const micro_kernel_width<Scalar>& chosen,
+                                  micro_kernel_task<Scalar> task, const Scalar* left, Scalar* sums) noexcept {
   const std::size_t columns = chosen.vectors * task.whole;
+  const std::size_t count_of_columns = columns - task.whole + task.last;
   alignas(64) Scalar copy[block_bytes / sizeof(Scalar)];
   const Scalar* const right = task.right;
   task.resumes = false;
   task.sum_offset = chosen.packed;
   task.right = copy;
   const auto form = [&](term_block block, const term_block& next) {
-    copy_terms(block.part, right + block.right, columns, columns - task.whole + task.last, copy);
+    copy_terms(block.part, right + block.right, right_column, columns, count_of_columns, copy);
     task.reduce = block.part;
     register_walk walk = begin;
     const std::ptrdiff_t terms = next.terms();
     const auto in_all = static_cast<std::ptrdiff_t>(blocks);
     for (std::ptrdiff_t number = 0; number < in_all; ++number) {
-      fetch_terms(next, right, columns, number * terms / in_all, (number + 1) * terms / in_all);
+      fetch_terms(next, right, right_column, count_of_columns, number * terms / in_all, (number + 1) * terms / in_all);
       const std::size_t count = walk.count();
       const register_rows place = walk.next(count, chosen.formed[count - 1]);
       task.left = left + block.left + place.left;

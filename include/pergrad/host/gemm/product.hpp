@@ -32,14 +32,14 @@ namespace product_detail {
 /// One panel of columns in blocks of rows and terms (blocks.hpp).
 template <class Scalar>
 [[gnu::noinline]] void sweep_in_blocks(register_walk walk, const micro_kernels<Scalar>& kernels,
-                                       const loop (&reduce)[4], const micro_kernel_width<Scalar>& chosen,
-                                       const micro_kernel_task<Scalar>& task, finish_task<Scalar> rest,
-                                       const Scalar* left, Scalar* out) noexcept {
+                                       const loop (&reduce)[4], std::ptrdiff_t right_column,
+                                       const micro_kernel_width<Scalar>& chosen, const micro_kernel_task<Scalar>& task,
+                                       finish_task<Scalar> rest, const Scalar* left, Scalar* out) noexcept {
   alignas(64) Scalar sums[block_row_count * 8 * widest_vector_bytes / sizeof(Scalar)];
   while (walk.blocks_left() > 0) {
     const std::size_t most = block_row_count / chosen.max_rows;
     const std::size_t blocks = walk.blocks_left() < most ? walk.blocks_left() : most;
-    form_block(walk, blocks, reduce, chosen, task, left, sums);
+    form_block(walk, blocks, reduce, right_column, chosen, task, left, sums);
     for (std::size_t block = 0; block < blocks; ++block) {
       rest.rows = walk.count();
       const register_rows place = walk.next(rest.rows, rest.rows);
@@ -94,6 +94,7 @@ void sweep(const micro_kernels<Scalar>& kernels, const product_shape& shape, con
   }
   alignas(64) Scalar sums[register_bytes_limit / sizeof(Scalar)];
   const std::ptrdiff_t terms = reduce[0].extent * reduce[1].extent * reduce[2].extent * reduce[3].extent;
+  const bool turns = shape.right_column != 1;
   const bool blocks = row_count >= fewest_rows_to_block &&
                       terms * reduce[2].right * static_cast<std::ptrdiff_t>(sizeof(Scalar)) > least_bytes_to_block;
   micro_kernel_task<Scalar> task{left, right, reduce, nullptr, sums, nullptr, lanes, lanes};
@@ -108,11 +109,11 @@ void sweep(const micro_kernels<Scalar>& kernels, const product_shape& shape, con
     }
     rest.last = task.last;
     if (how.bias != nullptr) rest.bias = how.bias + column;
-    task.right = right + column;
+    task.right = right + static_cast<std::ptrdiff_t>(column) * shape.right_column;
     Scalar* const out_panel = out == nullptr ? nullptr : out + column;
     register_walk walk{shape, row_count, chosen.max_rows, chosen.formed};
-    if (blocks && terms > block_terms<Scalar>(chosen.vectors * lanes)) {
-      sweep_in_blocks(walk, kernels, reduce, chosen, task, rest, left, out_panel);
+    if (turns || (blocks && terms > block_terms<Scalar>(chosen.vectors * lanes))) {
+      sweep_in_blocks(walk, kernels, reduce, shape.right_column, chosen, task, rest, left, out_panel);
     } else {
       // Whole vectors that are only stored need no buffer.
       const bool squares = how.what == epilogue::kind::squares_store;

@@ -18,7 +18,8 @@ struct rows {
 
 /// Extents and strides of a product; the last of the row and of the reduction loops is the innermost.
 ///
-/// Rows of the right operand and of the output are contiguous along the columns. Extents and columns are >= 0.
+/// Rows of the output are contiguous along the columns, and those of the right operand are unless `right_column` says
+/// otherwise. Extents and columns are >= 0.
 struct product_shape {
   rows row[3];
   loop reduce[3];
@@ -26,6 +27,9 @@ struct product_shape {
   rows outer_row{};               ///< around the three row loops; volumes need it
   loop outer_reduce{};            ///< around the three reduction loops
   std::ptrdiff_t next_right = 0;  ///< from a term on the right to what the next product reads there; 0: nothing known
+  /// From a column of the right operand to the next one. Other than 1: the operand lies transposed, the terms of the
+  /// innermost loop side by side (`right` is 1 there).
+  std::ptrdiff_t right_column = 1;
   friend constexpr bool operator==(const product_shape&, const product_shape&) = default;
 };
 

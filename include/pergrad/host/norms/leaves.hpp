@@ -104,6 +104,17 @@ struct leaf_kernel {
       for (index t = 0; t < leaf.step[1].extent; ++t) out[ids[t]] += from[t * leaf.step[1].x];
     }
   }
+  /// Adds the rows of ids begin .. begin + count - 1 of G_b, where they lie as PyTorch orders them.
+  void add_rows_by_ids(index sample, Scalar* out, index begin, index count) const noexcept {
+    const auto* const ids = static_cast<const std::int32_t*>(static_cast<const void*>(delta(sample, 0)));
+    for (index t = 0; t < leaf.step[1].extent; ++t) {
+      const index row = ids[t] - begin;
+      if (row < 0 || row >= count) continue;
+      const Scalar* const from = x(sample, 0) + t * leaf.step[1].x;
+      Scalar* const to = out + row * leaf.view[2].extent;
+      for (index k = 0; k < leaf.view[2].extent; ++k) to[k] += from[k * leaf.view[2].x];
+    }
+  }
   /// The same for outputs begin .. begin + columns - 1, which lie `columns` apart in `out`.
   void add_by_ids(index sample, Scalar* out, index begin, index columns) const noexcept {
     const auto* const ids = static_cast<const std::int32_t*>(static_cast<const void*>(delta(sample, 0)));
@@ -143,6 +154,7 @@ struct leaf_kernel {
   /// what `rounding` says. Terms cancel, so the error bound is part of the answer: each dot errs by at most n u |a||b|,
   /// and (sum_t |x_t||delta_t|)² bounds the sum of all magnitudes.
   [[nodiscard]] norm_bound gram(index sample) const noexcept {
+    if (leaf.gram_in_blocks) return gram_in_blocks(sample);
     norm_bound result;
     for (index g = 0; g < leaf.groups; ++g) {
       pairwise_sum sum;
@@ -172,6 +184,54 @@ struct leaf_kernel {
       result.error += terms * std::numeric_limits<double>::epsilon() * seen.magnitude * seen.magnitude;
       result += rounding_of(seen);
     }
+    return result;
+  }
+
+  /// The same by the product kernel, for many positions of a block whose x and delta lie side by side. A dot is a
+  /// double sum of dots of `gram_terms` terms, each of which is a chain of multiply-adds in the scalar: it errs by at
+  /// most γ |a||b|, γ = n u / (1 - n u), by Cauchy and Schwarz whatever the stretches are, and by what the smallest
+  /// numbers lose, flushed to zero or not. So a product of two dots errs by (2 γ + γ²) |x_t||x_s||delta_t||delta_s| and
+  /// what stands beside it. The squares that bound the errors are in double. Dots that overflow give a norm that is not
+  /// finite.
+  [[nodiscard, gnu::noinline]] norm_bound gram_in_blocks(index sample) const noexcept {
+    constexpr index side = 64;
+    alignas(64) double x_dots[side * side];
+    alignas(64) double delta_dots[side * side];
+    position_sums seen;
+    for_each_position(leaf, leaf.positions(), [&](index, index x_t, index delta_t) {
+      add_position(view_squares(x(sample, 0) + x_t), delta_squares(delta(sample, 0) + delta_t), seen);
+    });
+    pairwise_sum sum;
+    for_each_run(sample, side, [&](index rows, const Scalar* x_here, const Scalar* delta_here) {
+      bool behind = false;  // a pair of runs counts twice, so every other one is left out
+      for_each_run(sample, side, [&](index columns, const Scalar* x_there, const Scalar* delta_there) {
+        if (behind) return;
+        behind = x_there == x_here && delta_there == delta_here;
+        dots_of_runs(rows, columns, leaf.view_width(), along().x, x_here, x_there, x_dots);
+        dots_of_runs(rows, columns, leaf.outputs, along().delta, delta_here, delta_there, delta_dots);
+        for (index i = 0; i < rows; ++i) {
+          double of_row = 0;
+          for (index j = 0; j < columns; ++j) of_row += x_dots[i * side + j] * delta_dots[i * side + j];
+          sum.add(behind ? of_row : 2 * of_row);
+        }
+      });
+    });
+    const auto real = [](auto number) { return static_cast<double>(number); };
+    const double chain = real(std::min(gram_terms, std::max(leaf.view_width(), leaf.outputs))) *
+                         real(std::numeric_limits<Scalar>::epsilon()) / 2;
+    const double gamma = chain / (1 - chain);
+    const double in_double = real(side + 2 + sum.additions() + (leaf.view_width() + leaf.outputs) / gram_terms + 2) *
+                             std::numeric_limits<double>::epsilon();
+    const double least = real(std::numeric_limits<Scalar>::min());
+    const double x_lost = real(leaf.view_width()) * least;
+    const double delta_lost = real(leaf.outputs) * least;
+    const double lost = x_lost * seen.delta * seen.delta + delta_lost * seen.x * seen.x +
+                        x_lost * delta_lost * real(leaf.positions()) * real(leaf.positions());
+    norm_bound result = rounding_of(seen);
+    const double total = sum.total();
+    result.squared = total > 0 || total != total ? total : 0;
+    result.error +=
+        (2 * gamma + gamma * gamma + in_double) * (1 + 0x1p-20) * seen.magnitude * seen.magnitude + 2 * lost;
     return result;
   }
 
@@ -264,6 +324,40 @@ struct leaf_kernel {
   }
 
  private:
+  static constexpr index gram_terms = 128;
+  /// Positions of a column lie along the first axis, those of a line along the second.
+  [[nodiscard]] const step_axis& along() const noexcept { return leaf.step[leaf.step[1].extent == 1 ? 0 : 1]; }
+  /// Calls f(count, x, delta) for runs of at most `most` positions that lie evenly.
+  template <class Function>
+  void for_each_run(index sample, index most, Function&& f) const noexcept {
+    const step_axis& run = along();
+    const index lines = &run == &leaf.step[0] ? 1 : leaf.step[0].extent;
+    for (index plane = 0; plane < leaf.step_plane.extent; ++plane) {
+      for (index i = 0; i < lines; ++i) {
+        for (index j = 0; j < run.extent; j += most) {
+          f(std::min(most, run.extent - j), x(sample, 0) + plane * leaf.step_plane.x + i * leaf.step[0].x + j * run.x,
+            delta(sample, 0) + plane * leaf.step_plane.delta + i * leaf.step[0].delta + j * run.delta);
+        }
+      }
+    }
+  }
+  /// Dots of `width` terms of each of a few vectors with each of a few others, `step` apart.
+  static void dots_of_runs(index rows, index columns, index width, index step, const Scalar* a, const Scalar* b,
+                           double* dots) noexcept {
+    constexpr index side = 64;
+    alignas(64) Scalar part[side * side];
+    for (index first = 0; first < width; first += gram_terms) {
+      product_shape shape{{{}, {}, {rows, step, side}}, {{}, {}, {std::min(gram_terms, width - first), 1, 1}}, columns};
+      shape.right_column = step;
+      product(shape, a + first, b + first, part, epilogue::store{});
+      for (index i = 0; i < rows; ++i) {
+        for (index j = 0; j < columns; ++j) {
+          const auto value = static_cast<double>(part[i * side + j]);
+          dots[i * side + j] = first == 0 ? value : dots[i * side + j] + value;
+        }
+      }
+    }
+  }
   /// Squares of doubles below 1e-154 lose bits or vanish, and the other factor may be as large as these are small.
   /// (Squares of floats are exact in double.)
   [[nodiscard]] double lost_squares(double x_squared, double delta_squared) const noexcept {

@@ -76,16 +76,33 @@ class gram_of_uses {
   [[nodiscard]] const std::int32_t* ids(const leaf_kernel<Scalar>& use) const noexcept {
     return static_cast<const std::int32_t*>(static_cast<const void*>(use.delta(sample_, 0)));
   }
+  /// One side of the outer products: x, the row of a matrix that an id looks up, or delta. Turned blocks have them in
+  /// each other's place.
+  struct side {
+    const Scalar* first;
+    index position;
+    index step;
+    index width;
+    [[nodiscard]] const Scalar* at(index t) const noexcept { return first + t * position; }
+  };
+  [[nodiscard]] side x_of(const leaf_kernel<Scalar>& use) const noexcept {
+    const outer_leaf& leaf = use.leaf;
+    if (leaf.turned) return {use.delta(sample_, 0), leaf.step[1].delta, leaf.delta_stride, leaf.outputs};
+    return {use.x(sample_, 0), leaf.step[1].x, leaf.view[2].x, leaf.view_width()};
+  }
+  [[nodiscard]] side delta_of(const leaf_kernel<Scalar>& use) const noexcept {
+    const outer_leaf& leaf = use.leaf;
+    if (leaf.turned) return {use.x(sample_, 0), leaf.step[1].x, leaf.view[2].x, leaf.view_width()};
+    return {use.delta(sample_, 0), leaf.step[1].delta, 1, leaf.outputs};
+  }
   [[nodiscard]] double x_dot(const leaf_kernel<Scalar>& a, index t, const leaf_kernel<Scalar>& b,
                              index s) const noexcept {
-    const Scalar* const left = a.x(sample_, 0) + t * a.leaf.step[1].x;
-    const Scalar* const right = b.x(sample_, 0) + s * b.leaf.step[1].x;
-    const index left_step = a.leaf.view[2].x;
-    const index right_step = b.leaf.view[2].x;
-    if (left_step == 1 && right_step == 1) return dot(left, right, a.leaf.view_width());
+    const side left = x_of(a);
+    const side right = x_of(b);
+    if (left.step == 1 && right.step == 1) return dot(left.at(t), right.at(s), left.width);
     double sum = 0;
-    for (index k = 0; k < a.leaf.view_width(); ++k) {
-      sum += static_cast<double>(left[k * left_step]) * static_cast<double>(right[k * right_step]);
+    for (index k = 0; k < left.width; ++k) {
+      sum += static_cast<double>(left.at(t)[k * left.step]) * static_cast<double>(right.at(s)[k * right.step]);
     }
     return sum;
   }
@@ -103,21 +120,21 @@ class gram_of_uses {
   /// Of a lookup and a product.
   void add_rows(const leaf_kernel<Scalar>& lookup, const leaf_kernel<Scalar>& product) noexcept {
     const std::int32_t* const row = ids(lookup);
-    const Scalar* const delta = product.delta(sample_, 0);
+    const side delta = delta_of(product);
     for (index t = 0; t < lookup.leaf.positions(); ++t) {
       for (index s = 0; s < product.leaf.positions(); ++s) {
-        const auto at_id = static_cast<double>(delta[s * product.leaf.step[1].delta + row[t]]);
+        const auto at_id = static_cast<double>(delta.at(s)[row[t]]);
         squared_ += 2 * (at_id * x_dot(lookup, t, product, s));
       }
     }
   }
   /// Of two products.
   void add_products(const leaf_kernel<Scalar>& a, const leaf_kernel<Scalar>& b) noexcept {
-    const Scalar* const left = a.delta(sample_, 0);
-    const Scalar* const right = b.delta(sample_, 0);
+    const side left = delta_of(a);
+    const side right = delta_of(b);
     for (index t = 0; t < a.leaf.positions(); ++t) {
       for (index s = 0; s < b.leaf.positions(); ++s) {
-        const double of_deltas = dot(left + t * a.leaf.step[1].delta, right + s * b.leaf.step[1].delta, a.leaf.outputs);
+        const double of_deltas = dot(left.at(t), right.at(s), left.width);
         squared_ += 2 * (of_deltas * x_dot(a, t, b, s));
       }
     }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <utility>
 
 #include <pergrad/concepts.hpp>
 #include <pergrad/gradients/factors.hpp>
@@ -79,6 +80,7 @@ struct leaf_tables {
           leaf.by_ids = what.by_ids;
           set_steps(leaf, what);
         }
+        if (t.shares_sums && !t.nodes[leaf.node].deferred) turn(leaf);
         add_leaf(t, each, leaf);
       } else {
         auto leaf = leaf_of<elementwise_leaf>(each);
@@ -97,6 +99,23 @@ struct leaf_tables {
     choose_for_uses(t);
     arrange_segments(t);
     arrange_deferred(t);
+    if (t.shares_sums) order_as_parameters(t);
+  }
+
+  /// Are samples of all threads added to one sum, in PyTorch's order (outer_way.hpp)? Where accumulators would be
+  /// large; not if there are windows.
+  static constexpr bool shares_sums(const tables& t, std::size_t large) {
+    std::size_t bytes = 0;
+    for (const detail::plan_factor& each : plan::factors) {
+      const node_row& row = t.nodes[each.node];
+      if (!each.what.outer || row.deferred) continue;
+      if (row.kind == node_kind::affine ? !row.reads_weights
+                                        : each.what.delta.stride != 1 || each.what.other.stride != 1) {
+        return false;
+      }
+      if (plan::nodes[each.node].use.first) bytes += each.what.size() * sizeof(typename Program::scalar);
+    }
+    return bytes >= large;
   }
 
   /// Where the gradients that a tile keeps take much of the cache, the largest of them come late, until the others take
@@ -140,12 +159,14 @@ struct leaf_tables {
         leaf.delta = place_of(row, what.delta);
       } else if (what.outer) {
         outer_leaf& leaf = t.outer[outer++];
+        if (leaf.turned) turn(leaf);  // and back, as its places are set as those of others
         if (row.kind == node_kind::affine) {
           look_at_images(t, row, leaf);
         } else {
           leaf.x = place_of(row, what.other);
           leaf.delta = place_of(row, what.delta);
         }
+        if (t.shares_sums && !leaf.deferred) turn(leaf);
         leaf.find_one_sample();
       } else {
         elementwise_leaf& leaf = t.elementwise[elementwise++];
@@ -164,6 +185,25 @@ struct leaf_tables {
   }
 
  private:
+  /// Exchanges what PyTorch numbers outside and inside. Of ids, x and delta stay: sums say what is stored where.
+  static constexpr void turn(outer_leaf& leaf) {
+    leaf.in_order = true;
+    if (leaf.by_ids) return;
+    leaf.turned = !leaf.turned;
+    std::swap(leaf.x, leaf.delta);
+    for (step_axis* axis : {&leaf.step[0], &leaf.step[1], &leaf.step_plane}) std::swap(axis->x, axis->delta);
+    std::swap(leaf.view[2].extent, leaf.outputs);
+    std::swap(leaf.view[2].parameter, leaf.parameter_output);
+  }
+  /// Gradients lie as parameters do.
+  static constexpr void order_as_parameters(tables& t) {
+    const auto place = [](auto& leaves, std::size_t count) {
+      for (std::size_t k = 0; k != count; ++k) leaves[k].native = leaves[k].parameters;
+    };
+    place(t.outer, t.outer_count);
+    place(t.elementwise, t.elementwise_count);
+    t.native_size = t.accumulator_size = round_up(static_cast<index>(structure::found.trained));
+  }
   template <class Leaf>
   static constexpr Leaf leaf_of(const detail::plan_factor& each) {
     Leaf leaf;
@@ -226,10 +266,11 @@ struct leaf_tables {
         from_factors += modelled_cost(norm_method::gram, use.block(), sizeof(typename Program::scalar));
       });
       if (!by_ids) continue;
-      const bool by_gram = from_factors < formed;
+      const bool by_gram = from_factors < formed || t.shares_sums;
       for_each_use([&](outer_leaf& use) {
         use.of_uses = true;
         use.first_node = first.node;
+        use.gram_in_blocks = t.shares_sums && !use.by_ids;
         if (by_gram) use.method = norm_method::gram;
       });
       if (by_gram) t.kept_size -= round_up(first.size());
@@ -276,6 +317,10 @@ struct leaf_tables {
       const bool automatic = leaf.delta_stride == 1 && !leaf.use.shared();
       leaf.method =
           automatic ? cheapest_method(leaf.block(), sizeof(typename Program::scalar)) : norm_method::instantiate;
+      if (automatic && t.shares_sums && leaf.method != norm_method::product) {  // none is kept
+        leaf.gram_in_blocks = gram_in_blocks_pays(leaf.block());
+        leaf.method = leaf.gram_in_blocks ? norm_method::gram : norm_method::direct;
+      }
       t.scaled_size = std::max(t.scaled_size, leaf.positions() * leaf.groups * leaf.outputs);
       if (leaf.use.first && leaf.method == norm_method::instantiate) t.kept_size += round_up(leaf.size());
       place_native(t, t.outer[each.first_use], leaf);

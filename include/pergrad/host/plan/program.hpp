@@ -68,6 +68,9 @@ struct program {
     bool has_late = false;  ///< are gradients of some leaf formed late?
     index scaled_size = 0;  ///< the largest delta of a sample
     index panel_size = 0;
+    bool reads_weights = false;  ///< does any node read its weights where the parameters lie?
+    /// Are samples of all threads added to one sum, where it is wanted? There are no accumulators then.
+    bool shares_sums = false;
     index sample_size = 0;  ///< elements of one sample's slots and plain copies
     index tile = 1;
     index least_tile = 1;         ///< tiled layers may want more samples together than stay in the cache
@@ -87,6 +90,12 @@ struct program {
   };
 
  private:
+  /// Then weights are not packed: turning a few blocks of them for every sample costs little beside what is done with
+  /// them (docs/internals/tricks.md).
+  static constexpr bool is_large =
+      (Network::parameter_count + Network::frozen_parameter_count) * sizeof(scalar) >= large_from<Network>;
+  static constexpr std::size_t fewest_positions = 16;  ///< that make turning cheap beside the product
+  static constexpr std::size_t most_turned_anyway = std::size_t{1} << 16U;  ///< weights: of classifiers
   static constexpr tables build() {
     tables t;
     std::array<bool, slot_count> trained{};       // a parameter lies before this slot
@@ -99,14 +108,17 @@ struct program {
     detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
       node_row& row = t.nodes[i];
       row.scratch_count = static_cast<index>(detail::scratch_count_of<Layer>(plan::in_of(i), plan::second_of(i)));
-      if constexpr (requires { Layer::samples_together; })
+      if constexpr (requires { Layer::samples_together; }) {
         t.least_tile = std::max<index>(t.least_tile, static_cast<index>(Layer::samples_together));
+      } else if constexpr (detail::has_matrices<Layer>) {
+        row.reads_weights = is_large && plan::in_of(i).e0 >= fewest_positions;
+      }
       if constexpr (detail::has_matrices<Layer>) {
         for (const matrix& each : detail::matrices_of<Layer>(plan::in_of(i), plan::second_of(i))) {
           const auto number = static_cast<std::size_t>(row.matrix_count++);
           row.matrices[number] = each;
           row.panel_offsets[number] = t.panel_size;
-          t.panel_size += round_up(static_cast<index>(each.rows * each.columns));
+          if (!row.reads_weights) t.panel_size += round_up(static_cast<index>(each.rows * each.columns));
         }
       }
     });
@@ -215,6 +227,10 @@ struct program {
                                           round_up(static_cast<index>(row.map.out_channels)));
           continue;
         }
+        const bool cheap = row.map.positions() >= fewest_positions || row.map.weight_count() <= most_turned_anyway;
+        row.reads_weights =
+            is_large && cheap && sees_pixels(row.map) && row.winograd_rows == 0 && row.winograd_dx_rows == 0;
+        if (row.reads_weights) continue;
         row.forward_panel = t.panel_size;
         t.panel_size += panel_elements(row, row.winograd_rows, row.in_pairs);
         row.backward_panel = t.panel_size;
@@ -231,13 +247,15 @@ struct program {
         t.sample_size += general_size(row);
       }
     }
+    for (const node_row& row : t.nodes) t.reads_weights = t.reads_weights || row.reads_weights;
     t.sample_size += scratch;
     if (Network::input_shape.ids == 0 && Network::input_shape.varying_axis() == 0) leave_input_in_place(t, size);
     t.output_in_slot = trained[size] && is_plain(t, size);
     if (!t.output_in_slot) t.sample_size += 2 * round_up(static_cast<index>(Network::output_shape.size()));
+    t.shares_sums = is_large && leaf_tables<program>::shares_sums(t, large_from<Network>);
     leaf_tables<program>::list(t);
     choose_tiles(t, sizeof(scalar));
-    leaf_tables<program>::choose_late(t);
+    if (!t.shares_sums) leaf_tables<program>::choose_late(t);
     t.workspace = t.winograd.sample = choose_winograd_rooms(t);  // the first thing there
     assign_places(t, trained);
     share_slots(t, arranged);

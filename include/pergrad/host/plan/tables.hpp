@@ -15,6 +15,11 @@
 
 namespace pergrad::inline v0_1::on_host {
 
+/// Bytes of parameters from which on a network is *large*: another copy of them is memory that users miss. Tests have
+/// small networks that are large.
+template <class Network>
+inline constexpr std::size_t large_from = std::size_t{1} << 27U;
+
 /// Where something of a tile lies in a worker's workspace: its first element for sample 0, and the step to the next
 /// sample.
 struct place {
@@ -80,7 +85,8 @@ struct node_row {
   index row_x = 0;          ///< deferred: columns of x of such nodes before it
   index winograd_rows = 0;  ///< affine: rows of patches that are filtered together; 0: direct products
   index winograd_dx_rows = 0;
-  bool in_pairs = false;  ///< affine: forward and gradients of the weights are filtered in pairs, conv/pairs.hpp
+  bool reads_weights = false;  ///< affine, tiled: reads its weights where the parameters lie, nothing is packed
+  bool in_pairs = false;       ///< affine: forward and gradients of the weights are filtered in pairs, conv/pairs.hpp
   place plain_x, plain_y, plain_dy, plain_dx, saved;  ///< general, tiled: values in PyTorch's order
   place plain_x2, plain_dx2;                          ///< tiled: of the second input
   index saved_count = 0;
@@ -139,7 +145,10 @@ struct outer_leaf {
   bool in_pairs = false;  ///< a sample's gradient is filtered in pairs
   bool by_ids = false;    ///< `delta` are ids: delta_t is 1 at the id of position t; the block is shared
   bool of_uses = false;   ///< norm and sum may be found from the factors of all uses, one of which is by ids: uses.hpp
-  std::size_t first_node = 0;  ///< of the block's first use
+  std::size_t first_node = 0;   ///< of the block's first use
+  bool in_order = false;        ///< G is stored as PyTorch orders it, [output][view]
+  bool turned = false;          ///< for that x and delta have changed places; those of ids stay
+  bool gram_in_blocks = false;  ///< `gram` takes many positions together, whose dots it adds up in the scalar at first
   bool late = false;  ///< formed once the backward pass is through the network, and added up before the next sample's
   kept_place kept;
   // Where the sum is formed a chunk at a time (deferred_way.hpp):
@@ -194,9 +203,10 @@ struct outer_leaf {
 template <class Function>
 inline void for_each_parameter(const outer_leaf& leaf, index first_row, index last_row, Function&& f) {
   for (index row = first_row; row < last_row; ++row) {
-    const index parameter = parameter_of_row(leaf, row);
     const index native = leaf.native + row * leaf.outputs;
-    for (index n = 0; n < leaf.outputs; ++n) f(parameter + n * leaf.parameter_output, native + n);
+    const index parameter = leaf.in_order ? leaf.parameters + row * leaf.outputs : parameter_of_row(leaf, row);
+    const index step = leaf.in_order ? 1 : leaf.parameter_output;
+    for (index n = 0; n < leaf.outputs; ++n) f(parameter + n * step, native + n);
   }
 }
 
@@ -218,6 +228,9 @@ void for_each_position(const outer_leaf& leaf, index count, Function&& f) {
     delta_row = plane * leaf.step_plane.delta + row * leaf.step[0].delta;
   }
 }
+
+/// Elements of a shared sum that one task adds to.
+inline constexpr index shared_piece = index{1} << 16;
 
 /// Outputs of a deferred leaf that one task sums up, at most and of this leaf: tasks enough to share out evenly.
 inline constexpr index deferred_stretch = 96;

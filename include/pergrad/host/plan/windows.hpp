@@ -17,6 +17,11 @@ namespace pergrad::inline v0_1::on_host {
   return map.in_size == extent{1} && map.kernel == extent{1} && map.out_size == extent{1} && map.padding == extent{0} &&
          map.groups == 1 && !map.adjoint;
 }
+/// Is every output a function of one pixel, that at its own place?
+[[nodiscard]] constexpr bool sees_pixels(const affine_map& map) {
+  return map.kernel == extent{1} && map.stride == extent{1} && map.padding == extent{0} &&
+         map.in_size == map.out_size && map.groups == 1 && !map.adjoint;
+}
 /// A linear layer on a flattened image is the convolution whose one window is the image: nothing needs to move.
 /// Precondition: PyTorch numbers the image channels first, or it is one pixel.
 [[nodiscard]] constexpr affine_map on_stored_image(affine_map map, arrangement in) {

@@ -97,6 +97,7 @@ struct elementwise_way {
   using state = tile_state<Network>;
   static constexpr const auto& table = program<Network>::table;
   static constexpr bool exists = table.elementwise_count > 0;
+  static constexpr bool keeps = true;  ///< also where nobody asks for norms, if sums are shared
 
   static void collect(state& tile, std::size_t node, index begin, index end) {
     const auto [first, last] = leaves_of(table.elementwise, table.elementwise_count, node);
@@ -129,6 +130,16 @@ struct elementwise_way {
     for (std::size_t k = 0; k != table.elementwise_count; ++k) {
       const elementwise_leaf& leaf = table.elementwise[k];
       if (leaf.use.first) tile.add_kept(tile.request.sums[sum], leaf, weights.of(leaf.node), begin, end, to);
+    }
+  }
+
+  [[nodiscard]] static constexpr index pieces() { return 1; }
+  static void add_piece(const state& tile, std::size_t sum, index /*piece*/, std::size_t /*thread*/) {
+    for (std::size_t k = 0; k != table.elementwise_count; ++k) {
+      const elementwise_leaf& leaf = table.elementwise[k];
+      for (index b = 0; leaf.use.first && b < tile.samples; ++b) {
+        tile.add_to_shared(sum, leaf, b, tile.gradient(b, leaf), 0, leaf.count);
+      }
     }
   }
 

@@ -13,6 +13,12 @@
 // Of a table of which a sample uses few rows, no accumulator has a copy; what samples leave on the tape is added up
 // after a chunk of samples (table_way.hpp). So it is with large blocks that have one position (deferred_way.hpp).
 //
+// Sums of a large network are *shared* where they can be: a round of as many tiles as there are threads goes through
+// the network, then all threads add its samples to the sum where it is wanted, each thread to other elements, sample
+// after sample. So there is one copy of a sum instead of one a thread and one more, and it is read and written once a
+// round; what that takes is a place for each tile of the round, which is there, and norms for which no gradient is
+// kept. Each element is one chain of additions over the samples, whatever a round is.
+//
 // A clipped sum has a proven bound of what its additions round (privacy/release.hpp), so the way of an addend to it is
 // short (tape.hpp, `way_of_additions`), or every sample's share is rounded to an integer by itself and accumulators add
 // those.
@@ -81,8 +87,13 @@ struct engine {
       const index samples = std::min(chunk, count - chunk_first);
       ring accumulators{accumulators_of(samples, tile),
                         accumulator_buffers(accumulator_count<Network>, pool.thread_count())};
-      run_chunk(accumulators, chunk_first, samples, tile, one_by_one);
-      for (std::size_t k = 0; k < request.sum_count; ++k) gather(k, accumulators, chunk_first > 0);
+      bool shared = false;
+      if constexpr (table.shares_sums) {
+        shared = request.sum_count > 0;
+        if (shared) run_rounds(chunk_first, samples, tile, one_by_one);
+      }
+      if (!shared) run_chunk(accumulators, chunk_first, samples, tile, one_by_one);
+      for (std::size_t k = 0; !shared && k < request.sum_count; ++k) gather(k, accumulators, chunk_first > 0);
       for_each_way<Network>([&](auto way) {
         if constexpr (requires { &decltype(way)::finish_chunk; }) {
           way.finish_chunk(pool, tape, request, chunk_first, samples);
@@ -104,6 +115,50 @@ struct engine {
                                                  : accumulators_for<Network>(tiles));
   }
 
+  /// One chunk of shared sums.
+  void run_rounds(index chunk_first, index count, index tile, bool one_by_one) const {
+    const auto whole = static_cast<index>(Network::parameter_count);
+    if (chunk_first == 0) {
+      constexpr index stretch = index{1} << 16;
+      pool.parallel(static_cast<std::size_t>((whole + stretch - 1) / stretch), [&](std::size_t task, std::size_t) {
+        const index first = static_cast<index>(task) * stretch;
+        for (std::size_t s = 0; s < request.sum_count; ++s) {
+          const sum_request<scalar>& sum = request.sums[s];
+          if (sum.accumulate || sum.integers != nullptr) continue;
+          std::fill_n(sum.out + first, std::min(stretch, whole - first), scalar{0});
+        }
+      });
+    }
+    const auto threads = static_cast<index>(pool.thread_count());
+    for (index round = 0; round < count; round += threads * tile) {
+      const index tiles = std::min(threads, (count - round + tile - 1) / tile);
+      const auto tile_of = [&](index t) {
+        const index first = round + t * tile;
+        return tile_state<Network>{network,
+                                   tape,
+                                   request,
+                                   others,
+                                   static_cast<std::size_t>(t),
+                                   static_cast<std::size_t>(chunk_first + first) + request.first,
+                                   first,
+                                   std::min(tile, count - first)};
+      };
+      pool.parallel(static_cast<std::size_t>(tiles), [&](std::size_t t, std::size_t) {
+        worker<Network>{source, request, tile_of(static_cast<index>(t)), nullptr}.process(one_by_one);
+      });
+      for_each_way<Network>([&](auto way) {
+        if constexpr (requires { &decltype(way)::add_piece; }) {
+          const auto pieces = static_cast<std::size_t>(way.pieces());
+          pool.parallel(request.sum_count * pieces, [&](std::size_t task, std::size_t thread) {
+            for (index t = 0; t < tiles; ++t) {
+              way.add_piece(tile_of(t), task / pieces, static_cast<index>(task % pieces), thread);
+            }
+          });
+        }
+      });
+    }
+  }
+
   /// The accumulators' part of one chunk.
   void run_chunk(ring& order, index chunk_first, index count, index tile, bool one_by_one) const {
     const index accumulators = order.count();
@@ -117,9 +172,9 @@ struct engine {
           worker<Network>{source,
                           request,
                           {network, tape, request, others, thread,
-                           static_cast<std::size_t>(chunk_first + first) + request.first, first},
+                           static_cast<std::size_t>(chunk_first + first) + request.first, first, samples},
                           sums}
-              .process(samples, one_by_one);
+              .process(one_by_one);
         }
       };
       if (request.sum_count == 0) {

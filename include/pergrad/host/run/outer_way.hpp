@@ -31,6 +31,7 @@ struct outer_way {
   using kernel_type = leaf_kernel<scalar>;
   static constexpr const auto& table = program<Network>::table;
   static constexpr bool exists = table.outer_count > 0;
+  static constexpr bool keeps = false;
 
   static void collect(state& tile, std::size_t node, index begin, index end) {
     const auto [first, last] = leaves_of(table.outer, table.outer_count, node);
@@ -58,6 +59,27 @@ struct outer_way {
       const outer_leaf& leaf = table.outer[k];
       if (!leaf.use.first || leaf.deferred || (tile.takes_turns && leaf.late && is_kept(tile, sum, leaf))) continue;
       add_block(tile, sum, leaf, weights.of(leaf.node), begin, end, to);
+    }
+  }
+
+  /// Of shared sums: a few hundred kilobytes of a block's gradient, which stay in a cache while they are formed and
+  /// added sample after sample.
+  [[nodiscard]] static constexpr index pieces() { return count_pieces(table.outer, table.outer_count, pieces_of); }
+  static void add_piece(const state& tile, std::size_t sum, index number, std::size_t thread) {
+    const auto [k, piece] = find_piece(table.outer, number, pieces_of);
+    const outer_leaf& leaf = table.outer[k];
+    const index width = leaf.by_ids ? leaf.view[2].extent : leaf.outputs;
+    const index first = piece * rows_of_piece(leaf);
+    const index rows = std::min(rows_of_piece(leaf), leaf.size() / width - first);
+    scalar* const room = tile.tape.rooms.data() + static_cast<index>(thread) * tile.tape.room_stride;
+    for (index b = 0; b < tile.samples; ++b) {
+      const scalar* from = room;
+      if (is_kept(tile, sum, leaf)) {
+        from = tile.gradient(b, leaf) + first * width;
+      } else {
+        form_rows(tile, leaf, b, first, rows, room);
+      }
+      tile.add_to_shared(sum, leaf, b, from, first * width, rows * width);
     }
   }
 
@@ -153,6 +175,39 @@ struct outer_way {
       }
     };
   }
+  /// Rows of a block in PyTorch's order.
+  [[nodiscard]] static constexpr index rows_of_piece(const outer_leaf& leaf) {
+    return std::max<index>(1, shared_piece / (leaf.by_ids ? leaf.view[2].extent : leaf.outputs));
+  }
+  [[nodiscard, gnu::noinline]] static constexpr index pieces_of(const outer_leaf& leaf) {
+    if (!leaf.use.first || !leaf.in_order) return 0;
+    const index width = leaf.by_ids ? leaf.view[2].extent : leaf.outputs;
+    return (leaf.size() / width + rows_of_piece(leaf) - 1) / rows_of_piece(leaf);
+  }
+  /// Some rows of a sample's gradient, of all uses of the block.
+  static void form_rows(const state& tile, const outer_leaf& leaf, index b, index first, index rows, scalar* to) {
+    bool onto = false;
+    const auto form = [&](const kernel_type& use) {
+      if constexpr (any_by_ids) {
+        if (use.leaf.by_ids) {
+          if (!onto) std::fill_n(to, rows * use.leaf.view[2].extent, scalar{0});
+          use.add_rows_by_ids(b, to, first, rows);
+          onto = true;
+          return;
+        }
+      }
+      outer_leaf part = use.leaf;
+      part.view[2].extent = rows;
+      write_product<scalar>(part.gradient_shape(1, 0, part.step, part.step_plane), use.x(b, 0) + first * part.view[2].x,
+                            use.delta(b, 0), to, nullptr, onto);
+      onto = true;
+    };
+    if (leaf.of_uses) {
+      uses_of(tile, leaf)(form);
+    } else {
+      form(kernel_type{leaf, tile.workspace});
+    }
+  }
   static norm_bound norm_of_uses(const state& tile, const outer_leaf& leaf, index b) {
     const auto for_each_use = uses_of(tile, leaf);
     gram_of_uses<scalar> gram{b};
@@ -184,7 +239,11 @@ struct outer_way {
     if constexpr (any_by_ids) {
       if (kernel.leaf.by_ids) {
         if (kernel.leaf.use.last) std::fill_n(gradient, kernel.leaf.size(), scalar{0});
-        kernel.add_by_ids(sample, gradient);
+        if (kernel.leaf.in_order) {
+          kernel.add_rows_by_ids(sample, gradient, 0, kernel.leaf.outputs);
+        } else {
+          kernel.add_by_ids(sample, gradient);
+        }
         return kernel.leaf.use.first ? squares(static_cast<const scalar*>(gradient), kernel.leaf.size()) : 0;
       }
     }

@@ -142,7 +142,7 @@ class passes : public tile_values<Network> {
       team.dy_layout = out.gradient_layout;
     }
     team.parameters = weights(row).data();
-    team.panels = panels_;
+    team.panels = row.reads_weights ? nullptr : panels_;
     team.panel_offsets = row.panel_offsets.data();
     if (varies && row.in_shape.varying_axis() != 0)
       team.lengths = lengths(row.staged ? row.staged_from : row.in, begin);
@@ -352,6 +352,12 @@ class passes : public tile_values<Network> {
         return;
       }
     }
+    if constexpr (table.reads_weights) {
+      if (row.reads_weights) {
+        through_pixels(row.map, weights(row).data(), end - begin, x, y, bias_of(row), false, false);
+        return;
+      }
+    }
     if constexpr (table.any_in_pairs) {
       if (row.in_pairs) {
         filter_in_pairs(row, panels_, end - begin, x, y, bias_of(row), at(table.winograd, 0));
@@ -378,6 +384,12 @@ class passes : public tile_values<Network> {
     if constexpr (table.deferred_count > 0) {
       if (row.deferred) {
         through_weights_adjoint(row, weights(row).data(), end - begin, dy, dx, row.accumulate, at(table.scratch, 0));
+        return;
+      }
+    }
+    if constexpr (table.reads_weights) {
+      if (row.reads_weights) {
+        through_pixels(row.map, weights(row).data(), end - begin, dy, dx, nullptr, true, row.accumulate);
         return;
       }
     }

@@ -51,14 +51,15 @@ struct tile_team {
   static constexpr bool projected = false;
 
   const Scalar* parameters = nullptr;
-  const Scalar* panels = nullptr;
+  const Scalar* panels = nullptr;  ///< null: transposes are read from the matrices
   const index* panel_offsets = nullptr;
   [[nodiscard]] PERGRAD_HD matrix_view<Scalar> matrix(index offset, index /*rows*/, index columns) const noexcept {
     return {parameters + offset, columns};
   }
-  /// Packed as [columns][rows] beforehand.
-  [[nodiscard]] PERGRAD_HD matrix_view<Scalar> transposed(std::size_t k, index /*offset*/, index rows,
-                                                          index /*columns*/) const noexcept {
+  /// Packed as [columns][rows] beforehand, unless the weights are read where they lie.
+  [[nodiscard]] PERGRAD_HD matrix_view<Scalar> transposed(std::size_t k, index offset, index rows,
+                                                          index columns) const noexcept {
+    if (panels == nullptr) return {parameters + offset, 1, columns};
     return {panels + panel_offsets[k], rows};
   }
 
@@ -171,11 +172,13 @@ struct tile_team {
 
  private:
   static product_shape shape_of(const product_sizes& sizes, const matrix_view<Scalar>& right) noexcept {
-    return coalesce({{{},
-                      {sizes.outer.count, sizes.outer.left, sizes.outer.out},
-                      {sizes.rows.count, sizes.rows.left, sizes.rows.out}},
-                     {{}, {}, {sizes.depth, sizes.left, right.row}},
-                     sizes.columns});
+    product_shape shape = coalesce({{{},
+                                     {sizes.outer.count, sizes.outer.left, sizes.outer.out},
+                                     {sizes.rows.count, sizes.rows.left, sizes.rows.out}},
+                                    {{}, {}, {sizes.depth, sizes.left, right.row}},
+                                    sizes.columns});
+    shape.right_column = right.column;
+    return shape;
   }
 };
 

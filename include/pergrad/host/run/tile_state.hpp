@@ -35,6 +35,7 @@ struct tile_state {
   std::size_t thread = 0;
   std::size_t first = 0;  ///< sample of the batch
   index in_chunk = 0;     ///< samples of the chunk before it
+  index samples = 0;
   scalar* workspace = tape.workspaces.data() + static_cast<index>(thread) * tape.workspace_stride;
   scalar* kept = tape.kept.data() + static_cast<index>(thread) * tape.kept_stride;
   scalar* room = tape.rooms.data() + static_cast<index>(thread) * tape.room_stride;
@@ -119,6 +120,17 @@ struct tile_state {
     return result;
   }
 
+  /// Of shared sums (engine.hpp): the weights of samples begin .. end - 1 stay until all of the round are known.
+  void note(std::size_t sum, const weights& of, index begin, index end) {
+    for (std::size_t group = 0; group != groups; ++group) {
+      const scalar* const from = of.values.data() + (of.per_layer ? group : 0) * most;
+      std::copy(from + begin, from + end, noted(sum, group) + begin);
+    }
+  }
+  [[nodiscard]] scalar* noted(std::size_t sum, std::size_t group) const noexcept {
+    return tape.noted.data() + ((thread * tape.max_sums + sum) * groups + group) * most;
+  }
+
   /// Adds the gradients of a leaf that samples keep to a sum, or what is left of them on the grid. A weight of 0 is not
   /// multiplied: a non-finite gradient must contribute nothing. A stretch of the sum stays in the first cache while all
   /// samples are added to it, a few in one pass, one after the other (docs/internals/tricks.md).
@@ -146,6 +158,23 @@ struct tile_state {
           add_scaled_squares_to(here, term.weight, term.from + from, count);
         }
       }
+    }
+  }
+  /// Adds a stretch of a sample's gradient of a leaf, which lies in `from`, to a shared sum.
+  template <class Leaf>
+  void add_to_shared(std::size_t number, const Leaf& leaf, index b, const scalar* from, index begin,
+                     index count) const {
+    const sum_request<scalar>& sum = request.sums[number];
+    const scalar weight = sum.is_plain ? scalar{1} : noted(number, table.layer_group[leaf.node])[b];
+    if (weight == 0) return;  // not multiplied: a non-finite gradient must contribute nothing
+    const index place = leaf.native + begin;
+    const scalar factor = static_cast<scalar>(sum.scale) * weight;  // of a clipped sum the weight itself
+    if (sum.integers != nullptr) {
+      add_rounded_to(sum.integers + place, static_cast<double>(weight) * sum.steps(), from, count);
+    } else if (sum.squares) {
+      add_scaled_squares_to(sum.out + place, factor, from, count);
+    } else {
+      add_scaled_to(sum.out + place, factor, from, count);
     }
   }
   /// What is left on the grid of a stretch of a sample's gradient.

@@ -8,6 +8,9 @@
 //   add_weighted   adds samples with their weights to an accumulator's sum, or notes the weights for `finish_chunk`
 //   write_row      writes a sample's gradient times its weight, in PyTorch's order; a weight of 0 is not multiplied
 //   finish_chunk   if accumulators do not add them up: the sums over a chunk of samples
+//   pieces, add_piece
+//                  of shared sums (engine.hpp): in how many pieces the samples of a round are added to a sum, and one
+//                  of them
 #pragma once
 
 #include <algorithm>
@@ -50,15 +53,19 @@ struct worker {
 
   /// Forward, loss, backward, facts, sums. naive and multi send one sample after the other through the whole network;
   /// only what is kept differs.
-  void process(index samples, bool one_by_one) {
+  void process(bool one_by_one) {
+    const index samples = tile.samples;
     tile.pass.load(source, tile.first, samples);
-    if (tile.facts_wanted) std::fill_n(tile.parts, samples * static_cast<index>(table.layer_groups), norm_bound{});
+    if (tile.facts_wanted || table.shares_sums)
+      std::fill_n(tile.parts, samples * static_cast<index>(table.layer_groups), norm_bound{});
     const auto when_complete = [&](std::size_t node, index begin, index end) {
       for_each_way<Network>([&](auto way) {
         if (tile.facts_wanted) {
           way.collect(tile, node, begin, end);
-        } else {
+        } else if constexpr (!table.shares_sums || !requires { &decltype(way)::add_piece; }) {
           way.add_unit(tile, node, begin, end, sums);
+        } else if constexpr (decltype(way)::keeps) {
+          way.collect(tile, node, begin, end);
         }
       });
     };
@@ -132,7 +139,9 @@ struct worker {
           tile.pass.backward(begin, end, [](std::size_t, index, index) {});
         }
         const auto weights = tile.weights_of(sum, begin, end);
+        if constexpr (table.shares_sums) tile.note(s, weights, begin, end);
         for_each_way<Network>([&](auto way) {
+          if constexpr (table.shares_sums && requires { &decltype(way)::add_piece; }) return;
           way.add_weighted(tile, s, weights, begin, end, sums + static_cast<index>(s) * table.accumulator_size);
         });
       }

@@ -96,6 +96,10 @@ template <class Network>
 [[nodiscard]] constexpr detail::addition_way way_of_additions(std::size_t capacity) noexcept {
   const auto most = static_cast<index>(capacity);
   const index part = part_samples<Network>(capacity);
+  if constexpr (program<Network>::table.shares_sums) {  // sample after sample, whatever comes before and behind
+    const bool has_chunks = program<Network>::table.deferred_count > 0;
+    return {has_chunks ? static_cast<std::size_t>(2 * part) : 0, capacity};
+  }
   index inside = 0;
   for (index samples = 1; samples <= std::min(most, chunk_samples<Network>); ++samples) {
     if (program<Network>::table.deferred_count > 0) inside = std::max(inside, part + (samples + part - 1) / part);
@@ -113,7 +117,8 @@ template <class Network>
 template <class Network>
 inline constexpr std::size_t usual_sums =
     accumulator_count<Network>* program<Network>::table.accumulator_size* static_cast<index>(
-        sizeof(typename Network::scalar)) <= (index{64} << 20)
+        sizeof(typename Network::scalar)) <= (index{64} << 20) ||
+            program<Network>::table.shares_sums
         ? 2
         : 1;
 
@@ -132,10 +137,17 @@ struct working_memory {
   static constexpr index weighted_deltas = table.deferred_count > 0 ? chunk_samples<Network>* deferred_stretch : 0;
   static constexpr bool weighted_in_workspace =
       weighted_deltas <= table.winograd.sample + table.tile * table.scratch.sample;
+  static constexpr index room_of_piece = [] {
+    index most = shared_piece;
+    for (std::size_t k = 0; k != table.outer_count; ++k) {
+      most = std::max(most, table.outer[k].by_ids ? table.outer[k].view[2].extent : table.outer[k].outputs);
+    }
+    return round_up(most);
+  }();
   /// For the time of one leaf: a sample's gradient, or the scaled deltas of a tile.
-  static constexpr index room_stride =
-      std::max(std::max(round_up(table.tile * table.scaled_size), table.accumulator_size),
-               weighted_in_workspace ? index{0} : weighted_deltas);
+  static constexpr index room_stride = std::max(
+      std::max(round_up(table.tile * table.scaled_size), table.shares_sums ? room_of_piece : table.accumulator_size),
+      weighted_in_workspace ? index{0} : weighted_deltas);
   static constexpr index finder_stride = segment_finder::size(table.sparse_positions, table.sparse_slots);
   static constexpr index parts_stride =
       round_up(table.tile * static_cast<index>(std::max<std::size_t>(1, table.layer_groups)));
@@ -153,8 +165,14 @@ struct working_memory {
   buffer<norm_bound> parts{total(parts_stride, threads), "a tape's norms"};
   buffer<scalar> panels{total(table.panel_size + line, 1), "a tape's packed weights"};
   buffer<scalar> accumulators{
-      total(table.accumulator_size * accumulator_buffers(accumulator_count<Network>, threads), max_sums),
+      table.shares_sums
+          ? 0
+          : total(table.accumulator_size * accumulator_buffers(accumulator_count<Network>, threads), max_sums),
       "a tape's sums", detail::uninitialised, static_cast<std::size_t>(table.accumulator_size)};
+  buffer<scalar> noted{
+      total(table.shares_sums ? table.tile * static_cast<index>(std::max<std::size_t>(1, table.layer_groups)) : 0,
+            threads* max_sums),
+      "a tape's weights"};
   buffer<scalar> direction{total(table.native_size, 1), "a tape's direction", detail::uninitialised};
   // What samples of a chunk leave of tables of which they use few rows (table_way.hpp), and what finds it:
   index chunk = std::min(static_cast<index>(max_batch), chunk_samples<Network>);  ///< samples that have room

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+// tests/host/large_network_test.cpp - networks that are large, which do without copies of their weights, beside the
+// same networks that are not
+#include <boost/test/unit_test.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <random>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+#include <pergrad/models.hpp>
+#include <pergrad/pergrad.hpp>
+
+#include "comparing.hpp"
+
+namespace large_network {
+
+namespace pg = pergrad;
+
+/// What makes a twin of a network another type, and does nothing.
+struct large {
+  template <class Value>
+  static Value value(Value x) noexcept {
+    return x;
+  }
+  template <class Value>
+  static Value derivative(Value /*x*/, Value /*y*/) noexcept {
+    return Value{1};
+  }
+};
+
+template <class Scalar, class... More>
+using language_model = pg::basic_network<Scalar, pg::token_ids(19, 70), pg::tied<0, pg::embedding<24>>,
+                                         pg::learned_positions, pg::repeat<2, pg::models::detail::gpt2_block<24, 3>>,
+                                         pg::layer_norm<>, More..., pg::tied<0, pg::linear<70, pg::no_bias>>>;
+template <class Scalar, class... More>
+using image_network = pg::basic_network<Scalar, pg::shape{5, 7, 6}, pg::conv2d<9, 1>, pg::relu,
+                                        pg::residual<pg::conv2d<9, 1>, pg::tanh>, pg::conv2d<4, 3, pg::padding<1>>,
+                                        pg::conv2d<6, 1, pg::stride<2>>, pg::flatten, pg::linear<11>, More...>;
+template <class Scalar, class... More>
+using sequence_network =
+    pg::basic_network<Scalar, pg::variable(pg::shape{17, 20}), pg::transformer_encoder_layer<2, 30>,
+                      pg::frozen<pg::linear<17>>, pg::linear<17>, pg::mean_over_positions, pg::linear<3>, More...>;
+
+}  // namespace large_network
+
+namespace pergrad::inline v0_1::on_host {
+template <>
+inline constexpr std::size_t large_from<large_network::language_model<float, large_network::large>> = 0;
+template <>
+inline constexpr std::size_t large_from<large_network::image_network<float, large_network::large>> = 0;
+template <>
+inline constexpr std::size_t large_from<large_network::sequence_network<double, large_network::large>> = 0;
+}  // namespace pergrad::inline v0_1::on_host
+
+BOOST_AUTO_TEST_SUITE(large_networks)
+
+namespace {
+
+namespace pg = pergrad;
+using comparing::same_bits;
+using large_network::large;
+
+constexpr std::size_t records = 7;
+
+/// What networks say of made-up records: losses, norms, and sums, ordinary and clipped; gradients themselves, which
+/// nothing is kept of otherwise; and parameters after private steps, whose sums are integers without a capacity.
+template <class Network, class Loss>
+struct told {
+  using scalar = typename Network::scalar;
+  std::vector<double> losses = std::vector<double>(records);
+  std::vector<double> norms = std::vector<double>(records);
+  std::vector<scalar> sum = std::vector<scalar>(Network::parameter_count);
+  std::vector<scalar> clipped = std::vector<scalar>(Network::parameter_count);
+  std::vector<scalar> ghost = std::vector<scalar>(Network::parameter_count);
+  std::vector<scalar> means = std::vector<scalar>(Network::parameter_count, scalar{1});
+  std::vector<scalar> rows = std::vector<scalar>(records * Network::parameter_count);
+  std::vector<double> dots = std::vector<double>(records);
+  std::vector<scalar> trained[2];
+
+  explicit told(std::size_t threads) {
+    const pg::host exec{pg::threads{threads}};
+    Network net{exec, pg::layer_default{3}};
+    std::mt19937 random{5};
+    const auto fill = [&](auto& values, std::size_t ids) {
+      using value = typename std::decay_t<decltype(values)>::value_type;
+      for (auto& each : values) {
+        each = std::is_integral_v<value> ? static_cast<value>(random() % ids)
+                                         : static_cast<value>(std::uniform_real_distribution<double>{-1, 1}(random));
+      }
+    };
+    std::vector<typename Network::input_value> inputs(records * Network::input_shape.size());
+    std::vector<pg::target_of<Loss, scalar>> targets(records * Loss::target_count(Network::output_shape));
+    fill(inputs, Network::input_shape.ids);
+    fill(targets, Network::output_shape.e1);
+    std::vector<std::uint32_t> lengths;
+    for (std::size_t i = 0; i < records && Network::input_shape.varying_axis() != 0; ++i) {
+      lengths.push_back(static_cast<std::uint32_t>(1 + i));
+    }
+    const pg::batch<Network, Loss> batch{inputs, targets, lengths};
+    pg::tape<Network> tape{exec, pg::max_batch{records}, pg::max_sums{2}};
+    const auto g = pg::per_sample_gradients(net, Loss{}, batch, tape);
+    pg::unprotected::evaluate_into(exec, pg::assign(std::span{losses}, pg::losses(g)),
+                                   pg::assign(std::span{norms}, pg::l2_norms(g)),
+                                   pg::assign(std::span{sum}, pg::sum(g)),
+                                   pg::assign(std::span{clipped}, pg::sum(pg::clip(g, pg::l2_clip_norm{0.1}))));
+    const pg::batch<Network, Loss> first = batch;
+    const auto by_ghost = pg::with_strategy<pg::strategy::ghost>(pg::per_sample_gradients(net, Loss{}, first, tape));
+    pg::unprotected::evaluate_into(exec,
+                                   pg::assign(std::span{ghost}, pg::sum(pg::clip(by_ghost, pg::l2_clip_norm{0.1}))));
+    pg::unprotected::evaluate_into(exec, pg::accumulate(std::span{means}, pg::mean(g)));
+    pg::unprotected::evaluate_into(exec, pg::assign(std::span{rows}, pg::materialise(g)),
+                                   pg::assign(std::span{dots}, pg::dot(g, std::span<const scalar>{sum})));
+    for (const bool floating : {false, true}) {
+      pg::dp_sgd_options options;
+      options.sampling = pg::poisson_sampling{pg::sampling_probability{0.8}};
+      options.clip = pg::l2_clip_norm{0.1};
+      options.noise = pg::noise_multiplier{0.5};
+      options.divisor = pg::expected_batch_size{6};
+      options.learning_rate = pg::learning_rate{0.5};
+      options.max_batch = pg::max_batch{3};
+      options.capacity = pg::record_capacity{floating ? 2048U : 0U};
+      const pg::dataset<typename Network::input_value, pg::target_of<Loss, scalar>> all{
+          inputs, targets, Network::input_shape, Loss::target_count(Network::output_shape), lengths};
+      Network moved{exec, pg::layer_default{3}};
+      pg::dp_sgd trainer{exec, moved, Loss{}, options, pg::seeded_generator{9}};
+      for (int step = 0; step < 2; ++step) trainer.step(all);
+      trained[floating ? 1 : 0].assign(moved.parameters().begin(), moved.parameters().end());
+    }
+  }
+};
+
+template <bool Shares, class Network, class Twin, class Loss>
+void compare(double tolerance) {
+  static_assert(pg::on_host::program<Twin>::table.shares_sums == Shares);
+  static_assert(pg::on_host::program<Twin>::table.reads_weights);
+  static_assert(!pg::on_host::program<Network>::table.reads_weights);
+  static_assert(pg::on_host::program<Twin>::table.panel_size < pg::on_host::program<Network>::table.panel_size);
+  const told<Network, Loss> wanted{2};
+  const told<Twin, Loss> found{2};
+  BOOST_TEST(same_bits(found.losses, wanted.losses));
+  comparing::check_close(found.norms, wanted.norms, tolerance, "norms");
+  comparing::check_close(found.sum, wanted.sum, tolerance, "sum");
+  comparing::check_close(found.means, wanted.means, tolerance, "means");
+  comparing::check_close(found.rows, wanted.rows, tolerance, "gradients");
+  comparing::check_close(found.dots, wanted.dots, 10 * tolerance, "dots");
+  // Weights are as small as a bound of a norm is large, and that of dots in the scalar is what their rounding may be.
+  const double weighted = static_cast<double>(std::numeric_limits<typename Network::scalar>::epsilon()) * 2048;
+  comparing::check_close(found.clipped, wanted.clipped, weighted, "clipped sum");
+  comparing::check_close(found.ghost, found.clipped, tolerance, "clipped sum of two passes");
+  for (const int floating : {0, 1})
+    comparing::check_close(found.trained[floating], wanted.trained[floating], weighted, "training");
+  comparing::check_close(found.trained[0], found.trained[1], 1e-3, "sums of integers");
+  for (const std::size_t threads : {1U, 3U, 5U}) {
+    const told<Twin, Loss> again{threads};
+    BOOST_TEST(same_bits(again.norms, found.norms));
+    BOOST_TEST(same_bits(again.sum, found.sum));
+    BOOST_TEST(same_bits(again.clipped, found.clipped));
+    BOOST_TEST(same_bits(again.rows, found.rows));
+    BOOST_TEST(same_bits(again.trained[0], found.trained[0]));
+    BOOST_TEST(same_bits(again.trained[1], found.trained[1]));
+  }
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(language_models) {
+  compare<true, large_network::language_model<float>, large_network::language_model<float, large>,
+          pg::token_cross_entropy<>>(1e-5);
+}
+BOOST_AUTO_TEST_CASE(images) {
+  compare<false, large_network::image_network<float>, large_network::image_network<float, large>,
+          pg::mean_squared_error>(1e-5);
+}
+BOOST_AUTO_TEST_CASE(sequences_with_lengths) {
+  compare<true, large_network::sequence_network<double>, large_network::sequence_network<double, large>,
+          pg::mean_squared_error>(1e-13);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
