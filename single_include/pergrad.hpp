@@ -14854,8 +14854,9 @@ class pld_engine : public pld_grids<> {
     }
   }
 
-  /// Bounds of epsilon at delta.
-  [[nodiscard]] bracket epsilon(double delta) {
+  /// Bounds of epsilon at delta. For a search, they may be as far apart as a third of what they are from `target`: the
+  /// same of them are above it, or below, as of the narrow ones.
+  [[nodiscard]] bracket epsilon(double delta, double target = infinity) {
     if (total_variation() <= delta) return {0, 0};
     if (is_one_gaussian()) {
       return {gaussian_epsilon(gaussian_mu(-1), delta, false), gaussian_epsilon(gaussian_mu(1), delta, true)};
@@ -14867,8 +14868,10 @@ class pld_engine : public pld_grids<> {
       result.upper = std::min(result.upper, std::max(made.remove.epsilon(delta), made.add.epsilon(delta)));
       result.lower = std::max(result.lower, made.remove_below.epsilon(delta));
       const double wanted = std::max(relative_width * result.lower, absolute_width);
+      const double apart = std::max(result.lower - target, target < infinity ? target - result.upper : 0.0);
       return {(result.upper - result.lower) / wanted,
-              result.upper / std::max(relative_width * result.upper, absolute_width), result.upper, delta};
+              result.upper / std::max(relative_width * result.upper, absolute_width), result.upper, delta,
+              result.upper - result.lower <= apart / 3};
     });
     check(result);
     return result;
@@ -14945,6 +14948,7 @@ class pld_engine : public pld_grids<> {
     double height;   ///< where its upper end is, in the same unit
     double epsilon;  ///< where it is, about
     double delta;
+    bool is_enough = false;  ///< whatever is missing
   };
 
   /// All steps without sampling: in closed form.
@@ -15017,7 +15021,7 @@ class pld_engine : public pld_grids<> {
         seen.missing = std::min(seen.missing, 2 * (height_before - seen.height) / (ratio - 1));
       roughness_before = roughness;
       height_before = seen.height;
-      if (seen.missing <= 1) return;
+      if (seen.missing <= 1 || seen.is_enough) return;
       // A better tilt for where the answer is, and a window that leaves out little of what makes it up.
       const bool last = round > 0 && roughness > 1.01 * wish;
       double better = outside;
@@ -15748,9 +15752,16 @@ namespace pergrad::inline v0_1::detail {
 
 /// Numbers of steps that a search tries: all up to a million, and 2^13 for each doubling beyond. Fewer steps are part
 /// of more, so what is said of a number is proven at the next one of these.
+[[nodiscard]] constexpr std::uint64_t unit_of_tried(std::uint64_t steps) noexcept {
+  return steps < (std::uint64_t{1} << 20U) ? 1 : std::bit_floor(steps) >> 13U;
+}
 [[nodiscard]] constexpr std::uint64_t tried_steps(std::uint64_t steps) noexcept {
-  const std::uint64_t unit = steps < (std::uint64_t{1} << 20U) ? 1 : std::bit_floor(steps) >> 13U;
+  const std::uint64_t unit = unit_of_tried(steps);
   return (steps + unit - 1) / unit * unit;
+}
+/// The one below. Precondition: steps > 0.
+[[nodiscard]] constexpr std::uint64_t tried_below(std::uint64_t steps) noexcept {
+  return (steps - 1) / unit_of_tried(steps - 1) * unit_of_tried(steps - 1);
 }
 
 /// The smallest x, up to `tolerance` relatively and never below the true one, with excess(x) <= 0; excess falls, is
@@ -15844,7 +15855,7 @@ template <class Excess>
     }
     if (unsafe != 0 && low.is_known()) {
       // A secant comes near from one side; a step beyond it, and longer ones, find the other.
-      const auto unit = static_cast<double>(tried_steps(safe + 1) - safe);
+      const auto unit = static_cast<double>(unit_of_tried(unsafe - 1));
       const double beyond = std::abs(streak) < 2 ? 0 : unit * std::ldexp(1.0, 3 * (std::abs(streak) - 2));
       next += streak > 0 ? beyond : -beyond;
     }
@@ -15855,7 +15866,7 @@ template <class Excess>
     std::uint64_t steps = std::max(static_cast<std::uint64_t>(std::clamp(next, 0.0, 0x1p61)), safe + 1);
     if (unsafe != 0) steps = std::min(steps, unsafe - 1);
     steps = tried_steps(steps);
-    if (steps == unsafe) steps = tried_steps(safe + 1);
+    if (steps == unsafe) steps = tried_below(unsafe);
     const tried here = at(steps);
     streak = here.excess <= 0 ? std::max(streak, 0) + 1 : std::min(streak, 0) - 1;
     if (here.excess <= 0) {
@@ -15888,18 +15899,19 @@ enum class run_plan {
 
 namespace detail {
 
-/// What both families prove. `ledger`: its steps and `more`. Throws std::logic_error if they contradict each other.
+/// What both families prove. `ledger`: its steps and `more`. For a search, `target` is where bounds have to be narrow
+/// (pld_engine.hpp). Throws std::logic_error if they contradict each other.
 template <class Event>
 [[nodiscard, gnu::cold]] bracket proven_epsilon(const basic_rdp_accountant<Event>& ledger,
                                                 const std::type_identity_t<ledger_entry<Event>>& more,
-                                                pergrad::delta at) {
+                                                pergrad::delta at, double target = infinity) {
   const float_environment proven;
   const double renyi = ledger.epsilon_after(more.event, more.count, at);
   bracket found{0, infinity};
   try {
     basic_pld_accountant<Event> all{ledger.ledger()};
     if (more.count != 0) all.record(more.event, more.count);
-    found = all.bracket(at);
+    found = pld_engine<>{all.ledger()}.epsilon(at.value(), target);
   } catch (const accounting_refused&) {
     return {0, renyi};
   }
@@ -15908,6 +15920,15 @@ template <class Event>
                        " by privacy loss distributions, and at most ", renyi, " by Renyi divergences"});
   }
   return {found.lower, std::min(found.upper, renyi)};
+}
+
+/// ln(spent / target) for a search, and not positive exactly when the target is proven to be kept.
+template <class Event>
+[[nodiscard, gnu::cold]] double excess_over(const privacy_budget& target, const basic_rdp_accountant<Event>& ledger,
+                                            const std::type_identity_t<ledger_entry<Event>>& more = {}) {
+  const double most = target.max_epsilon.value();
+  const bracket found = proven_epsilon(ledger, more, target.delta, most);
+  return log_excess(found.lower > most ? found.lower / 2 + found.upper / 2 : found.upper, most);
 }
 
 /// Least upper bound of a test's true positives that either family proves.
@@ -15959,11 +15980,7 @@ template <class Event>
     (prepared.would_exceed(budget, event, middle) ? unsafe : safe) = middle;
   }
   // The other family allows some more.
-  safe = largest_safe(
-      [&](std::uint64_t steps) {
-        return log_excess(proven_epsilon(prepared, {event, steps}, budget.delta).upper, budget.max_epsilon.value());
-      },
-      safe);
+  safe = largest_safe([&](std::uint64_t steps) { return excess_over(budget, prepared, {event, steps}); }, safe);
   return safe >= most / 2 ? most : safe;
 }
 
@@ -36250,10 +36267,6 @@ struct attack_success {
 namespace detail {
 
 template <class Event>
-[[nodiscard]] double excess_over(const privacy_budget& target, const basic_rdp_accountant<Event>& ledger) {
-  return log_excess(proven_epsilon(ledger, {}, target.delta).upper, target.max_epsilon.value());
-}
-template <class Event>
 [[nodiscard]] double excess_over(const attack_advantage& target, const basic_rdp_accountant<Event>& ledger) {
   return log_excess(proven_advantage(ledger), target.most);
 }
@@ -36381,11 +36394,20 @@ template <class Target>
   detail::require_target(target);
   if (steps == 0) return sampling_probability{1};
   constexpr double most = 1e12;
-  const double inverse = detail::smallest_safe(
-      [&](double one_in) {
-        return detail::excess_over(target, detail::ledger_of(sampled_gaussian_event{1 / one_in, noise.value()}, steps));
-      },
-      32, 1, most, detail::tolerance_for(steps));
+  const auto ledger = [&](double one_in) {
+    return detail::ledger_of(sampled_gaussian_event{1 / one_in, noise.value()}, steps);
+  };
+  double start = 32;
+  if constexpr (std::same_as<Target, privacy_budget>) {  // one family is quick, and not far from both
+    const auto by_renyi = [&](double one_in) {
+      return detail::log_excess(ledger(one_in).epsilon(target.delta), target.max_epsilon.value());
+    };
+    const double by_one = detail::smallest_safe(by_renyi, start, 1, most, 1e-3);
+    if (by_one < most) start = by_one;
+  }
+  const double inverse =
+      detail::smallest_safe([&](double one_in) { return detail::excess_over(target, ledger(one_in)); }, start, 1, most,
+                            detail::tolerance_for(steps));
   if (!(inverse <= most)) {
     throw std::invalid_argument("pergrad: calibrate_sampling: no probability above 1e-12 keeps to the target");
   }

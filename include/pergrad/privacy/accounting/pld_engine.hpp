@@ -99,8 +99,9 @@ class pld_engine : public pld_grids<> {
     }
   }
 
-  /// Bounds of epsilon at delta.
-  [[nodiscard]] bracket epsilon(double delta) {
+  /// Bounds of epsilon at delta. For a search, they may be as far apart as a third of what they are from `target`: the
+  /// same of them are above it, or below, as of the narrow ones.
+  [[nodiscard]] bracket epsilon(double delta, double target = infinity) {
     if (total_variation() <= delta) return {0, 0};
     if (is_one_gaussian()) {
       return {gaussian_epsilon(gaussian_mu(-1), delta, false), gaussian_epsilon(gaussian_mu(1), delta, true)};
@@ -112,8 +113,10 @@ class pld_engine : public pld_grids<> {
       result.upper = std::min(result.upper, std::max(made.remove.epsilon(delta), made.add.epsilon(delta)));
       result.lower = std::max(result.lower, made.remove_below.epsilon(delta));
       const double wanted = std::max(relative_width * result.lower, absolute_width);
+      const double apart = std::max(result.lower - target, target < infinity ? target - result.upper : 0.0);
       return {(result.upper - result.lower) / wanted,
-              result.upper / std::max(relative_width * result.upper, absolute_width), result.upper, delta};
+              result.upper / std::max(relative_width * result.upper, absolute_width), result.upper, delta,
+              result.upper - result.lower <= apart / 3};
     });
     check(result);
     return result;
@@ -190,6 +193,7 @@ class pld_engine : public pld_grids<> {
     double height;   ///< where its upper end is, in the same unit
     double epsilon;  ///< where it is, about
     double delta;
+    bool is_enough = false;  ///< whatever is missing
   };
 
   /// All steps without sampling: in closed form.
@@ -262,7 +266,7 @@ class pld_engine : public pld_grids<> {
         seen.missing = std::min(seen.missing, 2 * (height_before - seen.height) / (ratio - 1));
       roughness_before = roughness;
       height_before = seen.height;
-      if (seen.missing <= 1) return;
+      if (seen.missing <= 1 || seen.is_enough) return;
       // A better tilt for where the answer is, and a window that leaves out little of what makes it up.
       const bool last = round > 0 && roughness > 1.01 * wish;
       double better = outside;
