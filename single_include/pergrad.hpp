@@ -12076,8 +12076,9 @@ predictor(const Executor&, const Network&) -> predictor<Network, Executor>;
 // is first that of the saddle point for delta, then that whose mean loss is the answer of the attempt before; the
 // window is what Chernoff bounds leave little outside of. The spacing h starts where T tilt h^2 / 8 is about the wanted
 // width (spreading adds h^2/6 to a step's variance, merging takes about h^2/12) and is refined until the bracket is
-// narrow enough, or a grid as long as memory allows has been tried. All kinds without sampling are one Gaussian of
-// 1/s^2 = sum T/s^2. Every attempt proves its bounds, so the least upper and the largest lower one count.
+// narrow enough, or a grid as long as memory allows has been tried; the tilt is flattened as far as rounding allows
+// where many rare losses make its window long. All kinds without sampling are one Gaussian of 1/s^2 = sum T/s^2. Every
+// attempt proves its bounds, so the least upper and the largest lower one count.
 
 // pergrad/privacy/accounting/pld_grids.hpp - grids of a ledger's steps for the accountant: in blocks where runs are
 // long, and no larger than memory has room for.
@@ -12105,7 +12106,8 @@ predictor(const Executor&, const Network&) -> predictor<Network, Executor>;
 //   lacks lies above the window, at most tau_high, by Markov's inequality for e^(t E) (Chernoff). The lower side holds
 //   at most tau_high + tau_low too much. An atom w adds at most peak = max_y e^(-theta y) (1 - e^-y) to the sum, and at
 //   most e^(-theta (top - E_k)) from above the window's top.
-// * Mass at infinity: at most the sum over steps, added to delta.
+// * Mass at infinity: with x the share that a step has there of its mass m, prod m - prod m (1 - x) <= prod m sum x,
+//   added to delta. Products are 1 but for rounding.
 // * Masses that were cut off, from below: besides the paths of all other atoms, those with exactly one step beyond the
 //   cut, and all others not. As (x)+ >= x, these paths S add E_P[(1 - e^(eps - L))+; S] >= P(S) - e^eps Q(S), which is
 //   sum_steps p P' - e^eps sum_steps q Q', with p, q of what is beyond, P', Q' the products of the other steps' masses.
@@ -12330,6 +12332,11 @@ struct discrete_step {
   pld<upper> remove;
   pld<lower> remove_below;
   pld<upper> add;
+  // Of rare losses alone (pld_rare.hpp): bounds of ln of what all others have.
+  double least_log_p = 0;
+  double most_log_p = 0;
+  double least_log_q = 0;
+  double most_log_q = 0;
 };
 
 }  // namespace detail
@@ -12367,10 +12374,11 @@ class composed_pld {
   std::int64_t first = 0;   ///< place of the window's first atom
   double log_scale = 0;     ///< sum T ln M
   double log_scale_error = 0;
-  double infinite = 0;
+  double infinite = 0;  ///< until close(), relative to the mass of all steps
+  double lost = 0;      ///< from below: taken off delta
   double beyond_p = 0;  ///< from below: P and Q of paths with one step beyond a cut; until close(), relative to the
   double beyond_q = 0;  ///< logarithms of what all other atoms have
-  double log_p = 0;
+  double log_p = 0;     ///< from above, with what is at infinity
   double log_q = 0;
   double outside_below = 0;  ///< bound of tilted mass
   double outside_above = 0;
@@ -12436,6 +12444,7 @@ class composed_pld {
         const double kept = stick * (1 - rounding) - outside;
         if (kept > 0) delta = std::min(scale, 1e304) * kept * (1 - 1e-12);
         if (beyond_p > 0) delta += std::max(0.0, beyond_p - std::exp(e + off) * beyond_q) * (1 - 1e-12);
+        delta -= lost;
         if (!(delta > 0)) delta = 0;  // also what is no number
         delta = std::min(delta, 1.0);
       }
@@ -12568,13 +12577,20 @@ class composed_pld {
 //     l(u) = e:  sinh(u m - e/2) = kappa sinh(e/2).
 // Both sides are mirror images, so losses of (Q, P) are those of (P, Q).
 
-// pergrad/privacy/pld/gaussian_mass.hpp - masses of intervals under a Gaussian, with what they err by.
+// pergrad/privacy/pld/gaussian_mass.hpp - masses of intervals under a Gaussian, and the hockey stick of one in closed
+// form, with what they err by.
 //
 // Narrow: the Taylor series of phi about the middle c, integrated; with v half the width and
 // v, |c| v <= 1/16, what follows its fifth term is below 6e-15 of the sum (Cauchy's estimate of exp(|c| v t + v^2
 // t^2/2), which majorises the series, on |t| = 30). Others: differences of erfc that keep at least a twentieth of the
 // larger one; erfc, exp, log, expm1 and log1p are taken to be right to 8 units of roundoff. `interval` has the sum of
 // all.
+//
+// The stick. Balle & Wang 2018 (arXiv:1805.06530), theorem 8: with mu = sensitivity / deviation, t = eps/mu - mu/2 and
+// x = t + mu,
+//     delta(eps) = Phi(-t) - e^eps Phi(-x) = Phi(-t) - phi(t) R(x),        R = Mills' ratio, as e^eps phi(x) = phi(t).
+// The second form has no e^eps. t errs by 3 u (eps/mu + mu), which changes either term by a factor of that times
+// |t| + 1 and less than that plus 1, and both terms by their functions' rounding: `error` bounds the sum.
 
 namespace pergrad::inline v0_1::detail {
 
@@ -12618,6 +12634,48 @@ template <class = void>
     mass = 1 - tail(-left) - tail(right);
   }
   return {mass, 24 * u * (4 * nearer * nearer + 24 + 9 * (nearer + 1) * (nearer + 2 * m))};
+}
+
+struct stick_with_error {
+  double value;
+  double error;
+};
+
+/// Precondition: mu > 0 and eps >= 0 are finite.
+[[nodiscard]] inline stick_with_error gaussian_stick(double mu, double eps) noexcept {
+  constexpr double sqrt_half_pi = 1.25331413731550025121;
+  const double t = eps / mu - mu / 2;
+  if (t > 40) return {0, 1e-300};  // Phi(-40) is below
+  const double x = eps / mu + mu / 2;
+  const double tail = std::erfc(t * sqrt_half) / 2;
+  // The asymptotic series of R alternates, so the first term that is left out, 10395 / x^12, bounds the rest.
+  const double x2 = x * x;
+  const double mills = x < 25 ? sqrt_half_pi * std::exp(x2 / 2) * std::erfc(x * sqrt_half)
+                              : (1 - (1 - (3 - (15 - (105 - 945 / x2) / x2) / x2) / x2) / x2) / x;
+  const double rest = std::exp(-t * t / 2) / (2 * sqrt_half_pi) * mills;
+  const double moved = 3 * (eps / mu + mu) * (std::abs(t) + 1);
+  const double by_series = x < 25 ? 16 * (x2 + 4) : 16 + 10395 / (x2 * x2 * x2 * x2 * x2 * x2) / unit_roundoff;
+  return {tail - rest, unit_roundoff * ((tail + rest) * (2 * moved + 16 * (t * t + 4)) + rest * by_series) + 1e-300};
+}
+
+/// Largest epsilon whose hockey stick may be above `delta`, or the smallest one of which that is sure: an upper and a
+/// lower bound of epsilon at delta.
+[[nodiscard, gnu::cold]] inline double gaussian_epsilon(double mu, double delta, bool from_above) noexcept {
+  const auto exceeds = [&](double eps) {
+    const stick_with_error stick = gaussian_stick(mu, eps);
+    return from_above ? !(stick.value + stick.error <= delta) : stick.value - stick.error > delta;
+  };
+  if (!exceeds(0)) return 0;
+  // Phi(-t) <= delta there, with room.
+  double low = 0;
+  double high = mu * (mu / 2 + std::sqrt(-2 * std::log(delta)) + 1);
+  if (exceeds(high)) return from_above ? infinity : 0;
+  for (int round = 0; round < 200 && low < high; ++round) {
+    const double middle = low + (high - low) / 2;
+    if (middle == low || middle == high) break;
+    (exceeds(middle) ? low : high) = middle;
+  }
+  return from_above ? high : low;
 }
 
 }  // namespace pergrad::inline v0_1::detail
@@ -12736,6 +12794,7 @@ class sampled_pair : public gaussian_mixture<> {
     return rest_ * below(x.rest) + q_ * below(x.raised);
   }
   [[nodiscard]] double most_q(const pair_masses& x) const noexcept { return above(x.rest); }
+  [[nodiscard]] double least_q(const pair_masses& x) const noexcept { return below(x.rest); }
   /// P - e^e Q, and what it errs by: no more than the rounding of numbers of the size of q, as k is computed as
   /// expm1(e) + q where that is the better way.
   [[nodiscard]] double difference(const point& at, const pair_masses& x) const noexcept {
@@ -12805,6 +12864,9 @@ class replaced_pair : public gaussian_mixture<> {
   [[nodiscard]] double most_q(const pair_masses& x) const noexcept {
     return rest_ * above(x.rest) + q_ * above(x.lowered);
   }
+  [[nodiscard]] double least_q(const pair_masses& x) const noexcept {
+    return rest_ * below(x.rest) + q_ * below(x.lowered);
+  }
   [[nodiscard]] double difference(const point& at, const pair_masses& x) const noexcept {
     return q_ * (x.raised.mass - at.grown * x.lowered.mass) - rest_ * at.less * x.rest.mass;
   }
@@ -12823,6 +12885,27 @@ class replaced_pair : public gaussian_mixture<> {
 };
 
 }  // namespace pergrad::inline v0_1::detail
+// pergrad/privacy/pld/pld_rare.hpp - a step whose large losses are rare, as two: one of its common losses, on a fine
+// grid and in blocks, and one of its rare ones, on the coarse grid of the whole run.
+//
+// A step is the pair of measures b + r: common losses, of P-mass p and Q-mass q, and rare ones, of P-mass 1 - p. Let B
+// be the step b / p against b / q, and R that of a letter "common", with masses p and q, or a rare result.
+//
+// Above. B and R, drawn independently, reveal all that the step does: whoever has both forgets the first one if the
+// second one is rare. So T steps are dominated by T steps of B and T of R (post-processing), and by n >= T of B. Their
+// losses are ln(p / q) apart from those of b, which may be shifted from one to the other: T-fold sums of
+//     n times b,    T - n times (less than none) an atom of masses p and q,    T times (1 at loss 0, r / p at its loss
+//     less ln(p / q)).
+//
+// Below. T steps with k <= K rare ones reveal a list of those and T - k results of B. Whoever forgets K - k of these
+// is left with T - K results of B, and the list; the step dominates this for k <= K. So of the sums of
+//     T - K times b,    K times an atom of masses p and q,    T times (1 at loss 0, r / p at its loss less ln(p / q))
+// those with k <= K are a lower bound. The sum over all k is too large by at most the P-mass of k > K,
+//     Pr[Bin(T, 1 - p) > K] <= e^(K' - mu) (mu / K')^K',   mu = T (1 - p), K' = K + 1 > mu      (Chernoff).
+//
+// What is lost is the losses of K of T results of B. b and r are the exact parts of a pair's line, so p and q are
+// differences of the Gaussian's; their grids dominate, or are dominated, as those of a whole step.
+
 // pergrad/privacy/pld/pld_step.hpp - the privacy loss of one step on a grid, from above and from below. The notation is
 // that of pld.hpp, and of pld_pair.hpp for pairs other than that of Poisson sampling.
 //
@@ -12845,6 +12928,8 @@ class replaced_pair : public gaussian_mixture<> {
 // merged_losses.hpp takes them to grid points. Mass above the last point is cut off, mass below e_0 left out. Where all
 // mass is far closer together than h, most of it has to be at a grid point: `first` is chosen such that least is lost
 // among the lowest losses.
+//
+// A part of the line alone (pld_rare.hpp): buckets are cut to it, and their losses are between the same bounds.
 
 // pergrad/privacy/pld/merged_losses.hpp - the lower side of a step on a grid: atoms between grid points merged at them.
 //
@@ -12965,6 +13050,13 @@ class merged_losses {
 
 namespace pergrad::inline v0_1::detail {
 
+/// What part of a pair's line counts: [low, high], or all but that.
+struct line_part {
+  double low = -infinity;
+  double high = infinity;
+  bool is_inside = true;
+};
+
 /// Makes the grids of one step; a template, so that programs which do not account do not compile it.
 template <class Pair = sampled_pair<>>
 class step_discretiser {
@@ -12973,11 +13065,29 @@ class step_discretiser {
   static constexpr std::size_t most_points = std::size_t{1} << 18;
   static constexpr double least_mass = 1e-300;  // more than what is below the smallest number in all buckets
 
-  explicit step_discretiser(const continuous_step& step) noexcept : pair_{step}, is_gaussian_{step.q == 1} {}
+  explicit step_discretiser(const continuous_step& step, const line_part& part = {}) noexcept
+      : pair_{step}, part_{part}, is_gaussian_{step.q == 1} {}
 
   [[nodiscard]] const Pair& pair() const noexcept { return pair_; }
-  [[nodiscard]] double lowest_loss() const noexcept { return pair_.loss(pair_.lowest()); }
-  [[nodiscard]] double highest_loss() const noexcept { return pair_.loss(pair_.highest()); }
+  [[nodiscard]] double lowest_loss() const noexcept {
+    return pair_.loss(part_.is_inside ? std::max(pair_.lowest(), part_.low) : pair_.lowest());
+  }
+  [[nodiscard]] double highest_loss() const noexcept {
+    return pair_.loss(part_.is_inside ? std::min(pair_.highest(), part_.high) : pair_.highest());
+  }
+  /// Of what lies between two places and counts.
+  [[nodiscard]] pair_masses between(double from, double to) const noexcept {
+    if (part_.is_inside) {
+      from = std::max(from, part_.low);
+      to = std::min(to, part_.high);
+      return pair_.between(from, to, to - from);
+    }
+    const double until = std::min(to, part_.low);
+    const double since = std::max(from, part_.high);
+    pair_masses both = pair_.between(from, until, until - from);
+    both.add(pair_.between(since, to, to - since));
+    return both;
+  }
 
   /// Losses may be counted from 0, or from where the lower side is best.
   enum class grid_points { best, at_zero };
@@ -13005,7 +13115,7 @@ class step_discretiser {
 
     point here = pair_.point_at(made.remove.loss(0));
     {
-      const pair_masses beyond = pair_.between(-infinity, here.at, infinity);
+      const pair_masses beyond = between(-infinity, here.at);
       up[0] += more(pair_.most_p(beyond));
       made.add.infinite = more(pair_.most_q(beyond)) + least_mass;
     }
@@ -13017,7 +13127,7 @@ class step_discretiser {
       for (const bool second : {false, true}) {
         const double from = second ? middle : here.at;
         const double to = second ? next.at : middle;
-        const pair_masses half = pair_.between(from, to, to - from);
+        const pair_masses half = between(from, to);
         halves[2 * i + (second ? 1 : 0)] = piece_of(here, half, scale);
         all.add(half);
       }
@@ -13048,7 +13158,7 @@ class step_discretiser {
       here = next;
     }
     {  // spread to the last point and infinity; below, cut off
-      const pair_masses beyond = pair_.between(here.at, infinity, infinity);
+      const pair_masses beyond = between(here.at, infinity);
       const double mass = more(pair_.most_p(beyond));
       const double num = pair_.difference(here, beyond) + pair_.difference_error(here, beyond);
       const double b = std::clamp(more(num) + mass * (2 * here.xi), 0.0, mass);
@@ -13100,7 +13210,7 @@ class step_discretiser {
         for (const bool second : {false, true}) {
           const double from = second ? middle : here.at;
           const double to = second ? next.at : middle;
-          halves[2 * i + (second ? 1 : 0)] = piece_of(here, pair_.between(from, to, to - from), scale);
+          halves[2 * i + (second ? 1 : 0)] = piece_of(here, between(from, to), scale);
         }
         here = next;
       }
@@ -13134,8 +13244,84 @@ class step_discretiser {
   }
 
   Pair pair_;
+  line_part part_;
   bool is_gaussian_;
 };
+
+}  // namespace pergrad::inline v0_1::detail
+
+namespace pergrad::inline v0_1::detail {
+
+/// Nothing is known of it.
+inline void too_far(pld<upper>& rare) { rare.infinite = infinity; }
+
+/// Makes 1 at loss 0, r / p at its loss + `shift` >= 0, of r above. Its points are at multiples of the spacing.
+inline void add_common(pld<upper>& rare, double p, double shift) {
+  constexpr double u = unit_roundoff;
+  const double moves = shift / -std::expm1(-rare.spacing);  // >= (1 - e^-shift) / (1 - e^-h)
+  if (!(moves <= 1)) return too_far(rare);
+  rare.masses.push_back(0);
+  for (std::size_t i = rare.masses.size(); i-- > 1;) {
+    rare.masses[i] = (rare.masses[i] * (1 - moves) + rare.masses[i - 1] * moves) / p * (1 + 16 * u);
+  }
+  rare.masses[0] *= (1 - moves) / p * (1 + 16 * u);
+  rare.infinite *= (1 + 16 * u) / p;
+  rare.masses[static_cast<std::size_t>(-rare.first / pld<upper>::parts)] += 1;
+}
+
+/// The rare losses of a step, those outside of `common`, up to `cap`, with 1 for all others.
+template <class Pair>
+[[nodiscard, gnu::cold]] discrete_step rare_losses(const continuous_step& step, const line_part& common, double h,
+                                                   double cap) {
+  constexpr double u = unit_roundoff;
+  using discretiser = step_discretiser<Pair>;
+  const discretiser rare{step, {common.low, common.high, false}};
+  discrete_step made = rare.on_grid(h, cap, discretiser::grid_points::at_zero);
+  const pair_masses all = rare.between(-infinity, infinity);
+  const double most_p = rare.pair().most_p(all) * (1 + 8 * u);
+  const double least_p = rare.pair().least_p(all) * (1 - 8 * u);
+  const double most_q = rare.pair().most_q(all) * (1 + 8 * u);
+  const double least_q = rare.pair().least_q(all) * (1 - 8 * u);
+  made.least_log_p = std::log1p(-most_p) * (1 + 32 * u);
+  made.most_log_p = std::log1p(-least_p) * (1 - 32 * u);
+  made.least_log_q = std::log1p(-most_q) * (1 + 32 * u);
+  made.most_log_q = std::log1p(-least_q) * (1 - 32 * u);
+  add_common(made.remove, 1 - most_p, std::max(0.0, made.most_log_q - made.least_log_p));
+  add_common(made.add, 1 - most_q, std::max(0.0, made.most_log_p - made.least_log_q));
+  pld<lower>& below = made.remove_below;
+  // Rounded down to its loss as it was; nothing of it where that may be higher.
+  const double share = made.most_log_p <= made.least_log_q ? (1 - 16 * u) / (1 - least_p) : 0;
+  for (double& each : below.masses) each *= share;
+  below.beyond_p *= share;
+  below.beyond_q *= (1 + 16 * u) / (1 - most_q);
+  below.masses[static_cast<std::size_t>(-below.first / pld<lower>::parts)] += 1;
+  return made;
+}
+
+/// Takes `more` atoms of what is common into a sum: masses whose logarithms are log_p and log_q. Above, log_p is no
+/// more and log_q no less than they are, and there are less than none of them; below, the same, and there are some.
+template <pld_side Side, class Pays>
+void take_common(composed_pld<Side, Pays>& sum, double log_p, double log_q, double more) {
+  constexpr double u = unit_roundoff;
+  const double mass = more * log_p;
+  const double shift = mass - more * log_q;
+  const double rounding = 8 * u * std::abs(more) * (std::abs(log_p) + std::abs(log_q));
+  sum.origin += shift;
+  sum.lowest += shift;
+  sum.origin_error += rounding + 4 * u * std::abs(sum.origin);
+  sum.log_scale += sum.tilt * shift + mass;
+  sum.log_scale_error += (1 + sum.tilt) * rounding + 8 * u * std::abs(sum.log_scale);
+  sum.infinite *= std::exp(mass) * (1 + 1e-9);
+  sum.beyond_p *= std::exp(mass) * (1 - 1e-9);
+  sum.beyond_q *= std::exp(mass - shift) * (1 + 1e-9);
+}
+
+/// Bound of Pr[Bin(steps, share) > most].
+[[nodiscard]] inline double more_than(double most, double steps, double share) {
+  const double mean = steps * share * (1 + 4 * unit_roundoff);
+  const double first = most + 1;
+  return first > mean ? std::exp(first - mean - first * std::log(first / mean) + 1e-12 * (first + mean)) : 1.0;
+}
 
 }  // namespace pergrad::inline v0_1::detail
 
@@ -13167,6 +13353,11 @@ class loss_source {
   /// Of losses up to `cap`; what is above is cut off (pld.hpp). Precondition: h > 0 has 8 significant bits, the range
   /// of losses is at most 2^18 h, |losses| < 2^20 h.
   [[nodiscard]] virtual discrete_step on_grid(double h, double cap) const = 0;
+  /// Whether it can be taken as two: of losses up to about `at`, on a grid of these alone, and of rare ones, on that of
+  /// a run (pld_rare.hpp). Preconditions as of on_grid.
+  [[nodiscard]] virtual bool has_parts() const { return false; }
+  [[nodiscard]] virtual discrete_step common_on_grid(double /*h*/, double /*at*/) const { return {}; }
+  [[nodiscard]] virtual discrete_step rare_on_grid(double /*h*/, double /*cap*/, double /*at*/) const { return {}; }
   virtual void estimate(loss_points& into) const = 0;
   /// Upper bound.
   [[nodiscard]] virtual double total_variation() const = 0;
@@ -13220,6 +13411,13 @@ class pair_source final : public loss_source {
   [[nodiscard]] double lowest_loss() const override { return on().lowest_loss(); }
   [[nodiscard]] double highest_loss() const override { return on().highest_loss(); }
   [[nodiscard]] discrete_step on_grid(double h, double cap) const override { return on().on_grid(h, cap); }
+  [[nodiscard]] bool has_parts() const override { return step_.q < 1; }
+  [[nodiscard]] discrete_step common_on_grid(double h, double at) const override {
+    return step_discretiser<Pair>{step_, common(at)}.on_grid(h, at);
+  }
+  [[nodiscard]] discrete_step rare_on_grid(double h, double cap, double at) const override {
+    return rare_losses<Pair>(step_, common(at), h, cap);
+  }
   void estimate(loss_points& into) const override { estimate_pair(on().pair(), 1, false, into); }
   [[nodiscard]] double total_variation() const override {
     return total_variation_of(step_, Pair::is_symmetric) * (1 + 1e-9);
@@ -13229,6 +13427,12 @@ class pair_source final : public loss_source {
 
  private:
   [[nodiscard]] step_discretiser<Pair> on() const { return step_discretiser<Pair>{step_}; }
+  /// Losses up to about `at`; of both signs, if there are such: a bit more of the negative ones, as what is common has
+  /// to have no more P-mass than Q-mass.
+  [[nodiscard]] line_part common(double at) const {
+    const double high = on().pair().point_at(at).at;
+    return {Pair::is_symmetric ? -high * (1 + 1e-4) : -infinity, high};
+  }
 
   continuous_step step_;
 };
@@ -13374,12 +13578,11 @@ class loss_estimate {
   explicit loss_estimate(const loss_source& source) { source.estimate(points_); }
 
   /// At t, of the loss of `remove`, or of the negative one of `add`. Of what is above `cap`, as an upper side is cut
-  /// there: its Q-mass at the cap.
-  [[nodiscard]] cumulants at(double t, bool remove, double cap = infinity) const {
+  /// there: its Q-mass at the cap. So it is with what is below `floor`.
+  [[nodiscard]] cumulants at(double t, bool remove, double cap = infinity, double floor = -infinity) const {
     const std::size_t n = points_.losses.size();
     const auto log_weight = [&](std::size_t i) {
-      const double loss = points_.losses[i];
-      return points_.log_masses[i] + (remove ? (1 + t) * std::min(loss, cap) : -t * loss);
+      return points_.log_masses[i] + (remove ? (1 + t) : -t) * std::clamp(points_.losses[i], floor, cap);
     };
     double largest = -largest_double;
     for (std::size_t i = 0; i < n; ++i) largest = std::max(largest, log_weight(i));
@@ -13388,7 +13591,7 @@ class loss_estimate {
     double squares = 0;
     for (std::size_t i = 0; i < n; ++i) {
       const double weight = std::exp(log_weight(i) - largest);
-      const double loss = std::min(points_.losses[i], cap);
+      const double loss = std::clamp(points_.losses[i], floor, cap);
       sum += weight;
       first += weight * loss;
       squares += weight * loss * loss;
@@ -13452,10 +13655,11 @@ class loss_plan {
   }
 
   /// Cumulants of a sum of steps at t, of removing or of adding.
-  [[nodiscard, gnu::cold]] loss_estimate::cumulants total(double t, bool remove, double cap = infinity) const {
+  [[nodiscard, gnu::cold]] loss_estimate::cumulants total(double t, bool remove, double cap = infinity,
+                                                          double floor = -infinity) const {
     loss_estimate::cumulants sum;
     for (std::size_t i = 0; i < estimates_.size(); ++i) {
-      const loss_estimate::cumulants each = estimates_[i].at(t, remove, cap);
+      const loss_estimate::cumulants each = estimates_[i].at(t, remove, cap, floor);
       const double count = counts_[i];
       sum.value += count * each.value;
       sum.first += count * each.first;
@@ -13466,13 +13670,13 @@ class loss_plan {
 
   /// A window that leaves e^-outside of the tilted loss outside; t of its bounds is at most `largest`.
   [[nodiscard, gnu::cold]] window window_of(double tilt, bool remove, double outside, double largest,
-                                            double cap = infinity) const {
-    const loss_estimate::cumulants here = total(tilt, remove, cap);
+                                            double cap = infinity, double floor = -infinity) const {
+    const loss_estimate::cumulants here = total(tilt, remove, cap, floor);
     window made{-infinity, infinity, 1, 1};
     double t = std::min(largest, 40 / std::sqrt(here.second));
     for (int round = 0; round < 32; ++round, t /= 1.5) {
-      const double highest = (total(tilt + t, remove, cap).value - here.value + outside) / t;
-      const double lowest = (here.value - total(tilt - t, remove, cap).value - outside) / t;
+      const double highest = (total(tilt + t, remove, cap, floor).value - here.value + outside) / t;
+      const double lowest = (here.value - total(tilt - t, remove, cap, floor).value - outside) / t;
       if (highest < made.highest) made.highest = highest, made.above = t;
       if (lowest > made.lowest) made.lowest = lowest, made.below = t;
     }
@@ -13724,7 +13928,7 @@ class pld_composer {
     made.chernoff_below = plan.below;
     made.chernoff_above = plan.above;
     made.beyond_p = made.beyond_q = made.log_p = made.log_q = 0;
-    made.origin = made.origin_error = made.log_scale = made.log_scale_error = made.infinite = 0;
+    made.origin = made.origin_error = made.log_scale = made.log_scale_error = made.infinite = made.lost = 0;
     made.outside_below = made.outside_above = 0;  // exponents, until close()
   }
 
@@ -13763,8 +13967,7 @@ class pld_composer {
     const auto heaviest = static_cast<std::size_t>(std::max_element(tilted.begin(), tilted.end()) - tilted.begin());
     made.origin += count * step.loss(heaviest);
     made.origin_error += 4 * u * (std::abs(count * step.loss(heaviest)) + std::abs(made.origin));
-    if (Side == upper && Pays::truncation) made.infinite += count * step.infinite * (1 + 1e-9);
-    if (Side == lower) add_beyond(step, count, made);
+    add_totals(step, count, made);
     const double log_weight = std::log(weight);
     made.log_scale += count * (shift + log_weight);
     made.log_scale_error +=
@@ -13787,21 +13990,29 @@ class pld_composer {
     return made_of;
   }
 
-  /// Enters what was cut off from a kind's steps.
+  /// Enters a kind's masses, what it has at infinity or what was cut off from its steps. Sums are of long double, as
+  /// their errors count once for each step.
   template <pld_side Side>
-  static void add_beyond(const pld<Side>& step, double count, composed_pld<Side, Pays>& made) {
-    double p = 0;
-    double q = 0;
+  static void add_totals(const pld<Side>& step, double count, composed_pld<Side, Pays>& made) {
+    long double sum = 0;
+    long double sum_q = 0;
     for (std::size_t i = 0; i < step.masses.size(); ++i) {
-      p += step.masses[i];
-      q += step.masses[i] * std::exp(-step.loss(i));
+      sum += step.masses[i];
+      if (Side == lower) sum_q += static_cast<long double>(step.masses[i] * std::exp(-step.loss(i)));
     }
-    const double errs = u * static_cast<double>(step.masses.size() + 64);
-    made.log_p += count * (std::log(p) - errs);
-    made.log_q += count * (std::log(q) + errs);
-    const double more = 1 + 2 * u * static_cast<double>(step.masses.size() + 64) + 1e-9;  // also cut() adds up
-    made.beyond_p += count * step.beyond_p / (p * more);
-    made.beyond_q += count * step.beyond_q / q * more;
+    const double errs = 0x1p-62 * static_cast<double>(step.masses.size()) + 16 * u;
+    if constexpr (Side == upper) {
+      const auto p = static_cast<double>(sum + static_cast<long double>(step.infinite));
+      made.log_p += count * (std::log(p) + errs);
+      if (Pays::truncation) made.infinite += count * step.infinite / p * (1 + 1e-9);
+    } else {
+      const auto p = static_cast<double>(sum);
+      const auto q = static_cast<double>(sum_q);
+      made.log_p += count * (std::log(p) - errs);
+      made.log_q += count * (std::log(q) + errs);
+      made.beyond_p += count * step.beyond_p / p * (1 - 1e-9);  // also cut() adds up
+      made.beyond_q += count * step.beyond_q / q * (1 + 1e-9);
+    }
   }
 
   /// Bounds ln sum_i w_i e^(t e_i) from above.
@@ -13917,9 +14128,13 @@ class pld_composer {
     const double error = made.loss_error();
     const double lowest = made.loss(made.first) + error;
     const double highest = made.loss(made.first) + n * made.spacing - error;
-    made.beyond_p *= std::exp(std::min(made.log_p, 0.0)) * (1 - 1e-9);
-    made.beyond_q *= std::exp(made.log_q) * (1 + 1e-9);
-    if (!(made.beyond_q < infinity)) made.beyond_p = 0;
+    if constexpr (Side == upper) {
+      made.infinite *= std::exp(made.log_p + 8 * u * std::abs(made.log_p)) * (1 + 1e-9);
+    } else {
+      made.beyond_p *= std::exp(made.log_p - 8 * u * std::abs(made.log_p)) * (1 - 1e-9);
+      made.beyond_q *= std::exp(made.log_q + 8 * u * std::abs(made.log_q)) * (1 + 1e-9);
+      if (!(made.beyond_q < infinity && made.beyond_p < infinity)) made.beyond_p = 0;
+    }
     made.outside_below = bounded(made.outside_below + made.chernoff_below * lowest, made.chernoff_below * lowest);
     made.outside_above = bounded(made.outside_above - made.chernoff_above * highest, made.chernoff_above * highest);
   }
@@ -13950,17 +14165,23 @@ class pld_grids {
   static constexpr std::size_t longest = 2 * most_points;                      ///< of a composition
   static constexpr std::size_t longest_block = longest / 2;                    ///< of a block of steps
   static constexpr double few_blocks = 1 << 13;
+  static constexpr double few_parts = 1 << 11;  ///< blocks of common losses, which are whole ones
 
  protected:
   struct kind {
     std::unique_ptr<loss_source> source;
     std::uint64_t count = 0;
   };
+  /// Which losses of a step.
+  enum class share { all, common, rare };
   /// So many blocks of so many steps.
   struct portion {
     std::size_t kind;
     std::uint64_t count;
     std::uint64_t steps;
+    share of = share::all;
+    double at = infinity;     ///< where rare losses begin
+    std::uint64_t below = 0;  ///< `count` of the lower side
   };
   struct layout {
     std::vector<portion> portions;
@@ -13968,30 +14189,40 @@ class pld_grids {
     double spacing = 1;
     std::size_t length = 1024;
   };
-  /// The smallest blocks with which the spacing can be as is wished, or those that come nearest to that.
+  /// The smallest blocks with which the spacing can be as is wished, or those that come nearest to that. Where that is
+  /// not enough, of common losses alone, with rare ones beside them.
   [[nodiscard, gnu::cold]] layout layout_for(std::size_t room, double wish, double range, double delta, double tilt,
                                              double cap) const {
     layout best;
     double least = infinity;
-    for (std::uint64_t block = 1; block == 1 || steps_ / static_cast<double>(block) >= few_blocks; block *= 4) {
-      layout here;
-      here.portions = portions_of(block);
-      for (const portion& each : here.portions) {  // a block has been on a finer grid, which is as much again
-        here.steps += static_cast<double>(each.count) * (each.steps > 1 ? 2 : 1);
+    for (const bool parts : {false, true}) {
+      if (parts && (least <= wish || room < longest)) break;
+      const double few = parts ? few_parts : few_blocks;
+      for (std::uint64_t block = 1; block == 1 || steps_ / static_cast<double>(block) >= few; block *= 4) {
+        layout here;
+        here.portions = parts ? parts_of(block, delta) : portions_of(block);
+        if (here.portions.empty()) break;
+        for (const portion& each : here.portions) {  // a block has been on a finer grid, which is as much again
+          const double moving = each.of == share::rare ? rare_share(each.count) : each.steps > 1 ? 2 : 1;
+          here.steps += static_cast<double>(each.count) * moving;
+        }
+        const std::size_t most = std::min(room, block > 1 ? longest / 4 : longest);  // blocks want room, too
+        const double finest =
+            std::max(range / static_cast<double>(most - 8), least_spacing(here.portions, delta, tilt, cap));
+        // A block that is not wider than the spacing has no place on its grid from below.
+        const double width = narrowest_block(here.portions, cap);
+        const double wanted = std::min(wish / std::sqrt(here.steps), width / 2);
+        while (here.length < most && range > wanted * static_cast<double>(here.length - 8)) here.length *= 2;
+        here.spacing = coarse_spacing(std::max(finest, range / static_cast<double>(here.length - 8)));
+        while (here.length > 1024 && range < here.spacing * (static_cast<double>(here.length) / 2 - 8))
+          here.length /= 2;
+        const double roughness = here.spacing * std::sqrt(here.steps) * std::max(1.0, 2 * here.spacing / width);
+        if (roughness < least) {
+          least = roughness;
+          best = std::move(here);
+        }
+        if (least <= wish || room < longest) break;  // a trial needs no blocks
       }
-      const std::size_t most = std::min(room, block > 1 ? longest / 4 : longest);  // blocks want room, too
-      const double finest =
-          std::max(range / static_cast<double>(most - 8), least_spacing(here.portions, delta, tilt, cap));
-      const double wanted = wish / std::sqrt(here.steps);
-      while (here.length < most && range > wanted * static_cast<double>(here.length - 8)) here.length *= 2;
-      here.spacing = coarse_spacing(std::max(finest, range / static_cast<double>(here.length - 8)));
-      while (here.length > 1024 && range < here.spacing * (static_cast<double>(here.length) / 2 - 8)) here.length /= 2;
-      const double roughness = here.spacing * std::sqrt(here.steps);
-      if (roughness < least) {
-        least = roughness;
-        best = std::move(here);
-      }
-      if (least <= wish || room < longest) break;  // a trial needs no blocks
     }
     return best;
   }
@@ -14002,15 +14233,48 @@ class pld_grids {
     for (std::size_t i = 0; i < kinds_.size(); ++i) {
       std::uint64_t block = most;
       for (std::uint64_t rest = kinds_[i].count; rest > 0; block /= 4) {
-        if (rest >= block) all.push_back({i, rest / block, block});
+        if (rest >= block) all.push_back({i, rest / block, block, share::all, infinity, rest / block});
         rest %= block;
       }
     }
     return all;
   }
 
+  /// P-mass of what is called rare in so many steps, about: some hundred losses, each of which is rounded to the grid.
+  [[nodiscard]] static double rare_share(std::uint64_t steps) noexcept {
+    return std::clamp(100 / static_cast<double>(steps), 1e-7, 1e-5);
+  }
+  /// The same of common losses, in whole blocks, and rare ones; nothing where a kind has no such parts.
+  [[nodiscard]] std::vector<portion> parts_of(std::uint64_t block, double delta) const {
+    std::vector<portion> all;
+    for (std::size_t i = 0; i < kinds_.size(); ++i) {
+      const std::uint64_t steps = kinds_[i].count;
+      const loss_plan<> one = plan_.alone(i, 1);
+      const double at = one.least_cap([&](double cap) { return one.above(cap).mass <= rare_share(steps) / 2; });
+      const double mean = 1.1 * rare_share(steps) * static_cast<double>(steps);
+      double most = mean + 8;  // rare losses in a run, but for some of delta
+      while (most * std::log(most / mean) - most + mean < 20 - std::log(delta)) most *= 1.05;
+      if (!kinds_[i].source->has_parts() || !(at > 0) || most > static_cast<double>(steps) / 64) return {};
+      all.push_back({i, (steps + block - 1) / block, block, share::common, at,
+                     (steps - static_cast<std::uint64_t>(most)) / block});
+      all.push_back({i, steps, 1, share::rare, at, steps});
+    }
+    return all;
+  }
+
   [[nodiscard]] static double outside_blocks(const portion& part, double delta) {
     return std::log(1e8 * static_cast<double>(part.count) / delta);
+  }
+
+  /// Losses of a portion's steps, where it says.
+  struct losses_of_block {
+    double lowest;
+    double highest;
+  };
+  [[nodiscard]] losses_of_block range_of(const portion& part, double cap) const {
+    const loss_source& source = *kinds_[part.kind].source;
+    if (part.of == share::common) return {source.is_symmetric() ? -part.at : -infinity, part.at};
+    return {-infinity, std::min(source.highest_loss(), cap)};
   }
 
   /// The least spacing that memory has room for: of grids of single steps, and of windows of blocks.
@@ -14020,14 +14284,27 @@ class pld_grids {
     for (const portion& each : portions) {
       const loss_source& source = *kinds_[each.kind].source;
       const double coarser = std::sqrt(static_cast<double>(each.steps));
-      const double losses = std::min(source.highest_loss(), cap) - source.lowest_loss();
+      const losses_of_block in = range_of(each, cap);
+      const double losses = in.highest - std::max(in.lowest, source.lowest_loss());
       least = std::max(least, coarser * losses / static_cast<double>(most_points - 16));
       if (each.steps == 1) continue;
       const loss_window of = plan_.alone(each.kind, static_cast<double>(each.steps))
-                                 .window_of(tilt, true, outside_blocks(each, delta), infinity, cap);
+                                 .window_of(tilt, true, outside_blocks(each, delta), infinity, in.highest, in.lowest);
       least = std::max(least, coarser * (of.highest - of.lowest) / static_cast<double>(longest_block - 8));
     }
     return least;
+  }
+
+  /// The least standard deviation of a block; infinity if there is none.
+  [[nodiscard]] double narrowest_block(const std::vector<portion>& portions, double cap) const {
+    double least = infinity;
+    for (const portion& each : portions) {
+      if (each.steps == 1) continue;
+      least = std::min(least, plan_.alone(each.kind, static_cast<double>(each.steps))
+                                  .total(0, true, each.at, range_of(each, cap).lowest)
+                                  .second);
+    }
+    return std::sqrt(least);
   }
 
   /// A grid of spacing h of a block of steps, and the bytes that it took.
@@ -14035,7 +14312,10 @@ class pld_grids {
                                                  std::size_t& bytes) const {
     const loss_source& source = *kinds_[part.kind].source;
     const double fine = h / std::sqrt(static_cast<double>(part.steps));  // a power of 2 below h
-    discrete_step one = source.on_grid(fine, cap);
+    const bool common = part.of == share::common;
+    if (part.of == share::rare) return source.rare_on_grid(h, cap, part.at);  // not in blocks
+    discrete_step one = common ? source.common_on_grid(fine, part.at) : source.on_grid(fine, cap);
+    const losses_of_block in = range_of(part, cap);
     const std::size_t points = 9 * sizeof(double) * std::max(one.remove.masses.size(), one.add.masses.size());
     bytes = points;
     if (part.steps == 1) return one;
@@ -14057,13 +14337,13 @@ class pld_grids {
           1, [&](std::size_t) { return first; }, plan, [&](std::size_t) { return second; }, plan, sum, below);
     };
     discrete_step made;
-    compose(block.window_of(tilt, true, outside, infinity, cap), true);
+    compose(block.window_of(tilt, true, outside, infinity, in.highest, in.lowest), true);
     made.remove = as_one_step(sum, h);
     made.remove_below = as_one_step(below, h);
     if (source.is_symmetric()) {
       made.add = made.remove;
     } else {
-      compose(block.window_of(tilt, false, outside, 2 / fine), false);
+      compose(block.window_of(tilt, false, outside, 2 / fine, common ? in.highest : infinity, in.lowest), false);
       made.add = as_one_step(sum, h);
     }
     return made;
@@ -14585,58 +14865,6 @@ template <class = void>
 }
 
 }  // namespace pergrad::inline v0_1
-// pergrad/privacy/pld/gaussian_stick.hpp - the hockey stick of one Gaussian, in closed form, with what it errs by.
-//
-// Balle & Wang 2018 (arXiv:1805.06530), theorem 8: with mu = sensitivity / deviation, t = eps/mu - mu/2 and x = t + mu,
-//     delta(eps) = Phi(-t) - e^eps Phi(-x) = Phi(-t) - phi(t) R(x),        R = Mills' ratio, as e^eps phi(x) = phi(t).
-// The second form has no e^eps. t errs by 3 u (eps/mu + mu), which changes either term by a factor of that times
-// |t| + 1 and less than that plus 1, and both terms by their functions' rounding: `error` bounds the sum.
-
-namespace pergrad::inline v0_1::detail {
-
-struct stick_with_error {
-  double value;
-  double error;
-};
-
-/// Precondition: mu > 0 and eps >= 0 are finite.
-[[nodiscard]] inline stick_with_error gaussian_stick(double mu, double eps) noexcept {
-  constexpr double sqrt_half_pi = 1.25331413731550025121;
-  const double t = eps / mu - mu / 2;
-  if (t > 40) return {0, 1e-300};  // Phi(-40) is below
-  const double x = eps / mu + mu / 2;
-  const double tail = std::erfc(t * sqrt_half) / 2;
-  // The asymptotic series of R alternates, so the first term that is left out, 10395 / x^12, bounds the rest.
-  const double x2 = x * x;
-  const double mills = x < 25 ? sqrt_half_pi * std::exp(x2 / 2) * std::erfc(x * sqrt_half)
-                              : (1 - (1 - (3 - (15 - (105 - 945 / x2) / x2) / x2) / x2) / x2) / x;
-  const double rest = std::exp(-t * t / 2) / (2 * sqrt_half_pi) * mills;
-  const double moved = 3 * (eps / mu + mu) * (std::abs(t) + 1);
-  const double by_series = x < 25 ? 16 * (x2 + 4) : 16 + 10395 / (x2 * x2 * x2 * x2 * x2 * x2) / unit_roundoff;
-  return {tail - rest, unit_roundoff * ((tail + rest) * (2 * moved + 16 * (t * t + 4)) + rest * by_series) + 1e-300};
-}
-
-/// Largest epsilon whose hockey stick may be above `delta`, or the smallest one of which that is sure: an upper and a
-/// lower bound of epsilon at delta.
-[[nodiscard, gnu::cold]] inline double gaussian_epsilon(double mu, double delta, bool from_above) noexcept {
-  const auto exceeds = [&](double eps) {
-    const stick_with_error stick = gaussian_stick(mu, eps);
-    return from_above ? !(stick.value + stick.error <= delta) : stick.value - stick.error > delta;
-  };
-  if (!exceeds(0)) return 0;
-  // Phi(-t) <= delta there, with room.
-  double low = 0;
-  double high = mu * (mu / 2 + std::sqrt(-2 * std::log(delta)) + 1);
-  if (exceeds(high)) return from_above ? infinity : 0;
-  for (int round = 0; round < 200 && low < high; ++round) {
-    const double middle = low + (high - low) / 2;
-    if (middle == low || middle == high) break;
-    (exceeds(middle) ? low : high) = middle;
-  }
-  return from_above ? high : low;
-}
-
-}  // namespace pergrad::inline v0_1::detail
 
 namespace pergrad::inline v0_1 {
 
@@ -14699,8 +14927,9 @@ class pld_engine : public pld_grids<> {
     }
   }
 
-  /// Bounds of epsilon at delta.
-  [[nodiscard]] bracket epsilon(double delta) {
+  /// Bounds of epsilon at delta. For a search, they may be as far apart as a third of what they are from `target`: the
+  /// same of them are above it, or below, as of the narrow ones.
+  [[nodiscard]] bracket epsilon(double delta, double target = infinity) {
     if (total_variation() <= delta) return {0, 0};
     if (is_one_gaussian()) {
       return {gaussian_epsilon(gaussian_mu(-1), delta, false), gaussian_epsilon(gaussian_mu(1), delta, true)};
@@ -14712,8 +14941,10 @@ class pld_engine : public pld_grids<> {
       result.upper = std::min(result.upper, std::max(made.remove.epsilon(delta), made.add.epsilon(delta)));
       result.lower = std::max(result.lower, made.remove_below.epsilon(delta));
       const double wanted = std::max(relative_width * result.lower, absolute_width);
+      const double apart = std::max(result.lower - target, target < infinity ? target - result.upper : 0.0);
       return {(result.upper - result.lower) / wanted,
-              result.upper / std::max(relative_width * result.upper, absolute_width), result.upper, delta};
+              result.upper / std::max(relative_width * result.upper, absolute_width), result.upper, delta,
+              result.upper - result.lower <= apart / 3};
     });
     check(result);
     return result;
@@ -14790,6 +15021,7 @@ class pld_engine : public pld_grids<> {
     double height;   ///< where its upper end is, in the same unit
     double epsilon;  ///< where it is, about
     double delta;
+    bool is_enough = false;  ///< whatever is missing
   };
 
   /// All steps without sampling: in closed form.
@@ -14840,6 +15072,9 @@ class pld_engine : public pld_grids<> {
         std::all_of(kinds_.begin(), kinds_.end(), [](const kind& each) { return each.source->is_tight(); });
     double roughness_before = 0;
     double height_before = 0;
+    double missing_before = infinity;
+    double steeper = 0;                                              // nats by which the tilt was flattened
+    double flatter = std::clamp(std::log(1e10 / steps_), 0.0, 8.0);  // in nats; rounding grows with the steps
     for (int round = 0; round < 6; ++round) {
       const loss_window remove = plan_.window_of(tilt, true, outside, infinity, cap);
       const double range = remove.highest - remove.lowest;
@@ -14859,11 +15094,14 @@ class pld_engine : public pld_grids<> {
         seen.missing = std::min(seen.missing, 2 * (height_before - seen.height) / (ratio - 1));
       roughness_before = roughness;
       height_before = seen.height;
-      if (seen.missing <= 1) return;
+      if (seen.missing <= 1 || seen.is_enough) return;
       // A better tilt for where the answer is, and a window that leaves out little of what makes it up.
       const bool last = round > 0 && roughness > 1.01 * wish;
       double better = outside;
-      if (seen.epsilon < infinity && seen.delta > 0) {
+      const bool is_near =
+          seen.epsilon < infinity && seen.delta > 0 &&
+          made.remove.outside_below + made.remove.outside_above < 0.5;  // else the window was too narrow
+      if (is_near) {
         const double new_cap =
             cuts ? plan_.cap_for(seen.epsilon, seen.delta) : std::max(seen.epsilon, about) + (outside + 6) / tilt;
         const double new_tilt = plan_.tilt_for(seen.epsilon, new_cap);
@@ -14871,8 +15109,7 @@ class pld_engine : public pld_grids<> {
         if (new_tilt < 1e17) {
           cap = new_cap;
           tilt = std::max(new_tilt, 0.1 / std::sqrt(there.second));
-          const double log_part = std::log(seen.delta) + tilt * seen.epsilon - plan_.total(tilt, true, cap).value;
-          better = std::clamp(12 - std::log1p(tilt) - log_part, 12.0, 80.0);
+          better = outside_for(tilt, cap, seen);
         }
       } else {
         better = outside + 14;
@@ -14880,10 +15117,36 @@ class pld_engine : public pld_grids<> {
         tilt = std::min(tilt, plan_.saddle_tilt(delta, cap));
       }
       const bool cut_short = better > outside + 5;  // what wraps around is e^-7 of delta, or more
-      if (last && !cut_short) return;
+      if (last && !cut_short && steeper < 1) return;
+      if (last || seen.missing > 0.8 * missing_before) flatter = steeper / 8;  // rounding may be what is left
+      missing_before = steeper > 0 ? seen.missing : infinity;
       outside = better;
+      if (is_near) flatten(tilt, outside, cap, seen, flatter);
+      steeper = outside - better;
       const double finer = seen.missing < 1e6 ? std::sqrt(seen.missing * 1.4) : 1e3;
       wish = roughness / std::clamp(finer, 1.0, cut_short ? 4.0 : one_decides ? 64.0 : 8.0);
+    }
+  }
+
+  /// What may be left outside of a window, so that it is little of delta: in nats.
+  [[nodiscard]] double outside_for(double tilt, double cap, const verdict& at) const {
+    const double log_part = std::log(at.delta) + tilt * at.epsilon - plan_.total(tilt, true, cap).value;
+    return std::clamp(12 - std::log1p(tilt) - log_part, 12.0, 80.0);
+  }
+  /// Less of a tilt makes delta a smaller part of what is transformed, but the tail of many rare losses, and with it
+  /// the window, shorter: as little as `room` allows, in nats.
+  [[gnu::cold]] void flatten(double& tilt, double& outside, double cap, const verdict& at, double room) const {
+    const double most = outside + room;
+    double least = infinity;
+    const double steep = tilt;
+    for (double less = steep; less > 0.2 * steep; less *= 0.88) {
+      const double wanted = outside_for(less, cap, at);
+      if (wanted > most) break;
+      const loss_window window = plan_.window_of(less, true, wanted, infinity, cap);
+      if (!(window.highest - window.lowest < 0.95 * least)) continue;
+      least = window.highest - window.lowest;
+      tilt = less;
+      outside = wanted;
     }
   }
 
@@ -14914,9 +15177,22 @@ class pld_engine : public pld_grids<> {
         },
         plan,
         [&](std::size_t i) {
-          return counted_pld<lower>{&grid_at(i).remove_below, portions[i].count};
+          return counted_pld<lower>{&grid_at(i).remove_below, portions[i].below};
         },
         plan, made.remove, made.remove_below);
+    const auto each_rare = [&](const auto& visit) {  // visit(grid, steps, those of common losses: above, below)
+      for (std::size_t i = 1; i < portions.size(); ++i) {
+        if (portions[i].of != share::rare) continue;
+        const auto block = static_cast<double>(portions[i - 1].steps);
+        visit(grid_at(i), static_cast<double>(portions[i].count), static_cast<double>(portions[i - 1].count) * block,
+              static_cast<double>(portions[i - 1].below) * block);
+      }
+    };
+    each_rare([&](const discrete_step& rare, double steps, double above, double below) {
+      take_common(made.remove, rare.least_log_p, rare.most_log_q, steps - above);
+      take_common(made.remove_below, rare.least_log_p, rare.most_log_q, steps - below);
+      made.remove_below.lost += more_than(steps - below, steps, -std::expm1(rare.least_log_p) * (1 + 1e-12));
+    });
     if (std::all_of(kinds_.begin(), kinds_.end(), [](const kind& each) { return each.source->is_symmetric(); })) {
       made.add = made.remove;
     } else {
@@ -14929,6 +15205,9 @@ class pld_engine : public pld_grids<> {
             return counted_pld<upper>{&grid_at(i).add, portions[i].count};
           },
           add_plan, [](std::size_t) { return counted_pld<lower>{}; }, add_plan, made.add, none);
+      each_rare([&](const discrete_step& rare, double steps, double above, double /*below*/) {
+        take_common(made.add, rare.least_log_q, rare.most_log_p, steps - above);
+      });
     }
     const std::size_t transforms = length * (4 * sizeof(complex_number) + 3 * sizeof(double));
     bytes_ = std::max({bytes_, transforms + (portions.size() > 1 ? largest + largest / 8 : largest / 2), largest});
@@ -15477,10 +15756,10 @@ class basic_pld_accountant {
   [[nodiscard]] std::span<const entry> ledger() const noexcept { return {ledger_.data(), ledger_.size()}; }
 
   /// Proven bounds of the epsilon at `at`: the true one is between them. Tens of milliseconds, and up to 64 MB
-  /// meanwhile. They are within 1e-3 of each other, relatively, or within 1e-4, unless there are more than some
-  /// millions of steps, whose grid would not fit that memory, or records are drawn so seldom, with q below about 1e-4,
-  /// that rare large losses and small common ones ask for different grids and tilts; there they may be several times
-  /// apart. A template, so that programs which do not ask do not compile the answer.
+  /// meanwhile; some tenths of a second beyond a million steps. They are within 1e-3 of each other, relatively, or
+  /// within 1e-4, as far as tests know: of up to 10^9 steps, q from 1e-6 and delta from 1e-15 on. Samplers whose proofs
+  /// are not exact have wider ones (docs/internals/accounting.md). A template, so that programs which do not ask do not
+  /// compile the answer.
   template <class = void>
   [[nodiscard]] pergrad::bracket bracket(pergrad::delta at) const {
     const detail::float_environment proven;
@@ -15546,9 +15825,16 @@ namespace pergrad::inline v0_1::detail {
 
 /// Numbers of steps that a search tries: all up to a million, and 2^13 for each doubling beyond. Fewer steps are part
 /// of more, so what is said of a number is proven at the next one of these.
+[[nodiscard]] constexpr std::uint64_t unit_of_tried(std::uint64_t steps) noexcept {
+  return steps < (std::uint64_t{1} << 20U) ? 1 : std::bit_floor(steps) >> 13U;
+}
 [[nodiscard]] constexpr std::uint64_t tried_steps(std::uint64_t steps) noexcept {
-  const std::uint64_t unit = steps < (std::uint64_t{1} << 20U) ? 1 : std::bit_floor(steps) >> 13U;
+  const std::uint64_t unit = unit_of_tried(steps);
   return (steps + unit - 1) / unit * unit;
+}
+/// The one below. Precondition: steps > 0.
+[[nodiscard]] constexpr std::uint64_t tried_below(std::uint64_t steps) noexcept {
+  return (steps - 1) / unit_of_tried(steps - 1) * unit_of_tried(steps - 1);
 }
 
 /// The smallest x, up to `tolerance` relatively and never below the true one, with excess(x) <= 0; excess falls, is
@@ -15642,7 +15928,7 @@ template <class Excess>
     }
     if (unsafe != 0 && low.is_known()) {
       // A secant comes near from one side; a step beyond it, and longer ones, find the other.
-      const auto unit = static_cast<double>(tried_steps(safe + 1) - safe);
+      const auto unit = static_cast<double>(unit_of_tried(unsafe - 1));
       const double beyond = std::abs(streak) < 2 ? 0 : unit * std::ldexp(1.0, 3 * (std::abs(streak) - 2));
       next += streak > 0 ? beyond : -beyond;
     }
@@ -15653,7 +15939,7 @@ template <class Excess>
     std::uint64_t steps = std::max(static_cast<std::uint64_t>(std::clamp(next, 0.0, 0x1p61)), safe + 1);
     if (unsafe != 0) steps = std::min(steps, unsafe - 1);
     steps = tried_steps(steps);
-    if (steps == unsafe) steps = tried_steps(safe + 1);
+    if (steps == unsafe) steps = tried_below(unsafe);
     const tried here = at(steps);
     streak = here.excess <= 0 ? std::max(streak, 0) + 1 : std::min(streak, 0) - 1;
     if (here.excess <= 0) {
@@ -15686,18 +15972,19 @@ enum class run_plan {
 
 namespace detail {
 
-/// What both families prove. `ledger`: its steps and `more`. Throws std::logic_error if they contradict each other.
+/// What both families prove. `ledger`: its steps and `more`. For a search, `target` is where bounds have to be narrow
+/// (pld_engine.hpp). Throws std::logic_error if they contradict each other.
 template <class Event>
 [[nodiscard, gnu::cold]] bracket proven_epsilon(const basic_rdp_accountant<Event>& ledger,
                                                 const std::type_identity_t<ledger_entry<Event>>& more,
-                                                pergrad::delta at) {
+                                                pergrad::delta at, double target = infinity) {
   const float_environment proven;
   const double renyi = ledger.epsilon_after(more.event, more.count, at);
   bracket found{0, infinity};
   try {
     basic_pld_accountant<Event> all{ledger.ledger()};
     if (more.count != 0) all.record(more.event, more.count);
-    found = all.bracket(at);
+    found = pld_engine<>{all.ledger()}.epsilon(at.value(), target);
   } catch (const accounting_refused&) {
     return {0, renyi};
   }
@@ -15706,6 +15993,15 @@ template <class Event>
                        " by privacy loss distributions, and at most ", renyi, " by Renyi divergences"});
   }
   return {found.lower, std::min(found.upper, renyi)};
+}
+
+/// ln(spent / target) for a search, and not positive exactly when the target is proven to be kept.
+template <class Event>
+[[nodiscard, gnu::cold]] double excess_over(const privacy_budget& target, const basic_rdp_accountant<Event>& ledger,
+                                            const std::type_identity_t<ledger_entry<Event>>& more = {}) {
+  const double most = target.max_epsilon.value();
+  const bracket found = proven_epsilon(ledger, more, target.delta, most);
+  return log_excess(found.lower > most ? found.lower / 2 + found.upper / 2 : found.upper, most);
 }
 
 /// Least upper bound of a test's true positives that either family proves.
@@ -15757,11 +16053,7 @@ template <class Event>
     (prepared.would_exceed(budget, event, middle) ? unsafe : safe) = middle;
   }
   // The other family allows some more.
-  safe = largest_safe(
-      [&](std::uint64_t steps) {
-        return log_excess(proven_epsilon(prepared, {event, steps}, budget.delta).upper, budget.max_epsilon.value());
-      },
-      safe);
+  safe = largest_safe([&](std::uint64_t steps) { return excess_over(budget, prepared, {event, steps}); }, safe);
   return safe >= most / 2 ? most : safe;
 }
 
@@ -36751,10 +37043,6 @@ struct attack_success {
 namespace detail {
 
 template <class Event>
-[[nodiscard]] double excess_over(const privacy_budget& target, const basic_rdp_accountant<Event>& ledger) {
-  return log_excess(proven_epsilon(ledger, {}, target.delta).upper, target.max_epsilon.value());
-}
-template <class Event>
 [[nodiscard]] double excess_over(const attack_advantage& target, const basic_rdp_accountant<Event>& ledger) {
   return log_excess(proven_advantage(ledger), target.most);
 }
@@ -36891,11 +37179,20 @@ template <class Target>
   if (steps == 0) return sampling_probability{1};
   detail::require_steps(steps);
   constexpr double most = 1e12;
-  const double inverse = detail::smallest_safe(
-      [&](double one_in) {
-        return detail::excess_over(target, detail::ledger_of(sampled_gaussian_event{1 / one_in, noise.value()}, steps));
-      },
-      32, 1, most, detail::tolerance_for(steps));
+  const auto ledger = [&](double one_in) {
+    return detail::ledger_of(sampled_gaussian_event{1 / one_in, noise.value()}, steps);
+  };
+  double start = 32;
+  if constexpr (std::same_as<Target, privacy_budget>) {  // one family is quick, and not far from both
+    const auto by_renyi = [&](double one_in) {
+      return detail::log_excess(ledger(one_in).epsilon(target.delta), target.max_epsilon.value());
+    };
+    const double by_one = detail::smallest_safe(by_renyi, start, 1, most, 1e-3);
+    if (by_one < most) start = by_one;
+  }
+  const double inverse =
+      detail::smallest_safe([&](double one_in) { return detail::excess_over(target, ledger(one_in)); }, start, 1, most,
+                            detail::tolerance_for(steps));
   if (!(inverse <= most)) {
     throw std::invalid_argument("pergrad: calibrate_sampling: no probability above 1e-12 keeps to the target");
   }

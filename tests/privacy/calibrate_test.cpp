@@ -118,32 +118,71 @@ BOOST_AUTO_TEST_CASE(steps_end_exactly_where_the_budget_does) {
   BOOST_TEST(accountant.epsilon(delta{1e-5}) > 3);
 }
 
-// Up to a million steps, q from 1e-9: an answer on the safe side; in the long tier of many, each in 3 s of the
-// processor.
-BOOST_AUTO_TEST_CASE(random_calibrations_keep_to_their_target_and_their_time) {
-  const char* const tier = std::getenv("PERGRAD_LONG_TESTS");
-  const bool all = tier != nullptr && *tier != 0;
-  std::mt19937_64 bits{43};
+namespace {
+
+/// Calibrates runs of up to so many steps: on the safe side, and in the long tier each in 3 s of the processor.
+void check_random_runs(std::uint64_t seed, int runs, bool timed, double least_q, double fewest, double most) {
+  std::mt19937_64 bits{seed};
   const auto random = [&](double from, double to) {
     return from * std::pow(to / from, static_cast<double>(bits() >> 11U) * 0x1p-53);
   };
-  for (int i = 0; i < (all ? 40 : 3); ++i) {
-    const sampling_probability q{random(1e-9, 1)};
+  for (int i = 0; i < runs; ++i) {
+    const sampling_probability q{random(least_q, 1)};
     const epsilon target{random(.1, 10)};
     const delta at{random(1e-12, 1e-4)};
-    const auto steps = static_cast<std::uint64_t>(random(1, 1e6));
-    const std::clock_t start = std::clock();
-    const noise_multiplier noise = pergrad::calibrate_noise(target, at, q, steps);
-    const double took = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
-    BOOST_TEST(pergrad::max_steps(target, at, q, noise) >= steps);
-    rdp_accountant ledger;
-    ledger.record({q.value(), noise.value()}, steps);
-    BOOST_TEST(pergrad::detail::proven_epsilon(ledger, {}, at).upper <= target.value() * (1 + 1e-12));
+    const auto steps = static_cast<std::uint64_t>(random(fewest, most));
+    const auto check = [&](std::clock_t start) {
+      const double took = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
 #if defined(__OPTIMIZE__) && !defined(__SANITIZE_ADDRESS__)
-    if (all) BOOST_TEST(took <= 3.0, q.value() << " " << noise.value() << " " << steps << ": " << took << " s");
+      if (timed) BOOST_TEST(took <= 3.0, q.value() << " " << steps << ": " << took << " s");
 #else
-    static_cast<void>(took);
+      static_cast<void>(took);
 #endif
+    };
+    const auto spent = [&](double sampled, double noise) {
+      rdp_accountant ledger;
+      ledger.record({sampled, noise}, steps);
+      return pergrad::detail::proven_epsilon(ledger, {}, at).upper;
+    };
+    std::clock_t start = std::clock();
+    const noise_multiplier noise = pergrad::calibrate_noise(target, at, q, steps);
+    check(start);
+    start = std::clock();
+    BOOST_TEST(pergrad::max_steps(target, at, q, noise) >= steps);
+    check(start);
+    BOOST_TEST(spent(q.value(), noise.value()) <= target.value() * (1 + 1e-12));
+    start = std::clock();
+    const double sampled =
+        pergrad::calibrate_sampling(pergrad::privacy_budget{target, at}, noise_multiplier{1.01 * noise.value()}, steps)
+            .value();
+    check(start);
+    BOOST_TEST(sampled >= q.value() * (1 - 2e-3));  // bounds are within 1e-3
+    BOOST_TEST(spent(sampled, 1.01 * noise.value()) <= target.value() * (1 + 1e-12));
+  }
+}
+bool is_long_tier() {
+  const char* const tier = std::getenv("PERGRAD_LONG_TESTS");
+  return tier != nullptr && *tier != 0;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(random_calibrations_keep_to_their_target_and_their_time) {
+  check_random_runs(43, is_long_tier() ? 40 : 3, is_long_tier(), 1e-9, 1, 1e6);
+}
+BOOST_AUTO_TEST_CASE(random_calibrations_of_long_runs_keep_to_their_target_and_their_time) {
+  check_random_runs(44, is_long_tier() ? 30 : 2, is_long_tier(), 1e-7, 1e6, 1e9);
+}
+
+// The numbers that a search tries above a million, and the one below each.
+BOOST_AUTO_TEST_CASE(tried_steps_have_neighbours) {
+  for (const std::uint64_t n : {1ULL, 2ULL, 1048575ULL, 1048576ULL, 1048577ULL, 17971200ULL, 1ULL << 40U}) {
+    const std::uint64_t tried = pergrad::detail::tried_steps(n);
+    BOOST_TEST(tried >= n);
+    BOOST_TEST(pergrad::detail::tried_steps(tried) == tried);
+    const std::uint64_t below = pergrad::detail::tried_below(tried);
+    BOOST_TEST(below < tried);
+    BOOST_TEST(pergrad::detail::tried_steps(below + 1) == tried);
   }
 }
 

@@ -3,14 +3,17 @@
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include <pergrad/privacy/pld/pld_block.hpp>
 #include <pergrad/privacy/pld/pld_composition.hpp>
+#include <pergrad/privacy/pld/pld_rare.hpp>
 #include <pergrad/privacy/pld/pld_step.hpp>
 
 #include "pld_oracle.hpp"
@@ -507,6 +510,132 @@ BOOST_AUTO_TEST_CASE(what_is_cut_off_counts_by_itself) {
   }
   BOOST_TEST(needed >= 4);
   BOOST_TEST(found >= 4);
+}
+
+namespace {
+
+/// Steps of `of` as common losses, below `place` on its line, and rare ones, above it. `above` and `below`: so many
+/// steps of common ones for the two sides.
+struct in_parts {
+  d::composed_pld<upper> remove;
+  d::composed_pld<lower> remove_below;
+  d::composed_pld<upper> add;
+};
+enum class left_out { nothing, balance, chance, shift };
+in_parts in_parts_of(const shape& of, std::uint64_t steps, double place, std::uint64_t above, std::uint64_t below,
+                     left_out what) {
+  const d::continuous_step step{of.q, 1 / of.noise, 2, of.deviations};
+  const double h = d::coarse_spacing(of.spacing);
+  const auto of_all = static_cast<double>(steps);
+  const d::line_part common{-d::infinity, place};
+  const d::step_discretiser<> bulk{step, common};
+  const d::discrete_step grid = bulk.on_grid(h, bulk.highest_loss() + h, d::step_discretiser<>::grid_points::at_zero);
+  d::discrete_step rare = d::rare_losses<d::sampled_pair<>>(step, common, h, d::infinity);
+  if (what == left_out::shift) {  // rare losses as they are, apart from those of common ones
+    rare.remove = d::step_discretiser<>{step, {common.low, common.high, false}}
+                      .on_grid(h, d::infinity, d::step_discretiser<>::grid_points::at_zero)
+                      .remove;
+    rare.remove.masses[static_cast<std::size_t>(-rare.remove.first / pld<upper>::parts)] += 1;
+  }
+  const d::transform_plan plan{2, -8, 65536, 2, 2};
+  d::pld_composer<> composer{plan.length};
+  in_parts made;
+  const auto add = [&](std::size_t i) {
+    return d::counted_pld<upper>{i == 0 ? &grid.add : &rare.add, i == 0 ? above : steps};
+  };
+  composer.compose(
+      2,
+      [&](std::size_t i) {
+        return d::counted_pld<upper>{i == 0 ? &grid.remove : &rare.remove, i == 0 ? above : steps};
+      },
+      plan,
+      [&](std::size_t i) {
+        return d::counted_pld<lower>{i == 0 ? &grid.remove_below : &rare.remove_below, i == 0 ? below : steps};
+      },
+      plan, made.remove, made.remove_below);
+  d::composed_pld<lower> none;
+  composer.compose(
+      2, add, plan, [](std::size_t) { return d::counted_pld<lower>{}; }, plan, made.add, none);
+  if (what != left_out::balance) {
+    d::take_common(made.remove, rare.least_log_p, rare.most_log_q, of_all - static_cast<double>(above));
+    d::take_common(made.remove_below, rare.least_log_p, rare.most_log_q, of_all - static_cast<double>(below));
+    d::take_common(made.add, rare.least_log_q, rare.most_log_p, of_all - static_cast<double>(above));
+  }
+  if (what != left_out::chance) {
+    made.remove_below.lost = d::more_than(of_all - static_cast<double>(below), of_all, -std::expm1(rare.least_log_p));
+  }
+  return made;
+}
+
+}  // namespace
+
+// Common losses by themselves, and rare ones, against the exact hockey stick of two steps.
+BOOST_AUTO_TEST_CASE(parts_of_steps_lie_on_their_side) {
+  int close_above = 0;
+  int close_below = 0;
+  std::array<int, 2> found{};
+  for (const auto& [of, place] :
+       {std::pair{shape{0.1, 1, 2e-3, 10}, 1.2}, std::pair{shape{0.1, 1, 2e-3, 10}, 3.2},
+        std::pair{shape{0.3, 0.8, 4e-3, 10}, 2.5}, std::pair{shape{0.02, 0.6, 2e-3, 10}, 3.5}}) {
+    for (const double eps : {0.05, 0.1, 0.3, 0.5, 1.0, 2.0}) {
+      const auto exact = static_cast<double>(oracle::two_steps(of.q, of.noise, of.q, of.noise, eps, true));
+      const auto added = static_cast<double>(oracle::two_steps(of.q, of.noise, of.q, of.noise, eps, false));
+      const auto check = [&](std::uint64_t above, std::uint64_t below) {
+        const in_parts got = in_parts_of(of, 2, place, above, below, left_out::nothing);
+        BOOST_TEST(got.remove.delta(eps) >= exact * (1 - 1e-12), of.q << " " << place << " " << eps);
+        BOOST_TEST(got.add.delta(eps) >= added * (1 - 1e-12), of.q << " " << place << " " << eps);
+        BOOST_TEST(got.remove_below.delta(eps) <= exact * (1 + 1e-12), of.q << " " << place << " " << eps);
+        if (above == 2 && got.remove.delta(eps) < exact * 1.02) ++close_above;
+        if (below == 1 && got.remove_below.delta(eps) > exact * 0.5) ++close_below;
+      };
+      check(2, 1);
+      check(3, 0);
+      check(5, 1);
+      found[0] += in_parts_of(of, 2, place, 2, 2, left_out::chance).remove_below.delta(eps) > exact * (1 + 1e-9);
+      found[1] += in_parts_of(of, 2, place, 2, 1, left_out::shift).remove.delta(eps) < exact * (1 - 1e-9);
+    }
+  }
+  BOOST_TEST(close_above >= 9);
+  BOOST_TEST(close_below >= 6);
+  BOOST_TEST(found[0] >= 4);  // results that a rare one takes the place of
+  BOOST_TEST(found[1] >= 3);  // rare losses apart from common ones
+  // 400 steps of a Gaussian of noise 40 are one of noise 2.
+  const shape many{1, 40, 5e-4, 10};
+  int unbalanced = 0;
+  for (const double eps : {0.1, 0.5, 1.0, 2.0}) {
+    const auto exact = static_cast<double>(oracle::gaussian(2, eps));
+    const in_parts got = in_parts_of(many, 400, 3, 402, 392, left_out::nothing);
+    BOOST_TEST(got.remove.delta(eps) >= exact * (1 - 1e-12));
+    BOOST_TEST(got.remove.delta(eps) <= exact * 1.1, eps << ": " << got.remove.delta(eps) << " for " << exact);
+    BOOST_TEST(got.add.delta(eps) >= exact * (1 - 1e-12));
+    BOOST_TEST(got.add.delta(eps) <= exact * 1.1, eps << ": " << got.add.delta(eps) << " for " << exact);
+    BOOST_TEST(got.remove_below.delta(eps) <= exact * (1 + 1e-12));
+    BOOST_TEST(got.remove_below.delta(eps) >= exact * 0.8, eps << ": " << got.remove_below.delta(eps));
+  }
+  // Where rare losses decide, masses of common steps that there are not have to be put right.
+  const shape seldom{1e-3, 0.5, 2e-3, 10};
+  for (const double eps : {0.5, 1.0, 2.0, 3.0}) {
+    const auto exact =
+        static_cast<double>(oracle::two_steps(seldom.q, seldom.noise, seldom.q, seldom.noise, eps, true));
+    BOOST_TEST(in_parts_of(seldom, 2, 3, 300, 0, left_out::nothing).remove.delta(eps) >= exact * (1 - 1e-12));
+    unbalanced += in_parts_of(seldom, 2, 3, 300, 0, left_out::balance).remove.delta(eps) < exact ? 1 : 0;
+  }
+  BOOST_TEST(unbalanced >= 4);
+  // The chance of more than some rare losses: of binomials, in long double.
+  for (const double share : {1e-6, 1e-3, 0.1}) {
+    for (const int steps : {10, 1000, 20000}) {
+      for (const int most : {0, 3, 40, 400}) {
+        if (most >= steps) continue;
+        long double term = std::exp(steps * std::log1p(-static_cast<long double>(share)));
+        long double up_to = 0;
+        for (int k = 0; k <= most; ++k) {
+          up_to += term;
+          term *= static_cast<long double>(steps - k) / (k + 1) * share / (1 - static_cast<long double>(share));
+        }
+        BOOST_TEST(d::more_than(most, steps, share) >= static_cast<double>(1 - up_to - 1e-15L));
+      }
+    }
+  }
 }
 
 BOOST_AUTO_TEST_SUITE_END()

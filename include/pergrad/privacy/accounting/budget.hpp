@@ -47,18 +47,19 @@ enum class run_plan {
 
 namespace detail {
 
-/// What both families prove. `ledger`: its steps and `more`. Throws std::logic_error if they contradict each other.
+/// What both families prove. `ledger`: its steps and `more`. For a search, `target` is where bounds have to be narrow
+/// (pld_engine.hpp). Throws std::logic_error if they contradict each other.
 template <class Event>
 [[nodiscard, gnu::cold]] bracket proven_epsilon(const basic_rdp_accountant<Event>& ledger,
                                                 const std::type_identity_t<ledger_entry<Event>>& more,
-                                                pergrad::delta at) {
+                                                pergrad::delta at, double target = infinity) {
   const float_environment proven;
   const double renyi = ledger.epsilon_after(more.event, more.count, at);
   bracket found{0, infinity};
   try {
     basic_pld_accountant<Event> all{ledger.ledger()};
     if (more.count != 0) all.record(more.event, more.count);
-    found = all.bracket(at);
+    found = pld_engine<>{all.ledger()}.epsilon(at.value(), target);
   } catch (const accounting_refused&) {
     return {0, renyi};
   }
@@ -67,6 +68,15 @@ template <class Event>
                        " by privacy loss distributions, and at most ", renyi, " by Renyi divergences"});
   }
   return {found.lower, std::min(found.upper, renyi)};
+}
+
+/// ln(spent / target) for a search, and not positive exactly when the target is proven to be kept.
+template <class Event>
+[[nodiscard, gnu::cold]] double excess_over(const privacy_budget& target, const basic_rdp_accountant<Event>& ledger,
+                                            const std::type_identity_t<ledger_entry<Event>>& more = {}) {
+  const double most = target.max_epsilon.value();
+  const bracket found = proven_epsilon(ledger, more, target.delta, most);
+  return log_excess(found.lower > most ? found.lower / 2 + found.upper / 2 : found.upper, most);
 }
 
 /// Least upper bound of a test's true positives that either family proves.
@@ -118,11 +128,7 @@ template <class Event>
     (prepared.would_exceed(budget, event, middle) ? unsafe : safe) = middle;
   }
   // The other family allows some more.
-  safe = largest_safe(
-      [&](std::uint64_t steps) {
-        return log_excess(proven_epsilon(prepared, {event, steps}, budget.delta).upper, budget.max_epsilon.value());
-      },
-      safe);
+  safe = largest_safe([&](std::uint64_t steps) { return excess_over(budget, prepared, {event, steps}); }, safe);
   return safe >= most / 2 ? most : safe;
 }
 

@@ -13,7 +13,7 @@
 #include <span>
 
 #include <pergrad/privacy/accounting/rdp_accountant.hpp>
-#include <pergrad/privacy/pld/gaussian_stick.hpp>
+#include <pergrad/privacy/pld/gaussian_mass.hpp>
 #include <pergrad/privacy/types.hpp>
 
 namespace pergrad::inline v0_1 {

@@ -9,8 +9,9 @@
 // is first that of the saddle point for delta, then that whose mean loss is the answer of the attempt before; the
 // window is what Chernoff bounds leave little outside of. The spacing h starts where T tilt h^2 / 8 is about the wanted
 // width (spreading adds h^2/6 to a step's variance, merging takes about h^2/12) and is refined until the bracket is
-// narrow enough, or a grid as long as memory allows has been tried. All kinds without sampling are one Gaussian of
-// 1/s^2 = sum T/s^2. Every attempt proves its bounds, so the least upper and the largest lower one count.
+// narrow enough, or a grid as long as memory allows has been tried; the tilt is flattened as far as rounding allows
+// where many rare losses make its window long. All kinds without sampling are one Gaussian of 1/s^2 = sum T/s^2. Every
+// attempt proves its bounds, so the least upper and the largest lower one count.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +28,7 @@
 #include <pergrad/privacy/accounting/pld_grids.hpp>
 #include <pergrad/privacy/accounting/step_losses.hpp>
 #include <pergrad/privacy/pld/composed_pld.hpp>
-#include <pergrad/privacy/pld/gaussian_stick.hpp>
+#include <pergrad/privacy/pld/gaussian_mass.hpp>
 #include <pergrad/privacy/pld/loss_plan.hpp>
 #include <pergrad/privacy/pld/loss_source.hpp>
 #include <pergrad/privacy/pld/pld.hpp>
@@ -98,8 +99,9 @@ class pld_engine : public pld_grids<> {
     }
   }
 
-  /// Bounds of epsilon at delta.
-  [[nodiscard]] bracket epsilon(double delta) {
+  /// Bounds of epsilon at delta. For a search, they may be as far apart as a third of what they are from `target`: the
+  /// same of them are above it, or below, as of the narrow ones.
+  [[nodiscard]] bracket epsilon(double delta, double target = infinity) {
     if (total_variation() <= delta) return {0, 0};
     if (is_one_gaussian()) {
       return {gaussian_epsilon(gaussian_mu(-1), delta, false), gaussian_epsilon(gaussian_mu(1), delta, true)};
@@ -111,8 +113,10 @@ class pld_engine : public pld_grids<> {
       result.upper = std::min(result.upper, std::max(made.remove.epsilon(delta), made.add.epsilon(delta)));
       result.lower = std::max(result.lower, made.remove_below.epsilon(delta));
       const double wanted = std::max(relative_width * result.lower, absolute_width);
+      const double apart = std::max(result.lower - target, target < infinity ? target - result.upper : 0.0);
       return {(result.upper - result.lower) / wanted,
-              result.upper / std::max(relative_width * result.upper, absolute_width), result.upper, delta};
+              result.upper / std::max(relative_width * result.upper, absolute_width), result.upper, delta,
+              result.upper - result.lower <= apart / 3};
     });
     check(result);
     return result;
@@ -189,6 +193,7 @@ class pld_engine : public pld_grids<> {
     double height;   ///< where its upper end is, in the same unit
     double epsilon;  ///< where it is, about
     double delta;
+    bool is_enough = false;  ///< whatever is missing
   };
 
   /// All steps without sampling: in closed form.
@@ -239,6 +244,9 @@ class pld_engine : public pld_grids<> {
         std::all_of(kinds_.begin(), kinds_.end(), [](const kind& each) { return each.source->is_tight(); });
     double roughness_before = 0;
     double height_before = 0;
+    double missing_before = infinity;
+    double steeper = 0;                                              // nats by which the tilt was flattened
+    double flatter = std::clamp(std::log(1e10 / steps_), 0.0, 8.0);  // in nats; rounding grows with the steps
     for (int round = 0; round < 6; ++round) {
       const loss_window remove = plan_.window_of(tilt, true, outside, infinity, cap);
       const double range = remove.highest - remove.lowest;
@@ -258,11 +266,14 @@ class pld_engine : public pld_grids<> {
         seen.missing = std::min(seen.missing, 2 * (height_before - seen.height) / (ratio - 1));
       roughness_before = roughness;
       height_before = seen.height;
-      if (seen.missing <= 1) return;
+      if (seen.missing <= 1 || seen.is_enough) return;
       // A better tilt for where the answer is, and a window that leaves out little of what makes it up.
       const bool last = round > 0 && roughness > 1.01 * wish;
       double better = outside;
-      if (seen.epsilon < infinity && seen.delta > 0) {
+      const bool is_near =
+          seen.epsilon < infinity && seen.delta > 0 &&
+          made.remove.outside_below + made.remove.outside_above < 0.5;  // else the window was too narrow
+      if (is_near) {
         const double new_cap =
             cuts ? plan_.cap_for(seen.epsilon, seen.delta) : std::max(seen.epsilon, about) + (outside + 6) / tilt;
         const double new_tilt = plan_.tilt_for(seen.epsilon, new_cap);
@@ -270,8 +281,7 @@ class pld_engine : public pld_grids<> {
         if (new_tilt < 1e17) {
           cap = new_cap;
           tilt = std::max(new_tilt, 0.1 / std::sqrt(there.second));
-          const double log_part = std::log(seen.delta) + tilt * seen.epsilon - plan_.total(tilt, true, cap).value;
-          better = std::clamp(12 - std::log1p(tilt) - log_part, 12.0, 80.0);
+          better = outside_for(tilt, cap, seen);
         }
       } else {
         better = outside + 14;
@@ -279,10 +289,36 @@ class pld_engine : public pld_grids<> {
         tilt = std::min(tilt, plan_.saddle_tilt(delta, cap));
       }
       const bool cut_short = better > outside + 5;  // what wraps around is e^-7 of delta, or more
-      if (last && !cut_short) return;
+      if (last && !cut_short && steeper < 1) return;
+      if (last || seen.missing > 0.8 * missing_before) flatter = steeper / 8;  // rounding may be what is left
+      missing_before = steeper > 0 ? seen.missing : infinity;
       outside = better;
+      if (is_near) flatten(tilt, outside, cap, seen, flatter);
+      steeper = outside - better;
       const double finer = seen.missing < 1e6 ? std::sqrt(seen.missing * 1.4) : 1e3;
       wish = roughness / std::clamp(finer, 1.0, cut_short ? 4.0 : one_decides ? 64.0 : 8.0);
+    }
+  }
+
+  /// What may be left outside of a window, so that it is little of delta: in nats.
+  [[nodiscard]] double outside_for(double tilt, double cap, const verdict& at) const {
+    const double log_part = std::log(at.delta) + tilt * at.epsilon - plan_.total(tilt, true, cap).value;
+    return std::clamp(12 - std::log1p(tilt) - log_part, 12.0, 80.0);
+  }
+  /// Less of a tilt makes delta a smaller part of what is transformed, but the tail of many rare losses, and with it
+  /// the window, shorter: as little as `room` allows, in nats.
+  [[gnu::cold]] void flatten(double& tilt, double& outside, double cap, const verdict& at, double room) const {
+    const double most = outside + room;
+    double least = infinity;
+    const double steep = tilt;
+    for (double less = steep; less > 0.2 * steep; less *= 0.88) {
+      const double wanted = outside_for(less, cap, at);
+      if (wanted > most) break;
+      const loss_window window = plan_.window_of(less, true, wanted, infinity, cap);
+      if (!(window.highest - window.lowest < 0.95 * least)) continue;
+      least = window.highest - window.lowest;
+      tilt = less;
+      outside = wanted;
     }
   }
 
@@ -313,9 +349,22 @@ class pld_engine : public pld_grids<> {
         },
         plan,
         [&](std::size_t i) {
-          return counted_pld<lower>{&grid_at(i).remove_below, portions[i].count};
+          return counted_pld<lower>{&grid_at(i).remove_below, portions[i].below};
         },
         plan, made.remove, made.remove_below);
+    const auto each_rare = [&](const auto& visit) {  // visit(grid, steps, those of common losses: above, below)
+      for (std::size_t i = 1; i < portions.size(); ++i) {
+        if (portions[i].of != share::rare) continue;
+        const auto block = static_cast<double>(portions[i - 1].steps);
+        visit(grid_at(i), static_cast<double>(portions[i].count), static_cast<double>(portions[i - 1].count) * block,
+              static_cast<double>(portions[i - 1].below) * block);
+      }
+    };
+    each_rare([&](const discrete_step& rare, double steps, double above, double below) {
+      take_common(made.remove, rare.least_log_p, rare.most_log_q, steps - above);
+      take_common(made.remove_below, rare.least_log_p, rare.most_log_q, steps - below);
+      made.remove_below.lost += more_than(steps - below, steps, -std::expm1(rare.least_log_p) * (1 + 1e-12));
+    });
     if (std::all_of(kinds_.begin(), kinds_.end(), [](const kind& each) { return each.source->is_symmetric(); })) {
       made.add = made.remove;
     } else {
@@ -328,6 +377,9 @@ class pld_engine : public pld_grids<> {
             return counted_pld<upper>{&grid_at(i).add, portions[i].count};
           },
           add_plan, [](std::size_t) { return counted_pld<lower>{}; }, add_plan, made.add, none);
+      each_rare([&](const discrete_step& rare, double steps, double above, double /*below*/) {
+        take_common(made.add, rare.least_log_q, rare.most_log_p, steps - above);
+      });
     }
     const std::size_t transforms = length * (4 * sizeof(complex_number) + 3 * sizeof(double));
     bytes_ = std::max({bytes_, transforms + (portions.size() > 1 ? largest + largest / 8 : largest / 2), largest});

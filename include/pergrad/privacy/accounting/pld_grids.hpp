@@ -30,17 +30,23 @@ class pld_grids {
   static constexpr std::size_t longest = 2 * most_points;                      ///< of a composition
   static constexpr std::size_t longest_block = longest / 2;                    ///< of a block of steps
   static constexpr double few_blocks = 1 << 13;
+  static constexpr double few_parts = 1 << 11;  ///< blocks of common losses, which are whole ones
 
  protected:
   struct kind {
     std::unique_ptr<loss_source> source;
     std::uint64_t count = 0;
   };
+  /// Which losses of a step.
+  enum class share { all, common, rare };
   /// So many blocks of so many steps.
   struct portion {
     std::size_t kind;
     std::uint64_t count;
     std::uint64_t steps;
+    share of = share::all;
+    double at = infinity;     ///< where rare losses begin
+    std::uint64_t below = 0;  ///< `count` of the lower side
   };
   struct layout {
     std::vector<portion> portions;
@@ -48,30 +54,40 @@ class pld_grids {
     double spacing = 1;
     std::size_t length = 1024;
   };
-  /// The smallest blocks with which the spacing can be as is wished, or those that come nearest to that.
+  /// The smallest blocks with which the spacing can be as is wished, or those that come nearest to that. Where that is
+  /// not enough, of common losses alone, with rare ones beside them.
   [[nodiscard, gnu::cold]] layout layout_for(std::size_t room, double wish, double range, double delta, double tilt,
                                              double cap) const {
     layout best;
     double least = infinity;
-    for (std::uint64_t block = 1; block == 1 || steps_ / static_cast<double>(block) >= few_blocks; block *= 4) {
-      layout here;
-      here.portions = portions_of(block);
-      for (const portion& each : here.portions) {  // a block has been on a finer grid, which is as much again
-        here.steps += static_cast<double>(each.count) * (each.steps > 1 ? 2 : 1);
+    for (const bool parts : {false, true}) {
+      if (parts && (least <= wish || room < longest)) break;
+      const double few = parts ? few_parts : few_blocks;
+      for (std::uint64_t block = 1; block == 1 || steps_ / static_cast<double>(block) >= few; block *= 4) {
+        layout here;
+        here.portions = parts ? parts_of(block, delta) : portions_of(block);
+        if (here.portions.empty()) break;
+        for (const portion& each : here.portions) {  // a block has been on a finer grid, which is as much again
+          const double moving = each.of == share::rare ? rare_share(each.count) : each.steps > 1 ? 2 : 1;
+          here.steps += static_cast<double>(each.count) * moving;
+        }
+        const std::size_t most = std::min(room, block > 1 ? longest / 4 : longest);  // blocks want room, too
+        const double finest =
+            std::max(range / static_cast<double>(most - 8), least_spacing(here.portions, delta, tilt, cap));
+        // A block that is not wider than the spacing has no place on its grid from below.
+        const double width = narrowest_block(here.portions, cap);
+        const double wanted = std::min(wish / std::sqrt(here.steps), width / 2);
+        while (here.length < most && range > wanted * static_cast<double>(here.length - 8)) here.length *= 2;
+        here.spacing = coarse_spacing(std::max(finest, range / static_cast<double>(here.length - 8)));
+        while (here.length > 1024 && range < here.spacing * (static_cast<double>(here.length) / 2 - 8))
+          here.length /= 2;
+        const double roughness = here.spacing * std::sqrt(here.steps) * std::max(1.0, 2 * here.spacing / width);
+        if (roughness < least) {
+          least = roughness;
+          best = std::move(here);
+        }
+        if (least <= wish || room < longest) break;  // a trial needs no blocks
       }
-      const std::size_t most = std::min(room, block > 1 ? longest / 4 : longest);  // blocks want room, too
-      const double finest =
-          std::max(range / static_cast<double>(most - 8), least_spacing(here.portions, delta, tilt, cap));
-      const double wanted = wish / std::sqrt(here.steps);
-      while (here.length < most && range > wanted * static_cast<double>(here.length - 8)) here.length *= 2;
-      here.spacing = coarse_spacing(std::max(finest, range / static_cast<double>(here.length - 8)));
-      while (here.length > 1024 && range < here.spacing * (static_cast<double>(here.length) / 2 - 8)) here.length /= 2;
-      const double roughness = here.spacing * std::sqrt(here.steps);
-      if (roughness < least) {
-        least = roughness;
-        best = std::move(here);
-      }
-      if (least <= wish || room < longest) break;  // a trial needs no blocks
     }
     return best;
   }
@@ -82,15 +98,48 @@ class pld_grids {
     for (std::size_t i = 0; i < kinds_.size(); ++i) {
       std::uint64_t block = most;
       for (std::uint64_t rest = kinds_[i].count; rest > 0; block /= 4) {
-        if (rest >= block) all.push_back({i, rest / block, block});
+        if (rest >= block) all.push_back({i, rest / block, block, share::all, infinity, rest / block});
         rest %= block;
       }
     }
     return all;
   }
 
+  /// P-mass of what is called rare in so many steps, about: some hundred losses, each of which is rounded to the grid.
+  [[nodiscard]] static double rare_share(std::uint64_t steps) noexcept {
+    return std::clamp(100 / static_cast<double>(steps), 1e-7, 1e-5);
+  }
+  /// The same of common losses, in whole blocks, and rare ones; nothing where a kind has no such parts.
+  [[nodiscard]] std::vector<portion> parts_of(std::uint64_t block, double delta) const {
+    std::vector<portion> all;
+    for (std::size_t i = 0; i < kinds_.size(); ++i) {
+      const std::uint64_t steps = kinds_[i].count;
+      const loss_plan<> one = plan_.alone(i, 1);
+      const double at = one.least_cap([&](double cap) { return one.above(cap).mass <= rare_share(steps) / 2; });
+      const double mean = 1.1 * rare_share(steps) * static_cast<double>(steps);
+      double most = mean + 8;  // rare losses in a run, but for some of delta
+      while (most * std::log(most / mean) - most + mean < 20 - std::log(delta)) most *= 1.05;
+      if (!kinds_[i].source->has_parts() || !(at > 0) || most > static_cast<double>(steps) / 64) return {};
+      all.push_back({i, (steps + block - 1) / block, block, share::common, at,
+                     (steps - static_cast<std::uint64_t>(most)) / block});
+      all.push_back({i, steps, 1, share::rare, at, steps});
+    }
+    return all;
+  }
+
   [[nodiscard]] static double outside_blocks(const portion& part, double delta) {
     return std::log(1e8 * static_cast<double>(part.count) / delta);
+  }
+
+  /// Losses of a portion's steps, where it says.
+  struct losses_of_block {
+    double lowest;
+    double highest;
+  };
+  [[nodiscard]] losses_of_block range_of(const portion& part, double cap) const {
+    const loss_source& source = *kinds_[part.kind].source;
+    if (part.of == share::common) return {source.is_symmetric() ? -part.at : -infinity, part.at};
+    return {-infinity, std::min(source.highest_loss(), cap)};
   }
 
   /// The least spacing that memory has room for: of grids of single steps, and of windows of blocks.
@@ -100,14 +149,27 @@ class pld_grids {
     for (const portion& each : portions) {
       const loss_source& source = *kinds_[each.kind].source;
       const double coarser = std::sqrt(static_cast<double>(each.steps));
-      const double losses = std::min(source.highest_loss(), cap) - source.lowest_loss();
+      const losses_of_block in = range_of(each, cap);
+      const double losses = in.highest - std::max(in.lowest, source.lowest_loss());
       least = std::max(least, coarser * losses / static_cast<double>(most_points - 16));
       if (each.steps == 1) continue;
       const loss_window of = plan_.alone(each.kind, static_cast<double>(each.steps))
-                                 .window_of(tilt, true, outside_blocks(each, delta), infinity, cap);
+                                 .window_of(tilt, true, outside_blocks(each, delta), infinity, in.highest, in.lowest);
       least = std::max(least, coarser * (of.highest - of.lowest) / static_cast<double>(longest_block - 8));
     }
     return least;
+  }
+
+  /// The least standard deviation of a block; infinity if there is none.
+  [[nodiscard]] double narrowest_block(const std::vector<portion>& portions, double cap) const {
+    double least = infinity;
+    for (const portion& each : portions) {
+      if (each.steps == 1) continue;
+      least = std::min(least, plan_.alone(each.kind, static_cast<double>(each.steps))
+                                  .total(0, true, each.at, range_of(each, cap).lowest)
+                                  .second);
+    }
+    return std::sqrt(least);
   }
 
   /// A grid of spacing h of a block of steps, and the bytes that it took.
@@ -115,7 +177,10 @@ class pld_grids {
                                                  std::size_t& bytes) const {
     const loss_source& source = *kinds_[part.kind].source;
     const double fine = h / std::sqrt(static_cast<double>(part.steps));  // a power of 2 below h
-    discrete_step one = source.on_grid(fine, cap);
+    const bool common = part.of == share::common;
+    if (part.of == share::rare) return source.rare_on_grid(h, cap, part.at);  // not in blocks
+    discrete_step one = common ? source.common_on_grid(fine, part.at) : source.on_grid(fine, cap);
+    const losses_of_block in = range_of(part, cap);
     const std::size_t points = 9 * sizeof(double) * std::max(one.remove.masses.size(), one.add.masses.size());
     bytes = points;
     if (part.steps == 1) return one;
@@ -137,13 +202,13 @@ class pld_grids {
           1, [&](std::size_t) { return first; }, plan, [&](std::size_t) { return second; }, plan, sum, below);
     };
     discrete_step made;
-    compose(block.window_of(tilt, true, outside, infinity, cap), true);
+    compose(block.window_of(tilt, true, outside, infinity, in.highest, in.lowest), true);
     made.remove = as_one_step(sum, h);
     made.remove_below = as_one_step(below, h);
     if (source.is_symmetric()) {
       made.add = made.remove;
     } else {
-      compose(block.window_of(tilt, false, outside, 2 / fine), false);
+      compose(block.window_of(tilt, false, outside, 2 / fine, common ? in.highest : infinity, in.lowest), false);
       made.add = as_one_step(sum, h);
     }
     return made;

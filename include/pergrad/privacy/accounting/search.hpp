@@ -16,9 +16,16 @@ namespace pergrad::inline v0_1::detail {
 
 /// Numbers of steps that a search tries: all up to a million, and 2^13 for each doubling beyond. Fewer steps are part
 /// of more, so what is said of a number is proven at the next one of these.
+[[nodiscard]] constexpr std::uint64_t unit_of_tried(std::uint64_t steps) noexcept {
+  return steps < (std::uint64_t{1} << 20U) ? 1 : std::bit_floor(steps) >> 13U;
+}
 [[nodiscard]] constexpr std::uint64_t tried_steps(std::uint64_t steps) noexcept {
-  const std::uint64_t unit = steps < (std::uint64_t{1} << 20U) ? 1 : std::bit_floor(steps) >> 13U;
+  const std::uint64_t unit = unit_of_tried(steps);
   return (steps + unit - 1) / unit * unit;
+}
+/// The one below. Precondition: steps > 0.
+[[nodiscard]] constexpr std::uint64_t tried_below(std::uint64_t steps) noexcept {
+  return (steps - 1) / unit_of_tried(steps - 1) * unit_of_tried(steps - 1);
 }
 
 /// The smallest x, up to `tolerance` relatively and never below the true one, with excess(x) <= 0; excess falls, is
@@ -112,7 +119,7 @@ template <class Excess>
     }
     if (unsafe != 0 && low.is_known()) {
       // A secant comes near from one side; a step beyond it, and longer ones, find the other.
-      const auto unit = static_cast<double>(tried_steps(safe + 1) - safe);
+      const auto unit = static_cast<double>(unit_of_tried(unsafe - 1));
       const double beyond = std::abs(streak) < 2 ? 0 : unit * std::ldexp(1.0, 3 * (std::abs(streak) - 2));
       next += streak > 0 ? beyond : -beyond;
     }
@@ -123,7 +130,7 @@ template <class Excess>
     std::uint64_t steps = std::max(static_cast<std::uint64_t>(std::clamp(next, 0.0, 0x1p61)), safe + 1);
     if (unsafe != 0) steps = std::min(steps, unsafe - 1);
     steps = tried_steps(steps);
-    if (steps == unsafe) steps = tried_steps(safe + 1);
+    if (steps == unsafe) steps = tried_below(unsafe);
     const tried here = at(steps);
     streak = here.excess <= 0 ? std::max(streak, 0) + 1 : std::min(streak, 0) - 1;
     if (here.excess <= 0) {

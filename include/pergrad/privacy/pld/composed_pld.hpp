@@ -22,7 +22,8 @@
 //   lacks lies above the window, at most tau_high, by Markov's inequality for e^(t E) (Chernoff). The lower side holds
 //   at most tau_high + tau_low too much. An atom w adds at most peak = max_y e^(-theta y) (1 - e^-y) to the sum, and at
 //   most e^(-theta (top - E_k)) from above the window's top.
-// * Mass at infinity: at most the sum over steps, added to delta.
+// * Mass at infinity: with x the share that a step has there of its mass m, prod m - prod m (1 - x) <= prod m sum x,
+//   added to delta. Products are 1 but for rounding.
 // * Masses that were cut off, from below: besides the paths of all other atoms, those with exactly one step beyond the
 //   cut, and all others not. As (x)+ >= x, these paths S add E_P[(1 - e^(eps - L))+; S] >= P(S) - e^eps Q(S), which is
 //   sum_steps p P' - e^eps sum_steps q Q', with p, q of what is beyond, P', Q' the products of the other steps' masses.
@@ -74,10 +75,11 @@ class composed_pld {
   std::int64_t first = 0;   ///< place of the window's first atom
   double log_scale = 0;     ///< sum T ln M
   double log_scale_error = 0;
-  double infinite = 0;
+  double infinite = 0;  ///< until close(), relative to the mass of all steps
+  double lost = 0;      ///< from below: taken off delta
   double beyond_p = 0;  ///< from below: P and Q of paths with one step beyond a cut; until close(), relative to the
   double beyond_q = 0;  ///< logarithms of what all other atoms have
-  double log_p = 0;
+  double log_p = 0;     ///< from above, with what is at infinity
   double log_q = 0;
   double outside_below = 0;  ///< bound of tilted mass
   double outside_above = 0;
@@ -143,6 +145,7 @@ class composed_pld {
         const double kept = stick * (1 - rounding) - outside;
         if (kept > 0) delta = std::min(scale, 1e304) * kept * (1 - 1e-12);
         if (beyond_p > 0) delta += std::max(0.0, beyond_p - std::exp(e + off) * beyond_q) * (1 - 1e-12);
+        delta -= lost;
         if (!(delta > 0)) delta = 0;  // also what is no number
         delta = std::min(delta, 1.0);
       }

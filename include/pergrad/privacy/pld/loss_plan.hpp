@@ -26,12 +26,11 @@ class loss_estimate {
   explicit loss_estimate(const loss_source& source) { source.estimate(points_); }
 
   /// At t, of the loss of `remove`, or of the negative one of `add`. Of what is above `cap`, as an upper side is cut
-  /// there: its Q-mass at the cap.
-  [[nodiscard]] cumulants at(double t, bool remove, double cap = infinity) const {
+  /// there: its Q-mass at the cap. So it is with what is below `floor`.
+  [[nodiscard]] cumulants at(double t, bool remove, double cap = infinity, double floor = -infinity) const {
     const std::size_t n = points_.losses.size();
     const auto log_weight = [&](std::size_t i) {
-      const double loss = points_.losses[i];
-      return points_.log_masses[i] + (remove ? (1 + t) * std::min(loss, cap) : -t * loss);
+      return points_.log_masses[i] + (remove ? (1 + t) : -t) * std::clamp(points_.losses[i], floor, cap);
     };
     double largest = -largest_double;
     for (std::size_t i = 0; i < n; ++i) largest = std::max(largest, log_weight(i));
@@ -40,7 +39,7 @@ class loss_estimate {
     double squares = 0;
     for (std::size_t i = 0; i < n; ++i) {
       const double weight = std::exp(log_weight(i) - largest);
-      const double loss = std::min(points_.losses[i], cap);
+      const double loss = std::clamp(points_.losses[i], floor, cap);
       sum += weight;
       first += weight * loss;
       squares += weight * loss * loss;
@@ -104,10 +103,11 @@ class loss_plan {
   }
 
   /// Cumulants of a sum of steps at t, of removing or of adding.
-  [[nodiscard, gnu::cold]] loss_estimate::cumulants total(double t, bool remove, double cap = infinity) const {
+  [[nodiscard, gnu::cold]] loss_estimate::cumulants total(double t, bool remove, double cap = infinity,
+                                                          double floor = -infinity) const {
     loss_estimate::cumulants sum;
     for (std::size_t i = 0; i < estimates_.size(); ++i) {
-      const loss_estimate::cumulants each = estimates_[i].at(t, remove, cap);
+      const loss_estimate::cumulants each = estimates_[i].at(t, remove, cap, floor);
       const double count = counts_[i];
       sum.value += count * each.value;
       sum.first += count * each.first;
@@ -118,13 +118,13 @@ class loss_plan {
 
   /// A window that leaves e^-outside of the tilted loss outside; t of its bounds is at most `largest`.
   [[nodiscard, gnu::cold]] window window_of(double tilt, bool remove, double outside, double largest,
-                                            double cap = infinity) const {
-    const loss_estimate::cumulants here = total(tilt, remove, cap);
+                                            double cap = infinity, double floor = -infinity) const {
+    const loss_estimate::cumulants here = total(tilt, remove, cap, floor);
     window made{-infinity, infinity, 1, 1};
     double t = std::min(largest, 40 / std::sqrt(here.second));
     for (int round = 0; round < 32; ++round, t /= 1.5) {
-      const double highest = (total(tilt + t, remove, cap).value - here.value + outside) / t;
-      const double lowest = (here.value - total(tilt - t, remove, cap).value - outside) / t;
+      const double highest = (total(tilt + t, remove, cap, floor).value - here.value + outside) / t;
+      const double lowest = (here.value - total(tilt - t, remove, cap, floor).value - outside) / t;
       if (highest < made.highest) made.highest = highest, made.above = t;
       if (lowest > made.lowest) made.lowest = lowest, made.below = t;
     }

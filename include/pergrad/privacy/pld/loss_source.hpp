@@ -22,6 +22,7 @@
 
 #include <pergrad/privacy/pld/pld.hpp>
 #include <pergrad/privacy/pld/pld_pair.hpp>
+#include <pergrad/privacy/pld/pld_rare.hpp>
 #include <pergrad/privacy/pld/pld_step.hpp>
 #include <pergrad/privacy/types.hpp>
 
@@ -53,6 +54,11 @@ class loss_source {
   /// Of losses up to `cap`; what is above is cut off (pld.hpp). Precondition: h > 0 has 8 significant bits, the range
   /// of losses is at most 2^18 h, |losses| < 2^20 h.
   [[nodiscard]] virtual discrete_step on_grid(double h, double cap) const = 0;
+  /// Whether it can be taken as two: of losses up to about `at`, on a grid of these alone, and of rare ones, on that of
+  /// a run (pld_rare.hpp). Preconditions as of on_grid.
+  [[nodiscard]] virtual bool has_parts() const { return false; }
+  [[nodiscard]] virtual discrete_step common_on_grid(double /*h*/, double /*at*/) const { return {}; }
+  [[nodiscard]] virtual discrete_step rare_on_grid(double /*h*/, double /*cap*/, double /*at*/) const { return {}; }
   virtual void estimate(loss_points& into) const = 0;
   /// Upper bound.
   [[nodiscard]] virtual double total_variation() const = 0;
@@ -106,6 +112,13 @@ class pair_source final : public loss_source {
   [[nodiscard]] double lowest_loss() const override { return on().lowest_loss(); }
   [[nodiscard]] double highest_loss() const override { return on().highest_loss(); }
   [[nodiscard]] discrete_step on_grid(double h, double cap) const override { return on().on_grid(h, cap); }
+  [[nodiscard]] bool has_parts() const override { return step_.q < 1; }
+  [[nodiscard]] discrete_step common_on_grid(double h, double at) const override {
+    return step_discretiser<Pair>{step_, common(at)}.on_grid(h, at);
+  }
+  [[nodiscard]] discrete_step rare_on_grid(double h, double cap, double at) const override {
+    return rare_losses<Pair>(step_, common(at), h, cap);
+  }
   void estimate(loss_points& into) const override { estimate_pair(on().pair(), 1, false, into); }
   [[nodiscard]] double total_variation() const override {
     return total_variation_of(step_, Pair::is_symmetric) * (1 + 1e-9);
@@ -115,6 +128,12 @@ class pair_source final : public loss_source {
 
  private:
   [[nodiscard]] step_discretiser<Pair> on() const { return step_discretiser<Pair>{step_}; }
+  /// Losses up to about `at`; of both signs, if there are such: a bit more of the negative ones, as what is common has
+  /// to have no more P-mass than Q-mass.
+  [[nodiscard]] line_part common(double at) const {
+    const double high = on().pair().point_at(at).at;
+    return {Pair::is_symmetric ? -high * (1 + 1e-4) : -infinity, high};
+  }
 
   continuous_step step_;
 };

@@ -93,6 +93,11 @@ struct discrete_step {
   pld<upper> remove;
   pld<lower> remove_below;
   pld<upper> add;
+  // Of rare losses alone (pld_rare.hpp): bounds of ln of what all others have.
+  double least_log_p = 0;
+  double most_log_p = 0;
+  double least_log_q = 0;
+  double most_log_q = 0;
 };
 
 }  // namespace detail

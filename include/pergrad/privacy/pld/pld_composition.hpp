@@ -109,7 +109,7 @@ class pld_composer {
     made.chernoff_below = plan.below;
     made.chernoff_above = plan.above;
     made.beyond_p = made.beyond_q = made.log_p = made.log_q = 0;
-    made.origin = made.origin_error = made.log_scale = made.log_scale_error = made.infinite = 0;
+    made.origin = made.origin_error = made.log_scale = made.log_scale_error = made.infinite = made.lost = 0;
     made.outside_below = made.outside_above = 0;  // exponents, until close()
   }
 
@@ -148,8 +148,7 @@ class pld_composer {
     const auto heaviest = static_cast<std::size_t>(std::max_element(tilted.begin(), tilted.end()) - tilted.begin());
     made.origin += count * step.loss(heaviest);
     made.origin_error += 4 * u * (std::abs(count * step.loss(heaviest)) + std::abs(made.origin));
-    if (Side == upper && Pays::truncation) made.infinite += count * step.infinite * (1 + 1e-9);
-    if (Side == lower) add_beyond(step, count, made);
+    add_totals(step, count, made);
     const double log_weight = std::log(weight);
     made.log_scale += count * (shift + log_weight);
     made.log_scale_error +=
@@ -172,21 +171,29 @@ class pld_composer {
     return made_of;
   }
 
-  /// Enters what was cut off from a kind's steps.
+  /// Enters a kind's masses, what it has at infinity or what was cut off from its steps. Sums are of long double, as
+  /// their errors count once for each step.
   template <pld_side Side>
-  static void add_beyond(const pld<Side>& step, double count, composed_pld<Side, Pays>& made) {
-    double p = 0;
-    double q = 0;
+  static void add_totals(const pld<Side>& step, double count, composed_pld<Side, Pays>& made) {
+    long double sum = 0;
+    long double sum_q = 0;
     for (std::size_t i = 0; i < step.masses.size(); ++i) {
-      p += step.masses[i];
-      q += step.masses[i] * std::exp(-step.loss(i));
+      sum += step.masses[i];
+      if (Side == lower) sum_q += static_cast<long double>(step.masses[i] * std::exp(-step.loss(i)));
     }
-    const double errs = u * static_cast<double>(step.masses.size() + 64);
-    made.log_p += count * (std::log(p) - errs);
-    made.log_q += count * (std::log(q) + errs);
-    const double more = 1 + 2 * u * static_cast<double>(step.masses.size() + 64) + 1e-9;  // also cut() adds up
-    made.beyond_p += count * step.beyond_p / (p * more);
-    made.beyond_q += count * step.beyond_q / q * more;
+    const double errs = 0x1p-62 * static_cast<double>(step.masses.size()) + 16 * u;
+    if constexpr (Side == upper) {
+      const auto p = static_cast<double>(sum + static_cast<long double>(step.infinite));
+      made.log_p += count * (std::log(p) + errs);
+      if (Pays::truncation) made.infinite += count * step.infinite / p * (1 + 1e-9);
+    } else {
+      const auto p = static_cast<double>(sum);
+      const auto q = static_cast<double>(sum_q);
+      made.log_p += count * (std::log(p) - errs);
+      made.log_q += count * (std::log(q) + errs);
+      made.beyond_p += count * step.beyond_p / p * (1 - 1e-9);  // also cut() adds up
+      made.beyond_q += count * step.beyond_q / q * (1 + 1e-9);
+    }
   }
 
   /// Bounds ln sum_i w_i e^(t e_i) from above.
@@ -302,9 +309,13 @@ class pld_composer {
     const double error = made.loss_error();
     const double lowest = made.loss(made.first) + error;
     const double highest = made.loss(made.first) + n * made.spacing - error;
-    made.beyond_p *= std::exp(std::min(made.log_p, 0.0)) * (1 - 1e-9);
-    made.beyond_q *= std::exp(made.log_q) * (1 + 1e-9);
-    if (!(made.beyond_q < infinity)) made.beyond_p = 0;
+    if constexpr (Side == upper) {
+      made.infinite *= std::exp(made.log_p + 8 * u * std::abs(made.log_p)) * (1 + 1e-9);
+    } else {
+      made.beyond_p *= std::exp(made.log_p - 8 * u * std::abs(made.log_p)) * (1 - 1e-9);
+      made.beyond_q *= std::exp(made.log_q + 8 * u * std::abs(made.log_q)) * (1 + 1e-9);
+      if (!(made.beyond_q < infinity && made.beyond_p < infinity)) made.beyond_p = 0;
+    }
     made.outside_below = bounded(made.outside_below + made.chernoff_below * lowest, made.chernoff_below * lowest);
     made.outside_above = bounded(made.outside_above - made.chernoff_above * highest, made.chernoff_above * highest);
   }

@@ -136,6 +136,7 @@ class sampled_pair : public gaussian_mixture<> {
     return rest_ * below(x.rest) + q_ * below(x.raised);
   }
   [[nodiscard]] double most_q(const pair_masses& x) const noexcept { return above(x.rest); }
+  [[nodiscard]] double least_q(const pair_masses& x) const noexcept { return below(x.rest); }
   /// P - e^e Q, and what it errs by: no more than the rounding of numbers of the size of q, as k is computed as
   /// expm1(e) + q where that is the better way.
   [[nodiscard]] double difference(const point& at, const pair_masses& x) const noexcept {
@@ -204,6 +205,9 @@ class replaced_pair : public gaussian_mixture<> {
   }
   [[nodiscard]] double most_q(const pair_masses& x) const noexcept {
     return rest_ * above(x.rest) + q_ * above(x.lowered);
+  }
+  [[nodiscard]] double least_q(const pair_masses& x) const noexcept {
+    return rest_ * below(x.rest) + q_ * below(x.lowered);
   }
   [[nodiscard]] double difference(const point& at, const pair_masses& x) const noexcept {
     return q_ * (x.raised.mass - at.grown * x.lowered.mass) - rest_ * at.less * x.rest.mass;

@@ -21,6 +21,8 @@
 // merged_losses.hpp takes them to grid points. Mass above the last point is cut off, mass below e_0 left out. Where all
 // mass is far closer together than h, most of it has to be at a grid point: `first` is chosen such that least is lost
 // among the lowest losses.
+//
+// A part of the line alone (pld_rare.hpp): buckets are cut to it, and their losses are between the same bounds.
 #pragma once
 
 #include <algorithm>
@@ -37,6 +39,13 @@
 
 namespace pergrad::inline v0_1::detail {
 
+/// What part of a pair's line counts: [low, high], or all but that.
+struct line_part {
+  double low = -infinity;
+  double high = infinity;
+  bool is_inside = true;
+};
+
 /// Makes the grids of one step; a template, so that programs which do not account do not compile it.
 template <class Pair = sampled_pair<>>
 class step_discretiser {
@@ -45,11 +54,29 @@ class step_discretiser {
   static constexpr std::size_t most_points = std::size_t{1} << 18;
   static constexpr double least_mass = 1e-300;  // more than what is below the smallest number in all buckets
 
-  explicit step_discretiser(const continuous_step& step) noexcept : pair_{step}, is_gaussian_{step.q == 1} {}
+  explicit step_discretiser(const continuous_step& step, const line_part& part = {}) noexcept
+      : pair_{step}, part_{part}, is_gaussian_{step.q == 1} {}
 
   [[nodiscard]] const Pair& pair() const noexcept { return pair_; }
-  [[nodiscard]] double lowest_loss() const noexcept { return pair_.loss(pair_.lowest()); }
-  [[nodiscard]] double highest_loss() const noexcept { return pair_.loss(pair_.highest()); }
+  [[nodiscard]] double lowest_loss() const noexcept {
+    return pair_.loss(part_.is_inside ? std::max(pair_.lowest(), part_.low) : pair_.lowest());
+  }
+  [[nodiscard]] double highest_loss() const noexcept {
+    return pair_.loss(part_.is_inside ? std::min(pair_.highest(), part_.high) : pair_.highest());
+  }
+  /// Of what lies between two places and counts.
+  [[nodiscard]] pair_masses between(double from, double to) const noexcept {
+    if (part_.is_inside) {
+      from = std::max(from, part_.low);
+      to = std::min(to, part_.high);
+      return pair_.between(from, to, to - from);
+    }
+    const double until = std::min(to, part_.low);
+    const double since = std::max(from, part_.high);
+    pair_masses both = pair_.between(from, until, until - from);
+    both.add(pair_.between(since, to, to - since));
+    return both;
+  }
 
   /// Losses may be counted from 0, or from where the lower side is best.
   enum class grid_points { best, at_zero };
@@ -77,7 +104,7 @@ class step_discretiser {
 
     point here = pair_.point_at(made.remove.loss(0));
     {
-      const pair_masses beyond = pair_.between(-infinity, here.at, infinity);
+      const pair_masses beyond = between(-infinity, here.at);
       up[0] += more(pair_.most_p(beyond));
       made.add.infinite = more(pair_.most_q(beyond)) + least_mass;
     }
@@ -89,7 +116,7 @@ class step_discretiser {
       for (const bool second : {false, true}) {
         const double from = second ? middle : here.at;
         const double to = second ? next.at : middle;
-        const pair_masses half = pair_.between(from, to, to - from);
+        const pair_masses half = between(from, to);
         halves[2 * i + (second ? 1 : 0)] = piece_of(here, half, scale);
         all.add(half);
       }
@@ -120,7 +147,7 @@ class step_discretiser {
       here = next;
     }
     {  // spread to the last point and infinity; below, cut off
-      const pair_masses beyond = pair_.between(here.at, infinity, infinity);
+      const pair_masses beyond = between(here.at, infinity);
       const double mass = more(pair_.most_p(beyond));
       const double num = pair_.difference(here, beyond) + pair_.difference_error(here, beyond);
       const double b = std::clamp(more(num) + mass * (2 * here.xi), 0.0, mass);
@@ -172,7 +199,7 @@ class step_discretiser {
         for (const bool second : {false, true}) {
           const double from = second ? middle : here.at;
           const double to = second ? next.at : middle;
-          halves[2 * i + (second ? 1 : 0)] = piece_of(here, pair_.between(from, to, to - from), scale);
+          halves[2 * i + (second ? 1 : 0)] = piece_of(here, between(from, to), scale);
         }
         here = next;
       }
@@ -206,6 +233,7 @@ class step_discretiser {
   }
 
   Pair pair_;
+  line_part part_;
   bool is_gaussian_;
 };
 
