@@ -4982,8 +4982,8 @@ struct host_costs {
   return cost * real(block.groups);
 }
 
-/// Do Gram matrices cost less than another product, where their dots are formed by the product kernel (host/norms)? Half
-/// of them are, and turning and adding up takes half as long again.
+/// Do Gram matrices cost less than another product, where their dots are formed by the product kernel (host/norms)?
+/// Half of them are, and turning and adding up takes half as long again.
 [[nodiscard]] constexpr bool gram_in_blocks_pays(block_size block) noexcept {
   return 3 * block.positions * (block.view + block.outputs) < 4 * block.view * block.outputs;
 }
