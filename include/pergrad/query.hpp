@@ -6,6 +6,8 @@
 //   constexpr auto bmi = a * w / (h * h);
 //   constexpr auto box = pg::box{a.in(18, 100), w.in(40, 200), h.in(1.4, 2.1)};
 //   constexpr auto K = pg::supremum(pg::l2_norm(pg::gradient(bmi)), box);
+//
+// In the umbrella it would add 3 % to the time that the quickstart takes to compile, for programs without a query.
 #pragma once
 
 // clang-format off

@@ -25,11 +25,11 @@ constexpr double largest = std::numeric_limits<double>::max();
 constexpr double subnormal = std::numeric_limits<double>::denorm_min();
 
 struct function {
-  const char* name;
-  interval (*ours)(const interval&);
-  mpfr_oracle::of_one exact;
-  double largest;
-  double most_ulps;  ///< of the value at one number
+  const char* name = nullptr;
+  interval (*ours)(const interval&) = nullptr;
+  mpfr_oracle::of_one exact = nullptr;
+  double largest = 0;
+  double most_ulps = 0;  ///< of the value at one number
   bool is_of_positive = false;
 };
 // What the head of functions.hpp states.

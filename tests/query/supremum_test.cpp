@@ -52,8 +52,8 @@ std::string complaint(const expression& query, const pg::box& in) {
 BOOST_AUTO_TEST_CASE(the_papers_query_in_both_forms) {
   struct row {
     pg::box in;
-    double largest;
-    double range;
+    double largest = 0;
+    double range = 0;
   };
   const row rows[] = {
       {people, 14577.7058969543593, 10040.8163265306122},
