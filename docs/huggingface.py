@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# docs/huggingface.py KIND MODEL FILE [POSITIONS] - weights of Hugging Face's transformers for the networks of pergrad/models.hpp
+# docs/huggingface.py KIND MODEL FILE [POSITIONS] - weights of Hugging Face's transformers for the networks of
+# pergrad/models.hpp
 """KIND is gpt2, llama, bert (also for RoBERTa) or vit; MODEL a name or a folder; FILE the safetensors
 file to write; POSITIONS those of the network, if it has fewer (gpt2, bert).
 

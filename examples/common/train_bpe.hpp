@@ -4,8 +4,10 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -45,14 +47,15 @@ inline void train_bpe(const std::vector<std::string>& texts, std::size_t vocabul
     const std::size_t left = best / vocabulary, right = best % vocabulary;
     if (counts[best] < 2) break;
     merges += names[left] + " " + names[right] + "\n";
-    for (auto& [tokens, count] : words) {
+    for (auto& word : words) {
+      std::vector<std::size_t>& tokens = word.first;
       const auto is_pair = [&](std::size_t i) {
         return i + 1 < tokens.size() && tokens[i] == left && tokens[i + 1] == right;
       };
       std::size_t first = 0;
       while (first < tokens.size() && !is_pair(first)) ++first;
       if (first == tokens.size()) continue;
-      count_pairs(tokens, -count);
+      count_pairs(tokens, -word.second);
       std::size_t to = first;
       for (std::size_t from = first; from < tokens.size(); ++to) {
         const bool joins = is_pair(from);
@@ -60,7 +63,7 @@ inline void train_bpe(const std::vector<std::string>& texts, std::size_t vocabul
         from += joins ? 2 : 1;
       }
       tokens.resize(to);
-      count_pairs(tokens, count);
+      count_pairs(tokens, word.second);
     }
     names.push_back(names[left] + names[right]);
   }

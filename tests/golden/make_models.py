@@ -6,8 +6,8 @@
     python3 make_models.py      needs PyTorch (CPU), transformers and safetensors
 
 Small models of random weights, in float64. Their parameters go through `docs/huggingface.py`, which is how a user takes
-weights over; gradients of single samples come from autograd and go the same way, as every step of it is linear. Before a
-case is written, the gradients of the samples are compared with the gradient of the batch's sum, to 1e-12.
+weights over; gradients of single samples come from autograd and go the same way, as every step of it is linear. Before
+a case is written, the gradients of the samples are compared with the gradient of the batch's sum, to 1e-12.
 """
 
 import pathlib
@@ -28,8 +28,8 @@ from make_golden import json_value              # noqa: E402
 CE, TOKENS = "pergrad::cross_entropy", "pergrad::token_cross_entropy<>"
 
 
-# transformers computes LLaMA's norms and angles, and softmax in its own attention, in float32 whatever the model's type.
-# Here they are as exact as the rest; attention is PyTorch's.
+# transformers computes LLaMA's norms and angles, and softmax in its own attention, in float32, whatever the model's
+# type. Here they are as exact as the rest; attention is PyTorch's.
 
 
 def rms_norm(self, x):
