@@ -231,6 +231,7 @@ BOOST_AUTO_TEST_CASE(budgets_and_accountants_of_both_families_agree) {
   check(pg::replace_one_gaussian_event{0.02, 1.2});
   check(pg::fixed_size_gaussian_event{0.01, 3});
   check(pg::truncated_gaussian_event{0.02, 1, 60, 2000});
+  check(pg::replace_one_truncated_gaussian_event{0.02, 2, 60, 2000});
   check(pg::allocated_gaussian_event{50, 1, 4});
   check(pg::allocated_gaussian_event{50, 3, 6});
 }
@@ -273,6 +274,7 @@ BOOST_AUTO_TEST_CASE(events_that_are_none_are_refused) {
   refused(pg::truncated_gaussian_event{0.1, 1, 0, 10});
   refused(pg::truncated_gaussian_event{0.1, 1, 3.5, 10});
   refused(pg::truncated_gaussian_event{0.1, 1, 3, -1});
+  refused(pg::replace_one_truncated_gaussian_event{0.1, 1, 3.5, 10});
   refused(pg::allocated_gaussian_event{0, 1, 1});
   refused(pg::allocated_gaussian_event{5, 6, 1});
   refused(pg::allocated_gaussian_event{5, 0, 1});

@@ -266,6 +266,7 @@ std::vector<double> with(std::vector<double> gradients, double last) {
 
 BOOST_AUTO_TEST_CASE(mechanisms_written_out_keep_to_their_bounds) {
   const double noise = 0.8;
+  int weaker = 0;
   for (const double eps : {-1.0, -0.2, 0.0, 0.3, 1.0, 2.5}) {
     {  // Poisson sampling, replacing
       const double q = 0.3;
@@ -303,8 +304,22 @@ BOOST_AUTO_TEST_CASE(mechanisms_written_out_keep_to_their_bounds) {
         const double bound = (removes ? made.remove : made.add).delta(eps);
         BOOST_TEST(found <= bound + 1e-6, eps << " truncated: " << found << " " << bound);
       }
+      const double found =
+          largest(2, noise, eps, [&](const std::vector<double>& others, double record, double other) -> two_sets {
+            return {released(all, with(others, record)), released(all, with(others, other))};
+          });
+      const d::discrete_step made = grid(
+          pergrad::losses_of(pergrad::replace_one_truncated_gaussian_event{q, noise, static_cast<double>(capacity), 3}),
+          0.01);
+      BOOST_TEST(found <= made.remove.delta(eps) + 1e-6, eps << " truncated, replacing: " << found);
+      BOOST_TEST(found <= made.add.delta(eps) + 1e-6, eps << " truncated, replacing: " << found);
+      // Paying for records that are added and removed is too little.
+      const d::discrete_step weak =
+          grid(pergrad::losses_of(pergrad::truncated_gaussian_event{q, noise, static_cast<double>(capacity), 3}), 0.01);
+      weaker += std::max(weak.remove.delta(eps), weak.add.delta(eps)) < found - 1e-6 ? 1 : 0;
     }
   }
+  BOOST_TEST(weaker >= 2);
 }
 
 BOOST_AUTO_TEST_CASE(tails_of_binomials_are_bracketed) {

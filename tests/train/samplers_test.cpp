@@ -38,6 +38,8 @@ void for_each_sampler(const Visit& visit) {
   visit(pg::replace_one_poisson_sampling{pg::sampling_probability{0.2}});
   visit(pg::truncated_poisson_sampling{pg::sampling_probability{0.2}, pg::batch_capacity{20},
                                        pg::public_record_count{count}});
+  visit(pg::replace_one_truncated_poisson_sampling{pg::sampling_probability{0.2}, pg::batch_capacity{20},
+                                                   pg::public_record_count{count}});
   visit(pg::fixed_size_sampling{pg::batch_size{20}, pg::public_record_count{count}});
   visit(pg::shuffled_batches{pg::batch_size{20}, pg::public_record_count{count}});
   visit(pg::random_allocation{pg::round_steps{4}});

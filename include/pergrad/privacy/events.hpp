@@ -55,6 +55,22 @@ struct truncated_gaussian_event {
   friend constexpr bool operator==(const truncated_gaussian_event&, const truncated_gaussian_event&) noexcept = default;
 };
 
+/// The same for neighbours that differ by replacing one record.
+struct replace_one_truncated_gaussian_event {
+  double sampling_probability;
+  double noise_multiplier;
+  double capacity;
+  double records;
+
+  static constexpr neighbouring relation = neighbouring::replace_one;
+  static constexpr const char* name = "truncated sampled Gaussian, replacing one";
+  [[nodiscard]] static replace_one_truncated_gaussian_event of_counts(pergrad::noise_multiplier noise) {
+    return {1, detail::replacing_noise(noise), 0, 0};  // nothing is cut
+  }
+  friend constexpr bool operator==(const replace_one_truncated_gaussian_event&,
+                                   const replace_one_truncated_gaussian_event&) noexcept = default;
+};
+
 /// A step of which `sampled_share` of all records are drawn, a fixed number, all sets of them alike; for neighbours
 /// that differ by replacing one record.
 struct fixed_size_gaussian_event {

@@ -107,6 +107,9 @@ void for_each_sampler(const Visit& visit) {
   // One that is added may take another one's place.
   visit("truncated Poisson", of(truncated_poisson_sampling{half, batch_capacity{3}, public_record_count{64}}),
         sampler_moves{2, 2});
+  visit("truncated Poisson, replacing one",
+        of(replace_one_truncated_poisson_sampling{half, batch_capacity{3}, public_record_count{64}}),
+        sampler_moves{0, 2});
   visit(
       "fixed size",
       [=](std::size_t records) {

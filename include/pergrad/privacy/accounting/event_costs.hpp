@@ -19,6 +19,13 @@
 // post-processing), and p with n: so the bound for `records` holds for all data sets of no more. A = (1 - p) A(q, s) +
 // p A(q, s / 2).
 //
+// Truncated Poisson, replacing one. As above; if K < B the pair is that of Poisson sampling, replacing one, H1. If K >=
+// B, the record is kept with probability q B / (K + 1) <= q and stands in the place of another one of B others: the
+// pair of batches of fixed size with a share of no more than q, H2, which grows with the share (joint convexity: a
+// smaller one is a mixture with no difference). H1 <= H2, whose records are within 2 of any place that is displaced. So
+// again (1 - p) H1
+// + p H2.
+//
 // Fixed size, replacing one. Given the batch without the record, and whom it displaces (y), the sides see (1 - q) N(y)
 // + q N(x) and the same with x', where all three are within 2 of each other. For c >= 1 its hockey stick is at most
 // that of removing a record with noise s / 2 (advanced joint convexity, Balle, Barthe & Gaboardi 2018,
@@ -55,6 +62,10 @@ namespace pergrad::inline v0_1 {
       "noise multiplier %.6g, sampling probability %.6g and at most %.0f records of up to %.0f in a batch",
       event.noise_multiplier, event.sampling_probability, event.capacity, event.records};
 }
+[[nodiscard]] inline detail::event_text description_of(const replace_one_truncated_gaussian_event& event) {
+  return description_of(
+      truncated_gaussian_event{event.sampling_probability, event.noise_multiplier, event.capacity, event.records});
+}
 [[nodiscard]] inline detail::event_text description_of(const fixed_size_gaussian_event& event) {
   return detail::event_text{"noise multiplier %.6g and batches of %.6g of the records", event.noise_multiplier,
                             event.sampled_share};
@@ -84,6 +95,10 @@ inline void require_event(const truncated_gaussian_event& event) {
   detail::require_whole("records of an event", event.records, 0, 0x1p32);
   detail::require_whole("the capacity of an event", event.capacity, event.records == 0 ? 0 : 1, 0x1p32);
 }
+inline void require_event(const replace_one_truncated_gaussian_event& event) {
+  require_event(
+      truncated_gaussian_event{event.sampling_probability, event.noise_multiplier, event.capacity, event.records});
+}
 inline void require_event(const allocated_gaussian_event& event) {
   detail::require_sampled(1, event.noise_multiplier);
   detail::require_whole("steps of an event", event.steps, 1, 0x1p24);
@@ -93,7 +108,8 @@ inline void require_event(const allocated_gaussian_event& event) {
 namespace detail {
 
 /// How likely a batch is cut, at most.
-[[nodiscard]] inline double most_cut(const truncated_gaussian_event& event) {
+template <class Event>
+[[nodiscard]] double most_cut(const Event& event) {
   if (event.records <= event.capacity) return 0;
   return binomial_tail(static_cast<std::uint64_t>(event.records) - 1, event.sampling_probability,
                        static_cast<std::uint64_t>(event.capacity))
@@ -179,6 +195,23 @@ template <class = void>
       {std::make_unique<detail::mixture_source<>>(parts, detail::step_part{1, sampled, {q, m, 2, 0}}), 1});
   return made;
 }
+/// The same, replacing one.
+template <class = void>
+[[nodiscard]] detail::step_losses losses_of(const replace_one_truncated_gaussian_event& event) {
+  using enum detail::pair_kind;
+  const double p = detail::most_cut(event);
+  const double q = event.sampling_probability;
+  // Without sampling both are Gaussians of sensitivity 2.
+  if (p == 0 || q == 0 || q == 1) return detail::poisson_replace_losses(q, event.noise_multiplier);
+  detail::require_noise(event.noise_multiplier / 2, 1.0 / 32);
+  const double m = 1 / event.noise_multiplier;
+  const std::vector<detail::step_part> parts{{(1 - p) * (1 + 0x1p-50), replaced, {q, m, 2, 0}},
+                                             {p, both_ways, {q, 2 * m, 2, 0}}};
+  detail::step_losses made;
+  made.parts.push_back(
+      {std::make_unique<detail::mixture_source<>>(parts, detail::step_part{1, replaced, {q, m, 2, 0}}), 1});
+  return made;
+}
 template <class = void>
 [[nodiscard]] detail::step_losses losses_of(const allocated_gaussian_event& event) {
   return detail::allocation_losses(static_cast<std::uint64_t>(event.steps), static_cast<std::uint64_t>(event.times),
@@ -217,6 +250,18 @@ template <class = void>
   const double one = detail::sampled_log_moment(event.sampled_share, event.noise_multiplier / 2, order);
   if (one == 0 || one == detail::infinity || event.sampled_share == 1) return one / (order - 1);
   return detail::log1p_exp(std::log(2.0) + detail::log_expm1(one)) / (order - 1);
+}
+[[nodiscard]] inline double renyi_divergence(const replace_one_truncated_gaussian_event& event, double order) {
+  require_event(event);
+  const double q = event.sampling_probability;
+  const double s = event.noise_multiplier;
+  const double p = detail::most_cut(event);
+  const double whole = renyi_divergence(replace_one_gaussian_event{q, s}, order) * (order - 1);
+  if (p == 0 || whole == detail::infinity) return whole / (order - 1);
+  const double cut = renyi_divergence(fixed_size_gaussian_event{q, s}, order) * (order - 1);
+  const double apart = std::max(0.0, cut - whole);
+  const double more = apart < 700 ? std::log1p(p * std::expm1(apart)) : detail::log1p_exp(std::log(p) + apart);
+  return (whole + more) / (order - 1);
 }
 [[nodiscard]] inline double renyi_divergence(const allocated_gaussian_event& event, double order) {
   require_event(event);

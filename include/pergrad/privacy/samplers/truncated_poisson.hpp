@@ -101,4 +101,18 @@ class truncated_poisson_sampling::listing {
   std::vector<std::uint32_t> kept_;
 };
 
+/// The same draws, accounted for neighbours that differ by replacing one record.
+class replace_one_truncated_poisson_sampling : public truncated_poisson_sampling {
+ public:
+  using event_type = replace_one_truncated_gaussian_event;
+
+  using truncated_poisson_sampling::truncated_poisson_sampling;
+
+  /// What one step with this sampling and `noise` costs.
+  [[nodiscard]] event_type event(noise_multiplier noise) const {
+    const truncated_gaussian_event drawn = truncated_poisson_sampling::event(noise);
+    return {drawn.sampling_probability, drawn.noise_multiplier, drawn.capacity, drawn.records};
+  }
+};
+
 }  // namespace pergrad::inline v0_1
