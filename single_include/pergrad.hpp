@@ -15757,9 +15757,9 @@ class basic_pld_accountant {
 
   /// Proven bounds of the epsilon at `at`: the true one is between them. Tens of milliseconds, and up to 64 MB
   /// meanwhile; some tenths of a second beyond a million steps. They are within 1e-3 of each other, relatively, or
-  /// within 1e-4, as far as tests know: of up to 10^9 steps, q from 1e-6 and delta from 1e-15 on. Samplers whose proofs
-  /// are not exact have wider ones (docs/internals/accounting.md). A template, so that programs which do not ask do not
-  /// compile the answer.
+  /// within 1e-4, as far as tests know: of up to 10^9 Poisson-sampled steps, adding or removing, q from 1e-6 and delta
+  /// from 1e-15 on. Samplers whose proofs are not exact have wider ones (docs/internals/accounting.md). A template, so
+  /// that programs which do not ask do not compile the answer.
   template <class = void>
   [[nodiscard]] pergrad::bracket bracket(pergrad::delta at) const {
     const detail::float_environment proven;
