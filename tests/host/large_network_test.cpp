@@ -33,9 +33,10 @@ struct large {
 };
 
 template <class Scalar, class... More>
-using language_model = pg::basic_network<Scalar, pg::token_ids(19, 70), pg::tied<0, pg::embedding<24>>,
-                                         pg::learned_positions, pg::repeat<2, pg::models::detail::gpt2_block<24, 3>>,
-                                         pg::layer_norm<>, More..., pg::tied<0, pg::linear<70, pg::no_bias>>>;
+using language_model =
+    pg::basic_network<Scalar, pg::token_ids(19, 70), pg::tied<0, pg::embedding<24>>, pg::learned_positions,
+                      pg::repeat<2, pg::models::detail::gpt2_block<24, 3, pg::models::everything>>, pg::layer_norm<>,
+                      More..., pg::tied<0, pg::linear<70, pg::no_bias>>>;
 template <class Scalar, class... More>
 using image_network = pg::basic_network<Scalar, pg::shape{5, 7, 6}, pg::conv2d<9, 1>, pg::relu,
                                         pg::residual<pg::conv2d<9, 1>, pg::tanh>, pg::conv2d<4, 3, pg::padding<1>>,
