@@ -41,16 +41,21 @@ inline pergrad::layer_randomness randomness_of(std::uint64_t seed, std::uint64_t
   return pergrad::layer_randomness::of_next_step(generators.emplace_back(seed, step));
 }
 
-template <class Layer, pergrad::shape Input>
-void keeps_the_laws() {
-  static_assert(has_names<pergrad::testing::network_around<double, Layer, Input>>());
-  expect_no_violation(pergrad::testing::check_layer<Layer, Input>());
-}
 /// Half the compile time: for the options of a layer whose float twin is examined elsewhere.
 template <class Layer, pergrad::shape Input>
 void keeps_the_laws_in_double() {
   static_assert(has_names<pergrad::testing::network_around<double, Layer, Input>>());
   expect_no_violation(pergrad::testing::check_network<pergrad::testing::network_around<double, Layer, Input>>());
+}
+/// In the long tier in float, too.
+template <class Layer, pergrad::shape Input>
+void keeps_the_laws() {
+#ifdef PERGRAD_LAWS_IN_FLOAT
+  static_assert(has_names<pergrad::testing::network_around<double, Layer, Input>>());
+  expect_no_violation(pergrad::testing::check_layer<Layer, Input>());
+#else
+  keeps_the_laws_in_double<Layer, Input>();
+#endif
 }
 
 /// A whole network, for what does not fit between two linear layers.
