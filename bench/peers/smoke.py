@@ -188,7 +188,7 @@ def wrong_words(folder):
         check(done.returncode == 2 and "Traceback" not in done.stderr and "error: " in done.stderr,
               f"{words}: status {done.returncode}: {done.stderr}")
     script = (HERE / "run.sh").read_text(encoding="utf-8")
-    check(script.index("arguments.py") < script.index("pip install"), "run.sh installs before it reads its words")
+    check(script.index("arguments.py") < script.index('"$here/install.sh"'), "run.sh installs before it reads its words")
     good = subprocess.run([sys.executable, str(HERE / "arguments.py"), "--task", "mlp,mlp", "--batch", "16,16,2",
                            "--out", str(folder / "out")], check=False)
     check(good.returncode == 0, "words said twice are no mistake")
