@@ -36,9 +36,9 @@ constexpr std::size_t most_categories = 64;
   return "'" + text.substr(0, 40) + (text.size() > 40 ? "...'" : "'");
 }
 
-/// A finite number that is the whole text.
 constexpr double largest = std::numeric_limits<double>::max();
 
+/// A finite number that is the whole text.
 [[nodiscard]] std::optional<double> number_of(std::string_view text) {
   if (text.size() > 1 && text[0] == '+' && text[1] != '-') text.remove_prefix(1);
   double value = 0;

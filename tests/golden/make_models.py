@@ -161,7 +161,7 @@ def main():
                            lambda s: bert(s, 5), (ids(3, 8, 5), classes, [3, 5, 1])),
         "models_vit": (f"vit<{VIT}>", CE, vit_model(), vit, (images, classes)),
     }
-    made_by = dict(torch=torch.__version__, transformers=transformers.__version__)
+    made_by = dict(torch=torch.__version__, transformers=transformers.__version__, python=platform.python_version())
     parts, lines = [], ["// SPDX-License-Identifier: Apache-2.0",
                         "// tests/golden/models_cases.inc - networks of data/models.json; made by make_models.py",
                         "// clang-format off"]
