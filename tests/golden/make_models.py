@@ -11,6 +11,7 @@ a case is written, the gradients of the samples are compared with the gradient o
 """
 
 import pathlib
+import platform
 import statistics
 import sys
 
