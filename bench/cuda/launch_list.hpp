@@ -2,9 +2,9 @@
 // bench/cuda/launch_list.hpp - what a step launches on a device, and how much work each launch is, without a device
 //
 // listing_device stands where a GPU does and writes down what it is told to do; nothing is done. Grids are what the
-// library launches. Work is counted from the plan's tables: products to the last element (listed_launches_test.cpp counts
-// them while they run), what one block does for one sample by the loops of nodes.hpp and norms.hpp, taps in the padding
-// included.
+// library launches. Work is counted from the plan's tables: products to the last element (listed_launches_test.cpp
+// counts them while they run), what one block does for one sample by the loops of nodes.hpp and norms.hpp, taps in the
+// padding included.
 //
 // Include the library before it: in a .cu the umbrella, folder or single header; elsewhere
 // <pergrad/cuda/run/trainer.hpp> too, which the umbrella leaves out there.
@@ -50,10 +50,12 @@ struct entry {
   int blocks = 0;
   int threads = 0;
   std::size_t shared_bytes = 0;
+  int tile[3] = {};  ///< products: rows, columns and depth that a block multiplies at a time
   // A kernel that takes samples through nodes:
   int stages = 0;
   int first = 0;
   int last = 0;
+  bool norms = false;
   work done{};
 };
 
@@ -119,6 +121,9 @@ template <class Kernel>
   }
   to.done.multiply_adds = depths * rows * columns;
   to.done.fetched = depths * (double(rows) * kernel.column_blocks() + double(columns) * kernel.row_blocks());
+  to.tile[0] = sizes::rows;
+  to.tile[1] = sizes::columns;
+  to.tile[2] = sizes::depth;
   to.done.chain = deepest;
   to.what += " " + std::to_string(view.outputs) + " x " + std::to_string(view.view_width()) + ", " +
              std::to_string(view.positions()) + " positions, blocks of " + std::to_string(sizes::rows) + " x " +
@@ -156,10 +161,18 @@ class listing_device {
       to.stages = kernel.stages;
       to.first = kernel.first;
       to.last = kernel.last;
+      to.norms = kernel.norms != 0;
     }
     if constexpr (requires { kernel.by_products; }) {
       to.what = kernel.by_products != 0 ? "rest of the sums" : "sums";
       to.last = kernel.accumulators;
+    }
+    if constexpr (requires {
+                    kernel.out;
+                    kernel.accumulator_count;
+                  }) {
+      to.done.elements = static_cast<double>(kernel.count);
+      to.done.bytes = to.done.elements * sizeof(*kernel.out) * (kernel.accumulator_count + 1);
     }
     if constexpr (requires { kernel.work.accumulator_count; }) {
       to.what = std::string{typeid(Kernel).name()}.find("settle") == std::string::npos ? "release" : "settle";
@@ -203,7 +216,8 @@ using listing = pergrad::basic_device_executor<listing_device>;
 /// Counts what a block of `threads` does for one sample; nodes.hpp and norms.hpp have the loops.
 class sample_counter {
  public:
-  sample_counter(const dev::network_facts& net, int threads) : net_{net}, threads_{threads} {}
+  sample_counter(const dev::network_facts& net, int threads, bool norms)
+      : net_{net}, threads_{threads}, norms_{norms} {}
 
   [[nodiscard]] work count(int stages, int first, int last) {
     namespace stage = dev::stage;
@@ -302,6 +316,7 @@ class sample_counter {
   void fused_norm(const dev::outer_leaf& leaf) {
     if (leaf.first == 0) return;
     const dev::affine_view& view = leaf.view;
+    if (!norms_ && leaf.method != pergrad::norm_method::instantiate) return;
     if (leaf.method == pergrad::norm_method::product) return product_norm(view);
     if (leaf.method == pergrad::norm_method::gram) return dots(view, true);
     sums(leaf.size(), view.positions());
@@ -309,7 +324,7 @@ class sample_counter {
     if (leaf.method == pergrad::norm_method::instantiate) bytes(static_cast<std::size_t>(leaf.size()));
   }
   void layered_norm(const dev::outer_leaf& leaf) {
-    if (leaf.first == 0) return;
+    if (leaf.first == 0 || !norms_) return;
     if (leaf.method == pergrad::norm_method::product) return product_norm(leaf.view);
     dots(leaf.view, leaf.method == pergrad::norm_method::gram);
     bytes(static_cast<std::size_t>(
@@ -338,6 +353,7 @@ class sample_counter {
 
   const dev::network_facts& net_;
   int threads_;
+  bool norms_;
   work done_{};
 };
 
@@ -368,7 +384,7 @@ class sample_counter {
 inline void count_work(const dev::network_facts& net, std::vector<entry>& launches, std::size_t samples) {
   for (entry& each : launches) {
     if (each.what == "samples") {
-      work done = sample_counter{net, each.threads}.count(each.stages, each.first, each.last);
+      work done = sample_counter{net, each.threads, each.norms}.count(each.stages, each.first, each.last);
       const auto count = static_cast<double>(samples);
       for (double* sum : {&done.multiply_adds, &done.doubles, &done.elements, &done.bytes, &done.again_bytes})
         *sum *= count;
@@ -376,18 +392,18 @@ inline void count_work(const dev::network_facts& net, std::vector<entry>& launch
       namespace stage = dev::stage;
       each.what += (each.stages & stage::forward) != 0 ? ", forward" : "";
       each.what += (each.stages & stage::backward) != 0 ? ", backward" : "";
-      each.what += (each.stages & (stage::leaves | stage::layered_leaves)) != 0 ? ", norms" : "";
+      each.what += (each.stages & (stage::leaves | stage::layered_leaves)) == 0 ? ""
+                   : each.norms                                                 ? ", norms"
+                                                                                : ", small gradients";
     } else if (each.what.find("sums") != std::string::npos && each.done.slices == 0) {
       each.done = count_sums(net, each, samples);
     }
   }
 }
 
-/// What one physical batch of `samples` of DP-SGD launches.
-template <class Network, class Loss>
-[[nodiscard]] std::vector<entry> private_step(std::size_t samples, pergrad::dp_sgd_options options,
-                                              const pergrad::device_options& device = {}) {
-  const listing exec{device};
+/// One step of DP-SGD with a physical batch of `samples`, on any executor.
+template <class Network, class Loss, class Executor>
+void take_private_step(const Executor& exec, std::size_t samples, pergrad::dp_sgd_options options) {
   Network net{exec, pergrad::kaiming_uniform{1}};
   using target = pergrad::target_of<Loss, typename Network::scalar>;
   const std::vector<typename Network::input_value> inputs(samples * Network::input_shape.size());
@@ -395,14 +411,10 @@ template <class Network, class Loss>
   options.max_batch = pergrad::max_batch{samples};
   pergrad::dp_sgd trainer{exec, net, Loss{}, options, pergrad::seeded_generator{3}};
   trainer.step(pergrad::dataset<typename Network::input_value, target>{inputs, targets, Network::input_shape});
-  std::vector<entry> launches = exec.device().captured();
-  count_work(dev::facts_of<Network>, launches, samples);
-  return launches;
 }
-/// What the plain sum of their gradients does: no norm, no clipping, no noise.
-template <class Network, class Loss>
-[[nodiscard]] std::vector<entry> plain_sum(std::size_t samples, const pergrad::device_options& device = {}) {
-  const listing exec{device};
+/// The plain sum of as many gradients: no norm, no clipping, no noise. before() is called when all else is done.
+template <class Network, class Loss, class Executor, class Before>
+void form_plain_sum(const Executor& exec, std::size_t samples, Before&& before) {
   Network net{exec, pergrad::kaiming_uniform{1}};
   using target = pergrad::target_of<Loss, typename Network::scalar>;
   const std::vector<typename Network::input_value> inputs(samples * Network::input_shape.size());
@@ -411,8 +423,24 @@ template <class Network, class Loss>
   const pergrad::batch<Network, Loss> batch{inputs, targets};
   const auto gradients = pergrad::per_sample_gradients(net, Loss{}, batch, tape);
   pergrad::unprotected::gradient<Network> sum{exec};
-  static_cast<void>(exec.device().take_listed());
+  before();
   pergrad::unprotected::evaluate_into(exec, pergrad::assign(sum, pergrad::sum(gradients)));
+}
+
+/// What they launch.
+template <class Network, class Loss>
+[[nodiscard]] std::vector<entry> private_step(std::size_t samples, const pergrad::dp_sgd_options& options,
+                                              const pergrad::device_options& device = {}) {
+  const listing exec{device};
+  take_private_step<Network, Loss>(exec, samples, options);
+  std::vector<entry> launches = exec.device().captured();
+  count_work(dev::facts_of<Network>, launches, samples);
+  return launches;
+}
+template <class Network, class Loss>
+[[nodiscard]] std::vector<entry> plain_sum(std::size_t samples, const pergrad::device_options& device = {}) {
+  const listing exec{device};
+  form_plain_sum<Network, Loss>(exec, samples, [&] { static_cast<void>(exec.device().take_listed()); });
   std::vector<entry> launches = exec.device().take_listed();
   count_work(dev::facts_of<Network>, launches, samples);
   return launches;
