@@ -7,6 +7,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
+import cuda_report  # noqa: E402
 import model  # noqa: E402
 import sass  # noqa: E402
 
@@ -128,6 +129,20 @@ class Bounds(unittest.TestCase):
         step = model.step_of(parts)
         self.assertAlmostEqual(step["step_us"], parts[0]["us"] + parts[1]["us"])
         self.assertEqual(step["bound"], "memory")
+
+
+class Report(unittest.TestCase):
+    def test_predicted_stands_beside_measured(self):
+        machine = {"gpu": "NVIDIA H200", "multiprocessors": 132, "runtime": 13000, "driver": 13000, "date": "",
+                   "seconds": 1}
+        row = {"task": "mlp", "framework": cuda_report.OURS, "batch": 256, "graph_us": 7654.0, "loop_us": 1.0,
+               "poisson_us": 1.0, "nodes": 4, "peak_mb": 1.0}
+        predicted = cuda_report.modelled(machine["gpu"])["mlp", 256]
+        text = cuda_report.markdown(machine, [], [row])
+        line = next(each for each in text.splitlines() if "7654" in each)
+        self.assertIn(f"| {cuda_report.number(predicted)} | 4 |", line)
+        unknown = cuda_report.markdown({**machine, "gpu": "another"}, [], [row])
+        self.assertIn("|  | 4 |", next(each for each in unknown.splitlines() if "7654" in each))
 
 
 if __name__ == "__main__":
