@@ -13,7 +13,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <new>
 #include <string>
@@ -137,12 +136,10 @@ class listing_device {
   using graph = std::vector<entry>;
 
   [[nodiscard]] void* allocate(std::size_t bytes) {
-    void* const memory = std::malloc(std::max<std::size_t>(bytes, 1));
-    if (memory == nullptr) throw std::bad_alloc{};
     allocated_bytes_ += bytes;
-    return memory;
+    return ::operator new(bytes);
   }
-  void release(void* memory) noexcept { std::free(memory); }
+  void release(void* memory) noexcept { ::operator delete(memory); }
   void upload(void* /*to*/, const void* /*from*/, std::size_t /*bytes*/) {}
   void download(void* to, const void* /*from*/, std::size_t bytes) { std::memset(to, 0, bytes); }
   void fill_zero(void* /*to*/, std::size_t bytes) {
@@ -449,6 +446,7 @@ template <class Network, class Loss>
 /// As the runtime without a GPU writes a graph down (tests/cuda/fake_runtime).
 [[nodiscard]] inline std::vector<std::string> as_text(const std::vector<entry>& launches) {
   std::vector<std::string> text;
+  text.reserve(launches.size());
   for (const entry& each : launches) {
     text.push_back("kernel " + fake_cuda::short_name(each.type) + " " + std::to_string(each.blocks) + " x " +
                    std::to_string(each.threads) + ", shared " + std::to_string(each.shared_bytes));

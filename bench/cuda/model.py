@@ -36,7 +36,7 @@ No number is fitted to a measurement of this library: there is none yet. Where i
 
 Writes DIR/model.json (a row a step, and one a kernel of it), .md and .svg (default out/cuda_model). --update writes
 docs/results/device_model.json and docs/images/device_model.svg, which docs/cuda.md shows. Needs nvcc, g++, c++filt and
-nvdisasm (of the CUDA toolkit, or PyPI's nvidia-cuda-nvdisasm; NVDISASM=path).
+nvdisasm (of the CUDA toolkit, or PyPI's nvidia-cuda-nvdisasm; NVDISASM=path); exit code 3 where one is missing.
 """
 
 import argparse
@@ -61,8 +61,10 @@ import sass  # noqa: E402
 
 RESULTS = ROOT / "docs" / "results" / "device_model.json"
 PICTURE = ROOT / "docs" / "images" / "device_model.svg"
-TASKS = {"mnist_cnn": "MNIST CNN", "mlp": "perceptron", "cifar_cnn": "CIFAR CNN", "lstm": "LSTM"}
+TASKS = {"mnist_cnn": "MNIST CNN", "mlp": "perceptron", "cifar_cnn": "CIFAR CNN", "lstm": "LSTM",
+         "vgg16": "VGG16, 256 x 256"}
 BATCHES = (16, 256, 2048)
+OWN_BATCHES = {"vgg16": [8]}
 SHOWN = ("h200", "orin", "thor")  # in docs/cuda.md
 
 # Clock in GHz, bandwidth in GB/s, dense TF32 in TFLOPS, kilobytes of shared memory and results of DFMA a clock a
@@ -114,6 +116,12 @@ def run(command, **more):
     return done.stdout, done.stderr
 
 
+def missing(what):
+    """Ends the program with code 3: a tool is not there."""
+    print(f"model.py: {what}", file=sys.stderr)
+    sys.exit(3)
+
+
 def find_nvdisasm(nvcc):
     wheel = importlib.util.find_spec("nvidia")
     places = [os.environ.get("NVDISASM"), pathlib.Path(nvcc).parent / "nvdisasm", shutil.which("nvdisasm")]
@@ -122,7 +130,7 @@ def find_nvdisasm(nvcc):
     for place in places:
         if place and os.access(place, os.X_OK):
             return place
-    sys.exit("model.py: no nvdisasm: it is in the CUDA toolkit and in PyPI's nvidia-cuda-nvdisasm; NVDISASM=path")
+    missing("no nvdisasm: it is in the CUDA toolkit and in PyPI's nvidia-cuda-nvdisasm; NVDISASM=path")
 
 
 def demangled(names, *flags):
@@ -147,7 +155,7 @@ class Builder:
         self.folder, self.reuse = folder, reuse
         found = subprocess.run(["sh", ROOT / ".ci" / "find_nvcc.sh"], capture_output=True, text=True, check=False)
         if found.returncode != 0:
-            sys.exit(f"model.py: {found.stdout.strip()}")
+            missing(found.stdout.strip())
         self.nvcc = found.stdout.strip()
         self.nvdisasm = find_nvdisasm(self.nvcc)
 
@@ -344,14 +352,15 @@ def model(builder, devices, tasks, batches):
     """(rows of steps, rows of kernels)"""
     steps, parts = [], []
     for task in tasks:
-        launches = builder.launches(task, batches)
+        batches_here = OWN_BATCHES.get(task, batches)
+        launches = builder.launches(task, batches_here)
         for name in devices:
             device = DEVICES[name]
             kernels = builder.kernels(task, device["architecture"])
-            missing = {each["kernel"] for each in launches} - {"", *kernels}
-            if missing:
-                sys.exit(f"model.py: no machine code for {missing.pop()}")
-            for batch in batches:
+            without = {each["kernel"] for each in launches} - {"", *kernels}
+            if without:
+                sys.exit(f"model.py: no machine code for {without.pop()}")
+            for batch in batches_here:
                 for tf32 in (False, True):
                     for private in (True, False):
                         chosen = [each for each in launches
@@ -376,8 +385,9 @@ def document(steps, builder):
              for step in steps if step["precision"] == "float" and step["private"]}
     rows = []
     for task, title in TASKS.items():
-        for batch in BATCHES:
-            row = [title if batch == BATCHES[0] else "", f"{batch:,}"]
+        batches = OWN_BATCHES.get(task, BATCHES)
+        for batch in batches:
+            row = [title if batch == batches[0] else "", f"{batch:,}"]
             for device in SHOWN:
                 step = known[task, batch, device]
                 row += [number(step["step_us"] / 1000), step["bound"], number(step["roofline_share"], 2)]
@@ -435,7 +445,8 @@ COLOURS = {"issue": "#cb6e17", "FFMA": "#15803d", "DFMA": "#7c3aed", "shared mem
 
 def picture(steps, batch):
     """A bar a task and device, by what bounds its kernels; one self-contained SVG."""
-    chosen = [step for step in steps if step["private"] and step["precision"] == "float" and step["batch"] == batch]
+    chosen = [step for step in steps if step["private"] and step["precision"] == "float"
+              and step["batch"] in OWN_BATCHES.get(step["task"], [batch])]
     left, length, height = 210, 430, 22
     width, y = left + length + 110, 64
     out = []
@@ -452,7 +463,8 @@ def picture(steps, batch):
             text(x + 17, 48, name)
             x += 34 + 7 * len(name)
     for step in chosen:
-        text(left - 8, y + 15, f"{TASKS[step['task']]}, {DEVICES[step['device']]['title']}", "end")
+        at = f" at {step['batch']}" if step["task"] in OWN_BATCHES else ""
+        text(left - 8, y + 15, f"{step['task']}{at}, {DEVICES[step['device']]['title']}", "end")
         x = left
         for name, took in step["us_by_bound"].items():
             part = length * took / step["step_us"]
@@ -481,8 +493,8 @@ def list_of(kind, known=None):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", action="append", choices=list(DEVICES), help="default h200, orin and thor")
-    parser.add_argument("--tasks", type=list_of(str, TASKS), default=list(TASKS))
-    parser.add_argument("--batches", type=list_of(int), default=list(BATCHES))
+    parser.add_argument("--tasks", type=list_of(str, TASKS), default=list(TASKS), help=f"of {','.join(TASKS)}")
+    parser.add_argument("--batches", type=list_of(int), default=list(BATCHES), help="of all tasks but vgg16")
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build" / "cuda-model")
     parser.add_argument("--reuse", action="store_true", help="programs that lie in the build folder")
     how = parser.add_mutually_exclusive_group()
