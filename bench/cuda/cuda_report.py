@@ -4,7 +4,10 @@
 import html
 import json
 import math
+import pathlib
 
+MODELLED = pathlib.Path(__file__).resolve().parent.parent.parent / "docs" / "results" / "device_model.json"
+MODELLED_DEVICES = {"H200": "h200", "H100 80GB HBM3": "h100", "Orin": "orin", "Thor": "thor"}  # in names of GPUs
 OURS = "pergrad_dp"
 SMALL = ("mnist_cnn", "mlp")
 FIGURES = (("graph_us", "graph alone"), ("loop_us", "host loop"), ("poisson_us", "with sampling"))
@@ -63,6 +66,14 @@ def goals(rows):
     return result
 
 
+def modelled(gpu):
+    """{(task, batch): microseconds} of a private step in float, as model.py has it; {} for GPUs it does not know."""
+    device = next((key for name, key in MODELLED_DEVICES.items() if name in gpu), None)
+    steps = json.loads(MODELLED.read_text(encoding="utf-8"))["steps"] if device else []
+    return {(step["task"], step["batch"]): step["step_us"] for step in steps
+            if step["device"] == device and step["precision"] == "float" and step["private"]}
+
+
 def number(value):
     if value is None:
         return ""
@@ -89,14 +100,16 @@ def markdown(machine, checks, rows):
             "## Microseconds a private step, ours\n",
             "FP32. `graph alone`: the captured graph replayed, by CUDA events. `host loop`: `dp_sgd::step` with a full "
             "batch, records on the device. `with sampling`: the same with Poisson sampling from all records on the "
-            "host. Medians. `device MB`: device memory taken by network, tape, graph and records.\n"]
-    lines = []
+            "host. Medians. `modelled`: what bench/cuda/model.py predicts for the graph. `device MB`: device memory "
+            "taken by network, tape, graph and records.\n"]
+    lines, predicted = [], modelled(machine["gpu"])
     for row in rows:
         if row["framework"] == OURS and "logical" not in row:
-            figures = [cell(row["failure"])] + [""] * 4 if "failure" in row else [
-                *(number(row[figure]) for figure, _ in FIGURES), str(row["nodes"]), number(row["peak_mb"])]
+            prediction = number(predicted.get((row["task"], row.get("batch"))))
+            figures = [cell(row["failure"])] + [""] * 5 if "failure" in row else [
+                *(number(row[figure]) for figure, _ in FIGURES), prediction, str(row["nodes"]), number(row["peak_mb"])]
             lines.append([f"`{row['task']}`", str(row.get("batch", "")), *figures])
-    text.append(table(["task", "batch", *(name for _, name in FIGURES), "graph nodes", "device MB"], lines))
+    text.append(table(["task", "batch", *(name for _, name in FIGURES), "modelled", "graph nodes", "device MB"], lines))
     text.append("## Logical batches of any size, ours\n")
     text.append(table(["task", "logical batch", "physical batch", "us a step", "device MB"], [
         [f"`{row['task']}`", str(row["logical"]), str(row["physical"]), number(row["poisson_us"]),

@@ -48,13 +48,16 @@ class measured_device : public pg::on_device::cuda_device {
  public:
   void replay(graph& recorded) {
     last_ = &recorded;
+    ++replays_;
     cuda_device::replay(recorded);
   }
   void replay_again() { cuda_device::replay(*last_); }
   [[nodiscard]] std::size_t nodes() const { return node_count(*last_); }
+  [[nodiscard]] std::size_t replays() const noexcept { return replays_; }
 
  private:
   graph* last_ = nullptr;
+  std::size_t replays_ = 0;
 };
 using executor = pg::basic_device_executor<measured_device>;
 
@@ -268,10 +271,12 @@ void time_batch(std::size_t batch, double seconds, const made_up& data) {
   double used = 0;
   std::size_t nodes = 0;
   {
-    // Every record of a data set as large as the batch: each step is one full physical batch.
-    pg::dp_sgd trainer{gpu, net, loss{}, options_for(batch, batch, batch)};
+    // Every record of a data set as large as the batch: each step is one physical batch, with room for one record more,
+    // as behind a full one a step does not know that it was the last and ends with an empty one.
+    pg::dp_sgd trainer{gpu, net, loss{}, options_for(batch, batch, batch + 1)};
     const auto records = data.first(batch);
     for (int step = 0; step < 3; ++step) trainer.step(records);
+    if (gpu.device().replays() != 3) throw std::logic_error{"a step is not one replay: an empty batch would be timed"};
     gpu.device().synchronise();
     used = used_megabytes();
     nodes = gpu.device().nodes();

@@ -6,13 +6,6 @@
 #include "device_laws.hpp"
 #include "tiled_networks.hpp"
 
-namespace pergrad::inline v0_1::on_device {
-template <>
-inline constexpr plan_kind plan_of<tiled_networks::lstms<double, 4>> = plan_kind::layered;
-template <>
-inline constexpr plan_kind plan_of<tiled_networks::transformer<double, 4>> = plan_kind::layered;
-}  // namespace pergrad::inline v0_1::on_device
-
 BOOST_AUTO_TEST_SUITE(cuda_tiled_laws)
 
 namespace {

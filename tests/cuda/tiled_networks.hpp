@@ -4,6 +4,7 @@
 
 #include <cstddef>
 
+#include <pergrad/cuda/plan/build.hpp>
 #include <pergrad/pergrad.hpp>
 
 namespace tiled_networks {
@@ -71,3 +72,21 @@ using dropped = pg::basic_network<Scalar, pg::variable(pg::shape{5, 4}), pg::aug
                                   pg::mean_over_positions, pg::linear<20>, pg::dropout<0.1>, pg::linear<Out>>;
 
 }  // namespace tiled_networks
+
+// Those with four outputs are layered. Once for all tests: several may be compiled as one.
+namespace pergrad::inline v0_1::on_device {
+template <>
+inline constexpr plan_kind plan_of<tiled_networks::words<double, 4>> = plan_kind::layered;
+template <>
+inline constexpr plan_kind plan_of<tiled_networks::lstms<double, 4>> = plan_kind::layered;
+template <>
+inline constexpr plan_kind plan_of<tiled_networks::grus<double, 4>> = plan_kind::layered;
+template <>
+inline constexpr plan_kind plan_of<tiled_networks::states<double, 4>> = plan_kind::layered;
+template <>
+inline constexpr plan_kind plan_of<tiled_networks::attention<double, 4>> = plan_kind::layered;
+template <>
+inline constexpr plan_kind plan_of<tiled_networks::transformer<double, 4>> = plan_kind::layered;
+template <>
+inline constexpr plan_kind plan_of<tiled_networks::image_norms<double, 4>> = plan_kind::layered;
+}  // namespace pergrad::inline v0_1::on_device

@@ -8,6 +8,7 @@
 
 #include <pergrad.hpp>
 
+#include "../../../bench/cuda/launch_list.hpp"
 #include "../fake_runtime/fake_runtime.hpp"
 #include "check.hpp"
 #include "training.hpp"
@@ -32,6 +33,11 @@ void ends_where_the_host_ends(const training::images& set) {
     products += node.find("sgemm") == 0 ? 1U : 0U;
   }
   CHECK((products > 0) == (PERGRAD_CUBLAS != 0));
+  if (PERGRAD_CUBLAS == 0) {  // bench/cuda/model.py's list knows nothing of cuBLAS
+    const auto options = training::make_options(chosen);
+    CHECK(fake_cuda::last_graph() ==
+          launch_list::as_text(launch_list::private_step<training::wide, pergrad::cross_entropy>(40, options)));
+  }
   chosen.max_batch = 19;
   CHECK(training::train<training::wide>(exec, set, chosen).after == device.after);
 }

@@ -13,6 +13,7 @@
 
 #include <pergrad.hpp>
 
+#include "../../../bench/cuda/launch_list.hpp"
 #include "../fake_runtime/fake_runtime.hpp"
 #include "check.hpp"
 
@@ -68,6 +69,9 @@ void a_step_only_replays(const training::images& set, const char* name) {
   const std::vector<std::string> nodes = fake_cuda::last_graph();
   for (const std::string& node : nodes) std::printf("  %s: %s\n", name, node.c_str());
   CHECK(!nodes.empty() && nodes.size() <= 12);
+  // The list that bench/cuda/model.py is made of says the same, without a device.
+  const auto options = training::make_options(chosen);
+  CHECK(nodes == launch_list::as_text(launch_list::private_step<Network, pergrad::cross_entropy>(2, options)));
   exec.device().synchronise();
   fake_cuda::reset();
   for (int step = 0; step < 2; ++step) trainer.step(records);

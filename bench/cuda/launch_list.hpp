@@ -1,0 +1,457 @@
+// SPDX-License-Identifier: Apache-2.0
+// bench/cuda/launch_list.hpp - what a step launches on a device, and how much work each launch is, without a device
+//
+// listing_device stands where a GPU does and writes down what it is told to do; nothing is done. Grids are what the
+// library launches. Work is counted from the plan's tables: products to the last element (listed_launches_test.cpp
+// counts them while they run), what one block does for one sample by the loops of nodes.hpp and norms.hpp, taps in the
+// padding included.
+//
+// Include the library before it: in a .cu the umbrella, folder or single header; elsewhere
+// <pergrad/cuda/run/trainer.hpp> too, which the umbrella leaves out there.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <new>
+#include <string>
+#include <type_traits>
+#include <typeinfo>
+#include <utility>
+#include <vector>
+
+#include "../../tests/cuda/fake_runtime/kernel_name.hpp"
+
+namespace launch_list {
+
+namespace dev = pergrad::on_device;
+
+/// What the blocks of a launch do together, and the longest of what one thread does one after the other.
+struct work {
+  double multiply_adds = 0;  ///< of scalars
+  double doubles = 0;        ///< the same in double
+  double elements = 0;       ///< results of anything else
+  double fetched = 0;        ///< products: elements that blocks read from memory or caches
+  double bytes = 0;          ///< that must go through memory once: each operand and each result
+  double again_bytes = 0;    ///< read or written again, which a cache may have: weights and sums, for every sample
+  // Of one thread:
+  double chain = 0;           ///< multiply-adds of scalars
+  double double_chain = 0;    ///< the same in double
+  double element_rounds = 0;  ///< other results
+  double slices = 0;          ///< products: rounds of the main loop
+  double parts = 1;           ///< products: times that a block stores its results
+};
+/// One kernel or fill of a step.
+struct entry {
+  std::string type;  ///< mangled, of the kernel; empty: a fill
+  std::string what;  ///< for people
+  int blocks = 0;
+  int threads = 0;
+  std::size_t shared_bytes = 0;
+  int tile[3] = {};  ///< products: rows, columns and depth that a block multiplies at a time
+  // A kernel that takes samples through nodes:
+  int stages = 0;
+  int first = 0;
+  int last = 0;
+  bool norms = false;
+  work done{};
+};
+
+template <class Kernel>
+struct product_traits {
+  static constexpr bool is_product = false;
+};
+template <class Scalar, class Problem, class Sizes>
+struct product_traits<dev::gemm_kernel<Scalar, Problem, Sizes>> {
+  static constexpr bool is_product = true;
+  using scalar = Scalar;
+  using sizes = Sizes;
+  static constexpr bool is_squares = Problem::squares;
+  static constexpr bool is_sum = requires(Problem problem) { problem.accumulator_count; };
+  static constexpr bool is_forward = std::is_same_v<Problem, dev::affine_forward<Scalar>>;
+  static constexpr bool in_parts = requires { requires Problem::in_parts; };
+};
+
+/// A product for a full physical batch that begins a logical one.
+template <class Kernel>
+[[nodiscard]] entry describe_product(const Kernel& kernel) {
+  using traits = product_traits<Kernel>;
+  using sizes = typename traits::sizes;
+  constexpr auto bytes_each = static_cast<double>(sizeof(typename traits::scalar));
+  const auto& problem = kernel.problem;
+  const dev::affine_view& view = problem.on.map.view;
+  const double samples = problem.on.most_samples;
+  const double positions = view.positions();
+  const double x = samples * view.groups * view.channels * view.pixels();
+  const double y = samples * view.groups * view.outputs * positions;
+  const double weights = view.size();
+  const int rows = problem.rows();
+  const int columns = problem.columns();
+
+  entry to;
+  double depths = 0;   // of all batches of one row and column block
+  double deepest = 0;  // of one block
+  const auto each_slice = [](double depth) { return static_cast<double>(dev::blocks_for(int(depth), sizes::depth)); };
+  if constexpr (traits::is_sum) {
+    const int accumulators = problem.accumulator_count;
+    const double most = dev::blocks_for(problem.on.most_samples, accumulators);
+    depths = view.groups * samples * positions;
+    deepest = most * positions;
+    to.done.parts = traits::in_parts ? most : 1;
+    to.done.slices = to.done.parts * each_slice(deepest / to.done.parts);
+    const double results = weights * sizeof(*problem.accumulators);
+    to.done.bytes = (x + y) * bytes_each + results * std::min<double>(accumulators, samples);
+    if (traits::in_parts) to.done.again_bytes = 2 * results * samples;
+    to.what = "sums";
+  } else if constexpr (traits::is_squares) {
+    depths = view.groups * samples * positions;
+    deepest = positions;
+    to.done.slices = each_slice(deepest);
+    to.done.bytes = (x + y) * bytes_each + static_cast<double>(kernel.blocks()) * sizeof(double);
+    to.what = "squares";
+  } else {
+    deepest = problem.depth(0);
+    depths = view.groups * deepest;
+    to.done.slices = each_slice(deepest);
+    const double written = traits::is_forward ? y : x;
+    to.done.bytes = (x + y + weights + (problem.on.accumulate != 0 ? written : 0)) * bytes_each;
+    to.what = traits::is_forward ? "forward" : "adjoint";
+  }
+  to.done.multiply_adds = depths * rows * columns;
+  to.done.fetched = depths * (double(rows) * kernel.column_blocks() + double(columns) * kernel.row_blocks());
+  to.tile[0] = sizes::rows;
+  to.tile[1] = sizes::columns;
+  to.tile[2] = sizes::depth;
+  to.done.chain = deepest;
+  to.what += " " + std::to_string(view.outputs) + " x " + std::to_string(view.view_width()) + ", " +
+             std::to_string(view.positions()) + " positions, blocks of " + std::to_string(sizes::rows) + " x " +
+             std::to_string(sizes::columns);
+  return to;
+}
+
+/// Memory that nobody touches, and a list of what is launched.
+class listing_device {
+ public:
+  using graph = std::vector<entry>;
+
+  [[nodiscard]] void* allocate(std::size_t bytes) {
+    allocated_bytes_ += bytes;
+    return ::operator new(bytes);
+  }
+  void release(void* memory) noexcept { ::operator delete(memory); }
+  void upload(void* /*to*/, const void* /*from*/, std::size_t /*bytes*/) {}
+  void download(void* to, const void* /*from*/, std::size_t bytes) { std::memset(to, 0, bytes); }
+  void fill_zero(void* /*to*/, std::size_t bytes) {
+    entry to;
+    to.what = "fill";
+    to.done.bytes = static_cast<double>(bytes);
+    listed_.push_back(std::move(to));
+  }
+  template <dev::kernel Kernel>
+  void launch(const Kernel& kernel, int blocks) {
+    if (blocks <= 0) return;
+    entry to;
+    if constexpr (product_traits<Kernel>::is_product) to = describe_product(kernel);
+    if constexpr (requires { kernel.stages; }) {
+      to.what = "samples";
+      to.stages = kernel.stages;
+      to.first = kernel.first;
+      to.last = kernel.last;
+      to.norms = kernel.norms != 0;
+    }
+    if constexpr (requires { kernel.by_products; }) {
+      to.what = kernel.by_products != 0 ? "rest of the sums" : "sums";
+      to.last = kernel.accumulators;
+    }
+    if constexpr (requires {
+                    kernel.out;
+                    kernel.accumulator_count;
+                  }) {
+      to.done.elements = static_cast<double>(kernel.count);
+      to.done.bytes = to.done.elements * sizeof(*kernel.out) * (kernel.accumulator_count + 1);
+    }
+    if constexpr (requires { kernel.work.accumulator_count; }) {
+      to.what = std::string{typeid(Kernel).name()}.find("settle") == std::string::npos ? "release" : "settle";
+      const auto count = static_cast<double>(kernel.work.end - kernel.work.begin);
+      // Accumulators, parameter, moments and what is released; what is left open is seldom, and one byte a pair.
+      to.done.elements = count;
+      to.done.bytes = to.what == "settle" ? count / 2 : count * (8.0 * kernel.work.accumulator_count + 4.0 * 3 + 0.5);
+    }
+    to.type = typeid(Kernel).name();
+    to.blocks = blocks;
+    to.threads = Kernel::threads;
+    to.shared_bytes = sizeof(typename Kernel::shared_type);
+    if (to.what.empty()) to.what = "fold";
+    listed_.push_back(std::move(to));
+  }
+  template <class Function>
+  [[nodiscard]] graph capture(Function&& f) {
+    graph outside = std::exchange(listed_, {});
+    f();
+    captured_ = std::exchange(listed_, std::move(outside));
+    return captured_;
+  }
+  void replay(graph& /*recorded*/) { ++replays_; }
+  [[nodiscard]] static std::size_t node_count(const graph& recorded) noexcept { return recorded.size(); }
+  void synchronise() {}
+
+  [[nodiscard]] const graph& captured() const noexcept { return captured_; }
+  [[nodiscard]] graph take_listed() { return std::exchange(listed_, {}); }  ///< outside of captures
+  [[nodiscard]] std::size_t replays() const noexcept { return replays_; }
+  [[nodiscard]] std::size_t allocated_bytes() const noexcept { return allocated_bytes_; }
+
+ private:
+  graph listed_;
+  graph captured_;
+  std::size_t replays_ = 0;
+  std::size_t allocated_bytes_ = 0;
+};
+static_assert(dev::device<listing_device>);
+using listing = pergrad::basic_device_executor<listing_device>;
+
+/// Counts what a block of `threads` does for one sample; nodes.hpp and norms.hpp have the loops.
+class sample_counter {
+ public:
+  sample_counter(const dev::network_facts& net, int threads, bool norms)
+      : net_{net}, threads_{threads}, norms_{norms} {}
+
+  [[nodiscard]] work count(int stages, int first, int last) {
+    namespace stage = dev::stage;
+    const bool trims = (stages & stage::trim) != 0;
+    for (int i = first; i < last && !trims; ++i) {
+      const dev::op_row& row = op(i);
+      if ((stages & stage::forward) != 0) forward(row);
+      if ((stages & stage::backward) != 0 && row.backward != 0) backward(row, (stages & stage::leaves) != 0);
+    }
+    if ((stages & stage::loss) != 0) {  // one thread
+      done_.elements += double(net_.output_size);
+      done_.element_rounds += double(net_.output_size);
+      bytes(2 * net_.output_size);
+    }
+    if ((stages & stage::layered_leaves) != 0) {
+      for (const dev::outer_leaf& leaf : net_.outer) layered_norm(leaf);
+      for (const dev::elementwise_leaf& leaf : net_.elementwise) elementwise_norm(leaf);
+    }
+    return done_;
+  }
+
+ private:
+  [[nodiscard]] const dev::op_row& op(int i) const { return net_.ops[static_cast<std::size_t>(i)]; }
+  [[nodiscard]] double rounds(double count) const { return static_cast<double>(dev::blocks_for(int(count), threads_)); }
+  void bytes(std::size_t scalars) { done_.bytes += 4.0 * static_cast<double>(scalars); }
+  void elements(double count) {
+    done_.elements += count;
+    done_.element_rounds += rounds(count);
+  }
+  /// `count` sums of `terms` terms; `shared`: threads may share one.
+  void sums(double count, double terms, bool shared = false) {
+    double parts = 1;
+    while (shared && parts < dev::warp_size && 2 * parts * count <= threads_ && 8 * parts <= terms) parts *= 2;
+    done_.multiply_adds += count * terms;
+    done_.chain += rounds(count * parts) * terms / parts;
+  }
+  void doubles(double count, double terms) {
+    done_.doubles += count * terms;
+    done_.double_chain += rounds(count) * terms;
+  }
+
+  /// A product of one sample, as sums over the outputs of the view, or over its inputs.
+  void product(const dev::affine_view& view, bool adjoint) {
+    const double all = double(view.size()) * view.positions();
+    const double count = double(view.groups) *
+                         (adjoint ? double(view.channels) * view.pixels() : double(view.outputs) * view.positions());
+    sums(count, all / count, !adjoint && (view.pixels() == 1 || view.taps() == 1));
+    done_.again_bytes += 4.0 * view.size();
+  }
+  /// What is left of a layer on tiles where its projections are products of the batch: the other trained matrices, one
+  /// position after the other.
+  void recurrence(const dev::op_row& row) {
+    for (int k = row.first_outer; k < row.last_outer; ++k) {
+      const dev::outer_leaf& leaf = net_.outer[static_cast<std::size_t>(k)];
+      const bool projected = row.projected != 0 && std::ranges::any_of(net_.projections, [&](const auto& each) {
+                               return each.node == row.node && each.weights == leaf.parameters;
+                             });
+      if (projected || leaf.by_ids != 0) continue;
+      const double positions = leaf.view.positions();
+      const double outputs = double(leaf.view.groups) * leaf.view.outputs;
+      done_.multiply_adds += positions * leaf.size();
+      done_.again_bytes += 4.0 * positions * leaf.size();
+      done_.chain += positions * rounds(outputs) * leaf.view.view_width();
+      done_.element_rounds += positions;
+    }
+  }
+  void forward(const dev::op_row& row) {
+    if (row.out_size == 0) return;
+    if (row.kind == dev::node_kind::affine) {
+      if (net_.layered) return;
+      product(row.view, row.adjoint != 0);
+    } else {
+      if (row.kind == dev::node_kind::tiled) recurrence(row);
+      elements(row.out_size);
+    }
+    bytes(static_cast<std::size_t>(row.in_size + row.in2_size + row.out_size + row.saved_size));
+  }
+  void backward(const dev::op_row& row, bool leaves) {
+    if (leaves) {
+      for (int k = row.first_outer; k < row.last_outer; ++k) fused_norm(net_.outer[static_cast<std::size_t>(k)]);
+      for (int k = row.first_elementwise; k < row.last_elementwise; ++k) {
+        elementwise_norm(net_.elementwise[static_cast<std::size_t>(k)]);
+      }
+    }
+    if (row.out_size == 0) return;
+    if (row.kind == dev::node_kind::affine) {
+      if (net_.layered || row.input_gradient == 0) return;
+      product(row.view, row.adjoint == 0);
+    } else {
+      if (row.kind == dev::node_kind::tiled) recurrence(row);
+      elements(row.in_size);
+    }
+    bytes(static_cast<std::size_t>(2 * row.in_size + 2 * row.out_size + row.saved_size));
+  }
+  /// Squares of a gradient's elements as they are formed, or dots of views and deltas.
+  void fused_norm(const dev::outer_leaf& leaf) {
+    if (leaf.first == 0) return;
+    const dev::affine_view& view = leaf.view;
+    if (!norms_ && leaf.method != pergrad::norm_method::instantiate) return;
+    if (leaf.method == pergrad::norm_method::product) return product_norm(view);
+    if (leaf.method == pergrad::norm_method::gram) return dots(view, true);
+    sums(leaf.size(), view.positions());
+    doubles(leaf.size(), 1);
+    if (leaf.method == pergrad::norm_method::instantiate) bytes(static_cast<std::size_t>(leaf.size()));
+  }
+  void layered_norm(const dev::outer_leaf& leaf) {
+    if (leaf.first == 0 || !norms_) return;
+    if (leaf.method == pergrad::norm_method::product) return product_norm(leaf.view);
+    dots(leaf.view, leaf.method == pergrad::norm_method::gram);
+    bytes(static_cast<std::size_t>(
+        leaf.view.groups * (leaf.view.channels * leaf.view.pixels() + leaf.view.outputs * leaf.view.positions())));
+  }
+  void product_norm(const dev::affine_view& view) {
+    doubles(double(view.groups) * view.view_width(), 1);
+    doubles(double(view.groups) * view.outputs, 1);
+  }
+  void dots(const dev::affine_view& view, bool gram) {
+    const double positions = view.positions();
+    const double terms = view.view_width() + view.outputs;
+    done_.doubles += view.groups * (gram ? positions * (positions + 1) / 2 : positions) * terms;
+    done_.double_chain += view.groups * rounds(gram ? positions * positions : positions) * terms;
+  }
+  void elementwise_norm(const dev::elementwise_leaf& leaf) {
+    if (leaf.first == 0) return;
+    const double positions = double(leaf.out[0]) * leaf.out[1] * leaf.out[2];
+    double parts = 1;
+    while (parts < dev::warp_size && 2 * parts * leaf.count <= threads_ && 4 * parts <= positions) parts *= 2;
+    done_.multiply_adds += leaf.count * positions;
+    done_.chain += rounds(leaf.count * parts) * positions / parts;
+    doubles(leaf.count, 1);
+    bytes(static_cast<std::size_t>(leaf.count) * (net_.layered ? static_cast<std::size_t>(positions) + 1 : 1));
+  }
+
+  const dev::network_facts& net_;
+  int threads_;
+  bool norms_;
+  work done_{};
+};
+
+/// Sums that no product forms: of kept gradients, or of gradients that are formed again.
+[[nodiscard]] inline work count_sums(const dev::network_facts& net, const entry& it, std::size_t samples) {
+  work done;
+  const double count = static_cast<double>(samples);
+  const double a_thread = dev::blocks_for(static_cast<std::int64_t>(samples), it.last);
+  const auto add = [&](const auto& leaf, double terms, double bytes) {
+    if (leaf.first == 0) return;
+    done.multiply_adds += count * leaf.size() * terms;
+    done.chain = std::max(done.chain, a_thread * terms);
+    done.bytes += count * bytes * 4 + 8.0 * it.last * leaf.size();
+  };
+  for (const dev::outer_leaf& leaf : net.outer) {
+    if (it.what != "sums" && dev::is_one_product(leaf)) continue;
+    const bool kept = leaf.method == pergrad::norm_method::instantiate;
+    const double operands = double(leaf.view.groups) *
+                            (leaf.view.channels * leaf.view.pixels() + leaf.view.outputs * leaf.view.positions());
+    add(leaf, kept ? 1 : leaf.view.positions(), kept ? leaf.size() : operands);
+  }
+  for (const dev::elementwise_leaf& leaf : net.elementwise) add(leaf, 1, leaf.count);
+  for (const dev::row_leaf& leaf : net.rows) add(leaf, 1, double(leaf.positions) * leaf.width);
+  return done;
+}
+
+/// Completes launches whose work the network's tables say.
+inline void count_work(const dev::network_facts& net, std::vector<entry>& launches, std::size_t samples) {
+  for (entry& each : launches) {
+    if (each.what == "samples") {
+      work done = sample_counter{net, each.threads, each.norms}.count(each.stages, each.first, each.last);
+      const auto count = static_cast<double>(samples);
+      for (double* sum : {&done.multiply_adds, &done.doubles, &done.elements, &done.bytes, &done.again_bytes})
+        *sum *= count;
+      each.done = done;
+      namespace stage = dev::stage;
+      each.what += (each.stages & stage::forward) != 0 ? ", forward" : "";
+      each.what += (each.stages & stage::backward) != 0 ? ", backward" : "";
+      each.what += (each.stages & (stage::leaves | stage::layered_leaves)) == 0 ? ""
+                   : each.norms                                                 ? ", norms"
+                                                                                : ", small gradients";
+    } else if (each.what.find("sums") != std::string::npos && each.done.slices == 0) {
+      each.done = count_sums(net, each, samples);
+    }
+  }
+}
+
+/// One step of DP-SGD with a physical batch of `samples`, on any executor.
+template <class Network, class Loss, class Executor>
+void take_private_step(const Executor& exec, std::size_t samples, pergrad::dp_sgd_options options) {
+  Network net{exec, pergrad::kaiming_uniform{1}};
+  using target = pergrad::target_of<Loss, typename Network::scalar>;
+  const std::vector<typename Network::input_value> inputs(samples * Network::input_shape.size());
+  const std::vector<target> targets(samples * Loss::target_count(Network::output_shape));
+  options.max_batch = pergrad::max_batch{samples};
+  pergrad::dp_sgd trainer{exec, net, Loss{}, options, pergrad::seeded_generator{3}};
+  trainer.step(pergrad::dataset<typename Network::input_value, target>{inputs, targets, Network::input_shape});
+}
+/// The plain sum of as many gradients: no norm, no clipping, no noise. before() is called when all else is done.
+template <class Network, class Loss, class Executor, class Before>
+void form_plain_sum(const Executor& exec, std::size_t samples, Before&& before) {
+  Network net{exec, pergrad::kaiming_uniform{1}};
+  using target = pergrad::target_of<Loss, typename Network::scalar>;
+  const std::vector<typename Network::input_value> inputs(samples * Network::input_shape.size());
+  const std::vector<target> targets(samples * Loss::target_count(Network::output_shape));
+  typename Network::tape tape{exec, pergrad::max_batch{samples}};
+  const pergrad::batch<Network, Loss> batch{inputs, targets};
+  const auto gradients = pergrad::per_sample_gradients(net, Loss{}, batch, tape);
+  pergrad::unprotected::gradient<Network> sum{exec};
+  before();
+  pergrad::unprotected::evaluate_into(exec, pergrad::assign(sum, pergrad::sum(gradients)));
+}
+
+/// What they launch.
+template <class Network, class Loss>
+[[nodiscard]] std::vector<entry> private_step(std::size_t samples, const pergrad::dp_sgd_options& options,
+                                              const pergrad::device_options& device = {}) {
+  const listing exec{device};
+  take_private_step<Network, Loss>(exec, samples, options);
+  std::vector<entry> launches = exec.device().captured();
+  count_work(dev::facts_of<Network>, launches, samples);
+  return launches;
+}
+template <class Network, class Loss>
+[[nodiscard]] std::vector<entry> plain_sum(std::size_t samples, const pergrad::device_options& device = {}) {
+  const listing exec{device};
+  form_plain_sum<Network, Loss>(exec, samples, [&] { static_cast<void>(exec.device().take_listed()); });
+  std::vector<entry> launches = exec.device().take_listed();
+  count_work(dev::facts_of<Network>, launches, samples);
+  return launches;
+}
+
+/// As the runtime without a GPU writes a graph down (tests/cuda/fake_runtime).
+[[nodiscard]] inline std::vector<std::string> as_text(const std::vector<entry>& launches) {
+  std::vector<std::string> text;
+  text.reserve(launches.size());
+  for (const entry& each : launches) {
+    text.push_back("kernel " + fake_cuda::short_name(each.type) + " " + std::to_string(each.blocks) + " x " +
+                   std::to_string(each.threads) + ", shared " + std::to_string(each.shared_bytes));
+  }
+  return text;
+}
+
+}  // namespace launch_list

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// bench/cuda/launches.cpp - the kernels of one step of a network as a device launches them, and their work; no device
+// needed. Compiled by nvcc, it has the machine code of the same kernels and takes the steps, on a GPU.
+//
+//   launches BATCH...    one line of JSON a launch, of a private step and of the plain sum of a batch's gradients
+//
+// "network.hpp" has the network, as for ours.cu. bench/cuda/model.py reads this.
+#include <cstddef>
+#include <cstdio>
+#include <exception>
+#include <string>
+#include <vector>
+
+#ifndef __CUDACC__
+#include <pergrad/cuda/run/trainer.hpp>
+#endif
+#include <pergrad/pergrad.hpp>
+
+#include "launch_list.hpp"
+#include "network.hpp"
+
+namespace {
+
+void print(std::size_t batch, bool tf32, bool is_private, const std::vector<launch_list::entry>& launches) {
+  for (const launch_list::entry& each : launches) {
+    const launch_list::work& done = each.done;
+    std::printf("{\"batch\": %zu, \"tf32\": %s, \"private\": %s, \"type\": \"%s\", \"what\": \"%s\", ", batch,
+                tf32 ? "true" : "false", is_private ? "true" : "false", each.type.c_str(), each.what.c_str());
+    std::printf("\"blocks\": %d, \"threads\": %d, \"shared\": %zu, ", each.blocks, each.threads, each.shared_bytes);
+    std::printf("\"tile\": [%d, %d, %d], ", each.tile[0], each.tile[1], each.tile[2]);
+    std::printf("\"multiply_adds\": %.0f, \"doubles\": %.0f, \"elements\": %.0f, \"fetched\": %.0f, ",
+                done.multiply_adds, done.doubles, done.elements, done.fetched);
+    std::printf("\"bytes\": %.0f, \"again_bytes\": %.0f, \"chain\": %.0f, \"double_chain\": %.0f, ", done.bytes,
+                done.again_bytes, done.chain, done.double_chain);
+    std::printf("\"element_rounds\": %.0f, \"slices\": %.0f, \"parts\": %.0f}\n", done.element_rounds, done.slices,
+                done.parts);
+  }
+}
+
+pergrad::dp_sgd_options options_for(std::size_t batch) {
+  namespace pg = pergrad;
+  pg::dp_sgd_options options;
+  options.clip = pg::l2_clip_norm{1.0};
+  options.noise = pg::noise_multiplier{1.1};
+  options.sampling = pg::poisson_sampling{pg::sampling_probability{0.01}};
+  options.divisor = pg::expected_batch_size{static_cast<double>(batch)};
+  options.learning_rate = pg::learning_rate{0.1};
+  return options;
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+  namespace pg = pergrad;
+  try {
+    for (int i = 1; i < count; ++i) {
+      const std::size_t batch = std::stoul(words[i]);
+#ifdef __CUDACC__
+      const pg::cuda exec;
+      launch_list::take_private_step<task::network, task::loss>(exec, batch, options_for(batch));
+      launch_list::form_plain_sum<task::network, task::loss>(exec, batch, [] {});
+#endif
+      for (const bool tf32 : {false, true}) {
+        const pg::device_options device{.tf32 = tf32};
+        const pg::dp_sgd_options options = options_for(batch);
+        print(batch, tf32, true, launch_list::private_step<task::network, task::loss>(batch, options, device));
+        print(batch, tf32, false, launch_list::plain_sum<task::network, task::loss>(batch, device));
+      }
+    }
+  } catch (const std::exception& problem) {
+    std::printf("%s\n", problem.what());
+    return 1;
+  }
+  return 0;
+}

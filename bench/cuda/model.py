@@ -1,0 +1,525 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""model.py [--device h200|h100|orin|thor]... [--out DIR | --update] [--tasks T,...] [--batches B,...]: what a step
+should take on a GPU, kernel by kernel, without one.
+
+For each kernel of a captured step it takes
+
+    grid, work, bytes        from the library itself: launches.cpp captures the step on a device that only writes down
+    instructions, registers  from the machine code that nvcc makes of launches.cpp for that GPU (nvdisasm, ptxas -v)
+    what the GPU can do      from public figures, DEVICES below
+
+and lets the blocks that fit run together: in a wave a multiprocessor takes the longest of
+
+    issue          warp instructions / 4 a clock
+    FFMA, DFMA     multiply-adds, in float and in double, / units
+    tensor         HMMA / units; the library's kernels have none so far
+    shared memory  128 bytes a clock, for shared memory and, by the same pipe, loads and stores
+    latency        what one block waits for, one after the other, if nothing else ran there
+
+and the GPU the longest of its waves, memory (bytes that must go through it once) and cache (what is fetched again).
+What is longest is the kernel's bound; it is `too few blocks` where blocks leave more than half of the multiprocessors
+without one and memory is not the bound. A step is the sum of its kernels and of the gaps between them. The share of the
+roofline is max(multiply-adds / peak, bytes / bandwidth) over the time; the peak is that of TF32 where that is allowed.
+`private: no` is the plain sum of the gradients, without noise and update.
+
+No number is fitted to a measurement of this library: there is none yet. Where it is crude:
+    - a scheduler issues at every clock while a warp is there, which it cannot with one or two
+    - both sides of a branch count as run, and what stands outside of loops as run once; loops that are not the main one
+      of a product, and remainders of unrolled loops, are left out or taken by the mean of their kind
+    - a block that takes a sample through nodes runs loops whose lengths the plan knows and the machine code does not:
+      they cost what its innermost loops of that kind cost on average, and wait for a cache at every round
+    - latencies are those of data-centre GPUs on all devices; clocks are the highest, which no GPU holds for long
+    - caches are an all or nothing: what is fetched again comes from L2 as long as it fits
+    - TF32 adds the roundings in products only, and the library's own kernels have no tensor-core path; cuBLAS is not
+      modelled
+
+Writes DIR/model.json (a row a step, and one a kernel of it), .md and .svg (default out/cuda_model). --update writes
+docs/results/device_model.json and docs/images/device_model.svg, which docs/cuda.md shows. Needs nvcc, g++, c++filt and
+nvdisasm (of the CUDA toolkit, or PyPI's nvidia-cuda-nvdisasm; NVDISASM=path); exit code 3 where one is missing.
+"""
+
+import argparse
+import collections
+import datetime
+import importlib.util
+import json
+import math
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+sys.path.insert(0, str(HERE))
+
+import networks  # noqa: E402
+import problem  # noqa: E402
+import sass  # noqa: E402
+
+RESULTS = ROOT / "docs" / "results" / "device_model.json"
+PICTURE = ROOT / "docs" / "images" / "device_model.svg"
+TASKS = {"mnist_cnn": "MNIST CNN", "mlp": "perceptron", "cifar_cnn": "CIFAR CNN", "lstm": "LSTM",
+         "vgg16": "VGG16, 256 x 256"}
+BATCHES = (16, 256, 2048)
+OWN_BATCHES = {"vgg16": [8]}
+SHOWN = ("h200", "orin", "thor")  # in docs/cuda.md
+
+# Clock in GHz, bandwidth in GB/s, dense TF32 in TFLOPS, kilobytes of shared memory and results of DFMA a clock a
+# multiprocessor, bytes of L2, bytes a clock from it, threads and blocks a multiprocessor.
+DEVICES = {
+    "h200": {
+        "title": "H200", "architecture": "90", "multiprocessors": 132, "clock": 1.98, "bandwidth": 4800, "tf32": 494.5,
+        "dfma": 64, "shared": 228, "l2": 50 << 20, "l2_clock": 5120, "threads": 2048, "blocks": 32,
+        "source": "NVIDIA H200 data sheet (67 TFLOPS of FP32 = 132 x 128 x 2 x 1.98 GHz; 989 of TF32 are sparse); CUDA "
+                  "programming guide, compute capability 9.0; L2: Hopper white paper, 8,986 GB/s at 1.755 GHz in "
+                  "PMC10448217, table 3"},
+    "h100": {
+        "title": "H100 SXM", "architecture": "90", "multiprocessors": 132, "clock": 1.98, "bandwidth": 3350,
+        "tf32": 494.5, "dfma": 64, "shared": 228, "l2": 50 << 20, "l2_clock": 5120, "threads": 2048, "blocks": 32,
+        "source": "NVIDIA H100 data sheet; else as the H200"},
+    "orin": {
+        "title": "AGX Orin 64 GB", "architecture": "87", "multiprocessors": 16, "clock": 1.3, "bandwidth": 204.8,
+        "tf32": 21.3, "dfma": 2, "shared": 164, "l2": 4 << 20, "l2_clock": 16 * 48, "threads": 1536, "blocks": 16,
+        "source": "Jetson AGX Orin technical brief (5.3 TFLOPS of FP32, 170 sparse TOPS of INT8, of which a quarter of "
+                  "the dense are TF32); CUDA programming guide, compute capability 8.7; a multiprocessor's share of L2 "
+                  "is that of an A100, an assumption"},
+    "thor": {
+        "title": "AGX Thor (T5000)", "architecture": "110", "multiprocessors": 20, "clock": 1.575, "bandwidth": 273,
+        "tf32": 129, "dfma": 2, "shared": 228, "l2": 32 << 20, "l2_clock": 20 * 48, "threads": 1536, "blocks": 24,
+        "source": "Jetson Thor data sheet (2,560 cores at 1.575 GHz, 2,070 sparse TFLOPS of FP4, of which a sixteenth "
+                  "are dense TF32); multiprocessors, L2 and shared memory as the driver says, NVIDIA developer forum "
+                  "356355; DFMA and L2's clock are assumptions"},
+}
+REGISTERS = 65536  # a multiprocessor, all of these; given out to warps in steps of 8 a thread
+RESERVED_SHARED = 1024  # a block, from compute capability 8.0 on
+SCHEDULERS = 4
+FFMA = 128  # results a clock a multiprocessor
+HMMA = 16 * 8 * 8  # multiply-adds of an instruction, mma.m16n8k8
+# Clocks. PMC10448217, table 3, for V100, A100 and H100; L1: Jia et al. 2018, arXiv 1804.06826, table 3.1.
+LATENCY = {"arithmetic": 4, "shared": 20, "l1": 28, "l2": 200, "memory": 400}
+# Microseconds from the end of a graph's kernel to the start of the next: 3.4 a kernel of 2.9, "Getting started with
+# CUDA graphs", NVIDIA's developer blog (V100). No public figure for the others.
+GAP = 0.5
+L1 = 128 << 10  # bytes a multiprocessor that are not shared memory, about
+WARP = 32
+SETTLED = 30  # instructions up to where settle_kernel leaves, about
+
+
+def run(command, **more):
+    done = subprocess.run([str(each) for each in command], capture_output=True, text=True, check=False, **more)
+    if done.returncode != 0:
+        said = (done.stdout + done.stderr).splitlines()[:20]
+        sys.exit("\n".join(["model.py: " + " ".join(map(str, command)), *said]))
+    return done.stdout, done.stderr
+
+
+def missing(what):
+    """Ends the program with code 3: a tool is not there."""
+    print(f"model.py: {what}", file=sys.stderr)
+    sys.exit(3)
+
+
+def find_nvdisasm(nvcc):
+    wheel = importlib.util.find_spec("nvidia")
+    places = [os.environ.get("NVDISASM"), pathlib.Path(nvcc).parent / "nvdisasm", shutil.which("nvdisasm")]
+    for root in wheel.submodule_search_locations if wheel else ():
+        places += sorted(pathlib.Path(root).glob("*/bin/nvdisasm"))
+    for place in places:
+        if place and os.access(place, os.X_OK):
+            return place
+    missing("no nvdisasm: it is in the CUDA toolkit and in PyPI's nvidia-cuda-nvdisasm; NVDISASM=path")
+
+
+def demangled(names, *flags):
+    text, _ = run(["c++filt", *flags], input="\n".join(names) + "\n")
+    return dict(zip(names, text.splitlines()))
+
+
+def kernel_of(function):
+    """X of `void ...run_kernel<X>(X)`."""
+    inner = function.partition("run_kernel<")[2][:-1]
+    for between in (" >(", ">("):
+        length = (len(inner) - len(between)) // 2
+        if inner == inner[:length] + between + inner[:length]:
+            return inner[:length]
+    return None
+
+
+class Builder:
+    """What the library launches, and the machine code of it; kept in a folder."""
+
+    def __init__(self, folder, reuse):
+        self.folder, self.reuse = folder, reuse
+        found = subprocess.run(["sh", ROOT / ".ci" / "find_nvcc.sh"], capture_output=True, text=True, check=False)
+        if found.returncode != 0:
+            missing(found.stdout.strip())
+        self.nvcc = found.stdout.strip()
+        self.nvdisasm = find_nvdisasm(self.nvcc)
+
+    def of_task(self, task):
+        folder = self.folder / task
+        folder.mkdir(parents=True, exist_ok=True)
+        known = networks.TASKS.get(task) or problem.TASKS[task]
+        (folder / "network.hpp").write_text(problem.cpp_header(known), encoding="utf-8")
+        return folder
+
+    def launches(self, task, batches):
+        folder = self.of_task(task)
+        program = folder / "launches"
+        if not (self.reuse and program.exists()):
+            flags = ["-std=c++20", f"-I{ROOT / 'include'}", f"-I{folder}", "-pthread"]
+            run([os.environ.get("CXX", "g++"), *flags, HERE / "launches.cpp", "-o", program])
+        rows = [json.loads(line) for line in run([program, *batches])[0].splitlines()]
+        names = demangled(sorted({row["type"] for row in rows} - {""}), "-t")
+        return [{**row, "kernel": names.get(row["type"], "")} for row in rows]
+
+    def kernels(self, task, architecture):
+        """{kernel: (function, registers)}"""
+        folder = self.of_task(task)
+        cubin, said = folder / f"sm_{architecture}.cubin", folder / f"sm_{architecture}.txt"
+        if not (self.reuse and said.exists()):
+            flags = ["-std=c++20", "-O3", f"-I{ROOT / 'include'}", f"-I{folder}", f"-arch=sm_{architecture}", "-cubin"]
+            text = run([self.nvcc, *flags, "-Xptxas", "-v", "-x", "cu", HERE / "launches.cpp", "-o", cubin])[1]
+            said.write_text(text, encoding="utf-8")
+        functions = sass.functions(run([self.nvdisasm, "-c", cubin])[0])
+        registers = sass.registers(said.read_text(encoding="utf-8"))
+        names = demangled(sorted(functions))
+        return {kernel_of(names[name]): (function, registers[name]) for name, function in functions.items()
+                if name in registers and kernel_of(names[name])}
+
+
+def resident_blocks(device, threads, registers, shared):
+    """Blocks that a multiprocessor holds at once."""
+    by_registers = REGISTERS // (-(-registers // 8) * 8 * threads)
+    by_shared = (device["shared"] << 10) // (shared + RESERVED_SHARED)
+    return max(1, min(by_registers, by_shared, device["threads"] // threads, device["blocks"]))
+
+
+def pipe_clocks(counts):
+    """Of one warp: what goes through shared memory's pipe. A load of 128 bits by a warp takes two clocks, as either
+    half of the threads of a product's warp reads the same column or row; else a clock for each 4 bytes a thread."""
+    clocks = 0
+    for name, number in counts.items():
+        if name.split(".")[0] in ("LDS", "STS", "LDG", "STG"):
+            clocks += number * {"64": 2, "128": 2 if name.startswith("LDS") else 4}.get(name.partition(".")[2], 1)
+    return clocks
+
+
+def mean(values, default):
+    values = list(values)
+    return sum(values) / len(values) if values else default
+
+
+def dot_loops(function, operation):
+    """Innermost loops that multiply what they load."""
+    return [loop for loop in function.loops if loop.is_innermost and loop.count("LDG") >= loop.count(operation) > 0]
+
+
+def block_of_product(launch, function, far):
+    """What a block of gemm_kernel runs, by pipe, in warp instructions, results or clocks; and its latency alone."""
+    warps = launch["threads"] / WARP
+    rows, columns, depth = launch["tile"]
+    slices, parts = launch["slices"], launch["parts"]
+    main = function.main_loop()
+    of_slice = rows * columns * depth / launch["threads"]  # multiply-adds of a thread
+    tensor = HMMA * main.count("HMMA") / WARP if main else 0
+    if main is None or max(main.count("FFMA"), tensor) < of_slice:
+        sys.exit(f"model.py: {launch['kernel']}: no loop has the multiply-adds of its tile")
+    # What is more than a whole slice's is that of a last slice which is not whole.
+    body = main.instructions() - (main.count("FFMA") - of_slice if tensor == 0 else 0)
+    around = function.around(main)
+    part = sum(loop.instructions() for loop in around)
+    top = sum(function.top.values())
+    pipe = pipe_clocks(function.top) + slices * pipe_clocks(main.own)
+    pipe += parts * sum(pipe_clocks(loop.own) for loop in around)
+    # A slice: the next one is loaded, weights of samples before it, while this one is multiplied; then a barrier.
+    loads = LATENCY[far] * (2 if launch["what"].startswith("sums") else 1)
+    a_slice = max(loads, body * warps / SCHEDULERS) + 2 * LATENCY["shared"]
+    latency = slices * a_slice + parts * (LATENCY[far] * 2 + part * warps / SCHEDULERS) + top * warps / SCHEDULERS
+    return {"issue": warps * (top + parts * part + slices * body),
+            "FFMA": WARP * warps * slices * of_slice if tensor == 0 else 0, "DFMA": 0,
+            "tensor": WARP * warps * slices * tensor, "shared memory": warps * pipe, "latency": latency}
+
+
+def block_of_loops(launch, function, far):
+    """The same of a kernel whose threads run chains of known length."""
+    warps = launch["threads"] / WARP
+    floats, doubles = dot_loops(function, "FFMA"), dot_loops(function, "DFMA")
+    others = [loop for loop in function.loops if loop.is_innermost and loop.count("LDG") and loop.count("STG")]
+    # Of one multiply-add, or one element: instructions, loads, and what its share of a round waits for.
+    each = {
+        "chain": (mean((loop.instructions() / loop.count("FFMA") for loop in floats), 8), 2,
+                  mean((LATENCY[far] / loop.count("FFMA") + LATENCY["arithmetic"] for loop in floats), LATENCY[far])),
+        "double_chain": (mean((loop.instructions() / loop.count("DFMA") for loop in doubles), 10), 2,
+                         mean((LATENCY[far] / loop.count("DFMA") + 2 * LATENCY["arithmetic"] for loop in doubles),
+                              LATENCY[far])),
+        "element_rounds": (mean((loop.instructions() / loop.count("STG") for loop in others), 20), 2, LATENCY[far]),
+    }
+    is_sum = launch["what"].endswith("sums")
+    if is_sum:  # a sample's weight is read before its element
+        each["chain"] = (each["chain"][0], 3, each["chain"][2] + LATENCY[far])
+    # Blocks of a sum have chains of all lengths: the mean is what they run, the longest what the last one waits for.
+    rounds = {name: launch[name] for name in each}
+    if is_sum:
+        rounds["chain"] = launch["multiply_adds"] / launch["blocks"] / launch["threads"]
+    issued = sum(rounds[name] * instructions for name, (instructions, _, _) in each.items())
+    pipe = sum(rounds[name] * loads for name, (_, loads, _) in each.items())
+    waits, longest = (sum(of[name] * wait for name, (_, _, wait) in each.items()) for of in (rounds, launch))
+    return {"issue": warps * issued, "FFMA": warps * WARP * rounds["chain"], "tensor": 0,
+            "DFMA": warps * WARP * rounds["double_chain"], "shared memory": warps * pipe,
+            "latency": waits + 2 * LATENCY["memory"], "longest": longest}
+
+
+def block_of_line(launch, function, far):
+    """The same of a kernel without a loop that matters: every instruction once, each behind the one before. One that
+    settles what is seldom open reads and leaves."""
+    warps = launch["threads"] / WARP
+    names = function.names[:SETTLED] if launch["what"] == "settle" else function.names
+    counts = collections.Counter(names)
+    doubles = sum(counts[name] for name in ("DFMA", "DMUL", "DADD"))
+    return {"issue": warps * len(names), "FFMA": 0, "tensor": 0, "DFMA": warps * WARP * doubles,
+            "shared memory": warps * pipe_clocks(counts),
+            "latency": len(names) * LATENCY["arithmetic"] + 2 * LATENCY[far]}
+
+
+def predict(launch, function, registers, device):
+    """Time, bound and share of the roofline of one launch."""
+    clock = device["clock"] * 1e3  # a microsecond
+    peak = device["multiprocessors"] * FFMA * clock
+    memory = launch["bytes"] / (device["bandwidth"] * 1e3)
+    # Accumulators that are rewritten for every sample, if they do not fit, and else everything, comes from L2.
+    again = launch["again_bytes"]
+    if launch["parts"] > 1 and again / 2 / launch["parts"] > device["l2"]:
+        memory, again = memory + again / (device["bandwidth"] * 1e3), 0
+    cache = (4 * launch["fetched"] + again) / (device["l2_clock"] * clock)
+    ideal = max(launch["multiply_adds"] / peak, launch["bytes"] / (device["bandwidth"] * 1e3))
+    ideal_tf32 = max(2 * launch["multiply_adds"] / (device["tf32"] * 1e6),
+                     launch["bytes"] / (device["bandwidth"] * 1e3))
+    result = {key: launch[key] for key in ("what", "blocks", "threads", "shared", "multiply_adds", "bytes")}
+    result["ideal_us"] = ideal_tf32 if launch["tf32"] else ideal
+    if function is None:  # a fill
+        return {**result, "us": memory + GAP, "bound": "memory", "roofline_share": memory / (memory + GAP)}
+    resident = resident_blocks(device, launch["threads"], registers, launch["shared"])
+    if launch["slices"] > 0:
+        far = "memory" if launch["bytes"] > device["l2"] else "l2"
+        block = block_of_product(launch, function, far)
+    elif launch["what"] in ("release", "settle", "fold"):
+        block = block_of_line(launch, function, "memory")
+    else:
+        own = (launch["bytes"] + launch["again_bytes"]) / launch["blocks"]
+        block = block_of_loops(launch, function, "l1" if own * resident <= L1 else "l2")
+    rate = {"issue": SCHEDULERS, "FFMA": FFMA, "DFMA": device["dfma"], "shared memory": 1,
+            "tensor": device["tf32"] * 1e6 / 2 / device["multiprocessors"] / clock}
+
+    def clocks(kinds, together):
+        return max(block[kind] if kind == "latency" else together * block[kind] / rate[kind] for kind in kinds)
+
+    def all_waves(*kinds):
+        at_once = device["multiprocessors"] * resident
+        full, rest = divmod(launch["blocks"], at_once)
+        last = clocks(kinds, -(-rest // device["multiprocessors"])) if rest else 0
+        return (full * clocks(kinds, resident) + last) / clock
+
+    kinds = (*rate, "latency")
+    longest = block.get("longest", 0) / clock
+    by_kind = {**{kind: all_waves(kind) for kind in kinds}, "memory": max(memory, cache)}
+    by_kind["latency"] = max(by_kind["latency"], longest)
+    us = max(all_waves(*kinds), longest, memory, cache)
+    bound = max(by_kind, key=by_kind.get)
+    used = launch["blocks"] / (-(-launch["blocks"] // device["multiprocessors"]) * device["multiprocessors"])
+    if bound != "memory" and used < 0.5:
+        bound = "too few blocks"
+    return {**result, "us": us + GAP, "bound": bound, "roofline_share": result["ideal_us"] / (us + GAP),
+            "registers": registers, "blocks_a_multiprocessor": resident,
+            "waves": launch["blocks"] / device["multiprocessors"] / resident}
+
+
+def step_of(kernels):
+    """A step's row."""
+    us = sum(each["us"] for each in kernels)
+    by_bound = {}
+    for each in kernels:
+        by_bound[each["bound"]] = by_bound.get(each["bound"], 0) + each["us"]
+    return {"step_us": us, "bound": max(by_bound, key=by_bound.get), "kernels": len(kernels),
+            "roofline_share": sum(each["ideal_us"] for each in kernels) / us,
+            "us_by_bound": {name: round(took, 2) for name, took in sorted(by_bound.items(), key=lambda each: -each[1])}}
+
+
+def model(builder, devices, tasks, batches):
+    """(rows of steps, rows of kernels)"""
+    steps, parts = [], []
+    for task in tasks:
+        batches_here = OWN_BATCHES.get(task, batches)
+        launches = builder.launches(task, batches_here)
+        for name in devices:
+            device = DEVICES[name]
+            kernels = builder.kernels(task, device["architecture"])
+            without = {each["kernel"] for each in launches} - {"", *kernels}
+            if without:
+                sys.exit(f"model.py: no machine code for {without.pop()}")
+            for batch in batches_here:
+                for tf32 in (False, True):
+                    for private in (True, False):
+                        chosen = [each for each in launches
+                                  if (each["batch"], each["tf32"], each["private"]) == (batch, tf32, private)]
+                        head = {"task": task, "device": name, "batch": batch, "precision": "tf32" if tf32 else "float",
+                                "private": private}
+                        found = [predict(each, *kernels.get(each["kernel"], (None, 0)), device) for each in chosen]
+                        steps.append({**head, **step_of(found)})
+                        parts += [{**head, **each} for each in found]
+    return steps, parts
+
+
+def number(value, digits=3):
+    if value == 0:
+        return "0"
+    return f"{value:,.{max(0, digits - 1 - math.floor(math.log10(abs(value))))}f}"
+
+
+def document(steps, builder):
+    """What docs/cuda.md shows."""
+    known = {(step["task"], step["batch"], step["device"]): step
+             for step in steps if step["precision"] == "float" and step["private"]}
+    rows = []
+    for task, title in TASKS.items():
+        batches = OWN_BATCHES.get(task, BATCHES)
+        for batch in batches:
+            row = [title if batch == batches[0] else "", f"{batch:,}"]
+            for device in SHOWN:
+                step = known[task, batch, device]
+                row += [number(step["step_us"] / 1000), step["bound"], number(step["roofline_share"], 2)]
+            rows.append(row)
+    columns = ["task", "batch"]
+    for device in SHOWN:
+        columns += [f"{DEVICES[device]['title']}: ms", "bound", "of the roofline"]
+    version = run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"])[0].strip()
+    release = run([builder.nvcc, "--version"])[0].partition("release ")[2].partition(",")[0]
+    return {"what": "a model of one private step in float on GPUs that were not there: milliseconds, what bounds most "
+                    "of them, and the share of the roofline",
+            "commands": ["python3 bench/cuda/model.py --update"], "machine": "none: modelled, not measured",
+            "date": datetime.date.today().isoformat(), "version": f"the tree after commit {version}",
+            "note": f"machine code by CUDA {release}; sources of the devices' figures: bench/cuda/model.py",
+            "align": "lr" + "rlr" * len(SHOWN), "columns": columns, "rows": rows,
+            "steps": [{**{key: step[key] for key in ("task", "device", "batch", "precision", "private", "kernels")},
+                       **{key: float(f"{step[key]:.4g}") for key in ("step_us", "roofline_share")},
+                       "bound": step["bound"]} for step in steps]}
+
+
+def as_json(result):
+    """Rows take one line each."""
+    lists = ("rows", "commands", "columns", "steps")
+    body = [f"  {json.dumps(key)}: " + ("[\n    " + ",\n    ".join(json.dumps(each) for each in value) + "\n  ]"
+                                        if key in lists else json.dumps(value)) for key, value in result.items()]
+    return "{\n" + ",\n".join(body) + "\n}\n"
+
+
+def markdown(steps, parts):
+    def table(head, lines):
+        rule = ["---" if i < 5 else "---:" for i in range(len(head))]
+        return "".join("| " + " | ".join(line) + " |\n" for line in (head, rule, *lines))
+
+    text = ["# Modelled, not measured: steps on GPUs\n", table(
+        ["task", "device", "batch", "precision", "private", "us a step", "bound", "of the roofline", "kernels"],
+        [[step["task"], step["device"], str(step["batch"]), step["precision"], "yes" if step["private"] else "no",
+          number(step["step_us"]), step["bound"], number(step["roofline_share"], 2), str(step["kernels"])]
+         for step in steps])]
+    columns = ["kernel", "blocks", "threads", "registers", "blocks a multiprocessor", "us", "bound", "of the roofline"]
+    of_step = {}
+    for part in parts:
+        if part["private"] and part["precision"] == "float":
+            of_step.setdefault((part["task"], part["device"], part["batch"]), []).append(part)
+    for (task, device, batch), kernels in of_step.items():
+        text += [f"\n## {task}, {device}, batch {batch}: kernels of a private step in float\n", table(columns, [
+            [part["what"], str(part["blocks"]), str(part["threads"]), str(part.get("registers", "")),
+             str(part.get("blocks_a_multiprocessor", "")), number(part["us"]), part["bound"],
+             number(part["roofline_share"], 2)] for part in kernels])]
+    return "\n".join(text)
+
+
+COLOURS = {"issue": "#cb6e17", "FFMA": "#15803d", "DFMA": "#7c3aed", "shared memory": "#0b5fa5", "latency": "#9aa5b1",
+           "memory": "#0e7490", "too few blocks": "#b91c1c", "tensor": "#a16207"}
+
+
+def picture(steps, batch):
+    """A bar a task and device, by what bounds its kernels; one self-contained SVG."""
+    chosen = [step for step in steps if step["private"] and step["precision"] == "float"
+              and step["batch"] in OWN_BATCHES.get(step["task"], [batch])]
+    left, length, height = 210, 430, 22
+    width, y = left + length + 110, 64
+    out = []
+
+    def text(x, place, content, anchor="start", size=12):
+        out.append(f'<text x="{x:.1f}" y="{place:.1f}" text-anchor="{anchor}" font-size="{size}" fill="#222222">'
+                   f'{content}</text>')
+
+    text(16, 26, f"Modelled private steps in float at {batch:,} records, by what bounds their kernels", size=15)
+    x = 16
+    for name, colour in COLOURS.items():
+        if any(name in step["us_by_bound"] for step in chosen):
+            out.append(f'<rect x="{x}" y="38" width="12" height="12" fill="{colour}"/>')
+            text(x + 17, 48, name)
+            x += 34 + 7 * len(name)
+    for step in chosen:
+        at = f" at {step['batch']}" if step["task"] in OWN_BATCHES else ""
+        text(left - 8, y + 15, f"{step['task']}{at}, {DEVICES[step['device']]['title']}", "end")
+        x = left
+        for name, took in step["us_by_bound"].items():
+            part = length * took / step["step_us"]
+            out.append(f'<rect x="{x:.1f}" y="{y}" width="{part:.1f}" height="{height - 5}" fill="{COLOURS[name]}"/>')
+            x += part
+        text(left + length + 8, y + 13, f"{number(step['step_us'] / 1000)} ms")
+        y += height
+    size = f'width="{width}" height="{y + 12}" viewBox="0 0 {width} {y + 12}"'
+    return (f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" role="img" '
+            f'aria-label="Modelled private steps at {batch:,} records, by what bounds their kernels">\n'
+            f'<rect width="{width}" height="{y + 12}" fill="#ffffff"/>\n' + "\n".join(out) + "\n</svg>\n")
+
+
+def list_of(kind, known=None):
+    def parse(text):
+        values = [kind(each) for each in text.split(",") if each]
+        unknown = [each for each in values if known is not None and each not in known]
+        if unknown or not values:
+            raise argparse.ArgumentTypeError(
+                f"not known: {', '.join(map(str, unknown))}; of {', '.join(map(str, known or ()))}")
+        return values
+
+    return parse
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", action="append", choices=list(DEVICES), help="default h200, orin and thor")
+    parser.add_argument("--tasks", type=list_of(str, TASKS), default=list(TASKS), help=f"of {','.join(TASKS)}")
+    parser.add_argument("--batches", type=list_of(int), default=list(BATCHES), help="of all tasks but vgg16")
+    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build" / "cuda-model")
+    parser.add_argument("--reuse", action="store_true", help="programs that lie in the build folder")
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--out", type=pathlib.Path, default=pathlib.Path("out/cuda_model"), metavar="DIR")
+    how.add_argument("--update", action="store_true")
+    options = parser.parse_args()
+    devices = list(DEVICES) if options.update else options.device or list(SHOWN)
+    if options.update and (options.device or options.tasks != list(TASKS) or options.batches != list(BATCHES)):
+        parser.error("--update goes with the usual devices, tasks and batches")
+    builder = Builder(options.build.resolve(), options.reuse)
+    steps, parts = model(builder, devices, options.tasks, options.batches)
+    at = 256 if 256 in options.batches else options.batches[-1]
+    if options.update:
+        RESULTS.write_text(as_json(document(steps, builder)), encoding="utf-8")
+        PICTURE.write_text(picture([step for step in steps if step["device"] in SHOWN], at), encoding="utf-8")
+        return 0
+    options.out.mkdir(parents=True, exist_ok=True)
+    found = {"note": "modelled, not measured", "steps": steps, "kernels": parts}
+    (options.out / "model.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    (options.out / "model.md").write_text(markdown(steps, parts), encoding="utf-8")
+    (options.out / "model.svg").write_text(picture(steps, at), encoding="utf-8")
+    print(markdown(steps, []))
+    print(f"modelled, not measured; wrote {options.out}/model.json, .md and .svg")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

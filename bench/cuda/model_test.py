@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""model_test.py: the model's reading of machine code and its bounds, on code and launches that are made up for it."""
+
+import pathlib
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+
+import cuda_report  # noqa: E402
+import model  # noqa: E402
+import sass  # noqa: E402
+
+H200 = model.DEVICES["h200"]
+
+
+def listing(*lines):
+    """As nvdisasm prints it; what ends in a colon is a label."""
+    out = ["\t.section\t.text._Zkernel,\"ax\",@progbits", ".text._Zkernel:"]
+    for place, line in enumerate(lines):
+        out.append(line if line.endswith(":") else f"        /*{16 * place:04x}*/                   {line} ;")
+    return "\n".join([*out, "\t.section\t.nv.info", "        /*0000*/                   FFMA R0, R0, R0, R0 ;"])
+
+
+def product_code(ffma, others=0, slow=0):
+    """Parts, in them slices, in them the loop of a slice that is not whole."""
+    multiply, load = "FFMA R1, R2, R3, R1", "LDS.128 R4, [R5]"
+    return sass.functions(listing(
+        "LDC R1, c[0x0][0x28]", ".L_x_1:", "LDG.E R2, [R2.64]", ".L_x_2:", *[multiply] * ffma, *[load] * others,
+        ".L_x_3:", *[multiply] * slow, "@P0 BRA `(.L_x_3)", "@!P1 BRA P2, `(.L_x_2)", "STG.E [R2.64], R3",
+        "@P2 BRA `(.L_x_1)", "EXIT", ".L_x_4:", "BRA `(.L_x_4)"))["_Zkernel"]
+
+
+def launch(**more):
+    usual = dict(what="forward", kernel="k", blocks=1320, threads=128, shared=1024, tile=[64, 64, 4], slices=1000.0,
+                 parts=1, multiply_adds=1320 * 1000 * 64.0 * 64 * 4, fetched=0, bytes=1e3, again_bytes=0, tf32=False,
+                 chain=0, double_chain=0, element_rounds=0)
+    return {**usual, **more}
+
+
+class Sass(unittest.TestCase):
+    def test_loops_own_what_loops_inside_do_not(self):
+        function = product_code(ffma=8, others=2, slow=3)
+        self.assertEqual(len(function.loops), 3)  # what branches to itself at the end is none
+        main = function.main_loop()
+        self.assertEqual((main.count("FFMA"), main.count("LDS"), main.instructions()), (8, 2, 11))
+        self.assertEqual(main.own["LDS.128"], 2)
+        self.assertEqual([loop.instructions() for loop in function.around(main)], [3])
+        self.assertEqual(sorted(function.top), ["BRA", "EXIT", "LDC"])
+        self.assertEqual(len(function.names), 21)
+
+    def test_registers(self):
+        said = ("ptxas info    : Compiling entry function '_Zkernel' for 'sm_90'\n"
+                "ptxas info    : Function properties for _Zkernel\n    0 bytes stack frame\n"
+                "ptxas info    : Used 155 registers, used 1 barriers\n")
+        self.assertEqual(sass.registers(said), {"_Zkernel": 155})
+
+    def test_kernels_are_found_by_their_types(self):
+        self.assertEqual(
+            model.kernel_of("void a::run_kernel<a::k<float, b<1> > >(a::k<float, b<1> >)"),
+            "a::k<float, b<1> >")
+        self.assertEqual(model.kernel_of("void a::run_kernel<a::k>(a::k)"), "a::k")
+        self.assertIsNone(model.kernel_of("void a::other(int)"))
+
+
+class Blocks(unittest.TestCase):
+    def test_a_multiprocessor_holds_what_fits(self):
+        self.assertEqual(model.resident_blocks(H200, 256, 182, 17000), 1)  # 2 x 256 x 184 registers are too many
+        self.assertEqual(model.resident_blocks(H200, 256, 128, 17000), 2)
+        self.assertEqual(model.resident_blocks(H200, 128, 32, 60 << 10), 3)  # 228 / 61
+        self.assertEqual(model.resident_blocks(H200, 1024, 32, 0), 2)
+        self.assertEqual(model.resident_blocks(H200, 32, 16, 0), 32)
+
+
+class Bounds(unittest.TestCase):
+    def bound(self, function, registers=128, device=H200, **more):
+        return model.predict(launch(**more), function, registers, device)
+
+    def test_multiply_adds_alone_are_nearly_the_peak(self):
+        found = self.bound(product_code(ffma=128))
+        self.assertIn(found["bound"], ("issue", "FFMA"))
+        self.assertGreater(found["roofline_share"], 0.75)  # 1320 blocks are 2.5 waves of 528
+        self.assertLessEqual(found["roofline_share"], 1)
+
+    def test_as_many_other_instructions_halve_it(self):
+        alone = self.bound(product_code(ffma=128))
+        with_others = sass.functions(listing(".L_x_1:", *["FFMA R1, R2, R3, R1"] * 128, *["IADD3 R1, R2, R3, R4"] * 128,
+                                             "@P0 BRA `(.L_x_1)", "EXIT"))["_Zkernel"]
+        found = self.bound(with_others)
+        self.assertEqual(found["bound"], "issue")
+        self.assertAlmostEqual(found["us"] / alone["us"], 2, delta=0.1)
+
+    def test_shared_memory(self):
+        self.assertEqual(self.bound(product_code(ffma=128, others=64))["bound"], "shared memory")
+
+    def test_few_blocks(self):
+        few = self.bound(product_code(ffma=128), blocks=2, slices=660_000.0)
+        self.assertEqual(few["bound"], "too few blocks")
+        self.assertGreater(few["us"], 50 * self.bound(product_code(ffma=128))["us"])
+
+    def test_memory(self):
+        found = self.bound(product_code(ffma=128), bytes=1e11)
+        self.assertEqual(found["bound"], "memory")
+        self.assertAlmostEqual(found["us"], 1e11 / 4.8e6 + model.GAP)
+        self.assertAlmostEqual(found["roofline_share"], 1, places=3)
+
+    def test_one_block_alone_waits(self):
+        found = self.bound(product_code(ffma=8), threads=32, tile=[16, 16, 1], blocks=132)
+        self.assertEqual(found["bound"], "latency")
+
+    def test_doubles_are_slow_on_a_jetson(self):
+        dots = sass.functions(listing(".L_x_1:", *["LDG.E R2, [R2.64]"] * 8, *["DFMA R1, R2, R3, R1"] * 8,
+                                      "@P0 BRA `(.L_x_1)", "EXIT"))["_Zkernel"]
+        work = dict(what="samples, norms", slices=0, tile=[0, 0, 0], double_chain=1000.0, multiply_adds=0)
+        self.assertEqual(self.bound(dots, device=model.DEVICES["orin"], **work)["bound"], "DFMA")
+        self.assertNotEqual(self.bound(dots, **work)["bound"], "DFMA")
+
+    def test_tensor_cores(self):
+        code = sass.functions(listing(".L_x_1:", *["HMMA.1688.F32.TF32 R1, R2, R3, R1"] * 64, "@P0 BRA `(.L_x_1)",
+                                      "EXIT"))["_Zkernel"]
+        self.assertEqual(self.bound(code, tile=[64, 64, 64])["bound"], "tensor")
+
+    def test_a_loop_without_its_tile_is_refused(self):
+        with self.assertRaisesRegex(SystemExit, "no loop has the multiply-adds of its tile"):
+            self.bound(product_code(ffma=127))
+
+    def test_steps_are_sums(self):
+        parts = [self.bound(product_code(ffma=128)), self.bound(product_code(ffma=128), bytes=1e11)]
+        step = model.step_of(parts)
+        self.assertAlmostEqual(step["step_us"], parts[0]["us"] + parts[1]["us"])
+        self.assertEqual(step["bound"], "memory")
+
+
+class Report(unittest.TestCase):
+    def test_predicted_stands_beside_measured(self):
+        machine = {"gpu": "NVIDIA H200", "multiprocessors": 132, "runtime": 13000, "driver": 13000, "date": "",
+                   "seconds": 1}
+        row = {"task": "mlp", "framework": cuda_report.OURS, "batch": 256, "graph_us": 7654.0, "loop_us": 1.0,
+               "poisson_us": 1.0, "nodes": 4, "peak_mb": 1.0}
+        predicted = cuda_report.modelled(machine["gpu"])["mlp", 256]
+        text = cuda_report.markdown(machine, [], [row])
+        line = next(each for each in text.splitlines() if "7654" in each)
+        self.assertIn(f"| {cuda_report.number(predicted)} | 4 |", line)
+        unknown = cuda_report.markdown({**machine, "gpu": "another"}, [], [row])
+        self.assertIn("|  | 4 |", next(each for each in unknown.splitlines() if "7654" in each))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernels of a cubin as nvdisasm -c prints them: instructions, and which of them a loop runs. Standard library only."""
+
+import collections
+import dataclasses
+import re
+
+FUNCTION = re.compile(r"^\.text\.(\S+):$")
+LABEL = re.compile(r"^(\.L_x_\d+):$")
+INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_.]*)(.*)")
+TARGET = re.compile(r"`?\(?(\.L_x_\d+)\)")
+REGISTERS = re.compile(r"Compiling entry function '(\S+)' for .*?Used (\d+) registers", re.DOTALL)
+
+
+@dataclasses.dataclass
+class Loop:
+    """Instructions first .. last; `own` without those of loops inside it, by name and width, such as LDS.128."""
+    first: int
+    last: int
+    own: collections.Counter
+    is_innermost: bool = True
+
+    def count(self, *names):
+        return sum(number for name, number in self.own.items() if name.split(".")[0] in names)
+
+    def instructions(self):
+        return sum(self.own.values())
+
+
+@dataclasses.dataclass
+class Function:
+    names: list  # of all instructions
+    loops: list
+    top: collections.Counter  # outside of all loops
+
+    def main_loop(self):
+        """That with most multiply-adds of its own, or None."""
+        best = max(self.loops, key=lambda loop: loop.count("FFMA", "HMMA"), default=None)
+        return best if best is not None and best.count("FFMA", "HMMA") > 0 else None
+
+    def around(self, loop):
+        """Loops that hold a loop, the widest first."""
+        return [each for each in self.loops if each is not loop and each.first <= loop.first and loop.last <= each.last]
+
+
+def name_of(opcode):
+    """LDS.128 of LDS.U.128; without what does not matter here."""
+    parts = opcode.split(".")
+    return f"{parts[0]}.{parts[-1]}" if parts[-1] in ("64", "128") else parts[0]
+
+
+def function_of(lines):
+    names, labels, branches = [], {}, []
+    for line in lines:
+        label = LABEL.match(line)
+        if label:
+            labels[label.group(1)] = len(names)
+            continue
+        found = INSTRUCTION.match(line)
+        if not found:
+            continue
+        target = TARGET.search(found.group(2)) if found.group(1).split(".")[0] == "BRA" else None
+        if target:
+            branches.append((len(names), target.group(1)))
+        names.append(name_of(found.group(1)))
+    ends = {}
+    for place, label in branches:  # one that leads back ends a loop; of several to one place the last
+        first = labels.get(label, place + 1)
+        # The branch to itself behind a kernel's end is no loop.
+        if first < place:
+            ends[first] = max(place, ends.get(first, place))
+    spans = sorted(ends.items(), key=lambda span: (span[0], -span[1]))
+    owner = [None] * len(names)  # the smallest loop that holds an instruction
+    for number, (first, last) in sorted(enumerate(spans), key=lambda each: each[1][0] - each[1][1]):
+        owner[first:last + 1] = [number] * (last + 1 - first)
+    counts = [collections.Counter() for _ in spans]
+    top = collections.Counter()
+    for name, number in zip(names, owner):
+        (top if number is None else counts[number])[name] += 1
+    loops = [Loop(first, last, own) for (first, last), own in zip(spans, counts)]
+    for loop in loops:
+        loop.is_innermost = not any(each is not loop and loop.first <= each.first and each.last <= loop.last
+                                    for each in loops)
+    return Function(names, loops, top)
+
+
+def functions(text):
+    """{mangled name: Function}"""
+    bodies, body = {}, None
+    for line in text.splitlines():
+        found = FUNCTION.match(line)
+        if found:
+            body = bodies.setdefault(found.group(1), [])
+        elif line.lstrip().startswith(".section"):
+            body = None
+        elif body is not None:
+            body.append(line)
+    return {name: function_of(lines) for name, lines in bodies.items()}
+
+
+def registers(text):
+    """{mangled name: registers a thread}, of what ptxas -v says."""
+    return {name: int(count) for name, count in REGISTERS.findall(text)}

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+// tests/cuda/listed_launches_test.cpp - the list of a step's launches (bench/cuda/launch_list.hpp) is what a device is
+// told to do, and the work of its products is what they do while they run
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <typeinfo>
+#include <vector>
+
+#include <pergrad/cuda/run/trainer.hpp>
+#include <pergrad/pergrad.hpp>
+
+#include "../../bench/cuda/launch_list.hpp"
+#include "device_fixture.hpp"
+
+namespace launch_list_test {
+
+namespace pg = pergrad;
+namespace dev = pergrad::on_device;
+
+/// What one launch was, and what its blocks did.
+struct seen {
+  std::string type;
+  int blocks = 0;
+  int threads = 0;
+  std::size_t shared_bytes = 0;
+  double fetched = 0;
+  double multiply_adds = 0;
+};
+
+/// A product that counts the elements it reads, and by its results what it multiplies.
+template <class Problem>
+struct counting : Problem {
+  seen* to = nullptr;
+
+  template <class... Places>
+  [[nodiscard]] auto left(Places... places) const noexcept {
+    to->fetched += 1;
+    return Problem::left(places...);
+  }
+  template <class... Places>
+  [[nodiscard]] auto right(Places... places) const noexcept {
+    to->fetched += 1;
+    return Problem::right(places...);
+  }
+  template <class Scalar>
+  void store(int z, int row, int column, Scalar value) const noexcept {
+    to->multiply_adds += this->depth(z);
+    Problem::store(z, row, column, value);
+  }
+  template <class Scalar>
+  void store_part(int z, int row, int column, Scalar value, bool is_first) const noexcept {
+    if (this->depth(z) > 0) to->multiply_adds += this->part_depth();  // else it stores the sum of nothing
+    Problem::store_part(z, row, column, value, is_first);
+  }
+};
+
+/// The emulated device, which remembers its launches.
+class counting_device : public dev::emulated_device {
+ public:
+  template <dev::kernel Kernel>
+  void launch(const Kernel& kernel, int blocks) {
+    if (blocks <= 0) return;
+    launches_.push_back({typeid(Kernel).name(), blocks, Kernel::threads, sizeof(typename Kernel::shared_type)});
+    launch_counted(kernel, blocks);
+  }
+  [[nodiscard]] const std::deque<seen>& launches() const noexcept { return launches_; }
+  [[nodiscard]] static std::vector<std::size_t>& node_counts() {
+    static std::vector<std::size_t> counts;
+    return counts;
+  }
+  void replay(graph& recorded) {
+    node_counts().push_back(node_count(recorded));
+    emulated_device::replay(recorded);
+  }
+
+ private:
+  template <class Kernel>
+  void launch_counted(const Kernel& kernel, int blocks) {
+    emulated_device::launch(kernel, blocks);
+  }
+  template <class Scalar, class Problem, class Sizes>
+  void launch_counted(const dev::gemm_kernel<Scalar, Problem, Sizes>& kernel, int blocks) {
+    const counting<Problem> problem{kernel.problem, &launches_.back()};
+    emulated_device::launch(dev::gemm_kernel<Scalar, counting<Problem>, Sizes>{problem}, blocks);
+  }
+
+  std::deque<seen> launches_;
+};
+
+/// Products with edges everywhere: none of their sizes is one of blocks, there are groups, padding and strides.
+using network = pg::network<pg::shape{4, 9, 11}, pg::conv2d<6, 3, pg::padding<1>, pg::groups<2>>, pg::relu,
+                            pg::conv2d<35, 2, pg::stride<2, 1>>, pg::tanh, pg::max_pool2d<2>, pg::flatten,
+                            pg::linear<33>, pg::relu, pg::linear<5>>;
+using small = pg::network<pg::shape{1, 7, 7}, pg::conv2d<3, 3>, pg::relu, pg::flatten, pg::linear<4>>;
+
+}  // namespace launch_list_test
+
+namespace pergrad::inline v0_1::on_device {
+
+template <>
+inline constexpr plan_kind plan_of<launch_list_test::network> = plan_kind::layered;
+
+}  // namespace pergrad::inline v0_1::on_device
+
+BOOST_AUTO_TEST_SUITE(cuda_launch_list)
+
+namespace {
+
+namespace pg = pergrad;
+namespace dev = pergrad::on_device;
+using launch_list_test::counting_device;
+using launch_list_test::network;
+using launch_list_test::seen;
+using launch_list_test::small;
+
+pg::dp_sgd_options all_records(std::size_t samples) {
+  pg::dp_sgd_options options;
+  options.clip = pg::l2_clip_norm{1.0};
+  options.noise = pg::noise_multiplier{1.0};
+  options.sampling = pg::poisson_sampling{pg::sampling_probability{1.0}};
+  options.divisor = pg::expected_batch_size{static_cast<double>(samples)};
+  options.learning_rate = pg::learning_rate{0.1};
+  options.max_batch = pg::max_batch{samples};
+  return options;
+}
+
+/// A step of that many records on the device that counts, and the list of the same step.
+template <class Network>
+void compare(std::size_t samples) {
+  const auto options = all_records(samples);
+  const std::vector<launch_list::entry> listed =
+      launch_list::private_step<Network, pg::cross_entropy>(samples, options);
+
+  const pg::basic_device_executor<counting_device> exec;
+  Network net{exec, pg::kaiming_uniform{1}};
+  const std::vector<float> inputs(samples * Network::input_shape.size(), 0.5F);
+  const std::vector<std::int32_t> labels(samples);
+  counting_device::node_counts().clear();
+  pg::dp_sgd trainer{exec, net, pg::cross_entropy{}, options, pg::seeded_generator{3}};
+  trainer.step(pg::dataset<float, std::int32_t>{inputs, labels, Network::input_shape});
+  const auto& launches = exec.device().launches();
+  BOOST_TEST_REQUIRE(launches.size() == listed.size());
+  BOOST_TEST(counting_device::node_counts().front() == listed.size());
+  std::size_t products = 0;
+  for (std::size_t i = 0; i < listed.size(); ++i) {
+    const launch_list::entry& said = listed[i];
+    const seen& found = launches[i];
+    BOOST_TEST_CONTEXT(said.what << ", " << samples << " samples") {
+      BOOST_TEST(said.type == found.type);
+      BOOST_TEST(said.blocks == found.blocks);
+      BOOST_TEST(said.threads == found.threads);
+      BOOST_TEST(said.shared_bytes == found.shared_bytes);
+      BOOST_TEST(said.done.fetched == found.fetched);
+      // Of squares nothing is stored but their sum.
+      if (found.multiply_adds > 0) BOOST_TEST(said.done.multiply_adds == found.multiply_adds);
+      products += found.multiply_adds > 0 ? 1U : 0U;
+    }
+  }
+  const bool layered = dev::program<Network>::layered;
+  BOOST_TEST(products == (layered ? 11U : 0U));  // 4 forward, 3 back, 4 sums
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(is_what_a_device_is_told_to_do) {
+  compare<network>(3);
+  compare<network>(8);  // more than one sample an accumulator
+  compare<small>(5);
+}
+
+BOOST_AUTO_TEST_CASE(memory_is_that_of_the_emulated_device) {
+  const launch_list::listing listing;
+  const pg::emulated emulated;
+  const auto bytes_on = [](const auto& exec) {
+    small net{exec, pg::kaiming_uniform{1}};
+    const pg::dp_sgd trainer{exec, net, pg::cross_entropy{}, all_records(5), pg::seeded_generator{3}};
+    const auto& device = exec.device();
+    if constexpr (requires { device.counted(); }) {
+      return device.counted().allocated_bytes;
+    } else {
+      return device.allocated_bytes();
+    }
+  };
+  BOOST_TEST(bytes_on(listing) == bytes_on(emulated));
+}
+
+BOOST_AUTO_TEST_CASE(one_block_of_a_sample_does_what_its_loops_say) {
+  // small: 3 channels of 5 x 5 from 3 x 3, then 4 from 75.
+  const auto listed = launch_list::private_step<small, pg::cross_entropy>(2, all_records(2));
+  const launch_list::work& done = listed.front().done;
+  const double convolution = 3 * 25 * 9;
+  const double line = 75 * 4;
+  // Forward both, back the line; the convolution's gradient is formed for its norm, with its bias, which is kept.
+  BOOST_TEST(done.multiply_adds == 2 * (2 * convolution + 2 * line + 3 * 25 + 4));
+  const auto plain = launch_list::plain_sum<small, pg::cross_entropy>(2);
+  BOOST_TEST(plain.back().what == "fold");
+  BOOST_TEST(plain.size() == 3U);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
