@@ -275,6 +275,7 @@ int run(const wishes& chosen) {
   const pg::byte_level_bpe tokens{vocabulary_file, merges_file};
   // [snippet end]
   std::vector<std::vector<std::int32_t>> open_ids;
+  open_ids.reserve(open.size());
   for (const std::string& entry : open) open_ids.push_back(tokens.encode(entry));
   std::shuffle(open_ids.begin(), open_ids.end(), bits);
   const std::vector<std::uint32_t> one_owner(open_ids.size());  // sequences may be of several public entries

@@ -14177,9 +14177,9 @@ class pld_grids {
   enum class share { all, common, rare };
   /// So many blocks of so many steps.
   struct portion {
-    std::size_t kind;
-    std::uint64_t count;
-    std::uint64_t steps;
+    std::size_t kind = 0;
+    std::uint64_t count = 0;
+    std::uint64_t steps = 0;
     share of = share::all;
     double at = infinity;     ///< where rare losses begin
     std::uint64_t below = 0;  ///< `count` of the lower side
@@ -15018,10 +15018,10 @@ class pld_engine : public pld_grids<> {
     composed_pld<upper> add;
   };
   struct verdict {
-    double missing;  ///< the bracket's width, over what is wanted
-    double height;   ///< where its upper end is, in the same unit
-    double epsilon;  ///< where it is, about
-    double delta;
+    double missing = 0;  ///< the bracket's width, over what is wanted
+    double height = 0;   ///< where its upper end is, in the same unit
+    double epsilon = 0;  ///< where it is, about
+    double delta = 0;
     bool is_enough = false;  ///< whatever is missing
   };
 
@@ -31422,13 +31422,12 @@ struct worker {
       std::fill_n(tile.parts, samples * static_cast<index>(table.layer_groups), norm_bound{});
     const auto when_complete = [&](std::size_t node, index begin, index end) {
       for_each_way<Network>([&](auto way) {
-        if (tile.facts_wanted) {
-          way.collect(tile, node, begin, end);
-        } else if constexpr (!table.shares_sums || !requires { &decltype(way)::add_piece; }) {
-          way.add_unit(tile, node, begin, end, sums);
-        } else if constexpr (decltype(way)::keeps) {
-          way.collect(tile, node, begin, end);
+        if constexpr (!table.shares_sums || !requires { &decltype(way)::add_piece; }) {
+          if (!tile.facts_wanted) return way.add_unit(tile, node, begin, end, sums);
+        } else if (!tile.facts_wanted && !decltype(way)::keeps) {
+          return;
         }
+        way.collect(tile, node, begin, end);
       });
     };
     const bool together = !one_by_one || !tile.facts_wanted;

@@ -60,13 +60,12 @@ struct worker {
       std::fill_n(tile.parts, samples * static_cast<index>(table.layer_groups), norm_bound{});
     const auto when_complete = [&](std::size_t node, index begin, index end) {
       for_each_way<Network>([&](auto way) {
-        if (tile.facts_wanted) {
-          way.collect(tile, node, begin, end);
-        } else if constexpr (!table.shares_sums || !requires { &decltype(way)::add_piece; }) {
-          way.add_unit(tile, node, begin, end, sums);
-        } else if constexpr (decltype(way)::keeps) {
-          way.collect(tile, node, begin, end);
+        if constexpr (!table.shares_sums || !requires { &decltype(way)::add_piece; }) {
+          if (!tile.facts_wanted) return way.add_unit(tile, node, begin, end, sums);
+        } else if (!tile.facts_wanted && !decltype(way)::keeps) {
+          return;
         }
+        way.collect(tile, node, begin, end);
       });
     };
     const bool together = !one_by_one || !tile.facts_wanted;

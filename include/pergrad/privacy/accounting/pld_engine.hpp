@@ -189,10 +189,10 @@ class pld_engine : public pld_grids<> {
     composed_pld<upper> add;
   };
   struct verdict {
-    double missing;  ///< the bracket's width, over what is wanted
-    double height;   ///< where its upper end is, in the same unit
-    double epsilon;  ///< where it is, about
-    double delta;
+    double missing = 0;  ///< the bracket's width, over what is wanted
+    double height = 0;   ///< where its upper end is, in the same unit
+    double epsilon = 0;  ///< where it is, about
+    double delta = 0;
     bool is_enough = false;  ///< whatever is missing
   };
 

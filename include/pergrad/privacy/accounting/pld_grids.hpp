@@ -41,9 +41,9 @@ class pld_grids {
   enum class share { all, common, rare };
   /// So many blocks of so many steps.
   struct portion {
-    std::size_t kind;
-    std::uint64_t count;
-    std::uint64_t steps;
+    std::size_t kind = 0;
+    std::uint64_t count = 0;
+    std::uint64_t steps = 0;
     share of = share::all;
     double at = infinity;     ///< where rare losses begin
     std::uint64_t below = 0;  ///< `count` of the lower side
