@@ -110,9 +110,9 @@ table_schema read_schema(const std::string& path, const std::string& target) {
   json text;
   try {
     text = json::parse(content);
-  } catch (
-      const json::exception& problem) {  // "[json.exception.parse_error.101] parse error at line 1, column 14: ..."
-    const std::string said = problem.what();
+  } catch (const json::exception& problem) {
+    const std::string said =
+        problem.what();  // "[json.exception.parse_error.101] parse error at line 1, column 14: ..."
     fail("is not a schema: " + said.substr(said.find("] ") + 2));
   }
   if (!text.is_object()) fail("is not a schema: expected an object of JSON");

@@ -2,23 +2,19 @@
 // tests/ranks/device_ranks_test.cpp - ranks on devices, which the host emulates, end where one device ends
 #include <boost/test/unit_test.hpp>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <exception>
 #include <filesystem>
-#include <functional>
-#include <random>
 #include <span>
-#include <stdexcept>
 #include <string>
-#include <thread>
 #include <unistd.h>
 #include <vector>
 
 #include <pergrad/cuda/ranks/device_step.hpp>
 #include <pergrad/pergrad.hpp>
 #include <pergrad/ranks.hpp>
+
+#include "rank_tests.hpp"
 
 BOOST_AUTO_TEST_SUITE(device_ranks)
 
@@ -44,21 +40,7 @@ class members : public pg::thread_ranks::member {
   void wait(emulated_device& device) const { device.synchronise(); }
 };
 
-struct data {
-  explicit data(std::size_t count) : inputs(count * cnn::input_shape.size()), targets(count) {
-    std::mt19937 random{5};
-    std::normal_distribution<float> normal;
-    for (float& each : inputs) each = normal(random);
-    for (auto& each : targets) each = static_cast<std::int32_t>(random() % 3);
-  }
-  [[nodiscard]] pg::dataset<float, std::int32_t> part(std::size_t first, std::size_t count) const {
-    constexpr std::size_t width = cnn::input_shape.size();
-    return {std::span{inputs}.subspan(first * width, count * width), std::span{targets}.subspan(first, count),
-            cnn::input_shape};
-  }
-  std::vector<float> inputs;
-  std::vector<std::int32_t> targets;
-};
+using data = rank_tests::random_data<cnn>;
 
 pg::dp_sgd_options usual() {
   pg::dp_sgd_options options;
@@ -72,8 +54,7 @@ pg::dp_sgd_options usual() {
   return options;
 }
 
-using values = std::vector<float>;
-values parameters_of(const cnn& net) { return {net.parameters().begin(), net.parameters().end()}; }
+using rank_tests::parameters_of, rank_tests::values;
 
 values on_one_device(const data& all, pg::dp_sgd_options options, int steps) {
   const pg::emulated exec;
@@ -85,22 +66,7 @@ values on_one_device(const data& all, pg::dp_sgd_options options, int steps) {
   return parameters_of(net);
 }
 
-std::vector<std::string> on_threads(std::size_t count, const std::function<void(const members&)>& f) {
-  pg::thread_ranks world{count, std::chrono::minutes{2}};
-  std::vector<std::string> thrown(count);
-  std::vector<std::thread> threads;
-  for (std::size_t rank = 0; rank < count; ++rank) {
-    threads.emplace_back([&, rank] {
-      try {
-        f(members{world, rank});
-      } catch (const std::exception& error) {
-        thrown[rank] = error.what();
-      }
-    });
-  }
-  for (std::thread& each : threads) each.join();
-  return thrown;
-}
+using rank_tests::on_threads;
 
 /// Uneven shares; of four ranks the second has nothing.
 std::size_t cut(std::size_t total, std::size_t ranks, std::size_t rank) {
@@ -110,7 +76,7 @@ std::size_t cut(std::size_t total, std::size_t ranks, std::size_t rank) {
 template <class Function>
 std::vector<values> on_ranks(const data& all, const pg::dp_sgd_options& options, std::size_t ranks, Function&& train) {
   std::vector<values> found(ranks);
-  const auto thrown = on_threads(ranks, [&](const members& me) {
+  const auto thrown = on_threads<members>(ranks, [&](const members& me) {
     const pg::emulated exec;
     cnn net{exec, pg::kaiming_uniform{1 + me.rank()}};  // rank 0's count
     pg::dp_sgd trainer{exec, net, pg::cross_entropy{}, options, me, pg::seeded_generator{3}};
@@ -176,7 +142,7 @@ BOOST_AUTO_TEST_CASE(go_on_from_a_file_with_another_number) {
 
 BOOST_AUTO_TEST_CASE(end_together) {
   data all{90};
-  const auto thrown = on_threads(3, [&](const members& me) {
+  const auto thrown = on_threads<members>(3, [&](const members& me) {
     const pg::emulated exec;
     cnn net{exec, pg::kaiming_uniform{1}};
     pg::dp_sgd trainer{exec, net, pg::cross_entropy{}, usual(), me, pg::seeded_generator{3}};

@@ -10,22 +10,21 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <exception>
 #include <filesystem>
 #include <fstream>
 #include <functional>
 #include <limits>
-#include <random>
 #include <span>
 #include <stdexcept>
 #include <string>
-#include <thread>
 #include <unistd.h>
 #include <vector>
 
 #include <pergrad/correlated_noise.hpp>
 #include <pergrad/pergrad.hpp>
 #include <pergrad/ranks.hpp>
+
+#include "rank_tests.hpp"
 
 BOOST_AUTO_TEST_SUITE(ranks)
 
@@ -38,21 +37,7 @@ using cnn =
                 pg::parameter_group<1, pg::linear<40>>, pg::relu, pg::linear<80>, pg::relu, pg::linear<3>>;
 static_assert(cnn::parameter_count > 2 * 2048);  // more than one stretch of a release
 
-struct data {
-  explicit data(std::size_t count) : inputs(count * cnn::input_shape.size()), targets(count) {
-    std::mt19937 random{5};
-    std::normal_distribution<float> normal;
-    for (float& each : inputs) each = normal(random);
-    for (auto& each : targets) each = static_cast<std::int32_t>(random() % 3);
-  }
-  [[nodiscard]] pg::dataset<float, std::int32_t> part(std::size_t first, std::size_t count) const {
-    constexpr std::size_t width = cnn::input_shape.size();
-    return {std::span{inputs}.subspan(first * width, count * width), std::span{targets}.subspan(first, count),
-            cnn::input_shape};
-  }
-  std::vector<float> inputs;
-  std::vector<std::int32_t> targets;
-};
+using data = rank_tests::random_data<cnn>;
 
 pg::dp_sgd_options usual() {
   pg::dp_sgd_options options;
@@ -66,8 +51,7 @@ pg::dp_sgd_options usual() {
   return options;
 }
 
-using values = std::vector<float>;
-values parameters_of(const cnn& net) { return {net.parameters().begin(), net.parameters().end()}; }
+using rank_tests::parameters_of, rank_tests::values;
 
 template <class Options>
 values in_one_process(const data& all, Options options, int steps, std::size_t threads = 1) {
@@ -80,24 +64,7 @@ values in_one_process(const data& all, Options options, int steps, std::size_t t
   return parameters_of(net);
 }
 
-/// What f(rank, member) throws on each rank, as a text.
-std::vector<std::string> on_threads(std::size_t count, const std::function<void(const pg::thread_ranks::member&)>& f,
-                                    std::chrono::milliseconds patience = std::chrono::minutes{2}) {
-  pg::thread_ranks world{count, patience};
-  std::vector<std::string> thrown(count);
-  std::vector<std::thread> threads;
-  for (std::size_t rank = 0; rank < count; ++rank) {
-    threads.emplace_back([&, rank] {
-      try {
-        f(pg::thread_ranks::member{world, rank});
-      } catch (const std::exception& error) {
-        thrown[rank] = error.what();
-      }
-    });
-  }
-  for (std::thread& each : threads) each.join();
-  return thrown;
-}
+using rank_tests::on_threads;
 
 /// Shares that are no multiples of anything; with many ranks some are empty.
 std::size_t cut(std::size_t total, std::size_t ranks, std::size_t rank) {
@@ -115,7 +82,7 @@ template <class Options>
 std::vector<values> on_ranks(const data& all, const Options& options, int steps, std::size_t ranks,
                              std::size_t threads) {
   std::vector<values> found(ranks);
-  const auto thrown = on_threads(ranks, [&](const pg::thread_ranks::member& me) {
+  const auto thrown = on_threads<pg::thread_ranks::member>(ranks, [&](const pg::thread_ranks::member& me) {
     const pg::host exec{pg::threads{threads}};
     cnn net{exec, pg::kaiming_uniform{1 + me.rank()}};  // rank 0's count
     pg::dp_sgd trainer{exec, net, pg::cross_entropy{}, options, me, pg::seeded_generator{3}};
@@ -244,7 +211,7 @@ BOOST_AUTO_TEST_CASE(correlated_noise_goes_on_with_other_ranks) {
   int taken = 0;
   for (const std::size_t ranks : {3U, 2U, 4U, 1U}) {
     const int steps = taken == 0 ? 2 : 1;
-    const auto thrown = on_threads(ranks, [&](const pg::thread_ranks::member& me) {
+    const auto thrown = on_threads<pg::thread_ranks::member>(ranks, [&](const pg::thread_ranks::member& me) {
       const pg::host exec{pg::threads{1}};
       cnn net{exec, pg::kaiming_uniform{1}};
       pg::dp_sgd trainer{exec, net, pg::cross_entropy{}, options, me, pg::seeded_generator{3}};
@@ -279,7 +246,7 @@ BOOST_AUTO_TEST_CASE(a_round_begins_anew_on_all_ranks_or_on_none) {
   static_cast<pg::training_choices&>(options) = usual();
   options.sampling = pg::random_allocation{pg::round_steps{4}, pg::participations{1}};
   std::vector<double> spent(3);
-  const auto thrown = on_threads(3, [&](const pg::thread_ranks::member& me) {
+  const auto thrown = on_threads<pg::thread_ranks::member>(3, [&](const pg::thread_ranks::member& me) {
     const pg::host exec{pg::threads{1}};
     cnn net{exec, pg::kaiming_uniform{1}};
     pg::dp_sgd trainer{exec, net, pg::cross_entropy{}, options, me, pg::seeded_generator{3}};
@@ -318,7 +285,7 @@ BOOST_AUTO_TEST_CASE(a_checkpoint_goes_on_with_other_ranks) {
       (std::filesystem::temp_directory_path() / ("pergrad_ranks_" + std::to_string(::getpid()))).string();
   const auto part = [&](std::size_t ranks, bool loads, int steps, bool saves) {
     std::vector<values> found(ranks);
-    const auto thrown = on_threads(ranks, [&](const pg::thread_ranks::member& me) {
+    const auto thrown = on_threads<pg::thread_ranks::member>(ranks, [&](const pg::thread_ranks::member& me) {
       const pg::host exec{pg::threads{1}};
       cnn net{exec, pg::kaiming_uniform{1}};
       pg::dp_sgd trainer{exec, net, pg::cross_entropy{}, options, me, pg::seeded_generator{3}};
@@ -336,7 +303,7 @@ BOOST_AUTO_TEST_CASE(a_checkpoint_goes_on_with_other_ranks) {
   static_cast<void>(part(2, true, 1, true));
   for (const values& each : part(4, true, 2, false)) BOOST_TEST((each == wanted));
   // A file that cannot be written ends all ranks.
-  const auto thrown = on_threads(2, [&](const pg::thread_ranks::member& me) {
+  const auto thrown = on_threads<pg::thread_ranks::member>(2, [&](const pg::thread_ranks::member& me) {
     const pg::host exec{pg::threads{1}};
     cnn net{exec, pg::kaiming_uniform{1}};
     pg::dp_sgd trainer{exec, net, pg::cross_entropy{}, options, me, pg::seeded_generator{3}};
@@ -351,7 +318,7 @@ BOOST_AUTO_TEST_CASE(a_checkpoint_goes_on_with_other_ranks) {
 
 BOOST_AUTO_TEST_CASE(ranks_that_are_told_different_things_end_with_one_message) {
   const auto thrown_with = [](const std::function<void(pg::dp_sgd_options&)>& differ) {
-    return on_threads(3, [&](const pg::thread_ranks::member& me) {
+    return on_threads<pg::thread_ranks::member>(3, [&](const pg::thread_ranks::member& me) {
       const pg::host exec{pg::threads{1}};
       cnn net{exec, pg::kaiming_uniform{1}};
       auto options = usual();
@@ -384,7 +351,7 @@ BOOST_AUTO_TEST_CASE(a_rank_that_fails_or_is_gone_ends_all) {
   const data all{60};
   const auto run = [&](const std::function<void(std::size_t rank, int step, pg::shard<float, std::int32_t>&)>& change,
                        std::chrono::milliseconds patience) {
-    return on_threads(
+    return on_threads<pg::thread_ranks::member>(
         3,
         [&](const pg::thread_ranks::member& me) {
           const pg::host exec{pg::threads{1}};
@@ -421,7 +388,7 @@ BOOST_AUTO_TEST_CASE(a_rank_that_fails_or_is_gone_ends_all) {
     }
   }
   // lanes that are cut
-  for (const std::string& each : on_threads(3, [&](const pg::thread_ranks::member& me) {
+  for (const std::string& each : on_threads<pg::thread_ranks::member>(3, [&](const pg::thread_ranks::member& me) {
          const pg::host exec{pg::threads{1}};
          cnn net{exec, pg::kaiming_uniform{1}};
          auto options = usual();
@@ -450,7 +417,7 @@ BOOST_AUTO_TEST_CASE(secret_keys_are_rank_0s) {
   options.adaptive_clip = pg::adaptive_clip{pg::noise_multiplier{3}};
   std::vector<values> found(3);
   std::vector<std::vector<double>> counts(3);
-  const auto thrown = on_threads(3, [&](const pg::thread_ranks::member& me) {
+  const auto thrown = on_threads<pg::thread_ranks::member>(3, [&](const pg::thread_ranks::member& me) {
     const pg::host exec{pg::threads{1}};
     cnn net{exec, pg::kaiming_uniform{1}};
     pg::dp_sgd trainer{exec, net, pg::cross_entropy{}, options, me};
@@ -487,7 +454,7 @@ std::array<std::size_t, 2> bytes_of_four_ranks(pg::optimizer_kind optimizer) {
     std::array<std::size_t, 2> taken{};
     const std::vector<float> inputs(8 * 1000, 0.5F);
     const std::vector<std::int32_t> targets(8, 7);
-    const auto thrown = on_threads(4, [&](const pg::thread_ranks::member& me) {
+    const auto thrown = on_threads<pg::thread_ranks::member>(4, [&](const pg::thread_ranks::member& me) {
       const auto note = [&](std::size_t number) {
         static_cast<void>(pg::detail::values_of_all(me, 0));  // all are here, and stay until all have gone on
         std::size_t pages[2] = {};

@@ -98,8 +98,9 @@ class builder {
   }
   /// Functions of one value.
   constexpr int apply(node_kind kind, int i) {
-    if (is(i, node_kind::constant)) return constant(value_of(kind, constant_at(i)));
-    return place_of({kind, static_cast<std::int16_t>(i), -1, -1, 0, 0});
+    const node wanted{kind, static_cast<std::int16_t>(i), -1, -1, 0, 0};
+    if (is(i, node_kind::constant)) return constant(value_of<interval>(wanted, constant_at(i), {}, {}));
+    return place_of(wanted);
   }
   /// The smaller or the larger one.
   constexpr int extreme(node_kind kind, int i, int j) {
@@ -249,32 +250,6 @@ class builder {
     if (place(list_.node_count) == most_nodes) query_has_too_many_nodes();
     list_.nodes[place(list_.node_count)] = wanted;
     return list_.node_count++;
-  }
-  [[nodiscard]] static constexpr interval value_of(node_kind kind, const interval& x) noexcept {
-    switch (kind) {
-      case node_kind::exp:
-        return exp(x);
-      case node_kind::log:
-        return log(x);
-      case node_kind::sin:
-        return sin(x);
-      case node_kind::cos:
-        return cos(x);
-      case node_kind::tanh:
-        return tanh(x);
-      case node_kind::sigmoid:
-        return sigmoid(x);
-      case node_kind::softplus:
-        return softplus(x);
-      case node_kind::erf:
-        return erf(x);
-      case node_kind::abs:
-        return abs(x);
-      case node_kind::sign:
-        return {x.lower > 0 ? 1.0 : x.lower == 0 ? 0.0 : -1.0, x.upper > 0 ? 1.0 : x.upper == 0 ? 0.0 : -1.0};
-      default:
-        return x;
-    }
   }
 
   [[nodiscard]] constexpr monomial monomial_of(int i) const {

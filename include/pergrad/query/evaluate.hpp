@@ -3,7 +3,6 @@
 #pragma once
 
 #include <array>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -16,83 +15,12 @@ namespace pergrad::inline v0_1 {
 
 namespace query::inside {
 
-/// Functions of doubles beside those of std, by the names that intervals have for theirs.
-namespace real {
-using std::abs, std::cos, std::erf, std::exp, std::log, std::sin, std::tanh;
-[[nodiscard]] inline double sigmoid(double x) noexcept { return x > 0 ? 1 / (1 + exp(-x)) : exp(x) / (1 + exp(x)); }
-[[nodiscard]] inline double softplus(double x) noexcept { return (x > 0 ? x : 0) + std::log1p(exp(-abs(x))); }
-[[nodiscard]] inline double sign(double x) noexcept { return x > 0 ? 1 : x < 0 ? -1 : x; }
-[[nodiscard]] inline double min(double x, double y) noexcept { return y < x ? y : x; }
-[[nodiscard]] inline double max(double x, double y) noexcept { return x < y ? y : x; }
-[[nodiscard]] inline double select(double x, double positive, double otherwise) noexcept {
-  return x > 0 ? positive : otherwise;
-}
-/// Small whole powers by multiplications: they are what queries have.
-[[nodiscard]] inline double pow(double x, double exponent) noexcept {
-  if (exponent == -1) return 1 / x;
-  if (exponent == 2) return x * x;
-  if (exponent == -2) return 1 / (x * x);
-  return exponent == 0.5 ? std::sqrt(x) : std::pow(x, exponent);
-}
-}  // namespace real
-
-[[nodiscard]] constexpr interval sign(const interval& x) noexcept {
-  return {x.lower > 0 ? 1.0 : x.lower == 0 ? 0.0 : -1.0, x.upper > 0 ? 1.0 : x.upper == 0 ? 0.0 : -1.0};
-}
-[[nodiscard]] constexpr interval select(const interval& x, const interval& positive,
-                                        const interval& otherwise) noexcept {
-  if (x.is_empty()) return hull(positive, otherwise);
-  if (x.lower > 0) return positive;
-  return x.upper <= 0 ? otherwise : hull(positive, otherwise);
-}
-
 /// So many records at once, so that a compiler makes vectors of them.
 struct lanes {
   static constexpr std::size_t count = 32;
   std::array<double, count> values;
 };
 
-/// A node's value from its operands'.
-template <class Value>
-[[nodiscard]] constexpr Value value_of(const node& each, const Value& x, const Value& y, const Value& z) {
-  using namespace real;
-  switch (each.kind) {
-    case node_kind::add:
-      return x + y;
-    case node_kind::multiply:
-      return x * y;
-    case node_kind::power:
-      return pow(x, each.number);
-    case node_kind::exp:
-      return exp(x);
-    case node_kind::log:
-      return log(x);
-    case node_kind::sin:
-      return sin(x);
-    case node_kind::cos:
-      return cos(x);
-    case node_kind::tanh:
-      return tanh(x);
-    case node_kind::sigmoid:
-      return sigmoid(x);
-    case node_kind::softplus:
-      return softplus(x);
-    case node_kind::erf:
-      return erf(x);
-    case node_kind::abs:
-      return abs(x);
-    case node_kind::sign:
-      return sign(x);
-    case node_kind::min:
-      return min(x, y);
-    case node_kind::max:
-      return max(x, y);
-    case node_kind::select:
-      return select(x, y, z);
-    default:
-      return x;
-  }
-}
 template <>
 [[nodiscard]] inline lanes value_of(const node& each, const lanes& x, const lanes& y, const lanes& z) {
   lanes found;  // NOLINT(cppcoreguidelines-pro-type-member-init): all are set
