@@ -31561,15 +31561,17 @@ struct engine {
     index chunk_first = 0;
     do {
       const index samples = std::min(chunk, count - chunk_first);
-      ring accumulators{accumulators_of(samples, tile),
-                        accumulator_buffers(accumulator_count<Network>, pool.thread_count())};
       bool shared = false;
       if constexpr (table.shares_sums) {
         shared = request.sum_count > 0;
         if (shared) run_rounds(chunk_first, samples, tile, one_by_one);
       }
-      if (!shared) run_chunk(accumulators, chunk_first, samples, tile, one_by_one);
-      for (std::size_t k = 0; !shared && k < request.sum_count; ++k) gather(k, accumulators, chunk_first > 0);
+      if (!shared) {
+        ring accumulators{accumulators_of(samples, tile),
+                          accumulator_buffers(accumulator_count<Network>, pool.thread_count())};
+        run_chunk(accumulators, chunk_first, samples, tile, one_by_one);
+        for (std::size_t k = 0; k < request.sum_count; ++k) gather(k, accumulators, chunk_first > 0);
+      }
       for_each_way<Network>([&](auto way) {
         if constexpr (requires { &decltype(way)::finish_chunk; }) {
           way.finish_chunk(pool, tape, request, chunk_first, samples);
