@@ -15918,6 +15918,8 @@ template <class Excess>
   if (safe > 0) low = at(safe);
   std::uint64_t unsafe = 0;  // none is known
   int streak = 0;            // so often in a row: safe, or minus so often: not
+  int since_halved = 0;
+  double width_before = 0;
   while (safe < most && (unsafe == 0 || tried_steps(safe + 1) < unsafe)) {
     double next = 8 * static_cast<double>(safe) + 1;
     if (low.is_known()) {
@@ -15925,7 +15927,7 @@ template <class Excess>
       const tried& other = unsafe != 0 ? high : before;
       double power = 0.7;
       if (other.is_known()) power = (other.excess - low.excess) / (other.log_steps - low.log_steps);
-      next = std::exp(low.log_steps - low.excess * (unsafe != 0 ? 1.0 : 1.2) / std::clamp(power, 0.05, 2.0));
+      next = std::exp(low.log_steps - low.excess * (unsafe != 0 ? 1.0 : 1.2) / std::clamp(power, 0.05, 100.0));
     }
     if (unsafe != 0 && low.is_known()) {
       // A secant comes near from one side; a step beyond it, and longer ones, find the other.
@@ -15933,8 +15935,17 @@ template <class Excess>
       const double beyond = std::abs(streak) < 2 ? 0 : unit * std::ldexp(1.0, 3 * (std::abs(streak) - 2));
       next += streak > 0 ? beyond : -beyond;
     }
-    if (unsafe != 0 && (!low.is_known() || std::abs(streak) > 6)) {
-      next = std::sqrt((static_cast<double>(safe) + 0.5) * static_cast<double>(unsafe));
+    if (unsafe != 0) {
+      // Three of these have to halve the bracket, or it is halved for them: no curve makes this long.
+      const double width = high.log_steps - std::log(static_cast<double>(safe) + 0.5);
+      if (since_halved++ == 0) {
+        width_before = width;
+      } else if (since_halved > 3) {
+        if (width > 0.5 * width_before) next = 0;
+        since_halved = 0;
+      }
+      if (!low.is_known() || next == 0)
+        next = std::sqrt((static_cast<double>(safe) + 0.5) * static_cast<double>(unsafe));
     }
     next = std::min(next, 64 * static_cast<double>(safe) + 64);
     std::uint64_t steps = std::max(static_cast<std::uint64_t>(std::clamp(next, 0.0, 0x1p61)), safe + 1);
@@ -37100,8 +37111,10 @@ template <class EventOf>
   double noise = smallest_safe(by_both, std::min(start, most_noise), least_noise, most_noise, tolerance_for(count));
   // A guard's search for the number of steps may end at another one where bounds are not quite monotone.
   const basic_rdp_accountant<std::decay_t<decltype(event_of(noise))>> empty;
-  while (noise <= most_noise && steps_within(empty, event_of(noise), budget) < count)
-    noise *= 1 + 2 * tolerance_for(count);
+  for (double more = 2 * tolerance_for(count);
+       noise <= most_noise && steps_within(empty, event_of(noise), budget) < count; more *= 2) {
+    noise *= 1 + more;
+  }
   if (!(noise <= most_noise)) {
     throw_invalid_argument(
         {"pergrad: calibrate_noise: no noise multiplier up to 2^30 gives epsilon ", target, " in ", count, " steps"});

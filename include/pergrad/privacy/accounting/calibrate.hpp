@@ -90,8 +90,10 @@ template <class EventOf>
   double noise = smallest_safe(by_both, std::min(start, most_noise), least_noise, most_noise, tolerance_for(count));
   // A guard's search for the number of steps may end at another one where bounds are not quite monotone.
   const basic_rdp_accountant<std::decay_t<decltype(event_of(noise))>> empty;
-  while (noise <= most_noise && steps_within(empty, event_of(noise), budget) < count)
-    noise *= 1 + 2 * tolerance_for(count);
+  for (double more = 2 * tolerance_for(count);
+       noise <= most_noise && steps_within(empty, event_of(noise), budget) < count; more *= 2) {
+    noise *= 1 + more;
+  }
   if (!(noise <= most_noise)) {
     throw_invalid_argument(
         {"pergrad: calibrate_noise: no noise multiplier up to 2^30 gives epsilon ", target, " in ", count, " steps"});
