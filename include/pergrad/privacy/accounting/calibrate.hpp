@@ -70,7 +70,7 @@ template <class Event>
 
 /// Of noise and of sampling.
 [[nodiscard]] constexpr double tolerance_for(std::uint64_t steps) noexcept {
-  return steps < (std::uint64_t{1} << 20U) ? 1e-5 : 1e-4;
+  return steps < (std::uint64_t{1} << 20U) ? 1e-6 : 1e-4;
 }
 inline constexpr double most_noise = 1 << 30;
 inline constexpr double least_noise = 1.0 / (1 << 10);
@@ -139,7 +139,7 @@ template <class Sampling>
 
 }  // namespace detail
 
-/// Smallest noise multiplier (to 1e-5, beyond a million steps to 1e-4, on the safe side) with which `steps`
+/// Smallest noise multiplier (to 1e-6, beyond a million steps to 1e-4, on the safe side) with which `steps`
 /// Poisson-sampled steps stay within (target, at), by the bounds of privacy_accountant, and a budget of that allows all
 /// of them; 0 when nothing is ever released (no steps or no sampling) or target is infinite. Takes up to 3 s. Throws
 /// std::invalid_argument when no noise multiplier up to 2^30 is enough, and for 2^62 steps or more.
@@ -187,7 +187,7 @@ template <detail::target_of_attacks Target, detail::yields_events Sampling>
       detail::events_of(sampling, steps));
 }
 
-/// Largest sampling probability (to 1e-5, beyond a million steps to 1e-4, on the safe side) with which `steps` steps
+/// Largest sampling probability (to 1e-6, beyond a million steps to 1e-4, on the safe side) with which `steps` steps
 /// are proven to keep to `target`: a privacy_budget, an attack_advantage or an attack_success. 1 if all records may
 /// always take part. Throws std::invalid_argument for a target that is none, or that no probability above 1e-12 keeps
 /// to, and for 2^62 steps or more.
