@@ -15936,16 +15936,16 @@ template <class Excess>
       next += streak > 0 ? beyond : -beyond;
     }
     if (unsafe != 0) {
+      bool halve = !low.is_known();
       // Three of these have to halve the bracket, or it is halved for them: no curve makes this long.
       const double width = high.log_steps - std::log(static_cast<double>(safe) + 0.5);
       if (since_halved++ == 0) {
         width_before = width;
       } else if (since_halved > 3) {
-        if (width > 0.5 * width_before) next = 0;
+        halve |= width > 0.5 * width_before;
         since_halved = 0;
       }
-      if (!low.is_known() || next == 0)
-        next = std::sqrt((static_cast<double>(safe) + 0.5) * static_cast<double>(unsafe));
+      if (halve) next = std::sqrt((static_cast<double>(safe) + 0.5) * static_cast<double>(unsafe));
     }
     next = std::min(next, 64 * static_cast<double>(safe) + 64);
     std::uint64_t steps = std::max(static_cast<std::uint64_t>(std::clamp(next, 0.0, 0x1p61)), safe + 1);
@@ -37135,6 +37135,18 @@ template <target_of_attacks Target, class EventOf>
   return noise_multiplier{noise};
 }
 
+/// The most events that keep attackers to the target.
+template <target_of_attacks Target, class Event>
+[[nodiscard, gnu::cold]] std::uint64_t events_within(const Target& target, const Event& event) {
+  require_target(target);
+  const auto excess = [&](std::uint64_t count) { return excess_over(target, ledger_of(event, count)); };
+  const std::uint64_t most = largest_safe(excess, 0);
+  if (most >= std::uint64_t{1} << 61U) {
+    throw std::invalid_argument("pergrad: max_steps: no number of steps exhausts this target");
+  }
+  return most;
+}
+
 /// A sampler: what has events. One of them may pay several steps.
 template <class Sampling>
 concept yields_events = requires(const Sampling& sampling, noise_multiplier noise) {
@@ -37263,22 +37275,15 @@ template <detail::yields_events Sampling>
   return events * detail::steps_of_an_event(sampling);
 }
 
-/// The same for what attackers can do: of any sampler, the steps of whole rounds.
-template <detail::target_of_attacks Target, detail::yields_events Sampling>
-[[nodiscard]] std::uint64_t max_steps(const Target& target, const Sampling& sampling, noise_multiplier noise) {
-  detail::require_target(target);
-  const auto excess = [&](std::uint64_t events) {
-    return detail::excess_over(target, detail::ledger_of(sampling.event(noise), events));
-  };
-  const std::uint64_t events = detail::largest_safe(excess, 0);
-  if (events >= std::uint64_t{1} << 61U) {
-    throw std::invalid_argument("pergrad: max_steps: no number of steps exhausts this target");
-  }
-  return events * detail::steps_of_an_event(sampling);
-}
+/// The same for what attackers can do.
 template <detail::target_of_attacks Target>
 [[nodiscard]] std::uint64_t max_steps(const Target& target, sampling_probability q, noise_multiplier noise) {
-  return max_steps(target, poisson_sampling{q}, noise);
+  return detail::events_within(target, sampled_gaussian_event{q.value(), noise.value()});
+}
+/// The same of any sampler: the steps of whole rounds.
+template <detail::target_of_attacks Target, detail::yields_events Sampling>
+[[nodiscard]] std::uint64_t max_steps(const Target& target, const Sampling& sampling, noise_multiplier noise) {
+  return detail::events_within(target, sampling.event(noise)) * detail::steps_of_an_event(sampling);
 }
 
 }  // namespace pergrad::inline v0_1

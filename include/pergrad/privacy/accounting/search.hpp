@@ -126,16 +126,16 @@ template <class Excess>
       next += streak > 0 ? beyond : -beyond;
     }
     if (unsafe != 0) {
+      bool halve = !low.is_known();
       // Three of these have to halve the bracket, or it is halved for them: no curve makes this long.
       const double width = high.log_steps - std::log(static_cast<double>(safe) + 0.5);
       if (since_halved++ == 0) {
         width_before = width;
       } else if (since_halved > 3) {
-        if (width > 0.5 * width_before) next = 0;
+        halve |= width > 0.5 * width_before;
         since_halved = 0;
       }
-      if (!low.is_known() || next == 0)
-        next = std::sqrt((static_cast<double>(safe) + 0.5) * static_cast<double>(unsafe));
+      if (halve) next = std::sqrt((static_cast<double>(safe) + 0.5) * static_cast<double>(unsafe));
     }
     next = std::min(next, 64 * static_cast<double>(safe) + 64);
     std::uint64_t steps = std::max(static_cast<std::uint64_t>(std::clamp(next, 0.0, 0x1p61)), safe + 1);
