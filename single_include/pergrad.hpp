@@ -656,6 +656,9 @@ template <class Layer> struct layer_without_a_bound {
 template <class Loss> struct loss_without_a_bound {
   static_assert(never<Loss>, "this loss's gradient has no bound for all targets: take huber in the place of mean_squared_error, cross entropy or focal for classes; a loss of your own says gradient_bound(output); see docs/sensitivity.md");
 };
+template <class Gradients, class... Proof> struct unclipped_without_a_proof {
+  static_assert(never<Gradients>, "unclipped takes per-sample gradients and a proof for the same network and loss: unclipped(g, pergrad::certified_bound{net, loss}), with pergrad/certify.hpp; see docs/sensitivity.md");
+};
 template <class Sum> struct noise_on_an_unclipped_sum {
   static_assert(never<Sum>, "noise protects only a sum of bounded sensitivity: write sum(clip(g, pergrad::l2_clip_norm{1.0})) + gaussian_noise(...); see docs/privacy.md");
 };
@@ -5238,6 +5241,7 @@ struct sum_request {
   bool is_plain = true;  ///< every weight is 1: nothing else is asked of the samples
   bool squares = false;
   bool per_layer = false;  ///< one weight a layer with parameters instead of one
+  bool is_proven = false;  ///< weights bound nothing: it is proven of what a host computes (expressions/unclipped.hpp)
   const void* weigher = nullptr;
   void (*weigh)(const void*, const sample_facts<Scalar>&, int unit, Scalar* weights) = nullptr;
   int unit = 0;           ///< weights count in units of 2^unit
@@ -5311,6 +5315,9 @@ struct run_request {
     bool weighted = false;
     for (std::size_t k = 0; k < sum_count; ++k) weighted = weighted || !sums[k].is_plain;
     return weighted;
+  }
+  [[nodiscard]] bool has_proven_sums() const {
+    return std::any_of(sums.begin(), sums.begin() + sum_count, [](const auto& sum) { return sum.is_proven; });
   }
   /// Must the gradients themselves be formed, of all samples and blocks?
   [[nodiscard]] bool needs_every_gradient() const {
@@ -5621,15 +5628,43 @@ struct sample_gate {
   bool (*passes)(void* context, std::size_t sample, double most);
 };
 
-/// w = min(1, C / ‖g‖), and 0 of samples that a gate does not let through
+/// Of the bits of some parameters (FNV-1a, four at a time).
+template <class Scalar>
+[[nodiscard]] inline std::uint64_t fingerprint_of(std::span<const Scalar> parameters) noexcept {
+  using word = std::conditional_t<sizeof(Scalar) == 4, std::uint32_t, std::uint64_t>;
+  constexpr std::uint64_t prime = 0x100000001b3U;
+  std::uint64_t lanes[4] = {0xcbf29ce484222325U, 1, 2, 3};
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    lanes[i % 4] = (lanes[i % 4] ^ std::bit_cast<word>(parameters[i])) * prime;
+  }
+  std::uint64_t all = parameters.size();
+  for (const std::uint64_t lane : lanes) all = (all ^ lane ^ lane >> 32U) * prime;
+  return all;
+}
+/// Throws std::logic_error unless a network's weights have this fingerprint.
+template <class Network>
+void require_weights(const Network& network, std::uint64_t fingerprint) {
+  if (fingerprint_of(network.all_parameters()) == fingerprint) return;
+  throw_logic_error({"pergrad: unclipped: weights have changed since the bound was proven: prove it anew"});
+}
+
+/// w = min(1, C / ‖g‖), and 0 of samples that a gate does not let through; of gradients that are proven to be no longer
+/// than C, 1 and no norms: one type, so that a trainer compiles one sum for both
 struct flat_clip {
   static constexpr bool per_layer = false;
   double bound = 0;
   const sample_gate* gate = nullptr;
+  bool is_proven = false;
+  std::uint64_t weights_of_proof = 0;  ///< their fingerprint; 0: whoever proves it sees to that
+  [[nodiscard]] bool needs_norms() const noexcept { return !is_proven; }
   [[nodiscard]] double sensitivity() const noexcept { return bound; }
   template <class Network, class Scalar>
   void weigh(const detail::sample_facts<Scalar>& facts, int unit, Scalar* weights) const noexcept {
     constexpr std::size_t count = Network::parameter_count;
+    if (is_proven) {
+      weights[0] = static_cast<Scalar>(std::ldexp(1.0, -unit));
+      return;
+    }
     weights[0] = clip_factor<Scalar>(facts.norm, count, bound, unit);
     if (gate != nullptr &&
         !gate->passes(gate->context, facts.sample, clipped_norm_bound<Scalar>(facts.norm, count, bound, unit))) {
@@ -5716,12 +5751,29 @@ class clipped_gradients final : public detail::expression_tag {
   /// The most that adding or removing one sample can move the sum, in L2.
   [[nodiscard]] double sensitivity() const noexcept { return rule_.sensitivity(); }
 
+  /// Does a weight depend on norms?
+  [[nodiscard]] bool needs_norms() const noexcept {
+    if constexpr (requires { rule_.needs_norms(); }) {
+      return rule_.needs_norms();
+    } else {
+      return true;
+    }
+  }
+
+  /// Throws std::logic_error for a proof of other weights than the network has.
+  void require_proof() const {
+    if constexpr (requires { rule_.weights_of_proof; }) {
+      if (rule_.weights_of_proof != 0) detail::require_weights(leaf_.network(), rule_.weights_of_proof);
+    }
+  }
+
   /// One clipped gradient, lazily. Throws std::out_of_range.
   [[nodiscard]] gradient_row<clipped_gradients, true> operator[](std::size_t sample) const;
 
   /// Fills in the weights part of a request; the rule must live until the evaluation is over.
   void weigh_into(detail::sum_request<scalar>& request) const noexcept {
     request.is_plain = false;
+    request.is_proven = !needs_norms();
     request.per_layer = Rule::per_layer;
     request.weigher = &rule_;
     request.weigh = [](const void* rule, const detail::sample_facts<scalar>& facts, int unit, scalar* weights) {
@@ -5768,6 +5820,12 @@ struct gated_clip {
   [[nodiscard]] static auto of(const per_sample_gradient_leaf<Network, Loss, Which>& gradients, l2_clip_norm bound,
                                const sample_gate* gate) {
     return clipped_gradients{gradients, flat_clip{bound.value(), gate}};
+  }
+  /// Of gradients that are proven to be no longer than the bound.
+  template <class Network, class Loss, algorithms Which>
+  [[nodiscard]] static auto proven(const per_sample_gradient_leaf<Network, Loss, Which>& gradients, l2_clip_norm bound,
+                                   std::uint64_t weights = 0) {
+    return clipped_gradients{gradients, flat_clip{bound.value(), nullptr, true, weights}};
   }
 };
 }  // namespace detail
@@ -9133,8 +9191,9 @@ class bounded_sum final : public detail::expression_tag {
  private:
   auto& attached(detail::run_request<scalar>& request) const {
     auto& sum = detail::new_sum(request);
+    clipped_.require_proof();
     clipped_.weigh_into(sum);
-    request.norms = true;
+    request.norms = request.norms || clipped_.needs_norms();
     return sum;
   }
   clipped_gradients<Leaf, Rule> clipped_;
@@ -12056,6 +12115,133 @@ predictor(const Executor&, const Network&) -> predictor<Network, Executor>;
 
 #include <string>
 
+// pergrad/expressions/unclipped.hpp - per-sample gradients whose norms are proven to be bounded, as they are
+//
+//   const pg::certified_bound K{net, pg::cross_entropy{}};                                  // certify/training.hpp
+//   evaluate_into(exec, update, sum(unclipped(g, K)) + gaussian_noise(sigma, rng));         // noise sigma K
+//
+// No norms, no weights: one ordinary backward pass. What is added for a record is its gradient in units of a power of
+// two at K. A product by it is exact but where it is subnormal: less than 2^-60 K, as K is at least 1e-30 and no value
+// of a proven network is above 2^60; `proof_of_gradients` has room for that.
+
+#include <functional>
+
+namespace pergrad::inline v0_1 {
+
+namespace detail {
+
+struct proof_maker;
+
+}  // namespace detail
+
+template <class Network, class Loss>
+class certified_bound;
+
+/// K, and for which weights of which network it holds: made by `certified_bound` only (certify/training.hpp), for all
+/// records.
+template <class Network, class Loss>
+class proof_of_gradients {
+ public:
+  using network_type = Network;
+  using loss_type = Loss;
+  /// The norm of every record's gradient, at most.
+  [[nodiscard]] l2_clip_norm bound() const noexcept { return bound_; }
+  /// The fingerprint of the weights that it holds for.
+  [[nodiscard]] std::uint64_t weights() const noexcept { return fingerprint_; }
+  /// Throws std::logic_error unless it holds for these weights.
+  void require(const Network& network) const {
+    if (&network != network_) {
+      detail::throw_logic_error({"pergrad: unclipped: the bound was proven for another network"});
+    }
+    detail::require_weights(network, fingerprint_);
+  }
+
+ private:
+  friend class certified_bound<Network, Loss>;
+  proof_of_gradients(l2_clip_norm bound, const Network& network)
+      : bound_{bound}, network_{&network}, fingerprint_{detail::fingerprint_of(network.all_parameters())} {}
+
+  l2_clip_norm bound_;
+  const Network* network_;
+  std::uint64_t fingerprint_;
+};
+
+namespace detail {
+template <class Given, class... Proof>
+inline constexpr bool takes_proof = false;
+template <class Given, class Proof, class... AtMost>
+requires is_leaf<Given>::value inline constexpr bool takes_proof<Given, Proof, AtMost...> =
+    std::is_base_of_v<proof_of_gradients<typename Given::network_type, typename Given::loss_type>, Proof> &&
+    (std::is_convertible_v<AtMost, l2_clip_norm> && ...) && sizeof...(AtMost) <= 1;
+}  // namespace detail
+
+/// The gradients as they are, for sums whose sensitivity is the proven bound. Throws std::logic_error for weights that
+/// have changed since the proof, and so does an evaluation.
+template <class Network, class Loss, detail::algorithms Which>
+[[nodiscard]] auto unclipped(const per_sample_gradient_leaf<Network, Loss, Which>& gradients,
+                             const proof_of_gradients<Network, Loss>& proven) {
+  proven.require(gradients.network());
+  return detail::gated_clip::proven(gradients, proven.bound(), proven.weights());
+}
+/// The same for sums of sensitivity `at_most`, that of a `private_loop`, say. Throws std::invalid_argument where what
+/// is proven is more.
+template <class Network, class Loss, detail::algorithms Which>
+[[nodiscard]] auto unclipped(const per_sample_gradient_leaf<Network, Loss, Which>& gradients,
+                             const proof_of_gradients<Network, Loss>& proven, l2_clip_norm at_most) {
+  proven.require(gradients.network());
+  if (!(proven.bound().value() <= at_most.value())) {
+    detail::throw_invalid_argument({"pergrad: unclipped: gradients are proven to be at most ", proven.bound().value(),
+                                    " long, not ", at_most.value()});
+  }
+  return detail::gated_clip::proven(gradients, at_most, proven.weights());
+}
+template <detail::expression Given, class... Proof>
+requires(!detail::takes_proof<Given, Proof...>) [[nodiscard]] error::explained
+    unclipped(const Given& /*gradients*/, const Proof&... /*proof*/) {
+  if constexpr (!detail::is_explained<Given>) static_cast<void>(error::unclipped_without_a_proof<Given, Proof...>{});
+  return {};
+}
+
+/// Of a trainer: proves K before each step, and keeps it below a limit by what it does to the weights. Made by
+/// `certified_training_of` (certify/training.hpp) only.
+class certified_training {
+ public:
+  /// The largest K of a step; infinite where weights are only looked at.
+  [[nodiscard]] double most() const noexcept { return most_; }
+
+ private:
+  friend struct detail::proof_maker;
+  certified_training(const void* kind, double most, std::function<double(void*)> prove)
+      : kind_{kind}, most_{most}, prove_{std::move(prove)} {}
+
+  const void* kind_;  ///< of network and loss
+  double most_;
+  std::function<double(void*)> prove_;  ///< projects a network's weights, returns K
+};
+
+namespace detail {
+
+/// The library's own way to proofs.
+struct proof_maker {
+  template <class Network, class Loss>
+  struct pair_of {};
+  template <class Network, class Loss, class Prove>
+  [[nodiscard]] static certified_training training(double most, Prove&& prove) {
+    return {&kind_mark<pair_of<Network, Loss>>, most, std::forward<Prove>(prove)};
+  }
+  template <class Network, class Loss>
+  [[nodiscard]] static bool is_for(const certified_training& training) noexcept {
+    return training.kind_ == &kind_mark<pair_of<Network, Loss>>;
+  }
+  /// Precondition: it is for this network.
+  template <class Network>
+  [[nodiscard]] static double prove(const certified_training& training, Network& network) {
+    return training.prove_(&network);
+  }
+};
+
+}  // namespace detail
+}  // namespace pergrad::inline v0_1
 // pergrad/privacy/accounting/budget.hpp - the guard that refuses the step which would exceed the privacy budget.
 //
 // A step is entered in the ledger before its noise is drawn, and only if the total including it keeps to the budget.
@@ -16259,7 +16445,6 @@ using privacy_accountant = basic_privacy_accountant<sampled_gaussian_event>;
 // and a run that ends early has spent what its steps cost.
 
 #include <cstdlib>
-#include <functional>
 
 namespace pergrad::inline v0_1 {
 
@@ -16715,8 +16900,9 @@ namespace pergrad::inline v0_1 {
 
 /// How the noised gradient becomes an update.
 enum class optimizer_kind { sgd, adam };
-/// What bounds a sample's share.
-enum class clipping_kind { flat, per_layer, automatic, per_group, per_sample_adaptive };
+/// What bounds a sample's share. `certified`: a proof that no gradient is longer (the option `certified`), and nothing
+/// is clipped.
+enum class clipping_kind { flat, per_layer, automatic, per_group, per_sample_adaptive, certified };
 
 /// One value of each record of a step.
 enum class step_value { norm, loss };
@@ -16791,6 +16977,8 @@ struct training_choices : private_choices {
   option<pergrad::adaptive_clip> adaptive_clip;  ///< of flat clipping; `clip` is the first one
   step_schedules schedules{};
   option<individual_accounting> individual;  ///< a budget for each record
+  /// Of certified clipping: K of each step in the place of `clip`. Of flat clipping: a step clips to min(C, K).
+  option<certified_training> certified;
   double average_decay = 0;      ///< above 0: an exponential moving average of the parameters, see `average`
   bool private_metrics = false;  ///< keep losses and norms of the last step, for `unprotected::metrics`
   bool keep_update = true;       ///< keep what a step releases, for `last_update`: as much memory as the parameters
@@ -16907,7 +17095,19 @@ inline void require_private_choices(const private_choices& options, bool has_a_s
 /// The same for a trainer, and for options that are not for its kind of clipping; `groups` are the network's clipping
 /// groups.
 [[gnu::cold]] inline void require_training_choices(const training_choices& options, std::size_t groups) {
-  if (options.clipping == clipping_kind::per_group) {
+  if (options.certified && options.clipping != clipping_kind::certified && options.clipping != clipping_kind::flat) {
+    refuse_training("the option certified is for clipping_kind::certified and clipping_kind::flat only");
+  }
+  if (options.certified && (options.adaptive_clip || options.schedules.clip || options.individual)) {
+    refuse_training("the option certified excludes adaptive_clip, individual and a schedule of clip");
+  }
+  if (options.clipping == clipping_kind::certified) {
+    require_option(options.certified.has_value(), "certified");
+    if (options.clip) refuse_training("the option clip is not for certified clipping: what is proven takes its place");
+    if (!(options.certified->most() <= largest_double)) {
+      refuse_training("the option certified needs a limit for certified clipping: certified_training_of(..., limit)");
+    }
+  } else if (options.clipping == clipping_kind::per_group) {
     if (options.clip) refuse_training("the option clip is not for clipping per group: group_bounds are its bounds");
     require_option(!options.group_bounds.empty(), "group_bounds");
     if (options.group_bounds.size() != groups) {
@@ -18174,7 +18374,9 @@ auto with_clipped(const training_choices& options, const per_sample_gradient_lea
         return f(sum(clip(gradients, options.group_bounds.front())));  // one group is the whole
       }
     default:
-      return f(sum(gated_clip::of(gradients, *options.clip, gate)));
+      // One type of sum for both.
+      return f(sum(options.clipping == clipping_kind::certified ? gated_clip::proven(gradients, *options.clip)
+                                                                : gated_clip::of(gradients, *options.clip, gate)));
   }
 }
 
@@ -18489,6 +18691,7 @@ class dp_sgd_base
         tape_{executor, options.max_batch} {
     const float_environment proven;
     if (options.schedules.any()) this->most_ = options.schedules.steps;
+    if (options.certified) begin_certified();
     this->take(with_empty_batch([](const auto& sum) { return sum.sensitivity(); }),
                static_cast<double>(std::numeric_limits<scalar>::max()), Network::parameter_count,
                executor.pool().thread_count());
@@ -18519,7 +18722,7 @@ class dp_sgd_base
     }
     if (options.average_decay != 0) average_.emplace(network, options.average_decay);
     notes_ = {options.private_metrics, options.max_batch.count,
-              options.clip ? options.clip->value() : this->sensitivity_,
+              options_.clip ? options_.clip->value() : this->sensitivity_,
               this->statistic_ ? &this->statistic_->counted : nullptr,
               options.statistic ? options.statistic->of : step_value::norm};
     require_noise_that_fits();
@@ -18589,6 +18792,34 @@ class dp_sgd_base
       notes_.set_clip_norm(bound.value());
     }
   }
+  [[gnu::cold]] void begin_certified() {
+    if constexpr (executor_trainer::trains_on_a_copy || draws_units<typename Options::sampling_type> ||
+                  run::is_correlated) {
+      refuse_training("the option certified is for records and independent noise on the host");
+    } else {
+      if (!proof_maker::is_for<Network, Loss>(*options_.certified)) {
+        refuse_training("the option certified was made for another network or another loss");
+      }
+      // Before the first step, with the weights as they are then.
+      const double first = options_.clipping == clipping_kind::certified ? options_.certified->most() : first_clip_;
+      options_.clip = l2_clip_norm{first};
+    }
+  }
+  /// K of the weights that the next step begins with, however they came to be: weights are public.
+  [[gnu::cold]] void certify_next_step() {
+    const std::uint64_t now = fingerprint_of(std::as_const(*network_).all_parameters());
+    if (!options_.certified || (is_certified_ && now == certified_weights_)) return;
+    const double most = options_.clipping == clipping_kind::certified ? options_.certified->most() : first_clip_;
+    is_certified_ = false;
+    const double proven = proof_maker::prove(*options_.certified, *network_);
+    // Below, noise would not fit its grid; a larger bound is one, too.
+    clip_to(l2_clip_norm{std::clamp(proven, 1e-20, most)});
+    if (options_.clipping == clipping_kind::certified && !(proven <= most)) {
+      throw_logic_error({"pergrad: private training: certified: K is ", proven, ", above its limit ", most});
+    }
+    certified_weights_ = fingerprint_of(std::as_const(*network_).all_parameters());
+    is_certified_ = true;
+  }
   /// The clip norm of the next step from the counts of the last one, which were released.
   [[gnu::cold]] void adapt_clip() {
     const adaptive_clip& how = *options_.adaptive_clip;
@@ -18650,6 +18881,8 @@ class dp_sgd_base
   double first_clip_ = 0;      ///< from which adaptive clipping set out
   std::uint64_t planned_ = 0;  ///< the step of which they are
   bool is_private_ = true;
+  bool is_certified_ = false;            ///< are these the weights that the clip norm was proven for?
+  std::uint64_t certified_weights_ = 0;  ///< their fingerprint
   std::optional<parameter_average<Network>> average_;
   std::unique_ptr<individual_charges> charges_;
   step_notes<scalar> notes_{false, 0, 0};
@@ -18739,12 +18972,14 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor, Options> {
     this->look_at(records);
     if (this->charges_) this->charges_->filter().set_records(records.size());
     this->plan_next_step();
+    if (this->options_.certified) this->certify_next_step();
     this->notes_.begin();
     const std::uint64_t step = this->spend_and_draw(generator_, this->unit_count(records.size()));
     this->trainer_->step(
         this->records_of_step(records, base::inside_layers(generator_, step)),
         detail::noise_of<Generator>{*this->options_.noise, &generator_, this->noise_.filter()},
         [&] { return base::next_noise(generator_); }, detail::total_access::values(update_));
+    if (this->options_.certified) this->certify_next_step();
     if (this->average_) this->average_->update(*this->executor_, *this->network_);
     this->notes_.end();
     this->release_statistic(generator_);
@@ -30244,6 +30479,8 @@ struct tile_state {
   std::array<double, most> projections{};
   bool facts_wanted = request.needs_facts();
   bool every_gradient = request.needs_every_gradient();
+  /// Where nobody reads norms, as of proven sums, only gradients that are kept are formed.
+  bool norms_wanted = request.norms || every_gradient;
   /// Does each sample's gradient of a late leaf take the place of the one before?
   bool takes_turns =
       table.has_late && facts_wanted && !every_gradient && request.strategy == strategy_kind::book_keeping;
@@ -30678,6 +30915,7 @@ struct outer_way {
   static void collect_block(state& tile, const outer_leaf& leaf, index begin, index end) {
     const kernel_type kernel{leaf, tile.workspace, 0, tile.pass.inputs_of(table.nodes[leaf.node], 0)};
     const norm_method method = method_of(tile.request, leaf, tile.every_gradient);
+    if (!tile.norms_wanted && method != norm_method::instantiate) return;
     if constexpr (any_by_ids) {
       if (leaf.of_uses && method != norm_method::instantiate) {
         for (index b = begin; leaf.use.first && b < end; ++b) tile.part(b, leaf.node) += norm_of_uses(tile, leaf, b);
@@ -44393,6 +44631,9 @@ class engine {
   template <bool Backward, int Layered, class Target>
   void run(std::span<const Scalar> parameters, std::size_t target_count,
            sample_launcher<Device, Scalar, Target> launch_samples, const request_type& request) {
+    if (request.has_proven_sums()) {
+      throw std::invalid_argument("pergrad: unclipped: proofs are of what the host computes, and this is a device");
+    }
     const arena_layout& places = memory_.places();
     memory_.put(places.parameters, parameters.data(), parameters.size());
     memory_.put(places.inputs, inputs_.data(), request.count * net().input_size);

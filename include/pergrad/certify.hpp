@@ -19,6 +19,7 @@
 #include <pergrad/certify/certificate.hpp>
 #include <pergrad/certify/certify.hpp>
 #include <pergrad/certify/into_ball.hpp>
+#include <pergrad/certify/training.hpp>
 
 #if defined(__GNUC__)
 #pragma GCC diagnostic pop

@@ -286,6 +286,9 @@ template <class Layer> struct layer_without_a_bound {
 template <class Loss> struct loss_without_a_bound {
   static_assert(never<Loss>, "this loss's gradient has no bound for all targets: take huber in the place of mean_squared_error, cross entropy or focal for classes; a loss of your own says gradient_bound(output); see docs/sensitivity.md");
 };
+template <class Gradients, class... Proof> struct unclipped_without_a_proof {
+  static_assert(never<Gradients>, "unclipped takes per-sample gradients and a proof for the same network and loss: unclipped(g, pergrad::certified_bound{net, loss}), with pergrad/certify.hpp; see docs/sensitivity.md");
+};
 template <class Sum> struct noise_on_an_unclipped_sum {
   static_assert(never<Sum>, "noise protects only a sum of bounded sensitivity: write sum(clip(g, pergrad::l2_clip_norm{1.0})) + gaussian_noise(...); see docs/privacy.md");
 };

@@ -119,6 +119,7 @@ struct outer_way {
   static void collect_block(state& tile, const outer_leaf& leaf, index begin, index end) {
     const kernel_type kernel{leaf, tile.workspace, 0, tile.pass.inputs_of(table.nodes[leaf.node], 0)};
     const norm_method method = method_of(tile.request, leaf, tile.every_gradient);
+    if (!tile.norms_wanted && method != norm_method::instantiate) return;
     if constexpr (any_by_ids) {
       if (leaf.of_uses && method != norm_method::instantiate) {
         for (index b = begin; leaf.use.first && b < end; ++b) tile.part(b, leaf.node) += norm_of_uses(tile, leaf, b);
