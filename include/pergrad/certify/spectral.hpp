@@ -25,6 +25,7 @@
 #include <pergrad/certify/upper.hpp>
 #include <pergrad/gradients/factors.hpp>
 #include <pergrad/shape.hpp>
+#include <pergrad/simd/elements.hpp>
 
 namespace pergrad::inline v0_1::certified {
 
@@ -78,21 +79,8 @@ namespace inside {
   dense_matrix result{a.rows, a.rows};
   for (std::size_t i = 0; i < a.rows; ++i) {
     double* const to = result.row(i);
-    const double* const factor = a.row(i);
-    std::size_t k = 0;
-    for (; k + 4 <= a.columns; k += 4) {  // so that a sum is read and written once for four products
-      const double* const first = turned.row(k);
-      const double* const second = turned.row(k + 1);
-      const double* const third = turned.row(k + 2);
-      const double* const fourth = turned.row(k + 3);
-      for (std::size_t j = 0; j <= i; ++j) {
-        to[j] +=
-            factor[k] * first[j] + factor[k + 1] * second[j] + (factor[k + 2] * third[j] + factor[k + 3] * fourth[j]);
-      }
-    }
-    for (; k < a.columns; ++k) {
-      const double* const from = turned.row(k);
-      for (std::size_t j = 0; j <= i; ++j) to[j] += factor[k] * from[j];
+    for (std::size_t k = 0; k < a.columns; ++k) {
+      on_host::add_scaled_to(to, a.row(i)[k], turned.row(k), static_cast<on_host::index>(i + 1));
     }
   }
   for (std::size_t i = 0; i < a.rows; ++i) {
@@ -130,7 +118,7 @@ inline constexpr double most_gram_work = 0x1p32;
   if (a.rows == 1 || a.columns == 1) return frobenius;
   if (a.rows > a.columns) a = inside::transposed(a);
   const auto small = static_cast<double>(a.rows);
-  const int iterations = small <= 64 ? 9 : small <= 256 ? 7 : 5;
+  const int iterations = small <= 256 ? 6 : 5;
   if (small * small * (static_cast<double>(a.columns) / 2 + small * iterations / 2) > most_gram_work) return simple;
 
   constexpr roundoff doubles{0x1p-53};
