@@ -2509,6 +2509,16 @@ template <class Layer>
 concept joins_positions = is_branch_sum<Layer> || requires {
   requires Layer::joins_positions;
 };
+/// A tiled layer that makes position t of its output of position t of its inputs, whatever t is (pergrad/team.hpp).
+template <class Layer>
+concept works_by_position = is_tiled<Layer> && requires {
+  requires Layer::by_position;
+};
+/// A tiled layer that can be asked for positions behind others (pergrad/team.hpp).
+template <class Layer>
+concept works_behind = is_tiled<Layer> && requires(const any_team& team) {
+  Layer::forward_behind(team);
+};
 template <class Layer>
 concept has_windows = requires(shape in, std::size_t i, float x) {
   { Layer::rows(in, i) } -> std::convertible_to<window_range>;
@@ -2800,6 +2810,8 @@ class aligned_buffer {
 //   run<Needs>(network, loss, samples, tape, request) an evaluation (gradients/request.hpp)
 //   trainer<Network, Loss>                            what a `dp_sgd` keeps and does there
 //   pool()                                            host threads, for what is done once a step
+//   decodes<Network>, decoder<Network>                optional: a network's output behind a text that grows, from keys
+//                                                     and values that are kept, if it can (host/decode)
 //   usual_sums<Network>                               sums that a tape has room for unless it is told
 //   explanation<Network>, loss_explanation<Loss>      why it cannot run one, as a class that says so; else `char`
 
@@ -8600,6 +8612,14 @@ inline void for_each_vector(std::ptrdiff_t count, Function&& f) {
 //                              the transpose of a matrix; an executor may put it to `to`, `step` a row
 //   draw(b, first, n, f)       f(i, bits): 32 random bits for each of n elements of sample b's, `first` (a multiple of
 //                              16) being the number of the first one
+//
+// Text is generated position after position (host/decode). A layer that says `by_position` makes position t of its
+// output of position t of its inputs alone, whichever t is: then `forward` may be called for any positions as if there
+// were no others. One that looks at positions in front has `forward_behind(team)`, and `kept_count(in)`,
+// `scratch_count_behind(in)` if it needs memory. Such a team has one sample and, besides `forward`'s,
+//   whole                      the input's shape with all positions; `in` has `in.e0` new ones
+//   first                      how many stand in front of them
+//   kept                       `kept_count(whole)` numbers, whatever the calls for those in front have left there
 
 namespace pergrad::inline v0_1 {
 
@@ -26636,142 +26656,12 @@ template <class Network>
 }  // namespace pergrad::inline v0_1
 // pergrad/host/executor.hpp - the host: everything on the CPU
 
-// pergrad/host/norms/request.hpp - what the host makes of a request: where samples come from, and how norms are found
-
-namespace pergrad::inline v0_1::on_host {
-
-using detail::run_request;
-using detail::sample_facts;
-using detail::strategy_kind;
-using detail::sum_request;
-
-/// Norms that a network's plan does not choose: an expression that asks for them brings them along (outer_way.hpp), a
-/// program without one does not compile them.
-template <class Scalar>
-struct other_norms {
-  norm_bound (*gram)(const leaf_kernel<Scalar>&, index sample);
-  norm_bound (*direct)(const leaf_kernel<Scalar>&, index sample);
-};
-template <class Scalar>
-inline constexpr other_norms<Scalar> every_norm{
-    [](const leaf_kernel<Scalar>& kernel, index sample) { return kernel.gram(sample); },
-    [](const leaf_kernel<Scalar>& kernel, index sample) { return kernel.direct(sample); }};
-
-/// Where samples come from and what their loss is.
-template <class Scalar>
-struct sample_source {
-  const void* context = nullptr;
-  const void* (*input)(const void*, std::size_t sample) = nullptr;     ///< Scalar, or std::int32_t of ids
-  std::uint32_t (*record)(const void*, std::size_t sample) = nullptr;  ///< number of the sample in its data set
-  std::uint32_t (*length)(const void*, std::size_t sample) = nullptr;
-  /// `length`: positions of the output that are there, if it has positions.
-  double (*loss)(const void*, std::size_t sample, std::span<const Scalar> y, std::span<Scalar> dy,
-                 index length) = nullptr;
-  /// Writes the rows of some samples of a worker's tile: only programs that want rows compile it.
-  void (*write_rows)(void* worker, index begin, index end) = nullptr;
-};
-
-/// The most samples whose rounded shares an integer of an accumulator can add up.
-template <class Scalar>
-[[nodiscard]] index most_samples_of_integers(const run_request<Scalar>& request) {
-  index most = index{1} << 20;
-  for (std::size_t k = 0; k < request.sum_count; ++k) {
-    if (request.sums[k].integers != nullptr && sizeof(Scalar) == sizeof(std::int32_t)) {
-      most = std::min(most, index{1} << std::max(0, 30 - request.sums[k].grid_steps));
-    }
-  }
-  return most;
-}
-
-/// How the norm of a block is found.
-template <class Scalar>
-[[nodiscard, gnu::noinline]] norm_method method_of(const run_request<Scalar>& request, const outer_leaf& leaf,
-                                                   bool every_gradient) {
-  const bool formed = leaf.deferred ? request.keeps_gradients() : every_gradient;
-  if (formed || leaf.delta_stride != 1 || (leaf.use.shared() && !leaf.of_uses)) return norm_method::instantiate;
-  const norm_method asked = request.method;
-  const std::size_t node = leaf.of_uses ? leaf.first_node : leaf.node;
-  const bool chosen = asked != norm_method::automatic && node < 64 && (request.method_layers >> node & 1U) != 0;
-  const bool all = asked != norm_method::automatic && request.method_layers == ~std::uint64_t{0};
-  const norm_method wanted = chosen || all ? asked : leaf.method;
-  if (leaf.of_uses) {
-    if (wanted == norm_method::instantiate && request.strategy == strategy_kind::ghost) return norm_method::gram;
-    return wanted == norm_method::instantiate || wanted == norm_method::gram ? wanted : leaf.method;
-  }
-  if (wanted == norm_method::product && leaf.positions() != 1) return leaf.method;
-  if (wanted == norm_method::instantiate && request.strategy == strategy_kind::ghost) return norm_method::direct;
-  return wanted;
-}
-
-}  // namespace pergrad::inline v0_1::on_host
-// pergrad/host/run/engine.hpp - one pass over a batch: tiles into accumulators in parallel, then their in-order
-// reduction
+// pergrad/host/decode/decoder.hpp - a causal network's output behind a text that grows, from kept keys and values
 //
-//   pack weights
-//   accumulators in parallel, each: [ tile: load, forward, loss, backward + leaves, facts, weighted sums ]*
-//   add up accumulators
-//
-// A tile never leaves the core that works on it. Each accumulator adds its tiles up in order, accumulators are added up
-// in order, and so are chunks, so the bits of a sum do not depend on the number of threads. Accumulators that are done
-// free their buffers for others: accumulator_ring.hpp.
-//
-// Of a table of which a sample uses few rows, no accumulator has a copy; what samples leave on the tape is added up
-// after a chunk of samples (table_way.hpp). So it is with large blocks that have one position (deferred_way.hpp).
-//
-// Sums of a large network are *shared* where they can be: a round of as many tiles as there are threads goes through
-// the network, then all threads add its samples to the sum where it is wanted, each thread to other elements, sample
-// after sample. So there is one copy of a sum instead of one a thread and one more, and it is read and written once a
-// round; what that takes is a place for each tile of the round, which is there, and norms for which no gradient is
-// kept. Each element is one chain of additions over the samples, whatever a round is.
-//
-// A clipped sum has a proven bound of what its additions round (privacy/release.hpp), so the way of an addend to it is
-// short (tape.hpp, `way_of_additions`), or every sample's share is rounded to an integer by itself and accumulators add
-// those.
-
-// pergrad/host/conv/panels.hpp - weights in the order that products read them in
-
-// pergrad/host/conv/pairs.hpp - convolutions with even kernels, of stride 1, and their weights' gradients by minimal
-// filtering: 9 products where direct sums take 16
-//
-// Winograd's F(2, 2) along both axes. Two neighbouring outputs of a kernel with two taps take three products:
-//
-//   y0 = x0 w0 + x1 w1 = m0 + m1      m0 = (x0 - x1) w0
-//   y1 = x1 w0 + x2 w1 = m1 - m2      m1 = x1 (w0 + w1)        m2 = (x1 - x2) w1
-//
-// A kernel of 2K taps is K such pairs two pixels apart. So for each of the nine pairs (row, column) of m's, x becomes
-// an image of half the extents, the kernels become kernels of half the extents, and the products are an ordinary
-// convolution of these, added up in the outputs with signs. The gradient of the weights is the same with delta in the
-// kernel's place: g0 = x0 d0 + x1 d1 and g1 = x1 d0 + x2 d1.
-//
-// One of the nine at a time, so that its images stay in the cache. Every element of a product is one chain of
-// multiply-adds, and the order of the nine is fixed; bits depend on nothing but the sample. Sums of four values
-// overflow where one is beyond a quarter of the largest number: the sample is then not finite.
-
-// pergrad/host/conv/winograd.hpp - 3 x 3 convolutions of stride 1 by minimal filtering: 16 products where direct sums
-// take 36
-//
-// Winograd's F(2 x 2, 3 x 3), after Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (CVPR 2016,
-// arXiv:1509.09308). Each 2 x 2 outputs see a patch d of 4 x 4 pixels, patches overlap by two:
-//
-//   V = B^T d B           a patch, channel by channel
-//   U = G g G^T           a kernel, once a step
-//   M = sum over c of U V an element of the 4 x 4 at a time: 16 matrix products over all patches
-//   Y = A^T M A           a patch, output by output
-//
-//         1  0 -1  0           1   0   0            1  0
-//   B^T = 0  1  1  0     G =  1/2 1/2 1/2     A =   1  1
-//         0 -1  1  0          1/2 -1/2 1/2          1 -1
-//         0  1  0 -1           0   0   1            0 -1
-//
-// The input gradient is the same with delta for x and the kernels turned round. A few rows of patches at a time, so
-// that V and M stay in the cache. Every element of M is one chain of multiply-adds over the channels, and the
-// transforms look at one patch; so no bit depends on how patches are cut into stripes or which samples share them. Sums
-// of four values overflow where one is beyond a quarter of the largest number: the sample is then not finite.
-
-// pergrad/host/conv/affine.hpp - an affine layer and its adjoint as products over the samples of a tile
-//
-// Both read overlapping strided views of stored images, so no patch is copied: an output's view of the input, and, for
-// the adjoint, an input's view of delta, one product for each phase of the stride.
+// New positions go through the network node by node, as rows; attention finds keys and values of the positions in front
+// where the calls before left them. A step reads every weight once, where the parameters lie, so threads share out the
+// outputs of a product and no weight is copied: of one row as y^T = W x^T. Each number is the chain of operations that
+// it is in a pass over all positions, so the logits are the same, bit for bit, unless there convolutions are filtered.
 
 // pergrad/host/conv/kernels.hpp - copies between layouts, elementwise layers and pools over the values of one sample
 
@@ -27799,6 +27689,802 @@ struct pooling_kernel {
 };
 
 }  // namespace pergrad::inline v0_1::on_host
+// pergrad/host/run/team.hpp - a thread of the host as a team: the samples of its tile, a vector of elements at a time
+//
+// The words are those of pergrad/team.hpp.
+
+// pergrad/host/run/channel_groups.hpp - sums over groups of channels and all their pixels, and what is made of each
+// pixel, on images stored channels last
+//
+// A pixel's channels lie side by side, so vectors run over channels and sums over pixels stay in registers, one lane a
+// channel. Groups are made of whole lanes' sums. Channels are taken some groups at a time, few enough to stay in the
+// cache from the first pass over them to the last.
+//
+// Vectors of the last channels may read into the next pixel: what lies there is computed with, but never used.
+
+namespace pergrad::inline v0_1::on_host {
+
+/// As many channels as a vector of doubles has lanes, or the last `count` of an image: what a layer reads of them once,
+/// before it meets their pixels.
+template <class Value>
+struct some_channels {
+  index first;
+  index count;
+  /// f(channel) in the channel's lane.
+  template <class Function>
+  [[nodiscard]] PERGRAD_HD auto per_channel(const Function& f) const noexcept {
+    using element = std::remove_cvref_t<decltype(lane_of(Value{}, 0))>;
+    element lanes[static_cast<std::size_t>(wide_pack_lanes)]{};
+    for (index lane = 0; lane < count; ++lane) lanes[lane] = static_cast<element>(f(first + lane));
+    Value value;
+    __builtin_memcpy(&value, lanes, sizeof value);
+    return value;
+  }
+};
+
+/// Those channels of one pixel of up to three images: two that lie as they are stored, and a dense one.
+template <class Value, bool Whole>
+struct pixel_at {
+  index in_first;
+  index in_second;
+  index in_dense;
+  index count;
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD Value first(const Scalar* image) const noexcept {
+    return read(image + in_first);
+  }
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD Value second(const Scalar* image) const noexcept {
+    return read(image + in_second);
+  }
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD Value dense(const Scalar* image) const noexcept {
+    return read(image + in_dense);
+  }
+  template <class Scalar>
+  PERGRAD_HD void put_second(Scalar* image, Value value) const noexcept {
+    write(image + in_second, value);
+  }
+  template <class Scalar>
+  PERGRAD_HD void put_dense(Scalar* image, Value value) const noexcept {
+    write(image + in_dense, value);
+  }
+
+ private:
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD static Value read(const Scalar* from) noexcept {
+    narrow_pack<Scalar> value;
+    __builtin_memcpy(&value, from, sizeof value);
+    if constexpr (std::is_same_v<Value, narrow_pack<Scalar>>) {
+      return value;
+    } else {
+      return widen(value);
+    }
+  }
+  template <class Scalar>
+  PERGRAD_HD void write(Scalar* to, Value value) const noexcept {
+    if constexpr (Whole) {
+      __builtin_memcpy(to, &value, sizeof value);
+    } else {
+      for (index lane = 0; lane < count; ++lane) to[lane] = lane_of(value, lane);
+    }
+  }
+};
+
+inline constexpr index channels_together = 64;
+
+/// One value a group, as far as they are here.
+template <class Value>
+struct of_groups {
+  Value of[static_cast<std::size_t>(channels_together)]{};
+  const unsigned char* numbers = nullptr;  ///< of the groups of channels, from `first` on
+  index first = 0;
+  /// That of a channel's group.
+  [[nodiscard]] PERGRAD_HD const Value& operator()(index channel) const noexcept {
+    return of[numbers == nullptr ? 0 : numbers[channel - first]];
+  }
+};
+
+/// Some groups of channels of one sample.
+template <class Scalar>
+class channel_groups {
+ public:
+  channel_groups(index first, index last, index group_size, index channels) noexcept
+      : first_{first}, last_{last}, group_size_{group_size}, channels_{channels} {
+    index inside = 0;
+    index group = 0;
+    for (index c = 0; group_size <= channels_together && c < last - first; ++c) {
+      numbers_[c] = static_cast<unsigned char>(group);
+      if (++inside != group_size) continue;
+      inside = 0;
+      ++group;
+    }
+  }
+
+  /// f(group) of every group here; groups are numbered through the image.
+  template <class Function>
+  [[nodiscard]] auto each(const Function& f) const {
+    auto made = none<std::remove_cvref_t<decltype(f(index{}))>>();
+    const index before = first_ / group_size_;
+    for (index g = 0; g < (last_ - first_) / group_size_; ++g) made.of[g] = f(before + g);
+    return made;
+  }
+  /// to[group] = f(first channel of the group)
+  template <class Function>
+  void keep(Scalar* to, const Function& f) const {
+    for (index c = first_; c < last_; c += group_size_) to[c / group_size_] = f(c);
+  }
+  /// Sums over all pixels, and over the channels of each group of what `g` makes of them. `f(channels)` gives the
+  /// function of a pixel that gives the summands, g(channel, sums) what a channel adds to its group's sums; a channel's
+  /// own are stored where `to` is not null.
+  template <int Sums, class Function, class Result>
+  [[nodiscard]] auto reduce(const layout& a, const layout& b, const values_of<Scalar*, Sums>& to, const Function& f,
+                            const Result& g) const {
+    auto totals = none<std::remove_cvref_t<decltype(g(index{}, values_of<double, Sums>{}))>>();
+    for_each_block([&]<index Width, bool Whole>(std::integral_constant<index, Width> /*width*/,
+                                                std::bool_constant<Whole> /*whole*/, index first, index count) {
+      constexpr auto width = static_cast<std::size_t>(Width);
+      wide_pack sums[width][static_cast<std::size_t>(Sums)]{};
+      const auto summand = in_parts<width, wide_pack>(first, count, f);
+      on_host::for_each_stretch(a, b, [&, dense = index{0}](index in_a, index in_b, index values) mutable {
+        wide_pack here[width][static_cast<std::size_t>(Sums)];  // in registers, as `sums` would not be
+        std::memcpy(here, sums, sizeof sums);
+        for (index i = first; i < values; i += channels_) {
+          pergrad::detail::for_each_index<width>([&](auto k) {
+            const index at = i + static_cast<index>(k) * wide_pack_lanes;
+            const auto terms = summand[k](pixel_at<wide_pack, Whole>{in_a + at, in_b + at, dense + at, count});
+            for (int s = 0; s < Sums; ++s) here[k][s] += terms[s];
+          });
+        }
+        std::memcpy(sums, here, sizeof sums);
+        dense += values;
+      });
+      for (index lane = 0; lane < count; ++lane) {
+        values_of<double, Sums> of_channel{};
+        for (int s = 0; s < Sums; ++s) {
+          of_channel[s] = lane_of(sums[lane / wide_pack_lanes][s], lane % wide_pack_lanes);
+          if (to[s] != nullptr) to[s][first + lane] = static_cast<Scalar>(of_channel[s]);
+        }
+        const auto share = g(first + lane, of_channel);
+        auto& total = totals.of[group_of(first + lane)];
+        for (int s = 0; s < static_cast<int>(sizeof share / sizeof(double)); ++s) total[s] += share[s];
+      }
+    });
+    return totals;
+  }
+  /// Every pixel; as in `reduce`, f(channels) gives the function that meets it.
+  template <class Function>
+  void map(const layout& a, const layout& b, const Function& f) const {
+    for_each_block([&]<index Width, bool Whole>(std::integral_constant<index, Width> /*width*/,
+                                                std::bool_constant<Whole> /*whole*/, index first, index count) {
+      constexpr auto width = static_cast<std::size_t>(Width);
+      const auto change = in_parts<width, narrow_pack<Scalar>>(first, count, f);
+      on_host::for_each_stretch(a, b, [&, dense = index{0}](index in_a, index in_b, index values) mutable {
+        for (index i = first; i < values; i += channels_) {
+          pergrad::detail::for_each_index<width>([&](auto k) {
+            const index at = i + static_cast<index>(k) * wide_pack_lanes;
+            change[k](pixel_at<narrow_pack<Scalar>, Whole>{in_a + at, in_b + at, dense + at, count});
+          });
+        }
+        dense += values;
+      });
+    });
+  }
+
+ private:
+  template <class Value>
+  [[nodiscard]] of_groups<Value> none() const {
+    return {.numbers = group_size_ <= channels_together ? numbers_ : nullptr, .first = first_};
+  }
+  [[nodiscard]] index group_of(index channel) const noexcept {
+    return group_size_ <= channels_together ? numbers_[channel - first_] : 0;
+  }
+  /// f(channels) for each of `Width` vectors of channels.
+  template <std::size_t Width, class Value, class Function>
+  [[nodiscard]] static auto in_parts(index first, index count, const Function& f) {
+    return [&]<std::size_t... Part>(std::index_sequence<Part...> /*parts*/) {
+      return std::array{f(some_channels<Value>{first + static_cast<index>(Part) * wide_pack_lanes,
+                                               Width == 1 ? count : wide_pack_lanes})...};
+    }
+    (std::make_index_sequence<Width>{});
+  }
+  template <class Function>
+  void for_each_block(const Function& f) const {
+    constexpr index lanes = wide_pack_lanes;
+    index first = first_;
+    for (; first + 2 * lanes <= last_; first += 2 * lanes) {
+      f(std::integral_constant<index, 2>{}, std::true_type{}, first, 2 * lanes);
+    }
+    for (; first + lanes <= last_; first += lanes)
+      f(std::integral_constant<index, 1>{}, std::true_type{}, first, lanes);
+    if (first < last_) f(std::integral_constant<index, 1>{}, std::false_type{}, first, last_ - first);
+  }
+
+  index first_;
+  index last_;
+  index group_size_;
+  index channels_;
+  unsigned char numbers_[static_cast<std::size_t>(channels_together)]{};
+};
+
+/// f(groups) for some groups at a time: at most `channels_together` channels of them.
+template <class Scalar, class Function>
+void for_some_groups(index channels, index group_size, const Function& f) {
+  const index together = channels_together / group_size;
+  const index step = (together < 1 ? 1 : together) * group_size;
+  for (index first = 0; first < channels; first += step) {
+    f(channel_groups<Scalar>{first, first + step < channels ? first + step : channels, group_size, channels});
+  }
+}
+
+}  // namespace pergrad::inline v0_1::on_host
+
+namespace pergrad::inline v0_1::on_host {
+
+/// Samples of a tile as one layer sees them. Every function of it may be called for samples 0 .. samples - 1 only.
+/// Its functions are marked for both sides because layers that call them are; only the host does.
+template <class Scalar>
+struct tile_team {
+  using scalar = Scalar;
+
+  index samples = 0;
+  shape in;
+  shape in2;
+  shape out;
+  sample_arrays<const Scalar> x;
+  sample_arrays<const Scalar> x2;
+  sample_arrays<Scalar> y;
+  sample_arrays<const Scalar> dy;
+  sample_arrays<Scalar> dx;
+  sample_arrays<Scalar> dx2;
+  sample_arrays<Scalar> saved;
+  sample_arrays<Scalar> scratch;
+  bool wants_factors = true;  ///< false for a frozen layer: what only its factors would read need not be computed
+  bool wants_dx = false;
+  bool wants_dx2 = false;
+  /// Of layers with `stored_order`: where pixels lie.
+  layout x_layout;
+  layout y_layout;
+  layout dx_layout;
+  layout dy_layout;
+
+  static constexpr bool projected = false;
+
+  const Scalar* parameters = nullptr;
+  const Scalar* panels = nullptr;  ///< null: transposes are read from the matrices
+  const index* panel_offsets = nullptr;
+  [[nodiscard]] PERGRAD_HD matrix_view<Scalar> matrix(index offset, index /*rows*/, index columns) const noexcept {
+    return {parameters + offset, columns};
+  }
+  /// Packed as [columns][rows] beforehand, unless the weights are read where they lie.
+  [[nodiscard]] PERGRAD_HD matrix_view<Scalar> transposed(std::size_t k, index offset, index rows,
+                                                          index columns) const noexcept {
+    if (panels == nullptr) return {parameters + offset, 1, columns};
+    return {panels + panel_offsets[k], rows};
+  }
+
+  const std::uint32_t* lengths = nullptr;
+  const std::uint32_t* lengths2 = nullptr;
+  [[nodiscard]] PERGRAD_HD index length(index sample) const noexcept {
+    return lengths == nullptr ? static_cast<index>(in.e0) : static_cast<index>(lengths[sample]);
+  }
+  [[nodiscard]] PERGRAD_HD index length2(index sample) const noexcept {
+    return lengths2 == nullptr ? static_cast<index>(in2.e0) : static_cast<index>(lengths2[sample]);
+  }
+  [[nodiscard]] PERGRAD_HD bool lengths_vary() const noexcept { return lengths != nullptr; }
+  [[nodiscard]] PERGRAD_HD bool lengths2_vary() const noexcept { return lengths2 != nullptr; }
+  [[nodiscard]] PERGRAD_HD const std::int32_t* ids(index sample) const noexcept {
+    return static_cast<const std::int32_t*>(static_cast<const void*>(x(sample)));
+  }
+
+  layer_randomness randomness;
+  const std::uint32_t* records = nullptr;
+  std::uint32_t layer_number = 0;
+  PERGRAD_ONLY_HOST_CALLS
+  [[nodiscard]] PERGRAD_HD bool is_random() const noexcept { return randomness.is_random(); }
+  PERGRAD_ONLY_HOST_CALLS
+  template <class Function>
+  PERGRAD_HD void draw(index sample, index first, index count, const Function& f) const {
+    constexpr index together = 256;
+    std::uint32_t bits[together];
+    for (index done = 0; done < count; done += together) {
+      const index here = count - done < together ? count - done : together;
+      randomness.bits(records[sample], layer_number, static_cast<std::size_t>(first + done),
+                      {bits, static_cast<std::size_t>(here)});
+      for (index i = 0; i < here; ++i) f(done + i, bits[i]);
+    }
+  }
+
+  PERGRAD_ONLY_HOST_CALLS
+  template <class Function>
+  PERGRAD_HD void map(index count, const Function& f) const {
+    for_each_pack<Scalar>(count, [&](index i, const auto& lanes) { f(elements_from<Scalar>(i, lanes)); });
+  }
+  PERGRAD_ONLY_HOST_CALLS
+  template <class Function>
+  PERGRAD_HD void map(index rows, index count, const Function& f) const {
+    for (index r = 0; r < rows; ++r) {
+      for_each_pack<Scalar>(count, [&](index i, const auto& lanes) { f(r, elements_from<Scalar>(i, lanes)); });
+    }
+  }
+  PERGRAD_ONLY_HOST_CALLS
+  template <class Function>
+  PERGRAD_HD void each(index count, const Function& f) const {
+    for (index i = 0; i < count; ++i) f(i);
+  }
+  PERGRAD_ONLY_HOST_CALLS
+  PERGRAD_HD void fill(index count, Scalar* to, Scalar value) const { std::fill_n(to, count, value); }
+  PERGRAD_ONLY_HOST_CALLS
+  PERGRAD_HD void copy(index count, const Scalar* from, Scalar* to) const { std::copy_n(from, count, to); }
+
+  PERGRAD_ONLY_HOST_CALLS
+  template <int Sums, class Function>
+  [[nodiscard]] PERGRAD_HD values_of<double, Sums> reduce(index count, const Function& f) const {
+    return reduce_in_double<Sums, Scalar>(count, f);
+  }
+  PERGRAD_ONLY_HOST_CALLS
+  template <class Function>
+  [[nodiscard]] PERGRAD_HD Scalar sum(index count, const Function& f) const {
+    return sum_of_packs<Scalar>(count, f);
+  }
+  PERGRAD_ONLY_HOST_CALLS
+  [[nodiscard]] PERGRAD_HD Scalar largest(index count, const Scalar* from) const { return largest_of(from, count); }
+  PERGRAD_ONLY_HOST_CALLS
+  template <class Function>
+  [[nodiscard]] PERGRAD_HD index count(index number, const Function& f) const {
+    std::int32_t found = 0;
+    for (index i = 0; i < number; ++i) found += f(i) ? 1 : 0;
+    return found;
+  }
+  PERGRAD_ONLY_HOST_CALLS
+  template <class Function>
+  PERGRAD_HD void for_each_row(index rows, const Function& f) const {
+    for (index r = 0; r < rows; ++r) f(r, *this);
+  }
+
+  PERGRAD_ONLY_HOST_CALLS
+  template <class Function>
+  PERGRAD_HD void for_each_group(index channels, index group_size, const Function& f) const {
+    for_some_groups<Scalar>(channels, group_size, f);
+  }
+
+  PERGRAD_ONLY_HOST_CALLS
+  PERGRAD_HD void multiply(const product_sizes& sizes, const Scalar* left, const matrix_view<Scalar>& right,
+                           Scalar* to) const {
+    product(shape_of(sizes, right), left, right.first, to, epilogue::store{});
+  }
+  PERGRAD_ONLY_HOST_CALLS
+  PERGRAD_HD void multiply_add(const product_sizes& sizes, const Scalar* left, const matrix_view<Scalar>& right,
+                               Scalar* to) const {
+    product(shape_of(sizes, right), left, right.first, to, epilogue::add{});
+  }
+  PERGRAD_ONLY_HOST_CALLS
+  PERGRAD_HD void multiply_bias(const product_sizes& sizes, const Scalar* left, const matrix_view<Scalar>& right,
+                                Scalar* to, const Scalar* bias) const {
+    product(shape_of(sizes, right), left, right.first, to, epilogue::store_bias<Scalar>{bias});
+  }
+  PERGRAD_ONLY_HOST_CALLS
+  [[nodiscard]] PERGRAD_HD matrix_view<Scalar> turned(const matrix_view<Scalar>& from, index rows, index columns,
+                                                      Scalar* to, index step) const {
+    transpose(from.first, from.row, rows, columns, to, step);
+    return {to, step};
+  }
+
+ private:
+  static product_shape shape_of(const product_sizes& sizes, const matrix_view<Scalar>& right) noexcept {
+    product_shape shape = coalesce({{{},
+                                     {sizes.outer.count, sizes.outer.left, sizes.outer.out},
+                                     {sizes.rows.count, sizes.rows.left, sizes.rows.out}},
+                                    {{}, {}, {sizes.depth, sizes.left, right.row}},
+                                    sizes.columns});
+    shape.right_column = right.column;
+    return shape;
+  }
+};
+
+}  // namespace pergrad::inline v0_1::on_host
+
+namespace pergrad::inline v0_1::on_host {
+
+/// y = x W^T + b for `rows` rows; W `[outputs][inputs]` lies where the parameters are, `bias` may be null.
+template <class Scalar>
+struct row_product {
+  index rows = 0;
+  index inputs = 0;
+  index outputs = 0;
+  const Scalar* x = nullptr;
+  index x_step = 0;
+  const Scalar* weights = nullptr;
+  const Scalar* bias = nullptr;
+  Scalar* y = nullptr;
+  index y_step = 0;
+};
+template <class Scalar>
+void multiply_rows(const detail::thread_pool& pool, const row_product<Scalar>& of) {
+  constexpr index least = index{1} << 16;  // multiply-adds that are worth a task
+  const index blocks = (of.outputs + panel_block - 1) / panel_block;
+  const index worth = std::max<index>(1, of.rows * of.inputs * of.outputs / least);
+  const index tasks = std::min({blocks, worth, 4 * static_cast<index>(pool.thread_count())});
+  pool.parallel(static_cast<std::size_t>(tasks), [&](std::size_t task, std::size_t /*worker*/) {
+    const auto begin_of = [&](index number) { return std::min(of.outputs, blocks * number / tasks * panel_block); };
+    const index first = begin_of(static_cast<index>(task));
+    const index count = begin_of(static_cast<index>(task) + 1) - first;
+    const Scalar* const weights = of.weights + first * of.inputs;
+    const Scalar* const bias = of.bias == nullptr ? nullptr : of.bias + first;
+    if (of.rows == 1) {
+      Scalar* const y = of.y + first;
+      product({{{}, {}, {count, of.inputs, 1}}, {{}, {}, {of.inputs, 1, 1}}, 1}, weights, of.x, y, epilogue::store{});
+      for (index n = 0; bias != nullptr && n < count; ++n) y[n] += bias[n];
+      return;
+    }
+    product_shape shape = coalesce({{{}, {}, {of.rows, of.x_step, of.y_step}}, {{}, {}, {of.inputs, 1, 1}}, count});
+    shape.right_column = of.inputs;
+    write_product(shape, of.x, weights, of.y + first, bias, false);
+  });
+}
+
+/// A thread with one text, and others that help with its products.
+template <class Scalar>
+struct decode_team : tile_team<Scalar> {
+  const detail::thread_pool* pool = nullptr;
+  shape whole;
+  index first = 0;
+  Scalar* kept = nullptr;
+
+  void multiply(const product_sizes& sizes, const Scalar* left, const matrix_view<Scalar>& right, Scalar* to) const {
+    if (!by_rows(sizes, left, right, to, nullptr)) tile_team<Scalar>::multiply(sizes, left, right, to);
+  }
+  void multiply_bias(const product_sizes& sizes, const Scalar* left, const matrix_view<Scalar>& right, Scalar* to,
+                     const Scalar* bias) const {
+    if (!by_rows(sizes, left, right, to, bias)) tile_team<Scalar>::multiply_bias(sizes, left, right, to, bias);
+  }
+
+ private:
+  /// Is the right operand a matrix of the parameters, transposed?
+  bool by_rows(const product_sizes& sizes, const Scalar* left, const matrix_view<Scalar>& right, Scalar* to,
+               const Scalar* bias) const {
+    if (right.row != 1 || right.column != sizes.depth || sizes.outer.count != 1 || sizes.left != 1) return false;
+    multiply_rows<Scalar>(*pool, {sizes.rows.count, sizes.depth, sizes.columns, left, sizes.rows.left, right.first,
+                                  bias, to, sizes.rows.out});
+    return true;
+  }
+};
+
+/// Can positions of this layer be had behind others?
+template <class Layer>
+[[nodiscard]] constexpr bool decodes_layer(shape in) {
+  if constexpr (detail::has_affine<Layer>) {
+    constexpr bool channels_first = requires { requires Layer::channels_first; };
+    return !channels_first && sees_pixels(Layer::affine(in));
+  } else if constexpr (detail::has_value<Layer> || detail::is_branch_sum<Layer> || detail::works_behind<Layer>) {
+    return true;
+  } else if constexpr (detail::works_by_position<Layer>) {
+    return Layer::by_position;
+  } else {
+    return false;
+  }
+}
+/// Whether every node of a network gives position t of its output by what it finds at the positions up to t, and says
+/// so: embeddings, learned positions, layers that work position by position, causal attention, and sums and products of
+/// their branches.
+template <class Network>
+inline constexpr bool decodes = [] {
+  using structure = typename Network::structure;
+  const shape in = Network::input_shape;
+  bool all = in.varying_axis() == 0 && (in.rank() == 2 || (in.ids != 0 && in.rank() == 1)) && structure::size > 0;
+  detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
+    const shape out = structure::shapes[i + 1];
+    all = all && out.rank() == 2 && out.e0 == in.e0 && decodes_layer<Layer>(structure::shapes[structure::inputs[i]]);
+  });
+  return all;
+}();
+
+/// The memory of one text and its way through a network. Refers to both; parameters must not change in between. One
+/// call at a time.
+template <class Network>
+requires(decodes<Network>) class decoder {
+  using structure = typename Network::structure;
+  using plan = detail::network_plan<structure>;
+  static constexpr std::size_t size = structure::size;
+  static constexpr index positions = static_cast<index>(Network::input_shape.e0);
+  static constexpr index at_once = std::min<index>(positions, 64);
+
+ public:
+  using scalar = typename Network::scalar;
+  using input_value = typename Network::input_value;
+
+  /// Reserves everything. Throws std::runtime_error if there is no memory.
+  decoder(const detail::thread_pool& pool, const Network& network)
+      : pool_{&pool}, parameters_{network.all_parameters().data()} {}
+
+  /// Positions that were taken in.
+  [[nodiscard]] std::size_t length() const noexcept { return static_cast<std::size_t>(length_); }
+  /// The next text.
+  void clear() noexcept { length_ = 0; }
+  /// Takes in the positions that follow, `[count][features]` or `count` ids, and returns the network's output at the
+  /// last of them. Precondition: there is at least one; `length()` and they are no more than the network's positions;
+  /// ids are below the vocabulary.
+  std::span<const scalar> append(std::span<const input_value> input) {
+    static constexpr auto steps = steps_of(std::type_identity<typename structure::table>{});
+    constexpr auto width = static_cast<std::size_t>(in_width(0));
+    while (!input.empty()) {
+      const std::size_t values = std::min(input.size(), static_cast<std::size_t>(at_once) * width);
+      const auto count = static_cast<index>(values / width);
+      if constexpr (Network::input_shape.ids != 0) {
+        std::copy_n(input.data(), values, static_cast<std::int32_t*>(static_cast<void*>(slot(0))));
+      } else {
+        std::copy_n(input.data(), values, slot(0));
+      }
+      for (std::size_t i = 0; i < size; ++i) (this->*steps[i])(i, count);
+      length_ += count;
+      input = input.subspan(values);
+      last_ = count - 1;
+    }
+    return {slot(size) + (ends_in_one ? 0 : last_ * in_width(size)), Network::output_shape.e1};
+  }
+
+ private:
+  /// Values of a slot a position.
+  [[nodiscard]] static constexpr index in_width(std::size_t which) {
+    const shape of = structure::shapes[which];
+    return static_cast<index>(of.size() / of.e0);
+  }
+  /// Where values of slots lie; a slot's room is free again behind its last reader. And of what layers keep.
+  struct places {
+    std::array<index, size + 1> slots{};
+    std::array<index, size> kept{};
+    index slot_total = 0;
+    index kept_total = 0;
+    index scratch = 0;
+    index saved = 0;
+    bool ends_in_one = true;  ///< the last node is asked for one position: nobody looks at the others
+  };
+  static constexpr places place = [] {
+    places made;
+    std::array<std::size_t, size + 1> last_reader{};
+    for (std::size_t i = 0; i < size; ++i) {
+      last_reader[structure::inputs[i]] = i;
+      if (plan::nodes[i].two_inputs) last_reader[structure::inputs2[i]] = i;
+    }
+    last_reader[size] = size;
+    detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
+      const shape in = structure::shapes[structure::inputs[i]];
+      made.kept[i] = made.kept_total;
+      if constexpr (requires { Layer::kept_count(in); }) {
+        made.kept_total += round_up(static_cast<index>(Layer::kept_count(in)));
+      }
+      if constexpr (requires { Layer::scratch_count_behind(in); }) {
+        made.scratch = std::max(made.scratch, static_cast<index>(Layer::scratch_count_behind(in)));
+      } else if constexpr (detail::is_tiled<Layer>) {
+        shape some = in;
+        some.e0 = static_cast<std::size_t>(at_once);
+        made.saved = std::max(made.saved, static_cast<index>(detail::saved_count_of<Layer>(some, some)));
+        made.scratch = std::max(made.scratch, static_cast<index>(detail::scratch_count_of<Layer>(some, some)));
+      }
+      if (i + 1 == size) made.ends_in_one = !detail::works_behind<Layer>;
+    });
+    index room = 0;
+    for (std::size_t s = 0; s < size; ++s) room = std::max(room, round_up(at_once * in_width(s)));
+    std::array<std::size_t, size + 1> holder{};  // of a room: the slot that has it, + 1
+    for (std::size_t s = 0; s <= size; ++s) {
+      std::size_t number = 0;
+      // A slot is written by node s - 1: what that one reads must still be there.
+      while (s < size && holder[number] != 0 && (s == 0 || last_reader[holder[number] - 1] + 1 >= s)) ++number;
+      if (s == size)
+        while (holder[number] != 0) ++number;
+      holder[number] = s + 1;
+      made.slots[s] = static_cast<index>(number) * room;
+    }
+    made.slot_total = made.slots[size] + round_up((made.ends_in_one ? 1 : at_once) * in_width(size));
+    return made;
+  }();
+  static constexpr bool ends_in_one = place.ends_in_one;
+
+  using step_function = void (decoder::*)(std::size_t, index);
+  template <class... Layers>
+  [[nodiscard]] static constexpr auto steps_of(std::type_identity<detail::type_table<Layers...>> /*layers*/) {
+    return std::array<step_function, size>{&decoder::take<Layers>...};
+  }
+
+  [[nodiscard]] scalar* slot(std::size_t which) { return slots_.data() + place.slots[which]; }
+
+  /// `count` positions through node i; of the last node the last of them.
+  template <class Layer>
+  void take(std::size_t i, index count) {
+    const std::size_t in = structure::inputs[i], in2 = structure::inputs2[i];
+    const index skipped = i + 1 == size && ends_in_one ? count - 1 : 0;
+    count -= skipped;
+    const index width = in_width(i + 1);
+    const scalar* const x = slot(in) + skipped * in_width(in);
+    const scalar* const x2 = slot(in2) + skipped * in_width(in2);
+    const scalar* const parameters = parameters_ + structure::parameter_offsets[i];
+    scalar* const y = slot(i + 1);
+    if constexpr (detail::has_affine<Layer>) {
+      const affine_map& map = plan::nodes[i].map;
+      multiply_rows<scalar>(*pool_, {count, in_width(in), width, x, in_width(in), parameters,
+                                     map.bias ? parameters + map.weight_count() : nullptr, y, width});
+    } else if constexpr (detail::is_branch_sum<Layer>) {
+      for (index k = 0; k < count * width; ++k) y[k] = x[k] + x2[k];
+    } else if constexpr (detail::has_value<Layer>) {
+      const layout all = lay_out(arrange(shape{static_cast<std::size_t>(count * width)}), {});
+      elementwise_kernel<Layer, scalar>::forward(all, x, all, y);
+    } else {
+      const auto some = [&](std::size_t which) {
+        shape of = structure::shapes[which];
+        of.e0 = static_cast<std::size_t>(count);
+        return of;
+      };
+      decode_team<scalar> team;
+      team.samples = 1;
+      team.in = some(in);
+      if (plan::nodes[i].two_inputs) team.in2 = some(in2);
+      team.out = some(i + 1);
+      team.x = {x, 0};
+      team.x2 = {x2, 0};
+      team.y = {y, 0};
+      team.saved = {saved_.data(), 0};
+      team.scratch = {scratch_.data(), 0};
+      team.parameters = parameters;
+      team.pool = pool_;
+      team.whole = structure::shapes[in];
+      team.first = length_ + skipped;
+      team.kept = kept_.data() + place.kept[i];
+      if constexpr (detail::works_behind<Layer>) {
+        Layer::forward_behind(team);
+      } else {
+        Layer::forward(team);
+      }
+    }
+  }
+
+  const detail::thread_pool* pool_;
+  const scalar* parameters_;
+  index length_ = 0;
+  index last_ = 0;
+  detail::aligned_buffer<scalar> slots_{static_cast<std::size_t>(place.slot_total + line), "a decoder's values"};
+  detail::aligned_buffer<scalar> kept_{static_cast<std::size_t>(place.kept_total + line),
+                                       "a decoder's keys and values"};
+  detail::aligned_buffer<scalar> scratch_{static_cast<std::size_t>(place.scratch + line), "a decoder's scratch"};
+  detail::aligned_buffer<scalar> saved_{static_cast<std::size_t>(place.saved + line), "a decoder's scratch"};
+};
+
+}  // namespace pergrad::inline v0_1::on_host
+// pergrad/host/norms/request.hpp - what the host makes of a request: where samples come from, and how norms are found
+
+namespace pergrad::inline v0_1::on_host {
+
+using detail::run_request;
+using detail::sample_facts;
+using detail::strategy_kind;
+using detail::sum_request;
+
+/// Norms that a network's plan does not choose: an expression that asks for them brings them along (outer_way.hpp), a
+/// program without one does not compile them.
+template <class Scalar>
+struct other_norms {
+  norm_bound (*gram)(const leaf_kernel<Scalar>&, index sample);
+  norm_bound (*direct)(const leaf_kernel<Scalar>&, index sample);
+};
+template <class Scalar>
+inline constexpr other_norms<Scalar> every_norm{
+    [](const leaf_kernel<Scalar>& kernel, index sample) { return kernel.gram(sample); },
+    [](const leaf_kernel<Scalar>& kernel, index sample) { return kernel.direct(sample); }};
+
+/// Where samples come from and what their loss is.
+template <class Scalar>
+struct sample_source {
+  const void* context = nullptr;
+  const void* (*input)(const void*, std::size_t sample) = nullptr;     ///< Scalar, or std::int32_t of ids
+  std::uint32_t (*record)(const void*, std::size_t sample) = nullptr;  ///< number of the sample in its data set
+  std::uint32_t (*length)(const void*, std::size_t sample) = nullptr;
+  /// `length`: positions of the output that are there, if it has positions.
+  double (*loss)(const void*, std::size_t sample, std::span<const Scalar> y, std::span<Scalar> dy,
+                 index length) = nullptr;
+  /// Writes the rows of some samples of a worker's tile: only programs that want rows compile it.
+  void (*write_rows)(void* worker, index begin, index end) = nullptr;
+};
+
+/// The most samples whose rounded shares an integer of an accumulator can add up.
+template <class Scalar>
+[[nodiscard]] index most_samples_of_integers(const run_request<Scalar>& request) {
+  index most = index{1} << 20;
+  for (std::size_t k = 0; k < request.sum_count; ++k) {
+    if (request.sums[k].integers != nullptr && sizeof(Scalar) == sizeof(std::int32_t)) {
+      most = std::min(most, index{1} << std::max(0, 30 - request.sums[k].grid_steps));
+    }
+  }
+  return most;
+}
+
+/// How the norm of a block is found.
+template <class Scalar>
+[[nodiscard, gnu::noinline]] norm_method method_of(const run_request<Scalar>& request, const outer_leaf& leaf,
+                                                   bool every_gradient) {
+  const bool formed = leaf.deferred ? request.keeps_gradients() : every_gradient;
+  if (formed || leaf.delta_stride != 1 || (leaf.use.shared() && !leaf.of_uses)) return norm_method::instantiate;
+  const norm_method asked = request.method;
+  const std::size_t node = leaf.of_uses ? leaf.first_node : leaf.node;
+  const bool chosen = asked != norm_method::automatic && node < 64 && (request.method_layers >> node & 1U) != 0;
+  const bool all = asked != norm_method::automatic && request.method_layers == ~std::uint64_t{0};
+  const norm_method wanted = chosen || all ? asked : leaf.method;
+  if (leaf.of_uses) {
+    if (wanted == norm_method::instantiate && request.strategy == strategy_kind::ghost) return norm_method::gram;
+    return wanted == norm_method::instantiate || wanted == norm_method::gram ? wanted : leaf.method;
+  }
+  if (wanted == norm_method::product && leaf.positions() != 1) return leaf.method;
+  if (wanted == norm_method::instantiate && request.strategy == strategy_kind::ghost) return norm_method::direct;
+  return wanted;
+}
+
+}  // namespace pergrad::inline v0_1::on_host
+// pergrad/host/run/engine.hpp - one pass over a batch: tiles into accumulators in parallel, then their in-order
+// reduction
+//
+//   pack weights
+//   accumulators in parallel, each: [ tile: load, forward, loss, backward + leaves, facts, weighted sums ]*
+//   add up accumulators
+//
+// A tile never leaves the core that works on it. Each accumulator adds its tiles up in order, accumulators are added up
+// in order, and so are chunks, so the bits of a sum do not depend on the number of threads. Accumulators that are done
+// free their buffers for others: accumulator_ring.hpp.
+//
+// Of a table of which a sample uses few rows, no accumulator has a copy; what samples leave on the tape is added up
+// after a chunk of samples (table_way.hpp). So it is with large blocks that have one position (deferred_way.hpp).
+//
+// Sums of a large network are *shared* where they can be: a round of as many tiles as there are threads goes through
+// the network, then all threads add its samples to the sum where it is wanted, each thread to other elements, sample
+// after sample. So there is one copy of a sum instead of one a thread and one more, and it is read and written once a
+// round; what that takes is a place for each tile of the round, which is there, and norms for which no gradient is
+// kept. Each element is one chain of additions over the samples, whatever a round is.
+//
+// A clipped sum has a proven bound of what its additions round (privacy/release.hpp), so the way of an addend to it is
+// short (tape.hpp, `way_of_additions`), or every sample's share is rounded to an integer by itself and accumulators add
+// those.
+
+// pergrad/host/conv/panels.hpp - weights in the order that products read them in
+
+// pergrad/host/conv/pairs.hpp - convolutions with even kernels, of stride 1, and their weights' gradients by minimal
+// filtering: 9 products where direct sums take 16
+//
+// Winograd's F(2, 2) along both axes. Two neighbouring outputs of a kernel with two taps take three products:
+//
+//   y0 = x0 w0 + x1 w1 = m0 + m1      m0 = (x0 - x1) w0
+//   y1 = x1 w0 + x2 w1 = m1 - m2      m1 = x1 (w0 + w1)        m2 = (x1 - x2) w1
+//
+// A kernel of 2K taps is K such pairs two pixels apart. So for each of the nine pairs (row, column) of m's, x becomes
+// an image of half the extents, the kernels become kernels of half the extents, and the products are an ordinary
+// convolution of these, added up in the outputs with signs. The gradient of the weights is the same with delta in the
+// kernel's place: g0 = x0 d0 + x1 d1 and g1 = x1 d0 + x2 d1.
+//
+// One of the nine at a time, so that its images stay in the cache. Every element of a product is one chain of
+// multiply-adds, and the order of the nine is fixed; bits depend on nothing but the sample. Sums of four values
+// overflow where one is beyond a quarter of the largest number: the sample is then not finite.
+
+// pergrad/host/conv/winograd.hpp - 3 x 3 convolutions of stride 1 by minimal filtering: 16 products where direct sums
+// take 36
+//
+// Winograd's F(2 x 2, 3 x 3), after Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (CVPR 2016,
+// arXiv:1509.09308). Each 2 x 2 outputs see a patch d of 4 x 4 pixels, patches overlap by two:
+//
+//   V = B^T d B           a patch, channel by channel
+//   U = G g G^T           a kernel, once a step
+//   M = sum over c of U V an element of the 4 x 4 at a time: 16 matrix products over all patches
+//   Y = A^T M A           a patch, output by output
+//
+//         1  0 -1  0           1   0   0            1  0
+//   B^T = 0  1  1  0     G =  1/2 1/2 1/2     A =   1  1
+//         0 -1  1  0          1/2 -1/2 1/2          1 -1
+//         0  1  0 -1           0   0   1            0 -1
+//
+// The input gradient is the same with delta for x and the kernels turned round. A few rows of patches at a time, so
+// that V and M stay in the cache. Every element of M is one chain of multiply-adds over the channels, and the
+// transforms look at one patch; so no bit depends on how patches are cut into stripes or which samples share them. Sums
+// of four values overflow where one is beyond a quarter of the largest number: the sample is then not finite.
+
+// pergrad/host/conv/affine.hpp - an affine layer and its adjoint as products over the samples of a tile
+//
+// Both read overlapping strided views of stored images, so no patch is copied: an output's view of the input, and, for
+// the adjoint, an input's view of delta, one product for each phase of the stride.
 
 namespace pergrad::inline v0_1::on_host {
 
@@ -29199,400 +29885,6 @@ inline void gather_rows(const outer_leaf& leaf, index first_row, index last_row,
 
 // pergrad/host/run/passes.hpp - forward and backward through a worker's workspace, node by node
 
-// pergrad/host/run/team.hpp - a thread of the host as a team: the samples of its tile, a vector of elements at a time
-//
-// The words are those of pergrad/team.hpp.
-
-// pergrad/host/run/channel_groups.hpp - sums over groups of channels and all their pixels, and what is made of each
-// pixel, on images stored channels last
-//
-// A pixel's channels lie side by side, so vectors run over channels and sums over pixels stay in registers, one lane a
-// channel. Groups are made of whole lanes' sums. Channels are taken some groups at a time, few enough to stay in the
-// cache from the first pass over them to the last.
-//
-// Vectors of the last channels may read into the next pixel: what lies there is computed with, but never used.
-
-namespace pergrad::inline v0_1::on_host {
-
-/// As many channels as a vector of doubles has lanes, or the last `count` of an image: what a layer reads of them once,
-/// before it meets their pixels.
-template <class Value>
-struct some_channels {
-  index first;
-  index count;
-  /// f(channel) in the channel's lane.
-  template <class Function>
-  [[nodiscard]] PERGRAD_HD auto per_channel(const Function& f) const noexcept {
-    using element = std::remove_cvref_t<decltype(lane_of(Value{}, 0))>;
-    element lanes[static_cast<std::size_t>(wide_pack_lanes)]{};
-    for (index lane = 0; lane < count; ++lane) lanes[lane] = static_cast<element>(f(first + lane));
-    Value value;
-    __builtin_memcpy(&value, lanes, sizeof value);
-    return value;
-  }
-};
-
-/// Those channels of one pixel of up to three images: two that lie as they are stored, and a dense one.
-template <class Value, bool Whole>
-struct pixel_at {
-  index in_first;
-  index in_second;
-  index in_dense;
-  index count;
-  template <class Scalar>
-  [[nodiscard]] PERGRAD_HD Value first(const Scalar* image) const noexcept {
-    return read(image + in_first);
-  }
-  template <class Scalar>
-  [[nodiscard]] PERGRAD_HD Value second(const Scalar* image) const noexcept {
-    return read(image + in_second);
-  }
-  template <class Scalar>
-  [[nodiscard]] PERGRAD_HD Value dense(const Scalar* image) const noexcept {
-    return read(image + in_dense);
-  }
-  template <class Scalar>
-  PERGRAD_HD void put_second(Scalar* image, Value value) const noexcept {
-    write(image + in_second, value);
-  }
-  template <class Scalar>
-  PERGRAD_HD void put_dense(Scalar* image, Value value) const noexcept {
-    write(image + in_dense, value);
-  }
-
- private:
-  template <class Scalar>
-  [[nodiscard]] PERGRAD_HD static Value read(const Scalar* from) noexcept {
-    narrow_pack<Scalar> value;
-    __builtin_memcpy(&value, from, sizeof value);
-    if constexpr (std::is_same_v<Value, narrow_pack<Scalar>>) {
-      return value;
-    } else {
-      return widen(value);
-    }
-  }
-  template <class Scalar>
-  PERGRAD_HD void write(Scalar* to, Value value) const noexcept {
-    if constexpr (Whole) {
-      __builtin_memcpy(to, &value, sizeof value);
-    } else {
-      for (index lane = 0; lane < count; ++lane) to[lane] = lane_of(value, lane);
-    }
-  }
-};
-
-inline constexpr index channels_together = 64;
-
-/// One value a group, as far as they are here.
-template <class Value>
-struct of_groups {
-  Value of[static_cast<std::size_t>(channels_together)]{};
-  const unsigned char* numbers = nullptr;  ///< of the groups of channels, from `first` on
-  index first = 0;
-  /// That of a channel's group.
-  [[nodiscard]] PERGRAD_HD const Value& operator()(index channel) const noexcept {
-    return of[numbers == nullptr ? 0 : numbers[channel - first]];
-  }
-};
-
-/// Some groups of channels of one sample.
-template <class Scalar>
-class channel_groups {
- public:
-  channel_groups(index first, index last, index group_size, index channels) noexcept
-      : first_{first}, last_{last}, group_size_{group_size}, channels_{channels} {
-    index inside = 0;
-    index group = 0;
-    for (index c = 0; group_size <= channels_together && c < last - first; ++c) {
-      numbers_[c] = static_cast<unsigned char>(group);
-      if (++inside != group_size) continue;
-      inside = 0;
-      ++group;
-    }
-  }
-
-  /// f(group) of every group here; groups are numbered through the image.
-  template <class Function>
-  [[nodiscard]] auto each(const Function& f) const {
-    auto made = none<std::remove_cvref_t<decltype(f(index{}))>>();
-    const index before = first_ / group_size_;
-    for (index g = 0; g < (last_ - first_) / group_size_; ++g) made.of[g] = f(before + g);
-    return made;
-  }
-  /// to[group] = f(first channel of the group)
-  template <class Function>
-  void keep(Scalar* to, const Function& f) const {
-    for (index c = first_; c < last_; c += group_size_) to[c / group_size_] = f(c);
-  }
-  /// Sums over all pixels, and over the channels of each group of what `g` makes of them. `f(channels)` gives the
-  /// function of a pixel that gives the summands, g(channel, sums) what a channel adds to its group's sums; a channel's
-  /// own are stored where `to` is not null.
-  template <int Sums, class Function, class Result>
-  [[nodiscard]] auto reduce(const layout& a, const layout& b, const values_of<Scalar*, Sums>& to, const Function& f,
-                            const Result& g) const {
-    auto totals = none<std::remove_cvref_t<decltype(g(index{}, values_of<double, Sums>{}))>>();
-    for_each_block([&]<index Width, bool Whole>(std::integral_constant<index, Width> /*width*/,
-                                                std::bool_constant<Whole> /*whole*/, index first, index count) {
-      constexpr auto width = static_cast<std::size_t>(Width);
-      wide_pack sums[width][static_cast<std::size_t>(Sums)]{};
-      const auto summand = in_parts<width, wide_pack>(first, count, f);
-      on_host::for_each_stretch(a, b, [&, dense = index{0}](index in_a, index in_b, index values) mutable {
-        wide_pack here[width][static_cast<std::size_t>(Sums)];  // in registers, as `sums` would not be
-        std::memcpy(here, sums, sizeof sums);
-        for (index i = first; i < values; i += channels_) {
-          pergrad::detail::for_each_index<width>([&](auto k) {
-            const index at = i + static_cast<index>(k) * wide_pack_lanes;
-            const auto terms = summand[k](pixel_at<wide_pack, Whole>{in_a + at, in_b + at, dense + at, count});
-            for (int s = 0; s < Sums; ++s) here[k][s] += terms[s];
-          });
-        }
-        std::memcpy(sums, here, sizeof sums);
-        dense += values;
-      });
-      for (index lane = 0; lane < count; ++lane) {
-        values_of<double, Sums> of_channel{};
-        for (int s = 0; s < Sums; ++s) {
-          of_channel[s] = lane_of(sums[lane / wide_pack_lanes][s], lane % wide_pack_lanes);
-          if (to[s] != nullptr) to[s][first + lane] = static_cast<Scalar>(of_channel[s]);
-        }
-        const auto share = g(first + lane, of_channel);
-        auto& total = totals.of[group_of(first + lane)];
-        for (int s = 0; s < static_cast<int>(sizeof share / sizeof(double)); ++s) total[s] += share[s];
-      }
-    });
-    return totals;
-  }
-  /// Every pixel; as in `reduce`, f(channels) gives the function that meets it.
-  template <class Function>
-  void map(const layout& a, const layout& b, const Function& f) const {
-    for_each_block([&]<index Width, bool Whole>(std::integral_constant<index, Width> /*width*/,
-                                                std::bool_constant<Whole> /*whole*/, index first, index count) {
-      constexpr auto width = static_cast<std::size_t>(Width);
-      const auto change = in_parts<width, narrow_pack<Scalar>>(first, count, f);
-      on_host::for_each_stretch(a, b, [&, dense = index{0}](index in_a, index in_b, index values) mutable {
-        for (index i = first; i < values; i += channels_) {
-          pergrad::detail::for_each_index<width>([&](auto k) {
-            const index at = i + static_cast<index>(k) * wide_pack_lanes;
-            change[k](pixel_at<narrow_pack<Scalar>, Whole>{in_a + at, in_b + at, dense + at, count});
-          });
-        }
-        dense += values;
-      });
-    });
-  }
-
- private:
-  template <class Value>
-  [[nodiscard]] of_groups<Value> none() const {
-    return {.numbers = group_size_ <= channels_together ? numbers_ : nullptr, .first = first_};
-  }
-  [[nodiscard]] index group_of(index channel) const noexcept {
-    return group_size_ <= channels_together ? numbers_[channel - first_] : 0;
-  }
-  /// f(channels) for each of `Width` vectors of channels.
-  template <std::size_t Width, class Value, class Function>
-  [[nodiscard]] static auto in_parts(index first, index count, const Function& f) {
-    return [&]<std::size_t... Part>(std::index_sequence<Part...> /*parts*/) {
-      return std::array{f(some_channels<Value>{first + static_cast<index>(Part) * wide_pack_lanes,
-                                               Width == 1 ? count : wide_pack_lanes})...};
-    }
-    (std::make_index_sequence<Width>{});
-  }
-  template <class Function>
-  void for_each_block(const Function& f) const {
-    constexpr index lanes = wide_pack_lanes;
-    index first = first_;
-    for (; first + 2 * lanes <= last_; first += 2 * lanes) {
-      f(std::integral_constant<index, 2>{}, std::true_type{}, first, 2 * lanes);
-    }
-    for (; first + lanes <= last_; first += lanes)
-      f(std::integral_constant<index, 1>{}, std::true_type{}, first, lanes);
-    if (first < last_) f(std::integral_constant<index, 1>{}, std::false_type{}, first, last_ - first);
-  }
-
-  index first_;
-  index last_;
-  index group_size_;
-  index channels_;
-  unsigned char numbers_[static_cast<std::size_t>(channels_together)]{};
-};
-
-/// f(groups) for some groups at a time: at most `channels_together` channels of them.
-template <class Scalar, class Function>
-void for_some_groups(index channels, index group_size, const Function& f) {
-  const index together = channels_together / group_size;
-  const index step = (together < 1 ? 1 : together) * group_size;
-  for (index first = 0; first < channels; first += step) {
-    f(channel_groups<Scalar>{first, first + step < channels ? first + step : channels, group_size, channels});
-  }
-}
-
-}  // namespace pergrad::inline v0_1::on_host
-
-namespace pergrad::inline v0_1::on_host {
-
-/// Samples of a tile as one layer sees them. Every function of it may be called for samples 0 .. samples - 1 only.
-/// Its functions are marked for both sides because layers that call them are; only the host does.
-template <class Scalar>
-struct tile_team {
-  using scalar = Scalar;
-
-  index samples = 0;
-  shape in;
-  shape in2;
-  shape out;
-  sample_arrays<const Scalar> x;
-  sample_arrays<const Scalar> x2;
-  sample_arrays<Scalar> y;
-  sample_arrays<const Scalar> dy;
-  sample_arrays<Scalar> dx;
-  sample_arrays<Scalar> dx2;
-  sample_arrays<Scalar> saved;
-  sample_arrays<Scalar> scratch;
-  bool wants_factors = true;  ///< false for a frozen layer: what only its factors would read need not be computed
-  bool wants_dx = false;
-  bool wants_dx2 = false;
-  /// Of layers with `stored_order`: where pixels lie.
-  layout x_layout;
-  layout y_layout;
-  layout dx_layout;
-  layout dy_layout;
-
-  static constexpr bool projected = false;
-
-  const Scalar* parameters = nullptr;
-  const Scalar* panels = nullptr;  ///< null: transposes are read from the matrices
-  const index* panel_offsets = nullptr;
-  [[nodiscard]] PERGRAD_HD matrix_view<Scalar> matrix(index offset, index /*rows*/, index columns) const noexcept {
-    return {parameters + offset, columns};
-  }
-  /// Packed as [columns][rows] beforehand, unless the weights are read where they lie.
-  [[nodiscard]] PERGRAD_HD matrix_view<Scalar> transposed(std::size_t k, index offset, index rows,
-                                                          index columns) const noexcept {
-    if (panels == nullptr) return {parameters + offset, 1, columns};
-    return {panels + panel_offsets[k], rows};
-  }
-
-  const std::uint32_t* lengths = nullptr;
-  const std::uint32_t* lengths2 = nullptr;
-  [[nodiscard]] PERGRAD_HD index length(index sample) const noexcept {
-    return lengths == nullptr ? static_cast<index>(in.e0) : static_cast<index>(lengths[sample]);
-  }
-  [[nodiscard]] PERGRAD_HD index length2(index sample) const noexcept {
-    return lengths2 == nullptr ? static_cast<index>(in2.e0) : static_cast<index>(lengths2[sample]);
-  }
-  [[nodiscard]] PERGRAD_HD bool lengths_vary() const noexcept { return lengths != nullptr; }
-  [[nodiscard]] PERGRAD_HD bool lengths2_vary() const noexcept { return lengths2 != nullptr; }
-  [[nodiscard]] PERGRAD_HD const std::int32_t* ids(index sample) const noexcept {
-    return static_cast<const std::int32_t*>(static_cast<const void*>(x(sample)));
-  }
-
-  layer_randomness randomness;
-  const std::uint32_t* records = nullptr;
-  std::uint32_t layer_number = 0;
-  PERGRAD_ONLY_HOST_CALLS
-  [[nodiscard]] PERGRAD_HD bool is_random() const noexcept { return randomness.is_random(); }
-  PERGRAD_ONLY_HOST_CALLS
-  template <class Function>
-  PERGRAD_HD void draw(index sample, index first, index count, const Function& f) const {
-    constexpr index together = 256;
-    std::uint32_t bits[together];
-    for (index done = 0; done < count; done += together) {
-      const index here = count - done < together ? count - done : together;
-      randomness.bits(records[sample], layer_number, static_cast<std::size_t>(first + done),
-                      {bits, static_cast<std::size_t>(here)});
-      for (index i = 0; i < here; ++i) f(done + i, bits[i]);
-    }
-  }
-
-  PERGRAD_ONLY_HOST_CALLS
-  template <class Function>
-  PERGRAD_HD void map(index count, const Function& f) const {
-    for_each_pack<Scalar>(count, [&](index i, const auto& lanes) { f(elements_from<Scalar>(i, lanes)); });
-  }
-  PERGRAD_ONLY_HOST_CALLS
-  template <class Function>
-  PERGRAD_HD void map(index rows, index count, const Function& f) const {
-    for (index r = 0; r < rows; ++r) {
-      for_each_pack<Scalar>(count, [&](index i, const auto& lanes) { f(r, elements_from<Scalar>(i, lanes)); });
-    }
-  }
-  PERGRAD_ONLY_HOST_CALLS
-  template <class Function>
-  PERGRAD_HD void each(index count, const Function& f) const {
-    for (index i = 0; i < count; ++i) f(i);
-  }
-  PERGRAD_ONLY_HOST_CALLS
-  PERGRAD_HD void fill(index count, Scalar* to, Scalar value) const { std::fill_n(to, count, value); }
-  PERGRAD_ONLY_HOST_CALLS
-  PERGRAD_HD void copy(index count, const Scalar* from, Scalar* to) const { std::copy_n(from, count, to); }
-
-  PERGRAD_ONLY_HOST_CALLS
-  template <int Sums, class Function>
-  [[nodiscard]] PERGRAD_HD values_of<double, Sums> reduce(index count, const Function& f) const {
-    return reduce_in_double<Sums, Scalar>(count, f);
-  }
-  PERGRAD_ONLY_HOST_CALLS
-  template <class Function>
-  [[nodiscard]] PERGRAD_HD Scalar sum(index count, const Function& f) const {
-    return sum_of_packs<Scalar>(count, f);
-  }
-  PERGRAD_ONLY_HOST_CALLS
-  [[nodiscard]] PERGRAD_HD Scalar largest(index count, const Scalar* from) const { return largest_of(from, count); }
-  PERGRAD_ONLY_HOST_CALLS
-  template <class Function>
-  [[nodiscard]] PERGRAD_HD index count(index number, const Function& f) const {
-    std::int32_t found = 0;
-    for (index i = 0; i < number; ++i) found += f(i) ? 1 : 0;
-    return found;
-  }
-  PERGRAD_ONLY_HOST_CALLS
-  template <class Function>
-  PERGRAD_HD void for_each_row(index rows, const Function& f) const {
-    for (index r = 0; r < rows; ++r) f(r, *this);
-  }
-
-  PERGRAD_ONLY_HOST_CALLS
-  template <class Function>
-  PERGRAD_HD void for_each_group(index channels, index group_size, const Function& f) const {
-    for_some_groups<Scalar>(channels, group_size, f);
-  }
-
-  PERGRAD_ONLY_HOST_CALLS
-  PERGRAD_HD void multiply(const product_sizes& sizes, const Scalar* left, const matrix_view<Scalar>& right,
-                           Scalar* to) const {
-    product(shape_of(sizes, right), left, right.first, to, epilogue::store{});
-  }
-  PERGRAD_ONLY_HOST_CALLS
-  PERGRAD_HD void multiply_add(const product_sizes& sizes, const Scalar* left, const matrix_view<Scalar>& right,
-                               Scalar* to) const {
-    product(shape_of(sizes, right), left, right.first, to, epilogue::add{});
-  }
-  PERGRAD_ONLY_HOST_CALLS
-  PERGRAD_HD void multiply_bias(const product_sizes& sizes, const Scalar* left, const matrix_view<Scalar>& right,
-                                Scalar* to, const Scalar* bias) const {
-    product(shape_of(sizes, right), left, right.first, to, epilogue::store_bias<Scalar>{bias});
-  }
-  PERGRAD_ONLY_HOST_CALLS
-  [[nodiscard]] PERGRAD_HD matrix_view<Scalar> turned(const matrix_view<Scalar>& from, index rows, index columns,
-                                                      Scalar* to, index step) const {
-    transpose(from.first, from.row, rows, columns, to, step);
-    return {to, step};
-  }
-
- private:
-  static product_shape shape_of(const product_sizes& sizes, const matrix_view<Scalar>& right) noexcept {
-    product_shape shape = coalesce({{{},
-                                     {sizes.outer.count, sizes.outer.left, sizes.outer.out},
-                                     {sizes.rows.count, sizes.rows.left, sizes.rows.out}},
-                                    {{}, {}, {sizes.depth, sizes.left, right.row}},
-                                    sizes.columns});
-    shape.right_column = right.column;
-    return shape;
-  }
-};
-
-}  // namespace pergrad::inline v0_1::on_host
 // pergrad/host/run/tile_values.hpp - the values of a tile in a worker's workspace: how they come in, lie there and go
 // out
 
@@ -31786,6 +32078,10 @@ class host {
   template <class Network, class Loss>
   using trainer = detail::step_by_verbs<Network, Loss, host, false>;
   template <class Network>
+  static constexpr bool decodes = on_host::decodes<Network>;
+  template <class Network>
+  using decoder = on_host::decoder<Network>;
+  template <class Network>
   static constexpr std::size_t usual_sums = on_host::usual_sums<Network>;
 
   [[nodiscard]] const detail::thread_pool& pool() const noexcept { return pool_; }
@@ -32389,6 +32685,7 @@ namespace pergrad::inline v0_1 {
 /// Parameters: bias `[features]`. Per-sample gradient: the sum of dy over the positions.
 struct added_bias {
   static constexpr const char* name = "added_bias";
+  static constexpr bool by_position = true;
   static constexpr bool on_tiles = true;
   static constexpr bool on_device = true;
 
@@ -33516,13 +33813,11 @@ PERGRAD_HD void multiply_positions(const Team& team, const lengths_of<Team>& len
   }
 }
 
-/// Rotary positions: the table of a tile, in the first sample's scratch.
+/// Rotary positions: cosines of all positions, then sines, [positions][width / 2] each.
 template <class Team>
-PERGRAD_HD void make_rotations(const Team& team, const attention_layout& at) {
+PERGRAD_HD void tabulate_rotations(const Team& team, const attention_layout& at, typename Team::scalar* cosines) {
   using scalar = typename Team::scalar;
-  if (at.log_of_base == 0) return;
   const std::ptrdiff_t half = at.width / 2;
-  scalar* cosines = team.scratch(0) + at.rotations;
   scalar* sines = cosines + at.positions * half;
   each_rotation(team, at.positions, at.width, {at.log_of_base},
                 [&](std::ptrdiff_t t, std::ptrdiff_t k, double sine, double cosine) {
@@ -33530,24 +33825,39 @@ PERGRAD_HD void make_rotations(const Team& team, const attention_layout& at) {
                   sines[t * half + k] = static_cast<scalar>(sine);
                 });
 }
-/// Turns a sample's queries and keys, or, by `direction` -1, their gradients back.
+/// The table of a tile, in the first sample's scratch.
 template <class Team>
-PERGRAD_HD void rotate(const Team& team, const attention_layout& at, std::ptrdiff_t sample,
-                       typename Team::scalar direction) {
-  using scalar = typename Team::scalar;
-  if (at.log_of_base == 0) return;
+PERGRAD_HD void make_rotations(const Team& team, const attention_layout& at) {
+  if (at.log_of_base != 0) tabulate_rotations(team, at, team.scratch(0) + at.rotations);
+}
+/// Rows of such a table, from some position on.
+template <class Scalar>
+struct rotation_rows {
+  const Scalar* cosines;
+  const Scalar* sines;
+};
+/// Turns the queries and keys of `positions` rows of projections, or, by `direction` -1, their gradients back.
+template <class Team>
+PERGRAD_HD void rotate_rows(const Team& team, const attention_layout& at, rotation_rows<typename Team::scalar> by,
+                            std::ptrdiff_t positions, typename Team::scalar* rows, typename Team::scalar direction) {
   const std::ptrdiff_t half = at.width / 2, heads = at.heads + at.heads / at.group;  // keys are behind the queries
-  const scalar* cosines = team.scratch(0) + at.rotations;
-  const scalar* sines = cosines + at.positions * half;
-  scalar* rows = team.saved(sample) + at.query;
-  team.map(at.positions * heads, half, [&](std::ptrdiff_t r, const auto& here) {
+  team.map(positions * heads, half, [&](std::ptrdiff_t r, const auto& here) {
     const std::ptrdiff_t t = r / heads;
-    scalar* first = rows + t * at.query_step + r % heads * at.width;
-    const auto cosine = here(cosines + t * half), sine = here(sines + t * half) * direction;
+    auto* first = rows + t * at.query_step + r % heads * at.width;
+    const auto cosine = here(by.cosines + t * half), sine = here(by.sines + t * half) * direction;
     const auto x = here(first), y = here(first + half);
     here.put(first, x * cosine - y * sine);
     here.put(first + half, y * cosine + x * sine);
   });
+}
+/// Those of a sample.
+template <class Team>
+PERGRAD_HD void rotate(const Team& team, const attention_layout& at, std::ptrdiff_t sample,
+                       typename Team::scalar direction) {
+  if (at.log_of_base == 0) return;
+  const auto* cosines = team.scratch(0) + at.rotations;
+  rotate_rows(team, at, {cosines, cosines + at.positions * (at.width / 2)}, at.positions, team.saved(sample) + at.query,
+              direction);
 }
 
 /// From a sample's projections to its context; `queries` and `keys` of them are there. Positions beyond get zeros.
@@ -33910,6 +34220,7 @@ namespace pergrad::inline v0_1 {
 template <probability Probability, class... Options>
 struct dropout {
   static constexpr const char* name = "dropout";
+  static constexpr bool by_position = true;
   static constexpr bool on_tiles = true;
   static constexpr bool on_device = true;
   [[nodiscard]] static constexpr auto settings() noexcept {
@@ -34026,6 +34337,7 @@ struct table_layer {
 template <std::size_t Dim, class... Options>
 struct embedding : detail::table_layer<Dim, Options...> {
   static constexpr const char* name = "embedding";
+  static constexpr bool by_position = true;
   using detail::table_layer<Dim, Options...>::options;
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return {in.e0, Dim}; }
@@ -34191,6 +34503,7 @@ namespace pergrad::inline v0_1 {
 /// sequential<...>>`; of any length each. PyTorch: `a(x) * b(x)`.
 struct elementwise_product {
   static constexpr const char* name = "elementwise_product";
+  static constexpr bool by_position = true;
   static constexpr bool on_tiles = true;
   static constexpr bool on_device = true;
   static constexpr bool joins_positions = true;
@@ -34598,6 +34911,7 @@ struct concatenation {
 /// Along features, `{features}` and `{positions, features}`, or along channels, images and volumes.
 struct concatenate : concatenation<true> {
   static constexpr const char* name = "parallel";
+  static constexpr bool by_position = true;
 
   [[nodiscard]] static constexpr shape output_shape(shape first, shape second) noexcept {
     shape out = first;
@@ -35213,6 +35527,7 @@ struct row_norm {
   static constexpr bool on_tiles = true;
   static constexpr bool on_device = true;
   static constexpr norm_options options = gather<norm_options, Options...>();
+  static constexpr bool by_position = options.axes == 1;
   static constexpr bool affine = options.affine;
   static constexpr bool shifts = Centred && options.affine && options.bias;
 
@@ -35513,6 +35828,83 @@ struct lstm : detail::recurrent<detail::lstm_cell, Hidden, Options...> {};
 //     G_in = sum_t D_t (x) X_t,    G_out = sum_t dY_t (x) C_t
 // and one Gram matrix of X serves the norm of all three projections. How the features are cut into heads is no matter.
 
+// pergrad/layers/shared/attention_cache.hpp - causal attention of some positions to those in front of them, whose keys
+// and values were kept
+//
+// Position t of a causal layer sees the positions up to t, so what it makes of them never changes when others follow:
+// their keys and values are computed once. Every number is the same chain of operations as in layers/shared/attention,
+// where rows stop at what they see, so both agree bit for bit.
+
+namespace pergrad::inline v0_1::detail {
+
+/// Positions, at most, that go through a layer together.
+inline constexpr std::ptrdiff_t most_positions_at_once = 64;
+
+/// Where everything lies that a layer keeps from call to call, and what it needs for the time of one.
+struct cache_layout {
+  std::ptrdiff_t key_step = 0;   ///< kept: keys, turned: [all heads' features][key_step]
+  std::ptrdiff_t values = 0;     ///< kept: [positions][all heads' features]
+  std::ptrdiff_t rotations = 0;  ///< kept: cosines, then sines, [positions][width / 2] each
+  std::size_t kept_count = 0;
+  std::ptrdiff_t projections = 0;  ///< scratch: [new positions][query_step], queries, keys and values
+  std::ptrdiff_t context = 0;      ///< scratch: [new positions][features]
+  std::ptrdiff_t scores = 0;       ///< scratch: [new positions][score_step]
+  std::size_t scratch_count = 0;
+};
+[[nodiscard]] PERGRAD_HD constexpr cache_layout lay_out_cache(const attention_layout& at) noexcept {
+  cache_layout cache;
+  cache.key_step = at.score_step;
+  cache.values = at.memory_width * cache.key_step;
+  cache.rotations = cache.values + at.positions * at.memory_width;
+  cache.kept_count = static_cast<std::size_t>(cache.rotations + (at.log_of_base > 0 ? at.positions * at.width : 0));
+  cache.context = most_positions_at_once * at.query_step;
+  cache.scores = cache.context + most_positions_at_once * at.features;
+  cache.scratch_count = static_cast<std::size_t>(cache.scores + most_positions_at_once * at.score_step);
+  return cache;
+}
+
+/// From the projections of positions `team.first` on, `team.in.e0` of them, to their context. Their keys and values
+/// join those that are kept.
+template <class Team>
+PERGRAD_HD void attend_to_cache(const Team& team, const attention_layout& at) {
+  using scalar = typename Team::scalar;
+  const cache_layout cache = lay_out_cache(at);
+  const std::ptrdiff_t first = team.first, count = static_cast<std::ptrdiff_t>(team.in.e0);
+  scalar* const rows = team.scratch(0) + cache.projections;
+  scalar* const context = team.scratch(0) + cache.context;
+  scalar* const scores = team.scratch(0) + cache.scores;
+  scalar* const key_columns = team.kept;
+  scalar* const values = team.kept + cache.values;
+  if (at.log_of_base != 0) {
+    scalar* const cosines = team.kept + cache.rotations;
+    const std::ptrdiff_t half = at.width / 2;
+    if (first == 0) tabulate_rotations(team, at, cosines);
+    rotate_rows(team, at, {cosines + first * half, cosines + (at.positions + first) * half}, count, rows, 1);
+  }
+  team.each(at.memory_width, [&](std::ptrdiff_t j) {
+    for (std::ptrdiff_t t = 0; t < count; ++t) {
+      key_columns[j * cache.key_step + first + t] = rows[t * at.query_step + at.features + j];
+    }
+  });
+  team.map(count, at.memory_width, [&](std::ptrdiff_t t, const auto& here) {
+    here.put(values + (first + t) * at.memory_width, here(rows + t * at.query_step + at.features + at.memory_width));
+  });
+  const scalar scale = at.template scale<scalar>();
+  const std::ptrdiff_t step = at.score_step, all = first + count;
+  for (std::ptrdiff_t head = 0; head < at.heads; ++head) {
+    const std::ptrdiff_t column = head * at.width, of_memory = head / at.group * at.width;
+    team.multiply({.rows = {count, at.query_step, step}, .depth = at.width, .columns = all}, rows + column,
+                  {key_columns + of_memory * cache.key_step, cache.key_step}, scores);
+    team.for_each_row(count, [&](std::ptrdiff_t i, const auto& row) {
+      softmax_row(row, scores + i * step, first + i + 1, all, scale);
+    });
+    team.multiply({.rows = {count, step, at.features}, .depth = all, .columns = at.width}, scores,
+                  {values + of_memory, at.memory_width}, context + column);
+  }
+}
+
+}  // namespace pergrad::inline v0_1::detail
+
 namespace pergrad::inline v0_1 {
 
 /// `multihead_attention<Heads, Options...>` on `{positions, features}`, of any length each; keeps the shape. Heads must
@@ -35599,7 +35991,34 @@ struct multihead_attention : detail::attention_layer<Heads, Options...> {
       detail::project_backward(team, inputs(at), team.matrix(0, 3 * at.features, at.features), team.dx);
   }
 
+  // Some positions behind others (pergrad/team.hpp).
+  [[nodiscard]] static constexpr std::size_t kept_count(shape in) noexcept { return cache(in).kept_count; }
+  [[nodiscard]] static constexpr std::size_t scratch_count_behind(shape in) noexcept { return cache(in).scratch_count; }
+  template <class Team>
+  static void forward_behind(const Team& team) requires(options.causal && !options.kv_bias) {
+    const detail::attention_layout at = lay_out(team.whole);
+    const auto count = static_cast<std::ptrdiff_t>(team.in.e0);
+    const auto multiply = [&](const product_sizes& sizes, const auto* left, const auto& right, auto* out,
+                              std::ptrdiff_t bias) {
+      if (has_bias) {
+        team.multiply_bias(sizes, left, right, out, team.parameters + bias);
+      } else {
+        team.multiply(sizes, left, right, out);
+      }
+    };
+    auto* const scratch = team.scratch(0);
+    multiply({.rows = {count, at.features, at.query_step}, .depth = at.features, .columns = at.query_step}, team.x(0),
+             team.transposed(0, 0, 3 * at.features, at.features), scratch, at.bias);
+    detail::attend_to_cache(team, at);
+    multiply({.rows = {count, at.features, at.features}, .depth = at.features, .columns = at.features},
+             static_cast<const typename Team::scalar*>(scratch + detail::lay_out_cache(at).context),
+             team.transposed(1, at.out_weight, at.features, at.features), team.y(0), at.out_bias);
+  }
+
  private:
+  [[nodiscard]] static constexpr detail::cache_layout cache(shape in) noexcept {
+    return detail::lay_out_cache(lay_out(in));
+  }
   static constexpr bool has_bias = options.bias;
   [[nodiscard]] PERGRAD_HD static constexpr detail::attention_layout lay_out(shape in) noexcept {
     constexpr detail::attention_options chosen = options;
@@ -35945,6 +36364,10 @@ struct learned_positions : detail::added_table {
   PERGRAD_HD static void forward(const Team& team) {
     add(team, team.parameters);
   }
+  template <class Team>
+  static void forward_behind(const Team& team) {
+    add(team, team.parameters + team.first * static_cast<std::ptrdiff_t>(team.in.e1));
+  }
 };
 
 /// On `{positions, features}`; keeps the shape and has no parameters. An odd number of features ends in a sine.
@@ -36140,7 +36563,22 @@ struct scaled_dot_product_attention : detail::attention_layer<Heads, Options...>
     }
   }
 
+  // Some positions behind others (pergrad/team.hpp).
+  [[nodiscard]] static constexpr std::size_t kept_count(shape in) noexcept { return cache(in).kept_count; }
+  [[nodiscard]] static constexpr std::size_t scratch_count_behind(shape in) noexcept { return cache(in).scratch_count; }
+  template <class Team>
+  static void forward_behind(const Team& team) requires(options.causal) {
+    const detail::attention_layout at = lay_out(team.whole);
+    auto* const scratch = team.scratch(0);
+    team.copy(static_cast<std::ptrdiff_t>(team.in.size()), team.x(0), scratch);
+    detail::attend_to_cache(team, at);
+    team.copy(static_cast<std::ptrdiff_t>(team.out.size()), scratch + detail::lay_out_cache(at).context, team.y(0));
+  }
+
  private:
+  [[nodiscard]] static constexpr detail::cache_layout cache(shape in) noexcept {
+    return detail::lay_out_cache(lay_out(in));
+  }
   static constexpr std::size_t memory_heads = options.memory_heads != 0 ? options.memory_heads : Heads != 0 ? Heads : 1;
   static constexpr std::size_t all_heads = Heads + 2 * memory_heads;
   [[nodiscard]] PERGRAD_HD static constexpr shape of_queries(shape in) noexcept {

@@ -66,6 +66,7 @@ struct concatenation {
 /// Along features, `{features}` and `{positions, features}`, or along channels, images and volumes.
 struct concatenate : concatenation<true> {
   static constexpr const char* name = "parallel";
+  static constexpr bool by_position = true;
 
   [[nodiscard]] static constexpr shape output_shape(shape first, shape second) noexcept {
     shape out = first;

@@ -70,6 +70,10 @@ struct learned_positions : detail::added_table {
   PERGRAD_HD static void forward(const Team& team) {
     add(team, team.parameters);
   }
+  template <class Team>
+  static void forward_behind(const Team& team) {
+    add(team, team.parameters + team.first * static_cast<std::ptrdiff_t>(team.in.e1));
+  }
 };
 
 /// On `{positions, features}`; keeps the shape and has no parameters. An odd number of features ends in a sine.
