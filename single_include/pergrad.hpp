@@ -8613,6 +8613,9 @@ inline void for_each_vector(std::ptrdiff_t count, Function&& f) {
 //   draw(b, first, n, f)       f(i, bits): 32 random bits for each of n elements of sample b's, `first` (a multiple of
 //                              16) being the number of the first one
 //
+// A layer that says `forgets_values` reads neither x, x2 nor y in its backward, so that they need not be kept for it;
+// an executor may have something else there by then.
+//
 // Text is generated position after position (host/decode). A layer that says `by_position` makes position t of its
 // output of position t of its inputs alone, whichever t is: then `forward` may be called for any positions as if there
 // were no others. One that looks at positions in front has `forward_behind(team)`, and `kept_count(in)`,
@@ -10534,6 +10537,7 @@ struct plan_node {
   node_kind kind = node_kind::general;
   bool two_inputs = false;
   bool derives_from_output = false;  ///< elementwise: its derivative is a function of the output
+  bool forgets_values = false;       ///< tiled: its backward reads neither x nor y
   bool channels_first = false;       ///< shapes of rank 2 are (channels, positions)
   bool swaps_axes = false;           ///< reshape: of channels and positions
   bool reads_images = false;         ///< tiled: reads and writes values as they are stored
@@ -10564,6 +10568,7 @@ constexpr void describe_node(shape in, shape second, plan_node& to) {
   to.kind = kind_of<Layer>();
   to.two_inputs = has_two_inputs<Layer>;
   to.derives_from_output = requires { requires Layer::derivative_from_output; };
+  to.forgets_values = requires { requires Layer::forgets_values; };
   to.channels_first = requires { requires Layer::channels_first; };
   to.swaps_axes = requires { requires Layer::is_transpose; };
   to.reads_images = reads_images<Layer>;
@@ -23307,6 +23312,8 @@ struct slot {
   layout gradient_layout;
   place value;
   place gradient;
+  bool value_lasts = true;  ///< is it there when sums are formed? Else its place may be another's then.
+  bool gradient_lasts = true;
 };
 
 /// Values of the samples of a tile, from the first one on.
@@ -23363,6 +23370,9 @@ struct node_row {
   place plain_x, plain_y, plain_dy, plain_dx, saved;  ///< general, tiled: values in PyTorch's order
   place plain_x2, plain_dx2;                          ///< tiled: of the second input
   index saved_count = 0;
+  /// general, tiled: are x, y, dy there when sums are formed, and how many of the saved values?
+  bool x_lasts = true, y_lasts = true, dy_lasts = true;
+  index saved_lasts = 0;
   index scratch_count = 0;  ///< tiled: elements a sample that are its own for the time of one call
   index matrix_count = 0;   ///< tiled: matrices whose transposes it is offered
   std::array<matrix, most_matrices> matrices{};
@@ -24347,7 +24357,9 @@ struct leaf_tables {
     };
     place(t.outer, t.outer_count);
     place(t.elementwise, t.elementwise_count);
-    t.native_size = t.accumulator_size = round_up(static_cast<index>(structure::found.trained));
+    // No less than all leaves with whole lines each: what samples keep lies like that.
+    t.native_size = t.accumulator_size =
+        std::max(t.native_size, round_up(static_cast<index>(structure::found.trained)));
   }
   template <class Leaf>
   static constexpr Leaf leaf_of(const detail::plan_factor& each) {
@@ -24496,6 +24508,185 @@ struct leaf_tables {
         return row.saved.at(offset);
       default:
         return row.plain_dy.at(offset);
+    }
+  }
+};
+
+}  // namespace pergrad::inline v0_1::on_host
+// pergrad/host/plan/lifetimes.hpp - how long what lies in a workspace is needed, and places that follow from it
+//
+// In a large network the values of a sample are much of the memory. There a value's place is free again when nobody
+// reads it any more: behind its last reader on the way forward if nothing in front of it is trained, when the node that
+// needs it has run backwards, or, if norms and sums are made of it, at the end. So frozen layers keep nothing but what
+// their input's gradient needs. Each sample has a stretch of its own, in which slots share places: samples of a tile
+// may be at different nodes.
+
+namespace pergrad::inline v0_1::on_host {
+
+/// Times: 0 a sample comes, 1 + i node i, then the loss, the nodes backwards, and the end, where sums are formed.
+struct pass_times {
+  std::size_t nodes = 0;
+  [[nodiscard]] constexpr int forward(std::size_t node) const noexcept { return 1 + static_cast<int>(node); }
+  [[nodiscard]] constexpr int loss() const noexcept { return 1 + static_cast<int>(nodes); }
+  [[nodiscard]] constexpr int backward(std::size_t node) const noexcept {
+    return loss() + static_cast<int>(nodes - node);
+  }
+  [[nodiscard]] constexpr int end() const noexcept { return loss() + static_cast<int>(nodes) + 1; }
+};
+
+/// Places stretches of elements that are taken at some time and free again behind another one, each in the first gap
+/// that is large enough, asked for in the order of time. Compilers run it for all that every node has: gaps are few, so
+/// they are what is looked through.
+template <std::size_t Most, std::size_t Times>
+class place_finder {
+ public:
+  /// The first `lasting` of `size` elements are taken until `lasting_death`, the others until `death`.
+  constexpr index place(index size, int birth, int death, index lasting, int lasting_death) {
+    for (; now_ < birth; ++now_) {
+      for (std::size_t k = dying_[now_]; k != 0; k = all_[k].next) release(all_[k].first, all_[k].end);
+    }
+    if (size == 0) return 0;
+    const index at = take(size);
+    if (lasting > 0) note(at, at + lasting, death > lasting_death ? death : lasting_death);
+    if (size > lasting) note(at + lasting, at + size, death);
+    return at;
+  }
+  [[nodiscard]] constexpr index total() const noexcept { return total_; }
+
+ private:
+  struct stretch {
+    index first;
+    index end;
+    std::size_t next;  ///< number of the one behind it in its list; 0: none
+  };
+  constexpr void note(index first, index end, int death) {
+    all_[++count_] = {first, end, dying_[death]};
+    dying_[death] = count_;
+  }
+  constexpr index take(index size) {
+    std::size_t before = 0;
+    for (std::size_t k = gaps_[0].next; k != 0; before = k, k = gaps_[k].next) {
+      stretch& gap = gaps_[k];
+      if (gap.end == total_ && gap.end - gap.first < size) total_ = gap.end = gap.first + size;
+      if (gap.end - gap.first < size) continue;
+      const index at = gap.first;
+      gap.first += size;
+      if (gap.first == gap.end) gaps_[before].next = gap.next;
+      return at;
+    }
+    total_ += size;
+    return total_ - size;
+  }
+  constexpr void release(index first, index end) {
+    std::size_t before = 0;
+    while (gaps_[before].next != 0 && gaps_[gaps_[before].next].first < first) before = gaps_[before].next;
+    const std::size_t behind = gaps_[before].next;
+    const bool joins_before = before != 0 && gaps_[before].end == first;
+    const bool joins_behind = behind != 0 && gaps_[behind].first == end;
+    if (joins_before) {
+      gaps_[before].end = joins_behind ? gaps_[behind].end : end;
+      if (joins_behind) gaps_[before].next = gaps_[behind].next;
+    } else if (joins_behind) {
+      gaps_[behind].first = first;
+    } else {
+      gaps_[++gap_count_] = {first, end, behind};
+      gaps_[before].next = gap_count_;
+    }
+  }
+  stretch all_[Most + 1]{};   ///< from 1 on
+  stretch gaps_[Most + 1]{};  ///< from 1 on; 0 stands in front of the first one
+  std::size_t dying_[Times + 1]{};
+  std::size_t count_ = 0;
+  std::size_t gap_count_ = 0;
+  index total_ = 0;
+  int now_ = 0;
+};
+
+/// May the slot's place be anybody's before and behind? A halo is set to zero once and for all.
+[[nodiscard]] constexpr bool may_move(const layout& of) noexcept {
+  return of.start == 0 && of.size == round_up(of.values.size());
+}
+
+/// Until when what a node has is read: values of slots, by their storage, gradients likewise, and its own.
+template <class Program>
+struct lifetimes {
+  using plan = typename Program::plan;
+  static constexpr std::size_t size = Program::size;
+  static constexpr std::size_t slots = Program::slot_count;
+  static constexpr pass_times times{size};
+
+  std::array<int, slots> value{};
+  std::array<int, slots> gradient{};
+  std::array<int, slots> gradient_birth{};  ///< 0: nobody writes it, it stays zero
+  std::array<int, size> plain_x{}, plain_y{}, plain_dy{}, saved{};
+  std::array<index, size> lasting_saved{};  ///< of the saved values so many are read at the end
+
+  constexpr explicit lifetimes(const auto& t) {
+    const auto live = [](int& until, int time) { until = std::max(until, time); };
+    for (std::size_t i = 0; i < size; ++i) {
+      const node_row& row = t.nodes[i];
+      const bool general = row.kind == node_kind::general || row.kind == node_kind::tiled;
+      const bool function = row.kind == node_kind::elementwise || row.kind == node_kind::pooling;
+      const int forward = times.forward(i), backward = times.backward(i);
+      const bool goes_back = (general && row.backward) || (function && row.input_gradient);
+      const bool looks_back = goes_back && !plan::nodes[i].forgets_values;
+      const bool reads_x = looks_back && !plan::nodes[i].derives_from_output;
+      if (row.staged) live(value[t.storage[row.staged_from]], forward);
+      live(value[t.storage[row.in]], reads_x ? backward : forward);
+      if (row.in2_shape.size() > 0) live(value[t.storage[row.in2]], looks_back ? backward : forward);
+      live(value[t.storage[row.out]], looks_back ? backward : forward);
+      plain_x[i] = plain_y[i] = looks_back ? backward : forward;
+      saved[i] = goes_back ? backward : forward;
+      plain_dy[i] = backward;
+      live(gradient[t.storage[row.out]], backward);
+    }
+    for (std::size_t i = size; i-- > 0;) {  // as gradients are written
+      const node_row& row = t.nodes[i];
+      const auto write = [&](std::size_t which) {
+        int& birth = gradient_birth[t.storage[which]];
+        if (birth == 0) birth = times.backward(i);
+      };
+      if (row.staged && row.input_gradient) write(row.staged_from);
+      if (row.input_gradient) write(row.in);
+      if (row.input2_gradient) write(row.in2);
+    }
+    live(value[t.storage[size]], times.end());
+    gradient_birth[t.storage[size]] = times.loss();
+    for (const detail::plan_factor& each : plan::factors) {
+      if (!each.what.outer && !each.what.sparse) continue;  // formed when the node has run backwards
+      const node_row& row = t.nodes[each.node];
+      if (row.kind == node_kind::affine) {
+        live(value[t.storage[row.in]], times.end());
+        live(gradient[t.storage[row.out]], times.end());
+        continue;
+      }
+      const auto positions = static_cast<index>(each.what.positions);
+      const auto read = [&](const operand& from, std::size_t count) {
+        switch (from.from) {
+          case source::activation:
+            live(value[t.storage[row.in]], times.end());
+            return live(plain_x[each.node], times.end());
+          case source::second_activation:
+            live(value[t.storage[row.in2]], times.end());
+            return live(plain_x[each.node], times.end());
+          case source::output:
+            live(value[t.storage[row.out]], times.end());
+            return live(plain_y[each.node], times.end());
+          case source::backprop:
+            live(gradient[t.storage[row.out]], times.end());
+            return live(plain_dy[each.node], times.end());
+          case source::saved:
+            lasting_saved[each.node] = std::max(
+                lasting_saved[each.node],
+                round_up(static_cast<index>(from.offset) + (positions - 1) * static_cast<index>(from.position_stride) +
+                         (static_cast<index>(count) - 1) * static_cast<index>(from.stride) + 1));
+            return;
+          default:
+            return;
+        }
+      };
+      read(each.what.delta, each.what.rows);
+      read(each.what.other, each.what.columns);
     }
   }
 };
@@ -24903,7 +25094,12 @@ struct program {
     choose_tiles(t, sizeof(scalar));
     if (!t.shares_sums) leaf_tables<program>::choose_late(t);
     t.workspace = t.winograd.sample = choose_winograd_rooms(t);  // the first thing there
-    assign_places(t, trained);
+    if (is_large) {
+      assign_shared_places(t, trained);
+    } else {
+      assign_places(t, trained);
+    }
+    t.workspace += line;  // partial vectors may be read past the end
     share_slots(t, arranged);
     leaf_tables<program>::resolve(t);
     return t;
@@ -24964,27 +25160,119 @@ struct program {
     reserve_slots(true);
     for (node_row& row : t.nodes) {
       if (row.kind != node_kind::general && row.kind != node_kind::tiled) continue;
-      const slot& in = t.slots[t.storage[row.in]];
-      const slot& out = t.slots[t.storage[row.out]];
-      const index in_size = round_up(static_cast<index>(row.in_shape.size()));
-      const index out_size = round_up(static_cast<index>(row.out_shape.size()));
-      row.plain_dx = copies_dx(row) ? reserve(in_size) : in.gradient;
-      row.plain_x = row.copies_in ? reserve(in_size) : in.value;
-      if (row.in2_shape.size() > 0) {
-        const slot& in2 = t.slots[t.storage[row.in2]];
-        const index in2_size = round_up(static_cast<index>(row.in2_shape.size()));
-        row.plain_dx2 = copies_dx2(row) ? reserve(in2_size) : in2.gradient;
-        row.plain_x2 = row.copies_in2 ? reserve(in2_size) : in2.value;
-      }
-      row.plain_y = row.copies_out ? reserve(out_size) : out.value;
-      row.plain_dy = row.copies_out ? reserve(out_size) : out.gradient;
+      for_each_copy(row, [&](place& where, index elements, bool /*backward*/) { where = reserve(elements); });
       row.saved = reserve(round_up(row.saved_count));
+      row.saved_lasts = row.saved_count;
+      look_into_slots(t, row);
     }
     const slot& last = t.slots[t.storage[size]];
     const index output = round_up(static_cast<index>(Network::output_shape.size()));
     t.plain_output = t.output_in_slot ? last.value : reserve(output);
     t.plain_output_gradient = t.output_in_slot ? last.gradient : reserve(output);
-    t.workspace += line;  // partial vectors may be read past the end
+  }
+  /// Calls f(place, elements, whether it is written on the way back) for what a general or tiled node has in PyTorch's
+  /// order beside the slots.
+  static constexpr void for_each_copy(node_row& row, auto&& f) {
+    const auto elements = [](shape of) { return round_up(static_cast<index>(of.size())); };
+    if (copies_dx(row)) f(row.plain_dx, elements(row.in_shape), true);
+    if (row.copies_in) f(row.plain_x, elements(row.in_shape), false);
+    if (copies_dx2(row)) f(row.plain_dx2, elements(row.in2_shape), true);
+    if (row.copies_in2) f(row.plain_x2, elements(row.in2_shape), false);
+    if (row.copies_out) f(row.plain_y, elements(row.out_shape), false);
+    if (row.copies_out) f(row.plain_dy, elements(row.out_shape), true);
+  }
+  /// What is not copied lies where its slot does.
+  static constexpr void look_into_slots(const tables& t, node_row& row) {
+    const slot& in = t.slots[t.storage[row.in]];
+    const slot& in2 = t.slots[t.storage[row.in2]];
+    const slot& out = t.slots[t.storage[row.out]];
+    if (!copies_dx(row)) row.plain_dx = in.gradient;
+    if (!row.copies_in) row.plain_x = in.value;
+    if (!row.copies_in) row.x_lasts = in.value_lasts;
+    if (row.in2_shape.size() > 0 && !copies_dx2(row)) row.plain_dx2 = in2.gradient;
+    if (row.in2_shape.size() > 0 && !row.copies_in2) row.plain_x2 = in2.value;
+    if (row.copies_out) return;
+    row.plain_y = out.value;
+    row.plain_dy = out.gradient;
+    row.y_lasts = out.value_lasts;
+    row.dy_lasts = out.gradient_lasts;
+  }
+
+  /// Places that are free again when nobody reads what lies there (lifetimes.hpp).
+  static constexpr void assign_shared_places(tables& t, const std::array<bool, slot_count>& trained) {
+    const lifetimes<program> until{t};
+    constexpr pass_times times{size};
+    t.scratch = {t.workspace, t.scratch.sample};
+    t.workspace += t.tile * t.scratch.sample;
+    place_kept_gradients(t, t.workspace);
+    place_finder<2 * slot_count + 8 * size, 2 * size + 4> finder;
+    const auto put = [&](place& where, index elements, int birth, int death, index lasting = 0) {
+      where.offset = t.workspace + finder.place(elements, birth, death, lasting, times.end());
+    };
+    const auto put_value = [&](std::size_t s, int birth) {
+      slot& here = t.slots[s];
+      if (t.storage[s] != s || !exists(t, s) || (birth > 0 && !may_move(here.value_layout))) return;
+      const bool moves = may_move(here.value_layout);
+      here.value_lasts = !moves || until.value[s] == times.end();
+      put(here.value, here.value_layout.size, birth, moves ? until.value[s] : times.end());
+    };
+    const auto put_gradient = [&](std::size_t which, int birth) {
+      const std::size_t s = t.storage[which];
+      slot& here = t.slots[s];
+      if (!trained[s] || !exists(t, s)) return;
+      const bool stays = until.gradient_birth[s] == 0 || !may_move(here.gradient_layout);
+      if (birth != (stays ? 0 : until.gradient_birth[s])) return;
+      here.gradient_lasts = stays || until.gradient[s] == times.end();
+      put(here.gradient, here.gradient_layout.size, birth, stays ? times.end() : until.gradient[s]);
+    };
+    for (std::size_t s = 0; s < slot_count; ++s) {  // what has a halo, or zeros that nobody overwrites, stays
+      if (t.storage[s] != s || !exists(t, s)) continue;
+      if (s == 0 || !may_move(t.slots[s].value_layout)) put_value(s, 0);
+      put_gradient(s, 0);
+    }
+    for (std::size_t i = 0; i < size; ++i) {
+      node_row& row = t.nodes[i];
+      const int now = times.forward(i);
+      if (row.staged) put_value(row.in, now);
+      put_value(row.out, now);
+      if (row.kind != node_kind::general && row.kind != node_kind::tiled) continue;
+      for_each_copy(row, [&](place& where, index elements, bool backward) {
+        if (!backward) put(where, elements, now, &where == &row.plain_y ? until.plain_y[i] : until.plain_x[i]);
+      });
+      row.x_lasts = until.plain_x[i] == times.end();
+      row.y_lasts = until.plain_y[i] == times.end();
+      row.dy_lasts = until.plain_dy[i] == times.end();
+      row.saved_lasts = std::min(until.lasting_saved[i], round_up(row.saved_count));
+      put(row.saved, round_up(row.saved_count), now, until.saved[i], row.saved_lasts);
+    }
+    const index output = round_up(static_cast<index>(Network::output_shape.size()));
+    if (!t.output_in_slot) put(t.plain_output, output, times.forward(size - 1), times.end());
+    if (!t.output_in_slot) put(t.plain_output_gradient, output, times.loss(), times.loss());
+    put_gradient(size, times.loss());
+    for (std::size_t i = size; i-- > 0;) {
+      node_row& row = t.nodes[i];
+      const int now = times.backward(i);
+      if (row.kind == node_kind::general || row.kind == node_kind::tiled) {
+        for_each_copy(row, [&](place& where, index elements, bool backward) {
+          if (backward) put(where, elements, now, &where == &row.plain_dy ? until.plain_dy[i] : now);
+        });
+      }
+      if (row.staged) put_gradient(row.staged_from, now);
+      put_gradient(row.in, now);
+      if (row.in2_shape.size() > 0) put_gradient(row.in2, now);
+    }
+    const index step = finder.total();
+    for (slot& each : t.slots) each.value.sample = each.gradient.sample = step;
+    for (node_row& row : t.nodes) {
+      if (row.kind != node_kind::general && row.kind != node_kind::tiled) continue;
+      for_each_copy(row, [&](place& where, index /*elements*/, bool /*backward*/) { where.sample = step; });
+      row.saved.sample = step;
+      look_into_slots(t, row);
+    }
+    t.plain_output.sample = t.plain_output_gradient.sample = step;
+    if (t.output_in_slot) t.plain_output = t.slots[t.storage[size]].value;
+    if (t.output_in_slot) t.plain_output_gradient = t.slots[t.storage[size]].gradient;
+    t.workspace += t.tile * step;
   }
 
  public:
@@ -29971,28 +30259,38 @@ class tile_values {
   void erase(std::size_t node, index b) {
     const node_row& row = table.nodes[node];
     const slot& in = table.slots[row.in];
+    const slot& in2 = table.slots[row.in2];
     const slot& out = table.slots[row.out];
+    const auto clear_value = [&](const slot& of) {
+      if (of.value_lasts) fill_zero(of.value_layout, at(of.value, b));
+    };
+    const auto clear_gradient = [&](const slot& of) {
+      if (of.gradient_lasts) fill_zero(of.gradient_layout, at(of.gradient, b));
+    };
+    const auto clear_copy = [&](place of, bool lasts, shape elements) {
+      if (lasts) std::fill_n(at(of, b), elements.size(), scalar{0});
+    };
     if (row.kind == node_kind::affine) {
-      if (inputs_of(row, 0) == nullptr) fill_zero(in.value_layout, at(in.value, b));
-      fill_zero(out.gradient_layout, at(out.gradient, b));
+      if (inputs_of(row, 0) == nullptr) clear_value(in);
+      clear_gradient(out);
       return;
     }
     const bool in_slots = row.kind == node_kind::tiled && !row.copies_in;
     if (in_slots) {
-      fill_zero(in.value_layout, at(in.value, b));
-      if (row.in2_shape.size() > 0) fill_zero(slot_of(row.in2).value_layout, at(slot_of(row.in2).value, b));
+      clear_value(in);
+      if (row.in2_shape.size() > 0) clear_value(in2);
     } else {
-      std::fill_n(at(row.plain_x, b), row.in_shape.size(), scalar{0});
-      if (row.copies_in2) std::fill_n(at(row.plain_x2, b), row.in2_shape.size(), scalar{0});
+      clear_copy(row.plain_x, row.x_lasts, row.in_shape);
+      if (row.copies_in2) clear_copy(row.plain_x2, row.x_lasts, row.in2_shape);
     }
     if (row.kind == node_kind::tiled && !row.copies_out) {
-      fill_zero(out.value_layout, at(out.value, b));
-      fill_zero(out.gradient_layout, at(out.gradient, b));
+      clear_value(out);
+      clear_gradient(out);
     } else {
-      std::fill_n(at(row.plain_y, b), row.out_shape.size(), scalar{0});
-      std::fill_n(at(row.plain_dy, b), row.out_shape.size(), scalar{0});
+      clear_copy(row.plain_y, row.y_lasts, row.out_shape);
+      clear_copy(row.plain_dy, row.dy_lasts, row.out_shape);
     }
-    std::fill_n(at(row.saved, b), row.saved_count, scalar{0});
+    std::fill_n(at(row.saved, b), row.saved_lasts, scalar{0});
   }
 
  protected:
@@ -30919,7 +31217,7 @@ struct outer_way {
     scalar* const room = tile.tape.rooms.data() + static_cast<index>(thread) * tile.tape.room_stride;
     for (index b = 0; b < tile.samples; ++b) {
       const scalar* from = room;
-      if (is_kept(tile, sum, leaf)) {
+      if (tile.facts_wanted && is_kept(tile, sum, leaf)) {  // nobody else has asked for gradients
         from = tile.gradient(b, leaf) + first * width;
       } else {
         form_rows(tile, leaf, b, first, rows, room);
@@ -32686,6 +32984,7 @@ namespace pergrad::inline v0_1 {
 struct added_bias {
   static constexpr const char* name = "added_bias";
   static constexpr bool by_position = true;
+  static constexpr bool forgets_values = true;
   static constexpr bool on_tiles = true;
   static constexpr bool on_device = true;
 
@@ -34221,6 +34520,7 @@ template <probability Probability, class... Options>
 struct dropout {
   static constexpr const char* name = "dropout";
   static constexpr bool by_position = true;
+  static constexpr bool forgets_values = true;
   static constexpr bool on_tiles = true;
   static constexpr bool on_device = true;
   [[nodiscard]] static constexpr auto settings() noexcept {
@@ -34337,6 +34637,7 @@ struct table_layer {
 template <std::size_t Dim, class... Options>
 struct embedding : detail::table_layer<Dim, Options...> {
   static constexpr const char* name = "embedding";
+  static constexpr bool forgets_values = true;
   static constexpr bool by_position = true;
   using detail::table_layer<Dim, Options...>::options;
 
@@ -34866,6 +35167,7 @@ namespace detail {
 template <bool ByPosition>
 struct concatenation {
   static constexpr bool on_tiles = true;
+  static constexpr bool forgets_values = true;
   static constexpr bool on_device = true;
   static constexpr bool joins_positions = true;
 
@@ -35528,6 +35830,7 @@ struct row_norm {
   static constexpr bool on_device = true;
   static constexpr norm_options options = gather<norm_options, Options...>();
   static constexpr bool by_position = options.axes == 1;
+  static constexpr bool forgets_values = true;
   static constexpr bool affine = options.affine;
   static constexpr bool shifts = Centred && options.affine && options.bias;
 
@@ -35915,6 +36218,7 @@ namespace pergrad::inline v0_1 {
 template <std::size_t Heads, class... Options>
 struct multihead_attention : detail::attention_layer<Heads, Options...> {
   static constexpr const char* name = "multihead_attention";
+  static constexpr bool forgets_values = true;
   using detail::attention_layer<Heads, Options...>::options;
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return {in.e0, in.e1}; }
@@ -36318,6 +36622,7 @@ namespace detail {
 /// On `{positions, features}`; keeps the shape and hands the gradient on as it is.
 struct added_table {
   static constexpr bool on_tiles = true;
+  static constexpr bool forgets_values = true;
   static constexpr bool on_device = true;
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return {in.e0, in.e1}; }
@@ -36516,6 +36821,7 @@ namespace pergrad::inline v0_1 {
 template <std::size_t Heads, class... Options>
 struct scaled_dot_product_attention : detail::attention_layer<Heads, Options...> {
   static constexpr const char* name = "scaled_dot_product_attention";
+  static constexpr bool forgets_values = true;
   using detail::attention_layer<Heads, Options...>::options;
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return of_queries(in); }

@@ -26,32 +26,34 @@ namespace pg = pergrad;
 enum class kind { dp, non_private, dp_integers };
 
 /// Floating-point operations of one sample's ordinary step in the products with parameters, a multiply-add counted as
-/// 2: a matrix of n parameters that is used at T positions costs 2 T n forward, as much for its gradient and, unless it
-/// is the network's first, as much for its input's. Biases, element functions, pooling, products of activations with
-/// each other (attention's weights), tables of rows, norms, clipping, noise and the update count nothing. The private
-/// step is credited with this same number, so that what privacy costs shows in its rate.
+/// 2: a matrix of n parameters that is used at T positions costs 2 T n forward, as much for its gradient if it is
+/// trained and, where something in front of it is, as much for its input's. Biases, element functions, pooling,
+/// products of activations with each other (attention's weights), tables of rows, norms, clipping, noise and the update
+/// count nothing. The private step is credited with this same number, so that what privacy costs shows in its rate.
 template <class Network>
 [[nodiscard]] constexpr double flops_per_sample() {
   using structure = typename Network::structure;
+  using plan = pg::detail::network_plan<structure>;
   std::size_t count = 0;
-  bool first = true;
-  const auto add = [&](std::size_t positions, std::size_t parameters) {
-    count += (first ? 2U : 3U) * 2U * positions * parameters;
-    first = false;
-  };
   pg::detail::for_each_index<structure::size>([&](auto index) {
     using layer = typename structure::template layer_at<index>;
     constexpr pg::shape in = structure::shapes[structure::inputs[index]];
     constexpr pg::shape second = structure::shapes[structure::inputs2[index]];
+    constexpr bool back = plan::nodes[index].input_gradient || plan::nodes[index].input2_gradient;
+    const auto add = [&](std::size_t positions, std::size_t parameters, bool to_input) {
+      const std::size_t products = 1U + (to_input ? 1U : 0U) + (structure::trained_counts[index] > 0 ? 1U : 0U);
+      count += products * 2U * positions * parameters;
+    };
     if constexpr (structure::parameter_counts[index] == 0) {
       return;
     } else if constexpr (requires { layer::affine(in); }) {
-      add(layer::affine(in).positions(), layer::affine(in).weight_count());
+      add(layer::affine(in).positions(), layer::affine(in).weight_count(), back);
     } else if constexpr (requires { pg::detail::factors_of<layer>(in, second); }) {
+      bool first = true;  // the others read what the layer itself has made
       for (const pg::factor& block : pg::detail::factors_of<layer>(in, second)) {
-        if (block.outer) add(block.positions, block.size());
+        if (block.outer) add(block.positions, block.size(), back || !first);
+        first = false;
       }
-      first = false;
     }
   });
   return static_cast<double>(count);

@@ -21,6 +21,7 @@ namespace detail {
 template <bool ByPosition>
 struct concatenation {
   static constexpr bool on_tiles = true;
+  static constexpr bool forgets_values = true;
   static constexpr bool on_device = true;
   static constexpr bool joins_positions = true;
 

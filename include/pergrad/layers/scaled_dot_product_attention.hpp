@@ -28,6 +28,7 @@ namespace pergrad::inline v0_1 {
 template <std::size_t Heads, class... Options>
 struct scaled_dot_product_attention : detail::attention_layer<Heads, Options...> {
   static constexpr const char* name = "scaled_dot_product_attention";
+  static constexpr bool forgets_values = true;
   using detail::attention_layer<Heads, Options...>::options;
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return of_queries(in); }
