@@ -23323,6 +23323,7 @@ struct slot {
   layout gradient_layout;
   place value;
   place gradient;
+  index elements = 0;       ///< of both, a sample
   bool value_lasts = true;  ///< is it there when sums are formed? Else its place may be another's then.
   bool gradient_lasts = true;
 };
@@ -24102,9 +24103,13 @@ constexpr std::array<bool, Slots> slots_that_last(const Tables& t, std::size_t o
 
 /// Reserves those of a slot's places that last, or those that do not. `lasts`: the slot is marked.
 constexpr void reserve_values(slot& here, bool has_gradient, bool lasts, bool lasting, const auto& reserve) {
-  const auto goes_here = [&](const layout& of) { return (lasts || !is_written_whole(of)) == lasting; };
-  if (goes_here(here.value_layout)) here.value = reserve(here.value_layout.size);
-  if (has_gradient && goes_here(here.gradient_layout)) here.gradient = reserve(here.gradient_layout.size);
+  const auto place_here = [&](place& where, const layout& of) {
+    if ((lasts || !is_written_whole(of)) != lasting) return;
+    where = reserve(of.size);
+    here.elements += of.size;
+  };
+  place_here(here.value, here.value_layout);
+  if (has_gradient) place_here(here.gradient, here.gradient_layout);
 }
 
 /// Places of all gradients that the plan keeps, block by block. Samples that go through the layers in front of `split`
@@ -25224,6 +25229,7 @@ struct program {
       slot& here = t.slots[s];
       if (t.storage[s] != s || !exists(t, s) || (birth > 0 && !may_move(here.value_layout))) return;
       const bool moves = may_move(here.value_layout);
+      here.elements += here.value_layout.size;
       here.value_lasts = !moves || until.value[s] == times.end();
       put(here.value, here.value_layout.size, birth, moves ? until.value[s] : times.end());
     };
@@ -25233,6 +25239,7 @@ struct program {
       if (!trained[s] || !exists(t, s)) return;
       const bool stays = until.gradient_birth[s] == 0 || !may_move(here.gradient_layout);
       if (birth != (stays ? 0 : until.gradient_birth[s])) return;
+      here.elements += here.gradient_layout.size;
       here.gradient_lasts = stays || until.gradient[s] == times.end();
       put(here.gradient, here.gradient_layout.size, birth, stays ? times.end() : until.gradient[s]);
     };
@@ -26844,8 +26851,7 @@ template <class Structure, class Tables>
   const bool used_before = Structure::owners[i] != i;
   row.parameters = used_before ? 0 : Structure::parameter_counts[i];
   const auto slot_bytes = [&](std::size_t which) {
-    const on_host::slot& slot = table.slots[which];
-    return bytes * static_cast<std::size_t>(slot.value.sample + slot.gradient.sample);
+    return bytes * static_cast<std::size_t>(table.slots[which].elements);
   };
   if (i == 0) row.tape_bytes += slot_bytes(0);
   if (table.storage[i + 1] == i + 1) row.tape_bytes += slot_bytes(i + 1);

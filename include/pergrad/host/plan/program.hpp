@@ -377,6 +377,7 @@ struct program {
       slot& here = t.slots[s];
       if (t.storage[s] != s || !exists(t, s) || (birth > 0 && !may_move(here.value_layout))) return;
       const bool moves = may_move(here.value_layout);
+      here.elements += here.value_layout.size;
       here.value_lasts = !moves || until.value[s] == times.end();
       put(here.value, here.value_layout.size, birth, moves ? until.value[s] : times.end());
     };
@@ -386,6 +387,7 @@ struct program {
       if (!trained[s] || !exists(t, s)) return;
       const bool stays = until.gradient_birth[s] == 0 || !may_move(here.gradient_layout);
       if (birth != (stays ? 0 : until.gradient_birth[s])) return;
+      here.elements += here.gradient_layout.size;
       here.gradient_lasts = stays || until.gradient[s] == times.end();
       put(here.gradient, here.gradient_layout.size, birth, stays ? times.end() : until.gradient[s]);
     };

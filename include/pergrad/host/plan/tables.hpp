@@ -34,6 +34,7 @@ struct slot {
   layout gradient_layout;
   place value;
   place gradient;
+  index elements = 0;       ///< of both, a sample
   bool value_lasts = true;  ///< is it there when sums are formed? Else its place may be another's then.
   bool gradient_lasts = true;
 };
