@@ -69,6 +69,7 @@ struct records {
 
   std::vector<input> inputs;
   std::vector<target> targets;
+  std::vector<std::uint32_t> lengths{};  ///< where they may vary: all of them whole
 
   [[nodiscard]] std::size_t size() const noexcept { return targets.size() / target_count; }
   [[nodiscard]] std::span<const input> inputs_of(std::size_t first, std::size_t count) const {
@@ -76,6 +77,9 @@ struct records {
   }
   [[nodiscard]] std::span<const target> targets_of(std::size_t first, std::size_t count) const {
     return std::span{targets}.subspan(first * target_count, count * target_count);
+  }
+  [[nodiscard]] std::span<const std::uint32_t> lengths_of(std::size_t first, std::size_t count) const {
+    return lengths.empty() ? std::span{lengths} : std::span{lengths}.subspan(first, count);
   }
 };
 
@@ -102,6 +106,9 @@ template <class Network, class Loss>
   fill(result.targets, made::target_count > 1 && std::is_integral_v<typename made::target>
                            ? Network::output_shape.e1
                            : Network::output_shape.size());
+  if (Network::input_shape.varying_axis() != 0) {
+    result.lengths.assign(count, static_cast<std::uint32_t>(Network::input_shape.e0));
+  }
   return result;
 }
 
@@ -117,7 +124,8 @@ class training {
 
   /// One step: forward, backward, clip, noise, update; or forward, backward, mean, update.
   void step(const records<Network, Loss>& data, std::size_t first, std::size_t count) {
-    const pg::batch<Network, Loss> samples{data.inputs_of(first, count), data.targets_of(first, count)};
+    const pg::batch<Network, Loss> samples{data.inputs_of(first, count), data.targets_of(first, count),
+                                           data.lengths_of(first, count)};
     const auto gradients = pg::per_sample_gradients(net_, Loss{}, samples, tape_);
     if constexpr (Kind != kind::non_private) {
       sum_.clear();
@@ -166,7 +174,8 @@ class differentiation {
         norms_(Kind == kind::dp ? batch_size : 0) {}
 
   void step(const records<Network, Loss>& data, std::size_t first, std::size_t count) {
-    const pg::batch<Network, Loss> samples{data.inputs_of(first, count), data.targets_of(first, count)};
+    const pg::batch<Network, Loss> samples{data.inputs_of(first, count), data.targets_of(first, count),
+                                           data.lengths_of(first, count)};
     const auto gradients = pg::per_sample_gradients(net_, Loss{}, samples, tape_);
     if constexpr (Kind == kind::dp) {
       pg::unprotected::evaluate_into(exec_, pg::assign(mean_, pg::mean(gradients)),
