@@ -2518,6 +2518,16 @@ template <class Layer>
 concept joins_positions = is_branch_sum<Layer> || requires {
   requires Layer::joins_positions;
 };
+/// A tiled layer that makes position t of its output of position t of its inputs, whatever t is (pergrad/team.hpp).
+template <class Layer>
+concept works_by_position = is_tiled<Layer> && requires {
+  requires Layer::by_position;
+};
+/// A tiled layer that can be asked for positions behind others (pergrad/team.hpp).
+template <class Layer>
+concept works_behind = is_tiled<Layer> && requires(const any_team& team) {
+  Layer::forward_behind(team);
+};
 template <class Layer>
 concept has_windows = requires(shape in, std::size_t i, float x) {
   { Layer::rows(in, i) } -> std::convertible_to<window_range>;
@@ -2809,6 +2819,8 @@ class aligned_buffer {
 //   run<Needs>(network, loss, samples, tape, request) an evaluation (gradients/request.hpp)
 //   trainer<Network, Loss>                            what a `dp_sgd` keeps and does there
 //   pool()                                            host threads, for what is done once a step
+//   decodes<Network>, decoder<Network>                optional: a network's output behind a text that grows, from keys
+//                                                     and values that are kept, if it can (host/decode)
 //   usual_sums<Network>                               sums that a tape has room for unless it is told
 //   explanation<Network>, loss_explanation<Loss>      why it cannot run one, as a class that says so; else `char`
 
@@ -8664,6 +8676,17 @@ inline void for_each_vector(std::ptrdiff_t count, Function&& f) {
 //                              the transpose of a matrix; an executor may put it to `to`, `step` a row
 //   draw(b, first, n, f)       f(i, bits): 32 random bits for each of n elements of sample b's, `first` (a multiple of
 //                              16) being the number of the first one
+//
+// A layer that says `forgets_values` reads neither x, x2 nor y in its backward, so that they need not be kept for it;
+// an executor may have something else there by then.
+//
+// Text is generated position after position (host/decode). A layer that says `by_position` makes position t of its
+// output of position t of its inputs alone, whichever t is: then `forward` may be called for any positions as if there
+// were no others. One that looks at positions in front has `forward_behind(team)`, and `kept_count(in)`,
+// `scratch_count_behind(in)` if it needs memory. Such a team has one sample and, besides `forward`'s,
+//   whole                      the input's shape with all positions; `in` has `in.e0` new ones
+//   first                      how many stand in front of them
+//   kept                       `kept_count(whole)` numbers, whatever the calls for those in front have left there
 
 namespace pergrad::inline v0_1 {
 
@@ -10579,6 +10602,7 @@ struct plan_node {
   node_kind kind = node_kind::general;
   bool two_inputs = false;
   bool derives_from_output = false;  ///< elementwise: its derivative is a function of the output
+  bool forgets_values = false;       ///< tiled: its backward reads neither x nor y
   bool channels_first = false;       ///< shapes of rank 2 are (channels, positions)
   bool swaps_axes = false;           ///< reshape: of channels and positions
   bool reads_images = false;         ///< tiled: reads and writes values as they are stored
@@ -10609,6 +10633,7 @@ constexpr void describe_node(shape in, shape second, plan_node& to) {
   to.kind = kind_of<Layer>();
   to.two_inputs = has_two_inputs<Layer>;
   to.derives_from_output = requires { requires Layer::derivative_from_output; };
+  to.forgets_values = requires { requires Layer::forgets_values; };
   to.channels_first = requires { requires Layer::channels_first; };
   to.swaps_axes = requires { requires Layer::is_transpose; };
   to.reads_images = reads_images<Layer>;
@@ -23539,6 +23564,9 @@ struct slot {
   layout gradient_layout;
   place value;
   place gradient;
+  index elements = 0;       ///< of both, a sample
+  bool value_lasts = true;  ///< is it there when sums are formed? Else its place may be another's then.
+  bool gradient_lasts = true;
 };
 
 /// Values of the samples of a tile, from the first one on.
@@ -23595,6 +23623,9 @@ struct node_row {
   place plain_x, plain_y, plain_dy, plain_dx, saved;  ///< general, tiled: values in PyTorch's order
   place plain_x2, plain_dx2;                          ///< tiled: of the second input
   index saved_count = 0;
+  /// general, tiled: are x, y, dy there when sums are formed, and how many of the saved values?
+  bool x_lasts = true, y_lasts = true, dy_lasts = true;
+  index saved_lasts = 0;
   index scratch_count = 0;  ///< tiled: elements a sample that are its own for the time of one call
   index matrix_count = 0;   ///< tiled: matrices whose transposes it is offered
   std::array<matrix, most_matrices> matrices{};
@@ -24313,9 +24344,13 @@ constexpr std::array<bool, Slots> slots_that_last(const Tables& t, std::size_t o
 
 /// Reserves those of a slot's places that last, or those that do not. `lasts`: the slot is marked.
 constexpr void reserve_values(slot& here, bool has_gradient, bool lasts, bool lasting, const auto& reserve) {
-  const auto goes_here = [&](const layout& of) { return (lasts || !is_written_whole(of)) == lasting; };
-  if (goes_here(here.value_layout)) here.value = reserve(here.value_layout.size);
-  if (has_gradient && goes_here(here.gradient_layout)) here.gradient = reserve(here.gradient_layout.size);
+  const auto place_here = [&](place& where, const layout& of) {
+    if ((lasts || !is_written_whole(of)) != lasting) return;
+    where = reserve(of.size);
+    here.elements += of.size;
+  };
+  place_here(here.value, here.value_layout);
+  if (has_gradient) place_here(here.gradient, here.gradient_layout);
 }
 
 /// Places of all gradients that the plan keeps, block by block. Samples that go through the layers in front of `split`
@@ -24579,7 +24614,9 @@ struct leaf_tables {
     };
     place(t.outer, t.outer_count);
     place(t.elementwise, t.elementwise_count);
-    t.native_size = t.accumulator_size = round_up(static_cast<index>(structure::found.trained));
+    // No less than all leaves with whole lines each: what samples keep lies like that.
+    t.native_size = t.accumulator_size =
+        std::max(t.native_size, round_up(static_cast<index>(structure::found.trained)));
   }
   template <class Leaf>
   static constexpr Leaf leaf_of(const detail::plan_factor& each) {
@@ -24728,6 +24765,185 @@ struct leaf_tables {
         return row.saved.at(offset);
       default:
         return row.plain_dy.at(offset);
+    }
+  }
+};
+
+}  // namespace pergrad::inline v0_1::on_host
+// pergrad/host/plan/lifetimes.hpp - how long what lies in a workspace is needed, and places that follow from it
+//
+// In a large network the values of a sample are much of the memory. There a value's place is free again when nobody
+// reads it any more: behind its last reader on the way forward if nothing in front of it is trained, when the node that
+// needs it has run backwards, or, if norms and sums are made of it, at the end. So frozen layers keep nothing but what
+// their input's gradient needs. Each sample has a stretch of its own, in which slots share places: samples of a tile
+// may be at different nodes.
+
+namespace pergrad::inline v0_1::on_host {
+
+/// Times: 0 a sample comes, 1 + i node i, then the loss, the nodes backwards, and the end, where sums are formed.
+struct pass_times {
+  std::size_t nodes = 0;
+  [[nodiscard]] constexpr int forward(std::size_t node) const noexcept { return 1 + static_cast<int>(node); }
+  [[nodiscard]] constexpr int loss() const noexcept { return 1 + static_cast<int>(nodes); }
+  [[nodiscard]] constexpr int backward(std::size_t node) const noexcept {
+    return loss() + static_cast<int>(nodes - node);
+  }
+  [[nodiscard]] constexpr int end() const noexcept { return loss() + static_cast<int>(nodes) + 1; }
+};
+
+/// Places stretches of elements that are taken at some time and free again behind another one, each in the first gap
+/// that is large enough, asked for in the order of time. Compilers run it for all that every node has: gaps are few, so
+/// they are what is looked through.
+template <std::size_t Most, std::size_t Times>
+class place_finder {
+ public:
+  /// The first `lasting` of `size` elements are taken until `lasting_death`, the others until `death`.
+  constexpr index place(index size, int birth, int death, index lasting, int lasting_death) {
+    for (; now_ < birth; ++now_) {
+      for (std::size_t k = dying_[now_]; k != 0; k = all_[k].next) release(all_[k].first, all_[k].end);
+    }
+    if (size == 0) return 0;
+    const index at = take(size);
+    if (lasting > 0) note(at, at + lasting, death > lasting_death ? death : lasting_death);
+    if (size > lasting) note(at + lasting, at + size, death);
+    return at;
+  }
+  [[nodiscard]] constexpr index total() const noexcept { return total_; }
+
+ private:
+  struct stretch {
+    index first;
+    index end;
+    std::size_t next;  ///< number of the one behind it in its list; 0: none
+  };
+  constexpr void note(index first, index end, int death) {
+    all_[++count_] = {first, end, dying_[death]};
+    dying_[death] = count_;
+  }
+  constexpr index take(index size) {
+    std::size_t before = 0;
+    for (std::size_t k = gaps_[0].next; k != 0; before = k, k = gaps_[k].next) {
+      stretch& gap = gaps_[k];
+      if (gap.end == total_ && gap.end - gap.first < size) total_ = gap.end = gap.first + size;
+      if (gap.end - gap.first < size) continue;
+      const index at = gap.first;
+      gap.first += size;
+      if (gap.first == gap.end) gaps_[before].next = gap.next;
+      return at;
+    }
+    total_ += size;
+    return total_ - size;
+  }
+  constexpr void release(index first, index end) {
+    std::size_t before = 0;
+    while (gaps_[before].next != 0 && gaps_[gaps_[before].next].first < first) before = gaps_[before].next;
+    const std::size_t behind = gaps_[before].next;
+    const bool joins_before = before != 0 && gaps_[before].end == first;
+    const bool joins_behind = behind != 0 && gaps_[behind].first == end;
+    if (joins_before) {
+      gaps_[before].end = joins_behind ? gaps_[behind].end : end;
+      if (joins_behind) gaps_[before].next = gaps_[behind].next;
+    } else if (joins_behind) {
+      gaps_[behind].first = first;
+    } else {
+      gaps_[++gap_count_] = {first, end, behind};
+      gaps_[before].next = gap_count_;
+    }
+  }
+  stretch all_[Most + 1]{};   ///< from 1 on
+  stretch gaps_[Most + 1]{};  ///< from 1 on; 0 stands in front of the first one
+  std::size_t dying_[Times + 1]{};
+  std::size_t count_ = 0;
+  std::size_t gap_count_ = 0;
+  index total_ = 0;
+  int now_ = 0;
+};
+
+/// May the slot's place be anybody's before and behind? A halo is set to zero once and for all.
+[[nodiscard]] constexpr bool may_move(const layout& of) noexcept {
+  return of.start == 0 && of.size == round_up(of.values.size());
+}
+
+/// Until when what a node has is read: values of slots, by their storage, gradients likewise, and its own.
+template <class Program>
+struct lifetimes {
+  using plan = typename Program::plan;
+  static constexpr std::size_t size = Program::size;
+  static constexpr std::size_t slots = Program::slot_count;
+  static constexpr pass_times times{size};
+
+  std::array<int, slots> value{};
+  std::array<int, slots> gradient{};
+  std::array<int, slots> gradient_birth{};  ///< 0: nobody writes it, it stays zero
+  std::array<int, size> plain_x{}, plain_y{}, plain_dy{}, saved{};
+  std::array<index, size> lasting_saved{};  ///< of the saved values so many are read at the end
+
+  constexpr explicit lifetimes(const auto& t) {
+    const auto live = [](int& until, int time) { until = std::max(until, time); };
+    for (std::size_t i = 0; i < size; ++i) {
+      const node_row& row = t.nodes[i];
+      const bool general = row.kind == node_kind::general || row.kind == node_kind::tiled;
+      const bool function = row.kind == node_kind::elementwise || row.kind == node_kind::pooling;
+      const int forward = times.forward(i), backward = times.backward(i);
+      const bool goes_back = (general && row.backward) || (function && row.input_gradient);
+      const bool looks_back = goes_back && !plan::nodes[i].forgets_values;
+      const bool reads_x = looks_back && !plan::nodes[i].derives_from_output;
+      if (row.staged) live(value[t.storage[row.staged_from]], forward);
+      live(value[t.storage[row.in]], reads_x ? backward : forward);
+      if (row.in2_shape.size() > 0) live(value[t.storage[row.in2]], looks_back ? backward : forward);
+      live(value[t.storage[row.out]], looks_back ? backward : forward);
+      plain_x[i] = plain_y[i] = looks_back ? backward : forward;
+      saved[i] = goes_back ? backward : forward;
+      plain_dy[i] = backward;
+      live(gradient[t.storage[row.out]], backward);
+    }
+    for (std::size_t i = size; i-- > 0;) {  // as gradients are written
+      const node_row& row = t.nodes[i];
+      const auto write = [&](std::size_t which) {
+        int& birth = gradient_birth[t.storage[which]];
+        if (birth == 0) birth = times.backward(i);
+      };
+      if (row.staged && row.input_gradient) write(row.staged_from);
+      if (row.input_gradient) write(row.in);
+      if (row.input2_gradient) write(row.in2);
+    }
+    live(value[t.storage[size]], times.end());
+    gradient_birth[t.storage[size]] = times.loss();
+    for (const detail::plan_factor& each : plan::factors) {
+      if (!each.what.outer && !each.what.sparse) continue;  // formed when the node has run backwards
+      const node_row& row = t.nodes[each.node];
+      if (row.kind == node_kind::affine) {
+        live(value[t.storage[row.in]], times.end());
+        live(gradient[t.storage[row.out]], times.end());
+        continue;
+      }
+      const auto positions = static_cast<index>(each.what.positions);
+      const auto read = [&](const operand& from, std::size_t count) {
+        switch (from.from) {
+          case source::activation:
+            live(value[t.storage[row.in]], times.end());
+            return live(plain_x[each.node], times.end());
+          case source::second_activation:
+            live(value[t.storage[row.in2]], times.end());
+            return live(plain_x[each.node], times.end());
+          case source::output:
+            live(value[t.storage[row.out]], times.end());
+            return live(plain_y[each.node], times.end());
+          case source::backprop:
+            live(gradient[t.storage[row.out]], times.end());
+            return live(plain_dy[each.node], times.end());
+          case source::saved:
+            lasting_saved[each.node] = std::max(
+                lasting_saved[each.node],
+                round_up(static_cast<index>(from.offset) + (positions - 1) * static_cast<index>(from.position_stride) +
+                         (static_cast<index>(count) - 1) * static_cast<index>(from.stride) + 1));
+            return;
+          default:
+            return;
+        }
+      };
+      read(each.what.delta, each.what.rows);
+      read(each.what.other, each.what.columns);
     }
   }
 };
@@ -25135,7 +25351,12 @@ struct program {
     choose_tiles(t, sizeof(scalar));
     if (!t.shares_sums) leaf_tables<program>::choose_late(t);
     t.workspace = t.winograd.sample = choose_winograd_rooms(t);  // the first thing there
-    assign_places(t, trained);
+    if (is_large) {
+      assign_shared_places(t, trained);
+    } else {
+      assign_places(t, trained);
+    }
+    t.workspace += line;  // partial vectors may be read past the end
     share_slots(t, arranged);
     leaf_tables<program>::resolve(t);
     return t;
@@ -25196,27 +25417,121 @@ struct program {
     reserve_slots(true);
     for (node_row& row : t.nodes) {
       if (row.kind != node_kind::general && row.kind != node_kind::tiled) continue;
-      const slot& in = t.slots[t.storage[row.in]];
-      const slot& out = t.slots[t.storage[row.out]];
-      const index in_size = round_up(static_cast<index>(row.in_shape.size()));
-      const index out_size = round_up(static_cast<index>(row.out_shape.size()));
-      row.plain_dx = copies_dx(row) ? reserve(in_size) : in.gradient;
-      row.plain_x = row.copies_in ? reserve(in_size) : in.value;
-      if (row.in2_shape.size() > 0) {
-        const slot& in2 = t.slots[t.storage[row.in2]];
-        const index in2_size = round_up(static_cast<index>(row.in2_shape.size()));
-        row.plain_dx2 = copies_dx2(row) ? reserve(in2_size) : in2.gradient;
-        row.plain_x2 = row.copies_in2 ? reserve(in2_size) : in2.value;
-      }
-      row.plain_y = row.copies_out ? reserve(out_size) : out.value;
-      row.plain_dy = row.copies_out ? reserve(out_size) : out.gradient;
+      for_each_copy(row, [&](place& where, index elements, bool /*backward*/) { where = reserve(elements); });
       row.saved = reserve(round_up(row.saved_count));
+      row.saved_lasts = row.saved_count;
+      look_into_slots(t, row);
     }
     const slot& last = t.slots[t.storage[size]];
     const index output = round_up(static_cast<index>(Network::output_shape.size()));
     t.plain_output = t.output_in_slot ? last.value : reserve(output);
     t.plain_output_gradient = t.output_in_slot ? last.gradient : reserve(output);
-    t.workspace += line;  // partial vectors may be read past the end
+  }
+  /// Calls f(place, elements, whether it is written on the way back) for what a general or tiled node has in PyTorch's
+  /// order beside the slots.
+  static constexpr void for_each_copy(node_row& row, auto&& f) {
+    const auto elements = [](shape of) { return round_up(static_cast<index>(of.size())); };
+    if (copies_dx(row)) f(row.plain_dx, elements(row.in_shape), true);
+    if (row.copies_in) f(row.plain_x, elements(row.in_shape), false);
+    if (copies_dx2(row)) f(row.plain_dx2, elements(row.in2_shape), true);
+    if (row.copies_in2) f(row.plain_x2, elements(row.in2_shape), false);
+    if (row.copies_out) f(row.plain_y, elements(row.out_shape), false);
+    if (row.copies_out) f(row.plain_dy, elements(row.out_shape), true);
+  }
+  /// What is not copied lies where its slot does.
+  static constexpr void look_into_slots(const tables& t, node_row& row) {
+    const slot& in = t.slots[t.storage[row.in]];
+    const slot& in2 = t.slots[t.storage[row.in2]];
+    const slot& out = t.slots[t.storage[row.out]];
+    if (!copies_dx(row)) row.plain_dx = in.gradient;
+    if (!row.copies_in) row.plain_x = in.value;
+    if (!row.copies_in) row.x_lasts = in.value_lasts;
+    if (row.in2_shape.size() > 0 && !copies_dx2(row)) row.plain_dx2 = in2.gradient;
+    if (row.in2_shape.size() > 0 && !row.copies_in2) row.plain_x2 = in2.value;
+    if (row.copies_out) return;
+    row.plain_y = out.value;
+    row.plain_dy = out.gradient;
+    row.y_lasts = out.value_lasts;
+    row.dy_lasts = out.gradient_lasts;
+  }
+
+  /// Places that are free again when nobody reads what lies there (lifetimes.hpp).
+  static constexpr void assign_shared_places(tables& t, const std::array<bool, slot_count>& trained) {
+    const lifetimes<program> until{t};
+    constexpr pass_times times{size};
+    t.scratch = {t.workspace, t.scratch.sample};
+    t.workspace += t.tile * t.scratch.sample;
+    place_kept_gradients(t, t.workspace);
+    place_finder<2 * slot_count + 8 * size, 2 * size + 4> finder;
+    const auto put = [&](place& where, index elements, int birth, int death, index lasting = 0) {
+      where.offset = t.workspace + finder.place(elements, birth, death, lasting, times.end());
+    };
+    const auto put_value = [&](std::size_t s, int birth) {
+      slot& here = t.slots[s];
+      if (t.storage[s] != s || !exists(t, s) || (birth > 0 && !may_move(here.value_layout))) return;
+      const bool moves = may_move(here.value_layout);
+      here.elements += here.value_layout.size;
+      here.value_lasts = !moves || until.value[s] == times.end();
+      put(here.value, here.value_layout.size, birth, moves ? until.value[s] : times.end());
+    };
+    const auto put_gradient = [&](std::size_t which, int birth) {
+      const std::size_t s = t.storage[which];
+      slot& here = t.slots[s];
+      if (!trained[s] || !exists(t, s)) return;
+      const bool stays = until.gradient_birth[s] == 0 || !may_move(here.gradient_layout);
+      if (birth != (stays ? 0 : until.gradient_birth[s])) return;
+      here.elements += here.gradient_layout.size;
+      here.gradient_lasts = stays || until.gradient[s] == times.end();
+      put(here.gradient, here.gradient_layout.size, birth, stays ? times.end() : until.gradient[s]);
+    };
+    for (std::size_t s = 0; s < slot_count; ++s) {  // what has a halo, or zeros that nobody overwrites, stays
+      if (t.storage[s] != s || !exists(t, s)) continue;
+      if (s == 0 || !may_move(t.slots[s].value_layout)) put_value(s, 0);
+      put_gradient(s, 0);
+    }
+    for (std::size_t i = 0; i < size; ++i) {
+      node_row& row = t.nodes[i];
+      const int now = times.forward(i);
+      if (row.staged) put_value(row.in, now);
+      put_value(row.out, now);
+      if (row.kind != node_kind::general && row.kind != node_kind::tiled) continue;
+      for_each_copy(row, [&](place& where, index elements, bool backward) {
+        if (!backward) put(where, elements, now, &where == &row.plain_y ? until.plain_y[i] : until.plain_x[i]);
+      });
+      row.x_lasts = until.plain_x[i] == times.end();
+      row.y_lasts = until.plain_y[i] == times.end();
+      row.dy_lasts = until.plain_dy[i] == times.end();
+      row.saved_lasts = std::min(until.lasting_saved[i], round_up(row.saved_count));
+      put(row.saved, round_up(row.saved_count), now, until.saved[i], row.saved_lasts);
+    }
+    const index output = round_up(static_cast<index>(Network::output_shape.size()));
+    if (!t.output_in_slot) put(t.plain_output, output, times.forward(size - 1), times.end());
+    if (!t.output_in_slot) put(t.plain_output_gradient, output, times.loss(), times.loss());
+    put_gradient(size, times.loss());
+    for (std::size_t i = size; i-- > 0;) {
+      node_row& row = t.nodes[i];
+      const int now = times.backward(i);
+      if (row.kind == node_kind::general || row.kind == node_kind::tiled) {
+        for_each_copy(row, [&](place& where, index elements, bool backward) {
+          if (backward) put(where, elements, now, &where == &row.plain_dy ? until.plain_dy[i] : now);
+        });
+      }
+      if (row.staged) put_gradient(row.staged_from, now);
+      put_gradient(row.in, now);
+      if (row.in2_shape.size() > 0) put_gradient(row.in2, now);
+    }
+    const index step = finder.total();
+    for (slot& each : t.slots) each.value.sample = each.gradient.sample = step;
+    for (node_row& row : t.nodes) {
+      if (row.kind != node_kind::general && row.kind != node_kind::tiled) continue;
+      for_each_copy(row, [&](place& where, index /*elements*/, bool /*backward*/) { where.sample = step; });
+      row.saved.sample = step;
+      look_into_slots(t, row);
+    }
+    t.plain_output.sample = t.plain_output_gradient.sample = step;
+    if (t.output_in_slot) t.plain_output = t.slots[t.storage[size]].value;
+    if (t.output_in_slot) t.plain_output_gradient = t.slots[t.storage[size]].gradient;
+    t.workspace += t.tile * step;
   }
 
  public:
@@ -26777,8 +27092,7 @@ template <class Structure, class Tables>
   const bool used_before = Structure::owners[i] != i;
   row.parameters = used_before ? 0 : Structure::parameter_counts[i];
   const auto slot_bytes = [&](std::size_t which) {
-    const on_host::slot& slot = table.slots[which];
-    return bytes * static_cast<std::size_t>(slot.value.sample + slot.gradient.sample);
+    return bytes * static_cast<std::size_t>(table.slots[which].elements);
   };
   if (i == 0) row.tape_bytes += slot_bytes(0);
   if (table.storage[i + 1] == i + 1) row.tape_bytes += slot_bytes(i + 1);
@@ -26888,142 +27202,12 @@ template <class Network>
 }  // namespace pergrad::inline v0_1
 // pergrad/host/executor.hpp - the host: everything on the CPU
 
-// pergrad/host/norms/request.hpp - what the host makes of a request: where samples come from, and how norms are found
-
-namespace pergrad::inline v0_1::on_host {
-
-using detail::run_request;
-using detail::sample_facts;
-using detail::strategy_kind;
-using detail::sum_request;
-
-/// Norms that a network's plan does not choose: an expression that asks for them brings them along (outer_way.hpp), a
-/// program without one does not compile them.
-template <class Scalar>
-struct other_norms {
-  norm_bound (*gram)(const leaf_kernel<Scalar>&, index sample);
-  norm_bound (*direct)(const leaf_kernel<Scalar>&, index sample);
-};
-template <class Scalar>
-inline constexpr other_norms<Scalar> every_norm{
-    [](const leaf_kernel<Scalar>& kernel, index sample) { return kernel.gram(sample); },
-    [](const leaf_kernel<Scalar>& kernel, index sample) { return kernel.direct(sample); }};
-
-/// Where samples come from and what their loss is.
-template <class Scalar>
-struct sample_source {
-  const void* context = nullptr;
-  const void* (*input)(const void*, std::size_t sample) = nullptr;     ///< Scalar, or std::int32_t of ids
-  std::uint32_t (*record)(const void*, std::size_t sample) = nullptr;  ///< number of the sample in its data set
-  std::uint32_t (*length)(const void*, std::size_t sample) = nullptr;
-  /// `length`: positions of the output that are there, if it has positions.
-  double (*loss)(const void*, std::size_t sample, std::span<const Scalar> y, std::span<Scalar> dy,
-                 index length) = nullptr;
-  /// Writes the rows of some samples of a worker's tile: only programs that want rows compile it.
-  void (*write_rows)(void* worker, index begin, index end) = nullptr;
-};
-
-/// The most samples whose rounded shares an integer of an accumulator can add up.
-template <class Scalar>
-[[nodiscard]] index most_samples_of_integers(const run_request<Scalar>& request) {
-  index most = index{1} << 20;
-  for (std::size_t k = 0; k < request.sum_count; ++k) {
-    if (request.sums[k].integers != nullptr && sizeof(Scalar) == sizeof(std::int32_t)) {
-      most = std::min(most, index{1} << std::max(0, 30 - request.sums[k].grid_steps));
-    }
-  }
-  return most;
-}
-
-/// How the norm of a block is found.
-template <class Scalar>
-[[nodiscard, gnu::noinline]] norm_method method_of(const run_request<Scalar>& request, const outer_leaf& leaf,
-                                                   bool every_gradient) {
-  const bool formed = leaf.deferred ? request.keeps_gradients() : every_gradient;
-  if (formed || leaf.delta_stride != 1 || (leaf.use.shared() && !leaf.of_uses)) return norm_method::instantiate;
-  const norm_method asked = request.method;
-  const std::size_t node = leaf.of_uses ? leaf.first_node : leaf.node;
-  const bool chosen = asked != norm_method::automatic && node < 64 && (request.method_layers >> node & 1U) != 0;
-  const bool all = asked != norm_method::automatic && request.method_layers == ~std::uint64_t{0};
-  const norm_method wanted = chosen || all ? asked : leaf.method;
-  if (leaf.of_uses) {
-    if (wanted == norm_method::instantiate && request.strategy == strategy_kind::ghost) return norm_method::gram;
-    return wanted == norm_method::instantiate || wanted == norm_method::gram ? wanted : leaf.method;
-  }
-  if (wanted == norm_method::product && leaf.positions() != 1) return leaf.method;
-  if (wanted == norm_method::instantiate && request.strategy == strategy_kind::ghost) return norm_method::direct;
-  return wanted;
-}
-
-}  // namespace pergrad::inline v0_1::on_host
-// pergrad/host/run/engine.hpp - one pass over a batch: tiles into accumulators in parallel, then their in-order
-// reduction
+// pergrad/host/decode/decoder.hpp - a causal network's output behind a text that grows, from kept keys and values
 //
-//   pack weights
-//   accumulators in parallel, each: [ tile: load, forward, loss, backward + leaves, facts, weighted sums ]*
-//   add up accumulators
-//
-// A tile never leaves the core that works on it. Each accumulator adds its tiles up in order, accumulators are added up
-// in order, and so are chunks, so the bits of a sum do not depend on the number of threads. Accumulators that are done
-// free their buffers for others: accumulator_ring.hpp.
-//
-// Of a table of which a sample uses few rows, no accumulator has a copy; what samples leave on the tape is added up
-// after a chunk of samples (table_way.hpp). So it is with large blocks that have one position (deferred_way.hpp).
-//
-// Sums of a large network are *shared* where they can be: a round of as many tiles as there are threads goes through
-// the network, then all threads add its samples to the sum where it is wanted, each thread to other elements, sample
-// after sample. So there is one copy of a sum instead of one a thread and one more, and it is read and written once a
-// round; what that takes is a place for each tile of the round, which is there, and norms for which no gradient is
-// kept. Each element is one chain of additions over the samples, whatever a round is.
-//
-// A clipped sum has a proven bound of what its additions round (privacy/release.hpp), so the way of an addend to it is
-// short (tape.hpp, `way_of_additions`), or every sample's share is rounded to an integer by itself and accumulators add
-// those.
-
-// pergrad/host/conv/panels.hpp - weights in the order that products read them in
-
-// pergrad/host/conv/pairs.hpp - convolutions with even kernels, of stride 1, and their weights' gradients by minimal
-// filtering: 9 products where direct sums take 16
-//
-// Winograd's F(2, 2) along both axes. Two neighbouring outputs of a kernel with two taps take three products:
-//
-//   y0 = x0 w0 + x1 w1 = m0 + m1      m0 = (x0 - x1) w0
-//   y1 = x1 w0 + x2 w1 = m1 - m2      m1 = x1 (w0 + w1)        m2 = (x1 - x2) w1
-//
-// A kernel of 2K taps is K such pairs two pixels apart. So for each of the nine pairs (row, column) of m's, x becomes
-// an image of half the extents, the kernels become kernels of half the extents, and the products are an ordinary
-// convolution of these, added up in the outputs with signs. The gradient of the weights is the same with delta in the
-// kernel's place: g0 = x0 d0 + x1 d1 and g1 = x1 d0 + x2 d1.
-//
-// One of the nine at a time, so that its images stay in the cache. Every element of a product is one chain of
-// multiply-adds, and the order of the nine is fixed; bits depend on nothing but the sample. Sums of four values
-// overflow where one is beyond a quarter of the largest number: the sample is then not finite.
-
-// pergrad/host/conv/winograd.hpp - 3 x 3 convolutions of stride 1 by minimal filtering: 16 products where direct sums
-// take 36
-//
-// Winograd's F(2 x 2, 3 x 3), after Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (CVPR 2016,
-// arXiv:1509.09308). Each 2 x 2 outputs see a patch d of 4 x 4 pixels, patches overlap by two:
-//
-//   V = B^T d B           a patch, channel by channel
-//   U = G g G^T           a kernel, once a step
-//   M = sum over c of U V an element of the 4 x 4 at a time: 16 matrix products over all patches
-//   Y = A^T M A           a patch, output by output
-//
-//         1  0 -1  0           1   0   0            1  0
-//   B^T = 0  1  1  0     G =  1/2 1/2 1/2     A =   1  1
-//         0 -1  1  0          1/2 -1/2 1/2          1 -1
-//         0  1  0 -1           0   0   1            0 -1
-//
-// The input gradient is the same with delta for x and the kernels turned round. A few rows of patches at a time, so
-// that V and M stay in the cache. Every element of M is one chain of multiply-adds over the channels, and the
-// transforms look at one patch; so no bit depends on how patches are cut into stripes or which samples share them. Sums
-// of four values overflow where one is beyond a quarter of the largest number: the sample is then not finite.
-
-// pergrad/host/conv/affine.hpp - an affine layer and its adjoint as products over the samples of a tile
-//
-// Both read overlapping strided views of stored images, so no patch is copied: an output's view of the input, and, for
-// the adjoint, an input's view of delta, one product for each phase of the stride.
+// New positions go through the network node by node, as rows; attention finds keys and values of the positions in front
+// where the calls before left them. A step reads every weight once, where the parameters lie, so threads share out the
+// outputs of a product and no weight is copied: of one row as y^T = W x^T. Each number is the chain of operations that
+// it is in a pass over all positions, so the logits are the same, bit for bit, unless there convolutions are filtered.
 
 // pergrad/host/conv/kernels.hpp - copies between layouts, elementwise layers and pools over the values of one sample
 
@@ -28051,6 +28235,802 @@ struct pooling_kernel {
 };
 
 }  // namespace pergrad::inline v0_1::on_host
+// pergrad/host/run/team.hpp - a thread of the host as a team: the samples of its tile, a vector of elements at a time
+//
+// The words are those of pergrad/team.hpp.
+
+// pergrad/host/run/channel_groups.hpp - sums over groups of channels and all their pixels, and what is made of each
+// pixel, on images stored channels last
+//
+// A pixel's channels lie side by side, so vectors run over channels and sums over pixels stay in registers, one lane a
+// channel. Groups are made of whole lanes' sums. Channels are taken some groups at a time, few enough to stay in the
+// cache from the first pass over them to the last.
+//
+// Vectors of the last channels may read into the next pixel: what lies there is computed with, but never used.
+
+namespace pergrad::inline v0_1::on_host {
+
+/// As many channels as a vector of doubles has lanes, or the last `count` of an image: what a layer reads of them once,
+/// before it meets their pixels.
+template <class Value>
+struct some_channels {
+  index first;
+  index count;
+  /// f(channel) in the channel's lane.
+  template <class Function>
+  [[nodiscard]] PERGRAD_HD auto per_channel(const Function& f) const noexcept {
+    using element = std::remove_cvref_t<decltype(lane_of(Value{}, 0))>;
+    element lanes[static_cast<std::size_t>(wide_pack_lanes)]{};
+    for (index lane = 0; lane < count; ++lane) lanes[lane] = static_cast<element>(f(first + lane));
+    Value value;
+    __builtin_memcpy(&value, lanes, sizeof value);
+    return value;
+  }
+};
+
+/// Those channels of one pixel of up to three images: two that lie as they are stored, and a dense one.
+template <class Value, bool Whole>
+struct pixel_at {
+  index in_first;
+  index in_second;
+  index in_dense;
+  index count;
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD Value first(const Scalar* image) const noexcept {
+    return read(image + in_first);
+  }
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD Value second(const Scalar* image) const noexcept {
+    return read(image + in_second);
+  }
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD Value dense(const Scalar* image) const noexcept {
+    return read(image + in_dense);
+  }
+  template <class Scalar>
+  PERGRAD_HD void put_second(Scalar* image, Value value) const noexcept {
+    write(image + in_second, value);
+  }
+  template <class Scalar>
+  PERGRAD_HD void put_dense(Scalar* image, Value value) const noexcept {
+    write(image + in_dense, value);
+  }
+
+ private:
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD static Value read(const Scalar* from) noexcept {
+    narrow_pack<Scalar> value;
+    __builtin_memcpy(&value, from, sizeof value);
+    if constexpr (std::is_same_v<Value, narrow_pack<Scalar>>) {
+      return value;
+    } else {
+      return widen(value);
+    }
+  }
+  template <class Scalar>
+  PERGRAD_HD void write(Scalar* to, Value value) const noexcept {
+    if constexpr (Whole) {
+      __builtin_memcpy(to, &value, sizeof value);
+    } else {
+      for (index lane = 0; lane < count; ++lane) to[lane] = lane_of(value, lane);
+    }
+  }
+};
+
+inline constexpr index channels_together = 64;
+
+/// One value a group, as far as they are here.
+template <class Value>
+struct of_groups {
+  Value of[static_cast<std::size_t>(channels_together)]{};
+  const unsigned char* numbers = nullptr;  ///< of the groups of channels, from `first` on
+  index first = 0;
+  /// That of a channel's group.
+  [[nodiscard]] PERGRAD_HD const Value& operator()(index channel) const noexcept {
+    return of[numbers == nullptr ? 0 : numbers[channel - first]];
+  }
+};
+
+/// Some groups of channels of one sample.
+template <class Scalar>
+class channel_groups {
+ public:
+  channel_groups(index first, index last, index group_size, index channels) noexcept
+      : first_{first}, last_{last}, group_size_{group_size}, channels_{channels} {
+    index inside = 0;
+    index group = 0;
+    for (index c = 0; group_size <= channels_together && c < last - first; ++c) {
+      numbers_[c] = static_cast<unsigned char>(group);
+      if (++inside != group_size) continue;
+      inside = 0;
+      ++group;
+    }
+  }
+
+  /// f(group) of every group here; groups are numbered through the image.
+  template <class Function>
+  [[nodiscard]] auto each(const Function& f) const {
+    auto made = none<std::remove_cvref_t<decltype(f(index{}))>>();
+    const index before = first_ / group_size_;
+    for (index g = 0; g < (last_ - first_) / group_size_; ++g) made.of[g] = f(before + g);
+    return made;
+  }
+  /// to[group] = f(first channel of the group)
+  template <class Function>
+  void keep(Scalar* to, const Function& f) const {
+    for (index c = first_; c < last_; c += group_size_) to[c / group_size_] = f(c);
+  }
+  /// Sums over all pixels, and over the channels of each group of what `g` makes of them. `f(channels)` gives the
+  /// function of a pixel that gives the summands, g(channel, sums) what a channel adds to its group's sums; a channel's
+  /// own are stored where `to` is not null.
+  template <int Sums, class Function, class Result>
+  [[nodiscard]] auto reduce(const layout& a, const layout& b, const values_of<Scalar*, Sums>& to, const Function& f,
+                            const Result& g) const {
+    auto totals = none<std::remove_cvref_t<decltype(g(index{}, values_of<double, Sums>{}))>>();
+    for_each_block([&]<index Width, bool Whole>(std::integral_constant<index, Width> /*width*/,
+                                                std::bool_constant<Whole> /*whole*/, index first, index count) {
+      constexpr auto width = static_cast<std::size_t>(Width);
+      wide_pack sums[width][static_cast<std::size_t>(Sums)]{};
+      const auto summand = in_parts<width, wide_pack>(first, count, f);
+      on_host::for_each_stretch(a, b, [&, dense = index{0}](index in_a, index in_b, index values) mutable {
+        wide_pack here[width][static_cast<std::size_t>(Sums)];  // in registers, as `sums` would not be
+        std::memcpy(here, sums, sizeof sums);
+        for (index i = first; i < values; i += channels_) {
+          pergrad::detail::for_each_index<width>([&](auto k) {
+            const index at = i + static_cast<index>(k) * wide_pack_lanes;
+            const auto terms = summand[k](pixel_at<wide_pack, Whole>{in_a + at, in_b + at, dense + at, count});
+            for (int s = 0; s < Sums; ++s) here[k][s] += terms[s];
+          });
+        }
+        std::memcpy(sums, here, sizeof sums);
+        dense += values;
+      });
+      for (index lane = 0; lane < count; ++lane) {
+        values_of<double, Sums> of_channel{};
+        for (int s = 0; s < Sums; ++s) {
+          of_channel[s] = lane_of(sums[lane / wide_pack_lanes][s], lane % wide_pack_lanes);
+          if (to[s] != nullptr) to[s][first + lane] = static_cast<Scalar>(of_channel[s]);
+        }
+        const auto share = g(first + lane, of_channel);
+        auto& total = totals.of[group_of(first + lane)];
+        for (int s = 0; s < static_cast<int>(sizeof share / sizeof(double)); ++s) total[s] += share[s];
+      }
+    });
+    return totals;
+  }
+  /// Every pixel; as in `reduce`, f(channels) gives the function that meets it.
+  template <class Function>
+  void map(const layout& a, const layout& b, const Function& f) const {
+    for_each_block([&]<index Width, bool Whole>(std::integral_constant<index, Width> /*width*/,
+                                                std::bool_constant<Whole> /*whole*/, index first, index count) {
+      constexpr auto width = static_cast<std::size_t>(Width);
+      const auto change = in_parts<width, narrow_pack<Scalar>>(first, count, f);
+      on_host::for_each_stretch(a, b, [&, dense = index{0}](index in_a, index in_b, index values) mutable {
+        for (index i = first; i < values; i += channels_) {
+          pergrad::detail::for_each_index<width>([&](auto k) {
+            const index at = i + static_cast<index>(k) * wide_pack_lanes;
+            change[k](pixel_at<narrow_pack<Scalar>, Whole>{in_a + at, in_b + at, dense + at, count});
+          });
+        }
+        dense += values;
+      });
+    });
+  }
+
+ private:
+  template <class Value>
+  [[nodiscard]] of_groups<Value> none() const {
+    return {.numbers = group_size_ <= channels_together ? numbers_ : nullptr, .first = first_};
+  }
+  [[nodiscard]] index group_of(index channel) const noexcept {
+    return group_size_ <= channels_together ? numbers_[channel - first_] : 0;
+  }
+  /// f(channels) for each of `Width` vectors of channels.
+  template <std::size_t Width, class Value, class Function>
+  [[nodiscard]] static auto in_parts(index first, index count, const Function& f) {
+    return [&]<std::size_t... Part>(std::index_sequence<Part...> /*parts*/) {
+      return std::array{f(some_channels<Value>{first + static_cast<index>(Part) * wide_pack_lanes,
+                                               Width == 1 ? count : wide_pack_lanes})...};
+    }
+    (std::make_index_sequence<Width>{});
+  }
+  template <class Function>
+  void for_each_block(const Function& f) const {
+    constexpr index lanes = wide_pack_lanes;
+    index first = first_;
+    for (; first + 2 * lanes <= last_; first += 2 * lanes) {
+      f(std::integral_constant<index, 2>{}, std::true_type{}, first, 2 * lanes);
+    }
+    for (; first + lanes <= last_; first += lanes)
+      f(std::integral_constant<index, 1>{}, std::true_type{}, first, lanes);
+    if (first < last_) f(std::integral_constant<index, 1>{}, std::false_type{}, first, last_ - first);
+  }
+
+  index first_;
+  index last_;
+  index group_size_;
+  index channels_;
+  unsigned char numbers_[static_cast<std::size_t>(channels_together)]{};
+};
+
+/// f(groups) for some groups at a time: at most `channels_together` channels of them.
+template <class Scalar, class Function>
+void for_some_groups(index channels, index group_size, const Function& f) {
+  const index together = channels_together / group_size;
+  const index step = (together < 1 ? 1 : together) * group_size;
+  for (index first = 0; first < channels; first += step) {
+    f(channel_groups<Scalar>{first, first + step < channels ? first + step : channels, group_size, channels});
+  }
+}
+
+}  // namespace pergrad::inline v0_1::on_host
+
+namespace pergrad::inline v0_1::on_host {
+
+/// Samples of a tile as one layer sees them. Every function of it may be called for samples 0 .. samples - 1 only.
+/// Its functions are marked for both sides because layers that call them are; only the host does.
+template <class Scalar>
+struct tile_team {
+  using scalar = Scalar;
+
+  index samples = 0;
+  shape in;
+  shape in2;
+  shape out;
+  sample_arrays<const Scalar> x;
+  sample_arrays<const Scalar> x2;
+  sample_arrays<Scalar> y;
+  sample_arrays<const Scalar> dy;
+  sample_arrays<Scalar> dx;
+  sample_arrays<Scalar> dx2;
+  sample_arrays<Scalar> saved;
+  sample_arrays<Scalar> scratch;
+  bool wants_factors = true;  ///< false for a frozen layer: what only its factors would read need not be computed
+  bool wants_dx = false;
+  bool wants_dx2 = false;
+  /// Of layers with `stored_order`: where pixels lie.
+  layout x_layout;
+  layout y_layout;
+  layout dx_layout;
+  layout dy_layout;
+
+  static constexpr bool projected = false;
+
+  const Scalar* parameters = nullptr;
+  const Scalar* panels = nullptr;  ///< null: transposes are read from the matrices
+  const index* panel_offsets = nullptr;
+  [[nodiscard]] PERGRAD_HD matrix_view<Scalar> matrix(index offset, index /*rows*/, index columns) const noexcept {
+    return {parameters + offset, columns};
+  }
+  /// Packed as [columns][rows] beforehand, unless the weights are read where they lie.
+  [[nodiscard]] PERGRAD_HD matrix_view<Scalar> transposed(std::size_t k, index offset, index rows,
+                                                          index columns) const noexcept {
+    if (panels == nullptr) return {parameters + offset, 1, columns};
+    return {panels + panel_offsets[k], rows};
+  }
+
+  const std::uint32_t* lengths = nullptr;
+  const std::uint32_t* lengths2 = nullptr;
+  [[nodiscard]] PERGRAD_HD index length(index sample) const noexcept {
+    return lengths == nullptr ? static_cast<index>(in.e0) : static_cast<index>(lengths[sample]);
+  }
+  [[nodiscard]] PERGRAD_HD index length2(index sample) const noexcept {
+    return lengths2 == nullptr ? static_cast<index>(in2.e0) : static_cast<index>(lengths2[sample]);
+  }
+  [[nodiscard]] PERGRAD_HD bool lengths_vary() const noexcept { return lengths != nullptr; }
+  [[nodiscard]] PERGRAD_HD bool lengths2_vary() const noexcept { return lengths2 != nullptr; }
+  [[nodiscard]] PERGRAD_HD const std::int32_t* ids(index sample) const noexcept {
+    return static_cast<const std::int32_t*>(static_cast<const void*>(x(sample)));
+  }
+
+  layer_randomness randomness;
+  const std::uint32_t* records = nullptr;
+  std::uint32_t layer_number = 0;
+  PERGRAD_ONLY_HOST_CALLS
+  [[nodiscard]] PERGRAD_HD bool is_random() const noexcept { return randomness.is_random(); }
+  PERGRAD_ONLY_HOST_CALLS
+  template <class Function>
+  PERGRAD_HD void draw(index sample, index first, index count, const Function& f) const {
+    constexpr index together = 256;
+    std::uint32_t bits[together];
+    for (index done = 0; done < count; done += together) {
+      const index here = count - done < together ? count - done : together;
+      randomness.bits(records[sample], layer_number, static_cast<std::size_t>(first + done),
+                      {bits, static_cast<std::size_t>(here)});
+      for (index i = 0; i < here; ++i) f(done + i, bits[i]);
+    }
+  }
+
+  PERGRAD_ONLY_HOST_CALLS
+  template <class Function>
+  PERGRAD_HD void map(index count, const Function& f) const {
+    for_each_pack<Scalar>(count, [&](index i, const auto& lanes) { f(elements_from<Scalar>(i, lanes)); });
+  }
+  PERGRAD_ONLY_HOST_CALLS
+  template <class Function>
+  PERGRAD_HD void map(index rows, index count, const Function& f) const {
+    for (index r = 0; r < rows; ++r) {
+      for_each_pack<Scalar>(count, [&](index i, const auto& lanes) { f(r, elements_from<Scalar>(i, lanes)); });
+    }
+  }
+  PERGRAD_ONLY_HOST_CALLS
+  template <class Function>
+  PERGRAD_HD void each(index count, const Function& f) const {
+    for (index i = 0; i < count; ++i) f(i);
+  }
+  PERGRAD_ONLY_HOST_CALLS
+  PERGRAD_HD void fill(index count, Scalar* to, Scalar value) const { std::fill_n(to, count, value); }
+  PERGRAD_ONLY_HOST_CALLS
+  PERGRAD_HD void copy(index count, const Scalar* from, Scalar* to) const { std::copy_n(from, count, to); }
+
+  PERGRAD_ONLY_HOST_CALLS
+  template <int Sums, class Function>
+  [[nodiscard]] PERGRAD_HD values_of<double, Sums> reduce(index count, const Function& f) const {
+    return reduce_in_double<Sums, Scalar>(count, f);
+  }
+  PERGRAD_ONLY_HOST_CALLS
+  template <class Function>
+  [[nodiscard]] PERGRAD_HD Scalar sum(index count, const Function& f) const {
+    return sum_of_packs<Scalar>(count, f);
+  }
+  PERGRAD_ONLY_HOST_CALLS
+  [[nodiscard]] PERGRAD_HD Scalar largest(index count, const Scalar* from) const { return largest_of(from, count); }
+  PERGRAD_ONLY_HOST_CALLS
+  template <class Function>
+  [[nodiscard]] PERGRAD_HD index count(index number, const Function& f) const {
+    std::int32_t found = 0;
+    for (index i = 0; i < number; ++i) found += f(i) ? 1 : 0;
+    return found;
+  }
+  PERGRAD_ONLY_HOST_CALLS
+  template <class Function>
+  PERGRAD_HD void for_each_row(index rows, const Function& f) const {
+    for (index r = 0; r < rows; ++r) f(r, *this);
+  }
+
+  PERGRAD_ONLY_HOST_CALLS
+  template <class Function>
+  PERGRAD_HD void for_each_group(index channels, index group_size, const Function& f) const {
+    for_some_groups<Scalar>(channels, group_size, f);
+  }
+
+  PERGRAD_ONLY_HOST_CALLS
+  PERGRAD_HD void multiply(const product_sizes& sizes, const Scalar* left, const matrix_view<Scalar>& right,
+                           Scalar* to) const {
+    product(shape_of(sizes, right), left, right.first, to, epilogue::store{});
+  }
+  PERGRAD_ONLY_HOST_CALLS
+  PERGRAD_HD void multiply_add(const product_sizes& sizes, const Scalar* left, const matrix_view<Scalar>& right,
+                               Scalar* to) const {
+    product(shape_of(sizes, right), left, right.first, to, epilogue::add{});
+  }
+  PERGRAD_ONLY_HOST_CALLS
+  PERGRAD_HD void multiply_bias(const product_sizes& sizes, const Scalar* left, const matrix_view<Scalar>& right,
+                                Scalar* to, const Scalar* bias) const {
+    product(shape_of(sizes, right), left, right.first, to, epilogue::store_bias<Scalar>{bias});
+  }
+  PERGRAD_ONLY_HOST_CALLS
+  [[nodiscard]] PERGRAD_HD matrix_view<Scalar> turned(const matrix_view<Scalar>& from, index rows, index columns,
+                                                      Scalar* to, index step) const {
+    transpose(from.first, from.row, rows, columns, to, step);
+    return {to, step};
+  }
+
+ private:
+  static product_shape shape_of(const product_sizes& sizes, const matrix_view<Scalar>& right) noexcept {
+    product_shape shape = coalesce({{{},
+                                     {sizes.outer.count, sizes.outer.left, sizes.outer.out},
+                                     {sizes.rows.count, sizes.rows.left, sizes.rows.out}},
+                                    {{}, {}, {sizes.depth, sizes.left, right.row}},
+                                    sizes.columns});
+    shape.right_column = right.column;
+    return shape;
+  }
+};
+
+}  // namespace pergrad::inline v0_1::on_host
+
+namespace pergrad::inline v0_1::on_host {
+
+/// y = x W^T + b for `rows` rows; W `[outputs][inputs]` lies where the parameters are, `bias` may be null.
+template <class Scalar>
+struct row_product {
+  index rows = 0;
+  index inputs = 0;
+  index outputs = 0;
+  const Scalar* x = nullptr;
+  index x_step = 0;
+  const Scalar* weights = nullptr;
+  const Scalar* bias = nullptr;
+  Scalar* y = nullptr;
+  index y_step = 0;
+};
+template <class Scalar>
+void multiply_rows(const detail::thread_pool& pool, const row_product<Scalar>& of) {
+  constexpr index least = index{1} << 16;  // multiply-adds that are worth a task
+  const index blocks = (of.outputs + panel_block - 1) / panel_block;
+  const index worth = std::max<index>(1, of.rows * of.inputs * of.outputs / least);
+  const index tasks = std::min({blocks, worth, 4 * static_cast<index>(pool.thread_count())});
+  pool.parallel(static_cast<std::size_t>(tasks), [&](std::size_t task, std::size_t /*worker*/) {
+    const auto begin_of = [&](index number) { return std::min(of.outputs, blocks * number / tasks * panel_block); };
+    const index first = begin_of(static_cast<index>(task));
+    const index count = begin_of(static_cast<index>(task) + 1) - first;
+    const Scalar* const weights = of.weights + first * of.inputs;
+    const Scalar* const bias = of.bias == nullptr ? nullptr : of.bias + first;
+    if (of.rows == 1) {
+      Scalar* const y = of.y + first;
+      product({{{}, {}, {count, of.inputs, 1}}, {{}, {}, {of.inputs, 1, 1}}, 1}, weights, of.x, y, epilogue::store{});
+      for (index n = 0; bias != nullptr && n < count; ++n) y[n] += bias[n];
+      return;
+    }
+    product_shape shape = coalesce({{{}, {}, {of.rows, of.x_step, of.y_step}}, {{}, {}, {of.inputs, 1, 1}}, count});
+    shape.right_column = of.inputs;
+    write_product(shape, of.x, weights, of.y + first, bias, false);
+  });
+}
+
+/// A thread with one text, and others that help with its products.
+template <class Scalar>
+struct decode_team : tile_team<Scalar> {
+  const detail::thread_pool* pool = nullptr;
+  shape whole;
+  index first = 0;
+  Scalar* kept = nullptr;
+
+  void multiply(const product_sizes& sizes, const Scalar* left, const matrix_view<Scalar>& right, Scalar* to) const {
+    if (!by_rows(sizes, left, right, to, nullptr)) tile_team<Scalar>::multiply(sizes, left, right, to);
+  }
+  void multiply_bias(const product_sizes& sizes, const Scalar* left, const matrix_view<Scalar>& right, Scalar* to,
+                     const Scalar* bias) const {
+    if (!by_rows(sizes, left, right, to, bias)) tile_team<Scalar>::multiply_bias(sizes, left, right, to, bias);
+  }
+
+ private:
+  /// Is the right operand a matrix of the parameters, transposed?
+  bool by_rows(const product_sizes& sizes, const Scalar* left, const matrix_view<Scalar>& right, Scalar* to,
+               const Scalar* bias) const {
+    if (right.row != 1 || right.column != sizes.depth || sizes.outer.count != 1 || sizes.left != 1) return false;
+    multiply_rows<Scalar>(*pool, {sizes.rows.count, sizes.depth, sizes.columns, left, sizes.rows.left, right.first,
+                                  bias, to, sizes.rows.out});
+    return true;
+  }
+};
+
+/// Can positions of this layer be had behind others?
+template <class Layer>
+[[nodiscard]] constexpr bool decodes_layer(shape in) {
+  if constexpr (detail::has_affine<Layer>) {
+    constexpr bool channels_first = requires { requires Layer::channels_first; };
+    return !channels_first && sees_pixels(Layer::affine(in));
+  } else if constexpr (detail::has_value<Layer> || detail::is_branch_sum<Layer> || detail::works_behind<Layer>) {
+    return true;
+  } else if constexpr (detail::works_by_position<Layer>) {
+    return Layer::by_position;
+  } else {
+    return false;
+  }
+}
+/// Whether every node of a network gives position t of its output by what it finds at the positions up to t, and says
+/// so: embeddings, learned positions, layers that work position by position, causal attention, and sums and products of
+/// their branches.
+template <class Network>
+inline constexpr bool decodes = [] {
+  using structure = typename Network::structure;
+  const shape in = Network::input_shape;
+  bool all = in.varying_axis() == 0 && (in.rank() == 2 || (in.ids != 0 && in.rank() == 1)) && structure::size > 0;
+  detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
+    const shape out = structure::shapes[i + 1];
+    all = all && out.rank() == 2 && out.e0 == in.e0 && decodes_layer<Layer>(structure::shapes[structure::inputs[i]]);
+  });
+  return all;
+}();
+
+/// The memory of one text and its way through a network. Refers to both; parameters must not change in between. One
+/// call at a time.
+template <class Network>
+requires(decodes<Network>) class decoder {
+  using structure = typename Network::structure;
+  using plan = detail::network_plan<structure>;
+  static constexpr std::size_t size = structure::size;
+  static constexpr index positions = static_cast<index>(Network::input_shape.e0);
+  static constexpr index at_once = std::min<index>(positions, 64);
+
+ public:
+  using scalar = typename Network::scalar;
+  using input_value = typename Network::input_value;
+
+  /// Reserves everything. Throws std::runtime_error if there is no memory.
+  decoder(const detail::thread_pool& pool, const Network& network)
+      : pool_{&pool}, parameters_{network.all_parameters().data()} {}
+
+  /// Positions that were taken in.
+  [[nodiscard]] std::size_t length() const noexcept { return static_cast<std::size_t>(length_); }
+  /// The next text.
+  void clear() noexcept { length_ = 0; }
+  /// Takes in the positions that follow, `[count][features]` or `count` ids, and returns the network's output at the
+  /// last of them. Precondition: there is at least one; `length()` and they are no more than the network's positions;
+  /// ids are below the vocabulary.
+  std::span<const scalar> append(std::span<const input_value> input) {
+    static constexpr auto steps = steps_of(std::type_identity<typename structure::table>{});
+    constexpr auto width = static_cast<std::size_t>(in_width(0));
+    while (!input.empty()) {
+      const std::size_t values = std::min(input.size(), static_cast<std::size_t>(at_once) * width);
+      const auto count = static_cast<index>(values / width);
+      if constexpr (Network::input_shape.ids != 0) {
+        std::copy_n(input.data(), values, static_cast<std::int32_t*>(static_cast<void*>(slot(0))));
+      } else {
+        std::copy_n(input.data(), values, slot(0));
+      }
+      for (std::size_t i = 0; i < size; ++i) (this->*steps[i])(i, count);
+      length_ += count;
+      input = input.subspan(values);
+      last_ = count - 1;
+    }
+    return {slot(size) + (ends_in_one ? 0 : last_ * in_width(size)), Network::output_shape.e1};
+  }
+
+ private:
+  /// Values of a slot a position.
+  [[nodiscard]] static constexpr index in_width(std::size_t which) {
+    const shape of = structure::shapes[which];
+    return static_cast<index>(of.size() / of.e0);
+  }
+  /// Where values of slots lie; a slot's room is free again behind its last reader. And of what layers keep.
+  struct places {
+    std::array<index, size + 1> slots{};
+    std::array<index, size> kept{};
+    index slot_total = 0;
+    index kept_total = 0;
+    index scratch = 0;
+    index saved = 0;
+    bool ends_in_one = true;  ///< the last node is asked for one position: nobody looks at the others
+  };
+  static constexpr places place = [] {
+    places made;
+    std::array<std::size_t, size + 1> last_reader{};
+    for (std::size_t i = 0; i < size; ++i) {
+      last_reader[structure::inputs[i]] = i;
+      if (plan::nodes[i].two_inputs) last_reader[structure::inputs2[i]] = i;
+    }
+    last_reader[size] = size;
+    detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
+      const shape in = structure::shapes[structure::inputs[i]];
+      made.kept[i] = made.kept_total;
+      if constexpr (requires { Layer::kept_count(in); }) {
+        made.kept_total += round_up(static_cast<index>(Layer::kept_count(in)));
+      }
+      if constexpr (requires { Layer::scratch_count_behind(in); }) {
+        made.scratch = std::max(made.scratch, static_cast<index>(Layer::scratch_count_behind(in)));
+      } else if constexpr (detail::is_tiled<Layer>) {
+        shape some = in;
+        some.e0 = static_cast<std::size_t>(at_once);
+        made.saved = std::max(made.saved, static_cast<index>(detail::saved_count_of<Layer>(some, some)));
+        made.scratch = std::max(made.scratch, static_cast<index>(detail::scratch_count_of<Layer>(some, some)));
+      }
+      if (i + 1 == size) made.ends_in_one = !detail::works_behind<Layer>;
+    });
+    index room = 0;
+    for (std::size_t s = 0; s < size; ++s) room = std::max(room, round_up(at_once * in_width(s)));
+    std::array<std::size_t, size + 1> holder{};  // of a room: the slot that has it, + 1
+    for (std::size_t s = 0; s <= size; ++s) {
+      std::size_t number = 0;
+      // A slot is written by node s - 1: what that one reads must still be there.
+      while (s < size && holder[number] != 0 && (s == 0 || last_reader[holder[number] - 1] + 1 >= s)) ++number;
+      if (s == size)
+        while (holder[number] != 0) ++number;
+      holder[number] = s + 1;
+      made.slots[s] = static_cast<index>(number) * room;
+    }
+    made.slot_total = made.slots[size] + round_up((made.ends_in_one ? 1 : at_once) * in_width(size));
+    return made;
+  }();
+  static constexpr bool ends_in_one = place.ends_in_one;
+
+  using step_function = void (decoder::*)(std::size_t, index);
+  template <class... Layers>
+  [[nodiscard]] static constexpr auto steps_of(std::type_identity<detail::type_table<Layers...>> /*layers*/) {
+    return std::array<step_function, size>{&decoder::take<Layers>...};
+  }
+
+  [[nodiscard]] scalar* slot(std::size_t which) { return slots_.data() + place.slots[which]; }
+
+  /// `count` positions through node i; of the last node the last of them.
+  template <class Layer>
+  void take(std::size_t i, index count) {
+    const std::size_t in = structure::inputs[i], in2 = structure::inputs2[i];
+    const index skipped = i + 1 == size && ends_in_one ? count - 1 : 0;
+    count -= skipped;
+    const index width = in_width(i + 1);
+    const scalar* const x = slot(in) + skipped * in_width(in);
+    const scalar* const x2 = slot(in2) + skipped * in_width(in2);
+    const scalar* const parameters = parameters_ + structure::parameter_offsets[i];
+    scalar* const y = slot(i + 1);
+    if constexpr (detail::has_affine<Layer>) {
+      const affine_map& map = plan::nodes[i].map;
+      multiply_rows<scalar>(*pool_, {count, in_width(in), width, x, in_width(in), parameters,
+                                     map.bias ? parameters + map.weight_count() : nullptr, y, width});
+    } else if constexpr (detail::is_branch_sum<Layer>) {
+      for (index k = 0; k < count * width; ++k) y[k] = x[k] + x2[k];
+    } else if constexpr (detail::has_value<Layer>) {
+      const layout all = lay_out(arrange(shape{static_cast<std::size_t>(count * width)}), {});
+      elementwise_kernel<Layer, scalar>::forward(all, x, all, y);
+    } else {
+      const auto some = [&](std::size_t which) {
+        shape of = structure::shapes[which];
+        of.e0 = static_cast<std::size_t>(count);
+        return of;
+      };
+      decode_team<scalar> team;
+      team.samples = 1;
+      team.in = some(in);
+      if (plan::nodes[i].two_inputs) team.in2 = some(in2);
+      team.out = some(i + 1);
+      team.x = {x, 0};
+      team.x2 = {x2, 0};
+      team.y = {y, 0};
+      team.saved = {saved_.data(), 0};
+      team.scratch = {scratch_.data(), 0};
+      team.parameters = parameters;
+      team.pool = pool_;
+      team.whole = structure::shapes[in];
+      team.first = length_ + skipped;
+      team.kept = kept_.data() + place.kept[i];
+      if constexpr (detail::works_behind<Layer>) {
+        Layer::forward_behind(team);
+      } else {
+        Layer::forward(team);
+      }
+    }
+  }
+
+  const detail::thread_pool* pool_;
+  const scalar* parameters_;
+  index length_ = 0;
+  index last_ = 0;
+  detail::aligned_buffer<scalar> slots_{static_cast<std::size_t>(place.slot_total + line), "a decoder's values"};
+  detail::aligned_buffer<scalar> kept_{static_cast<std::size_t>(place.kept_total + line),
+                                       "a decoder's keys and values"};
+  detail::aligned_buffer<scalar> scratch_{static_cast<std::size_t>(place.scratch + line), "a decoder's scratch"};
+  detail::aligned_buffer<scalar> saved_{static_cast<std::size_t>(place.saved + line), "a decoder's scratch"};
+};
+
+}  // namespace pergrad::inline v0_1::on_host
+// pergrad/host/norms/request.hpp - what the host makes of a request: where samples come from, and how norms are found
+
+namespace pergrad::inline v0_1::on_host {
+
+using detail::run_request;
+using detail::sample_facts;
+using detail::strategy_kind;
+using detail::sum_request;
+
+/// Norms that a network's plan does not choose: an expression that asks for them brings them along (outer_way.hpp), a
+/// program without one does not compile them.
+template <class Scalar>
+struct other_norms {
+  norm_bound (*gram)(const leaf_kernel<Scalar>&, index sample);
+  norm_bound (*direct)(const leaf_kernel<Scalar>&, index sample);
+};
+template <class Scalar>
+inline constexpr other_norms<Scalar> every_norm{
+    [](const leaf_kernel<Scalar>& kernel, index sample) { return kernel.gram(sample); },
+    [](const leaf_kernel<Scalar>& kernel, index sample) { return kernel.direct(sample); }};
+
+/// Where samples come from and what their loss is.
+template <class Scalar>
+struct sample_source {
+  const void* context = nullptr;
+  const void* (*input)(const void*, std::size_t sample) = nullptr;     ///< Scalar, or std::int32_t of ids
+  std::uint32_t (*record)(const void*, std::size_t sample) = nullptr;  ///< number of the sample in its data set
+  std::uint32_t (*length)(const void*, std::size_t sample) = nullptr;
+  /// `length`: positions of the output that are there, if it has positions.
+  double (*loss)(const void*, std::size_t sample, std::span<const Scalar> y, std::span<Scalar> dy,
+                 index length) = nullptr;
+  /// Writes the rows of some samples of a worker's tile: only programs that want rows compile it.
+  void (*write_rows)(void* worker, index begin, index end) = nullptr;
+};
+
+/// The most samples whose rounded shares an integer of an accumulator can add up.
+template <class Scalar>
+[[nodiscard]] index most_samples_of_integers(const run_request<Scalar>& request) {
+  index most = index{1} << 20;
+  for (std::size_t k = 0; k < request.sum_count; ++k) {
+    if (request.sums[k].integers != nullptr && sizeof(Scalar) == sizeof(std::int32_t)) {
+      most = std::min(most, index{1} << std::max(0, 30 - request.sums[k].grid_steps));
+    }
+  }
+  return most;
+}
+
+/// How the norm of a block is found.
+template <class Scalar>
+[[nodiscard, gnu::noinline]] norm_method method_of(const run_request<Scalar>& request, const outer_leaf& leaf,
+                                                   bool every_gradient) {
+  const bool formed = leaf.deferred ? request.keeps_gradients() : every_gradient;
+  if (formed || leaf.delta_stride != 1 || (leaf.use.shared() && !leaf.of_uses)) return norm_method::instantiate;
+  const norm_method asked = request.method;
+  const std::size_t node = leaf.of_uses ? leaf.first_node : leaf.node;
+  const bool chosen = asked != norm_method::automatic && node < 64 && (request.method_layers >> node & 1U) != 0;
+  const bool all = asked != norm_method::automatic && request.method_layers == ~std::uint64_t{0};
+  const norm_method wanted = chosen || all ? asked : leaf.method;
+  if (leaf.of_uses) {
+    if (wanted == norm_method::instantiate && request.strategy == strategy_kind::ghost) return norm_method::gram;
+    return wanted == norm_method::instantiate || wanted == norm_method::gram ? wanted : leaf.method;
+  }
+  if (wanted == norm_method::product && leaf.positions() != 1) return leaf.method;
+  if (wanted == norm_method::instantiate && request.strategy == strategy_kind::ghost) return norm_method::direct;
+  return wanted;
+}
+
+}  // namespace pergrad::inline v0_1::on_host
+// pergrad/host/run/engine.hpp - one pass over a batch: tiles into accumulators in parallel, then their in-order
+// reduction
+//
+//   pack weights
+//   accumulators in parallel, each: [ tile: load, forward, loss, backward + leaves, facts, weighted sums ]*
+//   add up accumulators
+//
+// A tile never leaves the core that works on it. Each accumulator adds its tiles up in order, accumulators are added up
+// in order, and so are chunks, so the bits of a sum do not depend on the number of threads. Accumulators that are done
+// free their buffers for others: accumulator_ring.hpp.
+//
+// Of a table of which a sample uses few rows, no accumulator has a copy; what samples leave on the tape is added up
+// after a chunk of samples (table_way.hpp). So it is with large blocks that have one position (deferred_way.hpp).
+//
+// Sums of a large network are *shared* where they can be: a round of as many tiles as there are threads goes through
+// the network, then all threads add its samples to the sum where it is wanted, each thread to other elements, sample
+// after sample. So there is one copy of a sum instead of one a thread and one more, and it is read and written once a
+// round; what that takes is a place for each tile of the round, which is there, and norms for which no gradient is
+// kept. Each element is one chain of additions over the samples, whatever a round is.
+//
+// A clipped sum has a proven bound of what its additions round (privacy/release.hpp), so the way of an addend to it is
+// short (tape.hpp, `way_of_additions`), or every sample's share is rounded to an integer by itself and accumulators add
+// those.
+
+// pergrad/host/conv/panels.hpp - weights in the order that products read them in
+
+// pergrad/host/conv/pairs.hpp - convolutions with even kernels, of stride 1, and their weights' gradients by minimal
+// filtering: 9 products where direct sums take 16
+//
+// Winograd's F(2, 2) along both axes. Two neighbouring outputs of a kernel with two taps take three products:
+//
+//   y0 = x0 w0 + x1 w1 = m0 + m1      m0 = (x0 - x1) w0
+//   y1 = x1 w0 + x2 w1 = m1 - m2      m1 = x1 (w0 + w1)        m2 = (x1 - x2) w1
+//
+// A kernel of 2K taps is K such pairs two pixels apart. So for each of the nine pairs (row, column) of m's, x becomes
+// an image of half the extents, the kernels become kernels of half the extents, and the products are an ordinary
+// convolution of these, added up in the outputs with signs. The gradient of the weights is the same with delta in the
+// kernel's place: g0 = x0 d0 + x1 d1 and g1 = x1 d0 + x2 d1.
+//
+// One of the nine at a time, so that its images stay in the cache. Every element of a product is one chain of
+// multiply-adds, and the order of the nine is fixed; bits depend on nothing but the sample. Sums of four values
+// overflow where one is beyond a quarter of the largest number: the sample is then not finite.
+
+// pergrad/host/conv/winograd.hpp - 3 x 3 convolutions of stride 1 by minimal filtering: 16 products where direct sums
+// take 36
+//
+// Winograd's F(2 x 2, 3 x 3), after Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (CVPR 2016,
+// arXiv:1509.09308). Each 2 x 2 outputs see a patch d of 4 x 4 pixels, patches overlap by two:
+//
+//   V = B^T d B           a patch, channel by channel
+//   U = G g G^T           a kernel, once a step
+//   M = sum over c of U V an element of the 4 x 4 at a time: 16 matrix products over all patches
+//   Y = A^T M A           a patch, output by output
+//
+//         1  0 -1  0           1   0   0            1  0
+//   B^T = 0  1  1  0     G =  1/2 1/2 1/2     A =   1  1
+//         0 -1  1  0          1/2 -1/2 1/2          1 -1
+//         0  1  0 -1           0   0   1            0 -1
+//
+// The input gradient is the same with delta for x and the kernels turned round. A few rows of patches at a time, so
+// that V and M stay in the cache. Every element of M is one chain of multiply-adds over the channels, and the
+// transforms look at one patch; so no bit depends on how patches are cut into stripes or which samples share them. Sums
+// of four values overflow where one is beyond a quarter of the largest number: the sample is then not finite.
+
+// pergrad/host/conv/affine.hpp - an affine layer and its adjoint as products over the samples of a tile
+//
+// Both read overlapping strided views of stored images, so no patch is copied: an output's view of the input, and, for
+// the adjoint, an input's view of delta, one product for each phase of the stride.
 
 namespace pergrad::inline v0_1::on_host {
 
@@ -29451,400 +30431,6 @@ inline void gather_rows(const outer_leaf& leaf, index first_row, index last_row,
 
 // pergrad/host/run/passes.hpp - forward and backward through a worker's workspace, node by node
 
-// pergrad/host/run/team.hpp - a thread of the host as a team: the samples of its tile, a vector of elements at a time
-//
-// The words are those of pergrad/team.hpp.
-
-// pergrad/host/run/channel_groups.hpp - sums over groups of channels and all their pixels, and what is made of each
-// pixel, on images stored channels last
-//
-// A pixel's channels lie side by side, so vectors run over channels and sums over pixels stay in registers, one lane a
-// channel. Groups are made of whole lanes' sums. Channels are taken some groups at a time, few enough to stay in the
-// cache from the first pass over them to the last.
-//
-// Vectors of the last channels may read into the next pixel: what lies there is computed with, but never used.
-
-namespace pergrad::inline v0_1::on_host {
-
-/// As many channels as a vector of doubles has lanes, or the last `count` of an image: what a layer reads of them once,
-/// before it meets their pixels.
-template <class Value>
-struct some_channels {
-  index first;
-  index count;
-  /// f(channel) in the channel's lane.
-  template <class Function>
-  [[nodiscard]] PERGRAD_HD auto per_channel(const Function& f) const noexcept {
-    using element = std::remove_cvref_t<decltype(lane_of(Value{}, 0))>;
-    element lanes[static_cast<std::size_t>(wide_pack_lanes)]{};
-    for (index lane = 0; lane < count; ++lane) lanes[lane] = static_cast<element>(f(first + lane));
-    Value value;
-    __builtin_memcpy(&value, lanes, sizeof value);
-    return value;
-  }
-};
-
-/// Those channels of one pixel of up to three images: two that lie as they are stored, and a dense one.
-template <class Value, bool Whole>
-struct pixel_at {
-  index in_first;
-  index in_second;
-  index in_dense;
-  index count;
-  template <class Scalar>
-  [[nodiscard]] PERGRAD_HD Value first(const Scalar* image) const noexcept {
-    return read(image + in_first);
-  }
-  template <class Scalar>
-  [[nodiscard]] PERGRAD_HD Value second(const Scalar* image) const noexcept {
-    return read(image + in_second);
-  }
-  template <class Scalar>
-  [[nodiscard]] PERGRAD_HD Value dense(const Scalar* image) const noexcept {
-    return read(image + in_dense);
-  }
-  template <class Scalar>
-  PERGRAD_HD void put_second(Scalar* image, Value value) const noexcept {
-    write(image + in_second, value);
-  }
-  template <class Scalar>
-  PERGRAD_HD void put_dense(Scalar* image, Value value) const noexcept {
-    write(image + in_dense, value);
-  }
-
- private:
-  template <class Scalar>
-  [[nodiscard]] PERGRAD_HD static Value read(const Scalar* from) noexcept {
-    narrow_pack<Scalar> value;
-    __builtin_memcpy(&value, from, sizeof value);
-    if constexpr (std::is_same_v<Value, narrow_pack<Scalar>>) {
-      return value;
-    } else {
-      return widen(value);
-    }
-  }
-  template <class Scalar>
-  PERGRAD_HD void write(Scalar* to, Value value) const noexcept {
-    if constexpr (Whole) {
-      __builtin_memcpy(to, &value, sizeof value);
-    } else {
-      for (index lane = 0; lane < count; ++lane) to[lane] = lane_of(value, lane);
-    }
-  }
-};
-
-inline constexpr index channels_together = 64;
-
-/// One value a group, as far as they are here.
-template <class Value>
-struct of_groups {
-  Value of[static_cast<std::size_t>(channels_together)]{};
-  const unsigned char* numbers = nullptr;  ///< of the groups of channels, from `first` on
-  index first = 0;
-  /// That of a channel's group.
-  [[nodiscard]] PERGRAD_HD const Value& operator()(index channel) const noexcept {
-    return of[numbers == nullptr ? 0 : numbers[channel - first]];
-  }
-};
-
-/// Some groups of channels of one sample.
-template <class Scalar>
-class channel_groups {
- public:
-  channel_groups(index first, index last, index group_size, index channels) noexcept
-      : first_{first}, last_{last}, group_size_{group_size}, channels_{channels} {
-    index inside = 0;
-    index group = 0;
-    for (index c = 0; group_size <= channels_together && c < last - first; ++c) {
-      numbers_[c] = static_cast<unsigned char>(group);
-      if (++inside != group_size) continue;
-      inside = 0;
-      ++group;
-    }
-  }
-
-  /// f(group) of every group here; groups are numbered through the image.
-  template <class Function>
-  [[nodiscard]] auto each(const Function& f) const {
-    auto made = none<std::remove_cvref_t<decltype(f(index{}))>>();
-    const index before = first_ / group_size_;
-    for (index g = 0; g < (last_ - first_) / group_size_; ++g) made.of[g] = f(before + g);
-    return made;
-  }
-  /// to[group] = f(first channel of the group)
-  template <class Function>
-  void keep(Scalar* to, const Function& f) const {
-    for (index c = first_; c < last_; c += group_size_) to[c / group_size_] = f(c);
-  }
-  /// Sums over all pixels, and over the channels of each group of what `g` makes of them. `f(channels)` gives the
-  /// function of a pixel that gives the summands, g(channel, sums) what a channel adds to its group's sums; a channel's
-  /// own are stored where `to` is not null.
-  template <int Sums, class Function, class Result>
-  [[nodiscard]] auto reduce(const layout& a, const layout& b, const values_of<Scalar*, Sums>& to, const Function& f,
-                            const Result& g) const {
-    auto totals = none<std::remove_cvref_t<decltype(g(index{}, values_of<double, Sums>{}))>>();
-    for_each_block([&]<index Width, bool Whole>(std::integral_constant<index, Width> /*width*/,
-                                                std::bool_constant<Whole> /*whole*/, index first, index count) {
-      constexpr auto width = static_cast<std::size_t>(Width);
-      wide_pack sums[width][static_cast<std::size_t>(Sums)]{};
-      const auto summand = in_parts<width, wide_pack>(first, count, f);
-      on_host::for_each_stretch(a, b, [&, dense = index{0}](index in_a, index in_b, index values) mutable {
-        wide_pack here[width][static_cast<std::size_t>(Sums)];  // in registers, as `sums` would not be
-        std::memcpy(here, sums, sizeof sums);
-        for (index i = first; i < values; i += channels_) {
-          pergrad::detail::for_each_index<width>([&](auto k) {
-            const index at = i + static_cast<index>(k) * wide_pack_lanes;
-            const auto terms = summand[k](pixel_at<wide_pack, Whole>{in_a + at, in_b + at, dense + at, count});
-            for (int s = 0; s < Sums; ++s) here[k][s] += terms[s];
-          });
-        }
-        std::memcpy(sums, here, sizeof sums);
-        dense += values;
-      });
-      for (index lane = 0; lane < count; ++lane) {
-        values_of<double, Sums> of_channel{};
-        for (int s = 0; s < Sums; ++s) {
-          of_channel[s] = lane_of(sums[lane / wide_pack_lanes][s], lane % wide_pack_lanes);
-          if (to[s] != nullptr) to[s][first + lane] = static_cast<Scalar>(of_channel[s]);
-        }
-        const auto share = g(first + lane, of_channel);
-        auto& total = totals.of[group_of(first + lane)];
-        for (int s = 0; s < static_cast<int>(sizeof share / sizeof(double)); ++s) total[s] += share[s];
-      }
-    });
-    return totals;
-  }
-  /// Every pixel; as in `reduce`, f(channels) gives the function that meets it.
-  template <class Function>
-  void map(const layout& a, const layout& b, const Function& f) const {
-    for_each_block([&]<index Width, bool Whole>(std::integral_constant<index, Width> /*width*/,
-                                                std::bool_constant<Whole> /*whole*/, index first, index count) {
-      constexpr auto width = static_cast<std::size_t>(Width);
-      const auto change = in_parts<width, narrow_pack<Scalar>>(first, count, f);
-      on_host::for_each_stretch(a, b, [&, dense = index{0}](index in_a, index in_b, index values) mutable {
-        for (index i = first; i < values; i += channels_) {
-          pergrad::detail::for_each_index<width>([&](auto k) {
-            const index at = i + static_cast<index>(k) * wide_pack_lanes;
-            change[k](pixel_at<narrow_pack<Scalar>, Whole>{in_a + at, in_b + at, dense + at, count});
-          });
-        }
-        dense += values;
-      });
-    });
-  }
-
- private:
-  template <class Value>
-  [[nodiscard]] of_groups<Value> none() const {
-    return {.numbers = group_size_ <= channels_together ? numbers_ : nullptr, .first = first_};
-  }
-  [[nodiscard]] index group_of(index channel) const noexcept {
-    return group_size_ <= channels_together ? numbers_[channel - first_] : 0;
-  }
-  /// f(channels) for each of `Width` vectors of channels.
-  template <std::size_t Width, class Value, class Function>
-  [[nodiscard]] static auto in_parts(index first, index count, const Function& f) {
-    return [&]<std::size_t... Part>(std::index_sequence<Part...> /*parts*/) {
-      return std::array{f(some_channels<Value>{first + static_cast<index>(Part) * wide_pack_lanes,
-                                               Width == 1 ? count : wide_pack_lanes})...};
-    }
-    (std::make_index_sequence<Width>{});
-  }
-  template <class Function>
-  void for_each_block(const Function& f) const {
-    constexpr index lanes = wide_pack_lanes;
-    index first = first_;
-    for (; first + 2 * lanes <= last_; first += 2 * lanes) {
-      f(std::integral_constant<index, 2>{}, std::true_type{}, first, 2 * lanes);
-    }
-    for (; first + lanes <= last_; first += lanes)
-      f(std::integral_constant<index, 1>{}, std::true_type{}, first, lanes);
-    if (first < last_) f(std::integral_constant<index, 1>{}, std::false_type{}, first, last_ - first);
-  }
-
-  index first_;
-  index last_;
-  index group_size_;
-  index channels_;
-  unsigned char numbers_[static_cast<std::size_t>(channels_together)]{};
-};
-
-/// f(groups) for some groups at a time: at most `channels_together` channels of them.
-template <class Scalar, class Function>
-void for_some_groups(index channels, index group_size, const Function& f) {
-  const index together = channels_together / group_size;
-  const index step = (together < 1 ? 1 : together) * group_size;
-  for (index first = 0; first < channels; first += step) {
-    f(channel_groups<Scalar>{first, first + step < channels ? first + step : channels, group_size, channels});
-  }
-}
-
-}  // namespace pergrad::inline v0_1::on_host
-
-namespace pergrad::inline v0_1::on_host {
-
-/// Samples of a tile as one layer sees them. Every function of it may be called for samples 0 .. samples - 1 only.
-/// Its functions are marked for both sides because layers that call them are; only the host does.
-template <class Scalar>
-struct tile_team {
-  using scalar = Scalar;
-
-  index samples = 0;
-  shape in;
-  shape in2;
-  shape out;
-  sample_arrays<const Scalar> x;
-  sample_arrays<const Scalar> x2;
-  sample_arrays<Scalar> y;
-  sample_arrays<const Scalar> dy;
-  sample_arrays<Scalar> dx;
-  sample_arrays<Scalar> dx2;
-  sample_arrays<Scalar> saved;
-  sample_arrays<Scalar> scratch;
-  bool wants_factors = true;  ///< false for a frozen layer: what only its factors would read need not be computed
-  bool wants_dx = false;
-  bool wants_dx2 = false;
-  /// Of layers with `stored_order`: where pixels lie.
-  layout x_layout;
-  layout y_layout;
-  layout dx_layout;
-  layout dy_layout;
-
-  static constexpr bool projected = false;
-
-  const Scalar* parameters = nullptr;
-  const Scalar* panels = nullptr;  ///< null: transposes are read from the matrices
-  const index* panel_offsets = nullptr;
-  [[nodiscard]] PERGRAD_HD matrix_view<Scalar> matrix(index offset, index /*rows*/, index columns) const noexcept {
-    return {parameters + offset, columns};
-  }
-  /// Packed as [columns][rows] beforehand, unless the weights are read where they lie.
-  [[nodiscard]] PERGRAD_HD matrix_view<Scalar> transposed(std::size_t k, index offset, index rows,
-                                                          index columns) const noexcept {
-    if (panels == nullptr) return {parameters + offset, 1, columns};
-    return {panels + panel_offsets[k], rows};
-  }
-
-  const std::uint32_t* lengths = nullptr;
-  const std::uint32_t* lengths2 = nullptr;
-  [[nodiscard]] PERGRAD_HD index length(index sample) const noexcept {
-    return lengths == nullptr ? static_cast<index>(in.e0) : static_cast<index>(lengths[sample]);
-  }
-  [[nodiscard]] PERGRAD_HD index length2(index sample) const noexcept {
-    return lengths2 == nullptr ? static_cast<index>(in2.e0) : static_cast<index>(lengths2[sample]);
-  }
-  [[nodiscard]] PERGRAD_HD bool lengths_vary() const noexcept { return lengths != nullptr; }
-  [[nodiscard]] PERGRAD_HD bool lengths2_vary() const noexcept { return lengths2 != nullptr; }
-  [[nodiscard]] PERGRAD_HD const std::int32_t* ids(index sample) const noexcept {
-    return static_cast<const std::int32_t*>(static_cast<const void*>(x(sample)));
-  }
-
-  layer_randomness randomness;
-  const std::uint32_t* records = nullptr;
-  std::uint32_t layer_number = 0;
-  PERGRAD_ONLY_HOST_CALLS
-  [[nodiscard]] PERGRAD_HD bool is_random() const noexcept { return randomness.is_random(); }
-  PERGRAD_ONLY_HOST_CALLS
-  template <class Function>
-  PERGRAD_HD void draw(index sample, index first, index count, const Function& f) const {
-    constexpr index together = 256;
-    std::uint32_t bits[together];
-    for (index done = 0; done < count; done += together) {
-      const index here = count - done < together ? count - done : together;
-      randomness.bits(records[sample], layer_number, static_cast<std::size_t>(first + done),
-                      {bits, static_cast<std::size_t>(here)});
-      for (index i = 0; i < here; ++i) f(done + i, bits[i]);
-    }
-  }
-
-  PERGRAD_ONLY_HOST_CALLS
-  template <class Function>
-  PERGRAD_HD void map(index count, const Function& f) const {
-    for_each_pack<Scalar>(count, [&](index i, const auto& lanes) { f(elements_from<Scalar>(i, lanes)); });
-  }
-  PERGRAD_ONLY_HOST_CALLS
-  template <class Function>
-  PERGRAD_HD void map(index rows, index count, const Function& f) const {
-    for (index r = 0; r < rows; ++r) {
-      for_each_pack<Scalar>(count, [&](index i, const auto& lanes) { f(r, elements_from<Scalar>(i, lanes)); });
-    }
-  }
-  PERGRAD_ONLY_HOST_CALLS
-  template <class Function>
-  PERGRAD_HD void each(index count, const Function& f) const {
-    for (index i = 0; i < count; ++i) f(i);
-  }
-  PERGRAD_ONLY_HOST_CALLS
-  PERGRAD_HD void fill(index count, Scalar* to, Scalar value) const { std::fill_n(to, count, value); }
-  PERGRAD_ONLY_HOST_CALLS
-  PERGRAD_HD void copy(index count, const Scalar* from, Scalar* to) const { std::copy_n(from, count, to); }
-
-  PERGRAD_ONLY_HOST_CALLS
-  template <int Sums, class Function>
-  [[nodiscard]] PERGRAD_HD values_of<double, Sums> reduce(index count, const Function& f) const {
-    return reduce_in_double<Sums, Scalar>(count, f);
-  }
-  PERGRAD_ONLY_HOST_CALLS
-  template <class Function>
-  [[nodiscard]] PERGRAD_HD Scalar sum(index count, const Function& f) const {
-    return sum_of_packs<Scalar>(count, f);
-  }
-  PERGRAD_ONLY_HOST_CALLS
-  [[nodiscard]] PERGRAD_HD Scalar largest(index count, const Scalar* from) const { return largest_of(from, count); }
-  PERGRAD_ONLY_HOST_CALLS
-  template <class Function>
-  [[nodiscard]] PERGRAD_HD index count(index number, const Function& f) const {
-    std::int32_t found = 0;
-    for (index i = 0; i < number; ++i) found += f(i) ? 1 : 0;
-    return found;
-  }
-  PERGRAD_ONLY_HOST_CALLS
-  template <class Function>
-  PERGRAD_HD void for_each_row(index rows, const Function& f) const {
-    for (index r = 0; r < rows; ++r) f(r, *this);
-  }
-
-  PERGRAD_ONLY_HOST_CALLS
-  template <class Function>
-  PERGRAD_HD void for_each_group(index channels, index group_size, const Function& f) const {
-    for_some_groups<Scalar>(channels, group_size, f);
-  }
-
-  PERGRAD_ONLY_HOST_CALLS
-  PERGRAD_HD void multiply(const product_sizes& sizes, const Scalar* left, const matrix_view<Scalar>& right,
-                           Scalar* to) const {
-    product(shape_of(sizes, right), left, right.first, to, epilogue::store{});
-  }
-  PERGRAD_ONLY_HOST_CALLS
-  PERGRAD_HD void multiply_add(const product_sizes& sizes, const Scalar* left, const matrix_view<Scalar>& right,
-                               Scalar* to) const {
-    product(shape_of(sizes, right), left, right.first, to, epilogue::add{});
-  }
-  PERGRAD_ONLY_HOST_CALLS
-  PERGRAD_HD void multiply_bias(const product_sizes& sizes, const Scalar* left, const matrix_view<Scalar>& right,
-                                Scalar* to, const Scalar* bias) const {
-    product(shape_of(sizes, right), left, right.first, to, epilogue::store_bias<Scalar>{bias});
-  }
-  PERGRAD_ONLY_HOST_CALLS
-  [[nodiscard]] PERGRAD_HD matrix_view<Scalar> turned(const matrix_view<Scalar>& from, index rows, index columns,
-                                                      Scalar* to, index step) const {
-    transpose(from.first, from.row, rows, columns, to, step);
-    return {to, step};
-  }
-
- private:
-  static product_shape shape_of(const product_sizes& sizes, const matrix_view<Scalar>& right) noexcept {
-    product_shape shape = coalesce({{{},
-                                     {sizes.outer.count, sizes.outer.left, sizes.outer.out},
-                                     {sizes.rows.count, sizes.rows.left, sizes.rows.out}},
-                                    {{}, {}, {sizes.depth, sizes.left, right.row}},
-                                    sizes.columns});
-    shape.right_column = right.column;
-    return shape;
-  }
-};
-
-}  // namespace pergrad::inline v0_1::on_host
 // pergrad/host/run/tile_values.hpp - the values of a tile in a worker's workspace: how they come in, lie there and go
 // out
 
@@ -29931,28 +30517,38 @@ class tile_values {
   void erase(std::size_t node, index b) {
     const node_row& row = table.nodes[node];
     const slot& in = table.slots[row.in];
+    const slot& in2 = table.slots[row.in2];
     const slot& out = table.slots[row.out];
+    const auto clear_value = [&](const slot& of) {
+      if (of.value_lasts) fill_zero(of.value_layout, at(of.value, b));
+    };
+    const auto clear_gradient = [&](const slot& of) {
+      if (of.gradient_lasts) fill_zero(of.gradient_layout, at(of.gradient, b));
+    };
+    const auto clear_copy = [&](place of, bool lasts, shape elements) {
+      if (lasts) std::fill_n(at(of, b), elements.size(), scalar{0});
+    };
     if (row.kind == node_kind::affine) {
-      if (inputs_of(row, 0) == nullptr) fill_zero(in.value_layout, at(in.value, b));
-      fill_zero(out.gradient_layout, at(out.gradient, b));
+      if (inputs_of(row, 0) == nullptr) clear_value(in);
+      clear_gradient(out);
       return;
     }
     const bool in_slots = row.kind == node_kind::tiled && !row.copies_in;
     if (in_slots) {
-      fill_zero(in.value_layout, at(in.value, b));
-      if (row.in2_shape.size() > 0) fill_zero(slot_of(row.in2).value_layout, at(slot_of(row.in2).value, b));
+      clear_value(in);
+      if (row.in2_shape.size() > 0) clear_value(in2);
     } else {
-      std::fill_n(at(row.plain_x, b), row.in_shape.size(), scalar{0});
-      if (row.copies_in2) std::fill_n(at(row.plain_x2, b), row.in2_shape.size(), scalar{0});
+      clear_copy(row.plain_x, row.x_lasts, row.in_shape);
+      if (row.copies_in2) clear_copy(row.plain_x2, row.x_lasts, row.in2_shape);
     }
     if (row.kind == node_kind::tiled && !row.copies_out) {
-      fill_zero(out.value_layout, at(out.value, b));
-      fill_zero(out.gradient_layout, at(out.gradient, b));
+      clear_value(out);
+      clear_gradient(out);
     } else {
-      std::fill_n(at(row.plain_y, b), row.out_shape.size(), scalar{0});
-      std::fill_n(at(row.plain_dy, b), row.out_shape.size(), scalar{0});
+      clear_copy(row.plain_y, row.y_lasts, row.out_shape);
+      clear_copy(row.plain_dy, row.dy_lasts, row.out_shape);
     }
-    std::fill_n(at(row.saved, b), row.saved_count, scalar{0});
+    std::fill_n(at(row.saved, b), row.saved_lasts, scalar{0});
   }
 
  protected:
@@ -30881,7 +31477,7 @@ struct outer_way {
     scalar* const room = tile.tape.rooms.data() + static_cast<index>(thread) * tile.tape.room_stride;
     for (index b = 0; b < tile.samples; ++b) {
       const scalar* from = room;
-      if (is_kept(tile, sum, leaf)) {
+      if (tile.facts_wanted && is_kept(tile, sum, leaf)) {  // nobody else has asked for gradients
         from = tile.gradient(b, leaf) + first * width;
       } else {
         form_rows(tile, leaf, b, first, rows, room);
@@ -32041,6 +32637,10 @@ class host {
   template <class Network, class Loss>
   using trainer = detail::step_by_verbs<Network, Loss, host, false>;
   template <class Network>
+  static constexpr bool decodes = on_host::decodes<Network>;
+  template <class Network>
+  using decoder = on_host::decoder<Network>;
+  template <class Network>
   static constexpr std::size_t usual_sums = on_host::usual_sums<Network>;
 
   [[nodiscard]] const detail::thread_pool& pool() const noexcept { return pool_; }
@@ -32644,6 +33244,8 @@ namespace pergrad::inline v0_1 {
 /// Parameters: bias `[features]`. Per-sample gradient: the sum of dy over the positions.
 struct added_bias {
   static constexpr const char* name = "added_bias";
+  static constexpr bool by_position = true;
+  static constexpr bool forgets_values = true;
   static constexpr bool on_tiles = true;
   static constexpr bool on_device = true;
 
@@ -33771,13 +34373,11 @@ PERGRAD_HD void multiply_positions(const Team& team, const lengths_of<Team>& len
   }
 }
 
-/// Rotary positions: the table of a tile, in the first sample's scratch.
+/// Rotary positions: cosines of all positions, then sines, [positions][width / 2] each.
 template <class Team>
-PERGRAD_HD void make_rotations(const Team& team, const attention_layout& at) {
+PERGRAD_HD void tabulate_rotations(const Team& team, const attention_layout& at, typename Team::scalar* cosines) {
   using scalar = typename Team::scalar;
-  if (at.log_of_base == 0) return;
   const std::ptrdiff_t half = at.width / 2;
-  scalar* cosines = team.scratch(0) + at.rotations;
   scalar* sines = cosines + at.positions * half;
   each_rotation(team, at.positions, at.width, {at.log_of_base},
                 [&](std::ptrdiff_t t, std::ptrdiff_t k, double sine, double cosine) {
@@ -33785,24 +34385,39 @@ PERGRAD_HD void make_rotations(const Team& team, const attention_layout& at) {
                   sines[t * half + k] = static_cast<scalar>(sine);
                 });
 }
-/// Turns a sample's queries and keys, or, by `direction` -1, their gradients back.
+/// The table of a tile, in the first sample's scratch.
 template <class Team>
-PERGRAD_HD void rotate(const Team& team, const attention_layout& at, std::ptrdiff_t sample,
-                       typename Team::scalar direction) {
-  using scalar = typename Team::scalar;
-  if (at.log_of_base == 0) return;
+PERGRAD_HD void make_rotations(const Team& team, const attention_layout& at) {
+  if (at.log_of_base != 0) tabulate_rotations(team, at, team.scratch(0) + at.rotations);
+}
+/// Rows of such a table, from some position on.
+template <class Scalar>
+struct rotation_rows {
+  const Scalar* cosines;
+  const Scalar* sines;
+};
+/// Turns the queries and keys of `positions` rows of projections, or, by `direction` -1, their gradients back.
+template <class Team>
+PERGRAD_HD void rotate_rows(const Team& team, const attention_layout& at, rotation_rows<typename Team::scalar> by,
+                            std::ptrdiff_t positions, typename Team::scalar* rows, typename Team::scalar direction) {
   const std::ptrdiff_t half = at.width / 2, heads = at.heads + at.heads / at.group;  // keys are behind the queries
-  const scalar* cosines = team.scratch(0) + at.rotations;
-  const scalar* sines = cosines + at.positions * half;
-  scalar* rows = team.saved(sample) + at.query;
-  team.map(at.positions * heads, half, [&](std::ptrdiff_t r, const auto& here) {
+  team.map(positions * heads, half, [&](std::ptrdiff_t r, const auto& here) {
     const std::ptrdiff_t t = r / heads;
-    scalar* first = rows + t * at.query_step + r % heads * at.width;
-    const auto cosine = here(cosines + t * half), sine = here(sines + t * half) * direction;
+    auto* first = rows + t * at.query_step + r % heads * at.width;
+    const auto cosine = here(by.cosines + t * half), sine = here(by.sines + t * half) * direction;
     const auto x = here(first), y = here(first + half);
     here.put(first, x * cosine - y * sine);
     here.put(first + half, y * cosine + x * sine);
   });
+}
+/// Those of a sample.
+template <class Team>
+PERGRAD_HD void rotate(const Team& team, const attention_layout& at, std::ptrdiff_t sample,
+                       typename Team::scalar direction) {
+  if (at.log_of_base == 0) return;
+  const auto* cosines = team.scratch(0) + at.rotations;
+  rotate_rows(team, at, {cosines, cosines + at.positions * (at.width / 2)}, at.positions, team.saved(sample) + at.query,
+              direction);
 }
 
 /// From a sample's projections to its context; `queries` and `keys` of them are there. Positions beyond get zeros.
@@ -34165,6 +34780,8 @@ namespace pergrad::inline v0_1 {
 template <probability Probability, class... Options>
 struct dropout {
   static constexpr const char* name = "dropout";
+  static constexpr bool by_position = true;
+  static constexpr bool forgets_values = true;
   static constexpr bool on_tiles = true;
   static constexpr bool on_device = true;
   [[nodiscard]] static constexpr auto settings() noexcept {
@@ -34281,6 +34898,8 @@ struct table_layer {
 template <std::size_t Dim, class... Options>
 struct embedding : detail::table_layer<Dim, Options...> {
   static constexpr const char* name = "embedding";
+  static constexpr bool forgets_values = true;
+  static constexpr bool by_position = true;
   using detail::table_layer<Dim, Options...>::options;
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return {in.e0, Dim}; }
@@ -34446,6 +35065,7 @@ namespace pergrad::inline v0_1 {
 /// sequential<...>>`; of any length each. PyTorch: `a(x) * b(x)`.
 struct elementwise_product {
   static constexpr const char* name = "elementwise_product";
+  static constexpr bool by_position = true;
   static constexpr bool on_tiles = true;
   static constexpr bool on_device = true;
   static constexpr bool joins_positions = true;
@@ -34808,6 +35428,7 @@ namespace detail {
 template <bool ByPosition>
 struct concatenation {
   static constexpr bool on_tiles = true;
+  static constexpr bool forgets_values = true;
   static constexpr bool on_device = true;
   static constexpr bool joins_positions = true;
 
@@ -34853,6 +35474,7 @@ struct concatenation {
 /// Along features, `{features}` and `{positions, features}`, or along channels, images and volumes.
 struct concatenate : concatenation<true> {
   static constexpr const char* name = "parallel";
+  static constexpr bool by_position = true;
 
   [[nodiscard]] static constexpr shape output_shape(shape first, shape second) noexcept {
     shape out = first;
@@ -35468,6 +36090,8 @@ struct row_norm {
   static constexpr bool on_tiles = true;
   static constexpr bool on_device = true;
   static constexpr norm_options options = gather<norm_options, Options...>();
+  static constexpr bool by_position = options.axes == 1;
+  static constexpr bool forgets_values = true;
   static constexpr bool affine = options.affine;
   static constexpr bool shifts = Centred && options.affine && options.bias;
 
@@ -35768,6 +36392,83 @@ struct lstm : detail::recurrent<detail::lstm_cell, Hidden, Options...> {};
 //     G_in = sum_t D_t (x) X_t,    G_out = sum_t dY_t (x) C_t
 // and one Gram matrix of X serves the norm of all three projections. How the features are cut into heads is no matter.
 
+// pergrad/layers/shared/attention_cache.hpp - causal attention of some positions to those in front of them, whose keys
+// and values were kept
+//
+// Position t of a causal layer sees the positions up to t, so what it makes of them never changes when others follow:
+// their keys and values are computed once. Every number is the same chain of operations as in layers/shared/attention,
+// where rows stop at what they see, so both agree bit for bit.
+
+namespace pergrad::inline v0_1::detail {
+
+/// Positions, at most, that go through a layer together.
+inline constexpr std::ptrdiff_t most_positions_at_once = 64;
+
+/// Where everything lies that a layer keeps from call to call, and what it needs for the time of one.
+struct cache_layout {
+  std::ptrdiff_t key_step = 0;   ///< kept: keys, turned: [all heads' features][key_step]
+  std::ptrdiff_t values = 0;     ///< kept: [positions][all heads' features]
+  std::ptrdiff_t rotations = 0;  ///< kept: cosines, then sines, [positions][width / 2] each
+  std::size_t kept_count = 0;
+  std::ptrdiff_t projections = 0;  ///< scratch: [new positions][query_step], queries, keys and values
+  std::ptrdiff_t context = 0;      ///< scratch: [new positions][features]
+  std::ptrdiff_t scores = 0;       ///< scratch: [new positions][score_step]
+  std::size_t scratch_count = 0;
+};
+[[nodiscard]] PERGRAD_HD constexpr cache_layout lay_out_cache(const attention_layout& at) noexcept {
+  cache_layout cache;
+  cache.key_step = at.score_step;
+  cache.values = at.memory_width * cache.key_step;
+  cache.rotations = cache.values + at.positions * at.memory_width;
+  cache.kept_count = static_cast<std::size_t>(cache.rotations + (at.log_of_base > 0 ? at.positions * at.width : 0));
+  cache.context = most_positions_at_once * at.query_step;
+  cache.scores = cache.context + most_positions_at_once * at.features;
+  cache.scratch_count = static_cast<std::size_t>(cache.scores + most_positions_at_once * at.score_step);
+  return cache;
+}
+
+/// From the projections of positions `team.first` on, `team.in.e0` of them, to their context. Their keys and values
+/// join those that are kept.
+template <class Team>
+PERGRAD_HD void attend_to_cache(const Team& team, const attention_layout& at) {
+  using scalar = typename Team::scalar;
+  const cache_layout cache = lay_out_cache(at);
+  const std::ptrdiff_t first = team.first, count = static_cast<std::ptrdiff_t>(team.in.e0);
+  scalar* const rows = team.scratch(0) + cache.projections;
+  scalar* const context = team.scratch(0) + cache.context;
+  scalar* const scores = team.scratch(0) + cache.scores;
+  scalar* const key_columns = team.kept;
+  scalar* const values = team.kept + cache.values;
+  if (at.log_of_base != 0) {
+    scalar* const cosines = team.kept + cache.rotations;
+    const std::ptrdiff_t half = at.width / 2;
+    if (first == 0) tabulate_rotations(team, at, cosines);
+    rotate_rows(team, at, {cosines + first * half, cosines + (at.positions + first) * half}, count, rows, 1);
+  }
+  team.each(at.memory_width, [&](std::ptrdiff_t j) {
+    for (std::ptrdiff_t t = 0; t < count; ++t) {
+      key_columns[j * cache.key_step + first + t] = rows[t * at.query_step + at.features + j];
+    }
+  });
+  team.map(count, at.memory_width, [&](std::ptrdiff_t t, const auto& here) {
+    here.put(values + (first + t) * at.memory_width, here(rows + t * at.query_step + at.features + at.memory_width));
+  });
+  const scalar scale = at.template scale<scalar>();
+  const std::ptrdiff_t step = at.score_step, all = first + count;
+  for (std::ptrdiff_t head = 0; head < at.heads; ++head) {
+    const std::ptrdiff_t column = head * at.width, of_memory = head / at.group * at.width;
+    team.multiply({.rows = {count, at.query_step, step}, .depth = at.width, .columns = all}, rows + column,
+                  {key_columns + of_memory * cache.key_step, cache.key_step}, scores);
+    team.for_each_row(count, [&](std::ptrdiff_t i, const auto& row) {
+      softmax_row(row, scores + i * step, first + i + 1, all, scale);
+    });
+    team.multiply({.rows = {count, step, at.features}, .depth = all, .columns = at.width}, scores,
+                  {values + of_memory, at.memory_width}, context + column);
+  }
+}
+
+}  // namespace pergrad::inline v0_1::detail
+
 namespace pergrad::inline v0_1 {
 
 /// `multihead_attention<Heads, Options...>` on `{positions, features}`, of any length each; keeps the shape. Heads must
@@ -35778,6 +36479,7 @@ namespace pergrad::inline v0_1 {
 template <std::size_t Heads, class... Options>
 struct multihead_attention : detail::attention_layer<Heads, Options...> {
   static constexpr const char* name = "multihead_attention";
+  static constexpr bool forgets_values = true;
   using detail::attention_layer<Heads, Options...>::options;
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return {in.e0, in.e1}; }
@@ -35854,7 +36556,34 @@ struct multihead_attention : detail::attention_layer<Heads, Options...> {
       detail::project_backward(team, inputs(at), team.matrix(0, 3 * at.features, at.features), team.dx);
   }
 
+  // Some positions behind others (pergrad/team.hpp).
+  [[nodiscard]] static constexpr std::size_t kept_count(shape in) noexcept { return cache(in).kept_count; }
+  [[nodiscard]] static constexpr std::size_t scratch_count_behind(shape in) noexcept { return cache(in).scratch_count; }
+  template <class Team>
+  static void forward_behind(const Team& team) requires(options.causal && !options.kv_bias) {
+    const detail::attention_layout at = lay_out(team.whole);
+    const auto count = static_cast<std::ptrdiff_t>(team.in.e0);
+    const auto multiply = [&](const product_sizes& sizes, const auto* left, const auto& right, auto* out,
+                              std::ptrdiff_t bias) {
+      if (has_bias) {
+        team.multiply_bias(sizes, left, right, out, team.parameters + bias);
+      } else {
+        team.multiply(sizes, left, right, out);
+      }
+    };
+    auto* const scratch = team.scratch(0);
+    multiply({.rows = {count, at.features, at.query_step}, .depth = at.features, .columns = at.query_step}, team.x(0),
+             team.transposed(0, 0, 3 * at.features, at.features), scratch, at.bias);
+    detail::attend_to_cache(team, at);
+    multiply({.rows = {count, at.features, at.features}, .depth = at.features, .columns = at.features},
+             static_cast<const typename Team::scalar*>(scratch + detail::lay_out_cache(at).context),
+             team.transposed(1, at.out_weight, at.features, at.features), team.y(0), at.out_bias);
+  }
+
  private:
+  [[nodiscard]] static constexpr detail::cache_layout cache(shape in) noexcept {
+    return detail::lay_out_cache(lay_out(in));
+  }
   static constexpr bool has_bias = options.bias;
   [[nodiscard]] PERGRAD_HD static constexpr detail::attention_layout lay_out(shape in) noexcept {
     constexpr detail::attention_options chosen = options;
@@ -36154,6 +36883,7 @@ namespace detail {
 /// On `{positions, features}`; keeps the shape and hands the gradient on as it is.
 struct added_table {
   static constexpr bool on_tiles = true;
+  static constexpr bool forgets_values = true;
   static constexpr bool on_device = true;
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return {in.e0, in.e1}; }
@@ -36199,6 +36929,10 @@ struct learned_positions : detail::added_table {
   template <class Team>
   PERGRAD_HD static void forward(const Team& team) {
     add(team, team.parameters);
+  }
+  template <class Team>
+  static void forward_behind(const Team& team) {
+    add(team, team.parameters + team.first * static_cast<std::ptrdiff_t>(team.in.e1));
   }
 };
 
@@ -36348,6 +37082,7 @@ namespace pergrad::inline v0_1 {
 template <std::size_t Heads, class... Options>
 struct scaled_dot_product_attention : detail::attention_layer<Heads, Options...> {
   static constexpr const char* name = "scaled_dot_product_attention";
+  static constexpr bool forgets_values = true;
   using detail::attention_layer<Heads, Options...>::options;
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return of_queries(in); }
@@ -36395,7 +37130,22 @@ struct scaled_dot_product_attention : detail::attention_layer<Heads, Options...>
     }
   }
 
+  // Some positions behind others (pergrad/team.hpp).
+  [[nodiscard]] static constexpr std::size_t kept_count(shape in) noexcept { return cache(in).kept_count; }
+  [[nodiscard]] static constexpr std::size_t scratch_count_behind(shape in) noexcept { return cache(in).scratch_count; }
+  template <class Team>
+  static void forward_behind(const Team& team) requires(options.causal) {
+    const detail::attention_layout at = lay_out(team.whole);
+    auto* const scratch = team.scratch(0);
+    team.copy(static_cast<std::ptrdiff_t>(team.in.size()), team.x(0), scratch);
+    detail::attend_to_cache(team, at);
+    team.copy(static_cast<std::ptrdiff_t>(team.out.size()), scratch + detail::lay_out_cache(at).context, team.y(0));
+  }
+
  private:
+  [[nodiscard]] static constexpr detail::cache_layout cache(shape in) noexcept {
+    return detail::lay_out_cache(lay_out(in));
+  }
   static constexpr std::size_t memory_heads = options.memory_heads != 0 ? options.memory_heads : Heads != 0 ? Heads : 1;
   static constexpr std::size_t all_heads = Heads + 2 * memory_heads;
   [[nodiscard]] PERGRAD_HD static constexpr shape of_queries(shape in) noexcept {
@@ -37271,10 +38021,28 @@ struct token_cross_entropy {
         for (std::size_t i = 0; i < classes; ++i) dy[i] = 0;
         continue;
       }
-      loss += cross_entropy::evaluate(y, classes, targets + t, dy);
-      for (std::size_t i = 0; i < classes; ++i) dy[i] *= static_cast<Scalar>(weight);
+      loss += evaluate_position(y, classes, targets[t], static_cast<Scalar>(weight), dy);
     }
     return loss * weight;
+  }
+
+ private:
+  /// One position's loss, and `weight` times its gradient. With vectors, as vocabularies are large.
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD static double evaluate_position(const Scalar* y, std::size_t classes, std::int32_t target,
+                                                           Scalar weight, Scalar* dy) noexcept {
+    const auto count = static_cast<std::ptrdiff_t>(classes);
+    const Scalar largest = on_host::largest_of(y, count);
+    const Scalar sum = on_host::sum_of_packs<Scalar>(count, [&](const auto& at) {
+      const auto power = math::exp_or_zero(at(y) - largest);
+      at.put(dy, power);
+      return power;
+    });
+    const Scalar share = weight / sum;
+    on_host::for_each_pack<Scalar>(
+        count, [&](std::ptrdiff_t i, const auto& lanes) { lanes.store(dy + i, lanes.load(dy + i) * share); });
+    dy[target] -= weight;
+    return std::log(static_cast<double>(sum)) - static_cast<double>(y[target] - largest);
   }
 };
 

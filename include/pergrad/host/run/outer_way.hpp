@@ -74,7 +74,7 @@ struct outer_way {
     scalar* const room = tile.tape.rooms.data() + static_cast<index>(thread) * tile.tape.room_stride;
     for (index b = 0; b < tile.samples; ++b) {
       const scalar* from = room;
-      if (is_kept(tile, sum, leaf)) {
+      if (tile.facts_wanted && is_kept(tile, sum, leaf)) {  // nobody else has asked for gradients
         from = tile.gradient(b, leaf) + first * width;
       } else {
         form_rows(tile, leaf, b, first, rows, room);
