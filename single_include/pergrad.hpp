@@ -18440,8 +18440,8 @@ class dp_sgd_base
     return average_->network();
   }
   /// Memory behind the spans of the data set has changed since the last step: the next one looks at all records again,
-  /// and a device copies them again. Needed on a device, which trains on its copy; on the host each step reads the
-  /// memory anyway.
+  /// and a device copies them again. Needed on a device, which trains on its copy; on the host, and on a device that
+  /// shares the host's memory, each step reads the memory anyway.
   void records_changed() noexcept {
     checked_.reset();
     trainer_->forget_records();
@@ -18635,7 +18635,10 @@ class dp_sgd_base
         executor_->pool(),
         [&](std::uint64_t record) {
           if (units() != nullptr && units()->are_owners()) return true;  // each of their records is looked at
-          return executor_trainer::trains_on_a_copy || fits_the_trainer<Network, Loss>(*checked_, record);
+          if constexpr (executor_trainer::trains_on_a_copy) {
+            if (!trainer_->reads_in_place()) return true;
+          }
+          return fits_the_trainer<Network, Loss>(*checked_, record);
         },
         [&] { notes_.leave_out(); });
   }
@@ -38768,13 +38771,15 @@ inline constexpr std::string_view version = "0.1.0";
 //   release(memory)            gives it back; never throws
 //   upload(to, from, bytes)    host to device, in stream order; `from` may change as soon as this returns
 //   download(to, from, bytes)  device to host; complete when this returns
+//   view(memory, bytes)        where kernels find memory of the host's that the device reads where it lies, until the
+//                              last who holds it lets go; null if it does not. Nothing is copied
 //   fill_zero(to, bytes)       in stream order
 //   launch(kernel, blocks)     in stream order; 0 blocks: nothing happens
 //   capture(f)                 what f launches and fills becomes a graph instead of being done
 //   replay(graph)              does it, in stream order
 //   node_count(graph)
 //   synchronise()              waits
-// allocate, release, upload, download, synchronise and replay are errors inside a capture. Only download and
+// allocate, release, upload, download, view, synchronise and replay are errors inside a capture. Only download and
 // synchronise let the host wait. A device may also have `library_gemm` (gemm_door.hpp).
 
 // pergrad/cuda/device/kernel.hpp - how a kernel is written: once, as phases, for the device and for a host that
@@ -39024,6 +39029,9 @@ struct device_options {
   /// give the same numbers. Norms, clipping and sums see exactly the numbers that are stored, so the clip bound holds
   /// as it does without. For networks in float; the network's output, losses, parameters and sums stay float.
   bool tf32 = false;
+  /// Trainers copy data sets to the device also where it could read them where they lie, as GPUs can that share the
+  /// host's memory. A step then does not wait for the device at its end.
+  bool copy_records = false;
 };
 
 }  // namespace pergrad::inline v0_1
@@ -39051,6 +39059,7 @@ concept device = requires(Device& it, typename Device::graph& graph, void* memor
   noexcept;
   it.upload(memory, other, bytes);
   it.download(memory, other, bytes);
+  { it.view(other, bytes) } -> std::same_as<std::shared_ptr<const std::byte>>;
   it.fill_zero(memory, bytes);
   it.launch(emulation::any_kernel{}, 1);
   { it.capture(step) } -> std::same_as<typename Device::graph>;
@@ -39098,6 +39107,8 @@ class emulated_device {
     std::size_t allocated_bytes = 0;  ///< of all memory that is not yet released
     std::size_t launches = 0;
     std::size_t uploads = 0;
+    std::size_t uploaded_bytes = 0;
+    std::size_t views = 0;
     std::size_t downloads = 0;
     std::size_t waits = 0;
     std::size_t captures = 0;
@@ -39137,12 +39148,19 @@ class emulated_device {
     require_inside(to, bytes);
     if (bytes > 0) std::memcpy(to, from, bytes);
     ++statistics_.uploads;
+    statistics_.uploaded_bytes += bytes;
   }
   void download(void* to, const void* from, std::size_t bytes) {
     refuse_in_capture("downloads");
     require_inside(from, bytes);
     if (bytes > 0) std::memcpy(to, from, bytes);
     ++statistics_.downloads;
+  }
+  [[nodiscard]] std::shared_ptr<const std::byte> view(const void* memory, std::size_t /*bytes*/) {
+    refuse_in_capture("views");
+    if (!shares_memory_) return nullptr;
+    ++statistics_.views;
+    return {static_cast<const std::byte*>(memory), [](const std::byte* /*of the host*/) {}};
   }
   void fill_zero(void* to, std::size_t bytes) {
     require_inside(to, bytes);
@@ -39194,6 +39212,8 @@ class emulated_device {
     }
   }
 
+  /// From now on it reads the host's memory, as GPUs do that have none of their own.
+  void share_memory() noexcept { shares_memory_ = true; }
   /// One of the next calls that hand work to the device throws std::runtime_error: 1 is the very next upload, launch or
   /// replay. Nothing of it is done then.
   void fail_after(std::size_t calls) noexcept { calls_to_failure_ = calls; }
@@ -39229,6 +39249,7 @@ class emulated_device {
   std::vector<block> memory_;
   statistics statistics_;
   std::size_t calls_to_failure_ = 0;  ///< 0: none is planted
+  bool shares_memory_ = false;
   emulation_order order_;
   graph* capturing_ = nullptr;
 };
@@ -39655,7 +39676,7 @@ struct batch_view {
   Scalar* kept = nullptr;  ///< gradients
   const Scalar* inputs = nullptr;
   const Target* targets = nullptr;
-  const std::uint32_t* records = nullptr;
+  const std::uint32_t* records = nullptr;  ///< nullptr: sample b is record b
   const std::uint32_t* numbers =
       nullptr;  ///< of the samples in the data set of who evaluates: randomness asks for them
   const std::uint32_t* lengths = nullptr;  ///< of the records; nullptr: all are whole
@@ -39665,14 +39686,17 @@ struct batch_view {
   int input_size = 0;
   int target_count = 0;
 
+  [[nodiscard]] PERGRAD_HD std::size_t record_of(int sample) const noexcept {
+    return records == nullptr ? static_cast<std::size_t>(sample) : records[sample];
+  }
   [[nodiscard]] PERGRAD_HD sample_values<Scalar> values(int sample) const noexcept {
-    const std::uint32_t record = records[sample];
+    const std::size_t record = record_of(sample);
     return {workspaces + static_cast<std::size_t>(sample) * static_cast<std::size_t>(workspace),
-            inputs + static_cast<std::size_t>(record) * static_cast<std::size_t>(input_size), integers,
+            inputs + record * static_cast<std::size_t>(input_size), integers,
             lengths == nullptr ? 0 : static_cast<int>(lengths[record])};
   }
   [[nodiscard]] PERGRAD_HD const Target* targets_of(int sample) const noexcept {
-    return targets + static_cast<std::size_t>(records[sample]) * static_cast<std::size_t>(target_count);
+    return targets + record_of(sample) * static_cast<std::size_t>(target_count);
   }
   [[nodiscard]] PERGRAD_HD Scalar* kept_of(int sample) const noexcept {
     return kept + static_cast<std::size_t>(sample) * static_cast<std::size_t>(kept_size);
@@ -40870,6 +40894,30 @@ class cuda_device {
     cuda_detail::check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream_), "cudaMemcpyAsync");
     synchronise();
   }
+  /// Memory of the host's is read by integrated GPUs: as it is where they follow the host's page tables, else once it
+  /// is pinned, for as long as it is viewed. Null also where the runtime refuses that.
+  [[nodiscard]] std::shared_ptr<const std::byte> view(const void* memory, std::size_t bytes) {
+    const auto* const bytes_of_it = static_cast<const std::byte*>(memory);
+    if (bytes == 0 || !is(cudaDevAttrIntegrated)) return nullptr;
+    if (is(cudaDevAttrPageableMemoryAccess)) return {bytes_of_it, [](const std::byte* /*of the host*/) {}};
+    if (!is(cudaDevAttrCanMapHostMemory) || !is(cudaDevAttrHostRegisterSupported)) return nullptr;
+    void* const pinned = const_cast<std::byte*>(bytes_of_it);
+    if (cudaHostRegister(pinned, bytes, cudaHostRegisterMapped) != cudaSuccess) {
+      static_cast<void>(cudaGetLastError());  // somebody else has pinned it, or it cannot be
+      return nullptr;
+    }
+    const auto unpin = [stream = stream_, pinned](const std::byte* /*on the device*/) {
+      static_cast<void>(cudaStreamSynchronize(stream));
+      static_cast<void>(cudaHostUnregister(pinned));
+    };
+    void* seen = nullptr;
+    if (cudaHostGetDevicePointer(&seen, pinned, 0) != cudaSuccess) {
+      static_cast<void>(cudaGetLastError());
+      unpin(nullptr);
+      return nullptr;
+    }
+    return {static_cast<const std::byte*>(seen), unpin};
+  }
   void fill_zero(void* to, std::size_t bytes) {
     if (bytes == 0) return;
     cuda_detail::check(cudaMemsetAsync(to, 0, bytes, stream_), "cudaMemsetAsync");
@@ -40945,6 +40993,14 @@ class cuda_device {
   }
 
  private:
+  /// Does the current device say so of itself?
+  [[nodiscard]] static bool is(cudaDeviceAttr attribute) {
+    int device = 0;
+    int value = 0;
+    cuda_detail::check(cudaGetDevice(&device), "cudaGetDevice");
+    cuda_detail::check(cudaDeviceGetAttribute(&value, attribute, device), "cudaDeviceGetAttribute");
+    return value != 0;
+  }
   static void require_usable() {
     const cuda_detail::obstacle found = cuda_detail::find_obstacle();
     if (!found.what.empty()) throw cuda_unavailable{found.what, found.code};
@@ -43929,6 +43985,55 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
   }
 };
 
+/// Brings the drawn records into the device's own memory, where they lie in memory of the host's: a GPU reads that
+/// without a cache, and a network reads a record many times. blocks() of them, one a sample.
+template <class Value, class Target, int Threads>
+struct gather_kernel {
+  static constexpr int threads = Threads;
+  struct shared_type {};
+
+  const step_state* state = nullptr;
+  const std::uint32_t* records = nullptr;
+  const Value* inputs = nullptr;  ///< the data set's
+  const Target* targets = nullptr;
+  Value* to_inputs = nullptr;
+  Target* to_targets = nullptr;
+  int input_size = 0;
+  int target_count = 0;
+  int tf32 = 0;  ///< round inputs
+  int most_samples = 0;
+
+  [[nodiscard]] int blocks() const noexcept { return most_samples; }
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    const auto sample = static_cast<std::size_t>(block.index());
+    if (sample >= state->count) return;
+    const std::size_t record = records[sample];
+    block.each([&](int t) {
+      PERGRAD_ROLLED
+      for (int i = t; i < input_size; i += Threads) {
+        const Value value = inputs[record * static_cast<std::size_t>(input_size) + static_cast<std::size_t>(i)];
+        to_inputs[sample * static_cast<std::size_t>(input_size) + static_cast<std::size_t>(i)] =
+            tf32 != 0 ? rounded(value) : value;
+      }
+      PERGRAD_ROLLED
+      for (int i = t; i < target_count; i += Threads) {
+        to_targets[sample * static_cast<std::size_t>(target_count) + static_cast<std::size_t>(i)] =
+            targets[record * static_cast<std::size_t>(target_count) + static_cast<std::size_t>(i)];
+      }
+    });
+  }
+
+ private:
+  [[nodiscard]] PERGRAD_HD static Value rounded(Value value) noexcept {
+    if constexpr (std::is_floating_point_v<Value>) {
+      return round_to_tf32(value);
+    } else {
+      return value;  // an id
+    }
+  }
+};
+
 }  // namespace pergrad::inline v0_1::on_device
 // pergrad/cuda/run/memory.hpp - what a tape is on a device: the arena of one network, with its tables and parameters
 
@@ -43969,6 +44074,8 @@ class network_memory {
   [[nodiscard]] Device& device() const noexcept { return *device_; }
   /// Whether values and gradients are stored as TF32.
   [[nodiscard]] bool tf32() const noexcept { return options_.tf32 && std::is_same_v<Scalar, float>; }
+  /// Whether data sets are copied even where the device could read them where they lie.
+  [[nodiscard]] bool copies_records() const noexcept { return options_.copy_records; }
   [[nodiscard]] std::size_t max_batch() const noexcept { return max_batch_; }
   [[nodiscard]] std::size_t bytes() const noexcept { return places_.bytes; }
   [[nodiscard]] const arena_layout& places() const noexcept { return places_; }
@@ -44861,7 +44968,7 @@ class network_trainer {
   using records_type = dataset<Value, Target>;
   using launch_type = sample_launcher<Device, Scalar, Target>;
   using noise_stream = stream_upload::noise_stream;
-  /// Records are copied to the device when a step sees them first.
+  /// Records are copied to the device when a step sees them first, unless it reads them where they lie.
   static constexpr bool trains_on_a_copy = true;
 
   [[gnu::cold]] network_trainer(std::shared_ptr<Device> device, const trained_network<Scalar>& network,
@@ -44928,10 +45035,13 @@ class network_trainer {
   /// Of the next step on: every replay is told its rate.
   void set_learning_rate(learning_rate rate) noexcept { options_.learning_rate = rate; }
 
+  /// Are records read where they lie? Then they must be looked at before each step, and the step waits for the device.
+  [[nodiscard]] bool reads_in_place() const noexcept { return seen_inputs_ != nullptr; }
+
   /// Brings what a step reads to the device: parameters that the host may have changed, records that are not there
   /// yet. A data set is copied when it is first seen, if another lies at another place or has another size, and after
-  /// `forget_records`. `noise`, `randomness`: of the step, and inside layers; all steps of a trainer have the same
-  /// keys.
+  /// `forget_records`; or it is read where it lies, if the device can. `noise`, `randomness`: of the step, and inside
+  /// layers; all steps of a trainer have the same keys.
   [[gnu::cold]] void prepare(const records_type& records, const noise_stream& noise,
                              const layer_randomness& randomness) {
     settings_.noise = stream_upload::words(noise);
@@ -44949,11 +45059,15 @@ class network_trainer {
       network_.remote->changed = false;
     }
     if (captured_ && copied_->same_view(records)) return;
+    captured_ = false;
+    if (view_records(records)) {
+      copied_ = records;
+      return capture_gathered();
+    }
     const auto behind = [](std::size_t bytes) { return (bytes + 255) / 256 * 256; };
     const std::size_t target_start = behind(records.size() * net().input_size * sizeof(Scalar));
     const std::size_t length_start = behind(target_start + records.targets().size_bytes());
     const std::size_t bytes = length_start + (net().input_positions > 0 ? records.size() * sizeof(std::uint32_t) : 0);
-    captured_ = false;
     if (room_ < bytes) {
       room_ = 0;
       records_.reset();  // before there is another one
@@ -44966,9 +45080,11 @@ class network_trainer {
       device_->upload(records_.get() + target_start, records.targets().data(), records.targets().size_bytes());
     }
     copied_ = records;
-    capture(reinterpret_cast<const Scalar*>(records_.get()),
-            reinterpret_cast<const Target*>(records_.get() + target_start),
-            reinterpret_cast<const std::uint32_t*>(records_.get() + length_start));
+    const auto* const drawn = memory_->template at<const std::uint32_t>(memory_->places().records);
+    capture(memory_->samples(reinterpret_cast<const Scalar*>(records_.get()),
+                             reinterpret_cast<const Target*>(records_.get() + target_start), target_count_,
+                             reinterpret_cast<const std::uint32_t*>(records_.get() + length_start), drawn),
+            [] {});
   }
 
   /// One physical batch. The last one has the step's noise: it is added, and the parameters are updated.
@@ -45066,6 +45182,40 @@ class network_trainer {
                       .groups = static_cast<int>(bounds.size()),
                       .unit = grid_.unit};
   }
+  /// Has the device read the records where they lie, if it can: not those whose lengths differ, which lie there in
+  /// another way.
+  [[nodiscard]] bool view_records(const records_type& records) {
+    seen_inputs_.reset();  // before there are others
+    seen_targets_.reset();
+    if (memory_->copies_records() || net().input_positions > 0 || records.size() == 0) return false;
+    auto inputs = device_->view(records.input(0), records.size() * net().input_size * sizeof(Value));
+    if (inputs == nullptr) return false;
+    seen_targets_ = device_->view(records.targets().data(), records.targets().size_bytes());
+    if (seen_targets_ == nullptr) return false;
+    seen_inputs_ = std::move(inputs);
+    records_.reset();
+    room_ = 0;
+    return true;
+  }
+  void capture_gathered() {
+    const arena_layout& places = memory_->places();
+    const gather_kernel<Value, Target, sum_threads> gather{
+        .state = memory_->state(),
+        .records = memory_->template at<const std::uint32_t>(places.records),
+        .inputs = reinterpret_cast<const Value*>(seen_inputs_.get()),
+        .targets = reinterpret_cast<const Target*>(seen_targets_.get()),
+        .to_inputs = memory_->template at<Value>(places.inputs),
+        .to_targets = memory_->template at<Target>(places.targets),
+        .input_size = static_cast<int>(net().input_size),
+        .target_count = static_cast<int>(target_count_),
+        .tf32 = memory_->tf32() ? 1 : 0,
+        .most_samples = static_cast<int>(memory_->max_batch())};
+    auto samples =
+        memory_->samples(memory_->template at<const Scalar>(places.inputs),
+                         memory_->template at<const Target>(places.targets), target_count_, nullptr, gather.records);
+    samples.records = nullptr;
+    capture(samples, [&] { launch(*device_, gather); });
+  }
   /// Kernels read the device's copy as it is: what `pack` does to records is done here.
   void upload_inputs(const records_type& records) {
     const std::size_t width = net().input_size;
@@ -45097,12 +45247,13 @@ class network_trainer {
     memory_->get(static_cast<Scalar*>(to), memory_->places().parameters, net().parameters + net().frozen);
   }
 
-  void capture(const Scalar* inputs, const Target* targets, const std::uint32_t* lengths) {
-    const auto* const drawn = memory_->template at<const std::uint32_t>(memory_->places().records);
-    const auto samples = memory_->samples(inputs, targets, target_count_, lengths, drawn);
+  /// `first`: what is launched before.
+  template <class Function>
+  void capture(const batch_view<Scalar, Target>& samples, const Function& first) {
     const launcher<Device, Scalar, Target, Layered> launch{*memory_, samples, launch_};
     const auto most = static_cast<int>(memory_->max_batch());
     graph_ = device_->capture([&] {
+      first();
       launch.samples({.rule = rule_, .layers = is_random_ ? &layers_.stream : nullptr, .samples = most});
       launch.sum({.weights = memory_->template at<const Scalar>(memory_->places().weights),
                   .per_layer = rule_.per_layer(),
@@ -45164,9 +45315,11 @@ class network_trainer {
   release_grid grid_;
   release_settings<Scalar> settings_{};
   clip_rule rule_;
-  std::shared_ptr<std::byte> records_;  ///< on the device
-  std::size_t room_ = 0;                ///< there, in bytes
-  std::optional<records_type> copied_;  ///< those that are there
+  std::shared_ptr<std::byte> records_;            ///< on the device
+  std::size_t room_ = 0;                          ///< there, in bytes
+  std::shared_ptr<const std::byte> seen_inputs_;  ///< where the device reads them in the host's memory
+  std::shared_ptr<const std::byte> seen_targets_;
+  std::optional<records_type> copied_;  ///< those that are there, or seen
   held_stream layers_{};                ///< of the bits inside layers, if there may be any
   std::uint64_t layer_step_ = 0;
   bool is_random_ = false;
@@ -45226,6 +45379,7 @@ class trainer : public network_trainer<typename Network::scalar, typename Networ
       drawn = records.next();
     }
     chunk(records, drawn, &noise);
+    if (this->reads_in_place()) this->device().synchronise();  // the caller may change them now
   }
 
  private:

@@ -3,12 +3,15 @@
 
 import pathlib
 import sys
+import tempfile
+import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 import cuda_report  # noqa: E402
 import model  # noqa: E402
+import power  # noqa: E402
 import sass  # noqa: E402
 
 H200 = model.DEVICES["h200"]
@@ -131,6 +134,30 @@ class Bounds(unittest.TestCase):
         self.assertEqual(step["bound"], "memory")
 
 
+class Power(unittest.TestCase):
+    def test_rails_are_added_up_unless_one_is_the_whole(self):
+        orin = "RAM 1/2MB CPU [0%@729] VDD_GPU_SOC 2391mW/2400mW VDD_CPU_CV 400mW/398mW VIN_SYS_5V0 2818mW/1mW NC 0mW/0mW"
+        self.assertAlmostEqual(power.watts(orin), 5.609)
+        self.assertAlmostEqual(power.watts("VDD_IN 5081mW/5000mW VDD_CPU_GPU_CV 518mW/518mW VDD_SOC 1475mW/1mW"), 5.081)
+        self.assertIsNone(power.watts("RAM 1/2MB CPU [0%@729]"))
+
+    def test_a_watch_takes_the_mean_and_ends_what_it_began(self):
+        with tempfile.TemporaryDirectory() as folder:
+            program = pathlib.Path(folder) / "tegrastats"
+            program.write_text("#!/bin/sh\necho VDD_IN 2000mW/1mW\necho VDD_IN 4000mW/1mW\nexec sleep 60\n", encoding="utf-8")
+            program.chmod(0o755)
+            begin = time.monotonic()
+            with power.Watch(str(program)) as watch:
+                while len(watch.samples) < 2 and time.monotonic() < begin + 30:
+                    time.sleep(0.01)
+            self.assertEqual(watch.mean(), 3)
+            self.assertLess(time.monotonic(), begin + 50)
+        with power.Watch(str(program)) as watch:  # it is gone
+            pass
+        self.assertFalse(watch.is_there)
+        self.assertIsNone(watch.mean())
+
+
 class Report(unittest.TestCase):
     def test_predicted_stands_beside_measured(self):
         machine = {"gpu": "NVIDIA H200", "multiprocessors": 132, "runtime": 13000, "driver": 13000, "date": "",
@@ -141,6 +168,9 @@ class Report(unittest.TestCase):
         text = cuda_report.markdown(machine, [], [row])
         line = next(each for each in text.splitlines() if "7654" in each)
         self.assertIn(f"| {cuda_report.number(predicted)} | 4 |", line)
+        self.assertTrue(line.endswith("|  |"))
+        joules = cuda_report.markdown(machine, [], [{**row, "steps_per_joule": 12.34}])
+        self.assertIn("| 12.3 |\n", joules)
         unknown = cuda_report.markdown({**machine, "gpu": "another"}, [], [row])
         self.assertIn("|  | 4 |", next(each for each in unknown.splitlines() if "7654" in each))
 

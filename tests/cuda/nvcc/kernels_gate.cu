@@ -58,6 +58,7 @@ GATE(gemm_kernel<float, affine_sums<float, float, 1>, narrow_block>);
 GATE(gemm_kernel<float, affine_sums<float, std::int64_t, 1>, narrow_block>);
 GATE(bias_kernel<float, 128>);
 GATE(rounding_kernel<float, 128>);
+GATE(gather_kernel<float, std::int32_t, 128>);
 GATE(sum_kernel<float, std::int32_t, float, 256>);
 GATE(sum_kernel<float, std::int32_t, std::int64_t, 256>);
 GATE(row_kernel<float, std::int32_t, 256>);
