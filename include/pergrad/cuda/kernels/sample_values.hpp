@@ -277,7 +277,8 @@ struct geometry {
   divisor out_height, out_width, positions;
   divisor in_height, in_width, pixels;
   divisor stride[axes];
-  divisor width;       ///< of the view
+  divisor width;  ///< of the view
+  divisor groups;
   int contiguous = 0;  ///< one position whose view is x itself, in order
 
   geometry() = default;
@@ -293,7 +294,8 @@ struct geometry {
         in_width{of.in[2]},
         pixels{of.pixels()},
         stride{divisor{of.stride[0]}, divisor{of.stride[1]}, divisor{of.stride[2]}},
-        width{of.view_width()} {
+        width{of.view_width()},
+        groups{of.groups} {
     bool in_order = of.positions() == 1 && of.y_output == 1;
     for (int k = 0; in_order && k < of.view_width(); ++k) in_order = x_offset(0, 0, k) == k;
     contiguous = in_order ? 1 : 0;
