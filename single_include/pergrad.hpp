@@ -15918,6 +15918,8 @@ template <class Excess>
   if (safe > 0) low = at(safe);
   std::uint64_t unsafe = 0;  // none is known
   int streak = 0;            // so often in a row: safe, or minus so often: not
+  int since_halved = 0;
+  double width_before = 0;
   while (safe < most && (unsafe == 0 || tried_steps(safe + 1) < unsafe)) {
     double next = 8 * static_cast<double>(safe) + 1;
     if (low.is_known()) {
@@ -15925,7 +15927,7 @@ template <class Excess>
       const tried& other = unsafe != 0 ? high : before;
       double power = 0.7;
       if (other.is_known()) power = (other.excess - low.excess) / (other.log_steps - low.log_steps);
-      next = std::exp(low.log_steps - low.excess * (unsafe != 0 ? 1.0 : 1.2) / std::clamp(power, 0.05, 2.0));
+      next = std::exp(low.log_steps - low.excess * (unsafe != 0 ? 1.0 : 1.2) / std::clamp(power, 0.05, 100.0));
     }
     if (unsafe != 0 && low.is_known()) {
       // A secant comes near from one side; a step beyond it, and longer ones, find the other.
@@ -15933,8 +15935,17 @@ template <class Excess>
       const double beyond = std::abs(streak) < 2 ? 0 : unit * std::ldexp(1.0, 3 * (std::abs(streak) - 2));
       next += streak > 0 ? beyond : -beyond;
     }
-    if (unsafe != 0 && (!low.is_known() || std::abs(streak) > 6)) {
-      next = std::sqrt((static_cast<double>(safe) + 0.5) * static_cast<double>(unsafe));
+    if (unsafe != 0) {
+      // Three of these have to halve the bracket, or it is halved for them: no curve makes this long.
+      const double width = high.log_steps - std::log(static_cast<double>(safe) + 0.5);
+      if (since_halved++ == 0) {
+        width_before = width;
+      } else if (since_halved > 3) {
+        if (width > 0.5 * width_before) next = 0;
+        since_halved = 0;
+      }
+      if (!low.is_known() || next == 0)
+        next = std::sqrt((static_cast<double>(safe) + 0.5) * static_cast<double>(unsafe));
     }
     next = std::min(next, 64 * static_cast<double>(safe) + 64);
     std::uint64_t steps = std::max(static_cast<std::uint64_t>(std::clamp(next, 0.0, 0x1p61)), safe + 1);
@@ -37047,6 +37058,9 @@ struct attack_success {
 
 namespace detail {
 
+template <class Target>
+concept target_of_attacks = std::same_as<Target, attack_advantage> || std::same_as<Target, attack_success>;
+
 template <class Event>
 [[nodiscard]] double excess_over(const attack_advantage& target, const basic_rdp_accountant<Event>& ledger) {
   return log_excess(proven_advantage(ledger), target.most);
@@ -37100,11 +37114,26 @@ template <class EventOf>
   double noise = smallest_safe(by_both, std::min(start, most_noise), least_noise, most_noise, tolerance_for(count));
   // A guard's search for the number of steps may end at another one where bounds are not quite monotone.
   const basic_rdp_accountant<std::decay_t<decltype(event_of(noise))>> empty;
-  while (noise <= most_noise && steps_within(empty, event_of(noise), budget) < count)
-    noise *= 1 + 2 * tolerance_for(count);
+  for (double more = 2 * tolerance_for(count);
+       noise <= most_noise && steps_within(empty, event_of(noise), budget) < count; more *= 2) {
+    noise *= 1 + more;
+  }
   if (!(noise <= most_noise)) {
     throw_invalid_argument(
         {"pergrad: calibrate_noise: no noise multiplier up to 2^30 gives epsilon ", target, " in ", count, " steps"});
+  }
+  return noise_multiplier{noise};
+}
+
+/// The least noise with which `count` of event_of(noise) keep attackers to the target.
+template <target_of_attacks Target, class EventOf>
+[[nodiscard, gnu::cold]] noise_multiplier calibrated_noise(const Target& target, const EventOf& event_of,
+                                                           std::uint64_t count) {
+  require_steps(count);
+  const auto excess = [&](double s) { return excess_over(target, ledger_of(event_of(s), count)); };
+  const double noise = smallest_safe(excess, 1, least_noise, most_noise, tolerance_for(count));
+  if (!(noise <= most_noise)) {
+    throw std::invalid_argument("pergrad: calibrate_noise: no noise multiplier up to 2^30 keeps attacks to the target");
   }
   return noise_multiplier{noise};
 }
@@ -37124,6 +37153,12 @@ template <class Sampling>
   } else {
     return 1;
   }
+}
+/// Events of so many steps; a round that is begun counts as a whole one.
+template <class Sampling>
+[[nodiscard]] std::uint64_t events_of(const Sampling& sampling, std::uint64_t steps) noexcept {
+  const std::uint64_t of_an_event = steps_of_an_event(sampling);
+  return steps / of_an_event + (steps % of_an_event != 0 ? 1 : 0);
 }
 
 }  // namespace detail
@@ -37147,30 +37182,33 @@ template <detail::yields_events Sampling>
 [[nodiscard]] noise_multiplier calibrate_noise(epsilon target, delta at, const Sampling& sampling,
                                                std::uint64_t steps) {
   if (steps == 0 || target.value() == detail::infinity) return noise_multiplier{0};
-  const std::uint64_t of_an_event = detail::steps_of_an_event(sampling);
   return detail::calibrated_noise(
       {target, at}, [&](double noise) { return sampling.event(noise_multiplier{noise}); },
-      steps / of_an_event + (steps % of_an_event != 0 ? 1 : 0));
+      detail::events_of(sampling, steps));
 }
 
 /// The same for what attackers can do: `target` is an attack_advantage or an attack_success. Throws
 /// std::invalid_argument for a target that is none, or that no noise multiplier up to 2^30 keeps to, and for 2^62
 /// steps.
-template <class Target>
-requires std::same_as<Target, attack_advantage> || std::same_as<Target, attack_success>
+template <detail::target_of_attacks Target>
 [[nodiscard]] noise_multiplier calibrate_noise(const Target& target, sampling_probability q, std::uint64_t steps) {
   detail::require_target(target);
   if (q.value() == 0 || steps == 0) return noise_multiplier{0};
-  detail::require_steps(steps);
-  const double noise = detail::smallest_safe(
-      [&](double s) {
-        return detail::excess_over(target, detail::ledger_of(sampled_gaussian_event{q.value(), s}, steps));
+  return detail::calibrated_noise(
+      target,
+      [&](double noise) {
+        return sampled_gaussian_event{q.value(), noise};
       },
-      1, detail::least_noise, detail::most_noise, detail::tolerance_for(steps));
-  if (!(noise <= detail::most_noise)) {
-    throw std::invalid_argument("pergrad: calibrate_noise: no noise multiplier up to 2^30 keeps attacks to the target");
-  }
-  return noise_multiplier{noise};
+      steps);
+}
+/// The same of any sampler.
+template <detail::target_of_attacks Target, detail::yields_events Sampling>
+[[nodiscard]] noise_multiplier calibrate_noise(const Target& target, const Sampling& sampling, std::uint64_t steps) {
+  detail::require_target(target);
+  if (steps == 0) return noise_multiplier{0};
+  return detail::calibrated_noise(
+      target, [&](double noise) { return sampling.event(noise_multiplier{noise}); },
+      detail::events_of(sampling, steps));
 }
 
 /// Largest sampling probability (to 1e-6, beyond a million steps to 1e-4, on the safe side) with which `steps` steps
@@ -37228,17 +37266,22 @@ template <detail::yields_events Sampling>
   return events * detail::steps_of_an_event(sampling);
 }
 
-/// The same for what attackers can do.
-template <class Target>
-requires std::same_as<Target, attack_advantage> || std::same_as<Target, attack_success>
-[[nodiscard]] std::uint64_t max_steps(const Target& target, sampling_probability q, noise_multiplier noise) {
+/// The same for what attackers can do: of any sampler, the steps of whole rounds.
+template <detail::target_of_attacks Target, detail::yields_events Sampling>
+[[nodiscard]] std::uint64_t max_steps(const Target& target, const Sampling& sampling, noise_multiplier noise) {
   detail::require_target(target);
-  if (q.value() == 0) throw std::invalid_argument("pergrad: max_steps: no number of steps exhausts this target");
-  return detail::largest_safe(
-      [&](std::uint64_t steps) {
-        return detail::excess_over(target, detail::ledger_of(sampled_gaussian_event{q.value(), noise.value()}, steps));
-      },
-      0);
+  const auto excess = [&](std::uint64_t events) {
+    return detail::excess_over(target, detail::ledger_of(sampling.event(noise), events));
+  };
+  const std::uint64_t events = detail::largest_safe(excess, 0);
+  if (events >= std::uint64_t{1} << 61U) {
+    throw std::invalid_argument("pergrad: max_steps: no number of steps exhausts this target");
+  }
+  return events * detail::steps_of_an_event(sampling);
+}
+template <detail::target_of_attacks Target>
+[[nodiscard]] std::uint64_t max_steps(const Target& target, sampling_probability q, noise_multiplier noise) {
+  return max_steps(target, poisson_sampling{q}, noise);
 }
 
 }  // namespace pergrad::inline v0_1

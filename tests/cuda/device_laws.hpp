@@ -17,14 +17,14 @@
 #include <pergrad/pergrad.hpp>
 #include <pergrad/testing/layer_laws.hpp>
 
-/// The same bits in any order of threads and blocks: backwards and 4 shuffles, in the long tier 16.
+/// The same bits in any order of threads and blocks: backwards and a shuffle, in the long tier 16.
 template <>
 struct pergrad::testing::executors_to_compare<pergrad::emulated> {
   using emulation_order = pergrad::on_device::emulation_order;
   static constexpr emulation_order usual = emulation_order::forward;
   inline static const std::vector<emulation_order> others = [] {
     std::vector<emulation_order> orders{emulation_order::reversed};
-    const std::uint32_t shuffles = std::getenv("PERGRAD_LONG_TESTS") == nullptr ? 4 : 16;
+    const std::uint32_t shuffles = std::getenv("PERGRAD_LONG_TESTS") == nullptr ? 1 : 16;
     for (std::uint32_t i = 0; i < shuffles; ++i) orders.push_back(pergrad::on_device::shuffled_order(i));
     return orders;
   }();

@@ -11,6 +11,9 @@
 
 #include <pergrad/privacy/accounting/budget.hpp>
 #include <pergrad/privacy/accounting/calibrate.hpp>
+#include <pergrad/privacy/accounting/event_costs.hpp>
+#include <pergrad/privacy/samplers/fixed_size.hpp>
+#include <pergrad/privacy/samplers/random_allocation.hpp>
 
 #include "pld_oracle.hpp"
 
@@ -180,6 +183,52 @@ BOOST_AUTO_TEST_CASE(noise_sampling_and_steps_for_an_attacker) {
   BOOST_CHECK_THROW(static_cast<void>(pergrad::max_steps(advantage, pergrad::sampling_probability{0}, noise)),
                     std::invalid_argument);
   BOOST_TEST(pergrad::calibrate_noise(advantage, q, 0).value() == 0);
+}
+
+namespace {
+
+template <class Event>
+pergrad::basic_pld_accountant<Event> run_of(const Event& event, std::uint64_t count) {
+  pergrad::basic_pld_accountant<Event> made;
+  made.record(event, count);
+  return made;
+}
+
+/// Noise that is found keeps to both targets, a little less does not, and so many steps are found again.
+template <class Sampling>
+void check_targets(const Sampling& sampling, std::uint64_t steps, std::uint64_t events) {
+  const auto event_of = [&](double noise) { return sampling.event(pergrad::noise_multiplier{noise}); };
+  const pergrad::attack_advantage advantage{.1};
+  const auto noise = pergrad::calibrate_noise(advantage, sampling, steps);
+  BOOST_TEST(run_of(event_of(noise.value()), events).advantage() <= .1);
+  BOOST_TEST(run_of(event_of(noise.value() * (1 - 1e-3)), events).advantage() > .1);
+  const std::uint64_t of_an_event = (steps + events - 1) / events;
+  BOOST_TEST(pergrad::max_steps(advantage, sampling, noise) >= events * of_an_event);
+  BOOST_TEST(pergrad::max_steps(advantage, sampling, noise) <= (events + 1 + events / 100) * of_an_event);
+  const pergrad::attack_success success{1e-3, 5e-3};
+  const auto against = pergrad::calibrate_noise(success, sampling, steps);
+  BOOST_TEST(run_of(event_of(against.value()), events).true_positive_rate(1e-3) <= 5e-3);
+  BOOST_TEST(run_of(event_of(against.value() * (1 - 1e-3)), events).true_positive_rate(1e-3) > 5e-3);
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(targets_of_other_samplers) {
+  check_targets(pergrad::fixed_size_sampling{pergrad::batch_size{4}, pergrad::public_record_count{200}}, 60, 60);
+  check_targets(pergrad::random_allocation{pergrad::round_steps{4}}, 7, 2);
+
+  // All records in every step, one of them replaced: two Gaussians whose means differ by 2.
+  const pergrad::fixed_size_sampling all{pergrad::batch_size{9}, pergrad::public_record_count{9}};
+  const auto noise = pergrad::calibrate_noise(pergrad::attack_advantage{.1}, all, 7);
+  const long double exact = 1 - 2 * oracle::tail(std::sqrt(7.0L) / noise.value());
+  BOOST_TEST(exact <= .1L);
+  BOOST_TEST(exact >= .1L * (1 - 1e-3L));
+
+  BOOST_TEST(pergrad::calibrate_noise(pergrad::attack_advantage{.1}, all, 0).value() == 0);
+  BOOST_CHECK_THROW(static_cast<void>(pergrad::calibrate_noise(pergrad::attack_advantage{1}, all, 5)),
+                    std::invalid_argument);
+  BOOST_CHECK_THROW(static_cast<void>(pergrad::calibrate_noise(pergrad::attack_success{.2, .1}, all, 5)),
+                    std::invalid_argument);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -2,6 +2,7 @@
 // tests/privacy/calibrate_test.cpp - calibrated noise and step counts are safe, tight and equal to known values.
 #include <boost/test/unit_test.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdint>
@@ -184,6 +185,27 @@ BOOST_AUTO_TEST_CASE(tried_steps_have_neighbours) {
     BOOST_TEST(below < tried);
     BOOST_TEST(pergrad::detail::tried_steps(below + 1) == tried);
   }
+}
+
+// An epsilon may rise as the 100th power of the steps, or jump: the search must not crawl along the curve.
+BOOST_AUTO_TEST_CASE(the_last_safe_step_is_found_in_few_questions) {
+  int most = 0;
+  for (const std::uint64_t end : {1U, 2U, 7U, 100U, 7449U, 10'000U, 999'999U}) {
+    for (const double power : {0.01, 0.3, 0.5, 1.0, 3.0, 30.0, 300.0, 0.0}) {
+      for (const double bend : {0.0, 0.9}) {
+        int asked = 0;
+        const auto excess = [&](std::uint64_t steps) {
+          ++asked;
+          const double ratio = std::log(static_cast<double>(steps) / (static_cast<double>(end) + 0.5));
+          if (power == 0) return steps <= end ? -1.0 : 1.0;
+          return power * ratio * (1 + (ratio > 0 ? bend * std::min(3.0, ratio) : -bend * std::max(-1.0, ratio)));
+        };
+        BOOST_TEST(pergrad::detail::largest_safe(excess, 0) == end, end << " " << power << " " << bend);
+        most = std::max(most, asked);
+      }
+    }
+  }
+  BOOST_TEST(most <= 80);  // four questions halve the bracket
 }
 
 BOOST_AUTO_TEST_SUITE_END()

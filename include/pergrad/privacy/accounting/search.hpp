@@ -108,6 +108,8 @@ template <class Excess>
   if (safe > 0) low = at(safe);
   std::uint64_t unsafe = 0;  // none is known
   int streak = 0;            // so often in a row: safe, or minus so often: not
+  int since_halved = 0;
+  double width_before = 0;
   while (safe < most && (unsafe == 0 || tried_steps(safe + 1) < unsafe)) {
     double next = 8 * static_cast<double>(safe) + 1;
     if (low.is_known()) {
@@ -115,7 +117,7 @@ template <class Excess>
       const tried& other = unsafe != 0 ? high : before;
       double power = 0.7;
       if (other.is_known()) power = (other.excess - low.excess) / (other.log_steps - low.log_steps);
-      next = std::exp(low.log_steps - low.excess * (unsafe != 0 ? 1.0 : 1.2) / std::clamp(power, 0.05, 2.0));
+      next = std::exp(low.log_steps - low.excess * (unsafe != 0 ? 1.0 : 1.2) / std::clamp(power, 0.05, 100.0));
     }
     if (unsafe != 0 && low.is_known()) {
       // A secant comes near from one side; a step beyond it, and longer ones, find the other.
@@ -123,8 +125,17 @@ template <class Excess>
       const double beyond = std::abs(streak) < 2 ? 0 : unit * std::ldexp(1.0, 3 * (std::abs(streak) - 2));
       next += streak > 0 ? beyond : -beyond;
     }
-    if (unsafe != 0 && (!low.is_known() || std::abs(streak) > 6)) {
-      next = std::sqrt((static_cast<double>(safe) + 0.5) * static_cast<double>(unsafe));
+    if (unsafe != 0) {
+      // Three of these have to halve the bracket, or it is halved for them: no curve makes this long.
+      const double width = high.log_steps - std::log(static_cast<double>(safe) + 0.5);
+      if (since_halved++ == 0) {
+        width_before = width;
+      } else if (since_halved > 3) {
+        if (width > 0.5 * width_before) next = 0;
+        since_halved = 0;
+      }
+      if (!low.is_known() || next == 0)
+        next = std::sqrt((static_cast<double>(safe) + 0.5) * static_cast<double>(unsafe));
     }
     next = std::min(next, 64 * static_cast<double>(safe) + 64);
     std::uint64_t steps = std::max(static_cast<std::uint64_t>(std::clamp(next, 0.0, 0x1p61)), safe + 1);
