@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <pergrad/cuda/kernels/release.hpp>
+#include <pergrad/cuda/kernels/sums.hpp>
 #include <pergrad/cuda/plan/gemm_door.hpp>
 #include <pergrad/cuda/run/cuda_device.cuh>
 #include <pergrad/privacy/generator.hpp>
