@@ -18684,8 +18684,8 @@ class dp_sgd_base
     return average_->network();
   }
   /// Memory behind the spans of the data set has changed since the last step: the next one looks at all records again,
-  /// and a device copies them again. Needed on a device, which trains on its copy; on the host each step reads the
-  /// memory anyway.
+  /// and a device copies them again. Needed on a device, which trains on its copy; on the host, and on a device that
+  /// shares the host's memory, each step reads the memory anyway.
   void records_changed() noexcept {
     checked_.reset();
     trainer_->forget_records();
@@ -18908,7 +18908,10 @@ class dp_sgd_base
         executor_->pool(),
         [&](std::uint64_t record) {
           if (units() != nullptr && units()->are_owners()) return true;  // each of their records is looked at
-          return executor_trainer::trains_on_a_copy || fits_the_trainer<Network, Loss>(*checked_, record);
+          if constexpr (executor_trainer::trains_on_a_copy) {
+            if (!trainer_->reads_in_place()) return true;
+          }
+          return fits_the_trainer<Network, Loss>(*checked_, record);
         },
         [&] { notes_.leave_out(); });
   }
@@ -39823,13 +39826,15 @@ inline constexpr std::string_view version = "0.1.0";
 //   release(memory)            gives it back; never throws
 //   upload(to, from, bytes)    host to device, in stream order; `from` may change as soon as this returns
 //   download(to, from, bytes)  device to host; complete when this returns
+//   view(memory, bytes)        where kernels find memory of the host's that the device reads where it lies, until the
+//                              last who holds it lets go; null if it does not. Nothing is copied
 //   fill_zero(to, bytes)       in stream order
 //   launch(kernel, blocks)     in stream order; 0 blocks: nothing happens
 //   capture(f)                 what f launches and fills becomes a graph instead of being done
 //   replay(graph)              does it, in stream order
 //   node_count(graph)
 //   synchronise()              waits
-// allocate, release, upload, download, synchronise and replay are errors inside a capture. Only download and
+// allocate, release, upload, download, view, synchronise and replay are errors inside a capture. Only download and
 // synchronise let the host wait. A device may also have `library_gemm` (gemm_door.hpp).
 
 // pergrad/cuda/device/kernel.hpp - how a kernel is written: once, as phases, for the device and for a host that
@@ -40079,6 +40084,9 @@ struct device_options {
   /// give the same numbers. Norms, clipping and sums see exactly the numbers that are stored, so the clip bound holds
   /// as it does without. For networks in float; the network's output, losses, parameters and sums stay float.
   bool tf32 = false;
+  /// Trainers copy data sets to the device also where it could read them where they lie, as GPUs can that share the
+  /// host's memory. A step then does not wait for the device at its end.
+  bool copy_records = false;
 };
 
 }  // namespace pergrad::inline v0_1
@@ -40106,6 +40114,7 @@ concept device = requires(Device& it, typename Device::graph& graph, void* memor
   noexcept;
   it.upload(memory, other, bytes);
   it.download(memory, other, bytes);
+  { it.view(other, bytes) } -> std::same_as<std::shared_ptr<const std::byte>>;
   it.fill_zero(memory, bytes);
   it.launch(emulation::any_kernel{}, 1);
   { it.capture(step) } -> std::same_as<typename Device::graph>;
@@ -40153,6 +40162,8 @@ class emulated_device {
     std::size_t allocated_bytes = 0;  ///< of all memory that is not yet released
     std::size_t launches = 0;
     std::size_t uploads = 0;
+    std::size_t uploaded_bytes = 0;
+    std::size_t views = 0;
     std::size_t downloads = 0;
     std::size_t waits = 0;
     std::size_t captures = 0;
@@ -40192,12 +40203,19 @@ class emulated_device {
     require_inside(to, bytes);
     if (bytes > 0) std::memcpy(to, from, bytes);
     ++statistics_.uploads;
+    statistics_.uploaded_bytes += bytes;
   }
   void download(void* to, const void* from, std::size_t bytes) {
     refuse_in_capture("downloads");
     require_inside(from, bytes);
     if (bytes > 0) std::memcpy(to, from, bytes);
     ++statistics_.downloads;
+  }
+  [[nodiscard]] std::shared_ptr<const std::byte> view(const void* memory, std::size_t /*bytes*/) {
+    refuse_in_capture("views");
+    if (!shares_memory_) return nullptr;
+    ++statistics_.views;
+    return {static_cast<const std::byte*>(memory), [](const std::byte* /*of the host*/) {}};
   }
   void fill_zero(void* to, std::size_t bytes) {
     require_inside(to, bytes);
@@ -40249,6 +40267,8 @@ class emulated_device {
     }
   }
 
+  /// From now on it reads the host's memory, as GPUs do that have none of their own.
+  void share_memory() noexcept { shares_memory_ = true; }
   /// One of the next calls that hand work to the device throws std::runtime_error: 1 is the very next upload, launch or
   /// replay. Nothing of it is done then.
   void fail_after(std::size_t calls) noexcept { calls_to_failure_ = calls; }
@@ -40284,6 +40304,7 @@ class emulated_device {
   std::vector<block> memory_;
   statistics statistics_;
   std::size_t calls_to_failure_ = 0;  ///< 0: none is planted
+  bool shares_memory_ = false;
   emulation_order order_;
   graph* capturing_ = nullptr;
 };
@@ -40420,8 +40441,9 @@ __global__ void __launch_bounds__(Kernel::threads, least_blocks<Kernel>)
 // pergrad/cuda/kernels/gemm.hpp - the matrix products of affine layers: one blocked kernel, operands that are views
 //
 //   forward     y_b[o, t]  = bias[o] + sum_k W[o, k] view_t(x_b)[k]
-//   adjoint     x_b[c, i]  = bias[c] + sum_(o,tap) W[o, c, tap] y_b[o, t]  over the t whose view has pixel i at that
-//   tap sums         sum[o, k] += sum_b sum_t (w_b delta_b[o, t]) view_t(x_b)[k]     b: an accumulator's, in order
+//   adjoint     x_b[c, i]  = bias[c] + sum_(o,tap) W[o, c, tap] y_b[o, t]     t: its view has pixel i at that tap
+//   sums        sum[o, k] += sum_b (w_b delta_b[o]) view(x_b)[k]               b: an accumulator's, in order
+//   partials    p_bc[o, k] = sum_t delta_b[o, t] view_t(x_b)[k]                t: chunk c of the positions, in order
 //   squares     n_b        = sum_(o,k) (sum_t delta_b[o, t] view_t(x_b)[k])²
 //
 // No operand is copied out first (implicit im2col). A block owns Rows x Columns results, a thread OwnRows x OwnColumns
@@ -40484,6 +40506,7 @@ struct outer_leaf {
   int by_ids = 0;      ///< `delta` are ids: delta_t is 1 at the id of position t; the block is shared
   int kept = -1;       ///< of the first element among a sample's kept gradients; negative: not kept
   int squares = 0;     ///< layered: of the first partial square among a sample's
+  int chunks = 1;      ///< layered: of positions, whose partial sums are added up in order
   int square_count = 0;
   norm_method method = norm_method::instantiate;
   int first = 1;  ///< 0: the block is used before, at the leaf that begins its chain
@@ -40710,7 +40733,7 @@ struct batch_view {
   Scalar* kept = nullptr;  ///< gradients
   const Scalar* inputs = nullptr;
   const Target* targets = nullptr;
-  const std::uint32_t* records = nullptr;
+  const std::uint32_t* records = nullptr;  ///< nullptr: sample b is record b
   const std::uint32_t* numbers =
       nullptr;  ///< of the samples in the data set of who evaluates: randomness asks for them
   const std::uint32_t* lengths = nullptr;  ///< of the records; nullptr: all are whole
@@ -40720,14 +40743,17 @@ struct batch_view {
   int input_size = 0;
   int target_count = 0;
 
+  [[nodiscard]] PERGRAD_HD std::size_t record_of(int sample) const noexcept {
+    return records == nullptr ? static_cast<std::size_t>(sample) : records[sample];
+  }
   [[nodiscard]] PERGRAD_HD sample_values<Scalar> values(int sample) const noexcept {
-    const std::uint32_t record = records[sample];
+    const std::size_t record = record_of(sample);
     return {workspaces + static_cast<std::size_t>(sample) * static_cast<std::size_t>(workspace),
-            inputs + static_cast<std::size_t>(record) * static_cast<std::size_t>(input_size), integers,
+            inputs + record * static_cast<std::size_t>(input_size), integers,
             lengths == nullptr ? 0 : static_cast<int>(lengths[record])};
   }
   [[nodiscard]] PERGRAD_HD const Target* targets_of(int sample) const noexcept {
-    return targets + static_cast<std::size_t>(records[sample]) * static_cast<std::size_t>(target_count);
+    return targets + record_of(sample) * static_cast<std::size_t>(target_count);
   }
   [[nodiscard]] PERGRAD_HD Scalar* kept_of(int sample) const noexcept {
     return kept + static_cast<std::size_t>(sample) * static_cast<std::size_t>(kept_size);
@@ -40942,7 +40968,8 @@ struct geometry {
   divisor out_height, out_width, positions;
   divisor in_height, in_width, pixels;
   divisor stride[axes];
-  divisor width;       ///< of the view
+  divisor width;  ///< of the view
+  divisor groups;
   int contiguous = 0;  ///< one position whose view is x itself, in order
 
   geometry() = default;
@@ -40958,7 +40985,8 @@ struct geometry {
         in_width{of.in[2]},
         pixels{of.pixels()},
         stride{divisor{of.stride[0]}, divisor{of.stride[1]}, divisor{of.stride[2]}},
-        width{of.view_width()} {
+        width{of.view_width()},
+        groups{of.groups} {
     bool in_order = of.positions() == 1 && of.y_output == 1;
     for (int k = 0; in_order && k < of.view_width(); ++k) in_order = x_offset(0, 0, k) == k;
     contiguous = in_order ? 1 : 0;
@@ -41068,10 +41096,15 @@ struct alignas(4 * sizeof(Scalar)) quad {
 };
 
 /// The product of `Problem`, which says `rows`, `columns` and `depth` of batch z, `left(z, row, k)`, `right(z, k,
-/// column)`, where chains begin and what becomes of results. blocks() of them.
+/// column)`, of what type sums are, where chains begin and what becomes of results. blocks() of them.
 template <class Scalar, class Problem, class Sizes>
 struct gemm_kernel {
   static constexpr int threads = Sizes::threads;
+  // Blocks that registers leave room for, as far as nothing spills: integers take two for a sum.
+  static constexpr int least_blocks = [] {
+    if (sizeof(typename Problem::sum_type) > sizeof(Scalar) || Sizes::own_rows * Sizes::own_columns > 32) return 1;
+    return threads < 256 ? 3 : 2;
+  }();
   static constexpr int padding = 4;  // a slice's rows meet other banks
   struct slice {
     quad<Scalar> left[Sizes::depth][(Sizes::rows + padding) / 4];
@@ -41100,32 +41133,19 @@ struct gemm_kernel {
     const int z = number / column_count;
     if (!problem.wanted(z, column_block * Sizes::columns)) return;
     const int depth = problem.depth(z);
-    if constexpr (in_parts) {  // the sum of each part is stored, one after the other; of none, zeros
-      const int part = problem.part_depth();
-      for (int first = 0; first == 0 || first < depth; first += part) {
-        form(block, z, row_block, column_block, first, smaller_of(first + part, depth));
-      }
-    } else {
-      form(block, z, row_block, column_block, 0, depth);
-    }
-  }
-
- private:
-  template <class Block>
-  PERGRAD_HD void form(const Block& block, int z, int row_block, int column_block, int first, int depth) const {
     const int row = row_block * Sizes::rows;
     const int column = column_block * Sizes::columns;
     auto& shared = block.template shared<shared_type>();
-    typename Block::template local<registers<Scalar, Sizes::own_rows * Sizes::own_columns>> sums;
+    typename Block::template local<sums_type> sums;
     block.each([&](int t) {
       start(sums[t], z, row + row_of(t), column + column_of(t));
       fetched_left left;
       fetched_right right;
-      fetch(left, right, t, z, row, column, first, depth);
+      fetch(left, right, t, z, row, column, 0, depth);
       put(left, right, t, shared.slices[0]);
     });
     int stage = 0;
-    for (int begin = first; begin < depth; begin += Sizes::depth, stage ^= 1) {
+    for (int begin = 0; begin < depth; begin += Sizes::depth, stage ^= 1) {
       const int next = begin + Sizes::depth;
       block.each([&](int t) {
         fetched_left left;
@@ -41142,22 +41162,20 @@ struct gemm_kernel {
       const double total = block.sum(own, shared.partial);
       block.once([&] { problem.store_square(z, row_block + row_blocks() * column_block, total); });
     } else {
-      block.each([&](int t) { finish(sums[t], z, row + row_of(t), column + column_of(t), first == 0); });
+      block.each([&](int t) { finish(sums[t], z, row + row_of(t), column + column_of(t)); });
     }
   }
 
-  static constexpr bool in_parts = [] {
-    if constexpr (requires { Problem::in_parts; }) {
-      return Problem::in_parts;
-    } else {
-      return false;
-    }
-  }();
+ private:
+  /// Does the problem say how a term joins a sum? Else by fma.
+  static constexpr bool adds_terms = requires(const Problem& it, typename Problem::sum_type& sum, Scalar factor) {
+    it.add_term(sum, factor, factor);
+  };
   static constexpr int left_each = Sizes::rows * Sizes::depth / threads;
   static constexpr int right_each = Sizes::columns * Sizes::depth / threads;
   using fetched_left = registers<Scalar, left_each>;
   using fetched_right = registers<Scalar, right_each>;
-  using sums_type = registers<Scalar, Sizes::own_rows * Sizes::own_columns>;
+  using sums_type = registers<typename Problem::sum_type, Sizes::own_rows * Sizes::own_columns>;
   static constexpr int row_quads = Sizes::rows / Sizes::own_rows;  // quads of rows between a thread's own
 
   // A thread's rows are own_rows / 4 quads, each `4 * row_quads` rows behind the one before; columns likewise.
@@ -41200,17 +41218,20 @@ struct gemm_kernel {
     each_right(t, [&](int i, int k, int at) { to.right[k][at / 4].v[at % 4] = right[i]; });
   }
   // `count` is below the slice's depth at the end only: adding products of zeros there would turn -0 into 0.
-  PERGRAD_HD static void multiply(sums_type& sums, const slice& from, int row_quad, int column_quad,
-                                  int count) noexcept {
-    if (count == Sizes::depth) {
+  PERGRAD_HD void multiply(sums_type& sums, const slice& from, int row_quad, int column_quad,
+                           int count) const noexcept {
+    if constexpr (std::is_integral_v<typename Problem::sum_type>) {  // which wait for conversions, and fill registers
+      PERGRAD_ROLLED
+      for (int k = 0; k < count; ++k) multiply_one(sums, from, row_quad, column_quad, k);
+    } else if (count == Sizes::depth) {
       PERGRAD_UNROLL
       for (int k = 0; k < Sizes::depth; ++k) multiply_one(sums, from, row_quad, column_quad, k);
     } else {
       for (int k = 0; k < count; ++k) multiply_one(sums, from, row_quad, column_quad, k);
     }
   }
-  PERGRAD_HD static void multiply_one(sums_type& sums, const slice& from, int row_quad, int column_quad,
-                                      int k) noexcept {
+  PERGRAD_HD void multiply_one(sums_type& sums, const slice& from, int row_quad, int column_quad,
+                               int k) const noexcept {
     quad<Scalar> down[Sizes::own_rows / 4];
     quad<Scalar> across[Sizes::own_columns / 4];
     PERGRAD_UNROLL
@@ -41221,8 +41242,12 @@ struct gemm_kernel {
     for (int i = 0; i < Sizes::own_rows; ++i) {
       PERGRAD_UNROLL
       for (int j = 0; j < Sizes::own_columns; ++j) {
-        Scalar& sum = sums[i * Sizes::own_columns + j];
-        sum = fma(down[i / 4].v[i % 4], across[j / 4].v[j % 4], sum);
+        auto& sum = sums[i * Sizes::own_columns + j];
+        if constexpr (adds_terms) {
+          problem.add_term(sum, down[i / 4].v[i % 4], across[j / 4].v[j % 4]);
+        } else {
+          sum = fma(down[i / 4].v[i % 4], across[j / 4].v[j % 4], sum);
+        }
       }
     }
   }
@@ -41241,17 +41266,10 @@ struct gemm_kernel {
   }
   PERGRAD_HD void start(sums_type& sums, int z, int row, int column) const noexcept {
     sums = {};
-    each_result(sums, row, column, [&](int r, int c, Scalar& sum) { sum = problem.before(z, r, c); });
+    each_result(sums, row, column, [&](int r, int c, auto& sum) { sum = problem.before(z, r, c); });
   }
-  PERGRAD_HD void finish(const sums_type& sums, int z, int row, int column,
-                         [[maybe_unused]] bool is_first) const noexcept {
-    each_result(sums, row, column, [&](int r, int c, Scalar sum) {
-      if constexpr (in_parts) {
-        problem.store_part(z, r, c, sum, is_first);
-      } else {
-        problem.store(z, r, c, sum);
-      }
-    });
+  PERGRAD_HD void finish(const sums_type& sums, int z, int row, int column) const noexcept {
+    each_result(sums, row, column, [&](int r, int c, auto sum) { problem.store(z, r, c, sum); });
   }
   PERGRAD_HD static double sum_of_squares(const sums_type& sums) noexcept {
     double total = 0;
@@ -41265,15 +41283,15 @@ struct gemm_kernel {
 };
 
 }  // namespace pergrad::inline v0_1::on_device
-// pergrad/cuda/kernels/gemm_affine.hpp - the four products of an affine layer, for gemm_kernel (gemm.hpp has the
-// formulas)
+// pergrad/cuda/kernels/gemm_affine.hpp - the products of an affine layer, for gemm_kernel (gemm.hpp has the formulas)
 //
 // Samples beyond `state->count` are not touched. Batches z are groups; of `sums` groups times accumulators; of
-// `squares` groups times samples. A sample whose weight is zero gives exactly nothing, whatever is in its values.
+// `squares` groups times samples; of `partials` groups times chunks times samples. A sample whose weight is zero gives
+// exactly nothing, whatever is in its values.
 
 namespace pergrad::inline v0_1::on_device {
 
-/// What the four have in common.
+/// What they have in common.
 template <class Scalar>
 struct affine_operands {
   geometry map;
@@ -41295,6 +41313,10 @@ struct affine_operands {
   [[nodiscard]] PERGRAD_HD Scalar stored(Scalar value) const noexcept {
     return tf32_result != 0 ? round_to_tf32(value) : value;
   }
+  /// Of an output of sample b at a position, whose place is `y`.
+  [[nodiscard]] PERGRAD_HD Scalar delta(int b, int group, int output, int t) const noexcept {
+    return rounded(values.read(b, y)[map.y_offset(group, output, t)]);
+  }
   /// Element k of view t of sample b.
   [[nodiscard]] PERGRAD_HD Scalar view(int group, int b, int t, int k) const noexcept {
     const int offset = map.x_offset(group, t, k);
@@ -41308,6 +41330,7 @@ struct affine_forward {
   static constexpr bool squares = false;
   static constexpr bool left_depth_first = true;
   static constexpr bool right_depth_first = false;
+  using sum_type = Scalar;
   affine_operands<Scalar> on;
 
   [[nodiscard]] PERGRAD_HD int rows() const noexcept { return on.map.view.outputs; }
@@ -41342,6 +41365,7 @@ struct affine_adjoint {
   static constexpr bool squares = false;
   static constexpr bool left_depth_first = false;
   static constexpr bool right_depth_first = false;
+  using sum_type = Scalar;
   affine_operands<Scalar> on;
 
   [[nodiscard]] PERGRAD_HD int rows() const noexcept { return on.map.view.channels; }
@@ -41375,17 +41399,16 @@ struct affine_adjoint {
   }
 };
 
-/// Rows: outputs; columns: the view; depth: (sample of the accumulator, position). With DepthFirst = 1 neighbouring
-/// threads read neighbouring positions, otherwise neighbouring outputs and elements of the view: for one position. A
-/// `Sum` of integers is formed in parts, one a sample, each of which is rounded to whole steps of the grid.
-template <class Scalar, class Sum, int DepthFirst>
+/// Of views with one position. Rows: outputs; columns: the view; depth: samples of the accumulator. A `Sum` of integers
+/// adds what each sample adds, rounded to whole steps of the grid.
+template <class Scalar, class Sum>
 struct affine_sums {
-  static constexpr bool in_parts = std::is_integral_v<Sum>;
   static constexpr bool squares = false;
-  static constexpr bool left_depth_first = DepthFirst != 0;
-  static constexpr bool right_depth_first = DepthFirst != 0;
+  static constexpr bool left_depth_first = false;
+  static constexpr bool right_depth_first = false;
+  using sum_type = Sum;
   affine_operands<Scalar> on;       ///< `y` is the place of delta
-  const Scalar* factors = nullptr;  ///< w_b
+  const Scalar* factors = nullptr;  ///< w_b; nullptr: all are 1
   Scalar to_grid = 1;               ///< of integers: steps of a unit
   Sum* accumulators = nullptr;      ///< of the layer's first weight, in accumulator 0
   std::int64_t accumulator_stride = 0;
@@ -41399,46 +41422,86 @@ struct affine_sums {
     const int at = static_cast<int>(state().position % static_cast<std::uint64_t>(accumulator_count));
     return accumulator >= at ? accumulator - at : accumulator - at + accumulator_count;
   }
-  [[nodiscard]] PERGRAD_HD int accumulator_samples(int z) const noexcept {
+  [[nodiscard]] PERGRAD_HD int depth(int z) const noexcept {
     const int left = on.samples() - first_sample(z % accumulator_count);
     return left <= 0 ? 0 : (left + accumulator_count - 1) / accumulator_count;
   }
-  [[nodiscard]] PERGRAD_HD int depth(int z) const noexcept { return accumulator_samples(z) * on.map.positions.value(); }
-  [[nodiscard]] PERGRAD_HD int part_depth() const noexcept { return on.map.positions.value(); }
   [[nodiscard]] PERGRAD_HD bool wanted(int z, int /*column*/) const noexcept {
     return depth(z) > 0 || state().first != 0;
   }
   [[nodiscard]] PERGRAD_HD Scalar left(int z, int row, int k) const noexcept {
-    const int t = on.map.positions.divide(k);
     const int b = first_sample(z % accumulator_count) + k * accumulator_count;
-    const Scalar factor = factors[b];
-    if (factor == 0) return Scalar{0};
-    const Scalar delta = on.rounded(on.values.read(b, on.y)[on.map.y_offset(z / accumulator_count, row, t)]);
-    return multiply(factor, delta);
+    const Scalar factor = factor_of(b);
+    return factor == 0 ? Scalar{0} : multiply(factor, on.delta(b, z / accumulator_count, row, 0));
   }
   [[nodiscard]] PERGRAD_HD Scalar right(int z, int k, int column) const noexcept {
-    const int t = on.map.positions.divide(k);
     const int b = first_sample(z % accumulator_count) + k * accumulator_count;
-    return factors[b] == 0 ? Scalar{0} : on.view(z / accumulator_count, b, t, column);
+    return factor_of(b) == 0 ? Scalar{0} : on.view(z / accumulator_count, b, 0, column);
   }
-  [[nodiscard]] PERGRAD_HD Scalar before(int z, int row, int column) const noexcept {
-    if constexpr (in_parts) {
-      return 0;
+  [[nodiscard]] PERGRAD_HD Sum before(int z, int row, int column) const noexcept {
+    return state().first != 0 ? Sum{0} : *result(z, row, column);
+  }
+  PERGRAD_HD void add_term(Sum& sum, Scalar delta, Scalar x) const noexcept {
+    if constexpr (std::is_integral_v<Sum>) {
+      sum += to_integer(multiply(multiply(delta, x), to_grid));
     } else {
-      return state().first != 0 ? Scalar{0} : *result(z, row, column);
+      sum = fma(delta, x, sum);
     }
   }
-  PERGRAD_HD void store(int z, int row, int column, Scalar value) const noexcept { *result(z, row, column) = value; }
-  PERGRAD_HD void store_part(int z, int row, int column, Scalar value, bool is_first) const noexcept {
-    Sum& to = *result(z, row, column);
-    to = (is_first && state().first != 0 ? 0 : to) + to_integer(multiply(value, to_grid));
-  }
+  PERGRAD_HD void store(int z, int row, int column, Sum value) const noexcept { *result(z, row, column) = value; }
 
  private:
   [[nodiscard]] PERGRAD_HD const step_state& state() const noexcept { return *on.state; }
+  [[nodiscard]] PERGRAD_HD Scalar factor_of(int b) const noexcept {
+    return factors == nullptr ? Scalar{1} : factors[b];
+  }
   [[nodiscard]] PERGRAD_HD Sum* result(int z, int row, int column) const noexcept {
     return accumulators + z % accumulator_count * accumulator_stride +
            (z / accumulator_count * rows() + row) * columns() + column;
+  }
+};
+
+/// Of views with several positions: the gradient of each sample, a chunk of its positions at a time. Rows: outputs;
+/// columns: the view; depth: positions of a chunk; batches: samples, chunks, groups. Where there is one chunk these are
+/// the numbers that affine_squares squares, bit for bit.
+template <class Scalar>
+struct affine_partials {
+  static constexpr bool squares = false;
+  static constexpr bool left_depth_first = true;
+  static constexpr bool right_depth_first = true;
+  using sum_type = Scalar;
+  affine_operands<Scalar> on;  ///< `y` is the place of delta; `most_samples` of them
+  Scalar* partials = nullptr;  ///< [sample][chunk][weight]
+  int first_sample = 0;
+  divisor chunks{1};
+  int chunk = 1;  ///< positions
+
+  [[nodiscard]] PERGRAD_HD int rows() const noexcept { return on.map.view.outputs; }
+  [[nodiscard]] PERGRAD_HD int columns() const noexcept { return on.map.width.value(); }
+  [[nodiscard]] PERGRAD_HD int batches() const noexcept {
+    return on.most_samples * chunks.value() * on.map.view.groups;
+  }
+  [[nodiscard]] PERGRAD_HD int sample(int z) const noexcept {
+    return first_sample + chunks.quotient(on.map.groups.quotient(z));
+  }
+  [[nodiscard]] PERGRAD_HD int group(int z) const noexcept { return on.map.groups.divide(z); }
+  [[nodiscard]] PERGRAD_HD int first_position(int z) const noexcept {
+    int number = on.map.groups.quotient(z);
+    return chunks.divide(number) * chunk;
+  }
+  [[nodiscard]] PERGRAD_HD int depth(int z) const noexcept {
+    return larger_of(0, smaller_of(chunk, on.map.positions.value() - first_position(z)));
+  }
+  [[nodiscard]] PERGRAD_HD bool wanted(int z, int /*column*/) const noexcept { return sample(z) < on.samples(); }
+  [[nodiscard]] PERGRAD_HD Scalar left(int z, int row, int k) const noexcept {
+    return on.delta(sample(z), group(z), row, first_position(z) + k);
+  }
+  [[nodiscard]] PERGRAD_HD Scalar right(int z, int k, int column) const noexcept {
+    return on.view(group(z), sample(z), first_position(z) + k, column);
+  }
+  [[nodiscard]] PERGRAD_HD Scalar before(int /*z*/, int /*row*/, int /*column*/) const noexcept { return Scalar{0}; }
+  PERGRAD_HD void store(int z, int row, int column, Scalar value) const noexcept {
+    partials[(std::int64_t{z} * rows() + row) * columns() + column] = value;
   }
 };
 
@@ -41449,6 +41512,7 @@ struct affine_squares {
   static constexpr bool squares = true;
   static constexpr bool left_depth_first = true;
   static constexpr bool right_depth_first = true;
+  using sum_type = Scalar;
   affine_operands<Scalar> on;  ///< `y` is the place of delta
   double* partial = nullptr;   ///< sample b's at [b * partial_stride + g * blocks + block]
   std::int64_t partial_stride = 0;
@@ -41459,14 +41523,15 @@ struct affine_squares {
   [[nodiscard]] PERGRAD_HD int batches() const noexcept { return on.map.view.groups * on.most_samples; }
   [[nodiscard]] PERGRAD_HD int depth(int /*z*/) const noexcept { return on.map.positions.value(); }
   [[nodiscard]] PERGRAD_HD bool wanted(int z, int /*column*/) const noexcept {
-    return on.samples() > z / on.map.view.groups;
+    return on.samples() > on.map.groups.quotient(z);
   }
   [[nodiscard]] PERGRAD_HD Scalar left(int z, int row, int k) const noexcept {
-    const int group = z % on.map.view.groups;
-    return on.rounded(on.values.read(z / on.map.view.groups, on.y)[on.map.y_offset(group, row, k)]);
+    const int group = on.map.groups.divide(z);
+    return on.delta(z, group, row, k);
   }
   [[nodiscard]] PERGRAD_HD Scalar right(int z, int k, int column) const noexcept {
-    return on.view(z % on.map.view.groups, z / on.map.view.groups, k, column);
+    const int group = on.map.groups.divide(z);
+    return on.view(group, z, k, column);
   }
   [[nodiscard]] PERGRAD_HD Scalar before(int /*z*/, int /*row*/, int /*column*/) const noexcept { return Scalar{0}; }
   PERGRAD_HD void store_square(int z, int block, double value) const noexcept {
@@ -41514,7 +41579,9 @@ enum class gemm_product : int { forward, adjoint, sums, squares };
   if (rows <= 32) return gemm_way::narrow;
   // Large blocks where they leave enough of them: columns are many where they count samples and positions.
   const int columns = over_samples ? library_slice * view.positions() : view.view_width();
-  return rows >= 128 && columns >= 512 ? gemm_way::large : gemm_way::square;
+  // A sum over samples of one position is one of integers, which take twice the registers.
+  const bool large = rows >= 128 && columns >= 512 && !(product == gemm_product::sums && view.positions() == 1);
+  return large ? gemm_way::large : gemm_way::square;
 }
 
 /// The product of an affine node's way forward, and of its way back: those of an adjoint change places.
@@ -41630,6 +41697,28 @@ struct rounding_kernel {
 template <class Function>
 constexpr auto with_block_sizes(gemm_way way, Function&& f) {
   return way == gemm_way::narrow ? f(narrow_block{}) : way == gemm_way::large ? f(large_block{}) : f(square_block{});
+}
+/// Blocks that form one sample's gradient of a view.
+[[nodiscard]] constexpr int gradient_blocks(const affine_view& view) noexcept {
+  return with_block_sizes(choose_gemm(gemm_product::sums, view, false), [&]<class Sizes>(Sizes) {
+    return view.groups * blocks_for(view.outputs, Sizes::rows) * blocks_for(view.view_width(), Sizes::columns);
+  });
+}
+/// Chunks of a sample's positions, whose sums are formed side by side: enough to keep a device busy with few samples. A
+/// constant of the view, as it decides about bits.
+[[nodiscard]] constexpr int chunks_of(const affine_view& view) noexcept {
+  constexpr int blocks_of_sample = 64;
+  constexpr int positions_of_chunk = 512;
+  return larger_of(
+      1, smaller_of(blocks_for(blocks_of_sample, gradient_blocks(view)), view.positions() / positions_of_chunk));
+}
+/// Samples whose gradients of a leaf are formed at a time.
+[[nodiscard]] constexpr int samples_together(const outer_leaf& leaf, std::size_t max_batch) noexcept {
+  constexpr int blocks_of_launch = 512;
+  constexpr std::int64_t most_elements = std::int64_t{1} << 24U;
+  const int samples = larger_of(blocks_for(blocks_of_launch, leaf.chunks * gradient_blocks(leaf.view)),
+                                static_cast<int>(most_elements / (std::int64_t{leaf.chunks} * leaf.size())));
+  return static_cast<int>(smaller_of(static_cast<std::size_t>(samples), max_batch));
 }
 /// Launches the own kernel for a problem of gemm_affine.hpp.
 template <class Scalar, class Device, class Problem>
@@ -41925,6 +42014,30 @@ class cuda_device {
     cuda_detail::check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream_), "cudaMemcpyAsync");
     synchronise();
   }
+  /// Memory of the host's is read by integrated GPUs: as it is where they follow the host's page tables, else once it
+  /// is pinned, for as long as it is viewed. Null also where the runtime refuses that.
+  [[nodiscard]] std::shared_ptr<const std::byte> view(const void* memory, std::size_t bytes) {
+    const auto* const bytes_of_it = static_cast<const std::byte*>(memory);
+    if (bytes == 0 || !is(cudaDevAttrIntegrated)) return nullptr;
+    if (is(cudaDevAttrPageableMemoryAccess)) return {bytes_of_it, [](const std::byte* /*of the host*/) {}};
+    if (!is(cudaDevAttrCanMapHostMemory) || !is(cudaDevAttrHostRegisterSupported)) return nullptr;
+    void* const pinned = const_cast<std::byte*>(bytes_of_it);
+    if (cudaHostRegister(pinned, bytes, cudaHostRegisterMapped) != cudaSuccess) {
+      static_cast<void>(cudaGetLastError());  // somebody else has pinned it, or it cannot be
+      return nullptr;
+    }
+    const auto unpin = [stream = stream_, pinned](const std::byte* /*on the device*/) {
+      static_cast<void>(cudaStreamSynchronize(stream));
+      static_cast<void>(cudaHostUnregister(pinned));
+    };
+    void* seen = nullptr;
+    if (cudaHostGetDevicePointer(&seen, pinned, 0) != cudaSuccess) {
+      static_cast<void>(cudaGetLastError());
+      unpin(nullptr);
+      return nullptr;
+    }
+    return {static_cast<const std::byte*>(seen), unpin};
+  }
   void fill_zero(void* to, std::size_t bytes) {
     if (bytes == 0) return;
     cuda_detail::check(cudaMemsetAsync(to, 0, bytes, stream_), "cudaMemsetAsync");
@@ -42000,6 +42113,14 @@ class cuda_device {
   }
 
  private:
+  /// Does the current device say so of itself?
+  [[nodiscard]] static bool is(cudaDeviceAttr attribute) {
+    int device = 0;
+    int value = 0;
+    cuda_detail::check(cudaGetDevice(&device), "cudaGetDevice");
+    cuda_detail::check(cudaDeviceGetAttribute(&value, attribute, device), "cudaDeviceGetAttribute");
+    return value != 0;
+  }
   static void require_usable() {
     const cuda_detail::obstacle found = cuda_detail::find_obstacle();
     if (!found.what.empty()) throw cuda_unavailable{found.what, found.code};
@@ -42216,6 +42337,789 @@ using functions_of = typename functions_of_structure<Structure>::type;
 // pergrad/cuda/plan/leaves.hpp - the factor leaves of a network on a device: a row for each use of each block of
 // parameters, and how the block's norm is found
 
+// pergrad/cuda/kernels/sums.hpp - weighted sums over samples, materialised gradients and projections
+//
+// A sum has a fixed number of accumulators: the sample at position p of the logical batch belongs to accumulator p mod
+// their number, and within an accumulator the samples follow each other. One thread adds up one element of one
+// accumulator, so no bit depends on how a logical batch is cut into physical ones. A sum that will be released is one
+// of integers: what a sample adds is rounded to whole steps of the grid by itself (privacy/release.hpp). Products of
+// several positions need no accumulators: they form the samples' gradients, some at a time, which are added up in
+// order.
+
+// pergrad/cuda/kernels/norms.hpp - norms of one sample's blocks, four ways, by the threads of a block
+//
+// What is said of a norm is what the host says of it (host/norms/leaves.hpp): its value in double, and bounds on what
+// rounding may add, so that the clip factors' proof (privacy/clip.hpp) holds for the numbers that the sums add up:
+//   product      ‖x‖² ‖delta‖² for one position. The sum adds (w delta) x: `spread` bounds what rounding w delta does.
+//   gram         <X X^T, Delta Delta^T>, every dot in double: `error`. The sum forms G in another order: `slack`.
+//   direct       the squares of the elements of G, formed again, bit for bit, by the sum: exact
+//   instantiate  the same, with the elements kept for the sum
+
+// pergrad/cuda/kernels/rows.hpp - the gradient of a table of which a sample uses few rows
+//
+//   G_b[id] = sum over t with id_{b,t} = id of delta_{b,t}
+//
+// Positions that hold the same id must be added up before the norm is taken. So every sample has a list of *links*: the
+// first position that holds an id leads to the next one that does, and so on; a row is the chain of additions along it,
+// the same bits for whoever asks. A table that is used at several places has one list for the positions of all of them.
+//
+// Nothing here is sorted: links take positions² comparisons a sample, by all threads of a block, and in a sum every
+// thread, which owns a column of a bucket of rows, looks at all positions of all samples. With a radix sort of a
+// batch's (id, sample, position), CUB's for example, links would be neighbours and a row's thread would see its own
+// positions only. That pays for long texts and wide tables; what is released would be the same integers.
+
+namespace pergrad::inline v0_1::on_device {
+
+/// The table of a leaf, the first use of it, for one sample.
+template <class Scalar>
+class table_rows {
+ public:
+  PERGRAD_HD table_rows(const row_leaf& leaf, const sample_values<Scalar>& values) noexcept
+      : leaf_{&leaf}, values_{values}, links_{values.integers_at(leaf.links)} {}
+
+  /// Positions of all uses, one behind the other.
+  [[nodiscard]] PERGRAD_HD int positions() const noexcept { return leaf_->all_positions; }
+  /// The id that a position holds; -1 where there is none, or one without a gradient.
+  [[nodiscard]] PERGRAD_HD int id_at(int position) const noexcept {
+    const row_leaf& use = use_of(position);
+    if (position >= values_.positions(use.lengths, use.positions)) return -1;
+    const int id = values_.integers_at(use.ids)[position];
+    return id == use.skipped ? -1 : id;
+  }
+
+  /// Writes the link of a position: the next one that holds its id, or `positions()`; negated in bits where it is not
+  /// the first one or holds no id.
+  PERGRAD_HD void link(int position) const noexcept {
+    const int id = id_at(position);
+    int next = position + 1;
+    bool is_first = id >= 0;
+    if (is_first) {
+      while (next < positions() && id_at(next) != id) ++next;
+      PERGRAD_ROLLED
+      for (int before = 0; is_first && before < position; ++before) is_first = id_at(before) != id;
+    } else {
+      next = positions();
+    }
+    values_.integers_to(leaf_->links)[position] = is_first ? next : ~next;
+  }
+  /// Behind a barrier: is this the first position that holds its id?
+  [[nodiscard]] PERGRAD_HD bool begins_row(int position) const noexcept { return links_[position] >= 0; }
+  /// A column of the row that begins at a position.
+  [[nodiscard]] PERGRAD_HD Scalar row_element(int position, int column) const noexcept {
+    Scalar sum = 0;
+    while (position < positions()) {
+      int at = position;
+      const row_leaf& use = use_of(at);
+      sum += values_.at(use.delta)[at * use.delta_step + column * use.delta_stride];
+      const int link = links_[position];
+      position = link < 0 ? ~link : link;
+    }
+    return sum;
+  }
+  /// Calls f(id, the row's element) for the rows of the bucket and column that are element e of the leaf's work.
+  template <class Function>
+  PERGRAD_HD void for_each_row(int e, Function&& f) const {
+    const int bucket = e / leaf_->width;
+    const int column = e % leaf_->width;
+    PERGRAD_ROLLED
+    for (int position = 0; position < positions(); ++position) {
+      if (!begins_row(position)) continue;
+      const int id = id_at(position);
+      if (id % leaf_->buckets == bucket) f(id, row_element(position, column));
+    }
+  }
+
+ private:
+  /// The use that a position belongs to; the position is counted from its beginning then.
+  [[nodiscard]] PERGRAD_HD const row_leaf& use_of(int& position) const noexcept {
+    const row_leaf* use = leaf_;
+    while (position >= use->positions) {
+      position -= use->positions;
+      use += use->next;
+    }
+    return *use;
+  }
+
+  const row_leaf* leaf_;
+  sample_values<Scalar> values_;
+  const int* links_;
+};
+
+/// Sets what element e of the leaf's work owns of a table to zero.
+template <class Value>
+PERGRAD_HD void clear_rows(const row_leaf& leaf, int e, Value* table) noexcept {
+  const int column = e % leaf.width;
+  for (int id = e / leaf.width; id < leaf.vocabulary; id += leaf.buckets) table[id * leaf.width + column] = 0;
+}
+
+}  // namespace pergrad::inline v0_1::on_device
+
+namespace pergrad::inline v0_1::on_device {
+
+/// A method that the user asks for in the place of the plan's, for some nodes.
+struct method_choice {
+  norm_method method = norm_method::automatic;
+  std::uint64_t nodes = ~std::uint64_t{0};
+
+  /// How the norm of a leaf is found. `instantiate` only for leaves that have room to be kept: else its twin `direct`.
+  [[nodiscard]] PERGRAD_HD norm_method of(const outer_leaf& leaf) const noexcept {
+    const bool chosen = nodes == ~std::uint64_t{0} || (leaf.node < 64 && (nodes >> leaf.node & 1U) != 0);
+    if (method == norm_method::automatic || !chosen) return leaf.method;
+    if (method == norm_method::product && leaf.view.positions() != 1) return leaf.method;
+    const bool of_one_use = method == norm_method::product || method == norm_method::gram;
+    if (of_one_use && leaf.next != 0) return leaf.method;
+    return method == norm_method::instantiate && leaf.kept < 0 ? norm_method::direct : method;
+  }
+};
+
+/// A block that finds the norms of one sample's leaves.
+template <class Block, class Scalar, int Threads>
+struct norm_worker {
+  static constexpr int warps = Threads / warp_size;
+  using sums = typename Block::template local<double>;
+
+  const Block& block;
+  sample_values<Scalar> values;
+  Scalar* kept;  ///< of the sample
+  double (&partial)[static_cast<std::size_t>(warps)];
+
+  /// Adds what is known of the leaf's norm to `part`, which all threads may read behind this.
+  PERGRAD_HD void add(const outer_leaf& leaf, norm_method method, norm_bound& part) const {
+    switch (method) {
+      case norm_method::product:
+        return by_product(leaf, part);
+      case norm_method::gram:
+        return by_positions(leaf, part);
+      default:
+        return by_elements(leaf, method == norm_method::instantiate ? kept + leaf.kept : nullptr, part);
+    }
+  }
+  /// The same where products form what the sum adds: (w delta) x of one position, or else w G. `squares` are the parts
+  /// of ‖G‖² that kernels left of the same elements, of any method but product and gram.
+  PERGRAD_HD void add_for_products(const outer_leaf& leaf, norm_method method, const double* squares,
+                                   norm_bound& part) const {
+    if (leaf.next != 0) return by_elements(leaf, nullptr, part);  // the sum forms the same elements
+    if (method == norm_method::product) return by_product(leaf, part);
+    if (method != norm_method::gram) {
+      sums own;
+      block.each([&](int t) {
+        double sum = 0;
+        PERGRAD_ROLLED
+        for (int i = t; i < leaf.square_count; i += Threads) sum += squares[leaf.squares + i];
+        own[t] = sum;
+      });
+      return add_squares(own, part);
+    }
+    by_positions(leaf, part);
+  }
+  PERGRAD_HD void add(const elementwise_leaf& leaf, Scalar (&scratch)[static_cast<std::size_t>(Threads)],
+                      norm_bound& part) const {
+    Scalar* to = kept + leaf.kept;
+    const int positions = leaf.out[0] * leaf.out[1] * leaf.out[2];
+    int parts = 1;
+    while (parts < warp_size && 2 * parts * leaf.count <= Threads && 4 * parts <= positions) parts *= 2;
+    if (parts > 1) {
+      block.each([&](int t) {
+        if (t < leaf.count * parts) scratch[t] = gradient_element(leaf, values, t / parts, t % parts, parts);
+      });
+    }
+    sums squares;
+    block.each([&](int t) {
+      squares[t] = 0;
+      for (int i = t; i < leaf.count; i += Threads) {
+        Scalar value = 0;
+        if (parts == 1) {
+          value = gradient_element(leaf, values, i, 0, 1);
+        } else {
+          PERGRAD_ROLLED
+          for (int k = 0; k < parts; ++k) value += scratch[i * parts + k];
+        }
+        to[i] = value;
+        squares[t] = fma(static_cast<double>(value), static_cast<double>(value), squares[t]);
+      }
+    });
+    add_squares(squares, part);
+  }
+
+  /// `norms`: 0 if nobody asks for them but sums need the table's links.
+  PERGRAD_HD void add(const row_leaf& leaf, int norms, norm_bound& part) const {
+    const table_rows<Scalar> rows{leaf, values};
+    block.each([&](int t) {
+      PERGRAD_ROLLED
+      for (int position = t; position < rows.positions(); position += Threads) rows.link(position);
+    });
+    if (norms == 0) return;
+    sums squares;
+    block.each([&](int t) {
+      double sum = 0;
+      for (int e = t; e < rows.positions() * leaf.width; e += Threads) {
+        if (!rows.begins_row(e / leaf.width)) continue;
+        const auto value = static_cast<double>(rows.row_element(e / leaf.width, e % leaf.width));
+        sum = fma(value, value, sum);
+      }
+      squares[t] = sum;
+    });
+    add_squares(squares, part);
+  }
+
+ private:
+  PERGRAD_HD void add_squares(const sums& own, norm_bound& part) const {
+    const double squared = block.sum(own, partial);
+    block.once([&] { part.squared += squared; });
+  }
+
+  PERGRAD_HD void by_elements(const outer_leaf& leaf, Scalar* to, norm_bound& part) const {
+    sums squares;
+    block.each([&](int t) {
+      double sum = 0;
+      for (int e = t; e < leaf.size(); e += Threads) {
+        const Scalar value = gradient_element(leaf, values, e);
+        if (to != nullptr) to[e] = value;
+        sum = fma(static_cast<double>(value), static_cast<double>(value), sum);
+      }
+      squares[t] = sum;
+    });
+    add_squares(squares, part);
+  }
+
+  PERGRAD_HD void by_product(const outer_leaf& leaf, norm_bound& part) const {
+    const affine_view& view = leaf.view;
+    for (int group = 0; group < view.groups; ++group) {
+      sums x_squares;
+      sums delta_squares;
+      block.each([&](int t) {
+        double x_sum = 0;
+        for (int k = t; k < view.view_width(); k += Threads) {
+          const auto x = static_cast<double>(factors_at(leaf, values, group * view.outputs * view.view_width() + k).x);
+          x_sum = fma(x, x, x_sum);
+        }
+        x_squares[t] = x_sum;
+        double delta_sum = 0;
+        const Scalar* delta = values.at(leaf.delta) + group * view.y_group;
+        for (int n = t; n < view.outputs; n += Threads) {
+          const auto value = static_cast<double>(delta[n * view.y_output]);
+          delta_sum = fma(value, value, delta_sum);
+        }
+        delta_squares[t] = delta_sum;
+      });
+      const double x_squared = block.sum(x_squares, partial);
+      const double delta_squared = block.sum(delta_squares, partial);
+      block.once([&] {
+        part.squared += x_squared * delta_squared;
+        part.error += lost_squares(view, x_squared, delta_squared);
+        part.spread += square_root(x_squared * view.outputs);
+      });
+    }
+  }
+
+  /// sum_{t,s} (x_t · x_s)(delta_t · delta_s). What rounding adds to the sample's share of a sum over positions, in one
+  /// chain or in chunks (of n positions in c chunks a term meets n / c + c <= n + 1 additions), is of the diagonal:
+  /// slack = (γ sum_t |x_t||delta_t|)².
+  PERGRAD_HD void by_positions(const outer_leaf& leaf, norm_bound& part) const {
+    const affine_view& view = leaf.view;
+    const int positions = view.positions();
+    const std::int64_t pairs = std::int64_t{positions} * positions;
+    for (int group = 0; group < view.groups; ++group) {
+      sums entries;
+      sums magnitudes;
+      sums x_sums;
+      sums delta_sums;
+      block.each([&](int thread) {
+        double entry_sum = 0;
+        double magnitude = 0;
+        double x_sum = 0;
+        double delta_sum = 0;
+        for (std::int64_t pair = thread; pair < pairs; pair += Threads) {
+          const int t = static_cast<int>(pair / positions);
+          const int s = static_cast<int>(pair % positions);
+          if (s > t) continue;
+          const double x_product = view_dot(leaf, group, t, s);
+          const double delta_product = delta_dot(leaf, group, t, s);
+          const double entry = x_product * delta_product;
+          entry_sum += s == t ? entry : 2 * entry;
+          if (s != t) continue;
+          magnitude += square_root(entry);
+          if constexpr (has_lost_squares) {
+            x_sum += square_root(x_product);
+            delta_sum += square_root(delta_product);
+          }
+        }
+        entries[thread] = entry_sum;
+        magnitudes[thread] = magnitude;
+        x_sums[thread] = x_sum;
+        delta_sums[thread] = delta_sum;
+      });
+      const double squared = block.sum(entries, partial);
+      const double magnitude = block.sum(magnitudes, partial);
+      const double x_sum = has_lost_squares ? block.sum(x_sums, partial) : 0;
+      const double delta_sum = has_lost_squares ? block.sum(delta_sums, partial) : 0;
+      block.once([&] {
+        // Besides its two dots, a term meets the additions of one thread and of the block.
+        const double terms = view.view_width() + view.outputs + static_cast<double>(pairs) / Threads + 16;
+        part.squared += squared > 0 || squared != squared ? squared : 0;
+        part.error += terms * limits::epsilon<double> * magnitude * magnitude;
+        const double bound = (positions + 2) * static_cast<double>(limits::epsilon<Scalar>) * magnitude;
+        part.slack += bound * bound;
+        part.error += lost_squares(view, x_sum * x_sum, delta_sum * delta_sum);
+      });
+    }
+  }
+
+  /// Squares of doubles below 1e-154 lose bits or vanish (squares of floats are exact in double).
+  static constexpr bool has_lost_squares = std::is_same_v<Scalar, double>;
+  [[nodiscard]] PERGRAD_HD static double lost_squares(const affine_view& view, double x_squared,
+                                                      double delta_squared) noexcept {
+    if constexpr (has_lost_squares) {
+      constexpr double least = limits::least_subnormal<double>;
+      return least * view.view_width() * delta_squared + least * view.outputs * x_squared;
+    } else {
+      return 0;
+    }
+  }
+  [[nodiscard]] PERGRAD_HD double delta_dot(const outer_leaf& leaf, int group, int t, int s) const noexcept {
+    const affine_view& view = leaf.view;
+    const Scalar* delta = values.at(leaf.delta) + group * view.y_group;
+    const Scalar* a = delta + position_in_y(view, t);
+    const Scalar* b = delta + position_in_y(view, s);
+    double sum = 0;
+    for (int n = 0; n < view.outputs; ++n) {
+      sum = fma(static_cast<double>(a[n * view.y_output]), static_cast<double>(b[n * view.y_output]), sum);
+    }
+    return sum;
+  }
+  /// Of what positions t and s see; taps outside the input are zero.
+  [[nodiscard]] PERGRAD_HD double view_dot(const outer_leaf& leaf, int group, int t, int s) const noexcept {
+    const affine_view& view = leaf.view;
+    const box_index of_t = index_in(view.out, t);
+    const box_index of_s = index_in(view.out, s);
+    const int at[2][axes] = {{of_t.d, of_t.h, of_t.w}, {of_s.d, of_s.h, of_s.w}};
+    span_of_taps taps[axes];
+    int apart = 0;
+    int start = 0;
+    for (int axis = 0; axis < axes; ++axis) {
+      const span_of_taps first = taps_of(view, axis, at[0][axis]);
+      const span_of_taps second = taps_of(view, axis, at[1][axis]);
+      taps[axis] = {larger_of(first.begin, second.begin), smaller_of(first.end, second.end)};
+      apart += (at[1][axis] - at[0][axis]) * view.stride[axis] * view.x_step[axis];
+      start += (at[0][axis] * view.stride[axis] - view.padding[axis]) * view.x_step[axis];
+    }
+    const Scalar* x = values.at(leaf.x) + group * view.x_group;
+    double sum = 0;
+    for (int c = 0; c < view.channels; ++c) {
+      for (int kd = taps[0].begin; kd < taps[0].end; ++kd) {
+        for (int kh = taps[1].begin; kh < taps[1].end; ++kh) {
+          const int row = start + c * view.x_channel + kd * view.dilation[0] * view.x_step[0] +
+                          kh * view.dilation[1] * view.x_step[1];
+          PERGRAD_ROLLED
+          for (int kw = taps[2].begin; kw < taps[2].end; ++kw) {
+            const int here = row + kw * view.dilation[2] * view.x_step[2];
+            sum = fma(static_cast<double>(x[here]), static_cast<double>(x[here + apart]), sum);
+          }
+        }
+      }
+    }
+    return sum;
+  }
+};
+
+/// How a sample's norms become its weights: a plain copy of a rule of expressions/clip.hpp.
+struct clip_rule {
+  enum class kind_type : int { none, flat, normalise, grouped };
+  kind_type kind = kind_type::none;
+  double bound = 0;
+  double stability = 0;
+  const double* bounds = nullptr;  ///< grouped: one a group
+  const int* group_of = nullptr;   ///< grouped: of each layer
+  int groups = 0;
+  int unit = 0;  ///< weights count in units of 2^unit
+
+  [[nodiscard]] PERGRAD_HD bool per_layer() const noexcept { return kind == kind_type::grouped; }
+};
+
+/// The weights of one sample from the norms of its layers, `layer_stride` apart; the formulas are those of
+/// privacy/clip.hpp.
+template <class Scalar>
+PERGRAD_HD void weigh(const clip_rule& rule, const norm_bound* layers, int layer_count, int parameter_count,
+                      Scalar* weights, int layer_stride) noexcept {
+  const auto count = static_cast<std::size_t>(parameter_count);
+  norm_bound whole;
+  PERGRAD_ROLLED
+  for (int layer = 0; layer < layer_count; ++layer) whole = whole + layers[layer];
+  if (rule.kind == clip_rule::kind_type::flat) {
+    weights[0] = clip_factor<Scalar>(whole, count, rule.bound, rule.unit);
+  } else if (rule.kind == clip_rule::kind_type::normalise) {
+    weights[0] = normalise_factor<Scalar>(whole, count, rule.bound, rule.stability, rule.unit);
+  } else {
+    const bool finite = is_finite_norm<Scalar>(norm_upper_bound(whole, count));
+    for (int group = 0; group < rule.groups; ++group) {
+      norm_bound part;
+      PERGRAD_ROLLED
+      for (int layer = 0; layer < layer_count; ++layer) {
+        if (rule.group_of[layer] == group) part = part + layers[layer];
+      }
+      const Scalar weight = finite ? clip_factor<Scalar>(part, count, rule.bounds[group], rule.unit) : Scalar{0};
+      PERGRAD_ROLLED
+      for (int layer = 0; layer < layer_count; ++layer) {
+        if (rule.group_of[layer] == group) weights[layer * layer_stride] = weight;
+      }
+    }
+  }
+}
+
+}  // namespace pergrad::inline v0_1::on_device
+
+namespace pergrad::inline v0_1::on_device {
+
+/// Elements of work on a leaf: none where another leaf is the first use of the same block.
+template <class Leaf>
+[[nodiscard]] PERGRAD_HD constexpr int work_of(const Leaf& leaf) noexcept {
+  return leaf.first != 0 ? leaf.size() : 0;
+}
+/// Is the sum of an outer leaf one that products form (gemm_affine.hpp)? Of a layered network; of one use.
+[[nodiscard]] PERGRAD_HD constexpr bool is_one_product(const outer_leaf& leaf) noexcept {
+  return leaf.first != 0 && leaf.next == 0;
+}
+
+/// What a block of threads works on: elements of one leaf.
+struct leaf_share {
+  const outer_leaf* outer = nullptr;  ///< of an elementwise leaf none: its gradients are always kept
+  const row_leaf* rows = nullptr;     ///< of a table: elements are buckets and columns
+  norm_method method = norm_method::instantiate;
+  int layer = 0;
+  int parameters = 0;
+  int kept = 0;
+  int size = 0;   ///< of the leaf
+  int first = 0;  ///< element
+
+  [[nodiscard]] PERGRAD_HD static leaf_share whole(const outer_leaf& leaf, const method_choice& choice) noexcept {
+    return {&leaf, nullptr, choice.of(leaf), leaf.layer, leaf.parameters, leaf.kept, work_of(leaf)};
+  }
+  [[nodiscard]] PERGRAD_HD static leaf_share whole(const elementwise_leaf& leaf) noexcept {
+    return {nullptr, nullptr, norm_method::instantiate, leaf.layer, leaf.parameters, leaf.kept, work_of(leaf)};
+  }
+  [[nodiscard]] PERGRAD_HD static leaf_share whole(const row_leaf& leaf) noexcept {
+    return {nullptr, &leaf, norm_method::elementwise, leaf.layer, leaf.parameters, 0, work_of(leaf)};
+  }
+  /// Number k of all leaves: outer ones, elementwise ones, tables.
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD static leaf_share number(const table_view<Scalar>& tables, const method_choice& choice,
+                                                    int k) noexcept {
+    if (k < tables.outer_count) return whole(tables.outer[k], choice);
+    k -= tables.outer_count;
+    return k < tables.elementwise_count ? whole(tables.elementwise[k])
+                                        : whole(tables.rows[k - tables.elementwise_count]);
+  }
+  /// That of block `number`: all leaves in turn, each in whole blocks. `by_products`: without those that products form.
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD static leaf_share of(const table_view<Scalar>& tables, const method_choice& choice,
+                                                int number, int threads, int by_products = 0) noexcept {
+    leaf_share share;
+    for (int k = 0; k < tables.outer_count + tables.elementwise_count + tables.row_count; ++k) {
+      share = leaf_share::number(tables, choice, k);
+      if (by_products != 0 && share.outer != nullptr && is_one_product(*share.outer)) share.size = 0;
+      const int blocks = blocks_for(share.size, threads);
+      share.first = number * threads;
+      if (number < blocks) break;
+      number -= blocks;
+    }
+    return share;
+  }
+
+  /// Element `e` of the leaf's gradient of one sample.
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD Scalar element(const sample_values<Scalar>& values, const Scalar* of_sample,
+                                          int e) const noexcept {
+    return method == norm_method::instantiate ? of_sample[kept + e] : gradient_element(*outer, values, e);
+  }
+};
+
+/// What a sample adds to a sum: itself, or rounded to steps of the grid.
+template <class Scalar>
+PERGRAD_HD inline void add_share(Scalar& sum, Scalar factor, Scalar value, Scalar /*to_grid*/) noexcept {
+  sum = fma(factor, value, sum);
+}
+template <class Scalar>
+PERGRAD_HD inline void add_share(std::int64_t& sum, Scalar factor, Scalar value, Scalar to_grid) noexcept {
+  sum += to_integer(multiply(multiply(factor, value), to_grid));
+}
+
+/// accumulator <- accumulator + sum of w_b g_b over its samples; from zero where the logical batch begins. `blocks(leaf
+/// blocks)` of them. `Sum`: Scalar, or std::int64_t.
+template <class Scalar, class Target, class Sum, int Threads>
+struct sum_kernel {
+  static constexpr int threads = Threads;
+  struct shared_type {};
+
+  const step_state* state = nullptr;
+  table_view<Scalar> tables;
+  batch_view<Scalar, Target> samples;
+  method_choice method;
+  const Scalar* weights = nullptr;  ///< [layer][sample]; nullptr: all are 1
+  int layer_stride = 0;             ///< 0: one weight for all layers
+  int squares = 0;                  ///< of g_b², element by element
+  int accumulators = 0;
+  int by_products = 0;  ///< the sums of outer leaves of one use are formed elsewhere
+  Scalar to_grid = 1;   ///< of sums of integers: steps of a unit
+  Sum* sums = nullptr;  ///< [accumulator][parameter]
+
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    const int accumulator = block.index() % accumulators;
+    const leaf_share share = leaf_share::of(tables, method, block.index() / accumulators, Threads, by_products);
+    Sum* out = sums + static_cast<std::size_t>(accumulator) * static_cast<std::size_t>(tables.parameter_count);
+    block.each([&](int t) {
+      const int e = share.first + t;
+      if (e >= share.size) return;
+      if (share.rows != nullptr) return add_rows(share, accumulator, e, out + share.parameters);
+      add(share, accumulator, e, out + share.parameters + e);
+    });
+  }
+
+ private:
+  /// The first sample here that belongs to an accumulator.
+  [[nodiscard]] PERGRAD_HD int first_of(int accumulator) const noexcept {
+    const auto number = static_cast<std::uint64_t>(accumulators);
+    return static_cast<int>((static_cast<std::uint64_t>(accumulator) + number - state->position % number) % number);
+  }
+  [[nodiscard]] PERGRAD_HD Scalar weight_of(int sample, int layer) const noexcept {
+    return weights == nullptr ? Scalar{1} : weights[layer * layer_stride + sample];
+  }
+  PERGRAD_HD void add(const leaf_share& share, int accumulator, int e, Sum* to) const noexcept {
+    const auto count = static_cast<int>(state->count);
+    Sum sum = state->first != 0 ? Sum{0} : *to;
+    for (int b = first_of(accumulator); b < count; b += accumulators) {
+      const Scalar weight = weight_of(b, share.layer);
+      if (weight == 0) continue;  // not multiplied: a non-finite gradient must contribute nothing
+      const sample_values<Scalar> values = samples.values(b);
+      if (share.method == norm_method::product && squares == 0) {
+        const product_factors<Scalar> at = factors_at(*share.outer, values, e);
+        add_share(sum, multiply(weight, at.delta), at.x, to_grid);
+        continue;
+      }
+      const Scalar value = share.element(values, samples.kept_of(b), e);
+      add_share(sum, squares != 0 ? multiply(weight, value) : weight, value, to_grid);
+    }
+    *to = sum;
+  }
+  /// Of the rows of a bucket, sample after sample.
+  PERGRAD_HD void add_rows(const leaf_share& share, int accumulator, int e, Sum* table) const noexcept {
+    const auto count = static_cast<int>(state->count);
+    const int width = share.rows->width;
+    if (state->first != 0) clear_rows(*share.rows, e, table);
+    for (int b = first_of(accumulator); b < count; b += accumulators) {
+      const Scalar weight = weight_of(b, share.layer);
+      if (weight == 0) continue;
+      table_rows<Scalar>{*share.rows, samples.values(b)}.for_each_row(e, [&](int id, Scalar value) {
+        add_share(table[id * width + e % width], squares != 0 ? multiply(weight, value) : weight, value, to_grid);
+      });
+    }
+  }
+};
+
+/// What affine_partials leaves of some samples' gradients.
+template <class Scalar>
+struct partial_gradients {
+  const step_state* state = nullptr;
+  const Scalar* partials = nullptr;  ///< [sample][chunk][weight]
+  int first_sample = 0;
+  int most_samples = 0;
+  int chunks = 1;
+  int size = 0;  ///< weights
+
+  /// Those of them that are there, perhaps less than 0.
+  [[nodiscard]] PERGRAD_HD int samples() const noexcept {
+    return smaller_of(static_cast<int>(state->count) - first_sample, most_samples);
+  }
+  /// Element e of the gradient of the b-th of them: its chunks, in order. Norms and sums call this.
+  [[nodiscard]] PERGRAD_HD Scalar element(int b, int e) const noexcept {
+    const Scalar* const from = partials + std::int64_t{b} * chunks * size + e;
+    Scalar sum = *from;
+    for (int c = 1; c < chunks; ++c) sum = on_device::add(sum, from[std::int64_t{c} * size]);
+    return sum;
+  }
+};
+
+/// accumulator 0 += sum of w_b g_b over these samples. Sums in floating point go on sample after sample, so no bit
+/// depends on how a logical batch is cut; integers have no order, and several threads share a sum. blocks() of them.
+template <class Scalar, class Sum>
+struct fold_partials_kernel {
+  static constexpr int threads = 256;
+  static constexpr int sharing = std::is_integral_v<Sum> ? 8 : 1;  ///< threads
+  static constexpr int elements = threads / sharing;               ///< of a block
+  struct shared_type {
+    Sum sums[static_cast<std::size_t>(threads)];
+  };
+
+  partial_gradients<Scalar> gradients;
+  const Scalar* factors = nullptr;  ///< w_b; nullptr: all are 1
+  Scalar to_grid = 1;
+  Sum* accumulators = nullptr;  ///< of the layer's first weight; those behind accumulator 0 are zero
+  std::int64_t accumulator_stride = 0;
+  int accumulator_count = 1;
+
+  [[nodiscard]] int blocks() const noexcept { return blocks_for(gradients.size, elements); }
+
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    auto& shared = block.template shared<shared_type>();
+    const bool begins = gradients.state->first != 0 && gradients.first_sample == 0;
+    const int samples = gradients.samples();
+    block.each([&](int t) {
+      const int e = block.index() * elements + t % elements;
+      if (e >= gradients.size) return;
+      Sum sum = t < elements && !begins ? accumulators[e] : Sum{0};
+      for (int b = t / elements; b < samples; b += sharing) {
+        const Scalar factor = factors == nullptr ? Scalar{1} : factors[gradients.first_sample + b];
+        if (factor == 0) continue;  // not multiplied: a non-finite gradient must contribute nothing
+        add_share(sum, factor, gradients.element(b, e), to_grid);
+      }
+      shared.sums[t] = sum;
+    });
+    block.each([&](int t) {
+      const int e = block.index() * elements + t;
+      if (t >= elements || e >= gradients.size) return;
+      Sum sum = shared.sums[t];
+      for (int i = 1; i < sharing; ++i) sum += shared.sums[i * elements + t];
+      accumulators[e] = sum;
+      if (!begins) return;
+      PERGRAD_ROLLED
+      for (int i = 1; i < accumulator_count; ++i) accumulators[i * accumulator_stride + e] = 0;
+    });
+  }
+};
+
+/// Squared norms of these samples' gradients, in parts of `elements`; blocks() of them.
+template <class Scalar>
+struct square_partials_kernel {
+  static constexpr int threads = 256;
+  static constexpr int elements = 4096;
+  struct shared_type {
+    double partial[static_cast<std::size_t>(threads / warp_size)];
+  };
+
+  partial_gradients<Scalar> gradients;
+  double* squares = nullptr;  ///< sample b's at [b * stride + part]
+  std::int64_t stride = 0;
+
+  [[nodiscard]] static constexpr int parts_of(int size) noexcept { return blocks_for(size, elements); }
+  [[nodiscard]] int blocks() const noexcept { return gradients.most_samples * parts_of(gradients.size); }
+
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    const int parts = blocks_for(gradients.size, elements);
+    const int b = block.index() / parts;
+    const int part = block.index() % parts;
+    if (b >= gradients.samples()) return;
+    auto& shared = block.template shared<shared_type>();
+    typename Block::template local<double> own;
+    block.each([&](int t) {
+      double sum = 0;
+      const int end = smaller_of((part + 1) * elements, gradients.size);
+      for (int e = part * elements + t; e < end; e += threads) {
+        const auto value = static_cast<double>(gradients.element(b, e));
+        sum = fma(value, value, sum);
+      }
+      own[t] = sum;
+    });
+    const double total = block.sum(own, shared.partial);
+    block.once([&] { squares[(gradients.first_sample + b) * stride + part] = total; });
+  }
+};
+
+/// rows[r] = w_b g_b for samples b = first_sample + r, in PyTorch's order. Blocks: rows times leaf blocks.
+template <class Scalar, class Target, int Threads>
+struct row_kernel {
+  static constexpr int threads = Threads;
+  struct shared_type {};
+
+  table_view<Scalar> tables;
+  batch_view<Scalar, Target> samples;
+  method_choice method;
+  const Scalar* weights = nullptr;  ///< nullptr: all are 1
+  int layer_stride = 0;
+  int first_sample = 0;
+  int leaf_blocks = 0;
+  Scalar* rows = nullptr;
+
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    const int row = block.index() / leaf_blocks;
+    const int sample = first_sample + row;
+    const leaf_share share = leaf_share::of(tables, method, block.index() % leaf_blocks, Threads);
+    const sample_values<Scalar> values = samples.values(sample);
+    const Scalar* kept = samples.kept_of(sample);
+    Scalar* out = rows + static_cast<std::size_t>(row) * static_cast<std::size_t>(tables.parameter_count);
+    block.each([&](int t) {
+      const int e = share.first + t;
+      if (e >= share.size) return;
+      if (share.rows != nullptr) {
+        Scalar* table = out + share.parameters;
+        const int width = share.rows->width;
+        clear_rows(*share.rows, e, table);
+        return table_rows<Scalar>{*share.rows, values}.for_each_row(
+            e, [&](int id, Scalar value) { table[id * width + e % width] = weighted(sample, share.layer, value); });
+      }
+      out[share.parameters + e] = weighted(sample, share.layer, share.element(values, kept, e));
+    });
+  }
+
+ private:
+  [[nodiscard]] PERGRAD_HD Scalar weighted(int sample, int layer, Scalar value) const noexcept {
+    if (weights == nullptr) return value;
+    const Scalar weight = weights[layer * layer_stride + sample];
+    return weight == 0 ? Scalar{0} : multiply(weight, value);
+  }
+};
+
+/// projections[b] = <g_b, direction>, in double. A block a sample.
+template <class Scalar, class Target, int Threads>
+struct projection_kernel {
+  static constexpr int threads = Threads;
+  struct shared_type {
+    double partial[static_cast<std::size_t>(Threads / warp_size)];
+  };
+
+  const step_state* state = nullptr;
+  table_view<Scalar> tables;
+  batch_view<Scalar, Target> samples;
+  method_choice method;
+  const Scalar* direction = nullptr;
+  double* projections = nullptr;
+
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    const int sample = block.index();
+    if (static_cast<std::uint32_t>(sample) >= state->count) return;
+    auto& shared = block.template shared<shared_type>();
+    const sample_values<Scalar> values = samples.values(sample);
+    const Scalar* kept = samples.kept_of(sample);
+    typename Block::template local<double> sums;
+    block.each([&](int t) {
+      double sum = 0;
+      const auto add = [&](Scalar value, int parameter) {
+        sum = fma(static_cast<double>(value), static_cast<double>(direction[parameter]), sum);
+      };
+      for (int k = 0; k < tables.outer_count + tables.elementwise_count + tables.row_count; ++k) {
+        const leaf_share share = leaf_share::number(tables, method, k);
+        for (int e = t; e < share.size; e += Threads) {
+          if (share.rows == nullptr) {
+            add(share.element(values, kept, e), share.parameters + e);
+            continue;
+          }
+          const int width = share.rows->width;
+          table_rows<Scalar>{*share.rows, values}.for_each_row(
+              e, [&](int id, Scalar value) { add(value, share.parameters + id * width + e % width); });
+        }
+      }
+      sums[t] = sum;
+    });
+    const double total = block.sum(sums, shared.partial);
+    block.once([&] { projections[sample] = total; });
+  }
+};
+
+}  // namespace pergrad::inline v0_1::on_device
+
 namespace pergrad::inline v0_1::on_device {
 
 /// Blocks of the product that squares a view's gradient.
@@ -42236,13 +43140,14 @@ inline constexpr int most_kept = 1 << 15;
 inline constexpr int positions_worth_keeping = 16;
 
 /// How a device finds the norm of a block: exact ways only, the cheapest in multiply-adds, as on the host
-/// (gradients/plan.hpp) with a device's prices. Dots are in double, which most devices are slow at.
-[[nodiscard]] constexpr norm_method cheapest_on_device(const affine_view& view) noexcept {
+/// (gradients/plan.hpp) with a device's prices. Dots are in double, which most devices are slow at; in layered networks
+/// they also compete with products that run on many blocks.
+[[nodiscard]] constexpr norm_method cheapest_on_device(const affine_view& view, bool layered) noexcept {
   const double positions = view.positions();
   const double width = view.view_width();
   const double outputs = view.outputs;
   if (view.positions() == 1) return norm_method::product;
-  constexpr double dot_element = 4;
+  const double dot_element = layered ? 32 : 4;
   const double gram = dot_element * positions * (positions + 1) / 2 * (width + outputs) + positions * width * outputs;
   const double direct = 2 * positions * width * outputs;
   if (gram < direct) return norm_method::gram;
@@ -42328,7 +43233,7 @@ struct build_leaves {
   }
   static constexpr void add(tables& t, const detail::plan_factor& each, outer_leaf leaf) {
     const bool has_one_use = plan::nodes[each.node].use.first && plan::nodes[each.node].use.last;
-    leaf.method = has_one_use ? cheapest_on_device(leaf.view) : norm_method::instantiate;
+    leaf.method = has_one_use ? cheapest_on_device(leaf.view, Program::layered) : norm_method::instantiate;
     if (leaf.method == norm_method::instantiate && (Program::layered || t.kept + leaf.size() > most_kept)) {
       leaf.method = norm_method::direct;
     }
@@ -42339,7 +43244,9 @@ struct build_leaves {
     }
     if (Program::layered && has_one_use) {
       leaf.squares = t.squares;
-      leaf.square_count = leaf.view.groups * square_blocks_of(leaf.view);
+      leaf.chunks = leaf.view.positions() == 1 ? 1 : chunks_of(leaf.view);
+      leaf.square_count = leaf.chunks > 1 ? square_partials_kernel<typename Program::scalar>::parts_of(leaf.size())
+                                          : leaf.view.groups * square_blocks_of(leaf.view);
       t.squares += leaf.square_count;
     }
     op_row& row = t.ops[each.node];
@@ -42703,684 +43610,6 @@ struct build_tables {
 // pergrad/cuda/plan/layout.hpp - all memory of one network on a device: one allocation, every offset a constant
 // expression
 
-// pergrad/cuda/kernels/sums.hpp - weighted sums over samples, materialised gradients and projections
-//
-// A sum has a fixed number of accumulators: the sample at position p of the logical batch belongs to accumulator p mod
-// their number, and within an accumulator the samples follow each other. One thread adds up one element of one
-// accumulator, so no bit depends on how a logical batch is cut into physical ones. A sum that will be released is one
-// of integers: what a sample adds is rounded to whole steps of the grid by itself (privacy/release.hpp).
-
-// pergrad/cuda/kernels/norms.hpp - norms of one sample's blocks, four ways, by the threads of a block
-//
-// What is said of a norm is what the host says of it (host/norms/leaves.hpp): its value in double, and bounds on what
-// rounding may add, so that the clip factors' proof (privacy/clip.hpp) holds for the numbers that the sums add up:
-//   product      ‖x‖² ‖delta‖² for one position. The sum adds (w delta) x: `spread` bounds what rounding w delta does.
-//   gram         <X X^T, Delta Delta^T>, every dot in double: `error`. The sum forms G in another order: `slack`.
-//   direct       the squares of the elements of G, formed again, bit for bit, by the sum: exact
-//   instantiate  the same, with the elements kept for the sum
-
-// pergrad/cuda/kernels/rows.hpp - the gradient of a table of which a sample uses few rows
-//
-//   G_b[id] = sum over t with id_{b,t} = id of delta_{b,t}
-//
-// Positions that hold the same id must be added up before the norm is taken. So every sample has a list of *links*: the
-// first position that holds an id leads to the next one that does, and so on; a row is the chain of additions along it,
-// the same bits for whoever asks. A table that is used at several places has one list for the positions of all of them.
-//
-// Nothing here is sorted: links take positions² comparisons a sample, by all threads of a block, and in a sum every
-// thread, which owns a column of a bucket of rows, looks at all positions of all samples. With a radix sort of a
-// batch's (id, sample, position), CUB's for example, links would be neighbours and a row's thread would see its own
-// positions only. That pays for long texts and wide tables; what is released would be the same integers.
-
-namespace pergrad::inline v0_1::on_device {
-
-/// The table of a leaf, the first use of it, for one sample.
-template <class Scalar>
-class table_rows {
- public:
-  PERGRAD_HD table_rows(const row_leaf& leaf, const sample_values<Scalar>& values) noexcept
-      : leaf_{&leaf}, values_{values}, links_{values.integers_at(leaf.links)} {}
-
-  /// Positions of all uses, one behind the other.
-  [[nodiscard]] PERGRAD_HD int positions() const noexcept { return leaf_->all_positions; }
-  /// The id that a position holds; -1 where there is none, or one without a gradient.
-  [[nodiscard]] PERGRAD_HD int id_at(int position) const noexcept {
-    const row_leaf& use = use_of(position);
-    if (position >= values_.positions(use.lengths, use.positions)) return -1;
-    const int id = values_.integers_at(use.ids)[position];
-    return id == use.skipped ? -1 : id;
-  }
-
-  /// Writes the link of a position: the next one that holds its id, or `positions()`; negated in bits where it is not
-  /// the first one or holds no id.
-  PERGRAD_HD void link(int position) const noexcept {
-    const int id = id_at(position);
-    int next = position + 1;
-    bool is_first = id >= 0;
-    if (is_first) {
-      while (next < positions() && id_at(next) != id) ++next;
-      PERGRAD_ROLLED
-      for (int before = 0; is_first && before < position; ++before) is_first = id_at(before) != id;
-    } else {
-      next = positions();
-    }
-    values_.integers_to(leaf_->links)[position] = is_first ? next : ~next;
-  }
-  /// Behind a barrier: is this the first position that holds its id?
-  [[nodiscard]] PERGRAD_HD bool begins_row(int position) const noexcept { return links_[position] >= 0; }
-  /// A column of the row that begins at a position.
-  [[nodiscard]] PERGRAD_HD Scalar row_element(int position, int column) const noexcept {
-    Scalar sum = 0;
-    while (position < positions()) {
-      int at = position;
-      const row_leaf& use = use_of(at);
-      sum += values_.at(use.delta)[at * use.delta_step + column * use.delta_stride];
-      const int link = links_[position];
-      position = link < 0 ? ~link : link;
-    }
-    return sum;
-  }
-  /// Calls f(id, the row's element) for the rows of the bucket and column that are element e of the leaf's work.
-  template <class Function>
-  PERGRAD_HD void for_each_row(int e, Function&& f) const {
-    const int bucket = e / leaf_->width;
-    const int column = e % leaf_->width;
-    PERGRAD_ROLLED
-    for (int position = 0; position < positions(); ++position) {
-      if (!begins_row(position)) continue;
-      const int id = id_at(position);
-      if (id % leaf_->buckets == bucket) f(id, row_element(position, column));
-    }
-  }
-
- private:
-  /// The use that a position belongs to; the position is counted from its beginning then.
-  [[nodiscard]] PERGRAD_HD const row_leaf& use_of(int& position) const noexcept {
-    const row_leaf* use = leaf_;
-    while (position >= use->positions) {
-      position -= use->positions;
-      use += use->next;
-    }
-    return *use;
-  }
-
-  const row_leaf* leaf_;
-  sample_values<Scalar> values_;
-  const int* links_;
-};
-
-/// Sets what element e of the leaf's work owns of a table to zero.
-template <class Value>
-PERGRAD_HD void clear_rows(const row_leaf& leaf, int e, Value* table) noexcept {
-  const int column = e % leaf.width;
-  for (int id = e / leaf.width; id < leaf.vocabulary; id += leaf.buckets) table[id * leaf.width + column] = 0;
-}
-
-}  // namespace pergrad::inline v0_1::on_device
-
-namespace pergrad::inline v0_1::on_device {
-
-/// A method that the user asks for in the place of the plan's, for some nodes.
-struct method_choice {
-  norm_method method = norm_method::automatic;
-  std::uint64_t nodes = ~std::uint64_t{0};
-
-  /// How the norm of a leaf is found. `instantiate` only for leaves that have room to be kept: else its twin `direct`.
-  [[nodiscard]] PERGRAD_HD norm_method of(const outer_leaf& leaf) const noexcept {
-    const bool chosen = nodes == ~std::uint64_t{0} || (leaf.node < 64 && (nodes >> leaf.node & 1U) != 0);
-    if (method == norm_method::automatic || !chosen) return leaf.method;
-    if (method == norm_method::product && leaf.view.positions() != 1) return leaf.method;
-    const bool of_one_use = method == norm_method::product || method == norm_method::gram;
-    if (of_one_use && leaf.next != 0) return leaf.method;
-    return method == norm_method::instantiate && leaf.kept < 0 ? norm_method::direct : method;
-  }
-};
-
-/// A block that finds the norms of one sample's leaves.
-template <class Block, class Scalar, int Threads>
-struct norm_worker {
-  static constexpr int warps = Threads / warp_size;
-  using sums = typename Block::template local<double>;
-
-  const Block& block;
-  sample_values<Scalar> values;
-  Scalar* kept;  ///< of the sample
-  double (&partial)[static_cast<std::size_t>(warps)];
-
-  /// Adds what is known of the leaf's norm to `part`, which all threads may read behind this.
-  PERGRAD_HD void add(const outer_leaf& leaf, norm_method method, norm_bound& part) const {
-    switch (method) {
-      case norm_method::product:
-        return by_product(leaf, part);
-      case norm_method::gram:
-        return by_positions(leaf, true, false, part);
-      default:
-        return by_elements(leaf, method == norm_method::instantiate ? kept + leaf.kept : nullptr, part);
-    }
-  }
-  /// The same where the sum adds (w delta) x over all positions, one product for the batch: `squares` are the parts of
-  /// ‖G‖² that affine_squares left, of any method but product and gram.
-  PERGRAD_HD void add_for_products(const outer_leaf& leaf, norm_method method, const double* squares,
-                                   norm_bound& part) const {
-    if (leaf.next != 0) return by_elements(leaf, nullptr, part);  // the sum forms the same elements
-    if (method == norm_method::product) return by_product(leaf, part);
-    if (method != norm_method::gram) {
-      sums own;
-      block.each([&](int t) {
-        double sum = 0;
-        PERGRAD_ROLLED
-        for (int i = t; i < leaf.square_count; i += Threads) sum += squares[leaf.squares + i];
-        own[t] = sum;
-      });
-      add_squares(own, part);
-    }
-    by_positions(leaf, method == norm_method::gram, true, part);
-  }
-  PERGRAD_HD void add(const elementwise_leaf& leaf, Scalar (&scratch)[static_cast<std::size_t>(Threads)],
-                      norm_bound& part) const {
-    Scalar* to = kept + leaf.kept;
-    const int positions = leaf.out[0] * leaf.out[1] * leaf.out[2];
-    int parts = 1;
-    while (parts < warp_size && 2 * parts * leaf.count <= Threads && 4 * parts <= positions) parts *= 2;
-    if (parts > 1) {
-      block.each([&](int t) {
-        if (t < leaf.count * parts) scratch[t] = gradient_element(leaf, values, t / parts, t % parts, parts);
-      });
-    }
-    sums squares;
-    block.each([&](int t) {
-      squares[t] = 0;
-      for (int i = t; i < leaf.count; i += Threads) {
-        Scalar value = 0;
-        if (parts == 1) {
-          value = gradient_element(leaf, values, i, 0, 1);
-        } else {
-          PERGRAD_ROLLED
-          for (int k = 0; k < parts; ++k) value += scratch[i * parts + k];
-        }
-        to[i] = value;
-        squares[t] = fma(static_cast<double>(value), static_cast<double>(value), squares[t]);
-      }
-    });
-    add_squares(squares, part);
-  }
-
-  /// `norms`: 0 if nobody asks for them but sums need the table's links.
-  PERGRAD_HD void add(const row_leaf& leaf, int norms, norm_bound& part) const {
-    const table_rows<Scalar> rows{leaf, values};
-    block.each([&](int t) {
-      PERGRAD_ROLLED
-      for (int position = t; position < rows.positions(); position += Threads) rows.link(position);
-    });
-    if (norms == 0) return;
-    sums squares;
-    block.each([&](int t) {
-      double sum = 0;
-      for (int e = t; e < rows.positions() * leaf.width; e += Threads) {
-        if (!rows.begins_row(e / leaf.width)) continue;
-        const auto value = static_cast<double>(rows.row_element(e / leaf.width, e % leaf.width));
-        sum = fma(value, value, sum);
-      }
-      squares[t] = sum;
-    });
-    add_squares(squares, part);
-  }
-
- private:
-  PERGRAD_HD void add_squares(const sums& own, norm_bound& part) const {
-    const double squared = block.sum(own, partial);
-    block.once([&] { part.squared += squared; });
-  }
-
-  PERGRAD_HD void by_elements(const outer_leaf& leaf, Scalar* to, norm_bound& part) const {
-    sums squares;
-    block.each([&](int t) {
-      double sum = 0;
-      for (int e = t; e < leaf.size(); e += Threads) {
-        const Scalar value = gradient_element(leaf, values, e);
-        if (to != nullptr) to[e] = value;
-        sum = fma(static_cast<double>(value), static_cast<double>(value), sum);
-      }
-      squares[t] = sum;
-    });
-    add_squares(squares, part);
-  }
-
-  PERGRAD_HD void by_product(const outer_leaf& leaf, norm_bound& part) const {
-    const affine_view& view = leaf.view;
-    for (int group = 0; group < view.groups; ++group) {
-      sums x_squares;
-      sums delta_squares;
-      block.each([&](int t) {
-        double x_sum = 0;
-        for (int k = t; k < view.view_width(); k += Threads) {
-          const auto x = static_cast<double>(factors_at(leaf, values, group * view.outputs * view.view_width() + k).x);
-          x_sum = fma(x, x, x_sum);
-        }
-        x_squares[t] = x_sum;
-        double delta_sum = 0;
-        const Scalar* delta = values.at(leaf.delta) + group * view.y_group;
-        for (int n = t; n < view.outputs; n += Threads) {
-          const auto value = static_cast<double>(delta[n * view.y_output]);
-          delta_sum = fma(value, value, delta_sum);
-        }
-        delta_squares[t] = delta_sum;
-      });
-      const double x_squared = block.sum(x_squares, partial);
-      const double delta_squared = block.sum(delta_squares, partial);
-      block.once([&] {
-        part.squared += x_squared * delta_squared;
-        part.error += lost_squares(view, x_squared, delta_squared);
-        part.spread += square_root(x_squared * view.outputs);
-      });
-    }
-  }
-
-  /// With `gram`, the norm itself: sum_{t,s} (x_t · x_s)(delta_t · delta_s). In any case what rounding adds to one
-  /// sample's share of a sum over positions, which is of the diagonal: slack = (γ sum_t |x_t||delta_t|)²; and with
-  /// `scaled`, where w delta is formed first, spread = sum_t |x_t| sqrt(p).
-  PERGRAD_HD void by_positions(const outer_leaf& leaf, bool gram, bool scaled, norm_bound& part) const {
-    const affine_view& view = leaf.view;
-    const int positions = view.positions();
-    const std::int64_t pairs = gram ? std::int64_t{positions} * positions : positions;
-    for (int group = 0; group < view.groups; ++group) {
-      sums entries;
-      sums magnitudes;
-      sums spreads;
-      sums x_sums;
-      sums delta_sums;
-      block.each([&](int thread) {
-        double entry_sum = 0;
-        double magnitude = 0;
-        double spread = 0;
-        double x_sum = 0;
-        double delta_sum = 0;
-        for (std::int64_t pair = thread; pair < pairs; pair += Threads) {
-          const int t = static_cast<int>(gram ? pair / positions : pair);
-          const int s = static_cast<int>(gram ? pair % positions : pair);
-          if (s > t) continue;
-          const double x_product = view_dot(leaf, group, t, s);
-          const double delta_product = delta_dot(leaf, group, t, s);
-          const double entry = x_product * delta_product;
-          entry_sum += s == t ? entry : 2 * entry;
-          if (s != t) continue;
-          magnitude += square_root(entry);
-          spread += square_root(x_product * view.outputs);
-          if constexpr (has_lost_squares) {
-            x_sum += square_root(x_product);
-            delta_sum += square_root(delta_product);
-          }
-        }
-        entries[thread] = entry_sum;
-        magnitudes[thread] = magnitude;
-        spreads[thread] = spread;
-        x_sums[thread] = x_sum;
-        delta_sums[thread] = delta_sum;
-      });
-      const double squared = block.sum(entries, partial);
-      const double magnitude = block.sum(magnitudes, partial);
-      const double spread = scaled ? block.sum(spreads, partial) : 0;
-      const double x_sum = has_lost_squares ? block.sum(x_sums, partial) : 0;
-      const double delta_sum = has_lost_squares ? block.sum(delta_sums, partial) : 0;
-      block.once([&] {
-        if (gram) {
-          // Besides its two dots, a term meets the additions of one thread and of the block.
-          const double terms = view.view_width() + view.outputs + static_cast<double>(pairs) / Threads + 16;
-          part.squared += squared > 0 || squared != squared ? squared : 0;
-          part.error += terms * limits::epsilon<double> * magnitude * magnitude;
-        }
-        const double bound = (positions + 2) * static_cast<double>(limits::epsilon<Scalar>) * magnitude;
-        part.slack += bound * bound;
-        part.spread += spread;
-        part.error += lost_squares(view, x_sum * x_sum, delta_sum * delta_sum);
-      });
-    }
-  }
-
-  /// Squares of doubles below 1e-154 lose bits or vanish (squares of floats are exact in double).
-  static constexpr bool has_lost_squares = std::is_same_v<Scalar, double>;
-  [[nodiscard]] PERGRAD_HD static double lost_squares(const affine_view& view, double x_squared,
-                                                      double delta_squared) noexcept {
-    if constexpr (has_lost_squares) {
-      constexpr double least = limits::least_subnormal<double>;
-      return least * view.view_width() * delta_squared + least * view.outputs * x_squared;
-    } else {
-      return 0;
-    }
-  }
-  [[nodiscard]] PERGRAD_HD double delta_dot(const outer_leaf& leaf, int group, int t, int s) const noexcept {
-    const affine_view& view = leaf.view;
-    const Scalar* delta = values.at(leaf.delta) + group * view.y_group;
-    const Scalar* a = delta + position_in_y(view, t);
-    const Scalar* b = delta + position_in_y(view, s);
-    double sum = 0;
-    for (int n = 0; n < view.outputs; ++n) {
-      sum = fma(static_cast<double>(a[n * view.y_output]), static_cast<double>(b[n * view.y_output]), sum);
-    }
-    return sum;
-  }
-  /// Of what positions t and s see; taps outside the input are zero.
-  [[nodiscard]] PERGRAD_HD double view_dot(const outer_leaf& leaf, int group, int t, int s) const noexcept {
-    const affine_view& view = leaf.view;
-    const box_index of_t = index_in(view.out, t);
-    const box_index of_s = index_in(view.out, s);
-    const int at[2][axes] = {{of_t.d, of_t.h, of_t.w}, {of_s.d, of_s.h, of_s.w}};
-    span_of_taps taps[axes];
-    int apart = 0;
-    int start = 0;
-    for (int axis = 0; axis < axes; ++axis) {
-      const span_of_taps first = taps_of(view, axis, at[0][axis]);
-      const span_of_taps second = taps_of(view, axis, at[1][axis]);
-      taps[axis] = {larger_of(first.begin, second.begin), smaller_of(first.end, second.end)};
-      apart += (at[1][axis] - at[0][axis]) * view.stride[axis] * view.x_step[axis];
-      start += (at[0][axis] * view.stride[axis] - view.padding[axis]) * view.x_step[axis];
-    }
-    const Scalar* x = values.at(leaf.x) + group * view.x_group;
-    double sum = 0;
-    for (int c = 0; c < view.channels; ++c) {
-      for (int kd = taps[0].begin; kd < taps[0].end; ++kd) {
-        for (int kh = taps[1].begin; kh < taps[1].end; ++kh) {
-          const int row = start + c * view.x_channel + kd * view.dilation[0] * view.x_step[0] +
-                          kh * view.dilation[1] * view.x_step[1];
-          PERGRAD_ROLLED
-          for (int kw = taps[2].begin; kw < taps[2].end; ++kw) {
-            const int here = row + kw * view.dilation[2] * view.x_step[2];
-            sum = fma(static_cast<double>(x[here]), static_cast<double>(x[here + apart]), sum);
-          }
-        }
-      }
-    }
-    return sum;
-  }
-};
-
-/// How a sample's norms become its weights: a plain copy of a rule of expressions/clip.hpp.
-struct clip_rule {
-  enum class kind_type : int { none, flat, normalise, grouped };
-  kind_type kind = kind_type::none;
-  double bound = 0;
-  double stability = 0;
-  const double* bounds = nullptr;  ///< grouped: one a group
-  const int* group_of = nullptr;   ///< grouped: of each layer
-  int groups = 0;
-  int unit = 0;  ///< weights count in units of 2^unit
-
-  [[nodiscard]] PERGRAD_HD bool per_layer() const noexcept { return kind == kind_type::grouped; }
-};
-
-/// The weights of one sample from the norms of its layers, `layer_stride` apart; the formulas are those of
-/// privacy/clip.hpp.
-template <class Scalar>
-PERGRAD_HD void weigh(const clip_rule& rule, const norm_bound* layers, int layer_count, int parameter_count,
-                      Scalar* weights, int layer_stride) noexcept {
-  const auto count = static_cast<std::size_t>(parameter_count);
-  norm_bound whole;
-  PERGRAD_ROLLED
-  for (int layer = 0; layer < layer_count; ++layer) whole = whole + layers[layer];
-  if (rule.kind == clip_rule::kind_type::flat) {
-    weights[0] = clip_factor<Scalar>(whole, count, rule.bound, rule.unit);
-  } else if (rule.kind == clip_rule::kind_type::normalise) {
-    weights[0] = normalise_factor<Scalar>(whole, count, rule.bound, rule.stability, rule.unit);
-  } else {
-    const bool finite = is_finite_norm<Scalar>(norm_upper_bound(whole, count));
-    for (int group = 0; group < rule.groups; ++group) {
-      norm_bound part;
-      PERGRAD_ROLLED
-      for (int layer = 0; layer < layer_count; ++layer) {
-        if (rule.group_of[layer] == group) part = part + layers[layer];
-      }
-      const Scalar weight = finite ? clip_factor<Scalar>(part, count, rule.bounds[group], rule.unit) : Scalar{0};
-      PERGRAD_ROLLED
-      for (int layer = 0; layer < layer_count; ++layer) {
-        if (rule.group_of[layer] == group) weights[layer * layer_stride] = weight;
-      }
-    }
-  }
-}
-
-}  // namespace pergrad::inline v0_1::on_device
-
-namespace pergrad::inline v0_1::on_device {
-
-/// Elements of work on a leaf: none where another leaf is the first use of the same block.
-template <class Leaf>
-[[nodiscard]] PERGRAD_HD constexpr int work_of(const Leaf& leaf) noexcept {
-  return leaf.first != 0 ? leaf.size() : 0;
-}
-/// Is the sum of an outer leaf one that products form (gemm_affine.hpp)? Of a layered network; of one use.
-[[nodiscard]] PERGRAD_HD constexpr bool is_one_product(const outer_leaf& leaf) noexcept {
-  return leaf.first != 0 && leaf.next == 0;
-}
-
-/// What a block of threads works on: elements of one leaf.
-struct leaf_share {
-  const outer_leaf* outer = nullptr;  ///< of an elementwise leaf none: its gradients are always kept
-  const row_leaf* rows = nullptr;     ///< of a table: elements are buckets and columns
-  norm_method method = norm_method::instantiate;
-  int layer = 0;
-  int parameters = 0;
-  int kept = 0;
-  int size = 0;   ///< of the leaf
-  int first = 0;  ///< element
-
-  [[nodiscard]] PERGRAD_HD static leaf_share whole(const outer_leaf& leaf, const method_choice& choice) noexcept {
-    return {&leaf, nullptr, choice.of(leaf), leaf.layer, leaf.parameters, leaf.kept, work_of(leaf)};
-  }
-  [[nodiscard]] PERGRAD_HD static leaf_share whole(const elementwise_leaf& leaf) noexcept {
-    return {nullptr, nullptr, norm_method::instantiate, leaf.layer, leaf.parameters, leaf.kept, work_of(leaf)};
-  }
-  [[nodiscard]] PERGRAD_HD static leaf_share whole(const row_leaf& leaf) noexcept {
-    return {nullptr, &leaf, norm_method::elementwise, leaf.layer, leaf.parameters, 0, work_of(leaf)};
-  }
-  /// Number k of all leaves: outer ones, elementwise ones, tables.
-  template <class Scalar>
-  [[nodiscard]] PERGRAD_HD static leaf_share number(const table_view<Scalar>& tables, const method_choice& choice,
-                                                    int k) noexcept {
-    if (k < tables.outer_count) return whole(tables.outer[k], choice);
-    k -= tables.outer_count;
-    return k < tables.elementwise_count ? whole(tables.elementwise[k])
-                                        : whole(tables.rows[k - tables.elementwise_count]);
-  }
-  /// That of block `number`: all leaves in turn, each in whole blocks. `by_products`: without those that products form.
-  template <class Scalar>
-  [[nodiscard]] PERGRAD_HD static leaf_share of(const table_view<Scalar>& tables, const method_choice& choice,
-                                                int number, int threads, int by_products = 0) noexcept {
-    leaf_share share;
-    for (int k = 0; k < tables.outer_count + tables.elementwise_count + tables.row_count; ++k) {
-      share = leaf_share::number(tables, choice, k);
-      if (by_products != 0 && share.outer != nullptr && is_one_product(*share.outer)) share.size = 0;
-      const int blocks = blocks_for(share.size, threads);
-      share.first = number * threads;
-      if (number < blocks) break;
-      number -= blocks;
-    }
-    return share;
-  }
-
-  /// Element `e` of the leaf's gradient of one sample.
-  template <class Scalar>
-  [[nodiscard]] PERGRAD_HD Scalar element(const sample_values<Scalar>& values, const Scalar* of_sample,
-                                          int e) const noexcept {
-    return method == norm_method::instantiate ? of_sample[kept + e] : gradient_element(*outer, values, e);
-  }
-};
-
-/// What a sample adds to a sum: itself, or rounded to steps of the grid.
-template <class Scalar>
-PERGRAD_HD inline void add_share(Scalar& sum, Scalar factor, Scalar value, Scalar /*to_grid*/) noexcept {
-  sum = fma(factor, value, sum);
-}
-template <class Scalar>
-PERGRAD_HD inline void add_share(std::int64_t& sum, Scalar factor, Scalar value, Scalar to_grid) noexcept {
-  sum += to_integer(multiply(multiply(factor, value), to_grid));
-}
-
-/// accumulator <- accumulator + sum of w_b g_b over its samples; from zero where the logical batch begins. `blocks(leaf
-/// blocks)` of them. `Sum`: Scalar, or std::int64_t.
-template <class Scalar, class Target, class Sum, int Threads>
-struct sum_kernel {
-  static constexpr int threads = Threads;
-  struct shared_type {};
-
-  const step_state* state = nullptr;
-  table_view<Scalar> tables;
-  batch_view<Scalar, Target> samples;
-  method_choice method;
-  const Scalar* weights = nullptr;  ///< [layer][sample]; nullptr: all are 1
-  int layer_stride = 0;             ///< 0: one weight for all layers
-  int squares = 0;                  ///< of g_b², element by element
-  int accumulators = 0;
-  int by_products = 0;  ///< the sums of outer leaves of one use are formed elsewhere
-  Scalar to_grid = 1;   ///< of sums of integers: steps of a unit
-  Sum* sums = nullptr;  ///< [accumulator][parameter]
-
-  template <class Block>
-  PERGRAD_HD void operator()(const Block& block) const {
-    const int accumulator = block.index() % accumulators;
-    const leaf_share share = leaf_share::of(tables, method, block.index() / accumulators, Threads, by_products);
-    Sum* out = sums + static_cast<std::size_t>(accumulator) * static_cast<std::size_t>(tables.parameter_count);
-    block.each([&](int t) {
-      const int e = share.first + t;
-      if (e >= share.size) return;
-      if (share.rows != nullptr) return add_rows(share, accumulator, e, out + share.parameters);
-      add(share, accumulator, e, out + share.parameters + e);
-    });
-  }
-
- private:
-  /// The first sample here that belongs to an accumulator.
-  [[nodiscard]] PERGRAD_HD int first_of(int accumulator) const noexcept {
-    const auto number = static_cast<std::uint64_t>(accumulators);
-    return static_cast<int>((static_cast<std::uint64_t>(accumulator) + number - state->position % number) % number);
-  }
-  [[nodiscard]] PERGRAD_HD Scalar weight_of(int sample, int layer) const noexcept {
-    return weights == nullptr ? Scalar{1} : weights[layer * layer_stride + sample];
-  }
-  PERGRAD_HD void add(const leaf_share& share, int accumulator, int e, Sum* to) const noexcept {
-    const auto count = static_cast<int>(state->count);
-    Sum sum = state->first != 0 ? Sum{0} : *to;
-    for (int b = first_of(accumulator); b < count; b += accumulators) {
-      const Scalar weight = weight_of(b, share.layer);
-      if (weight == 0) continue;  // not multiplied: a non-finite gradient must contribute nothing
-      const sample_values<Scalar> values = samples.values(b);
-      if (share.method == norm_method::product && squares == 0) {
-        const product_factors<Scalar> at = factors_at(*share.outer, values, e);
-        add_share(sum, multiply(weight, at.delta), at.x, to_grid);
-        continue;
-      }
-      const Scalar value = share.element(values, samples.kept_of(b), e);
-      add_share(sum, squares != 0 ? multiply(weight, value) : weight, value, to_grid);
-    }
-    *to = sum;
-  }
-  /// Of the rows of a bucket, sample after sample.
-  PERGRAD_HD void add_rows(const leaf_share& share, int accumulator, int e, Sum* table) const noexcept {
-    const auto count = static_cast<int>(state->count);
-    const int width = share.rows->width;
-    if (state->first != 0) clear_rows(*share.rows, e, table);
-    for (int b = first_of(accumulator); b < count; b += accumulators) {
-      const Scalar weight = weight_of(b, share.layer);
-      if (weight == 0) continue;
-      table_rows<Scalar>{*share.rows, samples.values(b)}.for_each_row(e, [&](int id, Scalar value) {
-        add_share(table[id * width + e % width], squares != 0 ? multiply(weight, value) : weight, value, to_grid);
-      });
-    }
-  }
-};
-
-/// rows[r] = w_b g_b for samples b = first_sample + r, in PyTorch's order. Blocks: rows times leaf blocks.
-template <class Scalar, class Target, int Threads>
-struct row_kernel {
-  static constexpr int threads = Threads;
-  struct shared_type {};
-
-  table_view<Scalar> tables;
-  batch_view<Scalar, Target> samples;
-  method_choice method;
-  const Scalar* weights = nullptr;  ///< nullptr: all are 1
-  int layer_stride = 0;
-  int first_sample = 0;
-  int leaf_blocks = 0;
-  Scalar* rows = nullptr;
-
-  template <class Block>
-  PERGRAD_HD void operator()(const Block& block) const {
-    const int row = block.index() / leaf_blocks;
-    const int sample = first_sample + row;
-    const leaf_share share = leaf_share::of(tables, method, block.index() % leaf_blocks, Threads);
-    const sample_values<Scalar> values = samples.values(sample);
-    const Scalar* kept = samples.kept_of(sample);
-    Scalar* out = rows + static_cast<std::size_t>(row) * static_cast<std::size_t>(tables.parameter_count);
-    block.each([&](int t) {
-      const int e = share.first + t;
-      if (e >= share.size) return;
-      if (share.rows != nullptr) {
-        Scalar* table = out + share.parameters;
-        const int width = share.rows->width;
-        clear_rows(*share.rows, e, table);
-        return table_rows<Scalar>{*share.rows, values}.for_each_row(
-            e, [&](int id, Scalar value) { table[id * width + e % width] = weighted(sample, share.layer, value); });
-      }
-      out[share.parameters + e] = weighted(sample, share.layer, share.element(values, kept, e));
-    });
-  }
-
- private:
-  [[nodiscard]] PERGRAD_HD Scalar weighted(int sample, int layer, Scalar value) const noexcept {
-    if (weights == nullptr) return value;
-    const Scalar weight = weights[layer * layer_stride + sample];
-    return weight == 0 ? Scalar{0} : multiply(weight, value);
-  }
-};
-
-/// projections[b] = <g_b, direction>, in double. A block a sample.
-template <class Scalar, class Target, int Threads>
-struct projection_kernel {
-  static constexpr int threads = Threads;
-  struct shared_type {
-    double partial[static_cast<std::size_t>(Threads / warp_size)];
-  };
-
-  const step_state* state = nullptr;
-  table_view<Scalar> tables;
-  batch_view<Scalar, Target> samples;
-  method_choice method;
-  const Scalar* direction = nullptr;
-  double* projections = nullptr;
-
-  template <class Block>
-  PERGRAD_HD void operator()(const Block& block) const {
-    const int sample = block.index();
-    if (static_cast<std::uint32_t>(sample) >= state->count) return;
-    auto& shared = block.template shared<shared_type>();
-    const sample_values<Scalar> values = samples.values(sample);
-    const Scalar* kept = samples.kept_of(sample);
-    typename Block::template local<double> sums;
-    block.each([&](int t) {
-      double sum = 0;
-      const auto add = [&](Scalar value, int parameter) {
-        sum = fma(static_cast<double>(value), static_cast<double>(direction[parameter]), sum);
-      };
-      for (int k = 0; k < tables.outer_count + tables.elementwise_count + tables.row_count; ++k) {
-        const leaf_share share = leaf_share::number(tables, method, k);
-        for (int e = t; e < share.size; e += Threads) {
-          if (share.rows == nullptr) {
-            add(share.element(values, kept, e), share.parameters + e);
-            continue;
-          }
-          const int width = share.rows->width;
-          table_rows<Scalar>{*share.rows, values}.for_each_row(
-              e, [&](int id, Scalar value) { add(value, share.parameters + id * width + e % width); });
-        }
-      }
-      sums[t] = sum;
-    });
-    const double total = block.sum(sums, shared.partial);
-    block.once([&] { projections[sample] = total; });
-  }
-};
-
-}  // namespace pergrad::inline v0_1::on_device
 // pergrad/cuda/plan/program.hpp - a network as a device runs it: rows of nodes and leaves, and a sample's workspace
 //
 // Values of a sample lie in PyTorch's order; two of them share memory if the one is dead before the other is born.
@@ -43610,7 +43839,8 @@ struct arena_layout {
   std::size_t targets = 0;
   std::size_t projections = 0;
   std::size_t rows = 0;
-  std::size_t sums = 0;  ///< accumulators
+  std::size_t partials = 0;  ///< layered: gradients of some samples
+  std::size_t sums = 0;      ///< accumulators
   std::size_t released = 0;
   std::size_t is_open = 0;  ///< one a pair of the noise
   std::size_t first_moment = 0;
@@ -43662,6 +43892,13 @@ inline constexpr std::size_t target_bytes = 8;
   place(a.targets, max_batch * net.output_size * target_bytes);
   place(a.projections, max_batch * sizeof(double));
   place(a.rows, rows_at_a_time(net, max_batch) * net.parameters * scalar_bytes);
+  std::size_t most_partials = 0;
+  for (const outer_leaf& leaf : net.outer) {
+    if (!net.layered || !is_one_product(leaf) || leaf.view.positions() == 1) continue;
+    most_partials =
+        std::max(most_partials, count(samples_together(leaf, max_batch)) * count(leaf.chunks * leaf.size()));
+  }
+  place(a.partials, most_partials * scalar_bytes);
   place(a.sums, count(accumulator_count(net)) * net.parameters * sizeof(std::int64_t));  // or as many scalars
   place(a.released, net.parameters * scalar_bytes);
   place(a.is_open, net.parameters / 2 + pergrad::detail::gaussian_block);
@@ -44008,8 +44245,8 @@ struct fold_kernel {
 // pergrad/cuda/run/launches.hpp - the launches of one physical batch: samples to their norms and weights, then sums
 //
 // Fused networks: one launch and one launch. Layered ones: a product for every affine layer, forward and back, one for
-// every norm that is found from the gradient's elements, and one for every weighted sum; between them the sample
-// kernel.
+// every norm that is found from the gradient's elements, and one for every sum, or one for some of its samples and a
+// kernel that adds them up; between them the sample kernel.
 
 // pergrad/cuda/kernels/samples.hpp - one block takes one sample through the network, or through a stretch of it
 //
@@ -44848,6 +45085,7 @@ struct sample_work {
 template <class Scalar, class Loss, class Functions, int Threads, int Layered>
 struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar>> {
   static constexpr int threads = Threads;
+  static constexpr int least_blocks = Threads < 256 ? 1 : 2;  // that is 128 registers a thread
   using work_type = sample_work<Scalar, typename Loss::template target<Scalar>>;
   struct shared_type {
     Scalar scratch[static_cast<std::size_t>(Threads)];
@@ -44984,6 +45222,55 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
   }
 };
 
+/// Brings the drawn records into the device's own memory, where they lie in memory of the host's: a GPU reads that
+/// without a cache, and a network reads a record many times. blocks() of them, one a sample.
+template <class Value, class Target, int Threads>
+struct gather_kernel {
+  static constexpr int threads = Threads;
+  struct shared_type {};
+
+  const step_state* state = nullptr;
+  const std::uint32_t* records = nullptr;
+  const Value* inputs = nullptr;  ///< the data set's
+  const Target* targets = nullptr;
+  Value* to_inputs = nullptr;
+  Target* to_targets = nullptr;
+  int input_size = 0;
+  int target_count = 0;
+  int tf32 = 0;  ///< round inputs
+  int most_samples = 0;
+
+  [[nodiscard]] int blocks() const noexcept { return most_samples; }
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    const auto sample = static_cast<std::size_t>(block.index());
+    if (sample >= state->count) return;
+    const std::size_t record = records[sample];
+    block.each([&](int t) {
+      PERGRAD_ROLLED
+      for (int i = t; i < input_size; i += Threads) {
+        const Value value = inputs[record * static_cast<std::size_t>(input_size) + static_cast<std::size_t>(i)];
+        to_inputs[sample * static_cast<std::size_t>(input_size) + static_cast<std::size_t>(i)] =
+            tf32 != 0 ? rounded(value) : value;
+      }
+      PERGRAD_ROLLED
+      for (int i = t; i < target_count; i += Threads) {
+        to_targets[sample * static_cast<std::size_t>(target_count) + static_cast<std::size_t>(i)] =
+            targets[record * static_cast<std::size_t>(target_count) + static_cast<std::size_t>(i)];
+      }
+    });
+  }
+
+ private:
+  [[nodiscard]] PERGRAD_HD static Value rounded(Value value) noexcept {
+    if constexpr (std::is_floating_point_v<Value>) {
+      return round_to_tf32(value);
+    } else {
+      return value;  // an id
+    }
+  }
+};
+
 }  // namespace pergrad::inline v0_1::on_device
 // pergrad/cuda/run/memory.hpp - what a tape is on a device: the arena of one network, with its tables and parameters
 
@@ -45024,6 +45311,8 @@ class network_memory {
   [[nodiscard]] Device& device() const noexcept { return *device_; }
   /// Whether values and gradients are stored as TF32.
   [[nodiscard]] bool tf32() const noexcept { return options_.tf32 && std::is_same_v<Scalar, float>; }
+  /// Whether data sets are copied even where the device could read them where they lie.
+  [[nodiscard]] bool copies_records() const noexcept { return options_.copy_records; }
   [[nodiscard]] std::size_t max_batch() const noexcept { return max_batch_; }
   [[nodiscard]] std::size_t bytes() const noexcept { return places_.bytes; }
   [[nodiscard]] const arena_layout& places() const noexcept { return places_; }
@@ -45340,9 +45629,16 @@ class launcher {
       if (!is_one_product(leaf)) continue;
       const norm_method chosen = wanted.method.of(leaf);
       if (chosen == norm_method::product || chosen == norm_method::gram) continue;
+      double* const to = memory_->template at<double>(memory_->places().squares) + leaf.squares;
+      if (leaf.chunks > 1) {
+        for_each_partial(leaf, wanted.samples, [&](const partial_gradients<Scalar>& gradients) {
+          launch(device(), square_partials_kernel<Scalar>{gradients, to, net_->squares});
+        });
+        continue;
+      }
       affine_squares<Scalar> problem;
       problem.on = operands(leaf.view, leaf.x, leaf.delta, wanted.samples);
-      problem.partial = memory_->template at<double>(memory_->places().squares) + leaf.squares;
+      problem.partial = to;
       problem.partial_stride = net_->squares;
       problem.blocks = leaf.square_count / leaf.view.groups;
       launch_gemm<Scalar>(device(), way_of(leaf, gemm_product::squares), problem);
@@ -45365,32 +45661,60 @@ class launcher {
         .to_grid = to_grid,
         .sums = memory_->template at<Sum>(places.sums)};
     if constexpr (Layered != 0) {
-      if (!wanted.squares && !wanted.gradients && wanted.weights != nullptr) {
+      if (!wanted.squares && !wanted.gradients) {
         for (const outer_leaf& leaf : net_->outer) {
-          if (is_one_product(leaf)) product_sum<Sum>(wanted, leaf, to_grid);
+          if (!is_one_product(leaf)) continue;
+          leaf.view.positions() > 1 ? sum_of_partials<Sum>(wanted, leaf, to_grid)
+                                    : sum_of_products<Sum>(wanted, leaf, to_grid);
         }
         kernel.by_products = 1;
       }
     }
     device().launch(kernel, leaf_blocks(*net_, kernel.by_products != 0) * kernel.accumulators);
   }
+  [[nodiscard]] const Scalar* weights_of(const sum_launch<Scalar>& wanted, const outer_leaf& leaf) const {
+    if (wanted.weights == nullptr) return nullptr;
+    return wanted.weights + (wanted.per_layer ? static_cast<std::size_t>(leaf.layer) * memory_->max_batch() : 0);
+  }
   template <class Sum>
-  void product_sum(const sum_launch<Scalar>& wanted, const outer_leaf& leaf, Scalar to_grid) const {
-    const auto launch = [&](auto problem) {
-      problem.on = operands(leaf.view, leaf.x, leaf.delta, wanted.samples);
-      problem.factors =
-          wanted.weights + (wanted.per_layer ? static_cast<std::size_t>(leaf.layer) * memory_->max_batch() : 0);
-      problem.to_grid = to_grid;
-      problem.accumulators = memory_->template at<Sum>(memory_->places().sums) + leaf.parameters;
-      problem.accumulator_stride = static_cast<std::int64_t>(net_->parameters);
-      problem.accumulator_count = accumulator_count(*net_);
+  void sum_of_products(const sum_launch<Scalar>& wanted, const outer_leaf& leaf, Scalar to_grid) const {
+    affine_sums<Scalar, Sum> problem;
+    problem.on = operands(leaf.view, leaf.x, leaf.delta, wanted.samples);
+    problem.factors = weights_of(wanted, leaf);
+    problem.to_grid = to_grid;
+    problem.accumulators = memory_->template at<Sum>(memory_->places().sums) + leaf.parameters;
+    problem.accumulator_stride = static_cast<std::int64_t>(net_->parameters);
+    problem.accumulator_count = accumulator_count(*net_);
+    launch_gemm<Scalar>(device(), way_of(leaf, gemm_product::sums), problem);
+  }
+  /// Forms the gradients of a leaf of several positions, for some samples at a time, and calls f(them) for each time.
+  template <class Function>
+  void for_each_partial(const outer_leaf& leaf, int samples, const Function& f) const {
+    auto* const partials = memory_->template at<Scalar>(memory_->places().partials);
+    const int together = samples_together(leaf, memory_->max_batch());
+    for (int first = 0; first == 0 || first < samples; first += together) {
+      const int count = smaller_of(together, samples - first);
+      affine_partials<Scalar> problem;
+      problem.on = operands(leaf.view, leaf.x, leaf.delta, count);
+      problem.partials = partials;
+      problem.first_sample = first;
+      problem.chunks = divisor{leaf.chunks};
+      problem.chunk = blocks_for(leaf.view.positions(), leaf.chunks);
       launch_gemm<Scalar>(device(), way_of(leaf, gemm_product::sums), problem);
-    };
-    if (leaf.view.positions() > 1) {
-      launch(affine_sums<Scalar, Sum, 1>{});
-    } else {
-      launch(affine_sums<Scalar, Sum, 0>{});
+      f(partial_gradients<Scalar>{memory_->state(), partials, first, count, leaf.chunks, leaf.size()});
     }
+  }
+  template <class Sum>
+  void sum_of_partials(const sum_launch<Scalar>& wanted, const outer_leaf& leaf, Scalar to_grid) const {
+    for_each_partial(leaf, wanted.samples, [&](const partial_gradients<Scalar>& gradients) {
+      launch(device(), fold_partials_kernel<Scalar, Sum>{
+                           .gradients = gradients,
+                           .factors = weights_of(wanted, leaf),
+                           .to_grid = to_grid,
+                           .accumulators = memory_->template at<Sum>(memory_->places().sums) + leaf.parameters,
+                           .accumulator_stride = static_cast<std::int64_t>(net_->parameters),
+                           .accumulator_count = accumulator_count(*net_)});
+    });
   }
 
   memory_type* memory_;
@@ -45919,7 +46243,7 @@ class network_trainer {
   using records_type = dataset<Value, Target>;
   using launch_type = sample_launcher<Device, Scalar, Target>;
   using noise_stream = stream_upload::noise_stream;
-  /// Records are copied to the device when a step sees them first.
+  /// Records are copied to the device when a step sees them first, unless it reads them where they lie.
   static constexpr bool trains_on_a_copy = true;
 
   [[gnu::cold]] network_trainer(std::shared_ptr<Device> device, const trained_network<Scalar>& network,
@@ -45986,10 +46310,13 @@ class network_trainer {
   /// Of the next step on: every replay is told its rate.
   void set_learning_rate(learning_rate rate) noexcept { options_.learning_rate = rate; }
 
+  /// Are records read where they lie? Then they must be looked at before each step, and the step waits for the device.
+  [[nodiscard]] bool reads_in_place() const noexcept { return seen_inputs_ != nullptr; }
+
   /// Brings what a step reads to the device: parameters that the host may have changed, records that are not there
   /// yet. A data set is copied when it is first seen, if another lies at another place or has another size, and after
-  /// `forget_records`. `noise`, `randomness`: of the step, and inside layers; all steps of a trainer have the same
-  /// keys.
+  /// `forget_records`; or it is read where it lies, if the device can. `noise`, `randomness`: of the step, and inside
+  /// layers; all steps of a trainer have the same keys.
   [[gnu::cold]] void prepare(const records_type& records, const noise_stream& noise,
                              const layer_randomness& randomness) {
     settings_.noise = stream_upload::words(noise);
@@ -46007,11 +46334,15 @@ class network_trainer {
       network_.remote->changed = false;
     }
     if (captured_ && copied_->same_view(records)) return;
+    captured_ = false;
+    if (view_records(records)) {
+      copied_ = records;
+      return capture_gathered();
+    }
     const auto behind = [](std::size_t bytes) { return (bytes + 255) / 256 * 256; };
     const std::size_t target_start = behind(records.size() * net().input_size * sizeof(Scalar));
     const std::size_t length_start = behind(target_start + records.targets().size_bytes());
     const std::size_t bytes = length_start + (net().input_positions > 0 ? records.size() * sizeof(std::uint32_t) : 0);
-    captured_ = false;
     if (room_ < bytes) {
       room_ = 0;
       records_.reset();  // before there is another one
@@ -46024,9 +46355,11 @@ class network_trainer {
       device_->upload(records_.get() + target_start, records.targets().data(), records.targets().size_bytes());
     }
     copied_ = records;
-    capture(reinterpret_cast<const Scalar*>(records_.get()),
-            reinterpret_cast<const Target*>(records_.get() + target_start),
-            reinterpret_cast<const std::uint32_t*>(records_.get() + length_start));
+    const auto* const drawn = memory_->template at<const std::uint32_t>(memory_->places().records);
+    capture(memory_->samples(reinterpret_cast<const Scalar*>(records_.get()),
+                             reinterpret_cast<const Target*>(records_.get() + target_start), target_count_,
+                             reinterpret_cast<const std::uint32_t*>(records_.get() + length_start), drawn),
+            [] {});
   }
 
   /// One physical batch. The last one has the step's noise: it is added, and the parameters are updated.
@@ -46124,6 +46457,40 @@ class network_trainer {
                       .groups = static_cast<int>(bounds.size()),
                       .unit = grid_.unit};
   }
+  /// Has the device read the records where they lie, if it can: not those whose lengths differ, which lie there in
+  /// another way.
+  [[nodiscard]] bool view_records(const records_type& records) {
+    seen_inputs_.reset();  // before there are others
+    seen_targets_.reset();
+    if (memory_->copies_records() || net().input_positions > 0 || records.size() == 0) return false;
+    auto inputs = device_->view(records.input(0), records.size() * net().input_size * sizeof(Value));
+    if (inputs == nullptr) return false;
+    seen_targets_ = device_->view(records.targets().data(), records.targets().size_bytes());
+    if (seen_targets_ == nullptr) return false;
+    seen_inputs_ = std::move(inputs);
+    records_.reset();
+    room_ = 0;
+    return true;
+  }
+  void capture_gathered() {
+    const arena_layout& places = memory_->places();
+    const gather_kernel<Value, Target, sum_threads> gather{
+        .state = memory_->state(),
+        .records = memory_->template at<const std::uint32_t>(places.records),
+        .inputs = reinterpret_cast<const Value*>(seen_inputs_.get()),
+        .targets = reinterpret_cast<const Target*>(seen_targets_.get()),
+        .to_inputs = memory_->template at<Value>(places.inputs),
+        .to_targets = memory_->template at<Target>(places.targets),
+        .input_size = static_cast<int>(net().input_size),
+        .target_count = static_cast<int>(target_count_),
+        .tf32 = memory_->tf32() ? 1 : 0,
+        .most_samples = static_cast<int>(memory_->max_batch())};
+    auto samples =
+        memory_->samples(memory_->template at<const Scalar>(places.inputs),
+                         memory_->template at<const Target>(places.targets), target_count_, nullptr, gather.records);
+    samples.records = nullptr;
+    capture(samples, [&] { launch(*device_, gather); });
+  }
   /// Kernels read the device's copy as it is: what `pack` does to records is done here.
   void upload_inputs(const records_type& records) {
     const std::size_t width = net().input_size;
@@ -46155,12 +46522,13 @@ class network_trainer {
     memory_->get(static_cast<Scalar*>(to), memory_->places().parameters, net().parameters + net().frozen);
   }
 
-  void capture(const Scalar* inputs, const Target* targets, const std::uint32_t* lengths) {
-    const auto* const drawn = memory_->template at<const std::uint32_t>(memory_->places().records);
-    const auto samples = memory_->samples(inputs, targets, target_count_, lengths, drawn);
+  /// `first`: what is launched before.
+  template <class Function>
+  void capture(const batch_view<Scalar, Target>& samples, const Function& first) {
     const launcher<Device, Scalar, Target, Layered> launch{*memory_, samples, launch_};
     const auto most = static_cast<int>(memory_->max_batch());
     graph_ = device_->capture([&] {
+      first();
       launch.samples({.rule = rule_, .layers = is_random_ ? &layers_.stream : nullptr, .samples = most});
       launch.sum({.weights = memory_->template at<const Scalar>(memory_->places().weights),
                   .per_layer = rule_.per_layer(),
@@ -46222,9 +46590,11 @@ class network_trainer {
   release_grid grid_;
   release_settings<Scalar> settings_{};
   clip_rule rule_;
-  std::shared_ptr<std::byte> records_;  ///< on the device
-  std::size_t room_ = 0;                ///< there, in bytes
-  std::optional<records_type> copied_;  ///< those that are there
+  std::shared_ptr<std::byte> records_;            ///< on the device
+  std::size_t room_ = 0;                          ///< there, in bytes
+  std::shared_ptr<const std::byte> seen_inputs_;  ///< where the device reads them in the host's memory
+  std::shared_ptr<const std::byte> seen_targets_;
+  std::optional<records_type> copied_;  ///< those that are there, or seen
   held_stream layers_{};                ///< of the bits inside layers, if there may be any
   std::uint64_t layer_step_ = 0;
   bool is_random_ = false;
@@ -46284,6 +46654,7 @@ class trainer : public network_trainer<typename Network::scalar, typename Networ
       drawn = records.next();
     }
     chunk(records, drawn, &noise);
+    if (this->reads_in_place()) this->device().synchronise();  // the caller may change them now
   }
 
  private:

@@ -95,8 +95,8 @@ class dp_sgd_base
     return average_->network();
   }
   /// Memory behind the spans of the data set has changed since the last step: the next one looks at all records again,
-  /// and a device copies them again. Needed on a device, which trains on its copy; on the host each step reads the
-  /// memory anyway.
+  /// and a device copies them again. Needed on a device, which trains on its copy; on the host, and on a device that
+  /// shares the host's memory, each step reads the memory anyway.
   void records_changed() noexcept {
     checked_.reset();
     trainer_->forget_records();
@@ -319,7 +319,10 @@ class dp_sgd_base
         executor_->pool(),
         [&](std::uint64_t record) {
           if (units() != nullptr && units()->are_owners()) return true;  // each of their records is looked at
-          return executor_trainer::trains_on_a_copy || fits_the_trainer<Network, Loss>(*checked_, record);
+          if constexpr (executor_trainer::trains_on_a_copy) {
+            if (!trainer_->reads_in_place()) return true;
+          }
+          return fits_the_trainer<Network, Loss>(*checked_, record);
         },
         [&] { notes_.leave_out(); });
   }
