@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // tests/cuda/laws_test.cpp - the laws on a device, of layers that are not on tiles
-#include <cstdlib>
-
 #include "device_fixture.hpp"
 #include "device_laws.hpp"
 
@@ -30,9 +28,10 @@ BOOST_AUTO_TEST_CASE(positions_averages_and_the_users_layers_with_squared_errors
   expect_laws<mixed<double>, pg::mean_squared_error>("mixed", 1000);
 }
 BOOST_AUTO_TEST_CASE(repeated_blocks) { expect_laws<repeated<double>, pg::cross_entropy>("repeated", 1000); }
+#ifdef PERGRAD_ALL_NETWORKS  // most of a minute
 BOOST_AUTO_TEST_CASE(the_laws_about_bits_and_bounds_in_float) {
-  if (std::getenv("PERGRAD_LONG_TESTS") == nullptr) return;  // those that are about differences take most of a minute
   expect_laws<cnn<float>, pg::cross_entropy>("cnn, float", 500);
 }
+#endif
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // tests/cuda/tiled_laws_test.cpp - the laws on a device, of all layers on tiles: in any order of threads
-#include <cstdlib>
-
 #include "device_fixture.hpp"
 #include "device_laws.hpp"
 #include "tiled_networks.hpp"
@@ -32,8 +30,9 @@ BOOST_AUTO_TEST_CASE(attending) {
 }
 BOOST_AUTO_TEST_CASE(layered) {
   expect_laws<lstms<double, 4>, pg::cross_entropy>("lstms, layered", 1000);
-  if (std::getenv("PERGRAD_LONG_TESTS") == nullptr) return;  // more than a minute each
+#ifdef PERGRAD_ALL_NETWORKS  // more than a minute each
   expect_laws<transformer<double, 4>, pg::cross_entropy>("transformer, layered", 1000);
+#endif
 }
 BOOST_AUTO_TEST_CASE(norms) {
   expect_laws<image_norms<double>, pg::cross_entropy>("image norms", 1000);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // tests/cuda/tiled_test.cpp - layers on tiles, by a block of threads as by a thread of the host, under either plan
-#include <cstdlib>
 
 #include "device_fixture.hpp"
 #include "tiled_networks.hpp"
@@ -37,12 +36,13 @@ BOOST_AUTO_TEST_CASE(between_products_of_the_whole_batch_too) {
   BOOST_TEST((facts_of<tiled_networks::transformer<double, 4>>.projections.size()) == 3U);
   compare<lstms<double, 4>, pg::cross_entropy>("lstms, layered");
   compare<attention<double, 4>, pg::cross_entropy>("attention, layered");
-  if (std::getenv("PERGRAD_LONG_TESTS") == nullptr) return;  // a minute each, as products are emulated tile by tile
+#ifdef PERGRAD_ALL_NETWORKS  // a minute each, as products are emulated tile by tile
   compare<words<double, 4>, pg::cross_entropy>("words, layered");
   compare<grus<double, 4>, pg::cross_entropy>("grus, layered");
   compare<states<double, 4>, pg::cross_entropy>("states, layered");
   compare<transformer<double, 4>, pg::cross_entropy>("transformer, layered");
   compare<image_norms<double, 4>, pg::cross_entropy>("image norms, layered");
+#endif
 }
 BOOST_AUTO_TEST_CASE(bits_are_functions_of_key_step_record_layer_and_element) {
   namespace dev = pg::on_device;
