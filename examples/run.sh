@@ -69,7 +69,7 @@ fi
 
 case $example in
   fashion_mnist_mpi) data="dataset-fashion-mnist libopenmpi-dev openmpi-bin" ;;
-  fashion_* | dp_ftrl) data=dataset-fashion-mnist ;;
+  fashion_* | dp_ftrl | certified_training) data=dataset-fashion-mnist ;;
   word_language) data="wamerican wngerman wfrench wspanish witalian wdutch" ;;
   language_model) data="dict-gcide wordnet-base libicu-dev" ;;
   eigen) data=libeigen3-dev ;;

@@ -19,7 +19,7 @@ echo "building fashion_mnist_cuda ..." >&2
 sh "$root/.ci/install.sh" g++ cmake ninja-build libcli11-dev nlohmann-json3-dev zlib1g-dev dataset-fashion-mnist
 
 # "8.7" of the first GPU becomes 87; nothing if nobody knows of one, or if nvcc does not know it: then what
-# cmake/cuda.cmake chooses, which ends with PTX.
+# .cmake/cuda.cmake chooses, which ends with PTX.
 found=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1 | tr -cd '0-9' || true)
 if [ -n "$found" ] && "$nvcc" --list-gpu-arch | grep -qx "compute_$found"; then
   architectures=-DCMAKE_CUDA_ARCHITECTURES=$found-real

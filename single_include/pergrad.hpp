@@ -650,6 +650,15 @@ template <class Executor> struct correlated_noise_on_a_device {
 template <class Function, class First> struct needs_an_executor {
   static_assert(never<Function>, "whatever computes names its executor first: pergrad::host exec; evaluate_into(exec, destination, expression); pergrad::dp_sgd trainer{exec, net, loss, options}; see docs/expressions.md");
 };
+template <class Layer> struct layer_without_a_bound {
+  static_assert(never<Layer>, "no bound of this layer's gradient is proven: in the place of attention and of recurrent layers take conv1d, mean_over_positions or embedding_bag, in that of lora a linear layer; a layer of your own says element_bounds or bounds(node_bounds); see docs/sensitivity.md");
+};
+template <class Loss> struct loss_without_a_bound {
+  static_assert(never<Loss>, "this loss's gradient has no bound for all targets: take huber in the place of mean_squared_error, cross entropy or focal for classes; a loss of your own says gradient_bound(output); see docs/sensitivity.md");
+};
+template <class Gradients, class... Proof> struct unclipped_without_a_proof {
+  static_assert(never<Gradients>, "unclipped takes per-sample gradients and a proof for the same network and loss: unclipped(g, pergrad::certified_bound{net, loss}), with pergrad/certify.hpp; see docs/sensitivity.md");
+};
 template <class Sum> struct noise_on_an_unclipped_sum {
   static_assert(never<Sum>, "noise protects only a sum of bounded sensitivity: write sum(clip(g, pergrad::l2_clip_norm{1.0})) + gaussian_noise(...); see docs/privacy.md");
 };
@@ -2509,6 +2518,16 @@ template <class Layer>
 concept joins_positions = is_branch_sum<Layer> || requires {
   requires Layer::joins_positions;
 };
+/// A tiled layer that makes position t of its output of position t of its inputs, whatever t is (pergrad/team.hpp).
+template <class Layer>
+concept works_by_position = is_tiled<Layer> && requires {
+  requires Layer::by_position;
+};
+/// A tiled layer that can be asked for positions behind others (pergrad/team.hpp).
+template <class Layer>
+concept works_behind = is_tiled<Layer> && requires(const any_team& team) {
+  Layer::forward_behind(team);
+};
 template <class Layer>
 concept has_windows = requires(shape in, std::size_t i, float x) {
   { Layer::rows(in, i) } -> std::convertible_to<window_range>;
@@ -2800,6 +2819,8 @@ class aligned_buffer {
 //   run<Needs>(network, loss, samples, tape, request) an evaluation (gradients/request.hpp)
 //   trainer<Network, Loss>                            what a `dp_sgd` keeps and does there
 //   pool()                                            host threads, for what is done once a step
+//   decodes<Network>, decoder<Network>                optional: a network's output behind a text that grows, from keys
+//                                                     and values that are kept, if it can (host/decode)
 //   usual_sums<Network>                               sums that a tape has room for unless it is told
 //   explanation<Network>, loss_explanation<Loss>      why it cannot run one, as a class that says so; else `char`
 
@@ -5232,6 +5253,7 @@ struct sum_request {
   bool is_plain = true;  ///< every weight is 1: nothing else is asked of the samples
   bool squares = false;
   bool per_layer = false;  ///< one weight a layer with parameters instead of one
+  bool is_proven = false;  ///< weights bound nothing: it is proven of what a host computes (expressions/unclipped.hpp)
   const void* weigher = nullptr;
   void (*weigh)(const void*, const sample_facts<Scalar>&, int unit, Scalar* weights) = nullptr;
   int unit = 0;           ///< weights count in units of 2^unit
@@ -5305,6 +5327,9 @@ struct run_request {
     bool weighted = false;
     for (std::size_t k = 0; k < sum_count; ++k) weighted = weighted || !sums[k].is_plain;
     return weighted;
+  }
+  [[nodiscard]] bool has_proven_sums() const {
+    return std::any_of(sums.begin(), sums.begin() + sum_count, [](const auto& sum) { return sum.is_proven; });
   }
   /// Must the gradients themselves be formed, of all samples and blocks?
   [[nodiscard]] bool needs_every_gradient() const {
@@ -5615,15 +5640,43 @@ struct sample_gate {
   bool (*passes)(void* context, std::size_t sample, double most);
 };
 
-/// w = min(1, C / ‖g‖), and 0 of samples that a gate does not let through
+/// Of the bits of some parameters (FNV-1a, four at a time).
+template <class Scalar>
+[[nodiscard]] inline std::uint64_t fingerprint_of(std::span<const Scalar> parameters) noexcept {
+  using word = std::conditional_t<sizeof(Scalar) == 4, std::uint32_t, std::uint64_t>;
+  constexpr std::uint64_t prime = 0x100000001b3U;
+  std::uint64_t lanes[4] = {0xcbf29ce484222325U, 1, 2, 3};
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    lanes[i % 4] = (lanes[i % 4] ^ std::bit_cast<word>(parameters[i])) * prime;
+  }
+  std::uint64_t all = parameters.size();
+  for (const std::uint64_t lane : lanes) all = (all ^ lane ^ lane >> 32U) * prime;
+  return all;
+}
+/// Throws std::logic_error unless a network's weights have this fingerprint.
+template <class Network>
+void require_weights(const Network& network, std::uint64_t fingerprint) {
+  if (fingerprint_of(network.all_parameters()) == fingerprint) return;
+  throw_logic_error({"pergrad: unclipped: weights have changed since the bound was proven: prove it anew"});
+}
+
+/// w = min(1, C / ‖g‖), and 0 of samples that a gate does not let through; of gradients that are proven to be no longer
+/// than C, 1 and no norms: one type, so that a trainer compiles one sum for both
 struct flat_clip {
   static constexpr bool per_layer = false;
   double bound = 0;
   const sample_gate* gate = nullptr;
+  bool is_proven = false;
+  std::uint64_t weights_of_proof = 0;  ///< their fingerprint; 0: whoever proves it sees to that
+  [[nodiscard]] bool needs_norms() const noexcept { return !is_proven; }
   [[nodiscard]] double sensitivity() const noexcept { return bound; }
   template <class Network, class Scalar>
   void weigh(const detail::sample_facts<Scalar>& facts, int unit, Scalar* weights) const noexcept {
     constexpr std::size_t count = Network::parameter_count;
+    if (is_proven) {
+      weights[0] = static_cast<Scalar>(std::ldexp(1.0, -unit));
+      return;
+    }
     weights[0] = clip_factor<Scalar>(facts.norm, count, bound, unit);
     if (gate != nullptr &&
         !gate->passes(gate->context, facts.sample, clipped_norm_bound<Scalar>(facts.norm, count, bound, unit))) {
@@ -5710,12 +5763,29 @@ class clipped_gradients final : public detail::expression_tag {
   /// The most that adding or removing one sample can move the sum, in L2.
   [[nodiscard]] double sensitivity() const noexcept { return rule_.sensitivity(); }
 
+  /// Does a weight depend on norms?
+  [[nodiscard]] bool needs_norms() const noexcept {
+    if constexpr (requires { rule_.needs_norms(); }) {
+      return rule_.needs_norms();
+    } else {
+      return true;
+    }
+  }
+
+  /// Throws std::logic_error for a proof of other weights than the network has.
+  void require_proof() const {
+    if constexpr (requires { rule_.weights_of_proof; }) {
+      if (rule_.weights_of_proof != 0) detail::require_weights(leaf_.network(), rule_.weights_of_proof);
+    }
+  }
+
   /// One clipped gradient, lazily. Throws std::out_of_range.
   [[nodiscard]] gradient_row<clipped_gradients, true> operator[](std::size_t sample) const;
 
   /// Fills in the weights part of a request; the rule must live until the evaluation is over.
   void weigh_into(detail::sum_request<scalar>& request) const noexcept {
     request.is_plain = false;
+    request.is_proven = !needs_norms();
     request.per_layer = Rule::per_layer;
     request.weigher = &rule_;
     request.weigh = [](const void* rule, const detail::sample_facts<scalar>& facts, int unit, scalar* weights) {
@@ -5762,6 +5832,12 @@ struct gated_clip {
   [[nodiscard]] static auto of(const per_sample_gradient_leaf<Network, Loss, Which>& gradients, l2_clip_norm bound,
                                const sample_gate* gate) {
     return clipped_gradients{gradients, flat_clip{bound.value(), gate}};
+  }
+  /// Of gradients that are proven to be no longer than the bound.
+  template <class Network, class Loss, algorithms Which>
+  [[nodiscard]] static auto proven(const per_sample_gradient_leaf<Network, Loss, Which>& gradients, l2_clip_norm bound,
+                                   std::uint64_t weights = 0) {
+    return clipped_gradients{gradients, flat_clip{bound.value(), nullptr, true, weights}};
   }
 };
 }  // namespace detail
@@ -8600,6 +8676,17 @@ inline void for_each_vector(std::ptrdiff_t count, Function&& f) {
 //                              the transpose of a matrix; an executor may put it to `to`, `step` a row
 //   draw(b, first, n, f)       f(i, bits): 32 random bits for each of n elements of sample b's, `first` (a multiple of
 //                              16) being the number of the first one
+//
+// A layer that says `forgets_values` reads neither x, x2 nor y in its backward, so that they need not be kept for it;
+// an executor may have something else there by then.
+//
+// Text is generated position after position (host/decode). A layer that says `by_position` makes position t of its
+// output of position t of its inputs alone, whichever t is: then `forward` may be called for any positions as if there
+// were no others. One that looks at positions in front has `forward_behind(team)`, and `kept_count(in)`,
+// `scratch_count_behind(in)` if it needs memory. Such a team has one sample and, besides `forward`'s,
+//   whole                      the input's shape with all positions; `in` has `in.e0` new ones
+//   first                      how many stand in front of them
+//   kept                       `kept_count(whole)` numbers, whatever the calls for those in front have left there
 
 namespace pergrad::inline v0_1 {
 
@@ -9127,8 +9214,9 @@ class bounded_sum final : public detail::expression_tag {
  private:
   auto& attached(detail::run_request<scalar>& request) const {
     auto& sum = detail::new_sum(request);
+    clipped_.require_proof();
     clipped_.weigh_into(sum);
-    request.norms = true;
+    request.norms = request.norms || clipped_.needs_norms();
     return sum;
   }
   clipped_gradients<Leaf, Rule> clipped_;
@@ -10514,6 +10602,7 @@ struct plan_node {
   node_kind kind = node_kind::general;
   bool two_inputs = false;
   bool derives_from_output = false;  ///< elementwise: its derivative is a function of the output
+  bool forgets_values = false;       ///< tiled: its backward reads neither x nor y
   bool channels_first = false;       ///< shapes of rank 2 are (channels, positions)
   bool swaps_axes = false;           ///< reshape: of channels and positions
   bool reads_images = false;         ///< tiled: reads and writes values as they are stored
@@ -10544,6 +10633,7 @@ constexpr void describe_node(shape in, shape second, plan_node& to) {
   to.kind = kind_of<Layer>();
   to.two_inputs = has_two_inputs<Layer>;
   to.derives_from_output = requires { requires Layer::derivative_from_output; };
+  to.forgets_values = requires { requires Layer::forgets_values; };
   to.channels_first = requires { requires Layer::channels_first; };
   to.swaps_axes = requires { requires Layer::is_transpose; };
   to.reads_images = reads_images<Layer>;
@@ -12050,6 +12140,133 @@ predictor(const Executor&, const Network&) -> predictor<Network, Executor>;
 
 #include <string>
 
+// pergrad/expressions/unclipped.hpp - per-sample gradients whose norms are proven to be bounded, as they are
+//
+//   const pg::certified_bound K{net, pg::cross_entropy{}};                                  // certify/training.hpp
+//   evaluate_into(exec, update, sum(unclipped(g, K)) + gaussian_noise(sigma, rng));         // noise sigma K
+//
+// No norms, no weights: one ordinary backward pass. What is added for a record is its gradient in units of a power of
+// two at K. A product by it is exact but where it is subnormal: less than 2^-60 K, as K is at least 1e-30 and no value
+// of a proven network is above 2^60; `proof_of_gradients` has room for that.
+
+#include <functional>
+
+namespace pergrad::inline v0_1 {
+
+namespace detail {
+
+struct proof_maker;
+
+}  // namespace detail
+
+template <class Network, class Loss>
+class certified_bound;
+
+/// K, and for which weights of which network it holds: made by `certified_bound` only (certify/training.hpp), for all
+/// records.
+template <class Network, class Loss>
+class proof_of_gradients {
+ public:
+  using network_type = Network;
+  using loss_type = Loss;
+  /// The norm of every record's gradient, at most.
+  [[nodiscard]] l2_clip_norm bound() const noexcept { return bound_; }
+  /// The fingerprint of the weights that it holds for.
+  [[nodiscard]] std::uint64_t weights() const noexcept { return fingerprint_; }
+  /// Throws std::logic_error unless it holds for these weights.
+  void require(const Network& network) const {
+    if (&network != network_) {
+      detail::throw_logic_error({"pergrad: unclipped: the bound was proven for another network"});
+    }
+    detail::require_weights(network, fingerprint_);
+  }
+
+ private:
+  friend class certified_bound<Network, Loss>;
+  proof_of_gradients(l2_clip_norm bound, const Network& network)
+      : bound_{bound}, network_{&network}, fingerprint_{detail::fingerprint_of(network.all_parameters())} {}
+
+  l2_clip_norm bound_;
+  const Network* network_;
+  std::uint64_t fingerprint_;
+};
+
+namespace detail {
+template <class Given, class... Proof>
+inline constexpr bool takes_proof = false;
+template <class Given, class Proof, class... AtMost>
+requires is_leaf<Given>::value inline constexpr bool takes_proof<Given, Proof, AtMost...> =
+    std::is_base_of_v<proof_of_gradients<typename Given::network_type, typename Given::loss_type>, Proof> &&
+    (std::is_convertible_v<AtMost, l2_clip_norm> && ...) && sizeof...(AtMost) <= 1;
+}  // namespace detail
+
+/// The gradients as they are, for sums whose sensitivity is the proven bound. Throws std::logic_error for weights that
+/// have changed since the proof, and so does an evaluation.
+template <class Network, class Loss, detail::algorithms Which>
+[[nodiscard]] auto unclipped(const per_sample_gradient_leaf<Network, Loss, Which>& gradients,
+                             const proof_of_gradients<Network, Loss>& proven) {
+  proven.require(gradients.network());
+  return detail::gated_clip::proven(gradients, proven.bound(), proven.weights());
+}
+/// The same for sums of sensitivity `at_most`, that of a `private_loop`, say. Throws std::invalid_argument where what
+/// is proven is more.
+template <class Network, class Loss, detail::algorithms Which>
+[[nodiscard]] auto unclipped(const per_sample_gradient_leaf<Network, Loss, Which>& gradients,
+                             const proof_of_gradients<Network, Loss>& proven, l2_clip_norm at_most) {
+  proven.require(gradients.network());
+  if (!(proven.bound().value() <= at_most.value())) {
+    detail::throw_invalid_argument({"pergrad: unclipped: gradients are proven to be at most ", proven.bound().value(),
+                                    " long, not ", at_most.value()});
+  }
+  return detail::gated_clip::proven(gradients, at_most, proven.weights());
+}
+template <detail::expression Given, class... Proof>
+requires(!detail::takes_proof<Given, Proof...>) [[nodiscard]] error::explained
+    unclipped(const Given& /*gradients*/, const Proof&... /*proof*/) {
+  if constexpr (!detail::is_explained<Given>) static_cast<void>(error::unclipped_without_a_proof<Given, Proof...>{});
+  return {};
+}
+
+/// Of a trainer: proves K before each step, and keeps it below a limit by what it does to the weights. Made by
+/// `certified_training_of` (certify/training.hpp) only.
+class certified_training {
+ public:
+  /// The largest K of a step; infinite where weights are only looked at.
+  [[nodiscard]] double most() const noexcept { return most_; }
+
+ private:
+  friend struct detail::proof_maker;
+  certified_training(const void* kind, double most, std::function<double(void*)> prove)
+      : kind_{kind}, most_{most}, prove_{std::move(prove)} {}
+
+  const void* kind_;  ///< of network and loss
+  double most_;
+  std::function<double(void*)> prove_;  ///< projects a network's weights, returns K
+};
+
+namespace detail {
+
+/// The library's own way to proofs.
+struct proof_maker {
+  template <class Network, class Loss>
+  struct pair_of {};
+  template <class Network, class Loss, class Prove>
+  [[nodiscard]] static certified_training training(double most, Prove&& prove) {
+    return {&kind_mark<pair_of<Network, Loss>>, most, std::forward<Prove>(prove)};
+  }
+  template <class Network, class Loss>
+  [[nodiscard]] static bool is_for(const certified_training& training) noexcept {
+    return training.kind_ == &kind_mark<pair_of<Network, Loss>>;
+  }
+  /// Precondition: it is for this network.
+  template <class Network>
+  [[nodiscard]] static double prove(const certified_training& training, Network& network) {
+    return training.prove_(&network);
+  }
+};
+
+}  // namespace detail
+}  // namespace pergrad::inline v0_1
 // pergrad/privacy/accounting/budget.hpp - the guard that refuses the step which would exceed the privacy budget.
 //
 // A step is entered in the ledger before its noise is drawn, and only if the total including it keeps to the budget.
@@ -16264,7 +16481,6 @@ using privacy_accountant = basic_privacy_accountant<sampled_gaussian_event>;
 // and a run that ends early has spent what its steps cost.
 
 #include <cstdlib>
-#include <functional>
 
 namespace pergrad::inline v0_1 {
 
@@ -16720,8 +16936,9 @@ namespace pergrad::inline v0_1 {
 
 /// How the noised gradient becomes an update.
 enum class optimizer_kind { sgd, adam };
-/// What bounds a sample's share.
-enum class clipping_kind { flat, per_layer, automatic, per_group, per_sample_adaptive };
+/// What bounds a sample's share. `certified`: a proof that no gradient is longer (the option `certified`), and nothing
+/// is clipped.
+enum class clipping_kind { flat, per_layer, automatic, per_group, per_sample_adaptive, certified };
 
 /// One value of each record of a step.
 enum class step_value { norm, loss };
@@ -16796,6 +17013,8 @@ struct training_choices : private_choices {
   option<pergrad::adaptive_clip> adaptive_clip;  ///< of flat clipping; `clip` is the first one
   step_schedules schedules{};
   option<individual_accounting> individual;  ///< a budget for each record
+  /// Of certified clipping: K of each step in the place of `clip`. Of flat clipping: a step clips to min(C, K).
+  option<certified_training> certified;
   double average_decay = 0;      ///< above 0: an exponential moving average of the parameters, see `average`
   bool private_metrics = false;  ///< keep losses and norms of the last step, for `unprotected::metrics`
   bool keep_update = true;       ///< keep what a step releases, for `last_update`: as much memory as the parameters
@@ -16912,7 +17131,19 @@ inline void require_private_choices(const private_choices& options, bool has_a_s
 /// The same for a trainer, and for options that are not for its kind of clipping; `groups` are the network's clipping
 /// groups.
 [[gnu::cold]] inline void require_training_choices(const training_choices& options, std::size_t groups) {
-  if (options.clipping == clipping_kind::per_group) {
+  if (options.certified && options.clipping != clipping_kind::certified && options.clipping != clipping_kind::flat) {
+    refuse_training("the option certified is for clipping_kind::certified and clipping_kind::flat only");
+  }
+  if (options.certified && (options.adaptive_clip || options.schedules.clip || options.individual)) {
+    refuse_training("the option certified excludes adaptive_clip, individual and a schedule of clip");
+  }
+  if (options.clipping == clipping_kind::certified) {
+    require_option(options.certified.has_value(), "certified");
+    if (options.clip) refuse_training("the option clip is not for certified clipping: what is proven takes its place");
+    if (!(options.certified->most() <= largest_double)) {
+      refuse_training("the option certified needs a limit for certified clipping: certified_training_of(..., limit)");
+    }
+  } else if (options.clipping == clipping_kind::per_group) {
     if (options.clip) refuse_training("the option clip is not for clipping per group: group_bounds are its bounds");
     require_option(!options.group_bounds.empty(), "group_bounds");
     if (options.group_bounds.size() != groups) {
@@ -18179,7 +18410,9 @@ auto with_clipped(const training_choices& options, const per_sample_gradient_lea
         return f(sum(clip(gradients, options.group_bounds.front())));  // one group is the whole
       }
     default:
-      return f(sum(gated_clip::of(gradients, *options.clip, gate)));
+      // One type of sum for both.
+      return f(sum(options.clipping == clipping_kind::certified ? gated_clip::proven(gradients, *options.clip)
+                                                                : gated_clip::of(gradients, *options.clip, gate)));
   }
 }
 
@@ -18451,8 +18684,8 @@ class dp_sgd_base
     return average_->network();
   }
   /// Memory behind the spans of the data set has changed since the last step: the next one looks at all records again,
-  /// and a device copies them again. Needed on a device, which trains on its copy; on the host each step reads the
-  /// memory anyway.
+  /// and a device copies them again. Needed on a device, which trains on its copy; on the host, and on a device that
+  /// shares the host's memory, each step reads the memory anyway.
   void records_changed() noexcept {
     checked_.reset();
     trainer_->forget_records();
@@ -18494,6 +18727,7 @@ class dp_sgd_base
         tape_{executor, options.max_batch} {
     const float_environment proven;
     if (options.schedules.any()) this->most_ = options.schedules.steps;
+    if (options.certified) begin_certified();
     this->take(with_empty_batch([](const auto& sum) { return sum.sensitivity(); }),
                static_cast<double>(std::numeric_limits<scalar>::max()), Network::parameter_count,
                executor.pool().thread_count());
@@ -18524,7 +18758,7 @@ class dp_sgd_base
     }
     if (options.average_decay != 0) average_.emplace(network, options.average_decay);
     notes_ = {options.private_metrics, options.max_batch.count,
-              options.clip ? options.clip->value() : this->sensitivity_,
+              options_.clip ? options_.clip->value() : this->sensitivity_,
               this->statistic_ ? &this->statistic_->counted : nullptr,
               options.statistic ? options.statistic->of : step_value::norm};
     require_noise_that_fits();
@@ -18594,6 +18828,34 @@ class dp_sgd_base
       notes_.set_clip_norm(bound.value());
     }
   }
+  [[gnu::cold]] void begin_certified() {
+    if constexpr (executor_trainer::trains_on_a_copy || draws_units<typename Options::sampling_type> ||
+                  run::is_correlated) {
+      refuse_training("the option certified is for records and independent noise on the host");
+    } else {
+      if (!proof_maker::is_for<Network, Loss>(*options_.certified)) {
+        refuse_training("the option certified was made for another network or another loss");
+      }
+      // Before the first step, with the weights as they are then.
+      const double first = options_.clipping == clipping_kind::certified ? options_.certified->most() : first_clip_;
+      options_.clip = l2_clip_norm{first};
+    }
+  }
+  /// K of the weights that the next step begins with, however they came to be: weights are public.
+  [[gnu::cold]] void certify_next_step() {
+    const std::uint64_t now = fingerprint_of(std::as_const(*network_).all_parameters());
+    if (!options_.certified || (is_certified_ && now == certified_weights_)) return;
+    const double most = options_.clipping == clipping_kind::certified ? options_.certified->most() : first_clip_;
+    is_certified_ = false;
+    const double proven = proof_maker::prove(*options_.certified, *network_);
+    // Below, noise would not fit its grid; a larger bound is one, too.
+    clip_to(l2_clip_norm{std::clamp(proven, 1e-20, most)});
+    if (options_.clipping == clipping_kind::certified && !(proven <= most)) {
+      throw_logic_error({"pergrad: private training: certified: K is ", proven, ", above its limit ", most});
+    }
+    certified_weights_ = fingerprint_of(std::as_const(*network_).all_parameters());
+    is_certified_ = true;
+  }
   /// The clip norm of the next step from the counts of the last one, which were released.
   [[gnu::cold]] void adapt_clip() {
     const adaptive_clip& how = *options_.adaptive_clip;
@@ -18646,7 +18908,10 @@ class dp_sgd_base
         executor_->pool(),
         [&](std::uint64_t record) {
           if (units() != nullptr && units()->are_owners()) return true;  // each of their records is looked at
-          return executor_trainer::trains_on_a_copy || fits_the_trainer<Network, Loss>(*checked_, record);
+          if constexpr (executor_trainer::trains_on_a_copy) {
+            if (!trainer_->reads_in_place()) return true;
+          }
+          return fits_the_trainer<Network, Loss>(*checked_, record);
         },
         [&] { notes_.leave_out(); });
   }
@@ -18655,6 +18920,8 @@ class dp_sgd_base
   double first_clip_ = 0;      ///< from which adaptive clipping set out
   std::uint64_t planned_ = 0;  ///< the step of which they are
   bool is_private_ = true;
+  bool is_certified_ = false;            ///< are these the weights that the clip norm was proven for?
+  std::uint64_t certified_weights_ = 0;  ///< their fingerprint
   std::optional<parameter_average<Network>> average_;
   std::unique_ptr<individual_charges> charges_;
   step_notes<scalar> notes_{false, 0, 0};
@@ -18744,12 +19011,14 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor, Options> {
     this->look_at(records);
     if (this->charges_) this->charges_->filter().set_records(records.size());
     this->plan_next_step();
+    if (this->options_.certified) this->certify_next_step();
     this->notes_.begin();
     const std::uint64_t step = this->spend_and_draw(generator_, this->unit_count(records.size()));
     this->trainer_->step(
         this->records_of_step(records, base::inside_layers(generator_, step)),
         detail::noise_of<Generator>{*this->options_.noise, &generator_, this->noise_.filter()},
         [&] { return base::next_noise(generator_); }, detail::total_access::values(update_));
+    if (this->options_.certified) this->certify_next_step();
     if (this->average_) this->average_->update(*this->executor_, *this->network_);
     this->notes_.end();
     this->release_statistic(generator_);
@@ -23298,6 +23567,9 @@ struct slot {
   layout gradient_layout;
   place value;
   place gradient;
+  index elements = 0;       ///< of both, a sample
+  bool value_lasts = true;  ///< is it there when sums are formed? Else its place may be another's then.
+  bool gradient_lasts = true;
 };
 
 /// Values of the samples of a tile, from the first one on.
@@ -23354,6 +23626,9 @@ struct node_row {
   place plain_x, plain_y, plain_dy, plain_dx, saved;  ///< general, tiled: values in PyTorch's order
   place plain_x2, plain_dx2;                          ///< tiled: of the second input
   index saved_count = 0;
+  /// general, tiled: are x, y, dy there when sums are formed, and how many of the saved values?
+  bool x_lasts = true, y_lasts = true, dy_lasts = true;
+  index saved_lasts = 0;
   index scratch_count = 0;  ///< tiled: elements a sample that are its own for the time of one call
   index matrix_count = 0;   ///< tiled: matrices whose transposes it is offered
   std::array<matrix, most_matrices> matrices{};
@@ -24072,9 +24347,13 @@ constexpr std::array<bool, Slots> slots_that_last(const Tables& t, std::size_t o
 
 /// Reserves those of a slot's places that last, or those that do not. `lasts`: the slot is marked.
 constexpr void reserve_values(slot& here, bool has_gradient, bool lasts, bool lasting, const auto& reserve) {
-  const auto goes_here = [&](const layout& of) { return (lasts || !is_written_whole(of)) == lasting; };
-  if (goes_here(here.value_layout)) here.value = reserve(here.value_layout.size);
-  if (has_gradient && goes_here(here.gradient_layout)) here.gradient = reserve(here.gradient_layout.size);
+  const auto place_here = [&](place& where, const layout& of) {
+    if ((lasts || !is_written_whole(of)) != lasting) return;
+    where = reserve(of.size);
+    here.elements += of.size;
+  };
+  place_here(here.value, here.value_layout);
+  if (has_gradient) place_here(here.gradient, here.gradient_layout);
 }
 
 /// Places of all gradients that the plan keeps, block by block. Samples that go through the layers in front of `split`
@@ -24338,7 +24617,9 @@ struct leaf_tables {
     };
     place(t.outer, t.outer_count);
     place(t.elementwise, t.elementwise_count);
-    t.native_size = t.accumulator_size = round_up(static_cast<index>(structure::found.trained));
+    // No less than all leaves with whole lines each: what samples keep lies like that.
+    t.native_size = t.accumulator_size =
+        std::max(t.native_size, round_up(static_cast<index>(structure::found.trained)));
   }
   template <class Leaf>
   static constexpr Leaf leaf_of(const detail::plan_factor& each) {
@@ -24487,6 +24768,185 @@ struct leaf_tables {
         return row.saved.at(offset);
       default:
         return row.plain_dy.at(offset);
+    }
+  }
+};
+
+}  // namespace pergrad::inline v0_1::on_host
+// pergrad/host/plan/lifetimes.hpp - how long what lies in a workspace is needed, and places that follow from it
+//
+// In a large network the values of a sample are much of the memory. There a value's place is free again when nobody
+// reads it any more: behind its last reader on the way forward if nothing in front of it is trained, when the node that
+// needs it has run backwards, or, if norms and sums are made of it, at the end. So frozen layers keep nothing but what
+// their input's gradient needs. Each sample has a stretch of its own, in which slots share places: samples of a tile
+// may be at different nodes.
+
+namespace pergrad::inline v0_1::on_host {
+
+/// Times: 0 a sample comes, 1 + i node i, then the loss, the nodes backwards, and the end, where sums are formed.
+struct pass_times {
+  std::size_t nodes = 0;
+  [[nodiscard]] constexpr int forward(std::size_t node) const noexcept { return 1 + static_cast<int>(node); }
+  [[nodiscard]] constexpr int loss() const noexcept { return 1 + static_cast<int>(nodes); }
+  [[nodiscard]] constexpr int backward(std::size_t node) const noexcept {
+    return loss() + static_cast<int>(nodes - node);
+  }
+  [[nodiscard]] constexpr int end() const noexcept { return loss() + static_cast<int>(nodes) + 1; }
+};
+
+/// Places stretches of elements that are taken at some time and free again behind another one, each in the first gap
+/// that is large enough, asked for in the order of time. Compilers run it for all that every node has: gaps are few, so
+/// they are what is looked through.
+template <std::size_t Most, std::size_t Times>
+class place_finder {
+ public:
+  /// The first `lasting` of `size` elements are taken until `lasting_death`, the others until `death`.
+  constexpr index place(index size, int birth, int death, index lasting, int lasting_death) {
+    for (; now_ < birth; ++now_) {
+      for (std::size_t k = dying_[now_]; k != 0; k = all_[k].next) release(all_[k].first, all_[k].end);
+    }
+    if (size == 0) return 0;
+    const index at = take(size);
+    if (lasting > 0) note(at, at + lasting, death > lasting_death ? death : lasting_death);
+    if (size > lasting) note(at + lasting, at + size, death);
+    return at;
+  }
+  [[nodiscard]] constexpr index total() const noexcept { return total_; }
+
+ private:
+  struct stretch {
+    index first;
+    index end;
+    std::size_t next;  ///< number of the one behind it in its list; 0: none
+  };
+  constexpr void note(index first, index end, int death) {
+    all_[++count_] = {first, end, dying_[death]};
+    dying_[death] = count_;
+  }
+  constexpr index take(index size) {
+    std::size_t before = 0;
+    for (std::size_t k = gaps_[0].next; k != 0; before = k, k = gaps_[k].next) {
+      stretch& gap = gaps_[k];
+      if (gap.end == total_ && gap.end - gap.first < size) total_ = gap.end = gap.first + size;
+      if (gap.end - gap.first < size) continue;
+      const index at = gap.first;
+      gap.first += size;
+      if (gap.first == gap.end) gaps_[before].next = gap.next;
+      return at;
+    }
+    total_ += size;
+    return total_ - size;
+  }
+  constexpr void release(index first, index end) {
+    std::size_t before = 0;
+    while (gaps_[before].next != 0 && gaps_[gaps_[before].next].first < first) before = gaps_[before].next;
+    const std::size_t behind = gaps_[before].next;
+    const bool joins_before = before != 0 && gaps_[before].end == first;
+    const bool joins_behind = behind != 0 && gaps_[behind].first == end;
+    if (joins_before) {
+      gaps_[before].end = joins_behind ? gaps_[behind].end : end;
+      if (joins_behind) gaps_[before].next = gaps_[behind].next;
+    } else if (joins_behind) {
+      gaps_[behind].first = first;
+    } else {
+      gaps_[++gap_count_] = {first, end, behind};
+      gaps_[before].next = gap_count_;
+    }
+  }
+  stretch all_[Most + 1]{};   ///< from 1 on
+  stretch gaps_[Most + 1]{};  ///< from 1 on; 0 stands in front of the first one
+  std::size_t dying_[Times + 1]{};
+  std::size_t count_ = 0;
+  std::size_t gap_count_ = 0;
+  index total_ = 0;
+  int now_ = 0;
+};
+
+/// May the slot's place be anybody's before and behind? A halo is set to zero once and for all.
+[[nodiscard]] constexpr bool may_move(const layout& of) noexcept {
+  return of.start == 0 && of.size == round_up(of.values.size());
+}
+
+/// Until when what a node has is read: values of slots, by their storage, gradients likewise, and its own.
+template <class Program>
+struct lifetimes {
+  using plan = typename Program::plan;
+  static constexpr std::size_t size = Program::size;
+  static constexpr std::size_t slots = Program::slot_count;
+  static constexpr pass_times times{size};
+
+  std::array<int, slots> value{};
+  std::array<int, slots> gradient{};
+  std::array<int, slots> gradient_birth{};  ///< 0: nobody writes it, it stays zero
+  std::array<int, size> plain_x{}, plain_y{}, plain_dy{}, saved{};
+  std::array<index, size> lasting_saved{};  ///< of the saved values so many are read at the end
+
+  constexpr explicit lifetimes(const auto& t) {
+    const auto live = [](int& until, int time) { until = std::max(until, time); };
+    for (std::size_t i = 0; i < size; ++i) {
+      const node_row& row = t.nodes[i];
+      const bool general = row.kind == node_kind::general || row.kind == node_kind::tiled;
+      const bool function = row.kind == node_kind::elementwise || row.kind == node_kind::pooling;
+      const int forward = times.forward(i), backward = times.backward(i);
+      const bool goes_back = (general && row.backward) || (function && row.input_gradient);
+      const bool looks_back = goes_back && !plan::nodes[i].forgets_values;
+      const bool reads_x = looks_back && !plan::nodes[i].derives_from_output;
+      if (row.staged) live(value[t.storage[row.staged_from]], forward);
+      live(value[t.storage[row.in]], reads_x ? backward : forward);
+      if (row.in2_shape.size() > 0) live(value[t.storage[row.in2]], looks_back ? backward : forward);
+      live(value[t.storage[row.out]], looks_back ? backward : forward);
+      plain_x[i] = plain_y[i] = looks_back ? backward : forward;
+      saved[i] = goes_back ? backward : forward;
+      plain_dy[i] = backward;
+      live(gradient[t.storage[row.out]], backward);
+    }
+    for (std::size_t i = size; i-- > 0;) {  // as gradients are written
+      const node_row& row = t.nodes[i];
+      const auto write = [&](std::size_t which) {
+        int& birth = gradient_birth[t.storage[which]];
+        if (birth == 0) birth = times.backward(i);
+      };
+      if (row.staged && row.input_gradient) write(row.staged_from);
+      if (row.input_gradient) write(row.in);
+      if (row.input2_gradient) write(row.in2);
+    }
+    live(value[t.storage[size]], times.end());
+    gradient_birth[t.storage[size]] = times.loss();
+    for (const detail::plan_factor& each : plan::factors) {
+      if (!each.what.outer && !each.what.sparse) continue;  // formed when the node has run backwards
+      const node_row& row = t.nodes[each.node];
+      if (row.kind == node_kind::affine) {
+        live(value[t.storage[row.in]], times.end());
+        live(gradient[t.storage[row.out]], times.end());
+        continue;
+      }
+      const auto positions = static_cast<index>(each.what.positions);
+      const auto read = [&](const operand& from, std::size_t count) {
+        switch (from.from) {
+          case source::activation:
+            live(value[t.storage[row.in]], times.end());
+            return live(plain_x[each.node], times.end());
+          case source::second_activation:
+            live(value[t.storage[row.in2]], times.end());
+            return live(plain_x[each.node], times.end());
+          case source::output:
+            live(value[t.storage[row.out]], times.end());
+            return live(plain_y[each.node], times.end());
+          case source::backprop:
+            live(gradient[t.storage[row.out]], times.end());
+            return live(plain_dy[each.node], times.end());
+          case source::saved:
+            lasting_saved[each.node] = std::max(
+                lasting_saved[each.node],
+                round_up(static_cast<index>(from.offset) + (positions - 1) * static_cast<index>(from.position_stride) +
+                         (static_cast<index>(count) - 1) * static_cast<index>(from.stride) + 1));
+            return;
+          default:
+            return;
+        }
+      };
+      read(each.what.delta, each.what.rows);
+      read(each.what.other, each.what.columns);
     }
   }
 };
@@ -24894,7 +25354,12 @@ struct program {
     choose_tiles(t, sizeof(scalar));
     if (!t.shares_sums) leaf_tables<program>::choose_late(t);
     t.workspace = t.winograd.sample = choose_winograd_rooms(t);  // the first thing there
-    assign_places(t, trained);
+    if (is_large) {
+      assign_shared_places(t, trained);
+    } else {
+      assign_places(t, trained);
+    }
+    t.workspace += line;  // partial vectors may be read past the end
     share_slots(t, arranged);
     leaf_tables<program>::resolve(t);
     return t;
@@ -24955,27 +25420,121 @@ struct program {
     reserve_slots(true);
     for (node_row& row : t.nodes) {
       if (row.kind != node_kind::general && row.kind != node_kind::tiled) continue;
-      const slot& in = t.slots[t.storage[row.in]];
-      const slot& out = t.slots[t.storage[row.out]];
-      const index in_size = round_up(static_cast<index>(row.in_shape.size()));
-      const index out_size = round_up(static_cast<index>(row.out_shape.size()));
-      row.plain_dx = copies_dx(row) ? reserve(in_size) : in.gradient;
-      row.plain_x = row.copies_in ? reserve(in_size) : in.value;
-      if (row.in2_shape.size() > 0) {
-        const slot& in2 = t.slots[t.storage[row.in2]];
-        const index in2_size = round_up(static_cast<index>(row.in2_shape.size()));
-        row.plain_dx2 = copies_dx2(row) ? reserve(in2_size) : in2.gradient;
-        row.plain_x2 = row.copies_in2 ? reserve(in2_size) : in2.value;
-      }
-      row.plain_y = row.copies_out ? reserve(out_size) : out.value;
-      row.plain_dy = row.copies_out ? reserve(out_size) : out.gradient;
+      for_each_copy(row, [&](place& where, index elements, bool /*backward*/) { where = reserve(elements); });
       row.saved = reserve(round_up(row.saved_count));
+      row.saved_lasts = row.saved_count;
+      look_into_slots(t, row);
     }
     const slot& last = t.slots[t.storage[size]];
     const index output = round_up(static_cast<index>(Network::output_shape.size()));
     t.plain_output = t.output_in_slot ? last.value : reserve(output);
     t.plain_output_gradient = t.output_in_slot ? last.gradient : reserve(output);
-    t.workspace += line;  // partial vectors may be read past the end
+  }
+  /// Calls f(place, elements, whether it is written on the way back) for what a general or tiled node has in PyTorch's
+  /// order beside the slots.
+  static constexpr void for_each_copy(node_row& row, auto&& f) {
+    const auto elements = [](shape of) { return round_up(static_cast<index>(of.size())); };
+    if (copies_dx(row)) f(row.plain_dx, elements(row.in_shape), true);
+    if (row.copies_in) f(row.plain_x, elements(row.in_shape), false);
+    if (copies_dx2(row)) f(row.plain_dx2, elements(row.in2_shape), true);
+    if (row.copies_in2) f(row.plain_x2, elements(row.in2_shape), false);
+    if (row.copies_out) f(row.plain_y, elements(row.out_shape), false);
+    if (row.copies_out) f(row.plain_dy, elements(row.out_shape), true);
+  }
+  /// What is not copied lies where its slot does.
+  static constexpr void look_into_slots(const tables& t, node_row& row) {
+    const slot& in = t.slots[t.storage[row.in]];
+    const slot& in2 = t.slots[t.storage[row.in2]];
+    const slot& out = t.slots[t.storage[row.out]];
+    if (!copies_dx(row)) row.plain_dx = in.gradient;
+    if (!row.copies_in) row.plain_x = in.value;
+    if (!row.copies_in) row.x_lasts = in.value_lasts;
+    if (row.in2_shape.size() > 0 && !copies_dx2(row)) row.plain_dx2 = in2.gradient;
+    if (row.in2_shape.size() > 0 && !row.copies_in2) row.plain_x2 = in2.value;
+    if (row.copies_out) return;
+    row.plain_y = out.value;
+    row.plain_dy = out.gradient;
+    row.y_lasts = out.value_lasts;
+    row.dy_lasts = out.gradient_lasts;
+  }
+
+  /// Places that are free again when nobody reads what lies there (lifetimes.hpp).
+  static constexpr void assign_shared_places(tables& t, const std::array<bool, slot_count>& trained) {
+    const lifetimes<program> until{t};
+    constexpr pass_times times{size};
+    t.scratch = {t.workspace, t.scratch.sample};
+    t.workspace += t.tile * t.scratch.sample;
+    place_kept_gradients(t, t.workspace);
+    place_finder<2 * slot_count + 8 * size, 2 * size + 4> finder;
+    const auto put = [&](place& where, index elements, int birth, int death, index lasting = 0) {
+      where.offset = t.workspace + finder.place(elements, birth, death, lasting, times.end());
+    };
+    const auto put_value = [&](std::size_t s, int birth) {
+      slot& here = t.slots[s];
+      if (t.storage[s] != s || !exists(t, s) || (birth > 0 && !may_move(here.value_layout))) return;
+      const bool moves = may_move(here.value_layout);
+      here.elements += here.value_layout.size;
+      here.value_lasts = !moves || until.value[s] == times.end();
+      put(here.value, here.value_layout.size, birth, moves ? until.value[s] : times.end());
+    };
+    const auto put_gradient = [&](std::size_t which, int birth) {
+      const std::size_t s = t.storage[which];
+      slot& here = t.slots[s];
+      if (!trained[s] || !exists(t, s)) return;
+      const bool stays = until.gradient_birth[s] == 0 || !may_move(here.gradient_layout);
+      if (birth != (stays ? 0 : until.gradient_birth[s])) return;
+      here.elements += here.gradient_layout.size;
+      here.gradient_lasts = stays || until.gradient[s] == times.end();
+      put(here.gradient, here.gradient_layout.size, birth, stays ? times.end() : until.gradient[s]);
+    };
+    for (std::size_t s = 0; s < slot_count; ++s) {  // what has a halo, or zeros that nobody overwrites, stays
+      if (t.storage[s] != s || !exists(t, s)) continue;
+      if (s == 0 || !may_move(t.slots[s].value_layout)) put_value(s, 0);
+      put_gradient(s, 0);
+    }
+    for (std::size_t i = 0; i < size; ++i) {
+      node_row& row = t.nodes[i];
+      const int now = times.forward(i);
+      if (row.staged) put_value(row.in, now);
+      put_value(row.out, now);
+      if (row.kind != node_kind::general && row.kind != node_kind::tiled) continue;
+      for_each_copy(row, [&](place& where, index elements, bool backward) {
+        if (!backward) put(where, elements, now, &where == &row.plain_y ? until.plain_y[i] : until.plain_x[i]);
+      });
+      row.x_lasts = until.plain_x[i] == times.end();
+      row.y_lasts = until.plain_y[i] == times.end();
+      row.dy_lasts = until.plain_dy[i] == times.end();
+      row.saved_lasts = std::min(until.lasting_saved[i], round_up(row.saved_count));
+      put(row.saved, round_up(row.saved_count), now, until.saved[i], row.saved_lasts);
+    }
+    const index output = round_up(static_cast<index>(Network::output_shape.size()));
+    if (!t.output_in_slot) put(t.plain_output, output, times.forward(size - 1), times.end());
+    if (!t.output_in_slot) put(t.plain_output_gradient, output, times.loss(), times.loss());
+    put_gradient(size, times.loss());
+    for (std::size_t i = size; i-- > 0;) {
+      node_row& row = t.nodes[i];
+      const int now = times.backward(i);
+      if (row.kind == node_kind::general || row.kind == node_kind::tiled) {
+        for_each_copy(row, [&](place& where, index elements, bool backward) {
+          if (backward) put(where, elements, now, &where == &row.plain_dy ? until.plain_dy[i] : now);
+        });
+      }
+      if (row.staged) put_gradient(row.staged_from, now);
+      put_gradient(row.in, now);
+      if (row.in2_shape.size() > 0) put_gradient(row.in2, now);
+    }
+    const index step = finder.total();
+    for (slot& each : t.slots) each.value.sample = each.gradient.sample = step;
+    for (node_row& row : t.nodes) {
+      if (row.kind != node_kind::general && row.kind != node_kind::tiled) continue;
+      for_each_copy(row, [&](place& where, index /*elements*/, bool /*backward*/) { where.sample = step; });
+      row.saved.sample = step;
+      look_into_slots(t, row);
+    }
+    t.plain_output.sample = t.plain_output_gradient.sample = step;
+    if (t.output_in_slot) t.plain_output = t.slots[t.storage[size]].value;
+    if (t.output_in_slot) t.plain_output_gradient = t.slots[t.storage[size]].gradient;
+    t.workspace += t.tile * step;
   }
 
  public:
@@ -26536,8 +27095,7 @@ template <class Structure, class Tables>
   const bool used_before = Structure::owners[i] != i;
   row.parameters = used_before ? 0 : Structure::parameter_counts[i];
   const auto slot_bytes = [&](std::size_t which) {
-    const on_host::slot& slot = table.slots[which];
-    return bytes * static_cast<std::size_t>(slot.value.sample + slot.gradient.sample);
+    return bytes * static_cast<std::size_t>(table.slots[which].elements);
   };
   if (i == 0) row.tape_bytes += slot_bytes(0);
   if (table.storage[i + 1] == i + 1) row.tape_bytes += slot_bytes(i + 1);
@@ -26647,142 +27205,12 @@ template <class Network>
 }  // namespace pergrad::inline v0_1
 // pergrad/host/executor.hpp - the host: everything on the CPU
 
-// pergrad/host/norms/request.hpp - what the host makes of a request: where samples come from, and how norms are found
-
-namespace pergrad::inline v0_1::on_host {
-
-using detail::run_request;
-using detail::sample_facts;
-using detail::strategy_kind;
-using detail::sum_request;
-
-/// Norms that a network's plan does not choose: an expression that asks for them brings them along (outer_way.hpp), a
-/// program without one does not compile them.
-template <class Scalar>
-struct other_norms {
-  norm_bound (*gram)(const leaf_kernel<Scalar>&, index sample);
-  norm_bound (*direct)(const leaf_kernel<Scalar>&, index sample);
-};
-template <class Scalar>
-inline constexpr other_norms<Scalar> every_norm{
-    [](const leaf_kernel<Scalar>& kernel, index sample) { return kernel.gram(sample); },
-    [](const leaf_kernel<Scalar>& kernel, index sample) { return kernel.direct(sample); }};
-
-/// Where samples come from and what their loss is.
-template <class Scalar>
-struct sample_source {
-  const void* context = nullptr;
-  const void* (*input)(const void*, std::size_t sample) = nullptr;     ///< Scalar, or std::int32_t of ids
-  std::uint32_t (*record)(const void*, std::size_t sample) = nullptr;  ///< number of the sample in its data set
-  std::uint32_t (*length)(const void*, std::size_t sample) = nullptr;
-  /// `length`: positions of the output that are there, if it has positions.
-  double (*loss)(const void*, std::size_t sample, std::span<const Scalar> y, std::span<Scalar> dy,
-                 index length) = nullptr;
-  /// Writes the rows of some samples of a worker's tile: only programs that want rows compile it.
-  void (*write_rows)(void* worker, index begin, index end) = nullptr;
-};
-
-/// The most samples whose rounded shares an integer of an accumulator can add up.
-template <class Scalar>
-[[nodiscard]] index most_samples_of_integers(const run_request<Scalar>& request) {
-  index most = index{1} << 20;
-  for (std::size_t k = 0; k < request.sum_count; ++k) {
-    if (request.sums[k].integers != nullptr && sizeof(Scalar) == sizeof(std::int32_t)) {
-      most = std::min(most, index{1} << std::max(0, 30 - request.sums[k].grid_steps));
-    }
-  }
-  return most;
-}
-
-/// How the norm of a block is found.
-template <class Scalar>
-[[nodiscard, gnu::noinline]] norm_method method_of(const run_request<Scalar>& request, const outer_leaf& leaf,
-                                                   bool every_gradient) {
-  const bool formed = leaf.deferred ? request.keeps_gradients() : every_gradient;
-  if (formed || leaf.delta_stride != 1 || (leaf.use.shared() && !leaf.of_uses)) return norm_method::instantiate;
-  const norm_method asked = request.method;
-  const std::size_t node = leaf.of_uses ? leaf.first_node : leaf.node;
-  const bool chosen = asked != norm_method::automatic && node < 64 && (request.method_layers >> node & 1U) != 0;
-  const bool all = asked != norm_method::automatic && request.method_layers == ~std::uint64_t{0};
-  const norm_method wanted = chosen || all ? asked : leaf.method;
-  if (leaf.of_uses) {
-    if (wanted == norm_method::instantiate && request.strategy == strategy_kind::ghost) return norm_method::gram;
-    return wanted == norm_method::instantiate || wanted == norm_method::gram ? wanted : leaf.method;
-  }
-  if (wanted == norm_method::product && leaf.positions() != 1) return leaf.method;
-  if (wanted == norm_method::instantiate && request.strategy == strategy_kind::ghost) return norm_method::direct;
-  return wanted;
-}
-
-}  // namespace pergrad::inline v0_1::on_host
-// pergrad/host/run/engine.hpp - one pass over a batch: tiles into accumulators in parallel, then their in-order
-// reduction
+// pergrad/host/decode/decoder.hpp - a causal network's output behind a text that grows, from kept keys and values
 //
-//   pack weights
-//   accumulators in parallel, each: [ tile: load, forward, loss, backward + leaves, facts, weighted sums ]*
-//   add up accumulators
-//
-// A tile never leaves the core that works on it. Each accumulator adds its tiles up in order, accumulators are added up
-// in order, and so are chunks, so the bits of a sum do not depend on the number of threads. Accumulators that are done
-// free their buffers for others: accumulator_ring.hpp.
-//
-// Of a table of which a sample uses few rows, no accumulator has a copy; what samples leave on the tape is added up
-// after a chunk of samples (table_way.hpp). So it is with large blocks that have one position (deferred_way.hpp).
-//
-// Sums of a large network are *shared* where they can be: a round of as many tiles as there are threads goes through
-// the network, then all threads add its samples to the sum where it is wanted, each thread to other elements, sample
-// after sample. So there is one copy of a sum instead of one a thread and one more, and it is read and written once a
-// round; what that takes is a place for each tile of the round, which is there, and norms for which no gradient is
-// kept. Each element is one chain of additions over the samples, whatever a round is.
-//
-// A clipped sum has a proven bound of what its additions round (privacy/release.hpp), so the way of an addend to it is
-// short (tape.hpp, `way_of_additions`), or every sample's share is rounded to an integer by itself and accumulators add
-// those.
-
-// pergrad/host/conv/panels.hpp - weights in the order that products read them in
-
-// pergrad/host/conv/pairs.hpp - convolutions with even kernels, of stride 1, and their weights' gradients by minimal
-// filtering: 9 products where direct sums take 16
-//
-// Winograd's F(2, 2) along both axes. Two neighbouring outputs of a kernel with two taps take three products:
-//
-//   y0 = x0 w0 + x1 w1 = m0 + m1      m0 = (x0 - x1) w0
-//   y1 = x1 w0 + x2 w1 = m1 - m2      m1 = x1 (w0 + w1)        m2 = (x1 - x2) w1
-//
-// A kernel of 2K taps is K such pairs two pixels apart. So for each of the nine pairs (row, column) of m's, x becomes
-// an image of half the extents, the kernels become kernels of half the extents, and the products are an ordinary
-// convolution of these, added up in the outputs with signs. The gradient of the weights is the same with delta in the
-// kernel's place: g0 = x0 d0 + x1 d1 and g1 = x1 d0 + x2 d1.
-//
-// One of the nine at a time, so that its images stay in the cache. Every element of a product is one chain of
-// multiply-adds, and the order of the nine is fixed; bits depend on nothing but the sample. Sums of four values
-// overflow where one is beyond a quarter of the largest number: the sample is then not finite.
-
-// pergrad/host/conv/winograd.hpp - 3 x 3 convolutions of stride 1 by minimal filtering: 16 products where direct sums
-// take 36
-//
-// Winograd's F(2 x 2, 3 x 3), after Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (CVPR 2016,
-// arXiv:1509.09308). Each 2 x 2 outputs see a patch d of 4 x 4 pixels, patches overlap by two:
-//
-//   V = B^T d B           a patch, channel by channel
-//   U = G g G^T           a kernel, once a step
-//   M = sum over c of U V an element of the 4 x 4 at a time: 16 matrix products over all patches
-//   Y = A^T M A           a patch, output by output
-//
-//         1  0 -1  0           1   0   0            1  0
-//   B^T = 0  1  1  0     G =  1/2 1/2 1/2     A =   1  1
-//         0 -1  1  0          1/2 -1/2 1/2          1 -1
-//         0  1  0 -1           0   0   1            0 -1
-//
-// The input gradient is the same with delta for x and the kernels turned round. A few rows of patches at a time, so
-// that V and M stay in the cache. Every element of M is one chain of multiply-adds over the channels, and the
-// transforms look at one patch; so no bit depends on how patches are cut into stripes or which samples share them. Sums
-// of four values overflow where one is beyond a quarter of the largest number: the sample is then not finite.
-
-// pergrad/host/conv/affine.hpp - an affine layer and its adjoint as products over the samples of a tile
-//
-// Both read overlapping strided views of stored images, so no patch is copied: an output's view of the input, and, for
-// the adjoint, an input's view of delta, one product for each phase of the stride.
+// New positions go through the network node by node, as rows; attention finds keys and values of the positions in front
+// where the calls before left them. A step reads every weight once, where the parameters lie, so threads share out the
+// outputs of a product and no weight is copied: of one row as y^T = W x^T. Each number is the chain of operations that
+// it is in a pass over all positions, so the logits are the same, bit for bit, unless there convolutions are filtered.
 
 // pergrad/host/conv/kernels.hpp - copies between layouts, elementwise layers and pools over the values of one sample
 
@@ -27810,6 +28238,802 @@ struct pooling_kernel {
 };
 
 }  // namespace pergrad::inline v0_1::on_host
+// pergrad/host/run/team.hpp - a thread of the host as a team: the samples of its tile, a vector of elements at a time
+//
+// The words are those of pergrad/team.hpp.
+
+// pergrad/host/run/channel_groups.hpp - sums over groups of channels and all their pixels, and what is made of each
+// pixel, on images stored channels last
+//
+// A pixel's channels lie side by side, so vectors run over channels and sums over pixels stay in registers, one lane a
+// channel. Groups are made of whole lanes' sums. Channels are taken some groups at a time, few enough to stay in the
+// cache from the first pass over them to the last.
+//
+// Vectors of the last channels may read into the next pixel: what lies there is computed with, but never used.
+
+namespace pergrad::inline v0_1::on_host {
+
+/// As many channels as a vector of doubles has lanes, or the last `count` of an image: what a layer reads of them once,
+/// before it meets their pixels.
+template <class Value>
+struct some_channels {
+  index first;
+  index count;
+  /// f(channel) in the channel's lane.
+  template <class Function>
+  [[nodiscard]] PERGRAD_HD auto per_channel(const Function& f) const noexcept {
+    using element = std::remove_cvref_t<decltype(lane_of(Value{}, 0))>;
+    element lanes[static_cast<std::size_t>(wide_pack_lanes)]{};
+    for (index lane = 0; lane < count; ++lane) lanes[lane] = static_cast<element>(f(first + lane));
+    Value value;
+    __builtin_memcpy(&value, lanes, sizeof value);
+    return value;
+  }
+};
+
+/// Those channels of one pixel of up to three images: two that lie as they are stored, and a dense one.
+template <class Value, bool Whole>
+struct pixel_at {
+  index in_first;
+  index in_second;
+  index in_dense;
+  index count;
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD Value first(const Scalar* image) const noexcept {
+    return read(image + in_first);
+  }
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD Value second(const Scalar* image) const noexcept {
+    return read(image + in_second);
+  }
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD Value dense(const Scalar* image) const noexcept {
+    return read(image + in_dense);
+  }
+  template <class Scalar>
+  PERGRAD_HD void put_second(Scalar* image, Value value) const noexcept {
+    write(image + in_second, value);
+  }
+  template <class Scalar>
+  PERGRAD_HD void put_dense(Scalar* image, Value value) const noexcept {
+    write(image + in_dense, value);
+  }
+
+ private:
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD static Value read(const Scalar* from) noexcept {
+    narrow_pack<Scalar> value;
+    __builtin_memcpy(&value, from, sizeof value);
+    if constexpr (std::is_same_v<Value, narrow_pack<Scalar>>) {
+      return value;
+    } else {
+      return widen(value);
+    }
+  }
+  template <class Scalar>
+  PERGRAD_HD void write(Scalar* to, Value value) const noexcept {
+    if constexpr (Whole) {
+      __builtin_memcpy(to, &value, sizeof value);
+    } else {
+      for (index lane = 0; lane < count; ++lane) to[lane] = lane_of(value, lane);
+    }
+  }
+};
+
+inline constexpr index channels_together = 64;
+
+/// One value a group, as far as they are here.
+template <class Value>
+struct of_groups {
+  Value of[static_cast<std::size_t>(channels_together)]{};
+  const unsigned char* numbers = nullptr;  ///< of the groups of channels, from `first` on
+  index first = 0;
+  /// That of a channel's group.
+  [[nodiscard]] PERGRAD_HD const Value& operator()(index channel) const noexcept {
+    return of[numbers == nullptr ? 0 : numbers[channel - first]];
+  }
+};
+
+/// Some groups of channels of one sample.
+template <class Scalar>
+class channel_groups {
+ public:
+  channel_groups(index first, index last, index group_size, index channels) noexcept
+      : first_{first}, last_{last}, group_size_{group_size}, channels_{channels} {
+    index inside = 0;
+    index group = 0;
+    for (index c = 0; group_size <= channels_together && c < last - first; ++c) {
+      numbers_[c] = static_cast<unsigned char>(group);
+      if (++inside != group_size) continue;
+      inside = 0;
+      ++group;
+    }
+  }
+
+  /// f(group) of every group here; groups are numbered through the image.
+  template <class Function>
+  [[nodiscard]] auto each(const Function& f) const {
+    auto made = none<std::remove_cvref_t<decltype(f(index{}))>>();
+    const index before = first_ / group_size_;
+    for (index g = 0; g < (last_ - first_) / group_size_; ++g) made.of[g] = f(before + g);
+    return made;
+  }
+  /// to[group] = f(first channel of the group)
+  template <class Function>
+  void keep(Scalar* to, const Function& f) const {
+    for (index c = first_; c < last_; c += group_size_) to[c / group_size_] = f(c);
+  }
+  /// Sums over all pixels, and over the channels of each group of what `g` makes of them. `f(channels)` gives the
+  /// function of a pixel that gives the summands, g(channel, sums) what a channel adds to its group's sums; a channel's
+  /// own are stored where `to` is not null.
+  template <int Sums, class Function, class Result>
+  [[nodiscard]] auto reduce(const layout& a, const layout& b, const values_of<Scalar*, Sums>& to, const Function& f,
+                            const Result& g) const {
+    auto totals = none<std::remove_cvref_t<decltype(g(index{}, values_of<double, Sums>{}))>>();
+    for_each_block([&]<index Width, bool Whole>(std::integral_constant<index, Width> /*width*/,
+                                                std::bool_constant<Whole> /*whole*/, index first, index count) {
+      constexpr auto width = static_cast<std::size_t>(Width);
+      wide_pack sums[width][static_cast<std::size_t>(Sums)]{};
+      const auto summand = in_parts<width, wide_pack>(first, count, f);
+      on_host::for_each_stretch(a, b, [&, dense = index{0}](index in_a, index in_b, index values) mutable {
+        wide_pack here[width][static_cast<std::size_t>(Sums)];  // in registers, as `sums` would not be
+        std::memcpy(here, sums, sizeof sums);
+        for (index i = first; i < values; i += channels_) {
+          pergrad::detail::for_each_index<width>([&](auto k) {
+            const index at = i + static_cast<index>(k) * wide_pack_lanes;
+            const auto terms = summand[k](pixel_at<wide_pack, Whole>{in_a + at, in_b + at, dense + at, count});
+            for (int s = 0; s < Sums; ++s) here[k][s] += terms[s];
+          });
+        }
+        std::memcpy(sums, here, sizeof sums);
+        dense += values;
+      });
+      for (index lane = 0; lane < count; ++lane) {
+        values_of<double, Sums> of_channel{};
+        for (int s = 0; s < Sums; ++s) {
+          of_channel[s] = lane_of(sums[lane / wide_pack_lanes][s], lane % wide_pack_lanes);
+          if (to[s] != nullptr) to[s][first + lane] = static_cast<Scalar>(of_channel[s]);
+        }
+        const auto share = g(first + lane, of_channel);
+        auto& total = totals.of[group_of(first + lane)];
+        for (int s = 0; s < static_cast<int>(sizeof share / sizeof(double)); ++s) total[s] += share[s];
+      }
+    });
+    return totals;
+  }
+  /// Every pixel; as in `reduce`, f(channels) gives the function that meets it.
+  template <class Function>
+  void map(const layout& a, const layout& b, const Function& f) const {
+    for_each_block([&]<index Width, bool Whole>(std::integral_constant<index, Width> /*width*/,
+                                                std::bool_constant<Whole> /*whole*/, index first, index count) {
+      constexpr auto width = static_cast<std::size_t>(Width);
+      const auto change = in_parts<width, narrow_pack<Scalar>>(first, count, f);
+      on_host::for_each_stretch(a, b, [&, dense = index{0}](index in_a, index in_b, index values) mutable {
+        for (index i = first; i < values; i += channels_) {
+          pergrad::detail::for_each_index<width>([&](auto k) {
+            const index at = i + static_cast<index>(k) * wide_pack_lanes;
+            change[k](pixel_at<narrow_pack<Scalar>, Whole>{in_a + at, in_b + at, dense + at, count});
+          });
+        }
+        dense += values;
+      });
+    });
+  }
+
+ private:
+  template <class Value>
+  [[nodiscard]] of_groups<Value> none() const {
+    return {.numbers = group_size_ <= channels_together ? numbers_ : nullptr, .first = first_};
+  }
+  [[nodiscard]] index group_of(index channel) const noexcept {
+    return group_size_ <= channels_together ? numbers_[channel - first_] : 0;
+  }
+  /// f(channels) for each of `Width` vectors of channels.
+  template <std::size_t Width, class Value, class Function>
+  [[nodiscard]] static auto in_parts(index first, index count, const Function& f) {
+    return [&]<std::size_t... Part>(std::index_sequence<Part...> /*parts*/) {
+      return std::array{f(some_channels<Value>{first + static_cast<index>(Part) * wide_pack_lanes,
+                                               Width == 1 ? count : wide_pack_lanes})...};
+    }
+    (std::make_index_sequence<Width>{});
+  }
+  template <class Function>
+  void for_each_block(const Function& f) const {
+    constexpr index lanes = wide_pack_lanes;
+    index first = first_;
+    for (; first + 2 * lanes <= last_; first += 2 * lanes) {
+      f(std::integral_constant<index, 2>{}, std::true_type{}, first, 2 * lanes);
+    }
+    for (; first + lanes <= last_; first += lanes)
+      f(std::integral_constant<index, 1>{}, std::true_type{}, first, lanes);
+    if (first < last_) f(std::integral_constant<index, 1>{}, std::false_type{}, first, last_ - first);
+  }
+
+  index first_;
+  index last_;
+  index group_size_;
+  index channels_;
+  unsigned char numbers_[static_cast<std::size_t>(channels_together)]{};
+};
+
+/// f(groups) for some groups at a time: at most `channels_together` channels of them.
+template <class Scalar, class Function>
+void for_some_groups(index channels, index group_size, const Function& f) {
+  const index together = channels_together / group_size;
+  const index step = (together < 1 ? 1 : together) * group_size;
+  for (index first = 0; first < channels; first += step) {
+    f(channel_groups<Scalar>{first, first + step < channels ? first + step : channels, group_size, channels});
+  }
+}
+
+}  // namespace pergrad::inline v0_1::on_host
+
+namespace pergrad::inline v0_1::on_host {
+
+/// Samples of a tile as one layer sees them. Every function of it may be called for samples 0 .. samples - 1 only.
+/// Its functions are marked for both sides because layers that call them are; only the host does.
+template <class Scalar>
+struct tile_team {
+  using scalar = Scalar;
+
+  index samples = 0;
+  shape in;
+  shape in2;
+  shape out;
+  sample_arrays<const Scalar> x;
+  sample_arrays<const Scalar> x2;
+  sample_arrays<Scalar> y;
+  sample_arrays<const Scalar> dy;
+  sample_arrays<Scalar> dx;
+  sample_arrays<Scalar> dx2;
+  sample_arrays<Scalar> saved;
+  sample_arrays<Scalar> scratch;
+  bool wants_factors = true;  ///< false for a frozen layer: what only its factors would read need not be computed
+  bool wants_dx = false;
+  bool wants_dx2 = false;
+  /// Of layers with `stored_order`: where pixels lie.
+  layout x_layout;
+  layout y_layout;
+  layout dx_layout;
+  layout dy_layout;
+
+  static constexpr bool projected = false;
+
+  const Scalar* parameters = nullptr;
+  const Scalar* panels = nullptr;  ///< null: transposes are read from the matrices
+  const index* panel_offsets = nullptr;
+  [[nodiscard]] PERGRAD_HD matrix_view<Scalar> matrix(index offset, index /*rows*/, index columns) const noexcept {
+    return {parameters + offset, columns};
+  }
+  /// Packed as [columns][rows] beforehand, unless the weights are read where they lie.
+  [[nodiscard]] PERGRAD_HD matrix_view<Scalar> transposed(std::size_t k, index offset, index rows,
+                                                          index columns) const noexcept {
+    if (panels == nullptr) return {parameters + offset, 1, columns};
+    return {panels + panel_offsets[k], rows};
+  }
+
+  const std::uint32_t* lengths = nullptr;
+  const std::uint32_t* lengths2 = nullptr;
+  [[nodiscard]] PERGRAD_HD index length(index sample) const noexcept {
+    return lengths == nullptr ? static_cast<index>(in.e0) : static_cast<index>(lengths[sample]);
+  }
+  [[nodiscard]] PERGRAD_HD index length2(index sample) const noexcept {
+    return lengths2 == nullptr ? static_cast<index>(in2.e0) : static_cast<index>(lengths2[sample]);
+  }
+  [[nodiscard]] PERGRAD_HD bool lengths_vary() const noexcept { return lengths != nullptr; }
+  [[nodiscard]] PERGRAD_HD bool lengths2_vary() const noexcept { return lengths2 != nullptr; }
+  [[nodiscard]] PERGRAD_HD const std::int32_t* ids(index sample) const noexcept {
+    return static_cast<const std::int32_t*>(static_cast<const void*>(x(sample)));
+  }
+
+  layer_randomness randomness;
+  const std::uint32_t* records = nullptr;
+  std::uint32_t layer_number = 0;
+  PERGRAD_ONLY_HOST_CALLS
+  [[nodiscard]] PERGRAD_HD bool is_random() const noexcept { return randomness.is_random(); }
+  PERGRAD_ONLY_HOST_CALLS
+  template <class Function>
+  PERGRAD_HD void draw(index sample, index first, index count, const Function& f) const {
+    constexpr index together = 256;
+    std::uint32_t bits[together];
+    for (index done = 0; done < count; done += together) {
+      const index here = count - done < together ? count - done : together;
+      randomness.bits(records[sample], layer_number, static_cast<std::size_t>(first + done),
+                      {bits, static_cast<std::size_t>(here)});
+      for (index i = 0; i < here; ++i) f(done + i, bits[i]);
+    }
+  }
+
+  PERGRAD_ONLY_HOST_CALLS
+  template <class Function>
+  PERGRAD_HD void map(index count, const Function& f) const {
+    for_each_pack<Scalar>(count, [&](index i, const auto& lanes) { f(elements_from<Scalar>(i, lanes)); });
+  }
+  PERGRAD_ONLY_HOST_CALLS
+  template <class Function>
+  PERGRAD_HD void map(index rows, index count, const Function& f) const {
+    for (index r = 0; r < rows; ++r) {
+      for_each_pack<Scalar>(count, [&](index i, const auto& lanes) { f(r, elements_from<Scalar>(i, lanes)); });
+    }
+  }
+  PERGRAD_ONLY_HOST_CALLS
+  template <class Function>
+  PERGRAD_HD void each(index count, const Function& f) const {
+    for (index i = 0; i < count; ++i) f(i);
+  }
+  PERGRAD_ONLY_HOST_CALLS
+  PERGRAD_HD void fill(index count, Scalar* to, Scalar value) const { std::fill_n(to, count, value); }
+  PERGRAD_ONLY_HOST_CALLS
+  PERGRAD_HD void copy(index count, const Scalar* from, Scalar* to) const { std::copy_n(from, count, to); }
+
+  PERGRAD_ONLY_HOST_CALLS
+  template <int Sums, class Function>
+  [[nodiscard]] PERGRAD_HD values_of<double, Sums> reduce(index count, const Function& f) const {
+    return reduce_in_double<Sums, Scalar>(count, f);
+  }
+  PERGRAD_ONLY_HOST_CALLS
+  template <class Function>
+  [[nodiscard]] PERGRAD_HD Scalar sum(index count, const Function& f) const {
+    return sum_of_packs<Scalar>(count, f);
+  }
+  PERGRAD_ONLY_HOST_CALLS
+  [[nodiscard]] PERGRAD_HD Scalar largest(index count, const Scalar* from) const { return largest_of(from, count); }
+  PERGRAD_ONLY_HOST_CALLS
+  template <class Function>
+  [[nodiscard]] PERGRAD_HD index count(index number, const Function& f) const {
+    std::int32_t found = 0;
+    for (index i = 0; i < number; ++i) found += f(i) ? 1 : 0;
+    return found;
+  }
+  PERGRAD_ONLY_HOST_CALLS
+  template <class Function>
+  PERGRAD_HD void for_each_row(index rows, const Function& f) const {
+    for (index r = 0; r < rows; ++r) f(r, *this);
+  }
+
+  PERGRAD_ONLY_HOST_CALLS
+  template <class Function>
+  PERGRAD_HD void for_each_group(index channels, index group_size, const Function& f) const {
+    for_some_groups<Scalar>(channels, group_size, f);
+  }
+
+  PERGRAD_ONLY_HOST_CALLS
+  PERGRAD_HD void multiply(const product_sizes& sizes, const Scalar* left, const matrix_view<Scalar>& right,
+                           Scalar* to) const {
+    product(shape_of(sizes, right), left, right.first, to, epilogue::store{});
+  }
+  PERGRAD_ONLY_HOST_CALLS
+  PERGRAD_HD void multiply_add(const product_sizes& sizes, const Scalar* left, const matrix_view<Scalar>& right,
+                               Scalar* to) const {
+    product(shape_of(sizes, right), left, right.first, to, epilogue::add{});
+  }
+  PERGRAD_ONLY_HOST_CALLS
+  PERGRAD_HD void multiply_bias(const product_sizes& sizes, const Scalar* left, const matrix_view<Scalar>& right,
+                                Scalar* to, const Scalar* bias) const {
+    product(shape_of(sizes, right), left, right.first, to, epilogue::store_bias<Scalar>{bias});
+  }
+  PERGRAD_ONLY_HOST_CALLS
+  [[nodiscard]] PERGRAD_HD matrix_view<Scalar> turned(const matrix_view<Scalar>& from, index rows, index columns,
+                                                      Scalar* to, index step) const {
+    transpose(from.first, from.row, rows, columns, to, step);
+    return {to, step};
+  }
+
+ private:
+  static product_shape shape_of(const product_sizes& sizes, const matrix_view<Scalar>& right) noexcept {
+    product_shape shape = coalesce({{{},
+                                     {sizes.outer.count, sizes.outer.left, sizes.outer.out},
+                                     {sizes.rows.count, sizes.rows.left, sizes.rows.out}},
+                                    {{}, {}, {sizes.depth, sizes.left, right.row}},
+                                    sizes.columns});
+    shape.right_column = right.column;
+    return shape;
+  }
+};
+
+}  // namespace pergrad::inline v0_1::on_host
+
+namespace pergrad::inline v0_1::on_host {
+
+/// y = x W^T + b for `rows` rows; W `[outputs][inputs]` lies where the parameters are, `bias` may be null.
+template <class Scalar>
+struct row_product {
+  index rows = 0;
+  index inputs = 0;
+  index outputs = 0;
+  const Scalar* x = nullptr;
+  index x_step = 0;
+  const Scalar* weights = nullptr;
+  const Scalar* bias = nullptr;
+  Scalar* y = nullptr;
+  index y_step = 0;
+};
+template <class Scalar>
+void multiply_rows(const detail::thread_pool& pool, const row_product<Scalar>& of) {
+  constexpr index least = index{1} << 16;  // multiply-adds that are worth a task
+  const index blocks = (of.outputs + panel_block - 1) / panel_block;
+  const index worth = std::max<index>(1, of.rows * of.inputs * of.outputs / least);
+  const index tasks = std::min({blocks, worth, 4 * static_cast<index>(pool.thread_count())});
+  pool.parallel(static_cast<std::size_t>(tasks), [&](std::size_t task, std::size_t /*worker*/) {
+    const auto begin_of = [&](index number) { return std::min(of.outputs, blocks * number / tasks * panel_block); };
+    const index first = begin_of(static_cast<index>(task));
+    const index count = begin_of(static_cast<index>(task) + 1) - first;
+    const Scalar* const weights = of.weights + first * of.inputs;
+    const Scalar* const bias = of.bias == nullptr ? nullptr : of.bias + first;
+    if (of.rows == 1) {
+      Scalar* const y = of.y + first;
+      product({{{}, {}, {count, of.inputs, 1}}, {{}, {}, {of.inputs, 1, 1}}, 1}, weights, of.x, y, epilogue::store{});
+      for (index n = 0; bias != nullptr && n < count; ++n) y[n] += bias[n];
+      return;
+    }
+    product_shape shape = coalesce({{{}, {}, {of.rows, of.x_step, of.y_step}}, {{}, {}, {of.inputs, 1, 1}}, count});
+    shape.right_column = of.inputs;
+    write_product(shape, of.x, weights, of.y + first, bias, false);
+  });
+}
+
+/// A thread with one text, and others that help with its products.
+template <class Scalar>
+struct decode_team : tile_team<Scalar> {
+  const detail::thread_pool* pool = nullptr;
+  shape whole;
+  index first = 0;
+  Scalar* kept = nullptr;
+
+  void multiply(const product_sizes& sizes, const Scalar* left, const matrix_view<Scalar>& right, Scalar* to) const {
+    if (!by_rows(sizes, left, right, to, nullptr)) tile_team<Scalar>::multiply(sizes, left, right, to);
+  }
+  void multiply_bias(const product_sizes& sizes, const Scalar* left, const matrix_view<Scalar>& right, Scalar* to,
+                     const Scalar* bias) const {
+    if (!by_rows(sizes, left, right, to, bias)) tile_team<Scalar>::multiply_bias(sizes, left, right, to, bias);
+  }
+
+ private:
+  /// Is the right operand a matrix of the parameters, transposed?
+  bool by_rows(const product_sizes& sizes, const Scalar* left, const matrix_view<Scalar>& right, Scalar* to,
+               const Scalar* bias) const {
+    if (right.row != 1 || right.column != sizes.depth || sizes.outer.count != 1 || sizes.left != 1) return false;
+    multiply_rows<Scalar>(*pool, {sizes.rows.count, sizes.depth, sizes.columns, left, sizes.rows.left, right.first,
+                                  bias, to, sizes.rows.out});
+    return true;
+  }
+};
+
+/// Can positions of this layer be had behind others?
+template <class Layer>
+[[nodiscard]] constexpr bool decodes_layer(shape in) {
+  if constexpr (detail::has_affine<Layer>) {
+    constexpr bool channels_first = requires { requires Layer::channels_first; };
+    return !channels_first && sees_pixels(Layer::affine(in));
+  } else if constexpr (detail::has_value<Layer> || detail::is_branch_sum<Layer> || detail::works_behind<Layer>) {
+    return true;
+  } else if constexpr (detail::works_by_position<Layer>) {
+    return Layer::by_position;
+  } else {
+    return false;
+  }
+}
+/// Whether every node of a network gives position t of its output by what it finds at the positions up to t, and says
+/// so: embeddings, learned positions, layers that work position by position, causal attention, and sums and products of
+/// their branches.
+template <class Network>
+inline constexpr bool decodes = [] {
+  using structure = typename Network::structure;
+  const shape in = Network::input_shape;
+  bool all = in.varying_axis() == 0 && (in.rank() == 2 || (in.ids != 0 && in.rank() == 1)) && structure::size > 0;
+  detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
+    const shape out = structure::shapes[i + 1];
+    all = all && out.rank() == 2 && out.e0 == in.e0 && decodes_layer<Layer>(structure::shapes[structure::inputs[i]]);
+  });
+  return all;
+}();
+
+/// The memory of one text and its way through a network. Refers to both; parameters must not change in between. One
+/// call at a time.
+template <class Network>
+requires(decodes<Network>) class decoder {
+  using structure = typename Network::structure;
+  using plan = detail::network_plan<structure>;
+  static constexpr std::size_t size = structure::size;
+  static constexpr index positions = static_cast<index>(Network::input_shape.e0);
+  static constexpr index at_once = std::min<index>(positions, 64);
+
+ public:
+  using scalar = typename Network::scalar;
+  using input_value = typename Network::input_value;
+
+  /// Reserves everything. Throws std::runtime_error if there is no memory.
+  decoder(const detail::thread_pool& pool, const Network& network)
+      : pool_{&pool}, parameters_{network.all_parameters().data()} {}
+
+  /// Positions that were taken in.
+  [[nodiscard]] std::size_t length() const noexcept { return static_cast<std::size_t>(length_); }
+  /// The next text.
+  void clear() noexcept { length_ = 0; }
+  /// Takes in the positions that follow, `[count][features]` or `count` ids, and returns the network's output at the
+  /// last of them. Precondition: there is at least one; `length()` and they are no more than the network's positions;
+  /// ids are below the vocabulary.
+  std::span<const scalar> append(std::span<const input_value> input) {
+    static constexpr auto steps = steps_of(std::type_identity<typename structure::table>{});
+    constexpr auto width = static_cast<std::size_t>(in_width(0));
+    while (!input.empty()) {
+      const std::size_t values = std::min(input.size(), static_cast<std::size_t>(at_once) * width);
+      const auto count = static_cast<index>(values / width);
+      if constexpr (Network::input_shape.ids != 0) {
+        std::copy_n(input.data(), values, static_cast<std::int32_t*>(static_cast<void*>(slot(0))));
+      } else {
+        std::copy_n(input.data(), values, slot(0));
+      }
+      for (std::size_t i = 0; i < size; ++i) (this->*steps[i])(i, count);
+      length_ += count;
+      input = input.subspan(values);
+      last_ = count - 1;
+    }
+    return {slot(size) + (ends_in_one ? 0 : last_ * in_width(size)), Network::output_shape.e1};
+  }
+
+ private:
+  /// Values of a slot a position.
+  [[nodiscard]] static constexpr index in_width(std::size_t which) {
+    const shape of = structure::shapes[which];
+    return static_cast<index>(of.size() / of.e0);
+  }
+  /// Where values of slots lie; a slot's room is free again behind its last reader. And of what layers keep.
+  struct places {
+    std::array<index, size + 1> slots{};
+    std::array<index, size> kept{};
+    index slot_total = 0;
+    index kept_total = 0;
+    index scratch = 0;
+    index saved = 0;
+    bool ends_in_one = true;  ///< the last node is asked for one position: nobody looks at the others
+  };
+  static constexpr places place = [] {
+    places made;
+    std::array<std::size_t, size + 1> last_reader{};
+    for (std::size_t i = 0; i < size; ++i) {
+      last_reader[structure::inputs[i]] = i;
+      if (plan::nodes[i].two_inputs) last_reader[structure::inputs2[i]] = i;
+    }
+    last_reader[size] = size;
+    detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
+      const shape in = structure::shapes[structure::inputs[i]];
+      made.kept[i] = made.kept_total;
+      if constexpr (requires { Layer::kept_count(in); }) {
+        made.kept_total += round_up(static_cast<index>(Layer::kept_count(in)));
+      }
+      if constexpr (requires { Layer::scratch_count_behind(in); }) {
+        made.scratch = std::max(made.scratch, static_cast<index>(Layer::scratch_count_behind(in)));
+      } else if constexpr (detail::is_tiled<Layer>) {
+        shape some = in;
+        some.e0 = static_cast<std::size_t>(at_once);
+        made.saved = std::max(made.saved, static_cast<index>(detail::saved_count_of<Layer>(some, some)));
+        made.scratch = std::max(made.scratch, static_cast<index>(detail::scratch_count_of<Layer>(some, some)));
+      }
+      if (i + 1 == size) made.ends_in_one = !detail::works_behind<Layer>;
+    });
+    index room = 0;
+    for (std::size_t s = 0; s < size; ++s) room = std::max(room, round_up(at_once * in_width(s)));
+    std::array<std::size_t, size + 1> holder{};  // of a room: the slot that has it, + 1
+    for (std::size_t s = 0; s <= size; ++s) {
+      std::size_t number = 0;
+      // A slot is written by node s - 1: what that one reads must still be there.
+      while (s < size && holder[number] != 0 && (s == 0 || last_reader[holder[number] - 1] + 1 >= s)) ++number;
+      if (s == size)
+        while (holder[number] != 0) ++number;
+      holder[number] = s + 1;
+      made.slots[s] = static_cast<index>(number) * room;
+    }
+    made.slot_total = made.slots[size] + round_up((made.ends_in_one ? 1 : at_once) * in_width(size));
+    return made;
+  }();
+  static constexpr bool ends_in_one = place.ends_in_one;
+
+  using step_function = void (decoder::*)(std::size_t, index);
+  template <class... Layers>
+  [[nodiscard]] static constexpr auto steps_of(std::type_identity<detail::type_table<Layers...>> /*layers*/) {
+    return std::array<step_function, size>{&decoder::take<Layers>...};
+  }
+
+  [[nodiscard]] scalar* slot(std::size_t which) { return slots_.data() + place.slots[which]; }
+
+  /// `count` positions through node i; of the last node the last of them.
+  template <class Layer>
+  void take(std::size_t i, index count) {
+    const std::size_t in = structure::inputs[i], in2 = structure::inputs2[i];
+    const index skipped = i + 1 == size && ends_in_one ? count - 1 : 0;
+    count -= skipped;
+    const index width = in_width(i + 1);
+    const scalar* const x = slot(in) + skipped * in_width(in);
+    const scalar* const x2 = slot(in2) + skipped * in_width(in2);
+    const scalar* const parameters = parameters_ + structure::parameter_offsets[i];
+    scalar* const y = slot(i + 1);
+    if constexpr (detail::has_affine<Layer>) {
+      const affine_map& map = plan::nodes[i].map;
+      multiply_rows<scalar>(*pool_, {count, in_width(in), width, x, in_width(in), parameters,
+                                     map.bias ? parameters + map.weight_count() : nullptr, y, width});
+    } else if constexpr (detail::is_branch_sum<Layer>) {
+      for (index k = 0; k < count * width; ++k) y[k] = x[k] + x2[k];
+    } else if constexpr (detail::has_value<Layer>) {
+      const layout all = lay_out(arrange(shape{static_cast<std::size_t>(count * width)}), {});
+      elementwise_kernel<Layer, scalar>::forward(all, x, all, y);
+    } else {
+      const auto some = [&](std::size_t which) {
+        shape of = structure::shapes[which];
+        of.e0 = static_cast<std::size_t>(count);
+        return of;
+      };
+      decode_team<scalar> team;
+      team.samples = 1;
+      team.in = some(in);
+      if (plan::nodes[i].two_inputs) team.in2 = some(in2);
+      team.out = some(i + 1);
+      team.x = {x, 0};
+      team.x2 = {x2, 0};
+      team.y = {y, 0};
+      team.saved = {saved_.data(), 0};
+      team.scratch = {scratch_.data(), 0};
+      team.parameters = parameters;
+      team.pool = pool_;
+      team.whole = structure::shapes[in];
+      team.first = length_ + skipped;
+      team.kept = kept_.data() + place.kept[i];
+      if constexpr (detail::works_behind<Layer>) {
+        Layer::forward_behind(team);
+      } else {
+        Layer::forward(team);
+      }
+    }
+  }
+
+  const detail::thread_pool* pool_;
+  const scalar* parameters_;
+  index length_ = 0;
+  index last_ = 0;
+  detail::aligned_buffer<scalar> slots_{static_cast<std::size_t>(place.slot_total + line), "a decoder's values"};
+  detail::aligned_buffer<scalar> kept_{static_cast<std::size_t>(place.kept_total + line),
+                                       "a decoder's keys and values"};
+  detail::aligned_buffer<scalar> scratch_{static_cast<std::size_t>(place.scratch + line), "a decoder's scratch"};
+  detail::aligned_buffer<scalar> saved_{static_cast<std::size_t>(place.saved + line), "a decoder's scratch"};
+};
+
+}  // namespace pergrad::inline v0_1::on_host
+// pergrad/host/norms/request.hpp - what the host makes of a request: where samples come from, and how norms are found
+
+namespace pergrad::inline v0_1::on_host {
+
+using detail::run_request;
+using detail::sample_facts;
+using detail::strategy_kind;
+using detail::sum_request;
+
+/// Norms that a network's plan does not choose: an expression that asks for them brings them along (outer_way.hpp), a
+/// program without one does not compile them.
+template <class Scalar>
+struct other_norms {
+  norm_bound (*gram)(const leaf_kernel<Scalar>&, index sample);
+  norm_bound (*direct)(const leaf_kernel<Scalar>&, index sample);
+};
+template <class Scalar>
+inline constexpr other_norms<Scalar> every_norm{
+    [](const leaf_kernel<Scalar>& kernel, index sample) { return kernel.gram(sample); },
+    [](const leaf_kernel<Scalar>& kernel, index sample) { return kernel.direct(sample); }};
+
+/// Where samples come from and what their loss is.
+template <class Scalar>
+struct sample_source {
+  const void* context = nullptr;
+  const void* (*input)(const void*, std::size_t sample) = nullptr;     ///< Scalar, or std::int32_t of ids
+  std::uint32_t (*record)(const void*, std::size_t sample) = nullptr;  ///< number of the sample in its data set
+  std::uint32_t (*length)(const void*, std::size_t sample) = nullptr;
+  /// `length`: positions of the output that are there, if it has positions.
+  double (*loss)(const void*, std::size_t sample, std::span<const Scalar> y, std::span<Scalar> dy,
+                 index length) = nullptr;
+  /// Writes the rows of some samples of a worker's tile: only programs that want rows compile it.
+  void (*write_rows)(void* worker, index begin, index end) = nullptr;
+};
+
+/// The most samples whose rounded shares an integer of an accumulator can add up.
+template <class Scalar>
+[[nodiscard]] index most_samples_of_integers(const run_request<Scalar>& request) {
+  index most = index{1} << 20;
+  for (std::size_t k = 0; k < request.sum_count; ++k) {
+    if (request.sums[k].integers != nullptr && sizeof(Scalar) == sizeof(std::int32_t)) {
+      most = std::min(most, index{1} << std::max(0, 30 - request.sums[k].grid_steps));
+    }
+  }
+  return most;
+}
+
+/// How the norm of a block is found.
+template <class Scalar>
+[[nodiscard, gnu::noinline]] norm_method method_of(const run_request<Scalar>& request, const outer_leaf& leaf,
+                                                   bool every_gradient) {
+  const bool formed = leaf.deferred ? request.keeps_gradients() : every_gradient;
+  if (formed || leaf.delta_stride != 1 || (leaf.use.shared() && !leaf.of_uses)) return norm_method::instantiate;
+  const norm_method asked = request.method;
+  const std::size_t node = leaf.of_uses ? leaf.first_node : leaf.node;
+  const bool chosen = asked != norm_method::automatic && node < 64 && (request.method_layers >> node & 1U) != 0;
+  const bool all = asked != norm_method::automatic && request.method_layers == ~std::uint64_t{0};
+  const norm_method wanted = chosen || all ? asked : leaf.method;
+  if (leaf.of_uses) {
+    if (wanted == norm_method::instantiate && request.strategy == strategy_kind::ghost) return norm_method::gram;
+    return wanted == norm_method::instantiate || wanted == norm_method::gram ? wanted : leaf.method;
+  }
+  if (wanted == norm_method::product && leaf.positions() != 1) return leaf.method;
+  if (wanted == norm_method::instantiate && request.strategy == strategy_kind::ghost) return norm_method::direct;
+  return wanted;
+}
+
+}  // namespace pergrad::inline v0_1::on_host
+// pergrad/host/run/engine.hpp - one pass over a batch: tiles into accumulators in parallel, then their in-order
+// reduction
+//
+//   pack weights
+//   accumulators in parallel, each: [ tile: load, forward, loss, backward + leaves, facts, weighted sums ]*
+//   add up accumulators
+//
+// A tile never leaves the core that works on it. Each accumulator adds its tiles up in order, accumulators are added up
+// in order, and so are chunks, so the bits of a sum do not depend on the number of threads. Accumulators that are done
+// free their buffers for others: accumulator_ring.hpp.
+//
+// Of a table of which a sample uses few rows, no accumulator has a copy; what samples leave on the tape is added up
+// after a chunk of samples (table_way.hpp). So it is with large blocks that have one position (deferred_way.hpp).
+//
+// Sums of a large network are *shared* where they can be: a round of as many tiles as there are threads goes through
+// the network, then all threads add its samples to the sum where it is wanted, each thread to other elements, sample
+// after sample. So there is one copy of a sum instead of one a thread and one more, and it is read and written once a
+// round; what that takes is a place for each tile of the round, which is there, and norms for which no gradient is
+// kept. Each element is one chain of additions over the samples, whatever a round is.
+//
+// A clipped sum has a proven bound of what its additions round (privacy/release.hpp), so the way of an addend to it is
+// short (tape.hpp, `way_of_additions`), or every sample's share is rounded to an integer by itself and accumulators add
+// those.
+
+// pergrad/host/conv/panels.hpp - weights in the order that products read them in
+
+// pergrad/host/conv/pairs.hpp - convolutions with even kernels, of stride 1, and their weights' gradients by minimal
+// filtering: 9 products where direct sums take 16
+//
+// Winograd's F(2, 2) along both axes. Two neighbouring outputs of a kernel with two taps take three products:
+//
+//   y0 = x0 w0 + x1 w1 = m0 + m1      m0 = (x0 - x1) w0
+//   y1 = x1 w0 + x2 w1 = m1 - m2      m1 = x1 (w0 + w1)        m2 = (x1 - x2) w1
+//
+// A kernel of 2K taps is K such pairs two pixels apart. So for each of the nine pairs (row, column) of m's, x becomes
+// an image of half the extents, the kernels become kernels of half the extents, and the products are an ordinary
+// convolution of these, added up in the outputs with signs. The gradient of the weights is the same with delta in the
+// kernel's place: g0 = x0 d0 + x1 d1 and g1 = x1 d0 + x2 d1.
+//
+// One of the nine at a time, so that its images stay in the cache. Every element of a product is one chain of
+// multiply-adds, and the order of the nine is fixed; bits depend on nothing but the sample. Sums of four values
+// overflow where one is beyond a quarter of the largest number: the sample is then not finite.
+
+// pergrad/host/conv/winograd.hpp - 3 x 3 convolutions of stride 1 by minimal filtering: 16 products where direct sums
+// take 36
+//
+// Winograd's F(2 x 2, 3 x 3), after Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (CVPR 2016,
+// arXiv:1509.09308). Each 2 x 2 outputs see a patch d of 4 x 4 pixels, patches overlap by two:
+//
+//   V = B^T d B           a patch, channel by channel
+//   U = G g G^T           a kernel, once a step
+//   M = sum over c of U V an element of the 4 x 4 at a time: 16 matrix products over all patches
+//   Y = A^T M A           a patch, output by output
+//
+//         1  0 -1  0           1   0   0            1  0
+//   B^T = 0  1  1  0     G =  1/2 1/2 1/2     A =   1  1
+//         0 -1  1  0          1/2 -1/2 1/2          1 -1
+//         0  1  0 -1           0   0   1            0 -1
+//
+// The input gradient is the same with delta for x and the kernels turned round. A few rows of patches at a time, so
+// that V and M stay in the cache. Every element of M is one chain of multiply-adds over the channels, and the
+// transforms look at one patch; so no bit depends on how patches are cut into stripes or which samples share them. Sums
+// of four values overflow where one is beyond a quarter of the largest number: the sample is then not finite.
+
+// pergrad/host/conv/affine.hpp - an affine layer and its adjoint as products over the samples of a tile
+//
+// Both read overlapping strided views of stored images, so no patch is copied: an output's view of the input, and, for
+// the adjoint, an input's view of delta, one product for each phase of the stride.
 
 namespace pergrad::inline v0_1::on_host {
 
@@ -29210,400 +30434,6 @@ inline void gather_rows(const outer_leaf& leaf, index first_row, index last_row,
 
 // pergrad/host/run/passes.hpp - forward and backward through a worker's workspace, node by node
 
-// pergrad/host/run/team.hpp - a thread of the host as a team: the samples of its tile, a vector of elements at a time
-//
-// The words are those of pergrad/team.hpp.
-
-// pergrad/host/run/channel_groups.hpp - sums over groups of channels and all their pixels, and what is made of each
-// pixel, on images stored channels last
-//
-// A pixel's channels lie side by side, so vectors run over channels and sums over pixels stay in registers, one lane a
-// channel. Groups are made of whole lanes' sums. Channels are taken some groups at a time, few enough to stay in the
-// cache from the first pass over them to the last.
-//
-// Vectors of the last channels may read into the next pixel: what lies there is computed with, but never used.
-
-namespace pergrad::inline v0_1::on_host {
-
-/// As many channels as a vector of doubles has lanes, or the last `count` of an image: what a layer reads of them once,
-/// before it meets their pixels.
-template <class Value>
-struct some_channels {
-  index first;
-  index count;
-  /// f(channel) in the channel's lane.
-  template <class Function>
-  [[nodiscard]] PERGRAD_HD auto per_channel(const Function& f) const noexcept {
-    using element = std::remove_cvref_t<decltype(lane_of(Value{}, 0))>;
-    element lanes[static_cast<std::size_t>(wide_pack_lanes)]{};
-    for (index lane = 0; lane < count; ++lane) lanes[lane] = static_cast<element>(f(first + lane));
-    Value value;
-    __builtin_memcpy(&value, lanes, sizeof value);
-    return value;
-  }
-};
-
-/// Those channels of one pixel of up to three images: two that lie as they are stored, and a dense one.
-template <class Value, bool Whole>
-struct pixel_at {
-  index in_first;
-  index in_second;
-  index in_dense;
-  index count;
-  template <class Scalar>
-  [[nodiscard]] PERGRAD_HD Value first(const Scalar* image) const noexcept {
-    return read(image + in_first);
-  }
-  template <class Scalar>
-  [[nodiscard]] PERGRAD_HD Value second(const Scalar* image) const noexcept {
-    return read(image + in_second);
-  }
-  template <class Scalar>
-  [[nodiscard]] PERGRAD_HD Value dense(const Scalar* image) const noexcept {
-    return read(image + in_dense);
-  }
-  template <class Scalar>
-  PERGRAD_HD void put_second(Scalar* image, Value value) const noexcept {
-    write(image + in_second, value);
-  }
-  template <class Scalar>
-  PERGRAD_HD void put_dense(Scalar* image, Value value) const noexcept {
-    write(image + in_dense, value);
-  }
-
- private:
-  template <class Scalar>
-  [[nodiscard]] PERGRAD_HD static Value read(const Scalar* from) noexcept {
-    narrow_pack<Scalar> value;
-    __builtin_memcpy(&value, from, sizeof value);
-    if constexpr (std::is_same_v<Value, narrow_pack<Scalar>>) {
-      return value;
-    } else {
-      return widen(value);
-    }
-  }
-  template <class Scalar>
-  PERGRAD_HD void write(Scalar* to, Value value) const noexcept {
-    if constexpr (Whole) {
-      __builtin_memcpy(to, &value, sizeof value);
-    } else {
-      for (index lane = 0; lane < count; ++lane) to[lane] = lane_of(value, lane);
-    }
-  }
-};
-
-inline constexpr index channels_together = 64;
-
-/// One value a group, as far as they are here.
-template <class Value>
-struct of_groups {
-  Value of[static_cast<std::size_t>(channels_together)]{};
-  const unsigned char* numbers = nullptr;  ///< of the groups of channels, from `first` on
-  index first = 0;
-  /// That of a channel's group.
-  [[nodiscard]] PERGRAD_HD const Value& operator()(index channel) const noexcept {
-    return of[numbers == nullptr ? 0 : numbers[channel - first]];
-  }
-};
-
-/// Some groups of channels of one sample.
-template <class Scalar>
-class channel_groups {
- public:
-  channel_groups(index first, index last, index group_size, index channels) noexcept
-      : first_{first}, last_{last}, group_size_{group_size}, channels_{channels} {
-    index inside = 0;
-    index group = 0;
-    for (index c = 0; group_size <= channels_together && c < last - first; ++c) {
-      numbers_[c] = static_cast<unsigned char>(group);
-      if (++inside != group_size) continue;
-      inside = 0;
-      ++group;
-    }
-  }
-
-  /// f(group) of every group here; groups are numbered through the image.
-  template <class Function>
-  [[nodiscard]] auto each(const Function& f) const {
-    auto made = none<std::remove_cvref_t<decltype(f(index{}))>>();
-    const index before = first_ / group_size_;
-    for (index g = 0; g < (last_ - first_) / group_size_; ++g) made.of[g] = f(before + g);
-    return made;
-  }
-  /// to[group] = f(first channel of the group)
-  template <class Function>
-  void keep(Scalar* to, const Function& f) const {
-    for (index c = first_; c < last_; c += group_size_) to[c / group_size_] = f(c);
-  }
-  /// Sums over all pixels, and over the channels of each group of what `g` makes of them. `f(channels)` gives the
-  /// function of a pixel that gives the summands, g(channel, sums) what a channel adds to its group's sums; a channel's
-  /// own are stored where `to` is not null.
-  template <int Sums, class Function, class Result>
-  [[nodiscard]] auto reduce(const layout& a, const layout& b, const values_of<Scalar*, Sums>& to, const Function& f,
-                            const Result& g) const {
-    auto totals = none<std::remove_cvref_t<decltype(g(index{}, values_of<double, Sums>{}))>>();
-    for_each_block([&]<index Width, bool Whole>(std::integral_constant<index, Width> /*width*/,
-                                                std::bool_constant<Whole> /*whole*/, index first, index count) {
-      constexpr auto width = static_cast<std::size_t>(Width);
-      wide_pack sums[width][static_cast<std::size_t>(Sums)]{};
-      const auto summand = in_parts<width, wide_pack>(first, count, f);
-      on_host::for_each_stretch(a, b, [&, dense = index{0}](index in_a, index in_b, index values) mutable {
-        wide_pack here[width][static_cast<std::size_t>(Sums)];  // in registers, as `sums` would not be
-        std::memcpy(here, sums, sizeof sums);
-        for (index i = first; i < values; i += channels_) {
-          pergrad::detail::for_each_index<width>([&](auto k) {
-            const index at = i + static_cast<index>(k) * wide_pack_lanes;
-            const auto terms = summand[k](pixel_at<wide_pack, Whole>{in_a + at, in_b + at, dense + at, count});
-            for (int s = 0; s < Sums; ++s) here[k][s] += terms[s];
-          });
-        }
-        std::memcpy(sums, here, sizeof sums);
-        dense += values;
-      });
-      for (index lane = 0; lane < count; ++lane) {
-        values_of<double, Sums> of_channel{};
-        for (int s = 0; s < Sums; ++s) {
-          of_channel[s] = lane_of(sums[lane / wide_pack_lanes][s], lane % wide_pack_lanes);
-          if (to[s] != nullptr) to[s][first + lane] = static_cast<Scalar>(of_channel[s]);
-        }
-        const auto share = g(first + lane, of_channel);
-        auto& total = totals.of[group_of(first + lane)];
-        for (int s = 0; s < static_cast<int>(sizeof share / sizeof(double)); ++s) total[s] += share[s];
-      }
-    });
-    return totals;
-  }
-  /// Every pixel; as in `reduce`, f(channels) gives the function that meets it.
-  template <class Function>
-  void map(const layout& a, const layout& b, const Function& f) const {
-    for_each_block([&]<index Width, bool Whole>(std::integral_constant<index, Width> /*width*/,
-                                                std::bool_constant<Whole> /*whole*/, index first, index count) {
-      constexpr auto width = static_cast<std::size_t>(Width);
-      const auto change = in_parts<width, narrow_pack<Scalar>>(first, count, f);
-      on_host::for_each_stretch(a, b, [&, dense = index{0}](index in_a, index in_b, index values) mutable {
-        for (index i = first; i < values; i += channels_) {
-          pergrad::detail::for_each_index<width>([&](auto k) {
-            const index at = i + static_cast<index>(k) * wide_pack_lanes;
-            change[k](pixel_at<narrow_pack<Scalar>, Whole>{in_a + at, in_b + at, dense + at, count});
-          });
-        }
-        dense += values;
-      });
-    });
-  }
-
- private:
-  template <class Value>
-  [[nodiscard]] of_groups<Value> none() const {
-    return {.numbers = group_size_ <= channels_together ? numbers_ : nullptr, .first = first_};
-  }
-  [[nodiscard]] index group_of(index channel) const noexcept {
-    return group_size_ <= channels_together ? numbers_[channel - first_] : 0;
-  }
-  /// f(channels) for each of `Width` vectors of channels.
-  template <std::size_t Width, class Value, class Function>
-  [[nodiscard]] static auto in_parts(index first, index count, const Function& f) {
-    return [&]<std::size_t... Part>(std::index_sequence<Part...> /*parts*/) {
-      return std::array{f(some_channels<Value>{first + static_cast<index>(Part) * wide_pack_lanes,
-                                               Width == 1 ? count : wide_pack_lanes})...};
-    }
-    (std::make_index_sequence<Width>{});
-  }
-  template <class Function>
-  void for_each_block(const Function& f) const {
-    constexpr index lanes = wide_pack_lanes;
-    index first = first_;
-    for (; first + 2 * lanes <= last_; first += 2 * lanes) {
-      f(std::integral_constant<index, 2>{}, std::true_type{}, first, 2 * lanes);
-    }
-    for (; first + lanes <= last_; first += lanes)
-      f(std::integral_constant<index, 1>{}, std::true_type{}, first, lanes);
-    if (first < last_) f(std::integral_constant<index, 1>{}, std::false_type{}, first, last_ - first);
-  }
-
-  index first_;
-  index last_;
-  index group_size_;
-  index channels_;
-  unsigned char numbers_[static_cast<std::size_t>(channels_together)]{};
-};
-
-/// f(groups) for some groups at a time: at most `channels_together` channels of them.
-template <class Scalar, class Function>
-void for_some_groups(index channels, index group_size, const Function& f) {
-  const index together = channels_together / group_size;
-  const index step = (together < 1 ? 1 : together) * group_size;
-  for (index first = 0; first < channels; first += step) {
-    f(channel_groups<Scalar>{first, first + step < channels ? first + step : channels, group_size, channels});
-  }
-}
-
-}  // namespace pergrad::inline v0_1::on_host
-
-namespace pergrad::inline v0_1::on_host {
-
-/// Samples of a tile as one layer sees them. Every function of it may be called for samples 0 .. samples - 1 only.
-/// Its functions are marked for both sides because layers that call them are; only the host does.
-template <class Scalar>
-struct tile_team {
-  using scalar = Scalar;
-
-  index samples = 0;
-  shape in;
-  shape in2;
-  shape out;
-  sample_arrays<const Scalar> x;
-  sample_arrays<const Scalar> x2;
-  sample_arrays<Scalar> y;
-  sample_arrays<const Scalar> dy;
-  sample_arrays<Scalar> dx;
-  sample_arrays<Scalar> dx2;
-  sample_arrays<Scalar> saved;
-  sample_arrays<Scalar> scratch;
-  bool wants_factors = true;  ///< false for a frozen layer: what only its factors would read need not be computed
-  bool wants_dx = false;
-  bool wants_dx2 = false;
-  /// Of layers with `stored_order`: where pixels lie.
-  layout x_layout;
-  layout y_layout;
-  layout dx_layout;
-  layout dy_layout;
-
-  static constexpr bool projected = false;
-
-  const Scalar* parameters = nullptr;
-  const Scalar* panels = nullptr;  ///< null: transposes are read from the matrices
-  const index* panel_offsets = nullptr;
-  [[nodiscard]] PERGRAD_HD matrix_view<Scalar> matrix(index offset, index /*rows*/, index columns) const noexcept {
-    return {parameters + offset, columns};
-  }
-  /// Packed as [columns][rows] beforehand, unless the weights are read where they lie.
-  [[nodiscard]] PERGRAD_HD matrix_view<Scalar> transposed(std::size_t k, index offset, index rows,
-                                                          index columns) const noexcept {
-    if (panels == nullptr) return {parameters + offset, 1, columns};
-    return {panels + panel_offsets[k], rows};
-  }
-
-  const std::uint32_t* lengths = nullptr;
-  const std::uint32_t* lengths2 = nullptr;
-  [[nodiscard]] PERGRAD_HD index length(index sample) const noexcept {
-    return lengths == nullptr ? static_cast<index>(in.e0) : static_cast<index>(lengths[sample]);
-  }
-  [[nodiscard]] PERGRAD_HD index length2(index sample) const noexcept {
-    return lengths2 == nullptr ? static_cast<index>(in2.e0) : static_cast<index>(lengths2[sample]);
-  }
-  [[nodiscard]] PERGRAD_HD bool lengths_vary() const noexcept { return lengths != nullptr; }
-  [[nodiscard]] PERGRAD_HD bool lengths2_vary() const noexcept { return lengths2 != nullptr; }
-  [[nodiscard]] PERGRAD_HD const std::int32_t* ids(index sample) const noexcept {
-    return static_cast<const std::int32_t*>(static_cast<const void*>(x(sample)));
-  }
-
-  layer_randomness randomness;
-  const std::uint32_t* records = nullptr;
-  std::uint32_t layer_number = 0;
-  PERGRAD_ONLY_HOST_CALLS
-  [[nodiscard]] PERGRAD_HD bool is_random() const noexcept { return randomness.is_random(); }
-  PERGRAD_ONLY_HOST_CALLS
-  template <class Function>
-  PERGRAD_HD void draw(index sample, index first, index count, const Function& f) const {
-    constexpr index together = 256;
-    std::uint32_t bits[together];
-    for (index done = 0; done < count; done += together) {
-      const index here = count - done < together ? count - done : together;
-      randomness.bits(records[sample], layer_number, static_cast<std::size_t>(first + done),
-                      {bits, static_cast<std::size_t>(here)});
-      for (index i = 0; i < here; ++i) f(done + i, bits[i]);
-    }
-  }
-
-  PERGRAD_ONLY_HOST_CALLS
-  template <class Function>
-  PERGRAD_HD void map(index count, const Function& f) const {
-    for_each_pack<Scalar>(count, [&](index i, const auto& lanes) { f(elements_from<Scalar>(i, lanes)); });
-  }
-  PERGRAD_ONLY_HOST_CALLS
-  template <class Function>
-  PERGRAD_HD void map(index rows, index count, const Function& f) const {
-    for (index r = 0; r < rows; ++r) {
-      for_each_pack<Scalar>(count, [&](index i, const auto& lanes) { f(r, elements_from<Scalar>(i, lanes)); });
-    }
-  }
-  PERGRAD_ONLY_HOST_CALLS
-  template <class Function>
-  PERGRAD_HD void each(index count, const Function& f) const {
-    for (index i = 0; i < count; ++i) f(i);
-  }
-  PERGRAD_ONLY_HOST_CALLS
-  PERGRAD_HD void fill(index count, Scalar* to, Scalar value) const { std::fill_n(to, count, value); }
-  PERGRAD_ONLY_HOST_CALLS
-  PERGRAD_HD void copy(index count, const Scalar* from, Scalar* to) const { std::copy_n(from, count, to); }
-
-  PERGRAD_ONLY_HOST_CALLS
-  template <int Sums, class Function>
-  [[nodiscard]] PERGRAD_HD values_of<double, Sums> reduce(index count, const Function& f) const {
-    return reduce_in_double<Sums, Scalar>(count, f);
-  }
-  PERGRAD_ONLY_HOST_CALLS
-  template <class Function>
-  [[nodiscard]] PERGRAD_HD Scalar sum(index count, const Function& f) const {
-    return sum_of_packs<Scalar>(count, f);
-  }
-  PERGRAD_ONLY_HOST_CALLS
-  [[nodiscard]] PERGRAD_HD Scalar largest(index count, const Scalar* from) const { return largest_of(from, count); }
-  PERGRAD_ONLY_HOST_CALLS
-  template <class Function>
-  [[nodiscard]] PERGRAD_HD index count(index number, const Function& f) const {
-    std::int32_t found = 0;
-    for (index i = 0; i < number; ++i) found += f(i) ? 1 : 0;
-    return found;
-  }
-  PERGRAD_ONLY_HOST_CALLS
-  template <class Function>
-  PERGRAD_HD void for_each_row(index rows, const Function& f) const {
-    for (index r = 0; r < rows; ++r) f(r, *this);
-  }
-
-  PERGRAD_ONLY_HOST_CALLS
-  template <class Function>
-  PERGRAD_HD void for_each_group(index channels, index group_size, const Function& f) const {
-    for_some_groups<Scalar>(channels, group_size, f);
-  }
-
-  PERGRAD_ONLY_HOST_CALLS
-  PERGRAD_HD void multiply(const product_sizes& sizes, const Scalar* left, const matrix_view<Scalar>& right,
-                           Scalar* to) const {
-    product(shape_of(sizes, right), left, right.first, to, epilogue::store{});
-  }
-  PERGRAD_ONLY_HOST_CALLS
-  PERGRAD_HD void multiply_add(const product_sizes& sizes, const Scalar* left, const matrix_view<Scalar>& right,
-                               Scalar* to) const {
-    product(shape_of(sizes, right), left, right.first, to, epilogue::add{});
-  }
-  PERGRAD_ONLY_HOST_CALLS
-  PERGRAD_HD void multiply_bias(const product_sizes& sizes, const Scalar* left, const matrix_view<Scalar>& right,
-                                Scalar* to, const Scalar* bias) const {
-    product(shape_of(sizes, right), left, right.first, to, epilogue::store_bias<Scalar>{bias});
-  }
-  PERGRAD_ONLY_HOST_CALLS
-  [[nodiscard]] PERGRAD_HD matrix_view<Scalar> turned(const matrix_view<Scalar>& from, index rows, index columns,
-                                                      Scalar* to, index step) const {
-    transpose(from.first, from.row, rows, columns, to, step);
-    return {to, step};
-  }
-
- private:
-  static product_shape shape_of(const product_sizes& sizes, const matrix_view<Scalar>& right) noexcept {
-    product_shape shape = coalesce({{{},
-                                     {sizes.outer.count, sizes.outer.left, sizes.outer.out},
-                                     {sizes.rows.count, sizes.rows.left, sizes.rows.out}},
-                                    {{}, {}, {sizes.depth, sizes.left, right.row}},
-                                    sizes.columns});
-    shape.right_column = right.column;
-    return shape;
-  }
-};
-
-}  // namespace pergrad::inline v0_1::on_host
 // pergrad/host/run/tile_values.hpp - the values of a tile in a worker's workspace: how they come in, lie there and go
 // out
 
@@ -29690,28 +30520,38 @@ class tile_values {
   void erase(std::size_t node, index b) {
     const node_row& row = table.nodes[node];
     const slot& in = table.slots[row.in];
+    const slot& in2 = table.slots[row.in2];
     const slot& out = table.slots[row.out];
+    const auto clear_value = [&](const slot& of) {
+      if (of.value_lasts) fill_zero(of.value_layout, at(of.value, b));
+    };
+    const auto clear_gradient = [&](const slot& of) {
+      if (of.gradient_lasts) fill_zero(of.gradient_layout, at(of.gradient, b));
+    };
+    const auto clear_copy = [&](place of, bool lasts, shape elements) {
+      if (lasts) std::fill_n(at(of, b), elements.size(), scalar{0});
+    };
     if (row.kind == node_kind::affine) {
-      if (inputs_of(row, 0) == nullptr) fill_zero(in.value_layout, at(in.value, b));
-      fill_zero(out.gradient_layout, at(out.gradient, b));
+      if (inputs_of(row, 0) == nullptr) clear_value(in);
+      clear_gradient(out);
       return;
     }
     const bool in_slots = row.kind == node_kind::tiled && !row.copies_in;
     if (in_slots) {
-      fill_zero(in.value_layout, at(in.value, b));
-      if (row.in2_shape.size() > 0) fill_zero(slot_of(row.in2).value_layout, at(slot_of(row.in2).value, b));
+      clear_value(in);
+      if (row.in2_shape.size() > 0) clear_value(in2);
     } else {
-      std::fill_n(at(row.plain_x, b), row.in_shape.size(), scalar{0});
-      if (row.copies_in2) std::fill_n(at(row.plain_x2, b), row.in2_shape.size(), scalar{0});
+      clear_copy(row.plain_x, row.x_lasts, row.in_shape);
+      if (row.copies_in2) clear_copy(row.plain_x2, row.x_lasts, row.in2_shape);
     }
     if (row.kind == node_kind::tiled && !row.copies_out) {
-      fill_zero(out.value_layout, at(out.value, b));
-      fill_zero(out.gradient_layout, at(out.gradient, b));
+      clear_value(out);
+      clear_gradient(out);
     } else {
-      std::fill_n(at(row.plain_y, b), row.out_shape.size(), scalar{0});
-      std::fill_n(at(row.plain_dy, b), row.out_shape.size(), scalar{0});
+      clear_copy(row.plain_y, row.y_lasts, row.out_shape);
+      clear_copy(row.plain_dy, row.dy_lasts, row.out_shape);
     }
-    std::fill_n(at(row.saved, b), row.saved_count, scalar{0});
+    std::fill_n(at(row.saved, b), row.saved_lasts, scalar{0});
   }
 
  protected:
@@ -30249,6 +31089,8 @@ struct tile_state {
   std::array<double, most> projections{};
   bool facts_wanted = request.needs_facts();
   bool every_gradient = request.needs_every_gradient();
+  /// Where nobody reads norms, as of proven sums, only gradients that are kept are formed.
+  bool norms_wanted = request.norms || every_gradient;
   /// Does each sample's gradient of a late leaf take the place of the one before?
   bool takes_turns =
       table.has_late && facts_wanted && !every_gradient && request.strategy == strategy_kind::book_keeping;
@@ -30638,7 +31480,7 @@ struct outer_way {
     scalar* const room = tile.tape.rooms.data() + static_cast<index>(thread) * tile.tape.room_stride;
     for (index b = 0; b < tile.samples; ++b) {
       const scalar* from = room;
-      if (is_kept(tile, sum, leaf)) {
+      if (tile.facts_wanted && is_kept(tile, sum, leaf)) {  // nobody else has asked for gradients
         from = tile.gradient(b, leaf) + first * width;
       } else {
         form_rows(tile, leaf, b, first, rows, room);
@@ -30683,6 +31525,7 @@ struct outer_way {
   static void collect_block(state& tile, const outer_leaf& leaf, index begin, index end) {
     const kernel_type kernel{leaf, tile.workspace, 0, tile.pass.inputs_of(table.nodes[leaf.node], 0)};
     const norm_method method = method_of(tile.request, leaf, tile.every_gradient);
+    if (!tile.norms_wanted && method != norm_method::instantiate) return;
     if constexpr (any_by_ids) {
       if (leaf.of_uses && method != norm_method::instantiate) {
         for (index b = begin; leaf.use.first && b < end; ++b) tile.part(b, leaf.node) += norm_of_uses(tile, leaf, b);
@@ -31797,6 +32640,10 @@ class host {
   template <class Network, class Loss>
   using trainer = detail::step_by_verbs<Network, Loss, host, false>;
   template <class Network>
+  static constexpr bool decodes = on_host::decodes<Network>;
+  template <class Network>
+  using decoder = on_host::decoder<Network>;
+  template <class Network>
   static constexpr std::size_t usual_sums = on_host::usual_sums<Network>;
 
   [[nodiscard]] const detail::thread_pool& pool() const noexcept { return pool_; }
@@ -32400,6 +33247,8 @@ namespace pergrad::inline v0_1 {
 /// Parameters: bias `[features]`. Per-sample gradient: the sum of dy over the positions.
 struct added_bias {
   static constexpr const char* name = "added_bias";
+  static constexpr bool by_position = true;
+  static constexpr bool forgets_values = true;
   static constexpr bool on_tiles = true;
   static constexpr bool on_device = true;
 
@@ -33527,13 +34376,11 @@ PERGRAD_HD void multiply_positions(const Team& team, const lengths_of<Team>& len
   }
 }
 
-/// Rotary positions: the table of a tile, in the first sample's scratch.
+/// Rotary positions: cosines of all positions, then sines, [positions][width / 2] each.
 template <class Team>
-PERGRAD_HD void make_rotations(const Team& team, const attention_layout& at) {
+PERGRAD_HD void tabulate_rotations(const Team& team, const attention_layout& at, typename Team::scalar* cosines) {
   using scalar = typename Team::scalar;
-  if (at.log_of_base == 0) return;
   const std::ptrdiff_t half = at.width / 2;
-  scalar* cosines = team.scratch(0) + at.rotations;
   scalar* sines = cosines + at.positions * half;
   each_rotation(team, at.positions, at.width, {at.log_of_base},
                 [&](std::ptrdiff_t t, std::ptrdiff_t k, double sine, double cosine) {
@@ -33541,24 +34388,39 @@ PERGRAD_HD void make_rotations(const Team& team, const attention_layout& at) {
                   sines[t * half + k] = static_cast<scalar>(sine);
                 });
 }
-/// Turns a sample's queries and keys, or, by `direction` -1, their gradients back.
+/// The table of a tile, in the first sample's scratch.
 template <class Team>
-PERGRAD_HD void rotate(const Team& team, const attention_layout& at, std::ptrdiff_t sample,
-                       typename Team::scalar direction) {
-  using scalar = typename Team::scalar;
-  if (at.log_of_base == 0) return;
+PERGRAD_HD void make_rotations(const Team& team, const attention_layout& at) {
+  if (at.log_of_base != 0) tabulate_rotations(team, at, team.scratch(0) + at.rotations);
+}
+/// Rows of such a table, from some position on.
+template <class Scalar>
+struct rotation_rows {
+  const Scalar* cosines;
+  const Scalar* sines;
+};
+/// Turns the queries and keys of `positions` rows of projections, or, by `direction` -1, their gradients back.
+template <class Team>
+PERGRAD_HD void rotate_rows(const Team& team, const attention_layout& at, rotation_rows<typename Team::scalar> by,
+                            std::ptrdiff_t positions, typename Team::scalar* rows, typename Team::scalar direction) {
   const std::ptrdiff_t half = at.width / 2, heads = at.heads + at.heads / at.group;  // keys are behind the queries
-  const scalar* cosines = team.scratch(0) + at.rotations;
-  const scalar* sines = cosines + at.positions * half;
-  scalar* rows = team.saved(sample) + at.query;
-  team.map(at.positions * heads, half, [&](std::ptrdiff_t r, const auto& here) {
+  team.map(positions * heads, half, [&](std::ptrdiff_t r, const auto& here) {
     const std::ptrdiff_t t = r / heads;
-    scalar* first = rows + t * at.query_step + r % heads * at.width;
-    const auto cosine = here(cosines + t * half), sine = here(sines + t * half) * direction;
+    auto* first = rows + t * at.query_step + r % heads * at.width;
+    const auto cosine = here(by.cosines + t * half), sine = here(by.sines + t * half) * direction;
     const auto x = here(first), y = here(first + half);
     here.put(first, x * cosine - y * sine);
     here.put(first + half, y * cosine + x * sine);
   });
+}
+/// Those of a sample.
+template <class Team>
+PERGRAD_HD void rotate(const Team& team, const attention_layout& at, std::ptrdiff_t sample,
+                       typename Team::scalar direction) {
+  if (at.log_of_base == 0) return;
+  const auto* cosines = team.scratch(0) + at.rotations;
+  rotate_rows(team, at, {cosines, cosines + at.positions * (at.width / 2)}, at.positions, team.saved(sample) + at.query,
+              direction);
 }
 
 /// From a sample's projections to its context; `queries` and `keys` of them are there. Positions beyond get zeros.
@@ -33921,6 +34783,8 @@ namespace pergrad::inline v0_1 {
 template <probability Probability, class... Options>
 struct dropout {
   static constexpr const char* name = "dropout";
+  static constexpr bool by_position = true;
+  static constexpr bool forgets_values = true;
   static constexpr bool on_tiles = true;
   static constexpr bool on_device = true;
   [[nodiscard]] static constexpr auto settings() noexcept {
@@ -34037,6 +34901,8 @@ struct table_layer {
 template <std::size_t Dim, class... Options>
 struct embedding : detail::table_layer<Dim, Options...> {
   static constexpr const char* name = "embedding";
+  static constexpr bool forgets_values = true;
+  static constexpr bool by_position = true;
   using detail::table_layer<Dim, Options...>::options;
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return {in.e0, Dim}; }
@@ -34202,6 +35068,7 @@ namespace pergrad::inline v0_1 {
 /// sequential<...>>`; of any length each. PyTorch: `a(x) * b(x)`.
 struct elementwise_product {
   static constexpr const char* name = "elementwise_product";
+  static constexpr bool by_position = true;
   static constexpr bool on_tiles = true;
   static constexpr bool on_device = true;
   static constexpr bool joins_positions = true;
@@ -34564,6 +35431,7 @@ namespace detail {
 template <bool ByPosition>
 struct concatenation {
   static constexpr bool on_tiles = true;
+  static constexpr bool forgets_values = true;
   static constexpr bool on_device = true;
   static constexpr bool joins_positions = true;
 
@@ -34609,6 +35477,7 @@ struct concatenation {
 /// Along features, `{features}` and `{positions, features}`, or along channels, images and volumes.
 struct concatenate : concatenation<true> {
   static constexpr const char* name = "parallel";
+  static constexpr bool by_position = true;
 
   [[nodiscard]] static constexpr shape output_shape(shape first, shape second) noexcept {
     shape out = first;
@@ -35224,6 +36093,8 @@ struct row_norm {
   static constexpr bool on_tiles = true;
   static constexpr bool on_device = true;
   static constexpr norm_options options = gather<norm_options, Options...>();
+  static constexpr bool by_position = options.axes == 1;
+  static constexpr bool forgets_values = true;
   static constexpr bool affine = options.affine;
   static constexpr bool shifts = Centred && options.affine && options.bias;
 
@@ -35524,6 +36395,83 @@ struct lstm : detail::recurrent<detail::lstm_cell, Hidden, Options...> {};
 //     G_in = sum_t D_t (x) X_t,    G_out = sum_t dY_t (x) C_t
 // and one Gram matrix of X serves the norm of all three projections. How the features are cut into heads is no matter.
 
+// pergrad/layers/shared/attention_cache.hpp - causal attention of some positions to those in front of them, whose keys
+// and values were kept
+//
+// Position t of a causal layer sees the positions up to t, so what it makes of them never changes when others follow:
+// their keys and values are computed once. Every number is the same chain of operations as in layers/shared/attention,
+// where rows stop at what they see, so both agree bit for bit.
+
+namespace pergrad::inline v0_1::detail {
+
+/// Positions, at most, that go through a layer together.
+inline constexpr std::ptrdiff_t most_positions_at_once = 64;
+
+/// Where everything lies that a layer keeps from call to call, and what it needs for the time of one.
+struct cache_layout {
+  std::ptrdiff_t key_step = 0;   ///< kept: keys, turned: [all heads' features][key_step]
+  std::ptrdiff_t values = 0;     ///< kept: [positions][all heads' features]
+  std::ptrdiff_t rotations = 0;  ///< kept: cosines, then sines, [positions][width / 2] each
+  std::size_t kept_count = 0;
+  std::ptrdiff_t projections = 0;  ///< scratch: [new positions][query_step], queries, keys and values
+  std::ptrdiff_t context = 0;      ///< scratch: [new positions][features]
+  std::ptrdiff_t scores = 0;       ///< scratch: [new positions][score_step]
+  std::size_t scratch_count = 0;
+};
+[[nodiscard]] PERGRAD_HD constexpr cache_layout lay_out_cache(const attention_layout& at) noexcept {
+  cache_layout cache;
+  cache.key_step = at.score_step;
+  cache.values = at.memory_width * cache.key_step;
+  cache.rotations = cache.values + at.positions * at.memory_width;
+  cache.kept_count = static_cast<std::size_t>(cache.rotations + (at.log_of_base > 0 ? at.positions * at.width : 0));
+  cache.context = most_positions_at_once * at.query_step;
+  cache.scores = cache.context + most_positions_at_once * at.features;
+  cache.scratch_count = static_cast<std::size_t>(cache.scores + most_positions_at_once * at.score_step);
+  return cache;
+}
+
+/// From the projections of positions `team.first` on, `team.in.e0` of them, to their context. Their keys and values
+/// join those that are kept.
+template <class Team>
+PERGRAD_HD void attend_to_cache(const Team& team, const attention_layout& at) {
+  using scalar = typename Team::scalar;
+  const cache_layout cache = lay_out_cache(at);
+  const std::ptrdiff_t first = team.first, count = static_cast<std::ptrdiff_t>(team.in.e0);
+  scalar* const rows = team.scratch(0) + cache.projections;
+  scalar* const context = team.scratch(0) + cache.context;
+  scalar* const scores = team.scratch(0) + cache.scores;
+  scalar* const key_columns = team.kept;
+  scalar* const values = team.kept + cache.values;
+  if (at.log_of_base != 0) {
+    scalar* const cosines = team.kept + cache.rotations;
+    const std::ptrdiff_t half = at.width / 2;
+    if (first == 0) tabulate_rotations(team, at, cosines);
+    rotate_rows(team, at, {cosines + first * half, cosines + (at.positions + first) * half}, count, rows, 1);
+  }
+  team.each(at.memory_width, [&](std::ptrdiff_t j) {
+    for (std::ptrdiff_t t = 0; t < count; ++t) {
+      key_columns[j * cache.key_step + first + t] = rows[t * at.query_step + at.features + j];
+    }
+  });
+  team.map(count, at.memory_width, [&](std::ptrdiff_t t, const auto& here) {
+    here.put(values + (first + t) * at.memory_width, here(rows + t * at.query_step + at.features + at.memory_width));
+  });
+  const scalar scale = at.template scale<scalar>();
+  const std::ptrdiff_t step = at.score_step, all = first + count;
+  for (std::ptrdiff_t head = 0; head < at.heads; ++head) {
+    const std::ptrdiff_t column = head * at.width, of_memory = head / at.group * at.width;
+    team.multiply({.rows = {count, at.query_step, step}, .depth = at.width, .columns = all}, rows + column,
+                  {key_columns + of_memory * cache.key_step, cache.key_step}, scores);
+    team.for_each_row(count, [&](std::ptrdiff_t i, const auto& row) {
+      softmax_row(row, scores + i * step, first + i + 1, all, scale);
+    });
+    team.multiply({.rows = {count, step, at.features}, .depth = all, .columns = at.width}, scores,
+                  {values + of_memory, at.memory_width}, context + column);
+  }
+}
+
+}  // namespace pergrad::inline v0_1::detail
+
 namespace pergrad::inline v0_1 {
 
 /// `multihead_attention<Heads, Options...>` on `{positions, features}`, of any length each; keeps the shape. Heads must
@@ -35534,6 +36482,7 @@ namespace pergrad::inline v0_1 {
 template <std::size_t Heads, class... Options>
 struct multihead_attention : detail::attention_layer<Heads, Options...> {
   static constexpr const char* name = "multihead_attention";
+  static constexpr bool forgets_values = true;
   using detail::attention_layer<Heads, Options...>::options;
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return {in.e0, in.e1}; }
@@ -35610,7 +36559,34 @@ struct multihead_attention : detail::attention_layer<Heads, Options...> {
       detail::project_backward(team, inputs(at), team.matrix(0, 3 * at.features, at.features), team.dx);
   }
 
+  // Some positions behind others (pergrad/team.hpp).
+  [[nodiscard]] static constexpr std::size_t kept_count(shape in) noexcept { return cache(in).kept_count; }
+  [[nodiscard]] static constexpr std::size_t scratch_count_behind(shape in) noexcept { return cache(in).scratch_count; }
+  template <class Team>
+  static void forward_behind(const Team& team) requires(options.causal && !options.kv_bias) {
+    const detail::attention_layout at = lay_out(team.whole);
+    const auto count = static_cast<std::ptrdiff_t>(team.in.e0);
+    const auto multiply = [&](const product_sizes& sizes, const auto* left, const auto& right, auto* out,
+                              std::ptrdiff_t bias) {
+      if (has_bias) {
+        team.multiply_bias(sizes, left, right, out, team.parameters + bias);
+      } else {
+        team.multiply(sizes, left, right, out);
+      }
+    };
+    auto* const scratch = team.scratch(0);
+    multiply({.rows = {count, at.features, at.query_step}, .depth = at.features, .columns = at.query_step}, team.x(0),
+             team.transposed(0, 0, 3 * at.features, at.features), scratch, at.bias);
+    detail::attend_to_cache(team, at);
+    multiply({.rows = {count, at.features, at.features}, .depth = at.features, .columns = at.features},
+             static_cast<const typename Team::scalar*>(scratch + detail::lay_out_cache(at).context),
+             team.transposed(1, at.out_weight, at.features, at.features), team.y(0), at.out_bias);
+  }
+
  private:
+  [[nodiscard]] static constexpr detail::cache_layout cache(shape in) noexcept {
+    return detail::lay_out_cache(lay_out(in));
+  }
   static constexpr bool has_bias = options.bias;
   [[nodiscard]] PERGRAD_HD static constexpr detail::attention_layout lay_out(shape in) noexcept {
     constexpr detail::attention_options chosen = options;
@@ -35910,6 +36886,7 @@ namespace detail {
 /// On `{positions, features}`; keeps the shape and hands the gradient on as it is.
 struct added_table {
   static constexpr bool on_tiles = true;
+  static constexpr bool forgets_values = true;
   static constexpr bool on_device = true;
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return {in.e0, in.e1}; }
@@ -35955,6 +36932,10 @@ struct learned_positions : detail::added_table {
   template <class Team>
   PERGRAD_HD static void forward(const Team& team) {
     add(team, team.parameters);
+  }
+  template <class Team>
+  static void forward_behind(const Team& team) {
+    add(team, team.parameters + team.first * static_cast<std::ptrdiff_t>(team.in.e1));
   }
 };
 
@@ -36104,6 +37085,7 @@ namespace pergrad::inline v0_1 {
 template <std::size_t Heads, class... Options>
 struct scaled_dot_product_attention : detail::attention_layer<Heads, Options...> {
   static constexpr const char* name = "scaled_dot_product_attention";
+  static constexpr bool forgets_values = true;
   using detail::attention_layer<Heads, Options...>::options;
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return of_queries(in); }
@@ -36151,7 +37133,22 @@ struct scaled_dot_product_attention : detail::attention_layer<Heads, Options...>
     }
   }
 
+  // Some positions behind others (pergrad/team.hpp).
+  [[nodiscard]] static constexpr std::size_t kept_count(shape in) noexcept { return cache(in).kept_count; }
+  [[nodiscard]] static constexpr std::size_t scratch_count_behind(shape in) noexcept { return cache(in).scratch_count; }
+  template <class Team>
+  static void forward_behind(const Team& team) requires(options.causal) {
+    const detail::attention_layout at = lay_out(team.whole);
+    auto* const scratch = team.scratch(0);
+    team.copy(static_cast<std::ptrdiff_t>(team.in.size()), team.x(0), scratch);
+    detail::attend_to_cache(team, at);
+    team.copy(static_cast<std::ptrdiff_t>(team.out.size()), scratch + detail::lay_out_cache(at).context, team.y(0));
+  }
+
  private:
+  [[nodiscard]] static constexpr detail::cache_layout cache(shape in) noexcept {
+    return detail::lay_out_cache(lay_out(in));
+  }
   static constexpr std::size_t memory_heads = options.memory_heads != 0 ? options.memory_heads : Heads != 0 ? Heads : 1;
   static constexpr std::size_t all_heads = Heads + 2 * memory_heads;
   [[nodiscard]] PERGRAD_HD static constexpr shape of_queries(shape in) noexcept {
@@ -37027,10 +38024,28 @@ struct token_cross_entropy {
         for (std::size_t i = 0; i < classes; ++i) dy[i] = 0;
         continue;
       }
-      loss += cross_entropy::evaluate(y, classes, targets + t, dy);
-      for (std::size_t i = 0; i < classes; ++i) dy[i] *= static_cast<Scalar>(weight);
+      loss += evaluate_position(y, classes, targets[t], static_cast<Scalar>(weight), dy);
     }
     return loss * weight;
+  }
+
+ private:
+  /// One position's loss, and `weight` times its gradient. With vectors, as vocabularies are large.
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD static double evaluate_position(const Scalar* y, std::size_t classes, std::int32_t target,
+                                                           Scalar weight, Scalar* dy) noexcept {
+    const auto count = static_cast<std::ptrdiff_t>(classes);
+    const Scalar largest = on_host::largest_of(y, count);
+    const Scalar sum = on_host::sum_of_packs<Scalar>(count, [&](const auto& at) {
+      const auto power = math::exp_or_zero(at(y) - largest);
+      at.put(dy, power);
+      return power;
+    });
+    const Scalar share = weight / sum;
+    on_host::for_each_pack<Scalar>(
+        count, [&](std::ptrdiff_t i, const auto& lanes) { lanes.store(dy + i, lanes.load(dy + i) * share); });
+    dy[target] -= weight;
+    return std::log(static_cast<double>(sum)) - static_cast<double>(y[target] - largest);
   }
 };
 
@@ -38816,13 +39831,15 @@ inline constexpr std::string_view version = "0.1.0";
 //   release(memory)            gives it back; never throws
 //   upload(to, from, bytes)    host to device, in stream order; `from` may change as soon as this returns
 //   download(to, from, bytes)  device to host; complete when this returns
+//   view(memory, bytes)        where kernels find memory of the host's that the device reads where it lies, until the
+//                              last who holds it lets go; null if it does not. Nothing is copied
 //   fill_zero(to, bytes)       in stream order
 //   launch(kernel, blocks)     in stream order; 0 blocks: nothing happens
 //   capture(f)                 what f launches and fills becomes a graph instead of being done
 //   replay(graph)              does it, in stream order
 //   node_count(graph)
 //   synchronise()              waits
-// allocate, release, upload, download, synchronise and replay are errors inside a capture. Only download and
+// allocate, release, upload, download, view, synchronise and replay are errors inside a capture. Only download and
 // synchronise let the host wait. A device may also have `library_gemm` (gemm_door.hpp).
 
 // pergrad/cuda/device/kernel.hpp - how a kernel is written: once, as phases, for the device and for a host that
@@ -39072,6 +40089,9 @@ struct device_options {
   /// give the same numbers. Norms, clipping and sums see exactly the numbers that are stored, so the clip bound holds
   /// as it does without. For networks in float; the network's output, losses, parameters and sums stay float.
   bool tf32 = false;
+  /// Trainers copy data sets to the device also where it could read them where they lie, as GPUs can that share the
+  /// host's memory. A step then does not wait for the device at its end.
+  bool copy_records = false;
 };
 
 }  // namespace pergrad::inline v0_1
@@ -39099,6 +40119,7 @@ concept device = requires(Device& it, typename Device::graph& graph, void* memor
   noexcept;
   it.upload(memory, other, bytes);
   it.download(memory, other, bytes);
+  { it.view(other, bytes) } -> std::same_as<std::shared_ptr<const std::byte>>;
   it.fill_zero(memory, bytes);
   it.launch(emulation::any_kernel{}, 1);
   { it.capture(step) } -> std::same_as<typename Device::graph>;
@@ -39146,6 +40167,8 @@ class emulated_device {
     std::size_t allocated_bytes = 0;  ///< of all memory that is not yet released
     std::size_t launches = 0;
     std::size_t uploads = 0;
+    std::size_t uploaded_bytes = 0;
+    std::size_t views = 0;
     std::size_t downloads = 0;
     std::size_t waits = 0;
     std::size_t captures = 0;
@@ -39185,12 +40208,19 @@ class emulated_device {
     require_inside(to, bytes);
     if (bytes > 0) std::memcpy(to, from, bytes);
     ++statistics_.uploads;
+    statistics_.uploaded_bytes += bytes;
   }
   void download(void* to, const void* from, std::size_t bytes) {
     refuse_in_capture("downloads");
     require_inside(from, bytes);
     if (bytes > 0) std::memcpy(to, from, bytes);
     ++statistics_.downloads;
+  }
+  [[nodiscard]] std::shared_ptr<const std::byte> view(const void* memory, std::size_t /*bytes*/) {
+    refuse_in_capture("views");
+    if (!shares_memory_) return nullptr;
+    ++statistics_.views;
+    return {static_cast<const std::byte*>(memory), [](const std::byte* /*of the host*/) {}};
   }
   void fill_zero(void* to, std::size_t bytes) {
     require_inside(to, bytes);
@@ -39242,6 +40272,8 @@ class emulated_device {
     }
   }
 
+  /// From now on it reads the host's memory, as GPUs do that have none of their own.
+  void share_memory() noexcept { shares_memory_ = true; }
   /// One of the next calls that hand work to the device throws std::runtime_error: 1 is the very next upload, launch or
   /// replay. Nothing of it is done then.
   void fail_after(std::size_t calls) noexcept { calls_to_failure_ = calls; }
@@ -39277,6 +40309,7 @@ class emulated_device {
   std::vector<block> memory_;
   statistics statistics_;
   std::size_t calls_to_failure_ = 0;  ///< 0: none is planted
+  bool shares_memory_ = false;
   emulation_order order_;
   graph* capturing_ = nullptr;
 };
@@ -39413,8 +40446,9 @@ __global__ void __launch_bounds__(Kernel::threads, least_blocks<Kernel>)
 // pergrad/cuda/kernels/gemm.hpp - the matrix products of affine layers: one blocked kernel, operands that are views
 //
 //   forward     y_b[o, t]  = bias[o] + sum_k W[o, k] view_t(x_b)[k]
-//   adjoint     x_b[c, i]  = bias[c] + sum_(o,tap) W[o, c, tap] y_b[o, t]  over the t whose view has pixel i at that
-//   tap sums         sum[o, k] += sum_b sum_t (w_b delta_b[o, t]) view_t(x_b)[k]     b: an accumulator's, in order
+//   adjoint     x_b[c, i]  = bias[c] + sum_(o,tap) W[o, c, tap] y_b[o, t]     t: its view has pixel i at that tap
+//   sums        sum[o, k] += sum_b (w_b delta_b[o]) view(x_b)[k]               b: an accumulator's, in order
+//   partials    p_bc[o, k] = sum_t delta_b[o, t] view_t(x_b)[k]                t: chunk c of the positions, in order
 //   squares     n_b        = sum_(o,k) (sum_t delta_b[o, t] view_t(x_b)[k])²
 //
 // No operand is copied out first (implicit im2col). A block owns Rows x Columns results, a thread OwnRows x OwnColumns
@@ -39477,6 +40511,7 @@ struct outer_leaf {
   int by_ids = 0;      ///< `delta` are ids: delta_t is 1 at the id of position t; the block is shared
   int kept = -1;       ///< of the first element among a sample's kept gradients; negative: not kept
   int squares = 0;     ///< layered: of the first partial square among a sample's
+  int chunks = 1;      ///< layered: of positions, whose partial sums are added up in order
   int square_count = 0;
   norm_method method = norm_method::instantiate;
   int first = 1;  ///< 0: the block is used before, at the leaf that begins its chain
@@ -39703,7 +40738,7 @@ struct batch_view {
   Scalar* kept = nullptr;  ///< gradients
   const Scalar* inputs = nullptr;
   const Target* targets = nullptr;
-  const std::uint32_t* records = nullptr;
+  const std::uint32_t* records = nullptr;  ///< nullptr: sample b is record b
   const std::uint32_t* numbers =
       nullptr;  ///< of the samples in the data set of who evaluates: randomness asks for them
   const std::uint32_t* lengths = nullptr;  ///< of the records; nullptr: all are whole
@@ -39713,14 +40748,17 @@ struct batch_view {
   int input_size = 0;
   int target_count = 0;
 
+  [[nodiscard]] PERGRAD_HD std::size_t record_of(int sample) const noexcept {
+    return records == nullptr ? static_cast<std::size_t>(sample) : records[sample];
+  }
   [[nodiscard]] PERGRAD_HD sample_values<Scalar> values(int sample) const noexcept {
-    const std::uint32_t record = records[sample];
+    const std::size_t record = record_of(sample);
     return {workspaces + static_cast<std::size_t>(sample) * static_cast<std::size_t>(workspace),
-            inputs + static_cast<std::size_t>(record) * static_cast<std::size_t>(input_size), integers,
+            inputs + record * static_cast<std::size_t>(input_size), integers,
             lengths == nullptr ? 0 : static_cast<int>(lengths[record])};
   }
   [[nodiscard]] PERGRAD_HD const Target* targets_of(int sample) const noexcept {
-    return targets + static_cast<std::size_t>(records[sample]) * static_cast<std::size_t>(target_count);
+    return targets + record_of(sample) * static_cast<std::size_t>(target_count);
   }
   [[nodiscard]] PERGRAD_HD Scalar* kept_of(int sample) const noexcept {
     return kept + static_cast<std::size_t>(sample) * static_cast<std::size_t>(kept_size);
@@ -39935,7 +40973,8 @@ struct geometry {
   divisor out_height, out_width, positions;
   divisor in_height, in_width, pixels;
   divisor stride[axes];
-  divisor width;       ///< of the view
+  divisor width;  ///< of the view
+  divisor groups;
   int contiguous = 0;  ///< one position whose view is x itself, in order
 
   geometry() = default;
@@ -39951,7 +40990,8 @@ struct geometry {
         in_width{of.in[2]},
         pixels{of.pixels()},
         stride{divisor{of.stride[0]}, divisor{of.stride[1]}, divisor{of.stride[2]}},
-        width{of.view_width()} {
+        width{of.view_width()},
+        groups{of.groups} {
     bool in_order = of.positions() == 1 && of.y_output == 1;
     for (int k = 0; in_order && k < of.view_width(); ++k) in_order = x_offset(0, 0, k) == k;
     contiguous = in_order ? 1 : 0;
@@ -40061,10 +41101,15 @@ struct alignas(4 * sizeof(Scalar)) quad {
 };
 
 /// The product of `Problem`, which says `rows`, `columns` and `depth` of batch z, `left(z, row, k)`, `right(z, k,
-/// column)`, where chains begin and what becomes of results. blocks() of them.
+/// column)`, of what type sums are, where chains begin and what becomes of results. blocks() of them.
 template <class Scalar, class Problem, class Sizes>
 struct gemm_kernel {
   static constexpr int threads = Sizes::threads;
+  // Blocks that registers leave room for, as far as nothing spills: integers take two for a sum.
+  static constexpr int least_blocks = [] {
+    if (sizeof(typename Problem::sum_type) > sizeof(Scalar) || Sizes::own_rows * Sizes::own_columns > 32) return 1;
+    return threads < 256 ? 3 : 2;
+  }();
   static constexpr int padding = 4;  // a slice's rows meet other banks
   struct slice {
     quad<Scalar> left[Sizes::depth][(Sizes::rows + padding) / 4];
@@ -40093,32 +41138,19 @@ struct gemm_kernel {
     const int z = number / column_count;
     if (!problem.wanted(z, column_block * Sizes::columns)) return;
     const int depth = problem.depth(z);
-    if constexpr (in_parts) {  // the sum of each part is stored, one after the other; of none, zeros
-      const int part = problem.part_depth();
-      for (int first = 0; first == 0 || first < depth; first += part) {
-        form(block, z, row_block, column_block, first, smaller_of(first + part, depth));
-      }
-    } else {
-      form(block, z, row_block, column_block, 0, depth);
-    }
-  }
-
- private:
-  template <class Block>
-  PERGRAD_HD void form(const Block& block, int z, int row_block, int column_block, int first, int depth) const {
     const int row = row_block * Sizes::rows;
     const int column = column_block * Sizes::columns;
     auto& shared = block.template shared<shared_type>();
-    typename Block::template local<registers<Scalar, Sizes::own_rows * Sizes::own_columns>> sums;
+    typename Block::template local<sums_type> sums;
     block.each([&](int t) {
       start(sums[t], z, row + row_of(t), column + column_of(t));
       fetched_left left;
       fetched_right right;
-      fetch(left, right, t, z, row, column, first, depth);
+      fetch(left, right, t, z, row, column, 0, depth);
       put(left, right, t, shared.slices[0]);
     });
     int stage = 0;
-    for (int begin = first; begin < depth; begin += Sizes::depth, stage ^= 1) {
+    for (int begin = 0; begin < depth; begin += Sizes::depth, stage ^= 1) {
       const int next = begin + Sizes::depth;
       block.each([&](int t) {
         fetched_left left;
@@ -40135,22 +41167,20 @@ struct gemm_kernel {
       const double total = block.sum(own, shared.partial);
       block.once([&] { problem.store_square(z, row_block + row_blocks() * column_block, total); });
     } else {
-      block.each([&](int t) { finish(sums[t], z, row + row_of(t), column + column_of(t), first == 0); });
+      block.each([&](int t) { finish(sums[t], z, row + row_of(t), column + column_of(t)); });
     }
   }
 
-  static constexpr bool in_parts = [] {
-    if constexpr (requires { Problem::in_parts; }) {
-      return Problem::in_parts;
-    } else {
-      return false;
-    }
-  }();
+ private:
+  /// Does the problem say how a term joins a sum? Else by fma.
+  static constexpr bool adds_terms = requires(const Problem& it, typename Problem::sum_type& sum, Scalar factor) {
+    it.add_term(sum, factor, factor);
+  };
   static constexpr int left_each = Sizes::rows * Sizes::depth / threads;
   static constexpr int right_each = Sizes::columns * Sizes::depth / threads;
   using fetched_left = registers<Scalar, left_each>;
   using fetched_right = registers<Scalar, right_each>;
-  using sums_type = registers<Scalar, Sizes::own_rows * Sizes::own_columns>;
+  using sums_type = registers<typename Problem::sum_type, Sizes::own_rows * Sizes::own_columns>;
   static constexpr int row_quads = Sizes::rows / Sizes::own_rows;  // quads of rows between a thread's own
 
   // A thread's rows are own_rows / 4 quads, each `4 * row_quads` rows behind the one before; columns likewise.
@@ -40193,17 +41223,20 @@ struct gemm_kernel {
     each_right(t, [&](int i, int k, int at) { to.right[k][at / 4].v[at % 4] = right[i]; });
   }
   // `count` is below the slice's depth at the end only: adding products of zeros there would turn -0 into 0.
-  PERGRAD_HD static void multiply(sums_type& sums, const slice& from, int row_quad, int column_quad,
-                                  int count) noexcept {
-    if (count == Sizes::depth) {
+  PERGRAD_HD void multiply(sums_type& sums, const slice& from, int row_quad, int column_quad,
+                           int count) const noexcept {
+    if constexpr (std::is_integral_v<typename Problem::sum_type>) {  // which wait for conversions, and fill registers
+      PERGRAD_ROLLED
+      for (int k = 0; k < count; ++k) multiply_one(sums, from, row_quad, column_quad, k);
+    } else if (count == Sizes::depth) {
       PERGRAD_UNROLL
       for (int k = 0; k < Sizes::depth; ++k) multiply_one(sums, from, row_quad, column_quad, k);
     } else {
       for (int k = 0; k < count; ++k) multiply_one(sums, from, row_quad, column_quad, k);
     }
   }
-  PERGRAD_HD static void multiply_one(sums_type& sums, const slice& from, int row_quad, int column_quad,
-                                      int k) noexcept {
+  PERGRAD_HD void multiply_one(sums_type& sums, const slice& from, int row_quad, int column_quad,
+                               int k) const noexcept {
     quad<Scalar> down[Sizes::own_rows / 4];
     quad<Scalar> across[Sizes::own_columns / 4];
     PERGRAD_UNROLL
@@ -40214,8 +41247,12 @@ struct gemm_kernel {
     for (int i = 0; i < Sizes::own_rows; ++i) {
       PERGRAD_UNROLL
       for (int j = 0; j < Sizes::own_columns; ++j) {
-        Scalar& sum = sums[i * Sizes::own_columns + j];
-        sum = fma(down[i / 4].v[i % 4], across[j / 4].v[j % 4], sum);
+        auto& sum = sums[i * Sizes::own_columns + j];
+        if constexpr (adds_terms) {
+          problem.add_term(sum, down[i / 4].v[i % 4], across[j / 4].v[j % 4]);
+        } else {
+          sum = fma(down[i / 4].v[i % 4], across[j / 4].v[j % 4], sum);
+        }
       }
     }
   }
@@ -40234,17 +41271,10 @@ struct gemm_kernel {
   }
   PERGRAD_HD void start(sums_type& sums, int z, int row, int column) const noexcept {
     sums = {};
-    each_result(sums, row, column, [&](int r, int c, Scalar& sum) { sum = problem.before(z, r, c); });
+    each_result(sums, row, column, [&](int r, int c, auto& sum) { sum = problem.before(z, r, c); });
   }
-  PERGRAD_HD void finish(const sums_type& sums, int z, int row, int column,
-                         [[maybe_unused]] bool is_first) const noexcept {
-    each_result(sums, row, column, [&](int r, int c, Scalar sum) {
-      if constexpr (in_parts) {
-        problem.store_part(z, r, c, sum, is_first);
-      } else {
-        problem.store(z, r, c, sum);
-      }
-    });
+  PERGRAD_HD void finish(const sums_type& sums, int z, int row, int column) const noexcept {
+    each_result(sums, row, column, [&](int r, int c, auto sum) { problem.store(z, r, c, sum); });
   }
   PERGRAD_HD static double sum_of_squares(const sums_type& sums) noexcept {
     double total = 0;
@@ -40258,15 +41288,15 @@ struct gemm_kernel {
 };
 
 }  // namespace pergrad::inline v0_1::on_device
-// pergrad/cuda/kernels/gemm_affine.hpp - the four products of an affine layer, for gemm_kernel (gemm.hpp has the
-// formulas)
+// pergrad/cuda/kernels/gemm_affine.hpp - the products of an affine layer, for gemm_kernel (gemm.hpp has the formulas)
 //
 // Samples beyond `state->count` are not touched. Batches z are groups; of `sums` groups times accumulators; of
-// `squares` groups times samples. A sample whose weight is zero gives exactly nothing, whatever is in its values.
+// `squares` groups times samples; of `partials` groups times chunks times samples. A sample whose weight is zero gives
+// exactly nothing, whatever is in its values.
 
 namespace pergrad::inline v0_1::on_device {
 
-/// What the four have in common.
+/// What they have in common.
 template <class Scalar>
 struct affine_operands {
   geometry map;
@@ -40288,6 +41318,10 @@ struct affine_operands {
   [[nodiscard]] PERGRAD_HD Scalar stored(Scalar value) const noexcept {
     return tf32_result != 0 ? round_to_tf32(value) : value;
   }
+  /// Of an output of sample b at a position, whose place is `y`.
+  [[nodiscard]] PERGRAD_HD Scalar delta(int b, int group, int output, int t) const noexcept {
+    return rounded(values.read(b, y)[map.y_offset(group, output, t)]);
+  }
   /// Element k of view t of sample b.
   [[nodiscard]] PERGRAD_HD Scalar view(int group, int b, int t, int k) const noexcept {
     const int offset = map.x_offset(group, t, k);
@@ -40301,6 +41335,7 @@ struct affine_forward {
   static constexpr bool squares = false;
   static constexpr bool left_depth_first = true;
   static constexpr bool right_depth_first = false;
+  using sum_type = Scalar;
   affine_operands<Scalar> on;
 
   [[nodiscard]] PERGRAD_HD int rows() const noexcept { return on.map.view.outputs; }
@@ -40335,6 +41370,7 @@ struct affine_adjoint {
   static constexpr bool squares = false;
   static constexpr bool left_depth_first = false;
   static constexpr bool right_depth_first = false;
+  using sum_type = Scalar;
   affine_operands<Scalar> on;
 
   [[nodiscard]] PERGRAD_HD int rows() const noexcept { return on.map.view.channels; }
@@ -40368,17 +41404,16 @@ struct affine_adjoint {
   }
 };
 
-/// Rows: outputs; columns: the view; depth: (sample of the accumulator, position). With DepthFirst = 1 neighbouring
-/// threads read neighbouring positions, otherwise neighbouring outputs and elements of the view: for one position. A
-/// `Sum` of integers is formed in parts, one a sample, each of which is rounded to whole steps of the grid.
-template <class Scalar, class Sum, int DepthFirst>
+/// Of views with one position. Rows: outputs; columns: the view; depth: samples of the accumulator. A `Sum` of integers
+/// adds what each sample adds, rounded to whole steps of the grid.
+template <class Scalar, class Sum>
 struct affine_sums {
-  static constexpr bool in_parts = std::is_integral_v<Sum>;
   static constexpr bool squares = false;
-  static constexpr bool left_depth_first = DepthFirst != 0;
-  static constexpr bool right_depth_first = DepthFirst != 0;
+  static constexpr bool left_depth_first = false;
+  static constexpr bool right_depth_first = false;
+  using sum_type = Sum;
   affine_operands<Scalar> on;       ///< `y` is the place of delta
-  const Scalar* factors = nullptr;  ///< w_b
+  const Scalar* factors = nullptr;  ///< w_b; nullptr: all are 1
   Scalar to_grid = 1;               ///< of integers: steps of a unit
   Sum* accumulators = nullptr;      ///< of the layer's first weight, in accumulator 0
   std::int64_t accumulator_stride = 0;
@@ -40392,46 +41427,86 @@ struct affine_sums {
     const int at = static_cast<int>(state().position % static_cast<std::uint64_t>(accumulator_count));
     return accumulator >= at ? accumulator - at : accumulator - at + accumulator_count;
   }
-  [[nodiscard]] PERGRAD_HD int accumulator_samples(int z) const noexcept {
+  [[nodiscard]] PERGRAD_HD int depth(int z) const noexcept {
     const int left = on.samples() - first_sample(z % accumulator_count);
     return left <= 0 ? 0 : (left + accumulator_count - 1) / accumulator_count;
   }
-  [[nodiscard]] PERGRAD_HD int depth(int z) const noexcept { return accumulator_samples(z) * on.map.positions.value(); }
-  [[nodiscard]] PERGRAD_HD int part_depth() const noexcept { return on.map.positions.value(); }
   [[nodiscard]] PERGRAD_HD bool wanted(int z, int /*column*/) const noexcept {
     return depth(z) > 0 || state().first != 0;
   }
   [[nodiscard]] PERGRAD_HD Scalar left(int z, int row, int k) const noexcept {
-    const int t = on.map.positions.divide(k);
     const int b = first_sample(z % accumulator_count) + k * accumulator_count;
-    const Scalar factor = factors[b];
-    if (factor == 0) return Scalar{0};
-    const Scalar delta = on.rounded(on.values.read(b, on.y)[on.map.y_offset(z / accumulator_count, row, t)]);
-    return multiply(factor, delta);
+    const Scalar factor = factor_of(b);
+    return factor == 0 ? Scalar{0} : multiply(factor, on.delta(b, z / accumulator_count, row, 0));
   }
   [[nodiscard]] PERGRAD_HD Scalar right(int z, int k, int column) const noexcept {
-    const int t = on.map.positions.divide(k);
     const int b = first_sample(z % accumulator_count) + k * accumulator_count;
-    return factors[b] == 0 ? Scalar{0} : on.view(z / accumulator_count, b, t, column);
+    return factor_of(b) == 0 ? Scalar{0} : on.view(z / accumulator_count, b, 0, column);
   }
-  [[nodiscard]] PERGRAD_HD Scalar before(int z, int row, int column) const noexcept {
-    if constexpr (in_parts) {
-      return 0;
+  [[nodiscard]] PERGRAD_HD Sum before(int z, int row, int column) const noexcept {
+    return state().first != 0 ? Sum{0} : *result(z, row, column);
+  }
+  PERGRAD_HD void add_term(Sum& sum, Scalar delta, Scalar x) const noexcept {
+    if constexpr (std::is_integral_v<Sum>) {
+      sum += to_integer(multiply(multiply(delta, x), to_grid));
     } else {
-      return state().first != 0 ? Scalar{0} : *result(z, row, column);
+      sum = fma(delta, x, sum);
     }
   }
-  PERGRAD_HD void store(int z, int row, int column, Scalar value) const noexcept { *result(z, row, column) = value; }
-  PERGRAD_HD void store_part(int z, int row, int column, Scalar value, bool is_first) const noexcept {
-    Sum& to = *result(z, row, column);
-    to = (is_first && state().first != 0 ? 0 : to) + to_integer(multiply(value, to_grid));
-  }
+  PERGRAD_HD void store(int z, int row, int column, Sum value) const noexcept { *result(z, row, column) = value; }
 
  private:
   [[nodiscard]] PERGRAD_HD const step_state& state() const noexcept { return *on.state; }
+  [[nodiscard]] PERGRAD_HD Scalar factor_of(int b) const noexcept {
+    return factors == nullptr ? Scalar{1} : factors[b];
+  }
   [[nodiscard]] PERGRAD_HD Sum* result(int z, int row, int column) const noexcept {
     return accumulators + z % accumulator_count * accumulator_stride +
            (z / accumulator_count * rows() + row) * columns() + column;
+  }
+};
+
+/// Of views with several positions: the gradient of each sample, a chunk of its positions at a time. Rows: outputs;
+/// columns: the view; depth: positions of a chunk; batches: samples, chunks, groups. Where there is one chunk these are
+/// the numbers that affine_squares squares, bit for bit.
+template <class Scalar>
+struct affine_partials {
+  static constexpr bool squares = false;
+  static constexpr bool left_depth_first = true;
+  static constexpr bool right_depth_first = true;
+  using sum_type = Scalar;
+  affine_operands<Scalar> on;  ///< `y` is the place of delta; `most_samples` of them
+  Scalar* partials = nullptr;  ///< [sample][chunk][weight]
+  int first_sample = 0;
+  divisor chunks{1};
+  int chunk = 1;  ///< positions
+
+  [[nodiscard]] PERGRAD_HD int rows() const noexcept { return on.map.view.outputs; }
+  [[nodiscard]] PERGRAD_HD int columns() const noexcept { return on.map.width.value(); }
+  [[nodiscard]] PERGRAD_HD int batches() const noexcept {
+    return on.most_samples * chunks.value() * on.map.view.groups;
+  }
+  [[nodiscard]] PERGRAD_HD int sample(int z) const noexcept {
+    return first_sample + chunks.quotient(on.map.groups.quotient(z));
+  }
+  [[nodiscard]] PERGRAD_HD int group(int z) const noexcept { return on.map.groups.divide(z); }
+  [[nodiscard]] PERGRAD_HD int first_position(int z) const noexcept {
+    int number = on.map.groups.quotient(z);
+    return chunks.divide(number) * chunk;
+  }
+  [[nodiscard]] PERGRAD_HD int depth(int z) const noexcept {
+    return larger_of(0, smaller_of(chunk, on.map.positions.value() - first_position(z)));
+  }
+  [[nodiscard]] PERGRAD_HD bool wanted(int z, int /*column*/) const noexcept { return sample(z) < on.samples(); }
+  [[nodiscard]] PERGRAD_HD Scalar left(int z, int row, int k) const noexcept {
+    return on.delta(sample(z), group(z), row, first_position(z) + k);
+  }
+  [[nodiscard]] PERGRAD_HD Scalar right(int z, int k, int column) const noexcept {
+    return on.view(group(z), sample(z), first_position(z) + k, column);
+  }
+  [[nodiscard]] PERGRAD_HD Scalar before(int /*z*/, int /*row*/, int /*column*/) const noexcept { return Scalar{0}; }
+  PERGRAD_HD void store(int z, int row, int column, Scalar value) const noexcept {
+    partials[(std::int64_t{z} * rows() + row) * columns() + column] = value;
   }
 };
 
@@ -40442,6 +41517,7 @@ struct affine_squares {
   static constexpr bool squares = true;
   static constexpr bool left_depth_first = true;
   static constexpr bool right_depth_first = true;
+  using sum_type = Scalar;
   affine_operands<Scalar> on;  ///< `y` is the place of delta
   double* partial = nullptr;   ///< sample b's at [b * partial_stride + g * blocks + block]
   std::int64_t partial_stride = 0;
@@ -40452,14 +41528,15 @@ struct affine_squares {
   [[nodiscard]] PERGRAD_HD int batches() const noexcept { return on.map.view.groups * on.most_samples; }
   [[nodiscard]] PERGRAD_HD int depth(int /*z*/) const noexcept { return on.map.positions.value(); }
   [[nodiscard]] PERGRAD_HD bool wanted(int z, int /*column*/) const noexcept {
-    return on.samples() > z / on.map.view.groups;
+    return on.samples() > on.map.groups.quotient(z);
   }
   [[nodiscard]] PERGRAD_HD Scalar left(int z, int row, int k) const noexcept {
-    const int group = z % on.map.view.groups;
-    return on.rounded(on.values.read(z / on.map.view.groups, on.y)[on.map.y_offset(group, row, k)]);
+    const int group = on.map.groups.divide(z);
+    return on.delta(z, group, row, k);
   }
   [[nodiscard]] PERGRAD_HD Scalar right(int z, int k, int column) const noexcept {
-    return on.view(z % on.map.view.groups, z / on.map.view.groups, k, column);
+    const int group = on.map.groups.divide(z);
+    return on.view(group, z, k, column);
   }
   [[nodiscard]] PERGRAD_HD Scalar before(int /*z*/, int /*row*/, int /*column*/) const noexcept { return Scalar{0}; }
   PERGRAD_HD void store_square(int z, int block, double value) const noexcept {
@@ -40507,7 +41584,9 @@ enum class gemm_product : int { forward, adjoint, sums, squares };
   if (rows <= 32) return gemm_way::narrow;
   // Large blocks where they leave enough of them: columns are many where they count samples and positions.
   const int columns = over_samples ? library_slice * view.positions() : view.view_width();
-  return rows >= 128 && columns >= 512 ? gemm_way::large : gemm_way::square;
+  // A sum over samples of one position is one of integers, which take twice the registers.
+  const bool large = rows >= 128 && columns >= 512 && !(product == gemm_product::sums && view.positions() == 1);
+  return large ? gemm_way::large : gemm_way::square;
 }
 
 /// The product of an affine node's way forward, and of its way back: those of an adjoint change places.
@@ -40623,6 +41702,28 @@ struct rounding_kernel {
 template <class Function>
 constexpr auto with_block_sizes(gemm_way way, Function&& f) {
   return way == gemm_way::narrow ? f(narrow_block{}) : way == gemm_way::large ? f(large_block{}) : f(square_block{});
+}
+/// Blocks that form one sample's gradient of a view.
+[[nodiscard]] constexpr int gradient_blocks(const affine_view& view) noexcept {
+  return with_block_sizes(choose_gemm(gemm_product::sums, view, false), [&]<class Sizes>(Sizes) {
+    return view.groups * blocks_for(view.outputs, Sizes::rows) * blocks_for(view.view_width(), Sizes::columns);
+  });
+}
+/// Chunks of a sample's positions, whose sums are formed side by side: enough to keep a device busy with few samples. A
+/// constant of the view, as it decides about bits.
+[[nodiscard]] constexpr int chunks_of(const affine_view& view) noexcept {
+  constexpr int blocks_of_sample = 64;
+  constexpr int positions_of_chunk = 512;
+  return larger_of(
+      1, smaller_of(blocks_for(blocks_of_sample, gradient_blocks(view)), view.positions() / positions_of_chunk));
+}
+/// Samples whose gradients of a leaf are formed at a time.
+[[nodiscard]] constexpr int samples_together(const outer_leaf& leaf, std::size_t max_batch) noexcept {
+  constexpr int blocks_of_launch = 512;
+  constexpr std::int64_t most_elements = std::int64_t{1} << 24U;
+  const int samples = larger_of(blocks_for(blocks_of_launch, leaf.chunks * gradient_blocks(leaf.view)),
+                                static_cast<int>(most_elements / (std::int64_t{leaf.chunks} * leaf.size())));
+  return static_cast<int>(smaller_of(static_cast<std::size_t>(samples), max_batch));
 }
 /// Launches the own kernel for a problem of gemm_affine.hpp.
 template <class Scalar, class Device, class Problem>
@@ -40918,6 +42019,30 @@ class cuda_device {
     cuda_detail::check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream_), "cudaMemcpyAsync");
     synchronise();
   }
+  /// Memory of the host's is read by integrated GPUs: as it is where they follow the host's page tables, else once it
+  /// is pinned, for as long as it is viewed. Null also where the runtime refuses that.
+  [[nodiscard]] std::shared_ptr<const std::byte> view(const void* memory, std::size_t bytes) {
+    const auto* const bytes_of_it = static_cast<const std::byte*>(memory);
+    if (bytes == 0 || !is(cudaDevAttrIntegrated)) return nullptr;
+    if (is(cudaDevAttrPageableMemoryAccess)) return {bytes_of_it, [](const std::byte* /*of the host*/) {}};
+    if (!is(cudaDevAttrCanMapHostMemory) || !is(cudaDevAttrHostRegisterSupported)) return nullptr;
+    void* const pinned = const_cast<std::byte*>(bytes_of_it);
+    if (cudaHostRegister(pinned, bytes, cudaHostRegisterMapped) != cudaSuccess) {
+      static_cast<void>(cudaGetLastError());  // somebody else has pinned it, or it cannot be
+      return nullptr;
+    }
+    const auto unpin = [stream = stream_, pinned](const std::byte* /*on the device*/) {
+      static_cast<void>(cudaStreamSynchronize(stream));
+      static_cast<void>(cudaHostUnregister(pinned));
+    };
+    void* seen = nullptr;
+    if (cudaHostGetDevicePointer(&seen, pinned, 0) != cudaSuccess) {
+      static_cast<void>(cudaGetLastError());
+      unpin(nullptr);
+      return nullptr;
+    }
+    return {static_cast<const std::byte*>(seen), unpin};
+  }
   void fill_zero(void* to, std::size_t bytes) {
     if (bytes == 0) return;
     cuda_detail::check(cudaMemsetAsync(to, 0, bytes, stream_), "cudaMemsetAsync");
@@ -40993,6 +42118,14 @@ class cuda_device {
   }
 
  private:
+  /// Does the current device say so of itself?
+  [[nodiscard]] static bool is(cudaDeviceAttr attribute) {
+    int device = 0;
+    int value = 0;
+    cuda_detail::check(cudaGetDevice(&device), "cudaGetDevice");
+    cuda_detail::check(cudaDeviceGetAttribute(&value, attribute, device), "cudaDeviceGetAttribute");
+    return value != 0;
+  }
   static void require_usable() {
     const cuda_detail::obstacle found = cuda_detail::find_obstacle();
     if (!found.what.empty()) throw cuda_unavailable{found.what, found.code};
@@ -41209,6 +42342,789 @@ using functions_of = typename functions_of_structure<Structure>::type;
 // pergrad/cuda/plan/leaves.hpp - the factor leaves of a network on a device: a row for each use of each block of
 // parameters, and how the block's norm is found
 
+// pergrad/cuda/kernels/sums.hpp - weighted sums over samples, materialised gradients and projections
+//
+// A sum has a fixed number of accumulators: the sample at position p of the logical batch belongs to accumulator p mod
+// their number, and within an accumulator the samples follow each other. One thread adds up one element of one
+// accumulator, so no bit depends on how a logical batch is cut into physical ones. A sum that will be released is one
+// of integers: what a sample adds is rounded to whole steps of the grid by itself (privacy/release.hpp). Products of
+// several positions need no accumulators: they form the samples' gradients, some at a time, which are added up in
+// order.
+
+// pergrad/cuda/kernels/norms.hpp - norms of one sample's blocks, four ways, by the threads of a block
+//
+// What is said of a norm is what the host says of it (host/norms/leaves.hpp): its value in double, and bounds on what
+// rounding may add, so that the clip factors' proof (privacy/clip.hpp) holds for the numbers that the sums add up:
+//   product      ‖x‖² ‖delta‖² for one position. The sum adds (w delta) x: `spread` bounds what rounding w delta does.
+//   gram         <X X^T, Delta Delta^T>, every dot in double: `error`. The sum forms G in another order: `slack`.
+//   direct       the squares of the elements of G, formed again, bit for bit, by the sum: exact
+//   instantiate  the same, with the elements kept for the sum
+
+// pergrad/cuda/kernels/rows.hpp - the gradient of a table of which a sample uses few rows
+//
+//   G_b[id] = sum over t with id_{b,t} = id of delta_{b,t}
+//
+// Positions that hold the same id must be added up before the norm is taken. So every sample has a list of *links*: the
+// first position that holds an id leads to the next one that does, and so on; a row is the chain of additions along it,
+// the same bits for whoever asks. A table that is used at several places has one list for the positions of all of them.
+//
+// Nothing here is sorted: links take positions² comparisons a sample, by all threads of a block, and in a sum every
+// thread, which owns a column of a bucket of rows, looks at all positions of all samples. With a radix sort of a
+// batch's (id, sample, position), CUB's for example, links would be neighbours and a row's thread would see its own
+// positions only. That pays for long texts and wide tables; what is released would be the same integers.
+
+namespace pergrad::inline v0_1::on_device {
+
+/// The table of a leaf, the first use of it, for one sample.
+template <class Scalar>
+class table_rows {
+ public:
+  PERGRAD_HD table_rows(const row_leaf& leaf, const sample_values<Scalar>& values) noexcept
+      : leaf_{&leaf}, values_{values}, links_{values.integers_at(leaf.links)} {}
+
+  /// Positions of all uses, one behind the other.
+  [[nodiscard]] PERGRAD_HD int positions() const noexcept { return leaf_->all_positions; }
+  /// The id that a position holds; -1 where there is none, or one without a gradient.
+  [[nodiscard]] PERGRAD_HD int id_at(int position) const noexcept {
+    const row_leaf& use = use_of(position);
+    if (position >= values_.positions(use.lengths, use.positions)) return -1;
+    const int id = values_.integers_at(use.ids)[position];
+    return id == use.skipped ? -1 : id;
+  }
+
+  /// Writes the link of a position: the next one that holds its id, or `positions()`; negated in bits where it is not
+  /// the first one or holds no id.
+  PERGRAD_HD void link(int position) const noexcept {
+    const int id = id_at(position);
+    int next = position + 1;
+    bool is_first = id >= 0;
+    if (is_first) {
+      while (next < positions() && id_at(next) != id) ++next;
+      PERGRAD_ROLLED
+      for (int before = 0; is_first && before < position; ++before) is_first = id_at(before) != id;
+    } else {
+      next = positions();
+    }
+    values_.integers_to(leaf_->links)[position] = is_first ? next : ~next;
+  }
+  /// Behind a barrier: is this the first position that holds its id?
+  [[nodiscard]] PERGRAD_HD bool begins_row(int position) const noexcept { return links_[position] >= 0; }
+  /// A column of the row that begins at a position.
+  [[nodiscard]] PERGRAD_HD Scalar row_element(int position, int column) const noexcept {
+    Scalar sum = 0;
+    while (position < positions()) {
+      int at = position;
+      const row_leaf& use = use_of(at);
+      sum += values_.at(use.delta)[at * use.delta_step + column * use.delta_stride];
+      const int link = links_[position];
+      position = link < 0 ? ~link : link;
+    }
+    return sum;
+  }
+  /// Calls f(id, the row's element) for the rows of the bucket and column that are element e of the leaf's work.
+  template <class Function>
+  PERGRAD_HD void for_each_row(int e, Function&& f) const {
+    const int bucket = e / leaf_->width;
+    const int column = e % leaf_->width;
+    PERGRAD_ROLLED
+    for (int position = 0; position < positions(); ++position) {
+      if (!begins_row(position)) continue;
+      const int id = id_at(position);
+      if (id % leaf_->buckets == bucket) f(id, row_element(position, column));
+    }
+  }
+
+ private:
+  /// The use that a position belongs to; the position is counted from its beginning then.
+  [[nodiscard]] PERGRAD_HD const row_leaf& use_of(int& position) const noexcept {
+    const row_leaf* use = leaf_;
+    while (position >= use->positions) {
+      position -= use->positions;
+      use += use->next;
+    }
+    return *use;
+  }
+
+  const row_leaf* leaf_;
+  sample_values<Scalar> values_;
+  const int* links_;
+};
+
+/// Sets what element e of the leaf's work owns of a table to zero.
+template <class Value>
+PERGRAD_HD void clear_rows(const row_leaf& leaf, int e, Value* table) noexcept {
+  const int column = e % leaf.width;
+  for (int id = e / leaf.width; id < leaf.vocabulary; id += leaf.buckets) table[id * leaf.width + column] = 0;
+}
+
+}  // namespace pergrad::inline v0_1::on_device
+
+namespace pergrad::inline v0_1::on_device {
+
+/// A method that the user asks for in the place of the plan's, for some nodes.
+struct method_choice {
+  norm_method method = norm_method::automatic;
+  std::uint64_t nodes = ~std::uint64_t{0};
+
+  /// How the norm of a leaf is found. `instantiate` only for leaves that have room to be kept: else its twin `direct`.
+  [[nodiscard]] PERGRAD_HD norm_method of(const outer_leaf& leaf) const noexcept {
+    const bool chosen = nodes == ~std::uint64_t{0} || (leaf.node < 64 && (nodes >> leaf.node & 1U) != 0);
+    if (method == norm_method::automatic || !chosen) return leaf.method;
+    if (method == norm_method::product && leaf.view.positions() != 1) return leaf.method;
+    const bool of_one_use = method == norm_method::product || method == norm_method::gram;
+    if (of_one_use && leaf.next != 0) return leaf.method;
+    return method == norm_method::instantiate && leaf.kept < 0 ? norm_method::direct : method;
+  }
+};
+
+/// A block that finds the norms of one sample's leaves.
+template <class Block, class Scalar, int Threads>
+struct norm_worker {
+  static constexpr int warps = Threads / warp_size;
+  using sums = typename Block::template local<double>;
+
+  const Block& block;
+  sample_values<Scalar> values;
+  Scalar* kept;  ///< of the sample
+  double (&partial)[static_cast<std::size_t>(warps)];
+
+  /// Adds what is known of the leaf's norm to `part`, which all threads may read behind this.
+  PERGRAD_HD void add(const outer_leaf& leaf, norm_method method, norm_bound& part) const {
+    switch (method) {
+      case norm_method::product:
+        return by_product(leaf, part);
+      case norm_method::gram:
+        return by_positions(leaf, part);
+      default:
+        return by_elements(leaf, method == norm_method::instantiate ? kept + leaf.kept : nullptr, part);
+    }
+  }
+  /// The same where products form what the sum adds: (w delta) x of one position, or else w G. `squares` are the parts
+  /// of ‖G‖² that kernels left of the same elements, of any method but product and gram.
+  PERGRAD_HD void add_for_products(const outer_leaf& leaf, norm_method method, const double* squares,
+                                   norm_bound& part) const {
+    if (leaf.next != 0) return by_elements(leaf, nullptr, part);  // the sum forms the same elements
+    if (method == norm_method::product) return by_product(leaf, part);
+    if (method != norm_method::gram) {
+      sums own;
+      block.each([&](int t) {
+        double sum = 0;
+        PERGRAD_ROLLED
+        for (int i = t; i < leaf.square_count; i += Threads) sum += squares[leaf.squares + i];
+        own[t] = sum;
+      });
+      return add_squares(own, part);
+    }
+    by_positions(leaf, part);
+  }
+  PERGRAD_HD void add(const elementwise_leaf& leaf, Scalar (&scratch)[static_cast<std::size_t>(Threads)],
+                      norm_bound& part) const {
+    Scalar* to = kept + leaf.kept;
+    const int positions = leaf.out[0] * leaf.out[1] * leaf.out[2];
+    int parts = 1;
+    while (parts < warp_size && 2 * parts * leaf.count <= Threads && 4 * parts <= positions) parts *= 2;
+    if (parts > 1) {
+      block.each([&](int t) {
+        if (t < leaf.count * parts) scratch[t] = gradient_element(leaf, values, t / parts, t % parts, parts);
+      });
+    }
+    sums squares;
+    block.each([&](int t) {
+      squares[t] = 0;
+      for (int i = t; i < leaf.count; i += Threads) {
+        Scalar value = 0;
+        if (parts == 1) {
+          value = gradient_element(leaf, values, i, 0, 1);
+        } else {
+          PERGRAD_ROLLED
+          for (int k = 0; k < parts; ++k) value += scratch[i * parts + k];
+        }
+        to[i] = value;
+        squares[t] = fma(static_cast<double>(value), static_cast<double>(value), squares[t]);
+      }
+    });
+    add_squares(squares, part);
+  }
+
+  /// `norms`: 0 if nobody asks for them but sums need the table's links.
+  PERGRAD_HD void add(const row_leaf& leaf, int norms, norm_bound& part) const {
+    const table_rows<Scalar> rows{leaf, values};
+    block.each([&](int t) {
+      PERGRAD_ROLLED
+      for (int position = t; position < rows.positions(); position += Threads) rows.link(position);
+    });
+    if (norms == 0) return;
+    sums squares;
+    block.each([&](int t) {
+      double sum = 0;
+      for (int e = t; e < rows.positions() * leaf.width; e += Threads) {
+        if (!rows.begins_row(e / leaf.width)) continue;
+        const auto value = static_cast<double>(rows.row_element(e / leaf.width, e % leaf.width));
+        sum = fma(value, value, sum);
+      }
+      squares[t] = sum;
+    });
+    add_squares(squares, part);
+  }
+
+ private:
+  PERGRAD_HD void add_squares(const sums& own, norm_bound& part) const {
+    const double squared = block.sum(own, partial);
+    block.once([&] { part.squared += squared; });
+  }
+
+  PERGRAD_HD void by_elements(const outer_leaf& leaf, Scalar* to, norm_bound& part) const {
+    sums squares;
+    block.each([&](int t) {
+      double sum = 0;
+      for (int e = t; e < leaf.size(); e += Threads) {
+        const Scalar value = gradient_element(leaf, values, e);
+        if (to != nullptr) to[e] = value;
+        sum = fma(static_cast<double>(value), static_cast<double>(value), sum);
+      }
+      squares[t] = sum;
+    });
+    add_squares(squares, part);
+  }
+
+  PERGRAD_HD void by_product(const outer_leaf& leaf, norm_bound& part) const {
+    const affine_view& view = leaf.view;
+    for (int group = 0; group < view.groups; ++group) {
+      sums x_squares;
+      sums delta_squares;
+      block.each([&](int t) {
+        double x_sum = 0;
+        for (int k = t; k < view.view_width(); k += Threads) {
+          const auto x = static_cast<double>(factors_at(leaf, values, group * view.outputs * view.view_width() + k).x);
+          x_sum = fma(x, x, x_sum);
+        }
+        x_squares[t] = x_sum;
+        double delta_sum = 0;
+        const Scalar* delta = values.at(leaf.delta) + group * view.y_group;
+        for (int n = t; n < view.outputs; n += Threads) {
+          const auto value = static_cast<double>(delta[n * view.y_output]);
+          delta_sum = fma(value, value, delta_sum);
+        }
+        delta_squares[t] = delta_sum;
+      });
+      const double x_squared = block.sum(x_squares, partial);
+      const double delta_squared = block.sum(delta_squares, partial);
+      block.once([&] {
+        part.squared += x_squared * delta_squared;
+        part.error += lost_squares(view, x_squared, delta_squared);
+        part.spread += square_root(x_squared * view.outputs);
+      });
+    }
+  }
+
+  /// sum_{t,s} (x_t · x_s)(delta_t · delta_s). What rounding adds to the sample's share of a sum over positions, in one
+  /// chain or in chunks (of n positions in c chunks a term meets n / c + c <= n + 1 additions), is of the diagonal:
+  /// slack = (γ sum_t |x_t||delta_t|)².
+  PERGRAD_HD void by_positions(const outer_leaf& leaf, norm_bound& part) const {
+    const affine_view& view = leaf.view;
+    const int positions = view.positions();
+    const std::int64_t pairs = std::int64_t{positions} * positions;
+    for (int group = 0; group < view.groups; ++group) {
+      sums entries;
+      sums magnitudes;
+      sums x_sums;
+      sums delta_sums;
+      block.each([&](int thread) {
+        double entry_sum = 0;
+        double magnitude = 0;
+        double x_sum = 0;
+        double delta_sum = 0;
+        for (std::int64_t pair = thread; pair < pairs; pair += Threads) {
+          const int t = static_cast<int>(pair / positions);
+          const int s = static_cast<int>(pair % positions);
+          if (s > t) continue;
+          const double x_product = view_dot(leaf, group, t, s);
+          const double delta_product = delta_dot(leaf, group, t, s);
+          const double entry = x_product * delta_product;
+          entry_sum += s == t ? entry : 2 * entry;
+          if (s != t) continue;
+          magnitude += square_root(entry);
+          if constexpr (has_lost_squares) {
+            x_sum += square_root(x_product);
+            delta_sum += square_root(delta_product);
+          }
+        }
+        entries[thread] = entry_sum;
+        magnitudes[thread] = magnitude;
+        x_sums[thread] = x_sum;
+        delta_sums[thread] = delta_sum;
+      });
+      const double squared = block.sum(entries, partial);
+      const double magnitude = block.sum(magnitudes, partial);
+      const double x_sum = has_lost_squares ? block.sum(x_sums, partial) : 0;
+      const double delta_sum = has_lost_squares ? block.sum(delta_sums, partial) : 0;
+      block.once([&] {
+        // Besides its two dots, a term meets the additions of one thread and of the block.
+        const double terms = view.view_width() + view.outputs + static_cast<double>(pairs) / Threads + 16;
+        part.squared += squared > 0 || squared != squared ? squared : 0;
+        part.error += terms * limits::epsilon<double> * magnitude * magnitude;
+        const double bound = (positions + 2) * static_cast<double>(limits::epsilon<Scalar>) * magnitude;
+        part.slack += bound * bound;
+        part.error += lost_squares(view, x_sum * x_sum, delta_sum * delta_sum);
+      });
+    }
+  }
+
+  /// Squares of doubles below 1e-154 lose bits or vanish (squares of floats are exact in double).
+  static constexpr bool has_lost_squares = std::is_same_v<Scalar, double>;
+  [[nodiscard]] PERGRAD_HD static double lost_squares(const affine_view& view, double x_squared,
+                                                      double delta_squared) noexcept {
+    if constexpr (has_lost_squares) {
+      constexpr double least = limits::least_subnormal<double>;
+      return least * view.view_width() * delta_squared + least * view.outputs * x_squared;
+    } else {
+      return 0;
+    }
+  }
+  [[nodiscard]] PERGRAD_HD double delta_dot(const outer_leaf& leaf, int group, int t, int s) const noexcept {
+    const affine_view& view = leaf.view;
+    const Scalar* delta = values.at(leaf.delta) + group * view.y_group;
+    const Scalar* a = delta + position_in_y(view, t);
+    const Scalar* b = delta + position_in_y(view, s);
+    double sum = 0;
+    for (int n = 0; n < view.outputs; ++n) {
+      sum = fma(static_cast<double>(a[n * view.y_output]), static_cast<double>(b[n * view.y_output]), sum);
+    }
+    return sum;
+  }
+  /// Of what positions t and s see; taps outside the input are zero.
+  [[nodiscard]] PERGRAD_HD double view_dot(const outer_leaf& leaf, int group, int t, int s) const noexcept {
+    const affine_view& view = leaf.view;
+    const box_index of_t = index_in(view.out, t);
+    const box_index of_s = index_in(view.out, s);
+    const int at[2][axes] = {{of_t.d, of_t.h, of_t.w}, {of_s.d, of_s.h, of_s.w}};
+    span_of_taps taps[axes];
+    int apart = 0;
+    int start = 0;
+    for (int axis = 0; axis < axes; ++axis) {
+      const span_of_taps first = taps_of(view, axis, at[0][axis]);
+      const span_of_taps second = taps_of(view, axis, at[1][axis]);
+      taps[axis] = {larger_of(first.begin, second.begin), smaller_of(first.end, second.end)};
+      apart += (at[1][axis] - at[0][axis]) * view.stride[axis] * view.x_step[axis];
+      start += (at[0][axis] * view.stride[axis] - view.padding[axis]) * view.x_step[axis];
+    }
+    const Scalar* x = values.at(leaf.x) + group * view.x_group;
+    double sum = 0;
+    for (int c = 0; c < view.channels; ++c) {
+      for (int kd = taps[0].begin; kd < taps[0].end; ++kd) {
+        for (int kh = taps[1].begin; kh < taps[1].end; ++kh) {
+          const int row = start + c * view.x_channel + kd * view.dilation[0] * view.x_step[0] +
+                          kh * view.dilation[1] * view.x_step[1];
+          PERGRAD_ROLLED
+          for (int kw = taps[2].begin; kw < taps[2].end; ++kw) {
+            const int here = row + kw * view.dilation[2] * view.x_step[2];
+            sum = fma(static_cast<double>(x[here]), static_cast<double>(x[here + apart]), sum);
+          }
+        }
+      }
+    }
+    return sum;
+  }
+};
+
+/// How a sample's norms become its weights: a plain copy of a rule of expressions/clip.hpp.
+struct clip_rule {
+  enum class kind_type : int { none, flat, normalise, grouped };
+  kind_type kind = kind_type::none;
+  double bound = 0;
+  double stability = 0;
+  const double* bounds = nullptr;  ///< grouped: one a group
+  const int* group_of = nullptr;   ///< grouped: of each layer
+  int groups = 0;
+  int unit = 0;  ///< weights count in units of 2^unit
+
+  [[nodiscard]] PERGRAD_HD bool per_layer() const noexcept { return kind == kind_type::grouped; }
+};
+
+/// The weights of one sample from the norms of its layers, `layer_stride` apart; the formulas are those of
+/// privacy/clip.hpp.
+template <class Scalar>
+PERGRAD_HD void weigh(const clip_rule& rule, const norm_bound* layers, int layer_count, int parameter_count,
+                      Scalar* weights, int layer_stride) noexcept {
+  const auto count = static_cast<std::size_t>(parameter_count);
+  norm_bound whole;
+  PERGRAD_ROLLED
+  for (int layer = 0; layer < layer_count; ++layer) whole = whole + layers[layer];
+  if (rule.kind == clip_rule::kind_type::flat) {
+    weights[0] = clip_factor<Scalar>(whole, count, rule.bound, rule.unit);
+  } else if (rule.kind == clip_rule::kind_type::normalise) {
+    weights[0] = normalise_factor<Scalar>(whole, count, rule.bound, rule.stability, rule.unit);
+  } else {
+    const bool finite = is_finite_norm<Scalar>(norm_upper_bound(whole, count));
+    for (int group = 0; group < rule.groups; ++group) {
+      norm_bound part;
+      PERGRAD_ROLLED
+      for (int layer = 0; layer < layer_count; ++layer) {
+        if (rule.group_of[layer] == group) part = part + layers[layer];
+      }
+      const Scalar weight = finite ? clip_factor<Scalar>(part, count, rule.bounds[group], rule.unit) : Scalar{0};
+      PERGRAD_ROLLED
+      for (int layer = 0; layer < layer_count; ++layer) {
+        if (rule.group_of[layer] == group) weights[layer * layer_stride] = weight;
+      }
+    }
+  }
+}
+
+}  // namespace pergrad::inline v0_1::on_device
+
+namespace pergrad::inline v0_1::on_device {
+
+/// Elements of work on a leaf: none where another leaf is the first use of the same block.
+template <class Leaf>
+[[nodiscard]] PERGRAD_HD constexpr int work_of(const Leaf& leaf) noexcept {
+  return leaf.first != 0 ? leaf.size() : 0;
+}
+/// Is the sum of an outer leaf one that products form (gemm_affine.hpp)? Of a layered network; of one use.
+[[nodiscard]] PERGRAD_HD constexpr bool is_one_product(const outer_leaf& leaf) noexcept {
+  return leaf.first != 0 && leaf.next == 0;
+}
+
+/// What a block of threads works on: elements of one leaf.
+struct leaf_share {
+  const outer_leaf* outer = nullptr;  ///< of an elementwise leaf none: its gradients are always kept
+  const row_leaf* rows = nullptr;     ///< of a table: elements are buckets and columns
+  norm_method method = norm_method::instantiate;
+  int layer = 0;
+  int parameters = 0;
+  int kept = 0;
+  int size = 0;   ///< of the leaf
+  int first = 0;  ///< element
+
+  [[nodiscard]] PERGRAD_HD static leaf_share whole(const outer_leaf& leaf, const method_choice& choice) noexcept {
+    return {&leaf, nullptr, choice.of(leaf), leaf.layer, leaf.parameters, leaf.kept, work_of(leaf)};
+  }
+  [[nodiscard]] PERGRAD_HD static leaf_share whole(const elementwise_leaf& leaf) noexcept {
+    return {nullptr, nullptr, norm_method::instantiate, leaf.layer, leaf.parameters, leaf.kept, work_of(leaf)};
+  }
+  [[nodiscard]] PERGRAD_HD static leaf_share whole(const row_leaf& leaf) noexcept {
+    return {nullptr, &leaf, norm_method::elementwise, leaf.layer, leaf.parameters, 0, work_of(leaf)};
+  }
+  /// Number k of all leaves: outer ones, elementwise ones, tables.
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD static leaf_share number(const table_view<Scalar>& tables, const method_choice& choice,
+                                                    int k) noexcept {
+    if (k < tables.outer_count) return whole(tables.outer[k], choice);
+    k -= tables.outer_count;
+    return k < tables.elementwise_count ? whole(tables.elementwise[k])
+                                        : whole(tables.rows[k - tables.elementwise_count]);
+  }
+  /// That of block `number`: all leaves in turn, each in whole blocks. `by_products`: without those that products form.
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD static leaf_share of(const table_view<Scalar>& tables, const method_choice& choice,
+                                                int number, int threads, int by_products = 0) noexcept {
+    leaf_share share;
+    for (int k = 0; k < tables.outer_count + tables.elementwise_count + tables.row_count; ++k) {
+      share = leaf_share::number(tables, choice, k);
+      if (by_products != 0 && share.outer != nullptr && is_one_product(*share.outer)) share.size = 0;
+      const int blocks = blocks_for(share.size, threads);
+      share.first = number * threads;
+      if (number < blocks) break;
+      number -= blocks;
+    }
+    return share;
+  }
+
+  /// Element `e` of the leaf's gradient of one sample.
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD Scalar element(const sample_values<Scalar>& values, const Scalar* of_sample,
+                                          int e) const noexcept {
+    return method == norm_method::instantiate ? of_sample[kept + e] : gradient_element(*outer, values, e);
+  }
+};
+
+/// What a sample adds to a sum: itself, or rounded to steps of the grid.
+template <class Scalar>
+PERGRAD_HD inline void add_share(Scalar& sum, Scalar factor, Scalar value, Scalar /*to_grid*/) noexcept {
+  sum = fma(factor, value, sum);
+}
+template <class Scalar>
+PERGRAD_HD inline void add_share(std::int64_t& sum, Scalar factor, Scalar value, Scalar to_grid) noexcept {
+  sum += to_integer(multiply(multiply(factor, value), to_grid));
+}
+
+/// accumulator <- accumulator + sum of w_b g_b over its samples; from zero where the logical batch begins. `blocks(leaf
+/// blocks)` of them. `Sum`: Scalar, or std::int64_t.
+template <class Scalar, class Target, class Sum, int Threads>
+struct sum_kernel {
+  static constexpr int threads = Threads;
+  struct shared_type {};
+
+  const step_state* state = nullptr;
+  table_view<Scalar> tables;
+  batch_view<Scalar, Target> samples;
+  method_choice method;
+  const Scalar* weights = nullptr;  ///< [layer][sample]; nullptr: all are 1
+  int layer_stride = 0;             ///< 0: one weight for all layers
+  int squares = 0;                  ///< of g_b², element by element
+  int accumulators = 0;
+  int by_products = 0;  ///< the sums of outer leaves of one use are formed elsewhere
+  Scalar to_grid = 1;   ///< of sums of integers: steps of a unit
+  Sum* sums = nullptr;  ///< [accumulator][parameter]
+
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    const int accumulator = block.index() % accumulators;
+    const leaf_share share = leaf_share::of(tables, method, block.index() / accumulators, Threads, by_products);
+    Sum* out = sums + static_cast<std::size_t>(accumulator) * static_cast<std::size_t>(tables.parameter_count);
+    block.each([&](int t) {
+      const int e = share.first + t;
+      if (e >= share.size) return;
+      if (share.rows != nullptr) return add_rows(share, accumulator, e, out + share.parameters);
+      add(share, accumulator, e, out + share.parameters + e);
+    });
+  }
+
+ private:
+  /// The first sample here that belongs to an accumulator.
+  [[nodiscard]] PERGRAD_HD int first_of(int accumulator) const noexcept {
+    const auto number = static_cast<std::uint64_t>(accumulators);
+    return static_cast<int>((static_cast<std::uint64_t>(accumulator) + number - state->position % number) % number);
+  }
+  [[nodiscard]] PERGRAD_HD Scalar weight_of(int sample, int layer) const noexcept {
+    return weights == nullptr ? Scalar{1} : weights[layer * layer_stride + sample];
+  }
+  PERGRAD_HD void add(const leaf_share& share, int accumulator, int e, Sum* to) const noexcept {
+    const auto count = static_cast<int>(state->count);
+    Sum sum = state->first != 0 ? Sum{0} : *to;
+    for (int b = first_of(accumulator); b < count; b += accumulators) {
+      const Scalar weight = weight_of(b, share.layer);
+      if (weight == 0) continue;  // not multiplied: a non-finite gradient must contribute nothing
+      const sample_values<Scalar> values = samples.values(b);
+      if (share.method == norm_method::product && squares == 0) {
+        const product_factors<Scalar> at = factors_at(*share.outer, values, e);
+        add_share(sum, multiply(weight, at.delta), at.x, to_grid);
+        continue;
+      }
+      const Scalar value = share.element(values, samples.kept_of(b), e);
+      add_share(sum, squares != 0 ? multiply(weight, value) : weight, value, to_grid);
+    }
+    *to = sum;
+  }
+  /// Of the rows of a bucket, sample after sample.
+  PERGRAD_HD void add_rows(const leaf_share& share, int accumulator, int e, Sum* table) const noexcept {
+    const auto count = static_cast<int>(state->count);
+    const int width = share.rows->width;
+    if (state->first != 0) clear_rows(*share.rows, e, table);
+    for (int b = first_of(accumulator); b < count; b += accumulators) {
+      const Scalar weight = weight_of(b, share.layer);
+      if (weight == 0) continue;
+      table_rows<Scalar>{*share.rows, samples.values(b)}.for_each_row(e, [&](int id, Scalar value) {
+        add_share(table[id * width + e % width], squares != 0 ? multiply(weight, value) : weight, value, to_grid);
+      });
+    }
+  }
+};
+
+/// What affine_partials leaves of some samples' gradients.
+template <class Scalar>
+struct partial_gradients {
+  const step_state* state = nullptr;
+  const Scalar* partials = nullptr;  ///< [sample][chunk][weight]
+  int first_sample = 0;
+  int most_samples = 0;
+  int chunks = 1;
+  int size = 0;  ///< weights
+
+  /// Those of them that are there, perhaps less than 0.
+  [[nodiscard]] PERGRAD_HD int samples() const noexcept {
+    return smaller_of(static_cast<int>(state->count) - first_sample, most_samples);
+  }
+  /// Element e of the gradient of the b-th of them: its chunks, in order. Norms and sums call this.
+  [[nodiscard]] PERGRAD_HD Scalar element(int b, int e) const noexcept {
+    const Scalar* const from = partials + std::int64_t{b} * chunks * size + e;
+    Scalar sum = *from;
+    for (int c = 1; c < chunks; ++c) sum = on_device::add(sum, from[std::int64_t{c} * size]);
+    return sum;
+  }
+};
+
+/// accumulator 0 += sum of w_b g_b over these samples. Sums in floating point go on sample after sample, so no bit
+/// depends on how a logical batch is cut; integers have no order, and several threads share a sum. blocks() of them.
+template <class Scalar, class Sum>
+struct fold_partials_kernel {
+  static constexpr int threads = 256;
+  static constexpr int sharing = std::is_integral_v<Sum> ? 8 : 1;  ///< threads
+  static constexpr int elements = threads / sharing;               ///< of a block
+  struct shared_type {
+    Sum sums[static_cast<std::size_t>(threads)];
+  };
+
+  partial_gradients<Scalar> gradients;
+  const Scalar* factors = nullptr;  ///< w_b; nullptr: all are 1
+  Scalar to_grid = 1;
+  Sum* accumulators = nullptr;  ///< of the layer's first weight; those behind accumulator 0 are zero
+  std::int64_t accumulator_stride = 0;
+  int accumulator_count = 1;
+
+  [[nodiscard]] int blocks() const noexcept { return blocks_for(gradients.size, elements); }
+
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    auto& shared = block.template shared<shared_type>();
+    const bool begins = gradients.state->first != 0 && gradients.first_sample == 0;
+    const int samples = gradients.samples();
+    block.each([&](int t) {
+      const int e = block.index() * elements + t % elements;
+      if (e >= gradients.size) return;
+      Sum sum = t < elements && !begins ? accumulators[e] : Sum{0};
+      for (int b = t / elements; b < samples; b += sharing) {
+        const Scalar factor = factors == nullptr ? Scalar{1} : factors[gradients.first_sample + b];
+        if (factor == 0) continue;  // not multiplied: a non-finite gradient must contribute nothing
+        add_share(sum, factor, gradients.element(b, e), to_grid);
+      }
+      shared.sums[t] = sum;
+    });
+    block.each([&](int t) {
+      const int e = block.index() * elements + t;
+      if (t >= elements || e >= gradients.size) return;
+      Sum sum = shared.sums[t];
+      for (int i = 1; i < sharing; ++i) sum += shared.sums[i * elements + t];
+      accumulators[e] = sum;
+      if (!begins) return;
+      PERGRAD_ROLLED
+      for (int i = 1; i < accumulator_count; ++i) accumulators[i * accumulator_stride + e] = 0;
+    });
+  }
+};
+
+/// Squared norms of these samples' gradients, in parts of `elements`; blocks() of them.
+template <class Scalar>
+struct square_partials_kernel {
+  static constexpr int threads = 256;
+  static constexpr int elements = 4096;
+  struct shared_type {
+    double partial[static_cast<std::size_t>(threads / warp_size)];
+  };
+
+  partial_gradients<Scalar> gradients;
+  double* squares = nullptr;  ///< sample b's at [b * stride + part]
+  std::int64_t stride = 0;
+
+  [[nodiscard]] static constexpr int parts_of(int size) noexcept { return blocks_for(size, elements); }
+  [[nodiscard]] int blocks() const noexcept { return gradients.most_samples * parts_of(gradients.size); }
+
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    const int parts = blocks_for(gradients.size, elements);
+    const int b = block.index() / parts;
+    const int part = block.index() % parts;
+    if (b >= gradients.samples()) return;
+    auto& shared = block.template shared<shared_type>();
+    typename Block::template local<double> own;
+    block.each([&](int t) {
+      double sum = 0;
+      const int end = smaller_of((part + 1) * elements, gradients.size);
+      for (int e = part * elements + t; e < end; e += threads) {
+        const auto value = static_cast<double>(gradients.element(b, e));
+        sum = fma(value, value, sum);
+      }
+      own[t] = sum;
+    });
+    const double total = block.sum(own, shared.partial);
+    block.once([&] { squares[(gradients.first_sample + b) * stride + part] = total; });
+  }
+};
+
+/// rows[r] = w_b g_b for samples b = first_sample + r, in PyTorch's order. Blocks: rows times leaf blocks.
+template <class Scalar, class Target, int Threads>
+struct row_kernel {
+  static constexpr int threads = Threads;
+  struct shared_type {};
+
+  table_view<Scalar> tables;
+  batch_view<Scalar, Target> samples;
+  method_choice method;
+  const Scalar* weights = nullptr;  ///< nullptr: all are 1
+  int layer_stride = 0;
+  int first_sample = 0;
+  int leaf_blocks = 0;
+  Scalar* rows = nullptr;
+
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    const int row = block.index() / leaf_blocks;
+    const int sample = first_sample + row;
+    const leaf_share share = leaf_share::of(tables, method, block.index() % leaf_blocks, Threads);
+    const sample_values<Scalar> values = samples.values(sample);
+    const Scalar* kept = samples.kept_of(sample);
+    Scalar* out = rows + static_cast<std::size_t>(row) * static_cast<std::size_t>(tables.parameter_count);
+    block.each([&](int t) {
+      const int e = share.first + t;
+      if (e >= share.size) return;
+      if (share.rows != nullptr) {
+        Scalar* table = out + share.parameters;
+        const int width = share.rows->width;
+        clear_rows(*share.rows, e, table);
+        return table_rows<Scalar>{*share.rows, values}.for_each_row(
+            e, [&](int id, Scalar value) { table[id * width + e % width] = weighted(sample, share.layer, value); });
+      }
+      out[share.parameters + e] = weighted(sample, share.layer, share.element(values, kept, e));
+    });
+  }
+
+ private:
+  [[nodiscard]] PERGRAD_HD Scalar weighted(int sample, int layer, Scalar value) const noexcept {
+    if (weights == nullptr) return value;
+    const Scalar weight = weights[layer * layer_stride + sample];
+    return weight == 0 ? Scalar{0} : multiply(weight, value);
+  }
+};
+
+/// projections[b] = <g_b, direction>, in double. A block a sample.
+template <class Scalar, class Target, int Threads>
+struct projection_kernel {
+  static constexpr int threads = Threads;
+  struct shared_type {
+    double partial[static_cast<std::size_t>(Threads / warp_size)];
+  };
+
+  const step_state* state = nullptr;
+  table_view<Scalar> tables;
+  batch_view<Scalar, Target> samples;
+  method_choice method;
+  const Scalar* direction = nullptr;
+  double* projections = nullptr;
+
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    const int sample = block.index();
+    if (static_cast<std::uint32_t>(sample) >= state->count) return;
+    auto& shared = block.template shared<shared_type>();
+    const sample_values<Scalar> values = samples.values(sample);
+    const Scalar* kept = samples.kept_of(sample);
+    typename Block::template local<double> sums;
+    block.each([&](int t) {
+      double sum = 0;
+      const auto add = [&](Scalar value, int parameter) {
+        sum = fma(static_cast<double>(value), static_cast<double>(direction[parameter]), sum);
+      };
+      for (int k = 0; k < tables.outer_count + tables.elementwise_count + tables.row_count; ++k) {
+        const leaf_share share = leaf_share::number(tables, method, k);
+        for (int e = t; e < share.size; e += Threads) {
+          if (share.rows == nullptr) {
+            add(share.element(values, kept, e), share.parameters + e);
+            continue;
+          }
+          const int width = share.rows->width;
+          table_rows<Scalar>{*share.rows, values}.for_each_row(
+              e, [&](int id, Scalar value) { add(value, share.parameters + id * width + e % width); });
+        }
+      }
+      sums[t] = sum;
+    });
+    const double total = block.sum(sums, shared.partial);
+    block.once([&] { projections[sample] = total; });
+  }
+};
+
+}  // namespace pergrad::inline v0_1::on_device
+
 namespace pergrad::inline v0_1::on_device {
 
 /// Blocks of the product that squares a view's gradient.
@@ -41229,13 +43145,14 @@ inline constexpr int most_kept = 1 << 15;
 inline constexpr int positions_worth_keeping = 16;
 
 /// How a device finds the norm of a block: exact ways only, the cheapest in multiply-adds, as on the host
-/// (gradients/plan.hpp) with a device's prices. Dots are in double, which most devices are slow at.
-[[nodiscard]] constexpr norm_method cheapest_on_device(const affine_view& view) noexcept {
+/// (gradients/plan.hpp) with a device's prices. Dots are in double, which most devices are slow at; in layered networks
+/// they also compete with products that run on many blocks.
+[[nodiscard]] constexpr norm_method cheapest_on_device(const affine_view& view, bool layered) noexcept {
   const double positions = view.positions();
   const double width = view.view_width();
   const double outputs = view.outputs;
   if (view.positions() == 1) return norm_method::product;
-  constexpr double dot_element = 4;
+  const double dot_element = layered ? 32 : 4;
   const double gram = dot_element * positions * (positions + 1) / 2 * (width + outputs) + positions * width * outputs;
   const double direct = 2 * positions * width * outputs;
   if (gram < direct) return norm_method::gram;
@@ -41321,7 +43238,7 @@ struct build_leaves {
   }
   static constexpr void add(tables& t, const detail::plan_factor& each, outer_leaf leaf) {
     const bool has_one_use = plan::nodes[each.node].use.first && plan::nodes[each.node].use.last;
-    leaf.method = has_one_use ? cheapest_on_device(leaf.view) : norm_method::instantiate;
+    leaf.method = has_one_use ? cheapest_on_device(leaf.view, Program::layered) : norm_method::instantiate;
     if (leaf.method == norm_method::instantiate && (Program::layered || t.kept + leaf.size() > most_kept)) {
       leaf.method = norm_method::direct;
     }
@@ -41332,7 +43249,9 @@ struct build_leaves {
     }
     if (Program::layered && has_one_use) {
       leaf.squares = t.squares;
-      leaf.square_count = leaf.view.groups * square_blocks_of(leaf.view);
+      leaf.chunks = leaf.view.positions() == 1 ? 1 : chunks_of(leaf.view);
+      leaf.square_count = leaf.chunks > 1 ? square_partials_kernel<typename Program::scalar>::parts_of(leaf.size())
+                                          : leaf.view.groups * square_blocks_of(leaf.view);
       t.squares += leaf.square_count;
     }
     op_row& row = t.ops[each.node];
@@ -41696,684 +43615,6 @@ struct build_tables {
 // pergrad/cuda/plan/layout.hpp - all memory of one network on a device: one allocation, every offset a constant
 // expression
 
-// pergrad/cuda/kernels/sums.hpp - weighted sums over samples, materialised gradients and projections
-//
-// A sum has a fixed number of accumulators: the sample at position p of the logical batch belongs to accumulator p mod
-// their number, and within an accumulator the samples follow each other. One thread adds up one element of one
-// accumulator, so no bit depends on how a logical batch is cut into physical ones. A sum that will be released is one
-// of integers: what a sample adds is rounded to whole steps of the grid by itself (privacy/release.hpp).
-
-// pergrad/cuda/kernels/norms.hpp - norms of one sample's blocks, four ways, by the threads of a block
-//
-// What is said of a norm is what the host says of it (host/norms/leaves.hpp): its value in double, and bounds on what
-// rounding may add, so that the clip factors' proof (privacy/clip.hpp) holds for the numbers that the sums add up:
-//   product      ‖x‖² ‖delta‖² for one position. The sum adds (w delta) x: `spread` bounds what rounding w delta does.
-//   gram         <X X^T, Delta Delta^T>, every dot in double: `error`. The sum forms G in another order: `slack`.
-//   direct       the squares of the elements of G, formed again, bit for bit, by the sum: exact
-//   instantiate  the same, with the elements kept for the sum
-
-// pergrad/cuda/kernels/rows.hpp - the gradient of a table of which a sample uses few rows
-//
-//   G_b[id] = sum over t with id_{b,t} = id of delta_{b,t}
-//
-// Positions that hold the same id must be added up before the norm is taken. So every sample has a list of *links*: the
-// first position that holds an id leads to the next one that does, and so on; a row is the chain of additions along it,
-// the same bits for whoever asks. A table that is used at several places has one list for the positions of all of them.
-//
-// Nothing here is sorted: links take positions² comparisons a sample, by all threads of a block, and in a sum every
-// thread, which owns a column of a bucket of rows, looks at all positions of all samples. With a radix sort of a
-// batch's (id, sample, position), CUB's for example, links would be neighbours and a row's thread would see its own
-// positions only. That pays for long texts and wide tables; what is released would be the same integers.
-
-namespace pergrad::inline v0_1::on_device {
-
-/// The table of a leaf, the first use of it, for one sample.
-template <class Scalar>
-class table_rows {
- public:
-  PERGRAD_HD table_rows(const row_leaf& leaf, const sample_values<Scalar>& values) noexcept
-      : leaf_{&leaf}, values_{values}, links_{values.integers_at(leaf.links)} {}
-
-  /// Positions of all uses, one behind the other.
-  [[nodiscard]] PERGRAD_HD int positions() const noexcept { return leaf_->all_positions; }
-  /// The id that a position holds; -1 where there is none, or one without a gradient.
-  [[nodiscard]] PERGRAD_HD int id_at(int position) const noexcept {
-    const row_leaf& use = use_of(position);
-    if (position >= values_.positions(use.lengths, use.positions)) return -1;
-    const int id = values_.integers_at(use.ids)[position];
-    return id == use.skipped ? -1 : id;
-  }
-
-  /// Writes the link of a position: the next one that holds its id, or `positions()`; negated in bits where it is not
-  /// the first one or holds no id.
-  PERGRAD_HD void link(int position) const noexcept {
-    const int id = id_at(position);
-    int next = position + 1;
-    bool is_first = id >= 0;
-    if (is_first) {
-      while (next < positions() && id_at(next) != id) ++next;
-      PERGRAD_ROLLED
-      for (int before = 0; is_first && before < position; ++before) is_first = id_at(before) != id;
-    } else {
-      next = positions();
-    }
-    values_.integers_to(leaf_->links)[position] = is_first ? next : ~next;
-  }
-  /// Behind a barrier: is this the first position that holds its id?
-  [[nodiscard]] PERGRAD_HD bool begins_row(int position) const noexcept { return links_[position] >= 0; }
-  /// A column of the row that begins at a position.
-  [[nodiscard]] PERGRAD_HD Scalar row_element(int position, int column) const noexcept {
-    Scalar sum = 0;
-    while (position < positions()) {
-      int at = position;
-      const row_leaf& use = use_of(at);
-      sum += values_.at(use.delta)[at * use.delta_step + column * use.delta_stride];
-      const int link = links_[position];
-      position = link < 0 ? ~link : link;
-    }
-    return sum;
-  }
-  /// Calls f(id, the row's element) for the rows of the bucket and column that are element e of the leaf's work.
-  template <class Function>
-  PERGRAD_HD void for_each_row(int e, Function&& f) const {
-    const int bucket = e / leaf_->width;
-    const int column = e % leaf_->width;
-    PERGRAD_ROLLED
-    for (int position = 0; position < positions(); ++position) {
-      if (!begins_row(position)) continue;
-      const int id = id_at(position);
-      if (id % leaf_->buckets == bucket) f(id, row_element(position, column));
-    }
-  }
-
- private:
-  /// The use that a position belongs to; the position is counted from its beginning then.
-  [[nodiscard]] PERGRAD_HD const row_leaf& use_of(int& position) const noexcept {
-    const row_leaf* use = leaf_;
-    while (position >= use->positions) {
-      position -= use->positions;
-      use += use->next;
-    }
-    return *use;
-  }
-
-  const row_leaf* leaf_;
-  sample_values<Scalar> values_;
-  const int* links_;
-};
-
-/// Sets what element e of the leaf's work owns of a table to zero.
-template <class Value>
-PERGRAD_HD void clear_rows(const row_leaf& leaf, int e, Value* table) noexcept {
-  const int column = e % leaf.width;
-  for (int id = e / leaf.width; id < leaf.vocabulary; id += leaf.buckets) table[id * leaf.width + column] = 0;
-}
-
-}  // namespace pergrad::inline v0_1::on_device
-
-namespace pergrad::inline v0_1::on_device {
-
-/// A method that the user asks for in the place of the plan's, for some nodes.
-struct method_choice {
-  norm_method method = norm_method::automatic;
-  std::uint64_t nodes = ~std::uint64_t{0};
-
-  /// How the norm of a leaf is found. `instantiate` only for leaves that have room to be kept: else its twin `direct`.
-  [[nodiscard]] PERGRAD_HD norm_method of(const outer_leaf& leaf) const noexcept {
-    const bool chosen = nodes == ~std::uint64_t{0} || (leaf.node < 64 && (nodes >> leaf.node & 1U) != 0);
-    if (method == norm_method::automatic || !chosen) return leaf.method;
-    if (method == norm_method::product && leaf.view.positions() != 1) return leaf.method;
-    const bool of_one_use = method == norm_method::product || method == norm_method::gram;
-    if (of_one_use && leaf.next != 0) return leaf.method;
-    return method == norm_method::instantiate && leaf.kept < 0 ? norm_method::direct : method;
-  }
-};
-
-/// A block that finds the norms of one sample's leaves.
-template <class Block, class Scalar, int Threads>
-struct norm_worker {
-  static constexpr int warps = Threads / warp_size;
-  using sums = typename Block::template local<double>;
-
-  const Block& block;
-  sample_values<Scalar> values;
-  Scalar* kept;  ///< of the sample
-  double (&partial)[static_cast<std::size_t>(warps)];
-
-  /// Adds what is known of the leaf's norm to `part`, which all threads may read behind this.
-  PERGRAD_HD void add(const outer_leaf& leaf, norm_method method, norm_bound& part) const {
-    switch (method) {
-      case norm_method::product:
-        return by_product(leaf, part);
-      case norm_method::gram:
-        return by_positions(leaf, true, false, part);
-      default:
-        return by_elements(leaf, method == norm_method::instantiate ? kept + leaf.kept : nullptr, part);
-    }
-  }
-  /// The same where the sum adds (w delta) x over all positions, one product for the batch: `squares` are the parts of
-  /// ‖G‖² that affine_squares left, of any method but product and gram.
-  PERGRAD_HD void add_for_products(const outer_leaf& leaf, norm_method method, const double* squares,
-                                   norm_bound& part) const {
-    if (leaf.next != 0) return by_elements(leaf, nullptr, part);  // the sum forms the same elements
-    if (method == norm_method::product) return by_product(leaf, part);
-    if (method != norm_method::gram) {
-      sums own;
-      block.each([&](int t) {
-        double sum = 0;
-        PERGRAD_ROLLED
-        for (int i = t; i < leaf.square_count; i += Threads) sum += squares[leaf.squares + i];
-        own[t] = sum;
-      });
-      add_squares(own, part);
-    }
-    by_positions(leaf, method == norm_method::gram, true, part);
-  }
-  PERGRAD_HD void add(const elementwise_leaf& leaf, Scalar (&scratch)[static_cast<std::size_t>(Threads)],
-                      norm_bound& part) const {
-    Scalar* to = kept + leaf.kept;
-    const int positions = leaf.out[0] * leaf.out[1] * leaf.out[2];
-    int parts = 1;
-    while (parts < warp_size && 2 * parts * leaf.count <= Threads && 4 * parts <= positions) parts *= 2;
-    if (parts > 1) {
-      block.each([&](int t) {
-        if (t < leaf.count * parts) scratch[t] = gradient_element(leaf, values, t / parts, t % parts, parts);
-      });
-    }
-    sums squares;
-    block.each([&](int t) {
-      squares[t] = 0;
-      for (int i = t; i < leaf.count; i += Threads) {
-        Scalar value = 0;
-        if (parts == 1) {
-          value = gradient_element(leaf, values, i, 0, 1);
-        } else {
-          PERGRAD_ROLLED
-          for (int k = 0; k < parts; ++k) value += scratch[i * parts + k];
-        }
-        to[i] = value;
-        squares[t] = fma(static_cast<double>(value), static_cast<double>(value), squares[t]);
-      }
-    });
-    add_squares(squares, part);
-  }
-
-  /// `norms`: 0 if nobody asks for them but sums need the table's links.
-  PERGRAD_HD void add(const row_leaf& leaf, int norms, norm_bound& part) const {
-    const table_rows<Scalar> rows{leaf, values};
-    block.each([&](int t) {
-      PERGRAD_ROLLED
-      for (int position = t; position < rows.positions(); position += Threads) rows.link(position);
-    });
-    if (norms == 0) return;
-    sums squares;
-    block.each([&](int t) {
-      double sum = 0;
-      for (int e = t; e < rows.positions() * leaf.width; e += Threads) {
-        if (!rows.begins_row(e / leaf.width)) continue;
-        const auto value = static_cast<double>(rows.row_element(e / leaf.width, e % leaf.width));
-        sum = fma(value, value, sum);
-      }
-      squares[t] = sum;
-    });
-    add_squares(squares, part);
-  }
-
- private:
-  PERGRAD_HD void add_squares(const sums& own, norm_bound& part) const {
-    const double squared = block.sum(own, partial);
-    block.once([&] { part.squared += squared; });
-  }
-
-  PERGRAD_HD void by_elements(const outer_leaf& leaf, Scalar* to, norm_bound& part) const {
-    sums squares;
-    block.each([&](int t) {
-      double sum = 0;
-      for (int e = t; e < leaf.size(); e += Threads) {
-        const Scalar value = gradient_element(leaf, values, e);
-        if (to != nullptr) to[e] = value;
-        sum = fma(static_cast<double>(value), static_cast<double>(value), sum);
-      }
-      squares[t] = sum;
-    });
-    add_squares(squares, part);
-  }
-
-  PERGRAD_HD void by_product(const outer_leaf& leaf, norm_bound& part) const {
-    const affine_view& view = leaf.view;
-    for (int group = 0; group < view.groups; ++group) {
-      sums x_squares;
-      sums delta_squares;
-      block.each([&](int t) {
-        double x_sum = 0;
-        for (int k = t; k < view.view_width(); k += Threads) {
-          const auto x = static_cast<double>(factors_at(leaf, values, group * view.outputs * view.view_width() + k).x);
-          x_sum = fma(x, x, x_sum);
-        }
-        x_squares[t] = x_sum;
-        double delta_sum = 0;
-        const Scalar* delta = values.at(leaf.delta) + group * view.y_group;
-        for (int n = t; n < view.outputs; n += Threads) {
-          const auto value = static_cast<double>(delta[n * view.y_output]);
-          delta_sum = fma(value, value, delta_sum);
-        }
-        delta_squares[t] = delta_sum;
-      });
-      const double x_squared = block.sum(x_squares, partial);
-      const double delta_squared = block.sum(delta_squares, partial);
-      block.once([&] {
-        part.squared += x_squared * delta_squared;
-        part.error += lost_squares(view, x_squared, delta_squared);
-        part.spread += square_root(x_squared * view.outputs);
-      });
-    }
-  }
-
-  /// With `gram`, the norm itself: sum_{t,s} (x_t · x_s)(delta_t · delta_s). In any case what rounding adds to one
-  /// sample's share of a sum over positions, which is of the diagonal: slack = (γ sum_t |x_t||delta_t|)²; and with
-  /// `scaled`, where w delta is formed first, spread = sum_t |x_t| sqrt(p).
-  PERGRAD_HD void by_positions(const outer_leaf& leaf, bool gram, bool scaled, norm_bound& part) const {
-    const affine_view& view = leaf.view;
-    const int positions = view.positions();
-    const std::int64_t pairs = gram ? std::int64_t{positions} * positions : positions;
-    for (int group = 0; group < view.groups; ++group) {
-      sums entries;
-      sums magnitudes;
-      sums spreads;
-      sums x_sums;
-      sums delta_sums;
-      block.each([&](int thread) {
-        double entry_sum = 0;
-        double magnitude = 0;
-        double spread = 0;
-        double x_sum = 0;
-        double delta_sum = 0;
-        for (std::int64_t pair = thread; pair < pairs; pair += Threads) {
-          const int t = static_cast<int>(gram ? pair / positions : pair);
-          const int s = static_cast<int>(gram ? pair % positions : pair);
-          if (s > t) continue;
-          const double x_product = view_dot(leaf, group, t, s);
-          const double delta_product = delta_dot(leaf, group, t, s);
-          const double entry = x_product * delta_product;
-          entry_sum += s == t ? entry : 2 * entry;
-          if (s != t) continue;
-          magnitude += square_root(entry);
-          spread += square_root(x_product * view.outputs);
-          if constexpr (has_lost_squares) {
-            x_sum += square_root(x_product);
-            delta_sum += square_root(delta_product);
-          }
-        }
-        entries[thread] = entry_sum;
-        magnitudes[thread] = magnitude;
-        spreads[thread] = spread;
-        x_sums[thread] = x_sum;
-        delta_sums[thread] = delta_sum;
-      });
-      const double squared = block.sum(entries, partial);
-      const double magnitude = block.sum(magnitudes, partial);
-      const double spread = scaled ? block.sum(spreads, partial) : 0;
-      const double x_sum = has_lost_squares ? block.sum(x_sums, partial) : 0;
-      const double delta_sum = has_lost_squares ? block.sum(delta_sums, partial) : 0;
-      block.once([&] {
-        if (gram) {
-          // Besides its two dots, a term meets the additions of one thread and of the block.
-          const double terms = view.view_width() + view.outputs + static_cast<double>(pairs) / Threads + 16;
-          part.squared += squared > 0 || squared != squared ? squared : 0;
-          part.error += terms * limits::epsilon<double> * magnitude * magnitude;
-        }
-        const double bound = (positions + 2) * static_cast<double>(limits::epsilon<Scalar>) * magnitude;
-        part.slack += bound * bound;
-        part.spread += spread;
-        part.error += lost_squares(view, x_sum * x_sum, delta_sum * delta_sum);
-      });
-    }
-  }
-
-  /// Squares of doubles below 1e-154 lose bits or vanish (squares of floats are exact in double).
-  static constexpr bool has_lost_squares = std::is_same_v<Scalar, double>;
-  [[nodiscard]] PERGRAD_HD static double lost_squares(const affine_view& view, double x_squared,
-                                                      double delta_squared) noexcept {
-    if constexpr (has_lost_squares) {
-      constexpr double least = limits::least_subnormal<double>;
-      return least * view.view_width() * delta_squared + least * view.outputs * x_squared;
-    } else {
-      return 0;
-    }
-  }
-  [[nodiscard]] PERGRAD_HD double delta_dot(const outer_leaf& leaf, int group, int t, int s) const noexcept {
-    const affine_view& view = leaf.view;
-    const Scalar* delta = values.at(leaf.delta) + group * view.y_group;
-    const Scalar* a = delta + position_in_y(view, t);
-    const Scalar* b = delta + position_in_y(view, s);
-    double sum = 0;
-    for (int n = 0; n < view.outputs; ++n) {
-      sum = fma(static_cast<double>(a[n * view.y_output]), static_cast<double>(b[n * view.y_output]), sum);
-    }
-    return sum;
-  }
-  /// Of what positions t and s see; taps outside the input are zero.
-  [[nodiscard]] PERGRAD_HD double view_dot(const outer_leaf& leaf, int group, int t, int s) const noexcept {
-    const affine_view& view = leaf.view;
-    const box_index of_t = index_in(view.out, t);
-    const box_index of_s = index_in(view.out, s);
-    const int at[2][axes] = {{of_t.d, of_t.h, of_t.w}, {of_s.d, of_s.h, of_s.w}};
-    span_of_taps taps[axes];
-    int apart = 0;
-    int start = 0;
-    for (int axis = 0; axis < axes; ++axis) {
-      const span_of_taps first = taps_of(view, axis, at[0][axis]);
-      const span_of_taps second = taps_of(view, axis, at[1][axis]);
-      taps[axis] = {larger_of(first.begin, second.begin), smaller_of(first.end, second.end)};
-      apart += (at[1][axis] - at[0][axis]) * view.stride[axis] * view.x_step[axis];
-      start += (at[0][axis] * view.stride[axis] - view.padding[axis]) * view.x_step[axis];
-    }
-    const Scalar* x = values.at(leaf.x) + group * view.x_group;
-    double sum = 0;
-    for (int c = 0; c < view.channels; ++c) {
-      for (int kd = taps[0].begin; kd < taps[0].end; ++kd) {
-        for (int kh = taps[1].begin; kh < taps[1].end; ++kh) {
-          const int row = start + c * view.x_channel + kd * view.dilation[0] * view.x_step[0] +
-                          kh * view.dilation[1] * view.x_step[1];
-          PERGRAD_ROLLED
-          for (int kw = taps[2].begin; kw < taps[2].end; ++kw) {
-            const int here = row + kw * view.dilation[2] * view.x_step[2];
-            sum = fma(static_cast<double>(x[here]), static_cast<double>(x[here + apart]), sum);
-          }
-        }
-      }
-    }
-    return sum;
-  }
-};
-
-/// How a sample's norms become its weights: a plain copy of a rule of expressions/clip.hpp.
-struct clip_rule {
-  enum class kind_type : int { none, flat, normalise, grouped };
-  kind_type kind = kind_type::none;
-  double bound = 0;
-  double stability = 0;
-  const double* bounds = nullptr;  ///< grouped: one a group
-  const int* group_of = nullptr;   ///< grouped: of each layer
-  int groups = 0;
-  int unit = 0;  ///< weights count in units of 2^unit
-
-  [[nodiscard]] PERGRAD_HD bool per_layer() const noexcept { return kind == kind_type::grouped; }
-};
-
-/// The weights of one sample from the norms of its layers, `layer_stride` apart; the formulas are those of
-/// privacy/clip.hpp.
-template <class Scalar>
-PERGRAD_HD void weigh(const clip_rule& rule, const norm_bound* layers, int layer_count, int parameter_count,
-                      Scalar* weights, int layer_stride) noexcept {
-  const auto count = static_cast<std::size_t>(parameter_count);
-  norm_bound whole;
-  PERGRAD_ROLLED
-  for (int layer = 0; layer < layer_count; ++layer) whole = whole + layers[layer];
-  if (rule.kind == clip_rule::kind_type::flat) {
-    weights[0] = clip_factor<Scalar>(whole, count, rule.bound, rule.unit);
-  } else if (rule.kind == clip_rule::kind_type::normalise) {
-    weights[0] = normalise_factor<Scalar>(whole, count, rule.bound, rule.stability, rule.unit);
-  } else {
-    const bool finite = is_finite_norm<Scalar>(norm_upper_bound(whole, count));
-    for (int group = 0; group < rule.groups; ++group) {
-      norm_bound part;
-      PERGRAD_ROLLED
-      for (int layer = 0; layer < layer_count; ++layer) {
-        if (rule.group_of[layer] == group) part = part + layers[layer];
-      }
-      const Scalar weight = finite ? clip_factor<Scalar>(part, count, rule.bounds[group], rule.unit) : Scalar{0};
-      PERGRAD_ROLLED
-      for (int layer = 0; layer < layer_count; ++layer) {
-        if (rule.group_of[layer] == group) weights[layer * layer_stride] = weight;
-      }
-    }
-  }
-}
-
-}  // namespace pergrad::inline v0_1::on_device
-
-namespace pergrad::inline v0_1::on_device {
-
-/// Elements of work on a leaf: none where another leaf is the first use of the same block.
-template <class Leaf>
-[[nodiscard]] PERGRAD_HD constexpr int work_of(const Leaf& leaf) noexcept {
-  return leaf.first != 0 ? leaf.size() : 0;
-}
-/// Is the sum of an outer leaf one that products form (gemm_affine.hpp)? Of a layered network; of one use.
-[[nodiscard]] PERGRAD_HD constexpr bool is_one_product(const outer_leaf& leaf) noexcept {
-  return leaf.first != 0 && leaf.next == 0;
-}
-
-/// What a block of threads works on: elements of one leaf.
-struct leaf_share {
-  const outer_leaf* outer = nullptr;  ///< of an elementwise leaf none: its gradients are always kept
-  const row_leaf* rows = nullptr;     ///< of a table: elements are buckets and columns
-  norm_method method = norm_method::instantiate;
-  int layer = 0;
-  int parameters = 0;
-  int kept = 0;
-  int size = 0;   ///< of the leaf
-  int first = 0;  ///< element
-
-  [[nodiscard]] PERGRAD_HD static leaf_share whole(const outer_leaf& leaf, const method_choice& choice) noexcept {
-    return {&leaf, nullptr, choice.of(leaf), leaf.layer, leaf.parameters, leaf.kept, work_of(leaf)};
-  }
-  [[nodiscard]] PERGRAD_HD static leaf_share whole(const elementwise_leaf& leaf) noexcept {
-    return {nullptr, nullptr, norm_method::instantiate, leaf.layer, leaf.parameters, leaf.kept, work_of(leaf)};
-  }
-  [[nodiscard]] PERGRAD_HD static leaf_share whole(const row_leaf& leaf) noexcept {
-    return {nullptr, &leaf, norm_method::elementwise, leaf.layer, leaf.parameters, 0, work_of(leaf)};
-  }
-  /// Number k of all leaves: outer ones, elementwise ones, tables.
-  template <class Scalar>
-  [[nodiscard]] PERGRAD_HD static leaf_share number(const table_view<Scalar>& tables, const method_choice& choice,
-                                                    int k) noexcept {
-    if (k < tables.outer_count) return whole(tables.outer[k], choice);
-    k -= tables.outer_count;
-    return k < tables.elementwise_count ? whole(tables.elementwise[k])
-                                        : whole(tables.rows[k - tables.elementwise_count]);
-  }
-  /// That of block `number`: all leaves in turn, each in whole blocks. `by_products`: without those that products form.
-  template <class Scalar>
-  [[nodiscard]] PERGRAD_HD static leaf_share of(const table_view<Scalar>& tables, const method_choice& choice,
-                                                int number, int threads, int by_products = 0) noexcept {
-    leaf_share share;
-    for (int k = 0; k < tables.outer_count + tables.elementwise_count + tables.row_count; ++k) {
-      share = leaf_share::number(tables, choice, k);
-      if (by_products != 0 && share.outer != nullptr && is_one_product(*share.outer)) share.size = 0;
-      const int blocks = blocks_for(share.size, threads);
-      share.first = number * threads;
-      if (number < blocks) break;
-      number -= blocks;
-    }
-    return share;
-  }
-
-  /// Element `e` of the leaf's gradient of one sample.
-  template <class Scalar>
-  [[nodiscard]] PERGRAD_HD Scalar element(const sample_values<Scalar>& values, const Scalar* of_sample,
-                                          int e) const noexcept {
-    return method == norm_method::instantiate ? of_sample[kept + e] : gradient_element(*outer, values, e);
-  }
-};
-
-/// What a sample adds to a sum: itself, or rounded to steps of the grid.
-template <class Scalar>
-PERGRAD_HD inline void add_share(Scalar& sum, Scalar factor, Scalar value, Scalar /*to_grid*/) noexcept {
-  sum = fma(factor, value, sum);
-}
-template <class Scalar>
-PERGRAD_HD inline void add_share(std::int64_t& sum, Scalar factor, Scalar value, Scalar to_grid) noexcept {
-  sum += to_integer(multiply(multiply(factor, value), to_grid));
-}
-
-/// accumulator <- accumulator + sum of w_b g_b over its samples; from zero where the logical batch begins. `blocks(leaf
-/// blocks)` of them. `Sum`: Scalar, or std::int64_t.
-template <class Scalar, class Target, class Sum, int Threads>
-struct sum_kernel {
-  static constexpr int threads = Threads;
-  struct shared_type {};
-
-  const step_state* state = nullptr;
-  table_view<Scalar> tables;
-  batch_view<Scalar, Target> samples;
-  method_choice method;
-  const Scalar* weights = nullptr;  ///< [layer][sample]; nullptr: all are 1
-  int layer_stride = 0;             ///< 0: one weight for all layers
-  int squares = 0;                  ///< of g_b², element by element
-  int accumulators = 0;
-  int by_products = 0;  ///< the sums of outer leaves of one use are formed elsewhere
-  Scalar to_grid = 1;   ///< of sums of integers: steps of a unit
-  Sum* sums = nullptr;  ///< [accumulator][parameter]
-
-  template <class Block>
-  PERGRAD_HD void operator()(const Block& block) const {
-    const int accumulator = block.index() % accumulators;
-    const leaf_share share = leaf_share::of(tables, method, block.index() / accumulators, Threads, by_products);
-    Sum* out = sums + static_cast<std::size_t>(accumulator) * static_cast<std::size_t>(tables.parameter_count);
-    block.each([&](int t) {
-      const int e = share.first + t;
-      if (e >= share.size) return;
-      if (share.rows != nullptr) return add_rows(share, accumulator, e, out + share.parameters);
-      add(share, accumulator, e, out + share.parameters + e);
-    });
-  }
-
- private:
-  /// The first sample here that belongs to an accumulator.
-  [[nodiscard]] PERGRAD_HD int first_of(int accumulator) const noexcept {
-    const auto number = static_cast<std::uint64_t>(accumulators);
-    return static_cast<int>((static_cast<std::uint64_t>(accumulator) + number - state->position % number) % number);
-  }
-  [[nodiscard]] PERGRAD_HD Scalar weight_of(int sample, int layer) const noexcept {
-    return weights == nullptr ? Scalar{1} : weights[layer * layer_stride + sample];
-  }
-  PERGRAD_HD void add(const leaf_share& share, int accumulator, int e, Sum* to) const noexcept {
-    const auto count = static_cast<int>(state->count);
-    Sum sum = state->first != 0 ? Sum{0} : *to;
-    for (int b = first_of(accumulator); b < count; b += accumulators) {
-      const Scalar weight = weight_of(b, share.layer);
-      if (weight == 0) continue;  // not multiplied: a non-finite gradient must contribute nothing
-      const sample_values<Scalar> values = samples.values(b);
-      if (share.method == norm_method::product && squares == 0) {
-        const product_factors<Scalar> at = factors_at(*share.outer, values, e);
-        add_share(sum, multiply(weight, at.delta), at.x, to_grid);
-        continue;
-      }
-      const Scalar value = share.element(values, samples.kept_of(b), e);
-      add_share(sum, squares != 0 ? multiply(weight, value) : weight, value, to_grid);
-    }
-    *to = sum;
-  }
-  /// Of the rows of a bucket, sample after sample.
-  PERGRAD_HD void add_rows(const leaf_share& share, int accumulator, int e, Sum* table) const noexcept {
-    const auto count = static_cast<int>(state->count);
-    const int width = share.rows->width;
-    if (state->first != 0) clear_rows(*share.rows, e, table);
-    for (int b = first_of(accumulator); b < count; b += accumulators) {
-      const Scalar weight = weight_of(b, share.layer);
-      if (weight == 0) continue;
-      table_rows<Scalar>{*share.rows, samples.values(b)}.for_each_row(e, [&](int id, Scalar value) {
-        add_share(table[id * width + e % width], squares != 0 ? multiply(weight, value) : weight, value, to_grid);
-      });
-    }
-  }
-};
-
-/// rows[r] = w_b g_b for samples b = first_sample + r, in PyTorch's order. Blocks: rows times leaf blocks.
-template <class Scalar, class Target, int Threads>
-struct row_kernel {
-  static constexpr int threads = Threads;
-  struct shared_type {};
-
-  table_view<Scalar> tables;
-  batch_view<Scalar, Target> samples;
-  method_choice method;
-  const Scalar* weights = nullptr;  ///< nullptr: all are 1
-  int layer_stride = 0;
-  int first_sample = 0;
-  int leaf_blocks = 0;
-  Scalar* rows = nullptr;
-
-  template <class Block>
-  PERGRAD_HD void operator()(const Block& block) const {
-    const int row = block.index() / leaf_blocks;
-    const int sample = first_sample + row;
-    const leaf_share share = leaf_share::of(tables, method, block.index() % leaf_blocks, Threads);
-    const sample_values<Scalar> values = samples.values(sample);
-    const Scalar* kept = samples.kept_of(sample);
-    Scalar* out = rows + static_cast<std::size_t>(row) * static_cast<std::size_t>(tables.parameter_count);
-    block.each([&](int t) {
-      const int e = share.first + t;
-      if (e >= share.size) return;
-      if (share.rows != nullptr) {
-        Scalar* table = out + share.parameters;
-        const int width = share.rows->width;
-        clear_rows(*share.rows, e, table);
-        return table_rows<Scalar>{*share.rows, values}.for_each_row(
-            e, [&](int id, Scalar value) { table[id * width + e % width] = weighted(sample, share.layer, value); });
-      }
-      out[share.parameters + e] = weighted(sample, share.layer, share.element(values, kept, e));
-    });
-  }
-
- private:
-  [[nodiscard]] PERGRAD_HD Scalar weighted(int sample, int layer, Scalar value) const noexcept {
-    if (weights == nullptr) return value;
-    const Scalar weight = weights[layer * layer_stride + sample];
-    return weight == 0 ? Scalar{0} : multiply(weight, value);
-  }
-};
-
-/// projections[b] = <g_b, direction>, in double. A block a sample.
-template <class Scalar, class Target, int Threads>
-struct projection_kernel {
-  static constexpr int threads = Threads;
-  struct shared_type {
-    double partial[static_cast<std::size_t>(Threads / warp_size)];
-  };
-
-  const step_state* state = nullptr;
-  table_view<Scalar> tables;
-  batch_view<Scalar, Target> samples;
-  method_choice method;
-  const Scalar* direction = nullptr;
-  double* projections = nullptr;
-
-  template <class Block>
-  PERGRAD_HD void operator()(const Block& block) const {
-    const int sample = block.index();
-    if (static_cast<std::uint32_t>(sample) >= state->count) return;
-    auto& shared = block.template shared<shared_type>();
-    const sample_values<Scalar> values = samples.values(sample);
-    const Scalar* kept = samples.kept_of(sample);
-    typename Block::template local<double> sums;
-    block.each([&](int t) {
-      double sum = 0;
-      const auto add = [&](Scalar value, int parameter) {
-        sum = fma(static_cast<double>(value), static_cast<double>(direction[parameter]), sum);
-      };
-      for (int k = 0; k < tables.outer_count + tables.elementwise_count + tables.row_count; ++k) {
-        const leaf_share share = leaf_share::number(tables, method, k);
-        for (int e = t; e < share.size; e += Threads) {
-          if (share.rows == nullptr) {
-            add(share.element(values, kept, e), share.parameters + e);
-            continue;
-          }
-          const int width = share.rows->width;
-          table_rows<Scalar>{*share.rows, values}.for_each_row(
-              e, [&](int id, Scalar value) { add(value, share.parameters + id * width + e % width); });
-        }
-      }
-      sums[t] = sum;
-    });
-    const double total = block.sum(sums, shared.partial);
-    block.once([&] { projections[sample] = total; });
-  }
-};
-
-}  // namespace pergrad::inline v0_1::on_device
 // pergrad/cuda/plan/program.hpp - a network as a device runs it: rows of nodes and leaves, and a sample's workspace
 //
 // Values of a sample lie in PyTorch's order; two of them share memory if the one is dead before the other is born.
@@ -42603,7 +43844,8 @@ struct arena_layout {
   std::size_t targets = 0;
   std::size_t projections = 0;
   std::size_t rows = 0;
-  std::size_t sums = 0;  ///< accumulators
+  std::size_t partials = 0;  ///< layered: gradients of some samples
+  std::size_t sums = 0;      ///< accumulators
   std::size_t released = 0;
   std::size_t is_open = 0;  ///< one a pair of the noise
   std::size_t first_moment = 0;
@@ -42655,6 +43897,13 @@ inline constexpr std::size_t target_bytes = 8;
   place(a.targets, max_batch * net.output_size * target_bytes);
   place(a.projections, max_batch * sizeof(double));
   place(a.rows, rows_at_a_time(net, max_batch) * net.parameters * scalar_bytes);
+  std::size_t most_partials = 0;
+  for (const outer_leaf& leaf : net.outer) {
+    if (!net.layered || !is_one_product(leaf) || leaf.view.positions() == 1) continue;
+    most_partials =
+        std::max(most_partials, count(samples_together(leaf, max_batch)) * count(leaf.chunks * leaf.size()));
+  }
+  place(a.partials, most_partials * scalar_bytes);
   place(a.sums, count(accumulator_count(net)) * net.parameters * sizeof(std::int64_t));  // or as many scalars
   place(a.released, net.parameters * scalar_bytes);
   place(a.is_open, net.parameters / 2 + pergrad::detail::gaussian_block);
@@ -43001,8 +44250,8 @@ struct fold_kernel {
 // pergrad/cuda/run/launches.hpp - the launches of one physical batch: samples to their norms and weights, then sums
 //
 // Fused networks: one launch and one launch. Layered ones: a product for every affine layer, forward and back, one for
-// every norm that is found from the gradient's elements, and one for every weighted sum; between them the sample
-// kernel.
+// every norm that is found from the gradient's elements, and one for every sum, or one for some of its samples and a
+// kernel that adds them up; between them the sample kernel.
 
 // pergrad/cuda/kernels/samples.hpp - one block takes one sample through the network, or through a stretch of it
 //
@@ -43841,6 +45090,7 @@ struct sample_work {
 template <class Scalar, class Loss, class Functions, int Threads, int Layered>
 struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar>> {
   static constexpr int threads = Threads;
+  static constexpr int least_blocks = Threads < 256 ? 1 : 2;  // that is 128 registers a thread
   using work_type = sample_work<Scalar, typename Loss::template target<Scalar>>;
   struct shared_type {
     Scalar scratch[static_cast<std::size_t>(Threads)];
@@ -43977,6 +45227,55 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
   }
 };
 
+/// Brings the drawn records into the device's own memory, where they lie in memory of the host's: a GPU reads that
+/// without a cache, and a network reads a record many times. blocks() of them, one a sample.
+template <class Value, class Target, int Threads>
+struct gather_kernel {
+  static constexpr int threads = Threads;
+  struct shared_type {};
+
+  const step_state* state = nullptr;
+  const std::uint32_t* records = nullptr;
+  const Value* inputs = nullptr;  ///< the data set's
+  const Target* targets = nullptr;
+  Value* to_inputs = nullptr;
+  Target* to_targets = nullptr;
+  int input_size = 0;
+  int target_count = 0;
+  int tf32 = 0;  ///< round inputs
+  int most_samples = 0;
+
+  [[nodiscard]] int blocks() const noexcept { return most_samples; }
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    const auto sample = static_cast<std::size_t>(block.index());
+    if (sample >= state->count) return;
+    const std::size_t record = records[sample];
+    block.each([&](int t) {
+      PERGRAD_ROLLED
+      for (int i = t; i < input_size; i += Threads) {
+        const Value value = inputs[record * static_cast<std::size_t>(input_size) + static_cast<std::size_t>(i)];
+        to_inputs[sample * static_cast<std::size_t>(input_size) + static_cast<std::size_t>(i)] =
+            tf32 != 0 ? rounded(value) : value;
+      }
+      PERGRAD_ROLLED
+      for (int i = t; i < target_count; i += Threads) {
+        to_targets[sample * static_cast<std::size_t>(target_count) + static_cast<std::size_t>(i)] =
+            targets[record * static_cast<std::size_t>(target_count) + static_cast<std::size_t>(i)];
+      }
+    });
+  }
+
+ private:
+  [[nodiscard]] PERGRAD_HD static Value rounded(Value value) noexcept {
+    if constexpr (std::is_floating_point_v<Value>) {
+      return round_to_tf32(value);
+    } else {
+      return value;  // an id
+    }
+  }
+};
+
 }  // namespace pergrad::inline v0_1::on_device
 // pergrad/cuda/run/memory.hpp - what a tape is on a device: the arena of one network, with its tables and parameters
 
@@ -44017,6 +45316,8 @@ class network_memory {
   [[nodiscard]] Device& device() const noexcept { return *device_; }
   /// Whether values and gradients are stored as TF32.
   [[nodiscard]] bool tf32() const noexcept { return options_.tf32 && std::is_same_v<Scalar, float>; }
+  /// Whether data sets are copied even where the device could read them where they lie.
+  [[nodiscard]] bool copies_records() const noexcept { return options_.copy_records; }
   [[nodiscard]] std::size_t max_batch() const noexcept { return max_batch_; }
   [[nodiscard]] std::size_t bytes() const noexcept { return places_.bytes; }
   [[nodiscard]] const arena_layout& places() const noexcept { return places_; }
@@ -44333,9 +45634,16 @@ class launcher {
       if (!is_one_product(leaf)) continue;
       const norm_method chosen = wanted.method.of(leaf);
       if (chosen == norm_method::product || chosen == norm_method::gram) continue;
+      double* const to = memory_->template at<double>(memory_->places().squares) + leaf.squares;
+      if (leaf.chunks > 1) {
+        for_each_partial(leaf, wanted.samples, [&](const partial_gradients<Scalar>& gradients) {
+          launch(device(), square_partials_kernel<Scalar>{gradients, to, net_->squares});
+        });
+        continue;
+      }
       affine_squares<Scalar> problem;
       problem.on = operands(leaf.view, leaf.x, leaf.delta, wanted.samples);
-      problem.partial = memory_->template at<double>(memory_->places().squares) + leaf.squares;
+      problem.partial = to;
       problem.partial_stride = net_->squares;
       problem.blocks = leaf.square_count / leaf.view.groups;
       launch_gemm<Scalar>(device(), way_of(leaf, gemm_product::squares), problem);
@@ -44358,32 +45666,60 @@ class launcher {
         .to_grid = to_grid,
         .sums = memory_->template at<Sum>(places.sums)};
     if constexpr (Layered != 0) {
-      if (!wanted.squares && !wanted.gradients && wanted.weights != nullptr) {
+      if (!wanted.squares && !wanted.gradients) {
         for (const outer_leaf& leaf : net_->outer) {
-          if (is_one_product(leaf)) product_sum<Sum>(wanted, leaf, to_grid);
+          if (!is_one_product(leaf)) continue;
+          leaf.view.positions() > 1 ? sum_of_partials<Sum>(wanted, leaf, to_grid)
+                                    : sum_of_products<Sum>(wanted, leaf, to_grid);
         }
         kernel.by_products = 1;
       }
     }
     device().launch(kernel, leaf_blocks(*net_, kernel.by_products != 0) * kernel.accumulators);
   }
+  [[nodiscard]] const Scalar* weights_of(const sum_launch<Scalar>& wanted, const outer_leaf& leaf) const {
+    if (wanted.weights == nullptr) return nullptr;
+    return wanted.weights + (wanted.per_layer ? static_cast<std::size_t>(leaf.layer) * memory_->max_batch() : 0);
+  }
   template <class Sum>
-  void product_sum(const sum_launch<Scalar>& wanted, const outer_leaf& leaf, Scalar to_grid) const {
-    const auto launch = [&](auto problem) {
-      problem.on = operands(leaf.view, leaf.x, leaf.delta, wanted.samples);
-      problem.factors =
-          wanted.weights + (wanted.per_layer ? static_cast<std::size_t>(leaf.layer) * memory_->max_batch() : 0);
-      problem.to_grid = to_grid;
-      problem.accumulators = memory_->template at<Sum>(memory_->places().sums) + leaf.parameters;
-      problem.accumulator_stride = static_cast<std::int64_t>(net_->parameters);
-      problem.accumulator_count = accumulator_count(*net_);
+  void sum_of_products(const sum_launch<Scalar>& wanted, const outer_leaf& leaf, Scalar to_grid) const {
+    affine_sums<Scalar, Sum> problem;
+    problem.on = operands(leaf.view, leaf.x, leaf.delta, wanted.samples);
+    problem.factors = weights_of(wanted, leaf);
+    problem.to_grid = to_grid;
+    problem.accumulators = memory_->template at<Sum>(memory_->places().sums) + leaf.parameters;
+    problem.accumulator_stride = static_cast<std::int64_t>(net_->parameters);
+    problem.accumulator_count = accumulator_count(*net_);
+    launch_gemm<Scalar>(device(), way_of(leaf, gemm_product::sums), problem);
+  }
+  /// Forms the gradients of a leaf of several positions, for some samples at a time, and calls f(them) for each time.
+  template <class Function>
+  void for_each_partial(const outer_leaf& leaf, int samples, const Function& f) const {
+    auto* const partials = memory_->template at<Scalar>(memory_->places().partials);
+    const int together = samples_together(leaf, memory_->max_batch());
+    for (int first = 0; first == 0 || first < samples; first += together) {
+      const int count = smaller_of(together, samples - first);
+      affine_partials<Scalar> problem;
+      problem.on = operands(leaf.view, leaf.x, leaf.delta, count);
+      problem.partials = partials;
+      problem.first_sample = first;
+      problem.chunks = divisor{leaf.chunks};
+      problem.chunk = blocks_for(leaf.view.positions(), leaf.chunks);
       launch_gemm<Scalar>(device(), way_of(leaf, gemm_product::sums), problem);
-    };
-    if (leaf.view.positions() > 1) {
-      launch(affine_sums<Scalar, Sum, 1>{});
-    } else {
-      launch(affine_sums<Scalar, Sum, 0>{});
+      f(partial_gradients<Scalar>{memory_->state(), partials, first, count, leaf.chunks, leaf.size()});
     }
+  }
+  template <class Sum>
+  void sum_of_partials(const sum_launch<Scalar>& wanted, const outer_leaf& leaf, Scalar to_grid) const {
+    for_each_partial(leaf, wanted.samples, [&](const partial_gradients<Scalar>& gradients) {
+      launch(device(), fold_partials_kernel<Scalar, Sum>{
+                           .gradients = gradients,
+                           .factors = weights_of(wanted, leaf),
+                           .to_grid = to_grid,
+                           .accumulators = memory_->template at<Sum>(memory_->places().sums) + leaf.parameters,
+                           .accumulator_stride = static_cast<std::int64_t>(net_->parameters),
+                           .accumulator_count = accumulator_count(*net_)});
+    });
   }
 
   memory_type* memory_;
@@ -44435,6 +45771,9 @@ class engine {
   template <bool Backward, int Layered, class Target>
   void run(std::span<const Scalar> parameters, std::size_t target_count,
            sample_launcher<Device, Scalar, Target> launch_samples, const request_type& request) {
+    if (request.has_proven_sums()) {
+      throw std::invalid_argument("pergrad: unclipped: proofs are of what the host computes, and this is a device");
+    }
     const arena_layout& places = memory_.places();
     memory_.put(places.parameters, parameters.data(), parameters.size());
     memory_.put(places.inputs, inputs_.data(), request.count * net().input_size);
@@ -44909,7 +46248,7 @@ class network_trainer {
   using records_type = dataset<Value, Target>;
   using launch_type = sample_launcher<Device, Scalar, Target>;
   using noise_stream = stream_upload::noise_stream;
-  /// Records are copied to the device when a step sees them first.
+  /// Records are copied to the device when a step sees them first, unless it reads them where they lie.
   static constexpr bool trains_on_a_copy = true;
 
   [[gnu::cold]] network_trainer(std::shared_ptr<Device> device, const trained_network<Scalar>& network,
@@ -44976,10 +46315,13 @@ class network_trainer {
   /// Of the next step on: every replay is told its rate.
   void set_learning_rate(learning_rate rate) noexcept { options_.learning_rate = rate; }
 
+  /// Are records read where they lie? Then they must be looked at before each step, and the step waits for the device.
+  [[nodiscard]] bool reads_in_place() const noexcept { return seen_inputs_ != nullptr; }
+
   /// Brings what a step reads to the device: parameters that the host may have changed, records that are not there
   /// yet. A data set is copied when it is first seen, if another lies at another place or has another size, and after
-  /// `forget_records`. `noise`, `randomness`: of the step, and inside layers; all steps of a trainer have the same
-  /// keys.
+  /// `forget_records`; or it is read where it lies, if the device can. `noise`, `randomness`: of the step, and inside
+  /// layers; all steps of a trainer have the same keys.
   [[gnu::cold]] void prepare(const records_type& records, const noise_stream& noise,
                              const layer_randomness& randomness) {
     settings_.noise = stream_upload::words(noise);
@@ -44997,11 +46339,15 @@ class network_trainer {
       network_.remote->changed = false;
     }
     if (captured_ && copied_->same_view(records)) return;
+    captured_ = false;
+    if (view_records(records)) {
+      copied_ = records;
+      return capture_gathered();
+    }
     const auto behind = [](std::size_t bytes) { return (bytes + 255) / 256 * 256; };
     const std::size_t target_start = behind(records.size() * net().input_size * sizeof(Scalar));
     const std::size_t length_start = behind(target_start + records.targets().size_bytes());
     const std::size_t bytes = length_start + (net().input_positions > 0 ? records.size() * sizeof(std::uint32_t) : 0);
-    captured_ = false;
     if (room_ < bytes) {
       room_ = 0;
       records_.reset();  // before there is another one
@@ -45014,9 +46360,11 @@ class network_trainer {
       device_->upload(records_.get() + target_start, records.targets().data(), records.targets().size_bytes());
     }
     copied_ = records;
-    capture(reinterpret_cast<const Scalar*>(records_.get()),
-            reinterpret_cast<const Target*>(records_.get() + target_start),
-            reinterpret_cast<const std::uint32_t*>(records_.get() + length_start));
+    const auto* const drawn = memory_->template at<const std::uint32_t>(memory_->places().records);
+    capture(memory_->samples(reinterpret_cast<const Scalar*>(records_.get()),
+                             reinterpret_cast<const Target*>(records_.get() + target_start), target_count_,
+                             reinterpret_cast<const std::uint32_t*>(records_.get() + length_start), drawn),
+            [] {});
   }
 
   /// One physical batch. The last one has the step's noise: it is added, and the parameters are updated.
@@ -45114,6 +46462,40 @@ class network_trainer {
                       .groups = static_cast<int>(bounds.size()),
                       .unit = grid_.unit};
   }
+  /// Has the device read the records where they lie, if it can: not those whose lengths differ, which lie there in
+  /// another way.
+  [[nodiscard]] bool view_records(const records_type& records) {
+    seen_inputs_.reset();  // before there are others
+    seen_targets_.reset();
+    if (memory_->copies_records() || net().input_positions > 0 || records.size() == 0) return false;
+    auto inputs = device_->view(records.input(0), records.size() * net().input_size * sizeof(Value));
+    if (inputs == nullptr) return false;
+    seen_targets_ = device_->view(records.targets().data(), records.targets().size_bytes());
+    if (seen_targets_ == nullptr) return false;
+    seen_inputs_ = std::move(inputs);
+    records_.reset();
+    room_ = 0;
+    return true;
+  }
+  void capture_gathered() {
+    const arena_layout& places = memory_->places();
+    const gather_kernel<Value, Target, sum_threads> gather{
+        .state = memory_->state(),
+        .records = memory_->template at<const std::uint32_t>(places.records),
+        .inputs = reinterpret_cast<const Value*>(seen_inputs_.get()),
+        .targets = reinterpret_cast<const Target*>(seen_targets_.get()),
+        .to_inputs = memory_->template at<Value>(places.inputs),
+        .to_targets = memory_->template at<Target>(places.targets),
+        .input_size = static_cast<int>(net().input_size),
+        .target_count = static_cast<int>(target_count_),
+        .tf32 = memory_->tf32() ? 1 : 0,
+        .most_samples = static_cast<int>(memory_->max_batch())};
+    auto samples =
+        memory_->samples(memory_->template at<const Scalar>(places.inputs),
+                         memory_->template at<const Target>(places.targets), target_count_, nullptr, gather.records);
+    samples.records = nullptr;
+    capture(samples, [&] { launch(*device_, gather); });
+  }
   /// Kernels read the device's copy as it is: what `pack` does to records is done here.
   void upload_inputs(const records_type& records) {
     const std::size_t width = net().input_size;
@@ -45145,12 +46527,13 @@ class network_trainer {
     memory_->get(static_cast<Scalar*>(to), memory_->places().parameters, net().parameters + net().frozen);
   }
 
-  void capture(const Scalar* inputs, const Target* targets, const std::uint32_t* lengths) {
-    const auto* const drawn = memory_->template at<const std::uint32_t>(memory_->places().records);
-    const auto samples = memory_->samples(inputs, targets, target_count_, lengths, drawn);
+  /// `first`: what is launched before.
+  template <class Function>
+  void capture(const batch_view<Scalar, Target>& samples, const Function& first) {
     const launcher<Device, Scalar, Target, Layered> launch{*memory_, samples, launch_};
     const auto most = static_cast<int>(memory_->max_batch());
     graph_ = device_->capture([&] {
+      first();
       launch.samples({.rule = rule_, .layers = is_random_ ? &layers_.stream : nullptr, .samples = most});
       launch.sum({.weights = memory_->template at<const Scalar>(memory_->places().weights),
                   .per_layer = rule_.per_layer(),
@@ -45212,9 +46595,11 @@ class network_trainer {
   release_grid grid_;
   release_settings<Scalar> settings_{};
   clip_rule rule_;
-  std::shared_ptr<std::byte> records_;  ///< on the device
-  std::size_t room_ = 0;                ///< there, in bytes
-  std::optional<records_type> copied_;  ///< those that are there
+  std::shared_ptr<std::byte> records_;            ///< on the device
+  std::size_t room_ = 0;                          ///< there, in bytes
+  std::shared_ptr<const std::byte> seen_inputs_;  ///< where the device reads them in the host's memory
+  std::shared_ptr<const std::byte> seen_targets_;
+  std::optional<records_type> copied_;  ///< those that are there, or seen
   held_stream layers_{};                ///< of the bits inside layers, if there may be any
   std::uint64_t layer_step_ = 0;
   bool is_random_ = false;
@@ -45274,6 +46659,7 @@ class trainer : public network_trainer<typename Network::scalar, typename Networ
       drawn = records.next();
     }
     chunk(records, drawn, &noise);
+    if (this->reads_in_place()) this->device().synchronise();  // the caller may change them now
   }
 
  private:

@@ -101,15 +101,18 @@ def markdown(machine, checks, rows):
             "FP32. `graph alone`: the captured graph replayed, by CUDA events. `host loop`: `dp_sgd::step` with a full "
             "batch, records on the device. `with sampling`: the same with Poisson sampling from all records on the "
             "host. Medians. `modelled`: what bench/cuda/model.py predicts for the graph. `device MB`: device memory "
-            "taken by network, tape, graph and records.\n"]
+            "taken by network, tape, graph and records. `steps a J`: by the host loop, and the mean of what tegrastats "
+            "says of a Jetson meanwhile.\n"]
     lines, predicted = [], modelled(machine["gpu"])
     for row in rows:
         if row["framework"] == OURS and "logical" not in row:
             prediction = number(predicted.get((row["task"], row.get("batch"))))
-            figures = [cell(row["failure"])] + [""] * 5 if "failure" in row else [
-                *(number(row[figure]) for figure, _ in FIGURES), prediction, str(row["nodes"]), number(row["peak_mb"])]
+            figures = [cell(row["failure"])] + [""] * 6 if "failure" in row else [
+                *(number(row[figure]) for figure, _ in FIGURES), prediction, str(row["nodes"]), number(row["peak_mb"]),
+                number(row.get("steps_per_joule"))]
             lines.append([f"`{row['task']}`", str(row.get("batch", "")), *figures])
-    text.append(table(["task", "batch", *(name for _, name in FIGURES), "modelled", "graph nodes", "device MB"], lines))
+    text.append(table(["task", "batch", *(name for _, name in FIGURES), "modelled", "graph nodes", "device MB",
+                       "steps a J"], lines))
     text.append("## Logical batches of any size, ours\n")
     text.append(table(["task", "logical batch", "physical batch", "us a step", "device MB"], [
         [f"`{row['task']}`", str(row["logical"]), str(row["physical"]), number(row["poisson_us"]),

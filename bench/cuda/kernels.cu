@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <pergrad/cuda/kernels/release.hpp>
+#include <pergrad/cuda/kernels/sums.hpp>
 #include <pergrad/cuda/plan/gemm_door.hpp>
 #include <pergrad/cuda/run/cuda_device.cuh>
 #include <pergrad/privacy/generator.hpp>
@@ -148,7 +149,8 @@ void check_products(dev::cuda_device& device, const char* name, const dev::affin
   array<float> weights{device, numbers(static_cast<std::size_t>(view.size()), 2)};
   array<float> bias{device, numbers(static_cast<std::size_t>(view.outputs), 3)};
   array<float> factors{device, numbers(static_cast<std::size_t>(samples), 4)};
-  array<float> accumulators{device, numbers(static_cast<std::size_t>(4 * view.size()), 5)};
+  array<std::int64_t> accumulators{device, std::vector<std::int64_t>(static_cast<std::size_t>(4 * view.size()), 5)};
+  array<float> partials{device, numbers(static_cast<std::size_t>(2 * samples * view.size()), 5)};
   const auto operands = [&](bool gpu) {
     dev::affine_operands<float> on;
     on.map = dev::geometry{view};
@@ -178,15 +180,30 @@ void check_products(dev::cuda_device& device, const char* name, const dev::affin
   const bool adjoint = values.agrees();
   run(
       [&](bool gpu) {
-        dev::affine_sums<float, float, 1> problem;
+        dev::affine_partials<float> problem;
         problem.on = operands(gpu);
-        problem.factors = factors.on(gpu);
-        problem.accumulators = accumulators.on(gpu);
-        problem.accumulator_stride = view.size();
-        problem.accumulator_count = 4;
+        problem.partials = partials.on(gpu);
+        problem.chunks = dev::divisor{2};
+        problem.chunk = (view.positions() + 1) / 2;
         return problem;
       },
-      dev::affine_sums<float, float, 1>{});
+      dev::affine_partials<float>{});
+  const auto fold = [&](bool gpu) {
+    dev::fold_partials_kernel<float, std::int64_t> kernel;
+    kernel.gradients = {state.on(gpu), partials.on(gpu), 0, samples, 2, view.size()};
+    kernel.factors = factors.on(gpu);
+    kernel.to_grid = 0x1p18F;
+    kernel.accumulators = accumulators.on(gpu);
+    kernel.accumulator_stride = view.size();
+    kernel.accumulator_count = 4;
+    return kernel;
+  };
+  run_both(device, fold(false).blocks(), fold);
+  array<double> chunked{device, std::vector<double>(static_cast<std::size_t>(samples * view.size()))};
+  const auto square = [&](bool gpu) {
+    return dev::square_partials_kernel<float>{fold(gpu).gradients, chunked.on(gpu), view.size()};
+  };
+  run_both(device, square(false).blocks(), square);
   dev::affine_squares<float> measure;
   measure.on = operands(false);
   const dev::gemm_kernel<float, dev::affine_squares<float>, Tiles> tiles{measure};
@@ -202,7 +219,7 @@ void check_products(dev::cuda_device& device, const char* name, const dev::affin
         return problem;
       },
       dev::affine_squares<float>{});
-  report(name, forward && adjoint && accumulators.agrees() && partial.agrees());
+  report(name, forward && adjoint && accumulators.agrees() && chunked.agrees() && partial.agrees());
 }
 
 void check_all(bool small) {

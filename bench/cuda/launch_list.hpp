@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <new>
 #include <string>
 #include <type_traits>
@@ -69,8 +70,8 @@ struct product_traits<dev::gemm_kernel<Scalar, Problem, Sizes>> {
   using sizes = Sizes;
   static constexpr bool is_squares = Problem::squares;
   static constexpr bool is_sum = requires(Problem problem) { problem.accumulator_count; };
+  static constexpr bool is_partial = requires(Problem problem) { problem.partials; };
   static constexpr bool is_forward = std::is_same_v<Problem, dev::affine_forward<Scalar>>;
-  static constexpr bool in_parts = requires { requires Problem::in_parts; };
 };
 
 /// A product for a full physical batch that begins a logical one.
@@ -95,15 +96,18 @@ template <class Kernel>
   const auto each_slice = [](double depth) { return static_cast<double>(dev::blocks_for(int(depth), sizes::depth)); };
   if constexpr (traits::is_sum) {
     const int accumulators = problem.accumulator_count;
-    const double most = dev::blocks_for(problem.on.most_samples, accumulators);
-    depths = view.groups * samples * positions;
-    deepest = most * positions;
-    to.done.parts = traits::in_parts ? most : 1;
-    to.done.slices = to.done.parts * each_slice(deepest / to.done.parts);
-    const double results = weights * sizeof(*problem.accumulators);
-    to.done.bytes = (x + y) * bytes_each + results * std::min<double>(accumulators, samples);
-    if (traits::in_parts) to.done.again_bytes = 2 * results * samples;
+    depths = view.groups * samples;
+    deepest = dev::blocks_for(problem.on.most_samples, accumulators);
+    to.done.slices = each_slice(deepest);
+    to.done.bytes = (x + y) * bytes_each + weights * sizeof(*problem.accumulators) * accumulators;
     to.what = "sums";
+  } else if constexpr (traits::is_partial) {
+    depths = view.groups * samples * positions;
+    deepest = problem.chunk;
+    to.done.slices = each_slice(deepest);
+    to.done.bytes = (x + y) * bytes_each;
+    to.done.again_bytes = weights * problem.chunks.value() * samples * bytes_each;  // for the next kernel
+    to.what = "gradients";
   } else if constexpr (traits::is_squares) {
     depths = view.groups * samples * positions;
     deepest = positions;
@@ -142,6 +146,7 @@ class listing_device {
   void release(void* memory) noexcept { ::operator delete(memory); }
   void upload(void* /*to*/, const void* /*from*/, std::size_t /*bytes*/) {}
   void download(void* to, const void* /*from*/, std::size_t bytes) { std::memset(to, 0, bytes); }
+  [[nodiscard]] std::shared_ptr<const std::byte> view(const void* /*memory*/, std::size_t /*bytes*/) { return nullptr; }
   void fill_zero(void* /*to*/, std::size_t bytes) {
     entry to;
     to.what = "fill";
@@ -159,6 +164,22 @@ class listing_device {
       to.first = kernel.first;
       to.last = kernel.last;
       to.norms = kernel.norms != 0;
+    }
+    if constexpr (requires { kernel.gradients; }) {  // all that is read was just written
+      const auto& gradients = kernel.gradients;
+      const double size = gradients.size;
+      to.done.again_bytes = size * gradients.most_samples * gradients.chunks * sizeof(*gradients.partials);
+      if constexpr (requires { kernel.squares; }) {
+        to.what = "squares of partial sums";
+        to.done.elements = to.done.doubles = size * gradients.most_samples;
+        to.done.element_rounds = static_cast<double>(Kernel::elements) / Kernel::threads * gradients.chunks;
+        to.done.bytes = static_cast<double>(blocks) * sizeof(double);
+      } else {
+        to.what = "partial sums added up";
+        to.done.elements = size;
+        to.done.element_rounds = dev::blocks_for(gradients.most_samples, Kernel::sharing) * gradients.chunks;
+        to.done.bytes = size * 2 * sizeof(*kernel.accumulators);
+      }
     }
     if constexpr (requires { kernel.by_products; }) {
       to.what = kernel.by_products != 0 ? "rest of the sums" : "sums";
@@ -315,7 +336,7 @@ class sample_counter {
     const dev::affine_view& view = leaf.view;
     if (!norms_ && leaf.method != pergrad::norm_method::instantiate) return;
     if (leaf.method == pergrad::norm_method::product) return product_norm(view);
-    if (leaf.method == pergrad::norm_method::gram) return dots(view, true);
+    if (leaf.method == pergrad::norm_method::gram) return dots(view);
     sums(leaf.size(), view.positions());
     doubles(leaf.size(), 1);
     if (leaf.method == pergrad::norm_method::instantiate) bytes(static_cast<std::size_t>(leaf.size()));
@@ -323,7 +344,8 @@ class sample_counter {
   void layered_norm(const dev::outer_leaf& leaf) {
     if (leaf.first == 0 || !norms_) return;
     if (leaf.method == pergrad::norm_method::product) return product_norm(leaf.view);
-    dots(leaf.view, leaf.method == pergrad::norm_method::gram);
+    if (leaf.method != pergrad::norm_method::gram) return;
+    dots(leaf.view);
     bytes(static_cast<std::size_t>(
         leaf.view.groups * (leaf.view.channels * leaf.view.pixels() + leaf.view.outputs * leaf.view.positions())));
   }
@@ -331,11 +353,11 @@ class sample_counter {
     doubles(double(view.groups) * view.view_width(), 1);
     doubles(double(view.groups) * view.outputs, 1);
   }
-  void dots(const dev::affine_view& view, bool gram) {
+  void dots(const dev::affine_view& view) {
     const double positions = view.positions();
     const double terms = view.view_width() + view.outputs;
-    done_.doubles += view.groups * (gram ? positions * (positions + 1) / 2 : positions) * terms;
-    done_.double_chain += view.groups * rounds(gram ? positions * positions : positions) * terms;
+    done_.doubles += view.groups * positions * (positions + 1) / 2 * terms;
+    done_.double_chain += view.groups * rounds(positions * positions) * terms;
   }
   void elementwise_norm(const dev::elementwise_leaf& leaf) {
     if (leaf.first == 0) return;
@@ -392,7 +414,7 @@ inline void count_work(const dev::network_facts& net, std::vector<entry>& launch
       each.what += (each.stages & (stage::leaves | stage::layered_leaves)) == 0 ? ""
                    : each.norms                                                 ? ", norms"
                                                                                 : ", small gradients";
-    } else if (each.what.find("sums") != std::string::npos && each.done.slices == 0) {
+    } else if (each.what == "sums" || each.what == "rest of the sums") {
       each.done = count_sums(net, each, samples);
     }
   }

@@ -11,7 +11,7 @@ For each kernel of a captured step it takes
 
 and lets the blocks that fit run together: in a wave a multiprocessor takes the longest of
 
-    issue          warp instructions / 4 a clock
+    issue          warp instructions / 4 a clock, a conversion to 64 bits in the place of 8
     FFMA, DFMA     multiply-adds, in float and in double, / units
     tensor         HMMA / units; the library's kernels have none so far
     shared memory  128 bytes a clock, for shared memory and, by the same pipe, loads and stores
@@ -105,6 +105,8 @@ LATENCY = {"arithmetic": 4, "shared": 20, "l1": 28, "l2": 200, "memory": 400}
 GAP = 0.5
 L1 = 128 << 10  # bytes a multiprocessor that are not shared memory, about
 WARP = 32
+# To 64 bits: 16 results a clock a multiprocessor (CUDA programming guide, compute capability 8.x and 9.0).
+SLOTS_OF_CONVERSION = 8
 SETTLED = 30  # instructions up to where settle_kernel leaves, about
 
 
@@ -225,6 +227,8 @@ def block_of_product(launch, function, far):
     slices, parts = launch["slices"], launch["parts"]
     main = function.main_loop()
     of_slice = rows * columns * depth / launch["threads"]  # multiply-adds of a thread
+    if (main is None or main.count("FFMA") == 0) and any(loop.count("F2I") for loop in function.loops):
+        return block_of_integers(launch, function, far, of_slice)
     tensor = HMMA * main.count("HMMA") / WARP if main else 0
     if main is None or max(main.count("FFMA"), tensor) < of_slice:
         sys.exit(f"model.py: {launch['kernel']}: no loop has the multiply-adds of its tile")
@@ -242,6 +246,23 @@ def block_of_product(launch, function, far):
     return {"issue": warps * (top + parts * part + slices * body),
             "FFMA": WARP * warps * slices * of_slice if tensor == 0 else 0, "DFMA": 0,
             "tensor": WARP * warps * slices * tensor, "shared memory": warps * pipe, "latency": latency}
+
+
+def block_of_integers(launch, function, far, of_slice):
+    """The same where each product is rounded to an integer, in a loop inside that of the slices."""
+    warps = launch["threads"] / WARP
+    inner = max(function.loops, key=lambda loop: loop.count("F2I"))
+    times = launch["slices"] * of_slice / inner.count("F2I")
+    outer = function.around(inner)[-1:]
+    per_slice = sum(loop.instructions() for loop in outer)
+    top = sum(function.top.values())
+    slots = inner.instructions() + (SLOTS_OF_CONVERSION - 1) * inner.count("F2I")
+    issued = top + launch["slices"] * per_slice + times * slots
+    pipe = pipe_clocks(function.top) + times * pipe_clocks(inner.own)
+    pipe += launch["slices"] * sum(pipe_clocks(loop.own) for loop in outer)
+    waits = launch["slices"] * (2 * LATENCY[far] + 2 * LATENCY["shared"])
+    return {"issue": warps * issued, "FFMA": 0, "DFMA": 0, "tensor": 0, "shared memory": warps * pipe,
+            "latency": waits + warps * issued / SCHEDULERS}
 
 
 def block_of_loops(launch, function, far):

@@ -3,12 +3,15 @@
 
 import pathlib
 import sys
+import tempfile
+import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 import cuda_report  # noqa: E402
 import model  # noqa: E402
+import power  # noqa: E402
 import sass  # noqa: E402
 
 H200 = model.DEVICES["h200"]
@@ -120,6 +123,15 @@ class Bounds(unittest.TestCase):
                                       "EXIT"))["_Zkernel"]
         self.assertEqual(self.bound(code, tile=[64, 64, 64])["bound"], "tensor")
 
+    def test_sums_of_integers_wait_for_conversions(self):
+        lines = [".L_x_1:", "LDG.E R2, [R2.64]", ".L_x_2:", *["FMUL R1, R2, R3"] * 32, *["F2I.S64 R4, R1"] * 16,
+                 *["IADD3 R4, R4, R6, RZ"] * 16, "@P0 BRA `(.L_x_2)", "@P1 BRA `(.L_x_1)", "EXIT"]
+        found = self.bound(sass.functions(listing(*lines))["_Zkernel"], what="sums", threads=256)
+        self.assertEqual(found["bound"], "issue")
+        # 64 * 64 * 4 terms a slice: of 16 a round of the inner loop, 65 instructions of which 16 take 8 slots.
+        slots = 1 + 1000 * (2 + 4 * (65 + 7 * 16))
+        self.assertAlmostEqual(found["us"] - model.GAP, 8 * slots / 4 * 2 * 5 / 1980, delta=0.2 * found["us"])
+
     def test_a_loop_without_its_tile_is_refused(self):
         with self.assertRaisesRegex(SystemExit, "no loop has the multiply-adds of its tile"):
             self.bound(product_code(ffma=127))
@@ -129,6 +141,30 @@ class Bounds(unittest.TestCase):
         step = model.step_of(parts)
         self.assertAlmostEqual(step["step_us"], parts[0]["us"] + parts[1]["us"])
         self.assertEqual(step["bound"], "memory")
+
+
+class Power(unittest.TestCase):
+    def test_rails_are_added_up_unless_one_is_the_whole(self):
+        orin = "RAM 1/2MB CPU [0%@729] VDD_GPU_SOC 2391mW/2400mW VDD_CPU_CV 400mW/398mW VIN_SYS_5V0 2818mW/1mW NC 0mW/0mW"
+        self.assertAlmostEqual(power.watts(orin), 5.609)
+        self.assertAlmostEqual(power.watts("VDD_IN 5081mW/5000mW VDD_CPU_GPU_CV 518mW/518mW VDD_SOC 1475mW/1mW"), 5.081)
+        self.assertIsNone(power.watts("RAM 1/2MB CPU [0%@729]"))
+
+    def test_a_watch_takes_the_mean_and_ends_what_it_began(self):
+        with tempfile.TemporaryDirectory() as folder:
+            program = pathlib.Path(folder) / "tegrastats"
+            program.write_text("#!/bin/sh\necho VDD_IN 2000mW/1mW\necho VDD_IN 4000mW/1mW\nexec sleep 60\n", encoding="utf-8")
+            program.chmod(0o755)
+            begin = time.monotonic()
+            with power.Watch(str(program)) as watch:
+                while len(watch.samples) < 2 and time.monotonic() < begin + 30:
+                    time.sleep(0.01)
+            self.assertEqual(watch.mean(), 3)
+            self.assertLess(time.monotonic(), begin + 50)
+        with power.Watch(str(program)) as watch:  # it is gone
+            pass
+        self.assertFalse(watch.is_there)
+        self.assertIsNone(watch.mean())
 
 
 class Report(unittest.TestCase):
@@ -141,6 +177,9 @@ class Report(unittest.TestCase):
         text = cuda_report.markdown(machine, [], [row])
         line = next(each for each in text.splitlines() if "7654" in each)
         self.assertIn(f"| {cuda_report.number(predicted)} | 4 |", line)
+        self.assertTrue(line.endswith("|  |"))
+        joules = cuda_report.markdown(machine, [], [{**row, "steps_per_joule": 12.34}])
+        self.assertIn("| 12.3 |\n", joules)
         unknown = cuda_report.markdown({**machine, "gpu": "another"}, [], [row])
         self.assertIn("|  | 4 |", next(each for each in unknown.splitlines() if "7654" in each))
 

@@ -25,6 +25,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 import cuda_report  # noqa: E402
 import networks  # noqa: E402
+import power  # noqa: E402
 import problem  # noqa: E402
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -313,7 +314,9 @@ class Run:
         end = min(self.clock.end, time.monotonic() + MOST["ours"])
         tasks = self.timed_tasks()
         small = [name for name in tasks if name != "cifar_cnn"]
-        jobs = [(name, "time", self.options.seconds, [], self.options.batches) for name in tasks]
+        # Where power can be read, each batch alone has it.
+        batches_of_job = [[each] for each in self.options.batches] if power.Watch().is_there else [self.options.batches]
+        jobs = [(name, "time", self.options.seconds, [], batches) for name in tasks for batches in batches_of_job]
         logical = [batch for batch in (256, 1024, 4096) if batch <= self.options.records // 2] or [CHECKED_BATCH]
         physical = min(PHYSICAL_BATCH, max(self.options.batches))
         jobs += [(name, "memory", self.options.seconds / 4, [physical], logical) for name in small]
@@ -324,9 +327,13 @@ class Run:
                 self.rows.append({**row, "failure": why_not})
                 continue
             limit = (end - time.monotonic()) / (len(jobs) - number) * 1.5
-            code, text = output_of([str(path), what, f"{seconds:.3f}", str(self.options.records), *map(str, more),
-                                    *map(str, batches)], min(limit, end - time.monotonic()))
+            with power.Watch() as watch:
+                code, text = output_of([str(path), what, f"{seconds:.3f}", str(self.options.records), *map(str, more),
+                                        *map(str, batches)], min(limit, end - time.monotonic()))
             found = rows_of(text)
+            if what == "time" and watch.mean():
+                for each in found:
+                    each["watts"], each["steps_per_joule"] = watch.mean(), 1e6 / each["loop_us"] / watch.mean()
             self.rows += [{**row, **each} for each in found]
             if code != 0:
                 self.rows.append({**row, "failure": f"not done in {limit:.0f} s" if code is None else last_lines(text)})

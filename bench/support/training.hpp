@@ -26,32 +26,34 @@ namespace pg = pergrad;
 enum class kind { dp, non_private, dp_integers };
 
 /// Floating-point operations of one sample's ordinary step in the products with parameters, a multiply-add counted as
-/// 2: a matrix of n parameters that is used at T positions costs 2 T n forward, as much for its gradient and, unless it
-/// is the network's first, as much for its input's. Biases, element functions, pooling, products of activations with
-/// each other (attention's weights), tables of rows, norms, clipping, noise and the update count nothing. The private
-/// step is credited with this same number, so that what privacy costs shows in its rate.
+/// 2: a matrix of n parameters that is used at T positions costs 2 T n forward, as much for its gradient if it is
+/// trained and, where something in front of it is, as much for its input's. Biases, element functions, pooling,
+/// products of activations with each other (attention's weights), tables of rows, norms, clipping, noise and the update
+/// count nothing. The private step is credited with this same number, so that what privacy costs shows in its rate.
 template <class Network>
 [[nodiscard]] constexpr double flops_per_sample() {
   using structure = typename Network::structure;
+  using plan = pg::detail::network_plan<structure>;
   std::size_t count = 0;
-  bool first = true;
-  const auto add = [&](std::size_t positions, std::size_t parameters) {
-    count += (first ? 2U : 3U) * 2U * positions * parameters;
-    first = false;
-  };
   pg::detail::for_each_index<structure::size>([&](auto index) {
     using layer = typename structure::template layer_at<index>;
     constexpr pg::shape in = structure::shapes[structure::inputs[index]];
     constexpr pg::shape second = structure::shapes[structure::inputs2[index]];
+    constexpr bool back = plan::nodes[index].input_gradient || plan::nodes[index].input2_gradient;
+    const auto add = [&](std::size_t positions, std::size_t parameters, bool to_input) {
+      const std::size_t products = 1U + (to_input ? 1U : 0U) + (structure::trained_counts[index] > 0 ? 1U : 0U);
+      count += products * 2U * positions * parameters;
+    };
     if constexpr (structure::parameter_counts[index] == 0) {
       return;
     } else if constexpr (requires { layer::affine(in); }) {
-      add(layer::affine(in).positions(), layer::affine(in).weight_count());
+      add(layer::affine(in).positions(), layer::affine(in).weight_count(), back);
     } else if constexpr (requires { pg::detail::factors_of<layer>(in, second); }) {
+      bool first = true;  // the others read what the layer itself has made
       for (const pg::factor& block : pg::detail::factors_of<layer>(in, second)) {
-        if (block.outer) add(block.positions, block.size());
+        if (block.outer) add(block.positions, block.size(), back || !first);
+        first = false;
       }
-      first = false;
     }
   });
   return static_cast<double>(count);
@@ -67,6 +69,7 @@ struct records {
 
   std::vector<input> inputs;
   std::vector<target> targets;
+  std::vector<std::uint32_t> lengths{};  ///< where they may vary: all of them whole
 
   [[nodiscard]] std::size_t size() const noexcept { return targets.size() / target_count; }
   [[nodiscard]] std::span<const input> inputs_of(std::size_t first, std::size_t count) const {
@@ -74,6 +77,9 @@ struct records {
   }
   [[nodiscard]] std::span<const target> targets_of(std::size_t first, std::size_t count) const {
     return std::span{targets}.subspan(first * target_count, count * target_count);
+  }
+  [[nodiscard]] std::span<const std::uint32_t> lengths_of(std::size_t first, std::size_t count) const {
+    return lengths.empty() ? std::span{lengths} : std::span{lengths}.subspan(first, count);
   }
 };
 
@@ -100,6 +106,9 @@ template <class Network, class Loss>
   fill(result.targets, made::target_count > 1 && std::is_integral_v<typename made::target>
                            ? Network::output_shape.e1
                            : Network::output_shape.size());
+  if (Network::input_shape.varying_axis() != 0) {
+    result.lengths.assign(count, static_cast<std::uint32_t>(Network::input_shape.e0));
+  }
   return result;
 }
 
@@ -115,7 +124,8 @@ class training {
 
   /// One step: forward, backward, clip, noise, update; or forward, backward, mean, update.
   void step(const records<Network, Loss>& data, std::size_t first, std::size_t count) {
-    const pg::batch<Network, Loss> samples{data.inputs_of(first, count), data.targets_of(first, count)};
+    const pg::batch<Network, Loss> samples{data.inputs_of(first, count), data.targets_of(first, count),
+                                           data.lengths_of(first, count)};
     const auto gradients = pg::per_sample_gradients(net_, Loss{}, samples, tape_);
     if constexpr (Kind != kind::non_private) {
       sum_.clear();
@@ -164,7 +174,8 @@ class differentiation {
         norms_(Kind == kind::dp ? batch_size : 0) {}
 
   void step(const records<Network, Loss>& data, std::size_t first, std::size_t count) {
-    const pg::batch<Network, Loss> samples{data.inputs_of(first, count), data.targets_of(first, count)};
+    const pg::batch<Network, Loss> samples{data.inputs_of(first, count), data.targets_of(first, count),
+                                           data.lengths_of(first, count)};
     const auto gradients = pg::per_sample_gradients(net_, Loss{}, samples, tape_);
     if constexpr (Kind == kind::dp) {
       pg::unprotected::evaluate_into(exec_, pg::assign(mean_, pg::mean(gradients)),

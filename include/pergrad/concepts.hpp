@@ -134,6 +134,16 @@ template <class Layer>
 concept joins_positions = is_branch_sum<Layer> || requires {
   requires Layer::joins_positions;
 };
+/// A tiled layer that makes position t of its output of position t of its inputs, whatever t is (pergrad/team.hpp).
+template <class Layer>
+concept works_by_position = is_tiled<Layer> && requires {
+  requires Layer::by_position;
+};
+/// A tiled layer that can be asked for positions behind others (pergrad/team.hpp).
+template <class Layer>
+concept works_behind = is_tiled<Layer> && requires(const any_team& team) {
+  Layer::forward_behind(team);
+};
 template <class Layer>
 concept has_windows = requires(shape in, std::size_t i, float x) {
   { Layer::rows(in, i) } -> std::convertible_to<window_range>;

@@ -280,6 +280,15 @@ template <class Executor> struct correlated_noise_on_a_device {
 template <class Function, class First> struct needs_an_executor {
   static_assert(never<Function>, "whatever computes names its executor first: pergrad::host exec; evaluate_into(exec, destination, expression); pergrad::dp_sgd trainer{exec, net, loss, options}; see docs/expressions.md");
 };
+template <class Layer> struct layer_without_a_bound {
+  static_assert(never<Layer>, "no bound of this layer's gradient is proven: in the place of attention and of recurrent layers take conv1d, mean_over_positions or embedding_bag, in that of lora a linear layer; a layer of your own says element_bounds or bounds(node_bounds); see docs/sensitivity.md");
+};
+template <class Loss> struct loss_without_a_bound {
+  static_assert(never<Loss>, "this loss's gradient has no bound for all targets: take huber in the place of mean_squared_error, cross entropy or focal for classes; a loss of your own says gradient_bound(output); see docs/sensitivity.md");
+};
+template <class Gradients, class... Proof> struct unclipped_without_a_proof {
+  static_assert(never<Gradients>, "unclipped takes per-sample gradients and a proof for the same network and loss: unclipped(g, pergrad::certified_bound{net, loss}), with pergrad/certify.hpp; see docs/sensitivity.md");
+};
 template <class Sum> struct noise_on_an_unclipped_sum {
   static_assert(never<Sum>, "noise protects only a sum of bounded sensitivity: write sum(clip(g, pergrad::l2_clip_norm{1.0})) + gaussian_noise(...); see docs/privacy.md");
 };

@@ -50,13 +50,62 @@ template <class Scalar>
   return static_cast<std::int32_t>(id);
 }
 
+/// Does the executor keep what was computed of a text while it grows?
+template <class Executor, class Network>
+inline constexpr bool keeps_text = false;
+template <class Executor, class Network>
+requires requires { Executor::template decodes<Network>; }
+inline constexpr bool keeps_text<Executor, Network> = Executor::template decodes<Network>;
+
+/// Logits of what follows a text, of which keys and values are kept. A text that outgrows the positions is read anew:
+/// each of its ids has another position then.
+template <class Executor, class Network>
+class next_logits {
+ public:
+  next_logits(const Executor& executor, const Network& network) : decoder_{executor.pool(), network} {}
+  [[nodiscard]] std::span<const typename Network::scalar> operator()(std::span<const std::int32_t> text) {
+    constexpr std::size_t positions = Network::input_shape.e0;
+    if (text.size() <= positions) return decoder_.append(text.subspan(decoder_.length()));
+    decoder_.clear();
+    return decoder_.append(text.last(positions));
+  }
+
+ private:
+  typename Executor::template decoder<Network> decoder_;
+};
+/// The same by a pass over all positions for each id.
+template <class Executor, class Network>
+requires(!keeps_text<Executor, Network>) class next_logits<Executor, Network> {
+ public:
+  next_logits(const Executor& executor, const Network& network) : predict_{executor, network} {}
+  [[nodiscard]] std::span<const typename Network::scalar> operator()(std::span<const std::int32_t> text) {
+    constexpr std::size_t vocabulary = Network::input_shape.ids;
+    const std::span<const std::int32_t> seen = text.last(std::min(text.size(), window_.size()));
+    std::ranges::fill(window_, 0);  // behind the text: nobody looks there
+    std::ranges::copy(seen, window_.begin());
+    return predict_(public_records{window_}).subspan((seen.size() - 1) * vocabulary, vocabulary);
+  }
+
+ private:
+  predictor<Network, Executor> predict_;
+  std::vector<std::int32_t> window_ = std::vector<std::int32_t>(Network::input_shape.e0);
+};
+
 }  // namespace detail
 
 /// The ids that follow a public prompt, `how.steps` of them. The network is a causal language model: from `token_ids(
 /// positions, vocabulary)` to logits `{positions, vocabulary}`, where no position sees one behind it. A text that is
 /// longer than the positions is seen from its last `positions` ids on. Whatever a private network says is covered by
-/// its guarantee. Allocates. Throws std::invalid_argument for an empty prompt, a negative temperature or one that is no
-/// number, std::out_of_range for an id that is none.
+/// its guarantee.
+///
+/// On the host keys and values of earlier positions are kept, with the same logits bit for bit, if all layers are
+/// embeddings, `learned_positions`, layers that work position by position (linear layers, norms of features,
+/// activations, dropout, added biases) or causal attention without `kv_bias`, rotary or not, and sums, products and
+/// concatenations of their branches: `gpt2` and `llama`, tuned or not, are of these. Others take a pass over all
+/// positions for each id, as does a text that outgrows the positions.
+///
+/// Allocates. Throws std::invalid_argument for an empty prompt, a negative temperature or one that is no number,
+/// std::out_of_range for an id that is none.
 template <executor Executor, class Network, class Inputs>
 requires(!detail::is_explained<Network>)
     [[nodiscard]] std::vector<std::int32_t> generate(const Executor& executor, const Network& network,
@@ -70,16 +119,16 @@ requires(!detail::is_explained<Network>)
   if (!(how.temperature >= 0) || !std::isfinite(how.temperature)) {
     detail::throw_invalid_argument({"pergrad: generate: the temperature is no finite number from 0 on"});
   }
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    if (given[i] >= 0 && static_cast<std::size_t>(given[i]) < vocabulary) continue;
+    detail::throw_out_of_range(
+        {"pergrad: generate: position ", i, " of the prompt: id ", given[i], " of a vocabulary of ", vocabulary});
+  }
   std::vector<std::int32_t> text{given.begin(), given.end()};
   text.reserve(given.size() + how.steps);
-  predictor<Network, Executor> next{executor, network};
-  std::vector<std::int32_t> window(positions);
+  detail::next_logits<Executor, Network> next{executor, network};
   for (std::size_t step = 0; step < how.steps; ++step) {
-    const std::size_t seen = std::min(text.size(), positions);
-    std::ranges::fill(window, 0);  // behind the text: nobody looks there
-    std::copy_n(text.end() - static_cast<std::ptrdiff_t>(seen), seen, window.begin());
-    const auto logits = next(public_records{window}).subspan((seen - 1) * vocabulary, vocabulary);
-    text.push_back(detail::draw_id(logits, how.temperature, detail::public_uniform(how.seed, step)));
+    text.push_back(detail::draw_id(next(text), how.temperature, detail::public_uniform(how.seed, step)));
   }
   return {text.begin() + static_cast<std::ptrdiff_t>(given.size()), text.end()};
 }

@@ -44,6 +44,7 @@
 #include <pergrad/expressions/scalars.hpp>
 #include <pergrad/expressions/sums.hpp>
 #include <pergrad/expressions/totals.hpp>
+#include <pergrad/expressions/unclipped.hpp>
 #include <pergrad/files/older_files.hpp>
 #include <pergrad/files/parameters.hpp>
 #include <pergrad/files/resume.hpp>

@@ -48,6 +48,17 @@
 //                              the transpose of a matrix; an executor may put it to `to`, `step` a row
 //   draw(b, first, n, f)       f(i, bits): 32 random bits for each of n elements of sample b's, `first` (a multiple of
 //                              16) being the number of the first one
+//
+// A layer that says `forgets_values` reads neither x, x2 nor y in its backward, so that they need not be kept for it;
+// an executor may have something else there by then.
+//
+// Text is generated position after position (host/decode). A layer that says `by_position` makes position t of its
+// output of position t of its inputs alone, whichever t is: then `forward` may be called for any positions as if there
+// were no others. One that looks at positions in front has `forward_behind(team)`, and `kept_count(in)`,
+// `scratch_count_behind(in)` if it needs memory. Such a team has one sample and, besides `forward`'s,
+//   whole                      the input's shape with all positions; `in` has `in.e0` new ones
+//   first                      how many stand in front of them
+//   kept                       `kept_count(whole)` numbers, whatever the calls for those in front have left there
 #pragma once
 
 #include <cstddef>

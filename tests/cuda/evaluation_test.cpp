@@ -42,6 +42,14 @@ BOOST_AUTO_TEST_CASE(every_strategy_gives_the_hosts_numbers) {
   compare_strategies<cnn<double>, pg::cross_entropy>("cnn");
 }
 
+BOOST_AUTO_TEST_CASE(proofs_are_not_of_what_a_device_computes) {
+  both<mlp<float>, pg::mean_squared_error> it{6};
+  const auto proven = [](const auto& g) { return pg::sum(pg::detail::gated_clip::proven(g, pg::l2_clip_norm{100.0})); };
+  BOOST_CHECK_NO_THROW(static_cast<void>(pg::unprotected::evaluate(it.host, proven(it.on_host()))));
+  BOOST_CHECK_THROW(static_cast<void>(pg::unprotected::evaluate(it.device, proven(it.on_device()))),
+                    std::invalid_argument);
+}
+
 BOOST_AUTO_TEST_CASE(predictions_are_the_hosts) {
   both<cnn<double>, pg::cross_entropy> it{6};
   const pg::public_records records{it.inputs};

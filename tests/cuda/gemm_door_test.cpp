@@ -88,7 +88,8 @@ using dev::gemm_way;
 // The plan, as constants.
 static_assert(choose_gemm(gemm_product::forward, linear_view(4096, 4096), true, true) == gemm_way::library);
 static_assert(choose_gemm(gemm_product::adjoint, linear_view(4096, 4096), true, true) == gemm_way::library);
-static_assert(choose_gemm(gemm_product::sums, linear_view(4096, 4096), true, true) == gemm_way::large);
+static_assert(choose_gemm(gemm_product::sums, linear_view(4096, 4096), true, true) == gemm_way::square);
+static_assert(choose_gemm(gemm_product::sums, conv_view(256, 256, 32), true, true) == gemm_way::large);
 static_assert(choose_gemm(gemm_product::squares, linear_view(4096, 4096), true, true) == gemm_way::large);
 static_assert(choose_gemm(gemm_product::forward, linear_view(4096, 4096), true, false) != gemm_way::library);
 static_assert(choose_gemm(gemm_product::forward, linear_view(4096, 4096), false, true) != gemm_way::library);
@@ -96,6 +97,10 @@ static_assert(choose_gemm(gemm_product::forward, linear_view(784, 128), true, tr
 static_assert(choose_gemm(gemm_product::forward, linear_view(512, 10), true, true) == gemm_way::narrow);
 static_assert(choose_gemm(gemm_product::forward, conv_view(256, 256, 32), true, true) == gemm_way::large);
 static_assert(choose_gemm(gemm_product::forward, conv_view(3, 64, 32), true, true) == gemm_way::square);
+// Chunks of positions, for few blocks of a sample's gradient only.
+static_assert(dev::chunks_of(conv_view(3, 64, 256)) == 64 && dev::chunks_of(conv_view(64, 64, 256)) == 8);
+static_assert(dev::chunks_of(conv_view(3, 32, 32)) == 2 && dev::chunks_of(conv_view(64, 64, 16)) == 1);
+static_assert(dev::chunks_of(conv_view(512, 512, 32)) == 1);
 static_assert(dev::library_capacity(1) == dev::library_slice && dev::library_capacity(256) == 256);
 static_assert(!dev::has_gemm_library);
 

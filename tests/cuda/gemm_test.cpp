@@ -13,6 +13,7 @@
 
 #include <pergrad/cuda/device/device.hpp>
 #include <pergrad/cuda/kernels/gemm_affine.hpp>
+#include <pergrad/cuda/kernels/sums.hpp>
 
 #include "comparing.hpp"
 #include "normal_numbers.hpp"
@@ -192,114 +193,118 @@ void expect_adjoint(setting<Scalar>& it, std::vector<double>& sums) {
   }
 }
 
+/// A weight's element of sample b's gradient: a chain over the positions of each chunk, then chunk after chunk.
 template <class Scalar>
-void add_sums(setting<Scalar>& it, std::vector<Scalar>& accumulators, int accumulator_count, std::uint64_t position) {
+Scalar gradient_of(setting<Scalar>& it, int b, int g, int o, int k, int chunks) {
   const dev::affine_view& v = it.view;
-  const int size = v.size();
-  for (int b = 0; b < static_cast<int>(it.state.count); ++b) {
-    const Scalar factor = it.factors[static_cast<std::size_t>(b)];
-    const auto accumulator =
-        static_cast<int>((position + static_cast<std::uint64_t>(b)) % static_cast<std::uint64_t>(accumulator_count));
-    for (int t = 0; t < v.positions(); ++t) {
-      for (int g = 0; g < v.groups; ++g) {
-        for (int o = 0; o < v.outputs; ++o) {
-          for (int k = 0; k < v.view_width(); ++k) {
-            Scalar& sum = accumulators[static_cast<std::size_t>(accumulator * (size + 2) +
-                                                                (g * v.outputs + o) * v.view_width() + k)];
-            const Scalar delta = factor == 0 ? Scalar{0} : factor * it.y(b, output_of(v, g, o, t));
-            sum = std::fma(delta, factor == 0 ? Scalar{0} : it.seen(b, g, t, k), sum);
-          }
-        }
-      }
+  const int chunk = (v.positions() + chunks - 1) / chunks;
+  Scalar gradient = 0;
+  for (int first = 0; first < v.positions(); first += chunk) {
+    Scalar sum = 0;
+    for (int t = first; t < std::min(first + chunk, v.positions()); ++t) {
+      sum = std::fma(it.y(b, output_of(v, g, o, t)), it.seen(b, g, t, k), sum);
     }
+    gradient = first == 0 ? sum : gradient + sum;
   }
+  return gradient;
 }
-template <class Sizes, int DepthFirst, class Scalar>
-void emulate_sums(setting<Scalar>& it, std::vector<Scalar>& accumulators, int accumulator_count, std::uint64_t position,
-                  bool first, dev::emulation_order order) {
-  it.state.position = position;
-  it.state.first = first ? 1 : 0;
-  dev::affine_sums<Scalar, Scalar, DepthFirst> problem;
-  problem.on = it.operands();
-  problem.factors = it.factors.data();
-  problem.accumulators = accumulators.data();
-  problem.accumulator_stride = it.view.size() + 2;
-  problem.accumulator_count = accumulator_count;
-  emulate<Sizes, Scalar>(problem, order);
-}
-
-/// The same sums of integers: each sample's share is rounded by itself.
-template <class Scalar>
-void add_integer_sums(setting<Scalar>& it, std::vector<std::int64_t>& accumulators, int accumulator_count,
-                      std::uint64_t position, Scalar to_grid) {
+/// accumulator[weight] += f(what a sample adds), sample after sample. `stride`: from accumulator to accumulator.
+template <class Scalar, class Sum>
+void add_shares(setting<Scalar>& it, std::vector<Sum>& accumulators, int accumulator_count, std::uint64_t position,
+                int chunks, Scalar to_grid) {
   const dev::affine_view& v = it.view;
-  const int size = v.size();
   for (int b = 0; b < static_cast<int>(it.state.count); ++b) {
-    const Scalar factor = it.factors[static_cast<std::size_t>(b)];
-    if (factor == 0) continue;
-    const auto accumulator =
-        static_cast<int>((position + static_cast<std::uint64_t>(b)) % static_cast<std::uint64_t>(accumulator_count));
+    const auto accumulator = (position + static_cast<std::uint64_t>(b)) % static_cast<std::uint64_t>(accumulator_count);
     for (int g = 0; g < v.groups; ++g) {
       for (int o = 0; o < v.outputs; ++o) {
         for (int k = 0; k < v.view_width(); ++k) {
-          Scalar share = 0;
-          for (int t = 0; t < v.positions(); ++t) {
-            const Scalar delta = factor * it.y(b, output_of(v, g, o, t));
-            share = std::fma(delta, it.seen(b, g, t, k), share);
+          Sum& sum = accumulators[accumulator * static_cast<std::size_t>(v.size() + 2) +
+                                  static_cast<std::size_t>((g * v.outputs + o) * v.view_width() + k)];
+          const Scalar factor = it.factors[static_cast<std::size_t>(b)];
+          if (factor == 0) continue;
+          // Of one position w delta is formed first, of several the gradient.
+          const bool one = v.positions() == 1;
+          const Scalar left = one ? factor * it.y(b, output_of(v, g, o, 0)) : factor;
+          const Scalar right = one ? it.seen(b, g, 0, k) : gradient_of(it, b, g, o, k, chunks);
+          if constexpr (std::is_integral_v<Sum>) {
+            sum += std::llrint(left * right * to_grid);
+          } else {
+            sum = std::fma(left, right, sum);
           }
-          const int at = accumulator * (size + 2) + (g * v.outputs + o) * v.view_width() + k;
-          accumulators[static_cast<std::size_t>(at)] += std::llrint(share * to_grid);
         }
       }
     }
   }
 }
-template <class Sizes, int DepthFirst, class Scalar>
-void emulate_integer_sums(setting<Scalar>& it, std::vector<std::int64_t>& accumulators, int accumulator_count,
-                          std::uint64_t position, bool first, Scalar to_grid, dev::emulation_order order) {
+/// The same by kernels: one product over the samples, or, with several positions, partial sums of `together` samples at
+/// a time, added up.
+template <class Sizes, class Scalar, class Sum>
+void emulate_sums(setting<Scalar>& it, std::vector<Sum>& accumulators, int accumulator_count, std::uint64_t position,
+                  bool first, int chunks, Scalar to_grid, dev::emulation_order order) {
   it.state.position = position;
   it.state.first = first ? 1 : 0;
-  dev::affine_sums<Scalar, std::int64_t, DepthFirst> problem;
-  problem.on = it.operands();
-  problem.factors = it.factors.data();
-  problem.to_grid = to_grid;
-  problem.accumulators = accumulators.data();
-  problem.accumulator_stride = it.view.size() + 2;
-  problem.accumulator_count = accumulator_count;
-  emulate<Sizes, Scalar>(problem, order);
+  if (it.view.positions() == 1) {
+    dev::affine_sums<Scalar, Sum> problem;
+    problem.on = it.operands();
+    problem.factors = it.factors.data();
+    problem.to_grid = to_grid;
+    problem.accumulators = accumulators.data();
+    problem.accumulator_stride = it.view.size() + 2;
+    problem.accumulator_count = accumulator_count;
+    return emulate<Sizes, Scalar>(problem, order);
+  }
+  const int together = 3;
+  std::vector<Scalar> partials(static_cast<std::size_t>(together * chunks * it.view.size()),
+                               std::numeric_limits<Scalar>::quiet_NaN());
+  for (int begin = 0; begin < it.most; begin += together) {
+    dev::affine_partials<Scalar> problem;
+    problem.on = it.operands();
+    problem.on.most_samples = std::min(together, it.most - begin);
+    problem.partials = partials.data();
+    problem.first_sample = begin;
+    problem.chunks = dev::divisor{chunks};
+    problem.chunk = (it.view.positions() + chunks - 1) / chunks;
+    emulate<Sizes, Scalar>(problem, order);
+    dev::fold_partials_kernel<Scalar, Sum> fold;
+    fold.gradients = {&it.state, partials.data(), begin, problem.on.most_samples, chunks, it.view.size()};
+    fold.factors = it.factors.data();
+    fold.to_grid = to_grid;
+    fold.accumulators = accumulators.data();
+    fold.accumulator_stride = it.view.size() + 2;
+    fold.accumulator_count = accumulator_count;
+    dev::emulate(fold, fold.blocks(), order);
+  }
 }
-template <class Scalar, class Sizes>
-void integer_sums(const dev::affine_view& view, dev::emulation_order order) {
+template <class Scalar, class Sum, class Sizes>
+void sums(const dev::affine_view& view, dev::emulation_order order) {
   constexpr int samples = 5;
   constexpr int capacity = 7;
   constexpr auto to_grid = Scalar(1 << 18);
   for (const int accumulator_count : {1, 3, 8}) {
+    const int chunks = std::min(accumulator_count, view.positions());
     setting<Scalar> it{view, samples, capacity};
     it.factors[1] = 0;
     it.x(1, 0) = std::numeric_limits<Scalar>::quiet_NaN();
     it.y(1, 0) = std::numeric_limits<Scalar>::infinity();
     const auto size = static_cast<std::size_t>(accumulator_count * (view.size() + 2));
-    std::vector<std::int64_t> accumulators(size, 7);
-    std::vector<std::int64_t> expected(size, 7);
+    std::vector<Sum> accumulators(size, Sum(7));
+    std::vector<Sum> expected(size, Sum(7));
     for (int accumulator = 0; accumulator < accumulator_count; ++accumulator) {
       for (int i = 0; i < view.size(); ++i) expected[static_cast<std::size_t>(accumulator * (view.size() + 2) + i)] = 0;
     }
-    add_integer_sums(it, expected, accumulator_count, 2, to_grid);
-    add_integer_sums(it, expected, accumulator_count, 2 + samples, to_grid);
-    if (view.positions() == 1) {
-      emulate_integer_sums<Sizes, 0>(it, accumulators, accumulator_count, 2, true, to_grid, order);
-      emulate_integer_sums<Sizes, 0>(it, accumulators, accumulator_count, 2 + samples, false, to_grid, order);
-    } else {
-      emulate_integer_sums<Sizes, 1>(it, accumulators, accumulator_count, 2, true, to_grid, order);
-      emulate_integer_sums<Sizes, 1>(it, accumulators, accumulator_count, 2 + samples, false, to_grid, order);
-    }
-    BOOST_TEST(accumulators == expected);
+    const int taken = view.positions() > 1 ? 1 : accumulator_count;  // by samples
+    add_shares(it, expected, taken, 2, chunks, to_grid);
+    add_shares(it, expected, taken, 2 + samples, chunks, to_grid);
+    emulate_sums<Sizes>(it, accumulators, accumulator_count, 2, true, chunks, to_grid, order);
+    emulate_sums<Sizes>(it, accumulators, accumulator_count, 2 + samples, false, chunks, to_grid, order);
+    BOOST_TEST(std::memcmp(accumulators.data(), expected.data(), size * sizeof(Sum)) == 0);
   }
 }
 
 template <class Scalar, class Sizes>
 void all_products(const dev::affine_view& view, dev::emulation_order order) {
-  integer_sums<Scalar, Sizes>(view, order);
+  sums<Scalar, std::int64_t, Sizes>(view, order);
+  sums<Scalar, Scalar, Sizes>(view, order);
   constexpr int samples = 5;
   constexpr int capacity = 7;
   for (const bool accumulate : {false, true}) {
@@ -334,28 +339,6 @@ void all_products(const dev::affine_view& view, dev::emulation_order order) {
         BOOST_REQUIRE(std::memcmp(&it.values[at], &before.values[at], sizeof(Scalar)) == 0);
       }
     }
-  }
-  for (const int accumulator_count : {1, 3, 8}) {
-    setting<Scalar> it{view, samples, capacity};
-    it.factors[1] = 0;
-    it.x(1, 0) = std::numeric_limits<Scalar>::quiet_NaN();
-    it.y(1, 0) = std::numeric_limits<Scalar>::infinity();
-    const auto size = static_cast<std::size_t>(accumulator_count * (view.size() + 2));
-    std::vector<Scalar> accumulators(size, Scalar(7));
-    std::vector<Scalar> expected(size, Scalar(7));
-    for (int accumulator = 0; accumulator < accumulator_count; ++accumulator) {
-      for (int i = 0; i < view.size(); ++i) expected[static_cast<std::size_t>(accumulator * (view.size() + 2) + i)] = 0;
-    }
-    add_sums(it, expected, accumulator_count, 2);
-    add_sums(it, expected, accumulator_count, 2 + samples);
-    if (view.positions() == 1) {
-      emulate_sums<Sizes, 0>(it, accumulators, accumulator_count, 2, true, order);
-      emulate_sums<Sizes, 0>(it, accumulators, accumulator_count, 2 + samples, false, order);
-    } else {
-      emulate_sums<Sizes, 1>(it, accumulators, accumulator_count, 2, true, order);
-      emulate_sums<Sizes, 1>(it, accumulators, accumulator_count, 2 + samples, false, order);
-    }
-    BOOST_TEST(same_bits(accumulators, expected));
   }
   {
     setting<Scalar> it{view, samples, capacity};
@@ -422,8 +405,8 @@ BOOST_AUTO_TEST_CASE(products_are_the_loops_chains) {
 }
 
 BOOST_AUTO_TEST_CASE(sums_do_not_know_how_a_batch_is_cut) {
-  const dev::affine_view& view = views()[2].view;
   for (const int accumulator_count : {1, 4, 8}) {
+    const dev::affine_view& view = views()[accumulator_count == 4 ? 0 : 2].view;
     std::vector<std::vector<float>> results;
     for (const int physical : {1, 2, 5, 10}) {
       setting<float> whole{view, 10, 10};
@@ -434,8 +417,8 @@ BOOST_AUTO_TEST_CASE(sums_do_not_know_how_a_batch_is_cut) {
           for (int i = 0; i < whole.stretch; ++i) part.x(b, i) = whole.x(begin + b, i);
           part.factors[static_cast<std::size_t>(b)] = whole.factors[static_cast<std::size_t>(begin + b)];
         }
-        emulate_sums<dev::square_block, 1>(part, accumulators, accumulator_count, static_cast<std::uint64_t>(begin),
-                                           begin == 0, dev::emulation_order::forward);
+        emulate_sums<dev::square_block>(part, accumulators, accumulator_count, static_cast<std::uint64_t>(begin),
+                                        begin == 0, 2, 1.0F, dev::emulation_order::forward);
       }
       results.push_back(accumulators);
     }
@@ -444,16 +427,19 @@ BOOST_AUTO_TEST_CASE(sums_do_not_know_how_a_batch_is_cut) {
 }
 
 BOOST_AUTO_TEST_CASE(an_empty_first_batch_clears_the_lanes) {
-  const dev::affine_view& view = views()[0].view;
-  setting<float> it{view, 0, 4};
-  std::vector<float> accumulators(static_cast<std::size_t>(2 * (view.size() + 2)), 5.0F);
-  emulate_sums<dev::square_block, 0>(it, accumulators, 2, 0, true, dev::emulation_order::forward);
-  BOOST_TEST(accumulators[0] == 0.0F);
-  BOOST_TEST(accumulators[static_cast<std::size_t>(view.size())] ==
-             5.0F);  // what lies between the accumulators is not theirs
-  accumulators[0] = 3.0F;
-  emulate_sums<dev::square_block, 0>(it, accumulators, 2, 0, false, dev::emulation_order::forward);
-  BOOST_TEST(accumulators[0] == 3.0F);
+  for (const int number : {0, 2}) {  // one position, several
+    const dev::affine_view& view = views()[static_cast<std::size_t>(number)].view;
+    setting<float> it{view, 0, 4};
+    std::vector<float> accumulators(static_cast<std::size_t>(2 * (view.size() + 2)), 5.0F);
+    emulate_sums<dev::square_block>(it, accumulators, 2, 0, true, 1, 1.0F, dev::emulation_order::forward);
+    BOOST_TEST(accumulators[0] == 0.0F);
+    BOOST_TEST(accumulators[static_cast<std::size_t>(view.size() + 2)] == 0.0F);
+    // What lies between the accumulators is not theirs.
+    BOOST_TEST(accumulators[static_cast<std::size_t>(view.size())] == 5.0F);
+    accumulators[0] = 3.0F;
+    emulate_sums<dev::square_block>(it, accumulators, 2, 0, false, 1, 1.0F, dev::emulation_order::forward);
+    BOOST_TEST(accumulators[0] == 3.0F);
+  }
 }
 
 BOOST_AUTO_TEST_CASE(inputs_may_lie_in_the_data_set) {

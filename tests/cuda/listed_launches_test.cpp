@@ -49,11 +49,6 @@ struct counting : Problem {
     to->multiply_adds += this->depth(z);
     Problem::store(z, row, column, value);
   }
-  template <class Scalar>
-  void store_part(int z, int row, int column, Scalar value, bool is_first) const noexcept {
-    if (this->depth(z) > 0) to->multiply_adds += this->part_depth();  // else it stores the sum of nothing
-    Problem::store_part(z, row, column, value, is_first);
-  }
 };
 
 /// The emulated device, which remembers its launches.

@@ -133,6 +133,47 @@ BOOST_AUTO_TEST_CASE(an_epoch_is_the_hosts_epoch) {
   compare("per group, adam");
 }
 
+BOOST_AUTO_TEST_CASE(a_device_that_shares_the_hosts_memory_reads_records_where_they_lie) {
+  auto options = usual_options();
+  options.max_batch = pg::max_batch{7};
+  const auto bytes_of_records = [&](const pg::device_options& choice, bool shares) {
+    const pg::emulated device{choice};
+    const pg::emulated usual{choice};
+    if (shares) device.device().share_memory();
+    const auto there = trained(device, options, 4);
+    check_same(there, trained(usual, options, 4), "the same bits");
+    BOOST_TEST((device.device().counted().views == 2) == (shares && !choice.copy_records));
+    return usual.device().counted().uploaded_bytes - device.device().counted().uploaded_bytes;
+  };
+  constexpr std::size_t all = record_count * (network::input_shape.size() * sizeof(float) + sizeof(std::int32_t));
+  BOOST_TEST(bytes_of_records({}, true) == all);
+  BOOST_TEST(bytes_of_records({.tf32 = true}, true) == all);
+  BOOST_TEST(bytes_of_records({.copy_records = true}, true) == 0U);
+  BOOST_TEST(bytes_of_records({}, false) == 0U);
+}
+
+BOOST_AUTO_TEST_CASE(records_that_are_read_where_they_lie_are_looked_at_before_each_step) {
+  records_of_noise data;
+  const pg::emulated device;
+  device.device().share_memory();
+  auto options = usual_options();
+  options.sampling = pg::poisson_sampling{pg::sampling_probability{1}};
+  network net{device, pg::kaiming_uniform{5}};
+  pg::dp_sgd trainer{device, net, pg::cross_entropy{}, options, pg::seeded_generator{9}};
+  trainer.step(data.view());
+  const auto trained_on = [&](float factor) {
+    for (float& value : data.inputs) value *= factor;
+    const std::vector<float> before(net.parameters().begin(), net.parameters().end());
+    trainer.step(data.view());
+    return std::vector<float>(net.parameters().begin(), net.parameters().end()) != before;
+  };
+  BOOST_TEST(trained_on(0.5F));
+  data.targets[17] = 3;  // no class of this network's: a device would look for it behind its values
+  data.inputs[18 * network::input_shape.size()] = std::numeric_limits<float>::quiet_NaN();
+  BOOST_TEST(trained_on(2));
+  for (const float value : net.parameters()) BOOST_REQUIRE(std::isfinite(value));
+}
+
 BOOST_AUTO_TEST_CASE(no_bit_depends_on_the_physical_batch_or_on_the_order_of_threads) {
   auto options = usual_options();
   const pg::emulated device;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// tests/text/generate_test.cpp - a language model's text: the likeliest id by hand, and frequencies of drawn ones
+// tests/text/generate_test.cpp - a language model's text: the likeliest id by hand, frequencies of drawn ones, and
+// logits from kept keys and values beside those of a pass over all positions
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
@@ -7,7 +8,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <span>
 #include <stdexcept>
+#include <string>
 #include <vector>
 
 #include <pergrad/generate.hpp>
@@ -82,6 +85,91 @@ BOOST_AUTO_TEST_CASE(a_seed_is_a_text) {
   BOOST_TEST((text_of(1) != text_of(2)));
 }
 
+namespace {
+
+/// Logits behind every beginning of a text, taken in piece by piece, are those of one pass over all positions.
+template <class Network>
+void check_against_a_whole_pass(std::size_t threads, std::span<const std::size_t> pieces) {
+  static_assert(pg::host::decodes<Network>);
+  constexpr std::size_t all = Network::input_shape.e0, words = Network::input_shape.ids;
+  const pg::host exec{pg::threads{threads}};
+  Network net{exec, pg::normal{.seed = 11, .standard_deviation = 0.3}};
+  ids text(all);
+  for (std::size_t i = 0; i < all; ++i) text[i] = static_cast<std::int32_t>((i * i * 7 + 3 * i) % words);
+  const auto whole = pg::predict(exec, net, pg::public_records{text});
+  pg::host::decoder<Network> kept{exec.pool(), net};
+  for (int round = 0; round < 2; ++round) {  // nothing is left of the text before
+    kept.clear();
+    std::size_t piece = 0;
+    while (kept.length() < all) {
+      const std::size_t begin = kept.length(), count = std::min(pieces[piece++ % pieces.size()], all - begin);
+      const auto found = kept.append(std::span<const std::int32_t>{text}.subspan(begin, count));
+      BOOST_TEST(kept.length() == begin + count);
+      const auto wanted = std::span{whole}.subspan((begin + count - 1) * words, words);
+      BOOST_TEST(found == wanted, boost::test_tools::per_element());
+    }
+  }
+}
+
+template <std::size_t Positions, class Tuning = pg::models::everything>
+using small_gpt2 = pg::models::gpt2<Positions, 2, 24, 3, 41, Tuning>;
+template <class Tuning = pg::models::everything>
+using small_llama = pg::models::llama<pg::models::llama_size{.positions = 21,
+                                                             .blocks = 2,
+                                                             .features = 24,
+                                                             .heads = 6,
+                                                             .key_value_heads = 2,
+                                                             .feed_forward = 40,
+                                                             .vocabulary = 37},
+                                      Tuning>;
+constexpr std::size_t one_by_one[] = {1}, uneven[] = {3, 1, 1, 5, 2}, at_once[] = {1000};
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(kept_keys_and_values_change_no_bit) {
+  check_against_a_whole_pass<small_gpt2<20>>(1, one_by_one);
+  check_against_a_whole_pass<small_gpt2<20>::rebind<double>>(2, uneven);
+  check_against_a_whole_pass<small_llama<>>(2, one_by_one);
+  check_against_a_whole_pass<small_llama<>::rebind<double>>(1, uneven);
+  check_against_a_whole_pass<small_llama<pg::models::lora_on<2, "q_proj", "down_proj">>>(2, uneven);
+  check_against_a_whole_pass<small_gpt2<20, pg::models::biases_only>>(1, one_by_one);
+  check_against_a_whole_pass<small_gpt2<150>>(2, at_once);  // several stretches of positions
+}
+
+BOOST_AUTO_TEST_CASE(networks_say_whether_their_keys_are_kept) {
+  using pg::causal, pg::embedding, pg::linear, pg::multihead_attention;
+  constexpr auto in = pg::token_ids(6, 9);
+  using seen_by_all = pg::network<in, embedding<8>, multihead_attention<2>, linear<9>>;
+  using learned_key = pg::network<in, embedding<8>, multihead_attention<2, causal, pg::kv_bias>, linear<9>>;
+  using recurrent = pg::network<in, embedding<8>, pg::lstm<8>, linear<9>>;
+  using mixed = pg::network<in, embedding<8>, pg::layer_norm<pg::axes<2>>, linear<9>>;
+  using convolved = pg::network<in, embedding<8>, pg::transpose, pg::conv1d<9, 1>, pg::transpose>;
+  using with_dropout = pg::network<in, embedding<8>, pg::dropout<0.5>, multihead_attention<2, causal>, linear<9>>;
+  static_assert(!pg::host::decodes<seen_by_all> && !pg::host::decodes<learned_key> && !pg::host::decodes<recurrent>);
+  static_assert(!pg::host::decodes<mixed> && !pg::host::decodes<convolved> && pg::host::decodes<with_dropout>);
+  // Without kept keys: the same function of the text.
+  const learned_key net{executor(), pg::normal{.seed = 3, .standard_deviation = 1}};
+  const ids made = pg::generate(executor(), net, pg::public_records{ids{1, 5}}, {.steps = 9, .temperature = 0});
+  ids text{1, 5};
+  for (const std::int32_t next : made) {
+    const std::size_t seen = std::min(text.size(), positions);
+    ids window{text.end() - static_cast<std::ptrdiff_t>(seen), text.end()};
+    window.resize(positions);
+    const auto logits = pg::predict(executor(), net, pg::public_records{window});
+    const auto last = std::span{logits}.subspan((seen - 1) * vocabulary, vocabulary);
+    BOOST_TEST(next == std::ranges::max_element(last) - last.begin());
+    text.push_back(next);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_prompt_may_be_longer_than_the_positions) {
+  const gpt2 net{executor(), pg::normal{.seed = 3, .standard_deviation = 1}};
+  const ids prompt{1, 5, 2, 2, 8, 0, 7, 3, 4};
+  const auto logits = logits_behind(net, {prompt.end() - positions, prompt.end()});
+  const ids made = pg::generate(executor(), net, pg::public_records{prompt}, {.steps = 1, .temperature = 0});
+  BOOST_TEST(made.at(0) == std::ranges::max_element(logits) - logits.begin());
+}
+
 BOOST_AUTO_TEST_CASE(wrong_wishes_are_refused) {
   const gpt2 net{executor(), pg::zeros{}};
   const auto ask = [&](const ids& prompt, double temperature) {
@@ -93,6 +181,10 @@ BOOST_AUTO_TEST_CASE(wrong_wishes_are_refused) {
   BOOST_CHECK_THROW(ask({1}, std::numeric_limits<double>::quiet_NaN()), std::invalid_argument);
   BOOST_CHECK_THROW(ask({1}, std::numeric_limits<double>::infinity()), std::invalid_argument);
   BOOST_CHECK_THROW(ask({vocabulary}, 1), std::out_of_range);
+  BOOST_CHECK_THROW(ask({-1, 1, 1, 1, 1, 1, 1}, 1), std::out_of_range);  // nobody would look there
+  BOOST_CHECK_EXCEPTION(ask({0, 9}, 1), std::out_of_range, [](const std::out_of_range& wrong) {
+    return std::string{wrong.what()} == "pergrad: generate: position 1 of the prompt: id 9 of a vocabulary of 9";
+  });
 }
 
 BOOST_AUTO_TEST_SUITE_END()

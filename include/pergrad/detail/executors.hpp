@@ -7,6 +7,8 @@
 //   run<Needs>(network, loss, samples, tape, request) an evaluation (gradients/request.hpp)
 //   trainer<Network, Loss>                            what a `dp_sgd` keeps and does there
 //   pool()                                            host threads, for what is done once a step
+//   decodes<Network>, decoder<Network>                optional: a network's output behind a text that grows, from keys
+//                                                     and values that are kept, if it can (host/decode)
 //   usual_sums<Network>                               sums that a tape has room for unless it is told
 //   explanation<Network>, loss_explanation<Loss>      why it cannot run one, as a class that says so; else `char`
 #pragma once

@@ -7,9 +7,12 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <span>
+#include <type_traits>
 
 #include <pergrad/detail/error_text.hpp>
 #include <pergrad/detail/float_environment.hpp>
@@ -67,15 +70,43 @@ struct sample_gate {
   bool (*passes)(void* context, std::size_t sample, double most);
 };
 
-/// w = min(1, C / ‖g‖), and 0 of samples that a gate does not let through
+/// Of the bits of some parameters (FNV-1a, four at a time).
+template <class Scalar>
+[[nodiscard]] inline std::uint64_t fingerprint_of(std::span<const Scalar> parameters) noexcept {
+  using word = std::conditional_t<sizeof(Scalar) == 4, std::uint32_t, std::uint64_t>;
+  constexpr std::uint64_t prime = 0x100000001b3U;
+  std::uint64_t lanes[4] = {0xcbf29ce484222325U, 1, 2, 3};
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    lanes[i % 4] = (lanes[i % 4] ^ std::bit_cast<word>(parameters[i])) * prime;
+  }
+  std::uint64_t all = parameters.size();
+  for (const std::uint64_t lane : lanes) all = (all ^ lane ^ lane >> 32U) * prime;
+  return all;
+}
+/// Throws std::logic_error unless a network's weights have this fingerprint.
+template <class Network>
+void require_weights(const Network& network, std::uint64_t fingerprint) {
+  if (fingerprint_of(network.all_parameters()) == fingerprint) return;
+  throw_logic_error({"pergrad: unclipped: weights have changed since the bound was proven: prove it anew"});
+}
+
+/// w = min(1, C / ‖g‖), and 0 of samples that a gate does not let through; of gradients that are proven to be no longer
+/// than C, 1 and no norms: one type, so that a trainer compiles one sum for both
 struct flat_clip {
   static constexpr bool per_layer = false;
   double bound = 0;
   const sample_gate* gate = nullptr;
+  bool is_proven = false;
+  std::uint64_t weights_of_proof = 0;  ///< their fingerprint; 0: whoever proves it sees to that
+  [[nodiscard]] bool needs_norms() const noexcept { return !is_proven; }
   [[nodiscard]] double sensitivity() const noexcept { return bound; }
   template <class Network, class Scalar>
   void weigh(const detail::sample_facts<Scalar>& facts, int unit, Scalar* weights) const noexcept {
     constexpr std::size_t count = Network::parameter_count;
+    if (is_proven) {
+      weights[0] = static_cast<Scalar>(std::ldexp(1.0, -unit));
+      return;
+    }
     weights[0] = clip_factor<Scalar>(facts.norm, count, bound, unit);
     if (gate != nullptr &&
         !gate->passes(gate->context, facts.sample, clipped_norm_bound<Scalar>(facts.norm, count, bound, unit))) {
@@ -162,12 +193,29 @@ class clipped_gradients final : public detail::expression_tag {
   /// The most that adding or removing one sample can move the sum, in L2.
   [[nodiscard]] double sensitivity() const noexcept { return rule_.sensitivity(); }
 
+  /// Does a weight depend on norms?
+  [[nodiscard]] bool needs_norms() const noexcept {
+    if constexpr (requires { rule_.needs_norms(); }) {
+      return rule_.needs_norms();
+    } else {
+      return true;
+    }
+  }
+
+  /// Throws std::logic_error for a proof of other weights than the network has.
+  void require_proof() const {
+    if constexpr (requires { rule_.weights_of_proof; }) {
+      if (rule_.weights_of_proof != 0) detail::require_weights(leaf_.network(), rule_.weights_of_proof);
+    }
+  }
+
   /// One clipped gradient, lazily. Throws std::out_of_range.
   [[nodiscard]] gradient_row<clipped_gradients, true> operator[](std::size_t sample) const;
 
   /// Fills in the weights part of a request; the rule must live until the evaluation is over.
   void weigh_into(detail::sum_request<scalar>& request) const noexcept {
     request.is_plain = false;
+    request.is_proven = !needs_norms();
     request.per_layer = Rule::per_layer;
     request.weigher = &rule_;
     request.weigh = [](const void* rule, const detail::sample_facts<scalar>& facts, int unit, scalar* weights) {
@@ -214,6 +262,12 @@ struct gated_clip {
   [[nodiscard]] static auto of(const per_sample_gradient_leaf<Network, Loss, Which>& gradients, l2_clip_norm bound,
                                const sample_gate* gate) {
     return clipped_gradients{gradients, flat_clip{bound.value(), gate}};
+  }
+  /// Of gradients that are proven to be no longer than the bound.
+  template <class Network, class Loss, algorithms Which>
+  [[nodiscard]] static auto proven(const per_sample_gradient_leaf<Network, Loss, Which>& gradients, l2_clip_norm bound,
+                                   std::uint64_t weights = 0) {
+    return clipped_gradients{gradients, flat_clip{bound.value(), nullptr, true, weights}};
   }
 };
 }  // namespace detail

@@ -128,8 +128,9 @@ class bounded_sum final : public detail::expression_tag {
  private:
   auto& attached(detail::run_request<scalar>& request) const {
     auto& sum = detail::new_sum(request);
+    clipped_.require_proof();
     clipped_.weigh_into(sum);
-    request.norms = true;
+    request.norms = request.norms || clipped_.needs_norms();
     return sum;
   }
   clipped_gradients<Leaf, Rule> clipped_;

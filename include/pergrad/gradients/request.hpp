@@ -34,6 +34,7 @@ struct sum_request {
   bool is_plain = true;  ///< every weight is 1: nothing else is asked of the samples
   bool squares = false;
   bool per_layer = false;  ///< one weight a layer with parameters instead of one
+  bool is_proven = false;  ///< weights bound nothing: it is proven of what a host computes (expressions/unclipped.hpp)
   const void* weigher = nullptr;
   void (*weigh)(const void*, const sample_facts<Scalar>&, int unit, Scalar* weights) = nullptr;
   int unit = 0;           ///< weights count in units of 2^unit
@@ -107,6 +108,9 @@ struct run_request {
     bool weighted = false;
     for (std::size_t k = 0; k < sum_count; ++k) weighted = weighted || !sums[k].is_plain;
     return weighted;
+  }
+  [[nodiscard]] bool has_proven_sums() const {
+    return std::any_of(sums.begin(), sums.begin() + sum_count, [](const auto& sum) { return sum.is_proven; });
   }
   /// Must the gradients themselves be formed, of all samples and blocks?
   [[nodiscard]] bool needs_every_gradient() const {

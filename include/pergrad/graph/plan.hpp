@@ -53,6 +53,7 @@ struct plan_node {
   node_kind kind = node_kind::general;
   bool two_inputs = false;
   bool derives_from_output = false;  ///< elementwise: its derivative is a function of the output
+  bool forgets_values = false;       ///< tiled: its backward reads neither x nor y
   bool channels_first = false;       ///< shapes of rank 2 are (channels, positions)
   bool swaps_axes = false;           ///< reshape: of channels and positions
   bool reads_images = false;         ///< tiled: reads and writes values as they are stored
@@ -83,6 +84,7 @@ constexpr void describe_node(shape in, shape second, plan_node& to) {
   to.kind = kind_of<Layer>();
   to.two_inputs = has_two_inputs<Layer>;
   to.derives_from_output = requires { requires Layer::derivative_from_output; };
+  to.forgets_values = requires { requires Layer::forgets_values; };
   to.channels_first = requires { requires Layer::channels_first; };
   to.swaps_axes = requires { requires Layer::is_transpose; };
   to.reads_images = reads_images<Layer>;

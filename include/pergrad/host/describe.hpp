@@ -56,8 +56,7 @@ template <class Structure, class Tables>
   const bool used_before = Structure::owners[i] != i;
   row.parameters = used_before ? 0 : Structure::parameter_counts[i];
   const auto slot_bytes = [&](std::size_t which) {
-    const on_host::slot& slot = table.slots[which];
-    return bytes * static_cast<std::size_t>(slot.value.sample + slot.gradient.sample);
+    return bytes * static_cast<std::size_t>(table.slots[which].elements);
   };
   if (i == 0) row.tape_bytes += slot_bytes(0);
   if (table.storage[i + 1] == i + 1) row.tape_bytes += slot_bytes(i + 1);

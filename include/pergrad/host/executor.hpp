@@ -14,6 +14,7 @@
 #include <pergrad/detail/executors.hpp>
 #include <pergrad/detail/thread_pool.hpp>
 #include <pergrad/gradients/request.hpp>
+#include <pergrad/host/decode/decoder.hpp>
 #include <pergrad/host/norms/request.hpp>
 #include <pergrad/host/run/engine.hpp>
 #include <pergrad/host/run/worker.hpp>
@@ -54,6 +55,10 @@ class host {
   using loss_explanation = char;
   template <class Network, class Loss>
   using trainer = detail::step_by_verbs<Network, Loss, host, false>;
+  template <class Network>
+  static constexpr bool decodes = on_host::decodes<Network>;
+  template <class Network>
+  using decoder = on_host::decoder<Network>;
   template <class Network>
   static constexpr std::size_t usual_sums = on_host::usual_sums<Network>;
 

@@ -16,6 +16,8 @@ namespace pergrad::inline v0_1 {
 /// Parameters: bias `[features]`. Per-sample gradient: the sum of dy over the positions.
 struct added_bias {
   static constexpr const char* name = "added_bias";
+  static constexpr bool by_position = true;
+  static constexpr bool forgets_values = true;
   static constexpr bool on_tiles = true;
   static constexpr bool on_device = true;
 

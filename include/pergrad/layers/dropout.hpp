@@ -22,6 +22,8 @@ namespace pergrad::inline v0_1 {
 template <probability Probability, class... Options>
 struct dropout {
   static constexpr const char* name = "dropout";
+  static constexpr bool by_position = true;
+  static constexpr bool forgets_values = true;
   static constexpr bool on_tiles = true;
   static constexpr bool on_device = true;
   [[nodiscard]] static constexpr auto settings() noexcept {

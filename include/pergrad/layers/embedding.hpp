@@ -75,6 +75,8 @@ struct table_layer {
 template <std::size_t Dim, class... Options>
 struct embedding : detail::table_layer<Dim, Options...> {
   static constexpr const char* name = "embedding";
+  static constexpr bool forgets_values = true;
+  static constexpr bool by_position = true;
   using detail::table_layer<Dim, Options...>::options;
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return {in.e0, Dim}; }

@@ -21,6 +21,7 @@ namespace pergrad::inline v0_1 {
 /// sequential<...>>`; of any length each. PyTorch: `a(x) * b(x)`.
 struct elementwise_product {
   static constexpr const char* name = "elementwise_product";
+  static constexpr bool by_position = true;
   static constexpr bool on_tiles = true;
   static constexpr bool on_device = true;
   static constexpr bool joins_positions = true;

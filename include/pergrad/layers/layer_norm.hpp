@@ -29,6 +29,8 @@ struct row_norm {
   static constexpr bool on_tiles = true;
   static constexpr bool on_device = true;
   static constexpr norm_options options = gather<norm_options, Options...>();
+  static constexpr bool by_position = options.axes == 1;
+  static constexpr bool forgets_values = true;
   static constexpr bool affine = options.affine;
   static constexpr bool shifts = Centred && options.affine && options.bias;
 

@@ -18,6 +18,7 @@
 #include <pergrad/detail/host_device.hpp>
 #include <pergrad/gradients/factors.hpp>
 #include <pergrad/layers/shared/attention.hpp>
+#include <pergrad/layers/shared/attention_cache.hpp>
 #include <pergrad/layers/shared/attention_layout.hpp>
 #include <pergrad/shape.hpp>
 
@@ -31,6 +32,7 @@ namespace pergrad::inline v0_1 {
 template <std::size_t Heads, class... Options>
 struct multihead_attention : detail::attention_layer<Heads, Options...> {
   static constexpr const char* name = "multihead_attention";
+  static constexpr bool forgets_values = true;
   using detail::attention_layer<Heads, Options...>::options;
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return {in.e0, in.e1}; }
@@ -107,7 +109,34 @@ struct multihead_attention : detail::attention_layer<Heads, Options...> {
       detail::project_backward(team, inputs(at), team.matrix(0, 3 * at.features, at.features), team.dx);
   }
 
+  // Some positions behind others (pergrad/team.hpp).
+  [[nodiscard]] static constexpr std::size_t kept_count(shape in) noexcept { return cache(in).kept_count; }
+  [[nodiscard]] static constexpr std::size_t scratch_count_behind(shape in) noexcept { return cache(in).scratch_count; }
+  template <class Team>
+  static void forward_behind(const Team& team) requires(options.causal && !options.kv_bias) {
+    const detail::attention_layout at = lay_out(team.whole);
+    const auto count = static_cast<std::ptrdiff_t>(team.in.e0);
+    const auto multiply = [&](const product_sizes& sizes, const auto* left, const auto& right, auto* out,
+                              std::ptrdiff_t bias) {
+      if (has_bias) {
+        team.multiply_bias(sizes, left, right, out, team.parameters + bias);
+      } else {
+        team.multiply(sizes, left, right, out);
+      }
+    };
+    auto* const scratch = team.scratch(0);
+    multiply({.rows = {count, at.features, at.query_step}, .depth = at.features, .columns = at.query_step}, team.x(0),
+             team.transposed(0, 0, 3 * at.features, at.features), scratch, at.bias);
+    detail::attend_to_cache(team, at);
+    multiply({.rows = {count, at.features, at.features}, .depth = at.features, .columns = at.features},
+             static_cast<const typename Team::scalar*>(scratch + detail::lay_out_cache(at).context),
+             team.transposed(1, at.out_weight, at.features, at.features), team.y(0), at.out_bias);
+  }
+
  private:
+  [[nodiscard]] static constexpr detail::cache_layout cache(shape in) noexcept {
+    return detail::lay_out_cache(lay_out(in));
+  }
   static constexpr bool has_bias = options.bias;
   [[nodiscard]] PERGRAD_HD static constexpr detail::attention_layout lay_out(shape in) noexcept {
     constexpr detail::attention_options chosen = options;

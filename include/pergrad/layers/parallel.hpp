@@ -21,6 +21,7 @@ namespace detail {
 template <bool ByPosition>
 struct concatenation {
   static constexpr bool on_tiles = true;
+  static constexpr bool forgets_values = true;
   static constexpr bool on_device = true;
   static constexpr bool joins_positions = true;
 
@@ -66,6 +67,7 @@ struct concatenation {
 /// Along features, `{features}` and `{positions, features}`, or along channels, images and volumes.
 struct concatenate : concatenation<true> {
   static constexpr const char* name = "parallel";
+  static constexpr bool by_position = true;
 
   [[nodiscard]] static constexpr shape output_shape(shape first, shape second) noexcept {
     shape out = first;

@@ -24,6 +24,7 @@ namespace detail {
 /// On `{positions, features}`; keeps the shape and hands the gradient on as it is.
 struct added_table {
   static constexpr bool on_tiles = true;
+  static constexpr bool forgets_values = true;
   static constexpr bool on_device = true;
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return {in.e0, in.e1}; }
@@ -69,6 +70,10 @@ struct learned_positions : detail::added_table {
   template <class Team>
   PERGRAD_HD static void forward(const Team& team) {
     add(team, team.parameters);
+  }
+  template <class Team>
+  static void forward_behind(const Team& team) {
+    add(team, team.parameters + team.first * static_cast<std::ptrdiff_t>(team.in.e1));
   }
 };
 

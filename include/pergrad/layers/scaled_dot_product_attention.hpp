@@ -13,6 +13,7 @@
 #include <pergrad/detail/host_device.hpp>
 #include <pergrad/graph/mistakes.hpp>
 #include <pergrad/layers/shared/attention.hpp>
+#include <pergrad/layers/shared/attention_cache.hpp>
 #include <pergrad/layers/shared/attention_layout.hpp>
 #include <pergrad/shape.hpp>
 
@@ -27,6 +28,7 @@ namespace pergrad::inline v0_1 {
 template <std::size_t Heads, class... Options>
 struct scaled_dot_product_attention : detail::attention_layer<Heads, Options...> {
   static constexpr const char* name = "scaled_dot_product_attention";
+  static constexpr bool forgets_values = true;
   using detail::attention_layer<Heads, Options...>::options;
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return of_queries(in); }
@@ -74,7 +76,22 @@ struct scaled_dot_product_attention : detail::attention_layer<Heads, Options...>
     }
   }
 
+  // Some positions behind others (pergrad/team.hpp).
+  [[nodiscard]] static constexpr std::size_t kept_count(shape in) noexcept { return cache(in).kept_count; }
+  [[nodiscard]] static constexpr std::size_t scratch_count_behind(shape in) noexcept { return cache(in).scratch_count; }
+  template <class Team>
+  static void forward_behind(const Team& team) requires(options.causal) {
+    const detail::attention_layout at = lay_out(team.whole);
+    auto* const scratch = team.scratch(0);
+    team.copy(static_cast<std::ptrdiff_t>(team.in.size()), team.x(0), scratch);
+    detail::attend_to_cache(team, at);
+    team.copy(static_cast<std::ptrdiff_t>(team.out.size()), scratch + detail::lay_out_cache(at).context, team.y(0));
+  }
+
  private:
+  [[nodiscard]] static constexpr detail::cache_layout cache(shape in) noexcept {
+    return detail::lay_out_cache(lay_out(in));
+  }
   static constexpr std::size_t memory_heads = options.memory_heads != 0 ? options.memory_heads : Heads != 0 ? Heads : 1;
   static constexpr std::size_t all_heads = Heads + 2 * memory_heads;
   [[nodiscard]] PERGRAD_HD static constexpr shape of_queries(shape in) noexcept {

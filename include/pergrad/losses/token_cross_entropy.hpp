@@ -8,13 +8,15 @@
 #pragma once
 
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
 #include <pergrad/detail/host_device.hpp>
-#include <pergrad/losses/cross_entropy.hpp>
 #include <pergrad/shape.hpp>
+#include <pergrad/simd/elements.hpp>
+#include <pergrad/simd/math.hpp>
 
 namespace pergrad::inline v0_1 {
 
@@ -99,10 +101,28 @@ struct token_cross_entropy {
         for (std::size_t i = 0; i < classes; ++i) dy[i] = 0;
         continue;
       }
-      loss += cross_entropy::evaluate(y, classes, targets + t, dy);
-      for (std::size_t i = 0; i < classes; ++i) dy[i] *= static_cast<Scalar>(weight);
+      loss += evaluate_position(y, classes, targets[t], static_cast<Scalar>(weight), dy);
     }
     return loss * weight;
+  }
+
+ private:
+  /// One position's loss, and `weight` times its gradient. With vectors, as vocabularies are large.
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD static double evaluate_position(const Scalar* y, std::size_t classes, std::int32_t target,
+                                                           Scalar weight, Scalar* dy) noexcept {
+    const auto count = static_cast<std::ptrdiff_t>(classes);
+    const Scalar largest = on_host::largest_of(y, count);
+    const Scalar sum = on_host::sum_of_packs<Scalar>(count, [&](const auto& at) {
+      const auto power = math::exp_or_zero(at(y) - largest);
+      at.put(dy, power);
+      return power;
+    });
+    const Scalar share = weight / sum;
+    on_host::for_each_pack<Scalar>(
+        count, [&](std::ptrdiff_t i, const auto& lanes) { lanes.store(dy + i, lanes.load(dy + i) * share); });
+    dy[target] -= weight;
+    return std::log(static_cast<double>(sum)) - static_cast<double>(y[target] - largest);
   }
 };
 

@@ -438,6 +438,7 @@ requires(!detail::cannot_be_trained<Network, Loss>) class dp_sgd<Network, Loss, 
   }
   [[nodiscard]] static Options of_exact_sums(Options options) {
     if (options.individual) detail::refuse_training("individual accounting is not on ranks yet");
+    if (options.certified) detail::refuse_training("the option certified is not on ranks yet");
     if (!options.lanes) options.capacity = record_capacity{0};
     return options;
   }

@@ -97,12 +97,14 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor, Options> {
     this->look_at(records);
     if (this->charges_) this->charges_->filter().set_records(records.size());
     this->plan_next_step();
+    if (this->options_.certified) this->certify_next_step();
     this->notes_.begin();
     const std::uint64_t step = this->spend_and_draw(generator_, this->unit_count(records.size()));
     this->trainer_->step(
         this->records_of_step(records, base::inside_layers(generator_, step)),
         detail::noise_of<Generator>{*this->options_.noise, &generator_, this->noise_.filter()},
         [&] { return base::next_noise(generator_); }, detail::total_access::values(update_));
+    if (this->options_.certified) this->certify_next_step();
     if (this->average_) this->average_->update(*this->executor_, *this->network_);
     this->notes_.end();
     this->release_statistic(generator_);

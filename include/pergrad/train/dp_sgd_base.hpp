@@ -13,12 +13,14 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include <pergrad/batch.hpp>
 #include <pergrad/detail/executors.hpp>
 #include <pergrad/detail/float_environment.hpp>
 #include <pergrad/expressions/evaluate.hpp>
+#include <pergrad/expressions/unclipped.hpp>
 #include <pergrad/optim/adam.hpp>
 #include <pergrad/optim/parameter_average.hpp>
 #include <pergrad/optim/sgd.hpp>
@@ -93,8 +95,8 @@ class dp_sgd_base
     return average_->network();
   }
   /// Memory behind the spans of the data set has changed since the last step: the next one looks at all records again,
-  /// and a device copies them again. Needed on a device, which trains on its copy; on the host each step reads the
-  /// memory anyway.
+  /// and a device copies them again. Needed on a device, which trains on its copy; on the host, and on a device that
+  /// shares the host's memory, each step reads the memory anyway.
   void records_changed() noexcept {
     checked_.reset();
     trainer_->forget_records();
@@ -136,6 +138,7 @@ class dp_sgd_base
         tape_{executor, options.max_batch} {
     const float_environment proven;
     if (options.schedules.any()) this->most_ = options.schedules.steps;
+    if (options.certified) begin_certified();
     this->take(with_empty_batch([](const auto& sum) { return sum.sensitivity(); }),
                static_cast<double>(std::numeric_limits<scalar>::max()), Network::parameter_count,
                executor.pool().thread_count());
@@ -166,7 +169,7 @@ class dp_sgd_base
     }
     if (options.average_decay != 0) average_.emplace(network, options.average_decay);
     notes_ = {options.private_metrics, options.max_batch.count,
-              options.clip ? options.clip->value() : this->sensitivity_,
+              options_.clip ? options_.clip->value() : this->sensitivity_,
               this->statistic_ ? &this->statistic_->counted : nullptr,
               options.statistic ? options.statistic->of : step_value::norm};
     require_noise_that_fits();
@@ -236,6 +239,34 @@ class dp_sgd_base
       notes_.set_clip_norm(bound.value());
     }
   }
+  [[gnu::cold]] void begin_certified() {
+    if constexpr (executor_trainer::trains_on_a_copy || draws_units<typename Options::sampling_type> ||
+                  run::is_correlated) {
+      refuse_training("the option certified is for records and independent noise on the host");
+    } else {
+      if (!proof_maker::is_for<Network, Loss>(*options_.certified)) {
+        refuse_training("the option certified was made for another network or another loss");
+      }
+      // Before the first step, with the weights as they are then.
+      const double first = options_.clipping == clipping_kind::certified ? options_.certified->most() : first_clip_;
+      options_.clip = l2_clip_norm{first};
+    }
+  }
+  /// K of the weights that the next step begins with, however they came to be: weights are public.
+  [[gnu::cold]] void certify_next_step() {
+    const std::uint64_t now = fingerprint_of(std::as_const(*network_).all_parameters());
+    if (!options_.certified || (is_certified_ && now == certified_weights_)) return;
+    const double most = options_.clipping == clipping_kind::certified ? options_.certified->most() : first_clip_;
+    is_certified_ = false;
+    const double proven = proof_maker::prove(*options_.certified, *network_);
+    // Below, noise would not fit its grid; a larger bound is one, too.
+    clip_to(l2_clip_norm{std::clamp(proven, 1e-20, most)});
+    if (options_.clipping == clipping_kind::certified && !(proven <= most)) {
+      throw_logic_error({"pergrad: private training: certified: K is ", proven, ", above its limit ", most});
+    }
+    certified_weights_ = fingerprint_of(std::as_const(*network_).all_parameters());
+    is_certified_ = true;
+  }
   /// The clip norm of the next step from the counts of the last one, which were released.
   [[gnu::cold]] void adapt_clip() {
     const adaptive_clip& how = *options_.adaptive_clip;
@@ -288,7 +319,10 @@ class dp_sgd_base
         executor_->pool(),
         [&](std::uint64_t record) {
           if (units() != nullptr && units()->are_owners()) return true;  // each of their records is looked at
-          return executor_trainer::trains_on_a_copy || fits_the_trainer<Network, Loss>(*checked_, record);
+          if constexpr (executor_trainer::trains_on_a_copy) {
+            if (!trainer_->reads_in_place()) return true;
+          }
+          return fits_the_trainer<Network, Loss>(*checked_, record);
         },
         [&] { notes_.leave_out(); });
   }
@@ -297,6 +331,8 @@ class dp_sgd_base
   double first_clip_ = 0;      ///< from which adaptive clipping set out
   std::uint64_t planned_ = 0;  ///< the step of which they are
   bool is_private_ = true;
+  bool is_certified_ = false;            ///< are these the weights that the clip norm was proven for?
+  std::uint64_t certified_weights_ = 0;  ///< their fingerprint
   std::optional<parameter_average<Network>> average_;
   std::unique_ptr<individual_charges> charges_;
   step_notes<scalar> notes_{false, 0, 0};

@@ -17,6 +17,7 @@
 #include <pergrad/batch.hpp>
 #include <pergrad/errors.hpp>
 #include <pergrad/expressions/totals.hpp>
+#include <pergrad/expressions/unclipped.hpp>
 #include <pergrad/optim/adam.hpp>
 #include <pergrad/privacy/accounting/budget.hpp>
 #include <pergrad/privacy/generator.hpp>
@@ -33,8 +34,9 @@ namespace pergrad::inline v0_1 {
 
 /// How the noised gradient becomes an update.
 enum class optimizer_kind { sgd, adam };
-/// What bounds a sample's share.
-enum class clipping_kind { flat, per_layer, automatic, per_group, per_sample_adaptive };
+/// What bounds a sample's share. `certified`: a proof that no gradient is longer (the option `certified`), and nothing
+/// is clipped.
+enum class clipping_kind { flat, per_layer, automatic, per_group, per_sample_adaptive, certified };
 
 /// One value of each record of a step.
 enum class step_value { norm, loss };
@@ -109,6 +111,8 @@ struct training_choices : private_choices {
   option<pergrad::adaptive_clip> adaptive_clip;  ///< of flat clipping; `clip` is the first one
   step_schedules schedules{};
   option<individual_accounting> individual;  ///< a budget for each record
+  /// Of certified clipping: K of each step in the place of `clip`. Of flat clipping: a step clips to min(C, K).
+  option<certified_training> certified;
   double average_decay = 0;      ///< above 0: an exponential moving average of the parameters, see `average`
   bool private_metrics = false;  ///< keep losses and norms of the last step, for `unprotected::metrics`
   bool keep_update = true;       ///< keep what a step releases, for `last_update`: as much memory as the parameters
@@ -225,7 +229,19 @@ inline void require_private_choices(const private_choices& options, bool has_a_s
 /// The same for a trainer, and for options that are not for its kind of clipping; `groups` are the network's clipping
 /// groups.
 [[gnu::cold]] inline void require_training_choices(const training_choices& options, std::size_t groups) {
-  if (options.clipping == clipping_kind::per_group) {
+  if (options.certified && options.clipping != clipping_kind::certified && options.clipping != clipping_kind::flat) {
+    refuse_training("the option certified is for clipping_kind::certified and clipping_kind::flat only");
+  }
+  if (options.certified && (options.adaptive_clip || options.schedules.clip || options.individual)) {
+    refuse_training("the option certified excludes adaptive_clip, individual and a schedule of clip");
+  }
+  if (options.clipping == clipping_kind::certified) {
+    require_option(options.certified.has_value(), "certified");
+    if (options.clip) refuse_training("the option clip is not for certified clipping: what is proven takes its place");
+    if (!(options.certified->most() <= largest_double)) {
+      refuse_training("the option certified needs a limit for certified clipping: certified_training_of(..., limit)");
+    }
+  } else if (options.clipping == clipping_kind::per_group) {
     if (options.clip) refuse_training("the option clip is not for clipping per group: group_bounds are its bounds");
     require_option(!options.group_bounds.empty(), "group_bounds");
     if (options.group_bounds.size() != groups) {

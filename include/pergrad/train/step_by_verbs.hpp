@@ -65,7 +65,9 @@ auto with_clipped(const training_choices& options, const per_sample_gradient_lea
         return f(sum(clip(gradients, options.group_bounds.front())));  // one group is the whole
       }
     default:
-      return f(sum(gated_clip::of(gradients, *options.clip, gate)));
+      // One type of sum for both.
+      return f(sum(options.clipping == clipping_kind::certified ? gated_clip::proven(gradients, *options.clip)
+                                                                : gated_clip::of(gradients, *options.clip, gate)));
   }
 }
 

@@ -80,6 +80,8 @@ struct world {
   fake_cuda::counts counts;
   int failing = 0;
   bool fail_allocation = false;
+  fake_cuda::host_memory shared = fake_cuda::host_memory::separate;
+  std::map<char*, std::size_t> registered;
   cudaError_t last_error = cudaSuccess;
   int running = 0;  // operations of the device that are under way
 };
@@ -186,6 +188,7 @@ void look_for_host_pointers(const std::string& name, const bytes_type& arguments
   struct range {
     std::size_t begin, end;
   };
+  if (it().shared == fake_cuda::host_memory::pageable) return;
   std::vector<range> host;
   std::ifstream maps("/proc/self/maps");
   for (std::string line; std::getline(maps, line);) {
@@ -197,7 +200,7 @@ void look_for_host_pointers(const std::string& name, const bytes_type& arguments
     std::memcpy(&word, arguments.data() + at, sizeof word);
     const void* pointer = nullptr;
     std::memcpy(&pointer, &word, sizeof pointer);
-    if (on_the_device(pointer, 0) || is_pinned(pointer, 0)) continue;
+    if (on_the_device(pointer, 0) || is_pinned(pointer, 0) || lies_in(it().registered, pointer, 0)) continue;
     for (const range& each : host) {
       if (word >= each.begin && word < each.end) {
         blame("kernel " + name + " gets a pointer to the host's memory, byte " + std::to_string(at) +
@@ -281,7 +284,10 @@ cudaError_t copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind k
     submit(stream, std::move(next));
     return cudaSuccess;
   }
-  if (to_device && !from_device) ++it().counts.uploads;
+  if (to_device && !from_device) {
+    ++it().counts.uploads;
+    it().counts.uploaded_bytes += bytes;
+  }
   if (from_device && !to_device) ++it().counts.downloads;
   if (!from_device && pageable) {
     // The driver copies what it cannot pin before it returns.
@@ -313,6 +319,7 @@ std::size_t live_device_bytes() {
 std::size_t live_pinned_bytes() {
   std::size_t sum = 0;
   for (const auto& [memory, bytes] : it().pinned) sum += bytes;
+  for (const auto& [memory, bytes] : it().registered) sum += bytes;
   return sum;
 }
 std::size_t live_handles() {
@@ -327,6 +334,7 @@ bool on_the_device(const void* memory, std::size_t bytes) { return ::on_the_devi
 void blame(const std::string& what) { ::blame(what); }
 void fail_with(int error) { it().failing = error; }
 void fail_next_allocation() { it().fail_allocation = true; }
+void share(host_memory how) { it().shared = how; }
 bool plays_the_device() { return true; }
 
 }  // namespace fake_cuda
@@ -421,6 +429,16 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
       break;
     case cudaDevAttrMultiProcessorCount:
       *value = 8;
+      break;
+    case cudaDevAttrIntegrated:
+      *value = it().shared != fake_cuda::host_memory::separate ? 1 : 0;
+      break;
+    case cudaDevAttrCanMapHostMemory:
+    case cudaDevAttrHostRegisterSupported:
+      *value = 1;
+      break;
+    case cudaDevAttrPageableMemoryAccess:
+      *value = it().shared == fake_cuda::host_memory::pageable ? 1 : 0;
       break;
     default:
       *value = 0;
@@ -523,6 +541,35 @@ cudaError_t cudaFreeHost(void* memory) {
   std::free(memory);
   it().pinned.erase(found);
   ++it().counts.frees;
+  return cudaSuccess;
+}
+// As the real one, whole pages: two ranges cannot share one.
+cudaError_t cudaHostRegister(void* memory, std::size_t bytes, unsigned flags) {
+  if (illegal_in_capture("cudaHostRegister")) return answer(cudaErrorStreamCaptureUnsupported);
+  if (bytes == 0 || flags != cudaHostRegisterMapped) return answer(cudaErrorInvalidValue);
+  const auto first_page = [](const char* at) { return reinterpret_cast<std::size_t>(at) / page; };
+  auto* const begin = static_cast<char*>(memory);
+  for (const auto& [known, size] : it().registered) {
+    if (first_page(begin) <= first_page(known + size - 1) && first_page(known) <= first_page(begin + bytes - 1)) {
+      return answer(cudaErrorHostMemoryAlreadyRegistered);
+    }
+  }
+  it().registered[begin] = bytes;
+  return cudaSuccess;
+}
+cudaError_t cudaHostGetDevicePointer(void** seen, void* memory, unsigned) {
+  if (!lies_in(it().registered, memory, 1)) return answer(cudaErrorInvalidValue);
+  *seen = memory;
+  return cudaSuccess;
+}
+cudaError_t cudaHostUnregister(void* memory) {
+  if (it().registered.erase(static_cast<char*>(memory)) == 0) {
+    blame("memory is no longer registered that was not");
+    return answer(cudaErrorHostMemoryNotRegistered);
+  }
+  for (const stream_data* each : it().streams) {
+    if (!each->waiting.empty()) blame("memory is no longer registered while a device may read it");
+  }
   return cudaSuccess;
 }
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {

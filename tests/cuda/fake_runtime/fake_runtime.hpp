@@ -24,6 +24,7 @@ struct counts {
   std::size_t frees = 0;
   std::size_t kernels = 0;  ///< launched, outside of graphs
   std::size_t uploads = 0;
+  std::size_t uploaded_bytes = 0;
   std::size_t downloads = 0;
   std::size_t fills = 0;
   std::size_t waits = 0;  ///< calls in which the host waits for the device, events that were done already not counted
@@ -35,7 +36,7 @@ struct counts {
 [[nodiscard]] const counts& counted();
 void reset();
 
-/// Bytes of device memory that are allocated now; the same of pinned host memory.
+/// Bytes of device memory that are allocated now; the same of pinned host memory, registered or allocated.
 [[nodiscard]] std::size_t live_device_bytes();
 [[nodiscard]] std::size_t live_pinned_bytes();
 /// Streams, events and graphs that exist now, the default stream not counted.
@@ -57,6 +58,10 @@ void blame(const std::string& what);
 
 /// From now on the runtime answers as one without a driver (35) or without a device (100); 0: as one with a device.
 void fail_with(int error);
+/// What a device says of the host's memory: it has its own; it has none of its own and reads what is registered; it
+/// reads all, by the host's page tables. Only where the host emulates the device.
+enum class host_memory { separate, registered, pageable };
+void share(host_memory how);
 /// The next allocation of device memory fails with cudaErrorMemoryAllocation.
 void fail_next_allocation();
 

@@ -94,6 +94,7 @@ void blame(const std::string& what) { it().violations.push_back(what); }
 void fail_with(int error) { it().failing = error; }
 void fail_next_allocation() { it().fail_allocation = true; }
 bool plays_the_device() { return false; }
+void share(host_memory /*how*/) {}
 
 }  // namespace fake_cuda
 
@@ -199,6 +200,7 @@ cudaError_t __wrap_cudaFreeHost(void* memory) {
 cudaError_t __wrap_cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
                                    cudaStream_t stream) {
   const bool is_upload = kind == cudaMemcpyHostToDevice;
+  if (is_upload && !it().is_capturing) it().counts.uploaded_bytes += bytes;
   note(is_upload ? it().counts.uploads : it().counts.downloads,
        (is_upload ? "upload " : "download ") + std::to_string(bytes));
   return __real_cudaMemcpyAsync(to, from, bytes, kind, stream);

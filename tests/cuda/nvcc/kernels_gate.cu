@@ -44,20 +44,16 @@ GATE(gemm_kernel<float, affine_adjoint<float>, narrow_block>);
 GATE(gemm_kernel<float, affine_squares<float>, square_block>);
 GATE(gemm_kernel<float, affine_squares<float>, large_block>);
 GATE(gemm_kernel<float, affine_squares<float>, narrow_block>);
-GATE(gemm_kernel<float, affine_sums<float, float, 0>, square_block>);
-GATE(gemm_kernel<float, affine_sums<float, std::int64_t, 0>, square_block>);
-GATE(gemm_kernel<float, affine_sums<float, float, 0>, large_block>);
-GATE(gemm_kernel<float, affine_sums<float, std::int64_t, 0>, large_block>);
-GATE(gemm_kernel<float, affine_sums<float, float, 0>, narrow_block>);
-GATE(gemm_kernel<float, affine_sums<float, std::int64_t, 0>, narrow_block>);
-GATE(gemm_kernel<float, affine_sums<float, float, 1>, square_block>);
-GATE(gemm_kernel<float, affine_sums<float, std::int64_t, 1>, square_block>);
-GATE(gemm_kernel<float, affine_sums<float, float, 1>, large_block>);
-GATE(gemm_kernel<float, affine_sums<float, std::int64_t, 1>, large_block>);
-GATE(gemm_kernel<float, affine_sums<float, float, 1>, narrow_block>);
-GATE(gemm_kernel<float, affine_sums<float, std::int64_t, 1>, narrow_block>);
+GATE(gemm_kernel<float, affine_sums<float, float>, square_block>);
+GATE(gemm_kernel<float, affine_sums<float, std::int64_t>, square_block>);
+GATE(gemm_kernel<float, affine_sums<float, float>, narrow_block>);
+GATE(gemm_kernel<float, affine_sums<float, std::int64_t>, narrow_block>);
+GATE(gemm_kernel<float, affine_partials<float>, square_block>);
+GATE(gemm_kernel<float, affine_partials<float>, large_block>);
+GATE(gemm_kernel<float, affine_partials<float>, narrow_block>);
 GATE(bias_kernel<float, 128>);
 GATE(rounding_kernel<float, 128>);
+GATE(gather_kernel<float, std::int32_t, 128>);
 GATE(sum_kernel<float, std::int32_t, float, 256>);
 GATE(sum_kernel<float, std::int32_t, std::int64_t, 256>);
 GATE(row_kernel<float, std::int32_t, 256>);
@@ -65,5 +61,8 @@ GATE(projection_kernel<float, std::int32_t, 256>);
 GATE(release_kernel<float>);  // settle_kernel has arrays of bits in local memory: it runs for a few pairs in millions
 GATE(fold_kernel<float>);
 GATE(fold_kernel<std::int64_t>);
+GATE(square_partials_kernel<float>);
+GATE(fold_partials_kernel<float, float>);
+GATE(fold_partials_kernel<float, std::int64_t>);
 
 }  // namespace pergrad::inline v0_1::on_device

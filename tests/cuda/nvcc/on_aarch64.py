@@ -4,7 +4,8 @@
 
 nvcc takes the cross compiler for its host compiler; the CUDA runtime is the one that plays the device. zlib for aarch64
 comes from Debian into a folder of its own: nothing of this system changes. With --host PROGRAM the same example's program
-for this machine's processor has to say the same.
+for this machine's processor has to say the same. Then the preset jetson-orin builds it as docs/cuda.md says, with the
+CUDA runtime of that processor, from PyPI: without a GPU one line and exit code 3.
 """
 
 import argparse
@@ -14,6 +15,7 @@ import resource
 import subprocess
 import sys
 import tempfile
+import zipfile
 
 sys.dont_write_bytecode = True
 import example_check  # noqa: E402
@@ -68,6 +70,28 @@ def build(nvcc, cuda_include, folder):
     return program
 
 
+def by_preset(nvcc, known, folder):
+    """The program that the preset builds, and what it says."""
+    version = re.search(r"release (\d+)\.(\d+)", run(nvcc, "--version")).groups()
+    wheels, unpacked, build_folder = folder / "wheels", folder / "cuda", folder / "build"
+    package = "nvidia-cuda-runtime" + ("" if int(version[0]) >= 13 else f"-cu{version[0]}")
+    run(sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--platform=manylinux2014_aarch64",
+        f"{package}=={'.'.join(version)}.*", "-d", wheels)
+    with zipfile.ZipFile(next(wheels.glob("*.whl"))) as wheel:
+        wheel.extractall(unpacked)
+    library = next(unpacked.rglob("libcudart_static.a"))
+    run("cmake", "-S", ROOT, "--preset", "jetson-orin", "-B", build_folder, f"-DPERGRAD_NVCC={nvcc}",
+        f"-DPERGRAD_AARCH64_ROOT={known.parent}", f"-DPERGRAD_AARCH64_CUDA={library.parent.parent}")
+    run("cmake", "--build", build_folder, "--target", "fashion_mnist_cuda")
+    program = build_folder / "examples" / "fashion_mnist_cuda"
+    said = subprocess.run(["qemu-aarch64", "-L", "/usr/aarch64-linux-gnu", program], capture_output=True, text=True, check=False)
+    if said.returncode != 3 or not re.fullmatch(r"fashion_mnist: no usable GPU: [^\n]+\n", said.stdout + said.stderr):
+        sys.exit(f"without a GPU: exit code {said.returncode}\n{said.stdout}{said.stderr}")
+    if "libstdc++" in run("aarch64-linux-gnu-readelf", "-d", program):
+        sys.exit("it needs a libstdc++ where it runs")
+    print("built by the preset: " + (said.stdout + said.stderr).strip())
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nvcc", required=True)
@@ -96,6 +120,7 @@ def main():
             if len(here) != len(there) or not all(map(example_check.same, here, there)):
                 sys.exit("\n".join(["this machine's program says:", *here]))
             print("this machine's program says the same")
+        by_preset(options.nvcc, folder / "zlib" / "usr", folder)
 
 
 if __name__ == "__main__":

@@ -88,6 +88,44 @@ void a_step_only_replays(const training::images& set, const char* name) {
   CHECK(counted.uploads <= 2 * counted.replays);
 }
 
+/// On a GPU that has no memory of its own.
+void reads_records_where_they_lie(const training::images& set) {
+  if (!fake_cuda::plays_the_device()) return;
+  training::choices chosen;
+  chosen.max_batch = 200;
+  const auto train = [&](fake_cuda::host_memory how, bool copies) {
+    fake_cuda::share(how);
+    const pergrad::cuda exec{pergrad::cuda_options{.copy_records = copies}};
+    fake_cuda::reset();
+    const std::vector<float> after = training::train<training::cnn>(exec, set, chosen).after;
+    fake_cuda::share(fake_cuda::host_memory::separate);
+    return after;
+  };
+  const std::vector<float> wanted = train(fake_cuda::host_memory::separate, false);
+  const std::size_t with_records = fake_cuda::counted().uploaded_bytes;
+  const std::size_t of_records = set.pixels.size() * sizeof(float) + set.labels.size() * sizeof(std::int32_t);
+  for (const auto how : {fake_cuda::host_memory::registered, fake_cuda::host_memory::pageable}) {
+    CHECK(train(how, false) == wanted);
+    CHECK(fake_cuda::counted().uploaded_bytes == with_records - of_records);  // none of the records'
+    CHECK(train(how, true) == wanted);
+    CHECK(fake_cuda::counted().uploaded_bytes == with_records);
+  }
+  // What is read is read before the step is over: then the caller may do with it what he likes.
+  fake_cuda::share(fake_cuda::host_memory::registered);
+  const pergrad::cuda exec;
+  training::cnn net{exec, pergrad::kaiming_uniform{1}};
+  pergrad::dp_sgd trainer{exec, net, pergrad::cross_entropy{}, training::make_options(chosen),
+                          pergrad::seeded_generator{7}};
+  training::images mine = set;
+  for (std::size_t step = 0; step < training::steps_of_an_epoch; ++step) {
+    mine = set;
+    trainer.step(mine.as<training::cnn>());
+    mine.pixels.assign(mine.pixels.size(), 1e9F);
+  }
+  CHECK(std::vector<float>(net.parameters().begin(), net.parameters().end()) == wanted);
+  fake_cuda::share(fake_cuda::host_memory::separate);
+}
+
 void an_empty_batch_is_a_step(const training::images& set) {
   const pergrad::cuda exec;
   training::cnn net{exec, pergrad::kaiming_uniform{1}};
@@ -137,6 +175,7 @@ int main() {
   physical_batches_change_no_bit(set);
   a_step_only_replays<training::cnn>(set, "CNN");
   a_step_only_replays<training::mlp>(set, "MLP");
+  reads_records_where_they_lie(set);
   an_empty_batch_is_a_step(set);
   judges_like_the_host(set);
   memory_that_is_not_there();

@@ -5,13 +5,15 @@
 //   release(memory)            gives it back; never throws
 //   upload(to, from, bytes)    host to device, in stream order; `from` may change as soon as this returns
 //   download(to, from, bytes)  device to host; complete when this returns
+//   view(memory, bytes)        where kernels find memory of the host's that the device reads where it lies, until the
+//                              last who holds it lets go; null if it does not. Nothing is copied
 //   fill_zero(to, bytes)       in stream order
 //   launch(kernel, blocks)     in stream order; 0 blocks: nothing happens
 //   capture(f)                 what f launches and fills becomes a graph instead of being done
 //   replay(graph)              does it, in stream order
 //   node_count(graph)
 //   synchronise()              waits
-// allocate, release, upload, download, synchronise and replay are errors inside a capture. Only download and
+// allocate, release, upload, download, view, synchronise and replay are errors inside a capture. Only download and
 // synchronise let the host wait. A device may also have `library_gemm` (gemm_door.hpp).
 #pragma once
 
@@ -38,6 +40,9 @@ struct device_options {
   /// give the same numbers. Norms, clipping and sums see exactly the numbers that are stored, so the clip bound holds
   /// as it does without. For networks in float; the network's output, losses, parameters and sums stay float.
   bool tf32 = false;
+  /// Trainers copy data sets to the device also where it could read them where they lie, as GPUs can that share the
+  /// host's memory. A step then does not wait for the device at its end.
+  bool copy_records = false;
 };
 
 }  // namespace pergrad::inline v0_1
@@ -65,6 +70,7 @@ concept device = requires(Device& it, typename Device::graph& graph, void* memor
   noexcept;
   it.upload(memory, other, bytes);
   it.download(memory, other, bytes);
+  { it.view(other, bytes) } -> std::same_as<std::shared_ptr<const std::byte>>;
   it.fill_zero(memory, bytes);
   it.launch(emulation::any_kernel{}, 1);
   { it.capture(step) } -> std::same_as<typename Device::graph>;
@@ -112,6 +118,8 @@ class emulated_device {
     std::size_t allocated_bytes = 0;  ///< of all memory that is not yet released
     std::size_t launches = 0;
     std::size_t uploads = 0;
+    std::size_t uploaded_bytes = 0;
+    std::size_t views = 0;
     std::size_t downloads = 0;
     std::size_t waits = 0;
     std::size_t captures = 0;
@@ -151,12 +159,19 @@ class emulated_device {
     require_inside(to, bytes);
     if (bytes > 0) std::memcpy(to, from, bytes);
     ++statistics_.uploads;
+    statistics_.uploaded_bytes += bytes;
   }
   void download(void* to, const void* from, std::size_t bytes) {
     refuse_in_capture("downloads");
     require_inside(from, bytes);
     if (bytes > 0) std::memcpy(to, from, bytes);
     ++statistics_.downloads;
+  }
+  [[nodiscard]] std::shared_ptr<const std::byte> view(const void* memory, std::size_t /*bytes*/) {
+    refuse_in_capture("views");
+    if (!shares_memory_) return nullptr;
+    ++statistics_.views;
+    return {static_cast<const std::byte*>(memory), [](const std::byte* /*of the host*/) {}};
   }
   void fill_zero(void* to, std::size_t bytes) {
     require_inside(to, bytes);
@@ -208,6 +223,8 @@ class emulated_device {
     }
   }
 
+  /// From now on it reads the host's memory, as GPUs do that have none of their own.
+  void share_memory() noexcept { shares_memory_ = true; }
   /// One of the next calls that hand work to the device throws std::runtime_error: 1 is the very next upload, launch or
   /// replay. Nothing of it is done then.
   void fail_after(std::size_t calls) noexcept { calls_to_failure_ = calls; }
@@ -243,6 +260,7 @@ class emulated_device {
   std::vector<block> memory_;
   statistics statistics_;
   std::size_t calls_to_failure_ = 0;  ///< 0: none is planted
+  bool shares_memory_ = false;
   emulation_order order_;
   graph* capturing_ = nullptr;
 };

@@ -2,8 +2,9 @@
 // pergrad/cuda/kernels/gemm.hpp - the matrix products of affine layers: one blocked kernel, operands that are views
 //
 //   forward     y_b[o, t]  = bias[o] + sum_k W[o, k] view_t(x_b)[k]
-//   adjoint     x_b[c, i]  = bias[c] + sum_(o,tap) W[o, c, tap] y_b[o, t]  over the t whose view has pixel i at that
-//   tap sums         sum[o, k] += sum_b sum_t (w_b delta_b[o, t]) view_t(x_b)[k]     b: an accumulator's, in order
+//   adjoint     x_b[c, i]  = bias[c] + sum_(o,tap) W[o, c, tap] y_b[o, t]     t: its view has pixel i at that tap
+//   sums        sum[o, k] += sum_b (w_b delta_b[o]) view(x_b)[k]               b: an accumulator's, in order
+//   partials    p_bc[o, k] = sum_t delta_b[o, t] view_t(x_b)[k]                t: chunk c of the positions, in order
 //   squares     n_b        = sum_(o,k) (sum_t delta_b[o, t] view_t(x_b)[k])²
 //
 // No operand is copied out first (implicit im2col). A block owns Rows x Columns results, a thread OwnRows x OwnColumns
@@ -15,6 +16,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include <pergrad/cuda/device/kernel.hpp>
 #include <pergrad/cuda/kernels/sample_values.hpp>
@@ -45,10 +47,15 @@ struct alignas(4 * sizeof(Scalar)) quad {
 };
 
 /// The product of `Problem`, which says `rows`, `columns` and `depth` of batch z, `left(z, row, k)`, `right(z, k,
-/// column)`, where chains begin and what becomes of results. blocks() of them.
+/// column)`, of what type sums are, where chains begin and what becomes of results. blocks() of them.
 template <class Scalar, class Problem, class Sizes>
 struct gemm_kernel {
   static constexpr int threads = Sizes::threads;
+  // Blocks that registers leave room for, as far as nothing spills: integers take two for a sum.
+  static constexpr int least_blocks = [] {
+    if (sizeof(typename Problem::sum_type) > sizeof(Scalar) || Sizes::own_rows * Sizes::own_columns > 32) return 1;
+    return threads < 256 ? 3 : 2;
+  }();
   static constexpr int padding = 4;  // a slice's rows meet other banks
   struct slice {
     quad<Scalar> left[Sizes::depth][(Sizes::rows + padding) / 4];
@@ -77,32 +84,19 @@ struct gemm_kernel {
     const int z = number / column_count;
     if (!problem.wanted(z, column_block * Sizes::columns)) return;
     const int depth = problem.depth(z);
-    if constexpr (in_parts) {  // the sum of each part is stored, one after the other; of none, zeros
-      const int part = problem.part_depth();
-      for (int first = 0; first == 0 || first < depth; first += part) {
-        form(block, z, row_block, column_block, first, smaller_of(first + part, depth));
-      }
-    } else {
-      form(block, z, row_block, column_block, 0, depth);
-    }
-  }
-
- private:
-  template <class Block>
-  PERGRAD_HD void form(const Block& block, int z, int row_block, int column_block, int first, int depth) const {
     const int row = row_block * Sizes::rows;
     const int column = column_block * Sizes::columns;
     auto& shared = block.template shared<shared_type>();
-    typename Block::template local<registers<Scalar, Sizes::own_rows * Sizes::own_columns>> sums;
+    typename Block::template local<sums_type> sums;
     block.each([&](int t) {
       start(sums[t], z, row + row_of(t), column + column_of(t));
       fetched_left left;
       fetched_right right;
-      fetch(left, right, t, z, row, column, first, depth);
+      fetch(left, right, t, z, row, column, 0, depth);
       put(left, right, t, shared.slices[0]);
     });
     int stage = 0;
-    for (int begin = first; begin < depth; begin += Sizes::depth, stage ^= 1) {
+    for (int begin = 0; begin < depth; begin += Sizes::depth, stage ^= 1) {
       const int next = begin + Sizes::depth;
       block.each([&](int t) {
         fetched_left left;
@@ -119,22 +113,20 @@ struct gemm_kernel {
       const double total = block.sum(own, shared.partial);
       block.once([&] { problem.store_square(z, row_block + row_blocks() * column_block, total); });
     } else {
-      block.each([&](int t) { finish(sums[t], z, row + row_of(t), column + column_of(t), first == 0); });
+      block.each([&](int t) { finish(sums[t], z, row + row_of(t), column + column_of(t)); });
     }
   }
 
-  static constexpr bool in_parts = [] {
-    if constexpr (requires { Problem::in_parts; }) {
-      return Problem::in_parts;
-    } else {
-      return false;
-    }
-  }();
+ private:
+  /// Does the problem say how a term joins a sum? Else by fma.
+  static constexpr bool adds_terms = requires(const Problem& it, typename Problem::sum_type& sum, Scalar factor) {
+    it.add_term(sum, factor, factor);
+  };
   static constexpr int left_each = Sizes::rows * Sizes::depth / threads;
   static constexpr int right_each = Sizes::columns * Sizes::depth / threads;
   using fetched_left = registers<Scalar, left_each>;
   using fetched_right = registers<Scalar, right_each>;
-  using sums_type = registers<Scalar, Sizes::own_rows * Sizes::own_columns>;
+  using sums_type = registers<typename Problem::sum_type, Sizes::own_rows * Sizes::own_columns>;
   static constexpr int row_quads = Sizes::rows / Sizes::own_rows;  // quads of rows between a thread's own
 
   // A thread's rows are own_rows / 4 quads, each `4 * row_quads` rows behind the one before; columns likewise.
@@ -177,17 +169,20 @@ struct gemm_kernel {
     each_right(t, [&](int i, int k, int at) { to.right[k][at / 4].v[at % 4] = right[i]; });
   }
   // `count` is below the slice's depth at the end only: adding products of zeros there would turn -0 into 0.
-  PERGRAD_HD static void multiply(sums_type& sums, const slice& from, int row_quad, int column_quad,
-                                  int count) noexcept {
-    if (count == Sizes::depth) {
+  PERGRAD_HD void multiply(sums_type& sums, const slice& from, int row_quad, int column_quad,
+                           int count) const noexcept {
+    if constexpr (std::is_integral_v<typename Problem::sum_type>) {  // which wait for conversions, and fill registers
+      PERGRAD_ROLLED
+      for (int k = 0; k < count; ++k) multiply_one(sums, from, row_quad, column_quad, k);
+    } else if (count == Sizes::depth) {
       PERGRAD_UNROLL
       for (int k = 0; k < Sizes::depth; ++k) multiply_one(sums, from, row_quad, column_quad, k);
     } else {
       for (int k = 0; k < count; ++k) multiply_one(sums, from, row_quad, column_quad, k);
     }
   }
-  PERGRAD_HD static void multiply_one(sums_type& sums, const slice& from, int row_quad, int column_quad,
-                                      int k) noexcept {
+  PERGRAD_HD void multiply_one(sums_type& sums, const slice& from, int row_quad, int column_quad,
+                               int k) const noexcept {
     quad<Scalar> down[Sizes::own_rows / 4];
     quad<Scalar> across[Sizes::own_columns / 4];
     PERGRAD_UNROLL
@@ -198,8 +193,12 @@ struct gemm_kernel {
     for (int i = 0; i < Sizes::own_rows; ++i) {
       PERGRAD_UNROLL
       for (int j = 0; j < Sizes::own_columns; ++j) {
-        Scalar& sum = sums[i * Sizes::own_columns + j];
-        sum = fma(down[i / 4].v[i % 4], across[j / 4].v[j % 4], sum);
+        auto& sum = sums[i * Sizes::own_columns + j];
+        if constexpr (adds_terms) {
+          problem.add_term(sum, down[i / 4].v[i % 4], across[j / 4].v[j % 4]);
+        } else {
+          sum = fma(down[i / 4].v[i % 4], across[j / 4].v[j % 4], sum);
+        }
       }
     }
   }
@@ -218,17 +217,10 @@ struct gemm_kernel {
   }
   PERGRAD_HD void start(sums_type& sums, int z, int row, int column) const noexcept {
     sums = {};
-    each_result(sums, row, column, [&](int r, int c, Scalar& sum) { sum = problem.before(z, r, c); });
+    each_result(sums, row, column, [&](int r, int c, auto& sum) { sum = problem.before(z, r, c); });
   }
-  PERGRAD_HD void finish(const sums_type& sums, int z, int row, int column,
-                         [[maybe_unused]] bool is_first) const noexcept {
-    each_result(sums, row, column, [&](int r, int c, Scalar sum) {
-      if constexpr (in_parts) {
-        problem.store_part(z, r, c, sum, is_first);
-      } else {
-        problem.store(z, r, c, sum);
-      }
-    });
+  PERGRAD_HD void finish(const sums_type& sums, int z, int row, int column) const noexcept {
+    each_result(sums, row, column, [&](int r, int c, auto sum) { problem.store(z, r, c, sum); });
   }
   PERGRAD_HD static double sum_of_squares(const sums_type& sums) noexcept {
     double total = 0;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/cuda/kernels/gemm_affine.hpp - the four products of an affine layer, for gemm_kernel (gemm.hpp has the
-// formulas)
+// pergrad/cuda/kernels/gemm_affine.hpp - the products of an affine layer, for gemm_kernel (gemm.hpp has the formulas)
 //
 // Samples beyond `state->count` are not touched. Batches z are groups; of `sums` groups times accumulators; of
-// `squares` groups times samples. A sample whose weight is zero gives exactly nothing, whatever is in its values.
+// `squares` groups times samples; of `partials` groups times chunks times samples. A sample whose weight is zero gives
+// exactly nothing, whatever is in its values.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@
 
 namespace pergrad::inline v0_1::on_device {
 
-/// What the four have in common.
+/// What they have in common.
 template <class Scalar>
 struct affine_operands {
   geometry map;
@@ -39,6 +39,10 @@ struct affine_operands {
   [[nodiscard]] PERGRAD_HD Scalar stored(Scalar value) const noexcept {
     return tf32_result != 0 ? round_to_tf32(value) : value;
   }
+  /// Of an output of sample b at a position, whose place is `y`.
+  [[nodiscard]] PERGRAD_HD Scalar delta(int b, int group, int output, int t) const noexcept {
+    return rounded(values.read(b, y)[map.y_offset(group, output, t)]);
+  }
   /// Element k of view t of sample b.
   [[nodiscard]] PERGRAD_HD Scalar view(int group, int b, int t, int k) const noexcept {
     const int offset = map.x_offset(group, t, k);
@@ -52,6 +56,7 @@ struct affine_forward {
   static constexpr bool squares = false;
   static constexpr bool left_depth_first = true;
   static constexpr bool right_depth_first = false;
+  using sum_type = Scalar;
   affine_operands<Scalar> on;
 
   [[nodiscard]] PERGRAD_HD int rows() const noexcept { return on.map.view.outputs; }
@@ -86,6 +91,7 @@ struct affine_adjoint {
   static constexpr bool squares = false;
   static constexpr bool left_depth_first = false;
   static constexpr bool right_depth_first = false;
+  using sum_type = Scalar;
   affine_operands<Scalar> on;
 
   [[nodiscard]] PERGRAD_HD int rows() const noexcept { return on.map.view.channels; }
@@ -119,17 +125,16 @@ struct affine_adjoint {
   }
 };
 
-/// Rows: outputs; columns: the view; depth: (sample of the accumulator, position). With DepthFirst = 1 neighbouring
-/// threads read neighbouring positions, otherwise neighbouring outputs and elements of the view: for one position. A
-/// `Sum` of integers is formed in parts, one a sample, each of which is rounded to whole steps of the grid.
-template <class Scalar, class Sum, int DepthFirst>
+/// Of views with one position. Rows: outputs; columns: the view; depth: samples of the accumulator. A `Sum` of integers
+/// adds what each sample adds, rounded to whole steps of the grid.
+template <class Scalar, class Sum>
 struct affine_sums {
-  static constexpr bool in_parts = std::is_integral_v<Sum>;
   static constexpr bool squares = false;
-  static constexpr bool left_depth_first = DepthFirst != 0;
-  static constexpr bool right_depth_first = DepthFirst != 0;
+  static constexpr bool left_depth_first = false;
+  static constexpr bool right_depth_first = false;
+  using sum_type = Sum;
   affine_operands<Scalar> on;       ///< `y` is the place of delta
-  const Scalar* factors = nullptr;  ///< w_b
+  const Scalar* factors = nullptr;  ///< w_b; nullptr: all are 1
   Scalar to_grid = 1;               ///< of integers: steps of a unit
   Sum* accumulators = nullptr;      ///< of the layer's first weight, in accumulator 0
   std::int64_t accumulator_stride = 0;
@@ -143,46 +148,86 @@ struct affine_sums {
     const int at = static_cast<int>(state().position % static_cast<std::uint64_t>(accumulator_count));
     return accumulator >= at ? accumulator - at : accumulator - at + accumulator_count;
   }
-  [[nodiscard]] PERGRAD_HD int accumulator_samples(int z) const noexcept {
+  [[nodiscard]] PERGRAD_HD int depth(int z) const noexcept {
     const int left = on.samples() - first_sample(z % accumulator_count);
     return left <= 0 ? 0 : (left + accumulator_count - 1) / accumulator_count;
   }
-  [[nodiscard]] PERGRAD_HD int depth(int z) const noexcept { return accumulator_samples(z) * on.map.positions.value(); }
-  [[nodiscard]] PERGRAD_HD int part_depth() const noexcept { return on.map.positions.value(); }
   [[nodiscard]] PERGRAD_HD bool wanted(int z, int /*column*/) const noexcept {
     return depth(z) > 0 || state().first != 0;
   }
   [[nodiscard]] PERGRAD_HD Scalar left(int z, int row, int k) const noexcept {
-    const int t = on.map.positions.divide(k);
     const int b = first_sample(z % accumulator_count) + k * accumulator_count;
-    const Scalar factor = factors[b];
-    if (factor == 0) return Scalar{0};
-    const Scalar delta = on.rounded(on.values.read(b, on.y)[on.map.y_offset(z / accumulator_count, row, t)]);
-    return multiply(factor, delta);
+    const Scalar factor = factor_of(b);
+    return factor == 0 ? Scalar{0} : multiply(factor, on.delta(b, z / accumulator_count, row, 0));
   }
   [[nodiscard]] PERGRAD_HD Scalar right(int z, int k, int column) const noexcept {
-    const int t = on.map.positions.divide(k);
     const int b = first_sample(z % accumulator_count) + k * accumulator_count;
-    return factors[b] == 0 ? Scalar{0} : on.view(z / accumulator_count, b, t, column);
+    return factor_of(b) == 0 ? Scalar{0} : on.view(z / accumulator_count, b, 0, column);
   }
-  [[nodiscard]] PERGRAD_HD Scalar before(int z, int row, int column) const noexcept {
-    if constexpr (in_parts) {
-      return 0;
+  [[nodiscard]] PERGRAD_HD Sum before(int z, int row, int column) const noexcept {
+    return state().first != 0 ? Sum{0} : *result(z, row, column);
+  }
+  PERGRAD_HD void add_term(Sum& sum, Scalar delta, Scalar x) const noexcept {
+    if constexpr (std::is_integral_v<Sum>) {
+      sum += to_integer(multiply(multiply(delta, x), to_grid));
     } else {
-      return state().first != 0 ? Scalar{0} : *result(z, row, column);
+      sum = fma(delta, x, sum);
     }
   }
-  PERGRAD_HD void store(int z, int row, int column, Scalar value) const noexcept { *result(z, row, column) = value; }
-  PERGRAD_HD void store_part(int z, int row, int column, Scalar value, bool is_first) const noexcept {
-    Sum& to = *result(z, row, column);
-    to = (is_first && state().first != 0 ? 0 : to) + to_integer(multiply(value, to_grid));
-  }
+  PERGRAD_HD void store(int z, int row, int column, Sum value) const noexcept { *result(z, row, column) = value; }
 
  private:
   [[nodiscard]] PERGRAD_HD const step_state& state() const noexcept { return *on.state; }
+  [[nodiscard]] PERGRAD_HD Scalar factor_of(int b) const noexcept {
+    return factors == nullptr ? Scalar{1} : factors[b];
+  }
   [[nodiscard]] PERGRAD_HD Sum* result(int z, int row, int column) const noexcept {
     return accumulators + z % accumulator_count * accumulator_stride +
            (z / accumulator_count * rows() + row) * columns() + column;
+  }
+};
+
+/// Of views with several positions: the gradient of each sample, a chunk of its positions at a time. Rows: outputs;
+/// columns: the view; depth: positions of a chunk; batches: samples, chunks, groups. Where there is one chunk these are
+/// the numbers that affine_squares squares, bit for bit.
+template <class Scalar>
+struct affine_partials {
+  static constexpr bool squares = false;
+  static constexpr bool left_depth_first = true;
+  static constexpr bool right_depth_first = true;
+  using sum_type = Scalar;
+  affine_operands<Scalar> on;  ///< `y` is the place of delta; `most_samples` of them
+  Scalar* partials = nullptr;  ///< [sample][chunk][weight]
+  int first_sample = 0;
+  divisor chunks{1};
+  int chunk = 1;  ///< positions
+
+  [[nodiscard]] PERGRAD_HD int rows() const noexcept { return on.map.view.outputs; }
+  [[nodiscard]] PERGRAD_HD int columns() const noexcept { return on.map.width.value(); }
+  [[nodiscard]] PERGRAD_HD int batches() const noexcept {
+    return on.most_samples * chunks.value() * on.map.view.groups;
+  }
+  [[nodiscard]] PERGRAD_HD int sample(int z) const noexcept {
+    return first_sample + chunks.quotient(on.map.groups.quotient(z));
+  }
+  [[nodiscard]] PERGRAD_HD int group(int z) const noexcept { return on.map.groups.divide(z); }
+  [[nodiscard]] PERGRAD_HD int first_position(int z) const noexcept {
+    int number = on.map.groups.quotient(z);
+    return chunks.divide(number) * chunk;
+  }
+  [[nodiscard]] PERGRAD_HD int depth(int z) const noexcept {
+    return larger_of(0, smaller_of(chunk, on.map.positions.value() - first_position(z)));
+  }
+  [[nodiscard]] PERGRAD_HD bool wanted(int z, int /*column*/) const noexcept { return sample(z) < on.samples(); }
+  [[nodiscard]] PERGRAD_HD Scalar left(int z, int row, int k) const noexcept {
+    return on.delta(sample(z), group(z), row, first_position(z) + k);
+  }
+  [[nodiscard]] PERGRAD_HD Scalar right(int z, int k, int column) const noexcept {
+    return on.view(group(z), sample(z), first_position(z) + k, column);
+  }
+  [[nodiscard]] PERGRAD_HD Scalar before(int /*z*/, int /*row*/, int /*column*/) const noexcept { return Scalar{0}; }
+  PERGRAD_HD void store(int z, int row, int column, Scalar value) const noexcept {
+    partials[(std::int64_t{z} * rows() + row) * columns() + column] = value;
   }
 };
 
@@ -193,6 +238,7 @@ struct affine_squares {
   static constexpr bool squares = true;
   static constexpr bool left_depth_first = true;
   static constexpr bool right_depth_first = true;
+  using sum_type = Scalar;
   affine_operands<Scalar> on;  ///< `y` is the place of delta
   double* partial = nullptr;   ///< sample b's at [b * partial_stride + g * blocks + block]
   std::int64_t partial_stride = 0;
@@ -203,14 +249,15 @@ struct affine_squares {
   [[nodiscard]] PERGRAD_HD int batches() const noexcept { return on.map.view.groups * on.most_samples; }
   [[nodiscard]] PERGRAD_HD int depth(int /*z*/) const noexcept { return on.map.positions.value(); }
   [[nodiscard]] PERGRAD_HD bool wanted(int z, int /*column*/) const noexcept {
-    return on.samples() > z / on.map.view.groups;
+    return on.samples() > on.map.groups.quotient(z);
   }
   [[nodiscard]] PERGRAD_HD Scalar left(int z, int row, int k) const noexcept {
-    const int group = z % on.map.view.groups;
-    return on.rounded(on.values.read(z / on.map.view.groups, on.y)[on.map.y_offset(group, row, k)]);
+    const int group = on.map.groups.divide(z);
+    return on.delta(z, group, row, k);
   }
   [[nodiscard]] PERGRAD_HD Scalar right(int z, int k, int column) const noexcept {
-    return on.view(z % on.map.view.groups, z / on.map.view.groups, k, column);
+    const int group = on.map.groups.divide(z);
+    return on.view(group, z, k, column);
   }
   [[nodiscard]] PERGRAD_HD Scalar before(int /*z*/, int /*row*/, int /*column*/) const noexcept { return Scalar{0}; }
   PERGRAD_HD void store_square(int z, int block, double value) const noexcept {

@@ -56,13 +56,13 @@ struct norm_worker {
       case norm_method::product:
         return by_product(leaf, part);
       case norm_method::gram:
-        return by_positions(leaf, true, false, part);
+        return by_positions(leaf, part);
       default:
         return by_elements(leaf, method == norm_method::instantiate ? kept + leaf.kept : nullptr, part);
     }
   }
-  /// The same where the sum adds (w delta) x over all positions, one product for the batch: `squares` are the parts of
-  /// ‖G‖² that affine_squares left, of any method but product and gram.
+  /// The same where products form what the sum adds: (w delta) x of one position, or else w G. `squares` are the parts
+  /// of ‖G‖² that kernels left of the same elements, of any method but product and gram.
   PERGRAD_HD void add_for_products(const outer_leaf& leaf, norm_method method, const double* squares,
                                    norm_bound& part) const {
     if (leaf.next != 0) return by_elements(leaf, nullptr, part);  // the sum forms the same elements
@@ -75,9 +75,9 @@ struct norm_worker {
         for (int i = t; i < leaf.square_count; i += Threads) sum += squares[leaf.squares + i];
         own[t] = sum;
       });
-      add_squares(own, part);
+      return add_squares(own, part);
     }
-    by_positions(leaf, method == norm_method::gram, true, part);
+    by_positions(leaf, part);
   }
   PERGRAD_HD void add(const elementwise_leaf& leaf, Scalar (&scratch)[static_cast<std::size_t>(Threads)],
                       norm_bound& part) const {
@@ -179,28 +179,26 @@ struct norm_worker {
     }
   }
 
-  /// With `gram`, the norm itself: sum_{t,s} (x_t · x_s)(delta_t · delta_s). In any case what rounding adds to one
-  /// sample's share of a sum over positions, which is of the diagonal: slack = (γ sum_t |x_t||delta_t|)²; and with
-  /// `scaled`, where w delta is formed first, spread = sum_t |x_t| sqrt(p).
-  PERGRAD_HD void by_positions(const outer_leaf& leaf, bool gram, bool scaled, norm_bound& part) const {
+  /// sum_{t,s} (x_t · x_s)(delta_t · delta_s). What rounding adds to the sample's share of a sum over positions, in one
+  /// chain or in chunks (of n positions in c chunks a term meets n / c + c <= n + 1 additions), is of the diagonal:
+  /// slack = (γ sum_t |x_t||delta_t|)².
+  PERGRAD_HD void by_positions(const outer_leaf& leaf, norm_bound& part) const {
     const affine_view& view = leaf.view;
     const int positions = view.positions();
-    const std::int64_t pairs = gram ? std::int64_t{positions} * positions : positions;
+    const std::int64_t pairs = std::int64_t{positions} * positions;
     for (int group = 0; group < view.groups; ++group) {
       sums entries;
       sums magnitudes;
-      sums spreads;
       sums x_sums;
       sums delta_sums;
       block.each([&](int thread) {
         double entry_sum = 0;
         double magnitude = 0;
-        double spread = 0;
         double x_sum = 0;
         double delta_sum = 0;
         for (std::int64_t pair = thread; pair < pairs; pair += Threads) {
-          const int t = static_cast<int>(gram ? pair / positions : pair);
-          const int s = static_cast<int>(gram ? pair % positions : pair);
+          const int t = static_cast<int>(pair / positions);
+          const int s = static_cast<int>(pair % positions);
           if (s > t) continue;
           const double x_product = view_dot(leaf, group, t, s);
           const double delta_product = delta_dot(leaf, group, t, s);
@@ -208,7 +206,6 @@ struct norm_worker {
           entry_sum += s == t ? entry : 2 * entry;
           if (s != t) continue;
           magnitude += square_root(entry);
-          spread += square_root(x_product * view.outputs);
           if constexpr (has_lost_squares) {
             x_sum += square_root(x_product);
             delta_sum += square_root(delta_product);
@@ -216,25 +213,20 @@ struct norm_worker {
         }
         entries[thread] = entry_sum;
         magnitudes[thread] = magnitude;
-        spreads[thread] = spread;
         x_sums[thread] = x_sum;
         delta_sums[thread] = delta_sum;
       });
       const double squared = block.sum(entries, partial);
       const double magnitude = block.sum(magnitudes, partial);
-      const double spread = scaled ? block.sum(spreads, partial) : 0;
       const double x_sum = has_lost_squares ? block.sum(x_sums, partial) : 0;
       const double delta_sum = has_lost_squares ? block.sum(delta_sums, partial) : 0;
       block.once([&] {
-        if (gram) {
-          // Besides its two dots, a term meets the additions of one thread and of the block.
-          const double terms = view.view_width() + view.outputs + static_cast<double>(pairs) / Threads + 16;
-          part.squared += squared > 0 || squared != squared ? squared : 0;
-          part.error += terms * limits::epsilon<double> * magnitude * magnitude;
-        }
+        // Besides its two dots, a term meets the additions of one thread and of the block.
+        const double terms = view.view_width() + view.outputs + static_cast<double>(pairs) / Threads + 16;
+        part.squared += squared > 0 || squared != squared ? squared : 0;
+        part.error += terms * limits::epsilon<double> * magnitude * magnitude;
         const double bound = (positions + 2) * static_cast<double>(limits::epsilon<Scalar>) * magnitude;
         part.slack += bound * bound;
-        part.spread += spread;
         part.error += lost_squares(view, x_sum * x_sum, delta_sum * delta_sum);
       });
     }

@@ -42,7 +42,7 @@ struct batch_view {
   Scalar* kept = nullptr;  ///< gradients
   const Scalar* inputs = nullptr;
   const Target* targets = nullptr;
-  const std::uint32_t* records = nullptr;
+  const std::uint32_t* records = nullptr;  ///< nullptr: sample b is record b
   const std::uint32_t* numbers =
       nullptr;  ///< of the samples in the data set of who evaluates: randomness asks for them
   const std::uint32_t* lengths = nullptr;  ///< of the records; nullptr: all are whole
@@ -52,14 +52,17 @@ struct batch_view {
   int input_size = 0;
   int target_count = 0;
 
+  [[nodiscard]] PERGRAD_HD std::size_t record_of(int sample) const noexcept {
+    return records == nullptr ? static_cast<std::size_t>(sample) : records[sample];
+  }
   [[nodiscard]] PERGRAD_HD sample_values<Scalar> values(int sample) const noexcept {
-    const std::uint32_t record = records[sample];
+    const std::size_t record = record_of(sample);
     return {workspaces + static_cast<std::size_t>(sample) * static_cast<std::size_t>(workspace),
-            inputs + static_cast<std::size_t>(record) * static_cast<std::size_t>(input_size), integers,
+            inputs + record * static_cast<std::size_t>(input_size), integers,
             lengths == nullptr ? 0 : static_cast<int>(lengths[record])};
   }
   [[nodiscard]] PERGRAD_HD const Target* targets_of(int sample) const noexcept {
-    return targets + static_cast<std::size_t>(records[sample]) * static_cast<std::size_t>(target_count);
+    return targets + record_of(sample) * static_cast<std::size_t>(target_count);
   }
   [[nodiscard]] PERGRAD_HD Scalar* kept_of(int sample) const noexcept {
     return kept + static_cast<std::size_t>(sample) * static_cast<std::size_t>(kept_size);
@@ -274,7 +277,8 @@ struct geometry {
   divisor out_height, out_width, positions;
   divisor in_height, in_width, pixels;
   divisor stride[axes];
-  divisor width;       ///< of the view
+  divisor width;  ///< of the view
+  divisor groups;
   int contiguous = 0;  ///< one position whose view is x itself, in order
 
   geometry() = default;
@@ -290,7 +294,8 @@ struct geometry {
         in_width{of.in[2]},
         pixels{of.pixels()},
         stride{divisor{of.stride[0]}, divisor{of.stride[1]}, divisor{of.stride[2]}},
-        width{of.view_width()} {
+        width{of.view_width()},
+        groups{of.groups} {
     bool in_order = of.positions() == 1 && of.y_output == 1;
     for (int k = 0; in_order && k < of.view_width(); ++k) in_order = x_offset(0, 0, k) == k;
     contiguous = in_order ? 1 : 0;

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include <pergrad/concepts.hpp>
 #include <pergrad/cuda/device/kernel.hpp>
@@ -72,6 +73,7 @@ struct sample_work {
 template <class Scalar, class Loss, class Functions, int Threads, int Layered>
 struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar>> {
   static constexpr int threads = Threads;
+  static constexpr int least_blocks = Threads < 256 ? 1 : 2;  // that is 128 registers a thread
   using work_type = sample_work<Scalar, typename Loss::template target<Scalar>>;
   struct shared_type {
     Scalar scratch[static_cast<std::size_t>(Threads)];
@@ -204,6 +206,55 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
     for (int k = begin; k < end; ++k) {
       const row_leaf& leaf = tables.rows[k];
       if (leaf.first != 0) worker.add(leaf, norms, parts[leaf.layer]);
+    }
+  }
+};
+
+/// Brings the drawn records into the device's own memory, where they lie in memory of the host's: a GPU reads that
+/// without a cache, and a network reads a record many times. blocks() of them, one a sample.
+template <class Value, class Target, int Threads>
+struct gather_kernel {
+  static constexpr int threads = Threads;
+  struct shared_type {};
+
+  const step_state* state = nullptr;
+  const std::uint32_t* records = nullptr;
+  const Value* inputs = nullptr;  ///< the data set's
+  const Target* targets = nullptr;
+  Value* to_inputs = nullptr;
+  Target* to_targets = nullptr;
+  int input_size = 0;
+  int target_count = 0;
+  int tf32 = 0;  ///< round inputs
+  int most_samples = 0;
+
+  [[nodiscard]] int blocks() const noexcept { return most_samples; }
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    const auto sample = static_cast<std::size_t>(block.index());
+    if (sample >= state->count) return;
+    const std::size_t record = records[sample];
+    block.each([&](int t) {
+      PERGRAD_ROLLED
+      for (int i = t; i < input_size; i += Threads) {
+        const Value value = inputs[record * static_cast<std::size_t>(input_size) + static_cast<std::size_t>(i)];
+        to_inputs[sample * static_cast<std::size_t>(input_size) + static_cast<std::size_t>(i)] =
+            tf32 != 0 ? rounded(value) : value;
+      }
+      PERGRAD_ROLLED
+      for (int i = t; i < target_count; i += Threads) {
+        to_targets[sample * static_cast<std::size_t>(target_count) + static_cast<std::size_t>(i)] =
+            targets[record * static_cast<std::size_t>(target_count) + static_cast<std::size_t>(i)];
+      }
+    });
+  }
+
+ private:
+  [[nodiscard]] PERGRAD_HD static Value rounded(Value value) noexcept {
+    if constexpr (std::is_floating_point_v<Value>) {
+      return round_to_tf32(value);
+    } else {
+      return value;  // an id
     }
   }
 };

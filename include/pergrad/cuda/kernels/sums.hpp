@@ -4,11 +4,14 @@
 // A sum has a fixed number of accumulators: the sample at position p of the logical batch belongs to accumulator p mod
 // their number, and within an accumulator the samples follow each other. One thread adds up one element of one
 // accumulator, so no bit depends on how a logical batch is cut into physical ones. A sum that will be released is one
-// of integers: what a sample adds is rounded to whole steps of the grid by itself (privacy/release.hpp).
+// of integers: what a sample adds is rounded to whole steps of the grid by itself (privacy/release.hpp). Products of
+// several positions need no accumulators: they form the samples' gradients, some at a time, which are added up in
+// order.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include <pergrad/cuda/device/kernel.hpp>
 #include <pergrad/cuda/kernels/norms.hpp>
@@ -161,6 +164,116 @@ struct sum_kernel {
         add_share(table[id * width + e % width], squares != 0 ? multiply(weight, value) : weight, value, to_grid);
       });
     }
+  }
+};
+
+/// What affine_partials leaves of some samples' gradients.
+template <class Scalar>
+struct partial_gradients {
+  const step_state* state = nullptr;
+  const Scalar* partials = nullptr;  ///< [sample][chunk][weight]
+  int first_sample = 0;
+  int most_samples = 0;
+  int chunks = 1;
+  int size = 0;  ///< weights
+
+  /// Those of them that are there, perhaps less than 0.
+  [[nodiscard]] PERGRAD_HD int samples() const noexcept {
+    return smaller_of(static_cast<int>(state->count) - first_sample, most_samples);
+  }
+  /// Element e of the gradient of the b-th of them: its chunks, in order. Norms and sums call this.
+  [[nodiscard]] PERGRAD_HD Scalar element(int b, int e) const noexcept {
+    const Scalar* const from = partials + std::int64_t{b} * chunks * size + e;
+    Scalar sum = *from;
+    for (int c = 1; c < chunks; ++c) sum = on_device::add(sum, from[std::int64_t{c} * size]);
+    return sum;
+  }
+};
+
+/// accumulator 0 += sum of w_b g_b over these samples. Sums in floating point go on sample after sample, so no bit
+/// depends on how a logical batch is cut; integers have no order, and several threads share a sum. blocks() of them.
+template <class Scalar, class Sum>
+struct fold_partials_kernel {
+  static constexpr int threads = 256;
+  static constexpr int sharing = std::is_integral_v<Sum> ? 8 : 1;  ///< threads
+  static constexpr int elements = threads / sharing;               ///< of a block
+  struct shared_type {
+    Sum sums[static_cast<std::size_t>(threads)];
+  };
+
+  partial_gradients<Scalar> gradients;
+  const Scalar* factors = nullptr;  ///< w_b; nullptr: all are 1
+  Scalar to_grid = 1;
+  Sum* accumulators = nullptr;  ///< of the layer's first weight; those behind accumulator 0 are zero
+  std::int64_t accumulator_stride = 0;
+  int accumulator_count = 1;
+
+  [[nodiscard]] int blocks() const noexcept { return blocks_for(gradients.size, elements); }
+
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    auto& shared = block.template shared<shared_type>();
+    const bool begins = gradients.state->first != 0 && gradients.first_sample == 0;
+    const int samples = gradients.samples();
+    block.each([&](int t) {
+      const int e = block.index() * elements + t % elements;
+      if (e >= gradients.size) return;
+      Sum sum = t < elements && !begins ? accumulators[e] : Sum{0};
+      for (int b = t / elements; b < samples; b += sharing) {
+        const Scalar factor = factors == nullptr ? Scalar{1} : factors[gradients.first_sample + b];
+        if (factor == 0) continue;  // not multiplied: a non-finite gradient must contribute nothing
+        add_share(sum, factor, gradients.element(b, e), to_grid);
+      }
+      shared.sums[t] = sum;
+    });
+    block.each([&](int t) {
+      const int e = block.index() * elements + t;
+      if (t >= elements || e >= gradients.size) return;
+      Sum sum = shared.sums[t];
+      for (int i = 1; i < sharing; ++i) sum += shared.sums[i * elements + t];
+      accumulators[e] = sum;
+      if (!begins) return;
+      PERGRAD_ROLLED
+      for (int i = 1; i < accumulator_count; ++i) accumulators[i * accumulator_stride + e] = 0;
+    });
+  }
+};
+
+/// Squared norms of these samples' gradients, in parts of `elements`; blocks() of them.
+template <class Scalar>
+struct square_partials_kernel {
+  static constexpr int threads = 256;
+  static constexpr int elements = 4096;
+  struct shared_type {
+    double partial[static_cast<std::size_t>(threads / warp_size)];
+  };
+
+  partial_gradients<Scalar> gradients;
+  double* squares = nullptr;  ///< sample b's at [b * stride + part]
+  std::int64_t stride = 0;
+
+  [[nodiscard]] static constexpr int parts_of(int size) noexcept { return blocks_for(size, elements); }
+  [[nodiscard]] int blocks() const noexcept { return gradients.most_samples * parts_of(gradients.size); }
+
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    const int parts = blocks_for(gradients.size, elements);
+    const int b = block.index() / parts;
+    const int part = block.index() % parts;
+    if (b >= gradients.samples()) return;
+    auto& shared = block.template shared<shared_type>();
+    typename Block::template local<double> own;
+    block.each([&](int t) {
+      double sum = 0;
+      const int end = smaller_of((part + 1) * elements, gradients.size);
+      for (int e = part * elements + t; e < end; e += threads) {
+        const auto value = static_cast<double>(gradients.element(b, e));
+        sum = fma(value, value, sum);
+      }
+      own[t] = sum;
+    });
+    const double total = block.sum(own, shared.partial);
+    block.once([&] { squares[(gradients.first_sample + b) * stride + part] = total; });
   }
 };
 

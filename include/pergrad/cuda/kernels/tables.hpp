@@ -60,6 +60,7 @@ struct outer_leaf {
   int by_ids = 0;      ///< `delta` are ids: delta_t is 1 at the id of position t; the block is shared
   int kept = -1;       ///< of the first element among a sample's kept gradients; negative: not kept
   int squares = 0;     ///< layered: of the first partial square among a sample's
+  int chunks = 1;      ///< layered: of positions, whose partial sums are added up in order
   int square_count = 0;
   norm_method method = norm_method::instantiate;
   int first = 1;  ///< 0: the block is used before, at the leaf that begins its chain

@@ -57,7 +57,9 @@ enum class gemm_product : int { forward, adjoint, sums, squares };
   if (rows <= 32) return gemm_way::narrow;
   // Large blocks where they leave enough of them: columns are many where they count samples and positions.
   const int columns = over_samples ? library_slice * view.positions() : view.view_width();
-  return rows >= 128 && columns >= 512 ? gemm_way::large : gemm_way::square;
+  // A sum over samples of one position is one of integers, which take twice the registers.
+  const bool large = rows >= 128 && columns >= 512 && !(product == gemm_product::sums && view.positions() == 1);
+  return large ? gemm_way::large : gemm_way::square;
 }
 
 /// The product of an affine node's way forward, and of its way back: those of an adjoint change places.
@@ -173,6 +175,28 @@ struct rounding_kernel {
 template <class Function>
 constexpr auto with_block_sizes(gemm_way way, Function&& f) {
   return way == gemm_way::narrow ? f(narrow_block{}) : way == gemm_way::large ? f(large_block{}) : f(square_block{});
+}
+/// Blocks that form one sample's gradient of a view.
+[[nodiscard]] constexpr int gradient_blocks(const affine_view& view) noexcept {
+  return with_block_sizes(choose_gemm(gemm_product::sums, view, false), [&]<class Sizes>(Sizes) {
+    return view.groups * blocks_for(view.outputs, Sizes::rows) * blocks_for(view.view_width(), Sizes::columns);
+  });
+}
+/// Chunks of a sample's positions, whose sums are formed side by side: enough to keep a device busy with few samples. A
+/// constant of the view, as it decides about bits.
+[[nodiscard]] constexpr int chunks_of(const affine_view& view) noexcept {
+  constexpr int blocks_of_sample = 64;
+  constexpr int positions_of_chunk = 512;
+  return larger_of(
+      1, smaller_of(blocks_for(blocks_of_sample, gradient_blocks(view)), view.positions() / positions_of_chunk));
+}
+/// Samples whose gradients of a leaf are formed at a time.
+[[nodiscard]] constexpr int samples_together(const outer_leaf& leaf, std::size_t max_batch) noexcept {
+  constexpr int blocks_of_launch = 512;
+  constexpr std::int64_t most_elements = std::int64_t{1} << 24U;
+  const int samples = larger_of(blocks_for(blocks_of_launch, leaf.chunks * gradient_blocks(leaf.view)),
+                                static_cast<int>(most_elements / (std::int64_t{leaf.chunks} * leaf.size())));
+  return static_cast<int>(smaller_of(static_cast<std::size_t>(samples), max_batch));
 }
 /// Launches the own kernel for a problem of gemm_affine.hpp.
 template <class Scalar, class Device, class Problem>

@@ -10,6 +10,7 @@
 
 #include <pergrad/cuda/kernels/sums.hpp>
 #include <pergrad/cuda/kernels/tables.hpp>
+#include <pergrad/cuda/plan/gemm_door.hpp>
 #include <pergrad/cuda/plan/program.hpp>
 #include <pergrad/network.hpp>
 #include <pergrad/privacy/clip.hpp>
@@ -95,7 +96,8 @@ struct arena_layout {
   std::size_t targets = 0;
   std::size_t projections = 0;
   std::size_t rows = 0;
-  std::size_t sums = 0;  ///< accumulators
+  std::size_t partials = 0;  ///< layered: gradients of some samples
+  std::size_t sums = 0;      ///< accumulators
   std::size_t released = 0;
   std::size_t is_open = 0;  ///< one a pair of the noise
   std::size_t first_moment = 0;
@@ -147,6 +149,13 @@ inline constexpr std::size_t target_bytes = 8;
   place(a.targets, max_batch * net.output_size * target_bytes);
   place(a.projections, max_batch * sizeof(double));
   place(a.rows, rows_at_a_time(net, max_batch) * net.parameters * scalar_bytes);
+  std::size_t most_partials = 0;
+  for (const outer_leaf& leaf : net.outer) {
+    if (!net.layered || !is_one_product(leaf) || leaf.view.positions() == 1) continue;
+    most_partials =
+        std::max(most_partials, count(samples_together(leaf, max_batch)) * count(leaf.chunks * leaf.size()));
+  }
+  place(a.partials, most_partials * scalar_bytes);
   place(a.sums, count(accumulator_count(net)) * net.parameters * sizeof(std::int64_t));  // or as many scalars
   place(a.released, net.parameters * scalar_bytes);
   place(a.is_open, net.parameters / 2 + pergrad::detail::gaussian_block);

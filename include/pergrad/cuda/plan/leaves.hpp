@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 
+#include <pergrad/cuda/kernels/sums.hpp>
 #include <pergrad/cuda/kernels/tables.hpp>
 #include <pergrad/cuda/plan/gemm_door.hpp>
 #include <pergrad/gradients/factors.hpp>
@@ -32,13 +33,14 @@ inline constexpr int most_kept = 1 << 15;
 inline constexpr int positions_worth_keeping = 16;
 
 /// How a device finds the norm of a block: exact ways only, the cheapest in multiply-adds, as on the host
-/// (gradients/plan.hpp) with a device's prices. Dots are in double, which most devices are slow at.
-[[nodiscard]] constexpr norm_method cheapest_on_device(const affine_view& view) noexcept {
+/// (gradients/plan.hpp) with a device's prices. Dots are in double, which most devices are slow at; in layered networks
+/// they also compete with products that run on many blocks.
+[[nodiscard]] constexpr norm_method cheapest_on_device(const affine_view& view, bool layered) noexcept {
   const double positions = view.positions();
   const double width = view.view_width();
   const double outputs = view.outputs;
   if (view.positions() == 1) return norm_method::product;
-  constexpr double dot_element = 4;
+  const double dot_element = layered ? 32 : 4;
   const double gram = dot_element * positions * (positions + 1) / 2 * (width + outputs) + positions * width * outputs;
   const double direct = 2 * positions * width * outputs;
   if (gram < direct) return norm_method::gram;
@@ -124,7 +126,7 @@ struct build_leaves {
   }
   static constexpr void add(tables& t, const detail::plan_factor& each, outer_leaf leaf) {
     const bool has_one_use = plan::nodes[each.node].use.first && plan::nodes[each.node].use.last;
-    leaf.method = has_one_use ? cheapest_on_device(leaf.view) : norm_method::instantiate;
+    leaf.method = has_one_use ? cheapest_on_device(leaf.view, Program::layered) : norm_method::instantiate;
     if (leaf.method == norm_method::instantiate && (Program::layered || t.kept + leaf.size() > most_kept)) {
       leaf.method = norm_method::direct;
     }
@@ -135,7 +137,9 @@ struct build_leaves {
     }
     if (Program::layered && has_one_use) {
       leaf.squares = t.squares;
-      leaf.square_count = leaf.view.groups * square_blocks_of(leaf.view);
+      leaf.chunks = leaf.view.positions() == 1 ? 1 : chunks_of(leaf.view);
+      leaf.square_count = leaf.chunks > 1 ? square_partials_kernel<typename Program::scalar>::parts_of(leaf.size())
+                                          : leaf.view.groups * square_blocks_of(leaf.view);
       t.squares += leaf.square_count;
     }
     op_row& row = t.ops[each.node];

@@ -290,6 +290,30 @@ class cuda_device {
     cuda_detail::check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream_), "cudaMemcpyAsync");
     synchronise();
   }
+  /// Memory of the host's is read by integrated GPUs: as it is where they follow the host's page tables, else once it
+  /// is pinned, for as long as it is viewed. Null also where the runtime refuses that.
+  [[nodiscard]] std::shared_ptr<const std::byte> view(const void* memory, std::size_t bytes) {
+    const auto* const bytes_of_it = static_cast<const std::byte*>(memory);
+    if (bytes == 0 || !is(cudaDevAttrIntegrated)) return nullptr;
+    if (is(cudaDevAttrPageableMemoryAccess)) return {bytes_of_it, [](const std::byte* /*of the host*/) {}};
+    if (!is(cudaDevAttrCanMapHostMemory) || !is(cudaDevAttrHostRegisterSupported)) return nullptr;
+    void* const pinned = const_cast<std::byte*>(bytes_of_it);
+    if (cudaHostRegister(pinned, bytes, cudaHostRegisterMapped) != cudaSuccess) {
+      static_cast<void>(cudaGetLastError());  // somebody else has pinned it, or it cannot be
+      return nullptr;
+    }
+    const auto unpin = [stream = stream_, pinned](const std::byte* /*on the device*/) {
+      static_cast<void>(cudaStreamSynchronize(stream));
+      static_cast<void>(cudaHostUnregister(pinned));
+    };
+    void* seen = nullptr;
+    if (cudaHostGetDevicePointer(&seen, pinned, 0) != cudaSuccess) {
+      static_cast<void>(cudaGetLastError());
+      unpin(nullptr);
+      return nullptr;
+    }
+    return {static_cast<const std::byte*>(seen), unpin};
+  }
   void fill_zero(void* to, std::size_t bytes) {
     if (bytes == 0) return;
     cuda_detail::check(cudaMemsetAsync(to, 0, bytes, stream_), "cudaMemsetAsync");
@@ -365,6 +389,14 @@ class cuda_device {
   }
 
  private:
+  /// Does the current device say so of itself?
+  [[nodiscard]] static bool is(cudaDeviceAttr attribute) {
+    int device = 0;
+    int value = 0;
+    cuda_detail::check(cudaGetDevice(&device), "cudaGetDevice");
+    cuda_detail::check(cudaDeviceGetAttribute(&value, attribute, device), "cudaDeviceGetAttribute");
+    return value != 0;
+  }
   static void require_usable() {
     const cuda_detail::obstacle found = cuda_detail::find_obstacle();
     if (!found.what.empty()) throw cuda_unavailable{found.what, found.code};

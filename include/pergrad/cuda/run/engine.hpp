@@ -66,6 +66,9 @@ class engine {
   template <bool Backward, int Layered, class Target>
   void run(std::span<const Scalar> parameters, std::size_t target_count,
            sample_launcher<Device, Scalar, Target> launch_samples, const request_type& request) {
+    if (request.has_proven_sums()) {
+      throw std::invalid_argument("pergrad: unclipped: proofs are of what the host computes, and this is a device");
+    }
     const arena_layout& places = memory_.places();
     memory_.put(places.parameters, parameters.data(), parameters.size());
     memory_.put(places.inputs, inputs_.data(), request.count * net().input_size);

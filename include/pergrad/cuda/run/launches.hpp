@@ -2,8 +2,8 @@
 // pergrad/cuda/run/launches.hpp - the launches of one physical batch: samples to their norms and weights, then sums
 //
 // Fused networks: one launch and one launch. Layered ones: a product for every affine layer, forward and back, one for
-// every norm that is found from the gradient's elements, and one for every weighted sum; between them the sample
-// kernel.
+// every norm that is found from the gradient's elements, and one for every sum, or one for some of its samples and a
+// kernel that adds them up; between them the sample kernel.
 #pragma once
 
 #include <algorithm>
@@ -248,9 +248,16 @@ class launcher {
       if (!is_one_product(leaf)) continue;
       const norm_method chosen = wanted.method.of(leaf);
       if (chosen == norm_method::product || chosen == norm_method::gram) continue;
+      double* const to = memory_->template at<double>(memory_->places().squares) + leaf.squares;
+      if (leaf.chunks > 1) {
+        for_each_partial(leaf, wanted.samples, [&](const partial_gradients<Scalar>& gradients) {
+          launch(device(), square_partials_kernel<Scalar>{gradients, to, net_->squares});
+        });
+        continue;
+      }
       affine_squares<Scalar> problem;
       problem.on = operands(leaf.view, leaf.x, leaf.delta, wanted.samples);
-      problem.partial = memory_->template at<double>(memory_->places().squares) + leaf.squares;
+      problem.partial = to;
       problem.partial_stride = net_->squares;
       problem.blocks = leaf.square_count / leaf.view.groups;
       launch_gemm<Scalar>(device(), way_of(leaf, gemm_product::squares), problem);
@@ -273,32 +280,60 @@ class launcher {
         .to_grid = to_grid,
         .sums = memory_->template at<Sum>(places.sums)};
     if constexpr (Layered != 0) {
-      if (!wanted.squares && !wanted.gradients && wanted.weights != nullptr) {
+      if (!wanted.squares && !wanted.gradients) {
         for (const outer_leaf& leaf : net_->outer) {
-          if (is_one_product(leaf)) product_sum<Sum>(wanted, leaf, to_grid);
+          if (!is_one_product(leaf)) continue;
+          leaf.view.positions() > 1 ? sum_of_partials<Sum>(wanted, leaf, to_grid)
+                                    : sum_of_products<Sum>(wanted, leaf, to_grid);
         }
         kernel.by_products = 1;
       }
     }
     device().launch(kernel, leaf_blocks(*net_, kernel.by_products != 0) * kernel.accumulators);
   }
+  [[nodiscard]] const Scalar* weights_of(const sum_launch<Scalar>& wanted, const outer_leaf& leaf) const {
+    if (wanted.weights == nullptr) return nullptr;
+    return wanted.weights + (wanted.per_layer ? static_cast<std::size_t>(leaf.layer) * memory_->max_batch() : 0);
+  }
   template <class Sum>
-  void product_sum(const sum_launch<Scalar>& wanted, const outer_leaf& leaf, Scalar to_grid) const {
-    const auto launch = [&](auto problem) {
-      problem.on = operands(leaf.view, leaf.x, leaf.delta, wanted.samples);
-      problem.factors =
-          wanted.weights + (wanted.per_layer ? static_cast<std::size_t>(leaf.layer) * memory_->max_batch() : 0);
-      problem.to_grid = to_grid;
-      problem.accumulators = memory_->template at<Sum>(memory_->places().sums) + leaf.parameters;
-      problem.accumulator_stride = static_cast<std::int64_t>(net_->parameters);
-      problem.accumulator_count = accumulator_count(*net_);
+  void sum_of_products(const sum_launch<Scalar>& wanted, const outer_leaf& leaf, Scalar to_grid) const {
+    affine_sums<Scalar, Sum> problem;
+    problem.on = operands(leaf.view, leaf.x, leaf.delta, wanted.samples);
+    problem.factors = weights_of(wanted, leaf);
+    problem.to_grid = to_grid;
+    problem.accumulators = memory_->template at<Sum>(memory_->places().sums) + leaf.parameters;
+    problem.accumulator_stride = static_cast<std::int64_t>(net_->parameters);
+    problem.accumulator_count = accumulator_count(*net_);
+    launch_gemm<Scalar>(device(), way_of(leaf, gemm_product::sums), problem);
+  }
+  /// Forms the gradients of a leaf of several positions, for some samples at a time, and calls f(them) for each time.
+  template <class Function>
+  void for_each_partial(const outer_leaf& leaf, int samples, const Function& f) const {
+    auto* const partials = memory_->template at<Scalar>(memory_->places().partials);
+    const int together = samples_together(leaf, memory_->max_batch());
+    for (int first = 0; first == 0 || first < samples; first += together) {
+      const int count = smaller_of(together, samples - first);
+      affine_partials<Scalar> problem;
+      problem.on = operands(leaf.view, leaf.x, leaf.delta, count);
+      problem.partials = partials;
+      problem.first_sample = first;
+      problem.chunks = divisor{leaf.chunks};
+      problem.chunk = blocks_for(leaf.view.positions(), leaf.chunks);
       launch_gemm<Scalar>(device(), way_of(leaf, gemm_product::sums), problem);
-    };
-    if (leaf.view.positions() > 1) {
-      launch(affine_sums<Scalar, Sum, 1>{});
-    } else {
-      launch(affine_sums<Scalar, Sum, 0>{});
+      f(partial_gradients<Scalar>{memory_->state(), partials, first, count, leaf.chunks, leaf.size()});
     }
+  }
+  template <class Sum>
+  void sum_of_partials(const sum_launch<Scalar>& wanted, const outer_leaf& leaf, Scalar to_grid) const {
+    for_each_partial(leaf, wanted.samples, [&](const partial_gradients<Scalar>& gradients) {
+      launch(device(), fold_partials_kernel<Scalar, Sum>{
+                           .gradients = gradients,
+                           .factors = weights_of(wanted, leaf),
+                           .to_grid = to_grid,
+                           .accumulators = memory_->template at<Sum>(memory_->places().sums) + leaf.parameters,
+                           .accumulator_stride = static_cast<std::int64_t>(net_->parameters),
+                           .accumulator_count = accumulator_count(*net_)});
+    });
   }
 
   memory_type* memory_;

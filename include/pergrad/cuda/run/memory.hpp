@@ -53,6 +53,8 @@ class network_memory {
   [[nodiscard]] Device& device() const noexcept { return *device_; }
   /// Whether values and gradients are stored as TF32.
   [[nodiscard]] bool tf32() const noexcept { return options_.tf32 && std::is_same_v<Scalar, float>; }
+  /// Whether data sets are copied even where the device could read them where they lie.
+  [[nodiscard]] bool copies_records() const noexcept { return options_.copy_records; }
   [[nodiscard]] std::size_t max_batch() const noexcept { return max_batch_; }
   [[nodiscard]] std::size_t bytes() const noexcept { return places_.bytes; }
   [[nodiscard]] const arena_layout& places() const noexcept { return places_; }

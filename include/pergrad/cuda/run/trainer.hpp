@@ -75,7 +75,7 @@ class network_trainer {
   using records_type = dataset<Value, Target>;
   using launch_type = sample_launcher<Device, Scalar, Target>;
   using noise_stream = stream_upload::noise_stream;
-  /// Records are copied to the device when a step sees them first.
+  /// Records are copied to the device when a step sees them first, unless it reads them where they lie.
   static constexpr bool trains_on_a_copy = true;
 
   [[gnu::cold]] network_trainer(std::shared_ptr<Device> device, const trained_network<Scalar>& network,
@@ -142,10 +142,13 @@ class network_trainer {
   /// Of the next step on: every replay is told its rate.
   void set_learning_rate(learning_rate rate) noexcept { options_.learning_rate = rate; }
 
+  /// Are records read where they lie? Then they must be looked at before each step, and the step waits for the device.
+  [[nodiscard]] bool reads_in_place() const noexcept { return seen_inputs_ != nullptr; }
+
   /// Brings what a step reads to the device: parameters that the host may have changed, records that are not there
   /// yet. A data set is copied when it is first seen, if another lies at another place or has another size, and after
-  /// `forget_records`. `noise`, `randomness`: of the step, and inside layers; all steps of a trainer have the same
-  /// keys.
+  /// `forget_records`; or it is read where it lies, if the device can. `noise`, `randomness`: of the step, and inside
+  /// layers; all steps of a trainer have the same keys.
   [[gnu::cold]] void prepare(const records_type& records, const noise_stream& noise,
                              const layer_randomness& randomness) {
     settings_.noise = stream_upload::words(noise);
@@ -163,11 +166,15 @@ class network_trainer {
       network_.remote->changed = false;
     }
     if (captured_ && copied_->same_view(records)) return;
+    captured_ = false;
+    if (view_records(records)) {
+      copied_ = records;
+      return capture_gathered();
+    }
     const auto behind = [](std::size_t bytes) { return (bytes + 255) / 256 * 256; };
     const std::size_t target_start = behind(records.size() * net().input_size * sizeof(Scalar));
     const std::size_t length_start = behind(target_start + records.targets().size_bytes());
     const std::size_t bytes = length_start + (net().input_positions > 0 ? records.size() * sizeof(std::uint32_t) : 0);
-    captured_ = false;
     if (room_ < bytes) {
       room_ = 0;
       records_.reset();  // before there is another one
@@ -180,9 +187,11 @@ class network_trainer {
       device_->upload(records_.get() + target_start, records.targets().data(), records.targets().size_bytes());
     }
     copied_ = records;
-    capture(reinterpret_cast<const Scalar*>(records_.get()),
-            reinterpret_cast<const Target*>(records_.get() + target_start),
-            reinterpret_cast<const std::uint32_t*>(records_.get() + length_start));
+    const auto* const drawn = memory_->template at<const std::uint32_t>(memory_->places().records);
+    capture(memory_->samples(reinterpret_cast<const Scalar*>(records_.get()),
+                             reinterpret_cast<const Target*>(records_.get() + target_start), target_count_,
+                             reinterpret_cast<const std::uint32_t*>(records_.get() + length_start), drawn),
+            [] {});
   }
 
   /// One physical batch. The last one has the step's noise: it is added, and the parameters are updated.
@@ -280,6 +289,40 @@ class network_trainer {
                       .groups = static_cast<int>(bounds.size()),
                       .unit = grid_.unit};
   }
+  /// Has the device read the records where they lie, if it can: not those whose lengths differ, which lie there in
+  /// another way.
+  [[nodiscard]] bool view_records(const records_type& records) {
+    seen_inputs_.reset();  // before there are others
+    seen_targets_.reset();
+    if (memory_->copies_records() || net().input_positions > 0 || records.size() == 0) return false;
+    auto inputs = device_->view(records.input(0), records.size() * net().input_size * sizeof(Value));
+    if (inputs == nullptr) return false;
+    seen_targets_ = device_->view(records.targets().data(), records.targets().size_bytes());
+    if (seen_targets_ == nullptr) return false;
+    seen_inputs_ = std::move(inputs);
+    records_.reset();
+    room_ = 0;
+    return true;
+  }
+  void capture_gathered() {
+    const arena_layout& places = memory_->places();
+    const gather_kernel<Value, Target, sum_threads> gather{
+        .state = memory_->state(),
+        .records = memory_->template at<const std::uint32_t>(places.records),
+        .inputs = reinterpret_cast<const Value*>(seen_inputs_.get()),
+        .targets = reinterpret_cast<const Target*>(seen_targets_.get()),
+        .to_inputs = memory_->template at<Value>(places.inputs),
+        .to_targets = memory_->template at<Target>(places.targets),
+        .input_size = static_cast<int>(net().input_size),
+        .target_count = static_cast<int>(target_count_),
+        .tf32 = memory_->tf32() ? 1 : 0,
+        .most_samples = static_cast<int>(memory_->max_batch())};
+    auto samples =
+        memory_->samples(memory_->template at<const Scalar>(places.inputs),
+                         memory_->template at<const Target>(places.targets), target_count_, nullptr, gather.records);
+    samples.records = nullptr;
+    capture(samples, [&] { launch(*device_, gather); });
+  }
   /// Kernels read the device's copy as it is: what `pack` does to records is done here.
   void upload_inputs(const records_type& records) {
     const std::size_t width = net().input_size;
@@ -311,12 +354,13 @@ class network_trainer {
     memory_->get(static_cast<Scalar*>(to), memory_->places().parameters, net().parameters + net().frozen);
   }
 
-  void capture(const Scalar* inputs, const Target* targets, const std::uint32_t* lengths) {
-    const auto* const drawn = memory_->template at<const std::uint32_t>(memory_->places().records);
-    const auto samples = memory_->samples(inputs, targets, target_count_, lengths, drawn);
+  /// `first`: what is launched before.
+  template <class Function>
+  void capture(const batch_view<Scalar, Target>& samples, const Function& first) {
     const launcher<Device, Scalar, Target, Layered> launch{*memory_, samples, launch_};
     const auto most = static_cast<int>(memory_->max_batch());
     graph_ = device_->capture([&] {
+      first();
       launch.samples({.rule = rule_, .layers = is_random_ ? &layers_.stream : nullptr, .samples = most});
       launch.sum({.weights = memory_->template at<const Scalar>(memory_->places().weights),
                   .per_layer = rule_.per_layer(),
@@ -378,9 +422,11 @@ class network_trainer {
   release_grid grid_;
   release_settings<Scalar> settings_{};
   clip_rule rule_;
-  std::shared_ptr<std::byte> records_;  ///< on the device
-  std::size_t room_ = 0;                ///< there, in bytes
-  std::optional<records_type> copied_;  ///< those that are there
+  std::shared_ptr<std::byte> records_;            ///< on the device
+  std::size_t room_ = 0;                          ///< there, in bytes
+  std::shared_ptr<const std::byte> seen_inputs_;  ///< where the device reads them in the host's memory
+  std::shared_ptr<const std::byte> seen_targets_;
+  std::optional<records_type> copied_;  ///< those that are there, or seen
   held_stream layers_{};                ///< of the bits inside layers, if there may be any
   std::uint64_t layer_step_ = 0;
   bool is_random_ = false;
@@ -440,6 +486,7 @@ class trainer : public network_trainer<typename Network::scalar, typename Networ
       drawn = records.next();
     }
     chunk(records, drawn, &noise);
+    if (this->reads_in_place()) this->device().synchronise();  // the caller may change them now
   }
 
  private:

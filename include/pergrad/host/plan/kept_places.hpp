@@ -46,9 +46,13 @@ constexpr std::array<bool, Slots> slots_that_last(const Tables& t, std::size_t o
 
 /// Reserves those of a slot's places that last, or those that do not. `lasts`: the slot is marked.
 constexpr void reserve_values(slot& here, bool has_gradient, bool lasts, bool lasting, const auto& reserve) {
-  const auto goes_here = [&](const layout& of) { return (lasts || !is_written_whole(of)) == lasting; };
-  if (goes_here(here.value_layout)) here.value = reserve(here.value_layout.size);
-  if (has_gradient && goes_here(here.gradient_layout)) here.gradient = reserve(here.gradient_layout.size);
+  const auto place_here = [&](place& where, const layout& of) {
+    if ((lasts || !is_written_whole(of)) != lasting) return;
+    where = reserve(of.size);
+    here.elements += of.size;
+  };
+  place_here(here.value, here.value_layout);
+  if (has_gradient) place_here(here.gradient, here.gradient_layout);
 }
 
 /// Places of all gradients that the plan keeps, block by block. Samples that go through the layers in front of `split`

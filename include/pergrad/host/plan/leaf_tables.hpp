@@ -202,7 +202,9 @@ struct leaf_tables {
     };
     place(t.outer, t.outer_count);
     place(t.elementwise, t.elementwise_count);
-    t.native_size = t.accumulator_size = round_up(static_cast<index>(structure::found.trained));
+    // No less than all leaves with whole lines each: what samples keep lies like that.
+    t.native_size = t.accumulator_size =
+        std::max(t.native_size, round_up(static_cast<index>(structure::found.trained)));
   }
   template <class Leaf>
   static constexpr Leaf leaf_of(const detail::plan_factor& each) {

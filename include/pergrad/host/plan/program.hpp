@@ -22,6 +22,7 @@
 #include <pergrad/host/plan/input_place.hpp>
 #include <pergrad/host/plan/kept_places.hpp>
 #include <pergrad/host/plan/leaf_tables.hpp>
+#include <pergrad/host/plan/lifetimes.hpp>
 #include <pergrad/host/plan/tables.hpp>
 #include <pergrad/host/plan/tiles.hpp>
 #include <pergrad/host/plan/windows.hpp>
@@ -257,7 +258,12 @@ struct program {
     choose_tiles(t, sizeof(scalar));
     if (!t.shares_sums) leaf_tables<program>::choose_late(t);
     t.workspace = t.winograd.sample = choose_winograd_rooms(t);  // the first thing there
-    assign_places(t, trained);
+    if (is_large) {
+      assign_shared_places(t, trained);
+    } else {
+      assign_places(t, trained);
+    }
+    t.workspace += line;  // partial vectors may be read past the end
     share_slots(t, arranged);
     leaf_tables<program>::resolve(t);
     return t;
@@ -318,27 +324,121 @@ struct program {
     reserve_slots(true);
     for (node_row& row : t.nodes) {
       if (row.kind != node_kind::general && row.kind != node_kind::tiled) continue;
-      const slot& in = t.slots[t.storage[row.in]];
-      const slot& out = t.slots[t.storage[row.out]];
-      const index in_size = round_up(static_cast<index>(row.in_shape.size()));
-      const index out_size = round_up(static_cast<index>(row.out_shape.size()));
-      row.plain_dx = copies_dx(row) ? reserve(in_size) : in.gradient;
-      row.plain_x = row.copies_in ? reserve(in_size) : in.value;
-      if (row.in2_shape.size() > 0) {
-        const slot& in2 = t.slots[t.storage[row.in2]];
-        const index in2_size = round_up(static_cast<index>(row.in2_shape.size()));
-        row.plain_dx2 = copies_dx2(row) ? reserve(in2_size) : in2.gradient;
-        row.plain_x2 = row.copies_in2 ? reserve(in2_size) : in2.value;
-      }
-      row.plain_y = row.copies_out ? reserve(out_size) : out.value;
-      row.plain_dy = row.copies_out ? reserve(out_size) : out.gradient;
+      for_each_copy(row, [&](place& where, index elements, bool /*backward*/) { where = reserve(elements); });
       row.saved = reserve(round_up(row.saved_count));
+      row.saved_lasts = row.saved_count;
+      look_into_slots(t, row);
     }
     const slot& last = t.slots[t.storage[size]];
     const index output = round_up(static_cast<index>(Network::output_shape.size()));
     t.plain_output = t.output_in_slot ? last.value : reserve(output);
     t.plain_output_gradient = t.output_in_slot ? last.gradient : reserve(output);
-    t.workspace += line;  // partial vectors may be read past the end
+  }
+  /// Calls f(place, elements, whether it is written on the way back) for what a general or tiled node has in PyTorch's
+  /// order beside the slots.
+  static constexpr void for_each_copy(node_row& row, auto&& f) {
+    const auto elements = [](shape of) { return round_up(static_cast<index>(of.size())); };
+    if (copies_dx(row)) f(row.plain_dx, elements(row.in_shape), true);
+    if (row.copies_in) f(row.plain_x, elements(row.in_shape), false);
+    if (copies_dx2(row)) f(row.plain_dx2, elements(row.in2_shape), true);
+    if (row.copies_in2) f(row.plain_x2, elements(row.in2_shape), false);
+    if (row.copies_out) f(row.plain_y, elements(row.out_shape), false);
+    if (row.copies_out) f(row.plain_dy, elements(row.out_shape), true);
+  }
+  /// What is not copied lies where its slot does.
+  static constexpr void look_into_slots(const tables& t, node_row& row) {
+    const slot& in = t.slots[t.storage[row.in]];
+    const slot& in2 = t.slots[t.storage[row.in2]];
+    const slot& out = t.slots[t.storage[row.out]];
+    if (!copies_dx(row)) row.plain_dx = in.gradient;
+    if (!row.copies_in) row.plain_x = in.value;
+    if (!row.copies_in) row.x_lasts = in.value_lasts;
+    if (row.in2_shape.size() > 0 && !copies_dx2(row)) row.plain_dx2 = in2.gradient;
+    if (row.in2_shape.size() > 0 && !row.copies_in2) row.plain_x2 = in2.value;
+    if (row.copies_out) return;
+    row.plain_y = out.value;
+    row.plain_dy = out.gradient;
+    row.y_lasts = out.value_lasts;
+    row.dy_lasts = out.gradient_lasts;
+  }
+
+  /// Places that are free again when nobody reads what lies there (lifetimes.hpp).
+  static constexpr void assign_shared_places(tables& t, const std::array<bool, slot_count>& trained) {
+    const lifetimes<program> until{t};
+    constexpr pass_times times{size};
+    t.scratch = {t.workspace, t.scratch.sample};
+    t.workspace += t.tile * t.scratch.sample;
+    place_kept_gradients(t, t.workspace);
+    place_finder<2 * slot_count + 8 * size, 2 * size + 4> finder;
+    const auto put = [&](place& where, index elements, int birth, int death, index lasting = 0) {
+      where.offset = t.workspace + finder.place(elements, birth, death, lasting, times.end());
+    };
+    const auto put_value = [&](std::size_t s, int birth) {
+      slot& here = t.slots[s];
+      if (t.storage[s] != s || !exists(t, s) || (birth > 0 && !may_move(here.value_layout))) return;
+      const bool moves = may_move(here.value_layout);
+      here.elements += here.value_layout.size;
+      here.value_lasts = !moves || until.value[s] == times.end();
+      put(here.value, here.value_layout.size, birth, moves ? until.value[s] : times.end());
+    };
+    const auto put_gradient = [&](std::size_t which, int birth) {
+      const std::size_t s = t.storage[which];
+      slot& here = t.slots[s];
+      if (!trained[s] || !exists(t, s)) return;
+      const bool stays = until.gradient_birth[s] == 0 || !may_move(here.gradient_layout);
+      if (birth != (stays ? 0 : until.gradient_birth[s])) return;
+      here.elements += here.gradient_layout.size;
+      here.gradient_lasts = stays || until.gradient[s] == times.end();
+      put(here.gradient, here.gradient_layout.size, birth, stays ? times.end() : until.gradient[s]);
+    };
+    for (std::size_t s = 0; s < slot_count; ++s) {  // what has a halo, or zeros that nobody overwrites, stays
+      if (t.storage[s] != s || !exists(t, s)) continue;
+      if (s == 0 || !may_move(t.slots[s].value_layout)) put_value(s, 0);
+      put_gradient(s, 0);
+    }
+    for (std::size_t i = 0; i < size; ++i) {
+      node_row& row = t.nodes[i];
+      const int now = times.forward(i);
+      if (row.staged) put_value(row.in, now);
+      put_value(row.out, now);
+      if (row.kind != node_kind::general && row.kind != node_kind::tiled) continue;
+      for_each_copy(row, [&](place& where, index elements, bool backward) {
+        if (!backward) put(where, elements, now, &where == &row.plain_y ? until.plain_y[i] : until.plain_x[i]);
+      });
+      row.x_lasts = until.plain_x[i] == times.end();
+      row.y_lasts = until.plain_y[i] == times.end();
+      row.dy_lasts = until.plain_dy[i] == times.end();
+      row.saved_lasts = std::min(until.lasting_saved[i], round_up(row.saved_count));
+      put(row.saved, round_up(row.saved_count), now, until.saved[i], row.saved_lasts);
+    }
+    const index output = round_up(static_cast<index>(Network::output_shape.size()));
+    if (!t.output_in_slot) put(t.plain_output, output, times.forward(size - 1), times.end());
+    if (!t.output_in_slot) put(t.plain_output_gradient, output, times.loss(), times.loss());
+    put_gradient(size, times.loss());
+    for (std::size_t i = size; i-- > 0;) {
+      node_row& row = t.nodes[i];
+      const int now = times.backward(i);
+      if (row.kind == node_kind::general || row.kind == node_kind::tiled) {
+        for_each_copy(row, [&](place& where, index elements, bool backward) {
+          if (backward) put(where, elements, now, &where == &row.plain_dy ? until.plain_dy[i] : now);
+        });
+      }
+      if (row.staged) put_gradient(row.staged_from, now);
+      put_gradient(row.in, now);
+      if (row.in2_shape.size() > 0) put_gradient(row.in2, now);
+    }
+    const index step = finder.total();
+    for (slot& each : t.slots) each.value.sample = each.gradient.sample = step;
+    for (node_row& row : t.nodes) {
+      if (row.kind != node_kind::general && row.kind != node_kind::tiled) continue;
+      for_each_copy(row, [&](place& where, index /*elements*/, bool /*backward*/) { where.sample = step; });
+      row.saved.sample = step;
+      look_into_slots(t, row);
+    }
+    t.plain_output.sample = t.plain_output_gradient.sample = step;
+    if (t.output_in_slot) t.plain_output = t.slots[t.storage[size]].value;
+    if (t.output_in_slot) t.plain_output_gradient = t.slots[t.storage[size]].gradient;
+    t.workspace += t.tile * step;
   }
 
  public:

@@ -34,6 +34,9 @@ struct slot {
   layout gradient_layout;
   place value;
   place gradient;
+  index elements = 0;       ///< of both, a sample
+  bool value_lasts = true;  ///< is it there when sums are formed? Else its place may be another's then.
+  bool gradient_lasts = true;
 };
 
 /// Values of the samples of a tile, from the first one on.
@@ -90,6 +93,9 @@ struct node_row {
   place plain_x, plain_y, plain_dy, plain_dx, saved;  ///< general, tiled: values in PyTorch's order
   place plain_x2, plain_dx2;                          ///< tiled: of the second input
   index saved_count = 0;
+  /// general, tiled: are x, y, dy there when sums are formed, and how many of the saved values?
+  bool x_lasts = true, y_lasts = true, dy_lasts = true;
+  index saved_lasts = 0;
   index scratch_count = 0;  ///< tiled: elements a sample that are its own for the time of one call
   index matrix_count = 0;   ///< tiled: matrices whose transposes it is offered
   std::array<matrix, most_matrices> matrices{};

@@ -74,7 +74,7 @@ struct outer_way {
     scalar* const room = tile.tape.rooms.data() + static_cast<index>(thread) * tile.tape.room_stride;
     for (index b = 0; b < tile.samples; ++b) {
       const scalar* from = room;
-      if (is_kept(tile, sum, leaf)) {
+      if (tile.facts_wanted && is_kept(tile, sum, leaf)) {  // nobody else has asked for gradients
         from = tile.gradient(b, leaf) + first * width;
       } else {
         form_rows(tile, leaf, b, first, rows, room);
@@ -119,6 +119,7 @@ struct outer_way {
   static void collect_block(state& tile, const outer_leaf& leaf, index begin, index end) {
     const kernel_type kernel{leaf, tile.workspace, 0, tile.pass.inputs_of(table.nodes[leaf.node], 0)};
     const norm_method method = method_of(tile.request, leaf, tile.every_gradient);
+    if (!tile.norms_wanted && method != norm_method::instantiate) return;
     if constexpr (any_by_ids) {
       if (leaf.of_uses && method != norm_method::instantiate) {
         for (index b = begin; leaf.use.first && b < end; ++b) tile.part(b, leaf.node) += norm_of_uses(tile, leaf, b);

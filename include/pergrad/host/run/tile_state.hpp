@@ -45,6 +45,8 @@ struct tile_state {
   std::array<double, most> projections{};
   bool facts_wanted = request.needs_facts();
   bool every_gradient = request.needs_every_gradient();
+  /// Where nobody reads norms, as of proven sums, only gradients that are kept are formed.
+  bool norms_wanted = request.norms || every_gradient;
   /// Does each sample's gradient of a late leaf take the place of the one before?
   bool takes_turns =
       table.has_late && facts_wanted && !every_gradient && request.strategy == strategy_kind::book_keeping;

@@ -102,28 +102,38 @@ class tile_values {
   void erase(std::size_t node, index b) {
     const node_row& row = table.nodes[node];
     const slot& in = table.slots[row.in];
+    const slot& in2 = table.slots[row.in2];
     const slot& out = table.slots[row.out];
+    const auto clear_value = [&](const slot& of) {
+      if (of.value_lasts) fill_zero(of.value_layout, at(of.value, b));
+    };
+    const auto clear_gradient = [&](const slot& of) {
+      if (of.gradient_lasts) fill_zero(of.gradient_layout, at(of.gradient, b));
+    };
+    const auto clear_copy = [&](place of, bool lasts, shape elements) {
+      if (lasts) std::fill_n(at(of, b), elements.size(), scalar{0});
+    };
     if (row.kind == node_kind::affine) {
-      if (inputs_of(row, 0) == nullptr) fill_zero(in.value_layout, at(in.value, b));
-      fill_zero(out.gradient_layout, at(out.gradient, b));
+      if (inputs_of(row, 0) == nullptr) clear_value(in);
+      clear_gradient(out);
       return;
     }
     const bool in_slots = row.kind == node_kind::tiled && !row.copies_in;
     if (in_slots) {
-      fill_zero(in.value_layout, at(in.value, b));
-      if (row.in2_shape.size() > 0) fill_zero(slot_of(row.in2).value_layout, at(slot_of(row.in2).value, b));
+      clear_value(in);
+      if (row.in2_shape.size() > 0) clear_value(in2);
     } else {
-      std::fill_n(at(row.plain_x, b), row.in_shape.size(), scalar{0});
-      if (row.copies_in2) std::fill_n(at(row.plain_x2, b), row.in2_shape.size(), scalar{0});
+      clear_copy(row.plain_x, row.x_lasts, row.in_shape);
+      if (row.copies_in2) clear_copy(row.plain_x2, row.x_lasts, row.in2_shape);
     }
     if (row.kind == node_kind::tiled && !row.copies_out) {
-      fill_zero(out.value_layout, at(out.value, b));
-      fill_zero(out.gradient_layout, at(out.gradient, b));
+      clear_value(out);
+      clear_gradient(out);
     } else {
-      std::fill_n(at(row.plain_y, b), row.out_shape.size(), scalar{0});
-      std::fill_n(at(row.plain_dy, b), row.out_shape.size(), scalar{0});
+      clear_copy(row.plain_y, row.y_lasts, row.out_shape);
+      clear_copy(row.plain_dy, row.dy_lasts, row.out_shape);
     }
-    std::fill_n(at(row.saved, b), row.saved_count, scalar{0});
+    std::fill_n(at(row.saved, b), row.saved_lasts, scalar{0});
   }
 
  protected:

@@ -123,13 +123,11 @@ PERGRAD_HD void multiply_positions(const Team& team, const lengths_of<Team>& len
   }
 }
 
-/// Rotary positions: the table of a tile, in the first sample's scratch.
+/// Rotary positions: cosines of all positions, then sines, [positions][width / 2] each.
 template <class Team>
-PERGRAD_HD void make_rotations(const Team& team, const attention_layout& at) {
+PERGRAD_HD void tabulate_rotations(const Team& team, const attention_layout& at, typename Team::scalar* cosines) {
   using scalar = typename Team::scalar;
-  if (at.log_of_base == 0) return;
   const std::ptrdiff_t half = at.width / 2;
-  scalar* cosines = team.scratch(0) + at.rotations;
   scalar* sines = cosines + at.positions * half;
   each_rotation(team, at.positions, at.width, {at.log_of_base},
                 [&](std::ptrdiff_t t, std::ptrdiff_t k, double sine, double cosine) {
@@ -137,24 +135,39 @@ PERGRAD_HD void make_rotations(const Team& team, const attention_layout& at) {
                   sines[t * half + k] = static_cast<scalar>(sine);
                 });
 }
-/// Turns a sample's queries and keys, or, by `direction` -1, their gradients back.
+/// The table of a tile, in the first sample's scratch.
 template <class Team>
-PERGRAD_HD void rotate(const Team& team, const attention_layout& at, std::ptrdiff_t sample,
-                       typename Team::scalar direction) {
-  using scalar = typename Team::scalar;
-  if (at.log_of_base == 0) return;
+PERGRAD_HD void make_rotations(const Team& team, const attention_layout& at) {
+  if (at.log_of_base != 0) tabulate_rotations(team, at, team.scratch(0) + at.rotations);
+}
+/// Rows of such a table, from some position on.
+template <class Scalar>
+struct rotation_rows {
+  const Scalar* cosines;
+  const Scalar* sines;
+};
+/// Turns the queries and keys of `positions` rows of projections, or, by `direction` -1, their gradients back.
+template <class Team>
+PERGRAD_HD void rotate_rows(const Team& team, const attention_layout& at, rotation_rows<typename Team::scalar> by,
+                            std::ptrdiff_t positions, typename Team::scalar* rows, typename Team::scalar direction) {
   const std::ptrdiff_t half = at.width / 2, heads = at.heads + at.heads / at.group;  // keys are behind the queries
-  const scalar* cosines = team.scratch(0) + at.rotations;
-  const scalar* sines = cosines + at.positions * half;
-  scalar* rows = team.saved(sample) + at.query;
-  team.map(at.positions * heads, half, [&](std::ptrdiff_t r, const auto& here) {
+  team.map(positions * heads, half, [&](std::ptrdiff_t r, const auto& here) {
     const std::ptrdiff_t t = r / heads;
-    scalar* first = rows + t * at.query_step + r % heads * at.width;
-    const auto cosine = here(cosines + t * half), sine = here(sines + t * half) * direction;
+    auto* first = rows + t * at.query_step + r % heads * at.width;
+    const auto cosine = here(by.cosines + t * half), sine = here(by.sines + t * half) * direction;
     const auto x = here(first), y = here(first + half);
     here.put(first, x * cosine - y * sine);
     here.put(first + half, y * cosine + x * sine);
   });
+}
+/// Those of a sample.
+template <class Team>
+PERGRAD_HD void rotate(const Team& team, const attention_layout& at, std::ptrdiff_t sample,
+                       typename Team::scalar direction) {
+  if (at.log_of_base == 0) return;
+  const auto* cosines = team.scratch(0) + at.rotations;
+  rotate_rows(team, at, {cosines, cosines + at.positions * (at.width / 2)}, at.positions, team.saved(sample) + at.query,
+              direction);
 }
 
 /// From a sample's projections to its context; `queries` and `keys` of them are there. Positions beyond get zeros.

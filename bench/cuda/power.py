@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a Jetson draws, as its tegrastats says: mean watts of the samples since a watch began."""
+
+import re
+import shutil
+import subprocess
+import threading
+
+RAIL = re.compile(r"\b(V[A-Z0-9_]+) (\d+)mW")
+WHOLE = ("VDD_IN", "VIN")  # what the module draws, where a rail says so; else all of them together
+
+
+def watts(line):
+    """Of one line of tegrastats; None if it has no rails."""
+    rails = {name: int(milliwatts) / 1000 for name, milliwatts in RAIL.findall(line)}
+    if not rails:
+        return None
+    return next((rails[name] for name in WHOLE if name in rails), sum(rails.values()))
+
+
+class Watch:
+    """`with Watch() as watch: ...`, then watch.mean(): None where there is no tegrastats."""
+
+    def __init__(self, program="tegrastats", interval=100):
+        self.command = [shutil.which(program), "--interval", str(interval)]
+        self.samples, self.process = [], None
+
+    @property
+    def is_there(self):
+        return self.command[0] is not None
+
+    def __enter__(self):
+        if self.is_there:
+            self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                            stderr=subprocess.DEVNULL, text=True)
+            self.thread = threading.Thread(target=self.read)
+            self.thread.start()
+        return self
+
+    def read(self):
+        for line in self.process.stdout:
+            found = watts(line)
+            if found is not None:
+                self.samples.append(found)
+
+    def __exit__(self, *_):
+        if self.process is not None:
+            self.process.terminate()
+            self.thread.join()
+            self.process.stdout.close()
+            self.process.wait()
+
+    def mean(self):
+        return sum(self.samples) / len(self.samples) if self.samples else None

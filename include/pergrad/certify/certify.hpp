@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/certify/certify.hpp - K >= ‖dL/dw‖₂ of every record that can occur, for the weights that a network has, or
+// for all weights within limits
+//
+// Bounds go through the network's nodes as values do: forward those of values, back from the loss those of gradients
+// (rules.hpp). Where several nodes read a value, their gradients add up. A block's bound is its factor times ‖dL/dy‖;
+// blocks are orthogonal, so K² is the sum of their squares; of a tied one the uses are added up first.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <limits>
+#include <type_traits>
+
+#include <pergrad/certify/certificate.hpp>
+#include <pergrad/certify/domain.hpp>
+#include <pergrad/certify/losses.hpp>
+#include <pergrad/certify/rules.hpp>
+#include <pergrad/concepts.hpp>
+#include <pergrad/detail/float_environment.hpp>
+#include <pergrad/errors.hpp>
+#include <pergrad/graph/graph.hpp>
+#include <pergrad/graph/stand_ins.hpp>
+#include <pergrad/network.hpp>
+#include <pergrad/shape.hpp>
+
+namespace pergrad::inline v0_1 {
+
+/// Of every trained layer: ‖W‖₂, gains and rows of tables at most `norm`, what is added ‖b‖₂ at most `bias`.
+struct weight_limits {
+  double norm = 1;
+  double bias = 1;
+};
+
+namespace certified {
+
+/// Bounds of one network's weights, node by node.
+template <class Network>
+using weights_of = std::array<weight_bound, Network::structure::size>;
+
+/// A network's nodes and the rules of their layers.
+template <class Network>
+struct network_rules {
+  using structure = typename Network::structure;
+  using scalar = typename Network::scalar;
+  static constexpr std::size_t size = structure::size;
+  static constexpr roundoff rounds{static_cast<double>(std::numeric_limits<scalar>::epsilon()) / 2};
+  /// Beyond it, intermediate sums might overflow (minimal filtering adds up sixteen values).
+  static constexpr double largest = std::is_same_v<scalar, float> ? 0x1p120 : 0x1p1000;
+
+  [[nodiscard]] static weights_of<Network> measure(const Network& network) {
+    weights_of<Network> found{};
+    detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> layer, std::size_t i) {
+      if constexpr (detail::may_have_parameters<Layer>) {
+        const shape in = structure::shapes[structure::inputs[i]];
+        if (structure::parameter_counts[i] == 0) return;
+        if constexpr (requires { measure_of(layer, in, network.layer_parameters(i)); }) {
+          found[i] = measure_of(layer, in, network.layer_parameters(i));
+        }
+      }
+    });
+    return found;
+  }
+  /// What weights within the limits can be, of nodes that are trained; `others` says it of the rest.
+  [[nodiscard]] static weights_of<Network> within(const weight_limits& limits, const weights_of<Network>& others) {
+    weights_of<Network> found = others;
+    detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*layer*/, std::size_t i) {
+      if (structure::trained_counts[i] == 0) return;
+      found[i] = {limits.norm, 0, limits.bias};
+      if constexpr (detail::has_affine<Layer>) {
+        const affine_map map = Layer::affine(structure::shapes[structure::inputs[i]]);
+        found[i].frobenius = upper{limits.norm} * root_of(std::min(map.out_channels, map.groups * map.view_width()));
+      }
+    });
+    return found;
+  }
+
+  [[nodiscard]] static certificate bound(const weights_of<Network>& weights, upper loss, const input_bound& inputs) {
+    std::array<value_bound, size + 1> values{};
+    std::array<effect, size> effects{};
+    certificate result;
+    result.layers.resize(size);
+    values[0] = value_bound::of(Network::input_shape.size(), inputs.l2, inputs.largest);
+    if constexpr (Network::input_shape.ids != 0) values[0] = {};
+    detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> layer, std::size_t i) {
+      result.layers[i].name = detail::name_of_layer<Layer>();
+      if constexpr (has_rule<Layer>) {
+        const node_bounds at{structure::shapes[structure::inputs[i]],
+                             structure::shapes[structure::inputs2[i]],
+                             structure::shapes[i + 1],
+                             values[structure::inputs[i]],
+                             values[structure::inputs2[i]],
+                             weights[structure::owners[i]],
+                             rounds};
+        effects[i] = rule_of(layer, at);
+        effects[i].dx += nothing_lost;
+        effects[i].dx2 += nothing_lost;
+        values[i + 1] = {effects[i].y.l2 + 0x1p-60, effects[i].y.largest + 0x1p-60};
+        if (largest < values[i + 1].l2.value()) values[i + 1] = {};
+      }
+    });
+
+    std::array<upper, size + 1> gradients{};
+    std::array<upper, size> blocks{};
+    gradients[size] = std::max(loss, upper{0x1p-30});
+    const upper grows = rounds.growth(1);
+    for (std::size_t i = size; i-- > 0;) {
+      const upper gradient = std::max(gradients[i + 1], upper{0x1p-30});
+      const std::size_t owner = structure::owners[i];
+      certified_layer& layer = result.layers[i];
+      if (structure::trained_counts[i] > 0) {
+        const upper own = values[structure::inputs[i]].l2.is_finite() || Network::input_shape.ids != 0
+                              ? (effects[i].block + nothing_lost) * gradient
+                              : upper{intervals::inside::unbounded};
+        layer.bound = own.value();
+        blocks[owner] = (blocks[owner] + own) * grows;
+      }
+      const auto add = [&](std::size_t slot, upper by) {
+        gradients[slot] = (gradients[slot] + gradient * by) * grows;
+        if (largest < gradients[slot].value()) gradients[slot] = intervals::inside::unbounded;
+      };
+      if (is_trained_before(structure::inputs[i])) add(structure::inputs[i], effects[i].dx);
+      if (two_inputs[i] && is_trained_before(structure::inputs2[i])) add(structure::inputs2[i], effects[i].dx2);
+      layer.node = i;
+      layer.input = values[structure::inputs[i]].l2.value();
+      layer.weights = structure::parameter_counts[i] == 0 ? 0 : weights[owner].norm.value();
+      layer.backprop = gradients[i + 1].value();
+      layer.growth_forward = layer.input > 0 ? values[i + 1].l2.value() / layer.input : 1;
+      layer.growth_backward = effects[i].dx.value();
+    }
+    upper squares;
+    for (const upper& each : blocks) squares += each * each;
+    // Where a value overflows, everything behind it may be NaN, and gradients as well.
+    result.bound = values[size].l2.is_finite() ? sqrt(squares).value() : intervals::inside::unbounded;
+    return result;
+  }
+
+ private:
+  static constexpr std::array<bool, size> two_inputs = [] {
+    std::array<bool, size> found{};
+    detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*layer*/, std::size_t i) {
+      found[i] = detail::has_two_inputs<Layer>;
+    });
+    return found;
+  }();
+  static constexpr std::array<bool, size + 1> trained = [] {
+    std::array<bool, size + 1> found{};
+    for (std::size_t i = 0; i < size; ++i) {
+      found[i + 1] = structure::trained_counts[i] > 0 || found[structure::inputs[i]] ||
+                     (two_inputs[i] && found[structure::inputs2[i]]);
+    }
+    return found;
+  }();
+  /// Is a gradient with respect to the value in this slot computed?
+  [[nodiscard]] static constexpr bool is_trained_before(std::size_t slot) { return trained[slot]; }
+};
+
+template <class Network, class Loss>
+[[nodiscard]] upper loss_bound_of() {
+  return loss_bound(std::type_identity<Loss>{}, Network::output_shape, network_rules<Network>::rounds);
+}
+
+/// A class that says what of this network or this loss has no bound; `char` if all has. Asked at the door, so that the
+/// compiler prints little.
+template <class Network, class Loss>
+[[nodiscard]] constexpr auto explain_missing_bound() {
+  if constexpr (detail::is_explained<Network>) {
+    return std::type_identity<error::explained>{};
+  } else if constexpr (!has_loss_bound<Loss>) {
+    return std::type_identity<error::loss_without_a_bound<Loss>>{};
+  } else {
+    using structure = typename Network::structure;
+    constexpr std::size_t first = [] {
+      std::size_t found = structure::size;
+      detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*layer*/, std::size_t i) {
+        if (!has_rule<Layer>) found = std::min(found, i);
+      });
+      return found;
+    }();
+    if constexpr (first == structure::size) {
+      return std::type_identity<char>{};
+    } else {
+      return std::type_identity<error::layer_without_a_bound<typename structure::template layer_at<first>>>{};
+    }
+  }
+}
+template <class Network, class Loss>
+using missing_bound = typename decltype(explain_missing_bound<Network, Loss>())::type;
+
+}  // namespace certified
+
+/// A bound of the norm of every record's gradient with the weights that the network has, for all records that `inputs`
+/// allows and all targets: in the numbers that an executor on the host computes, rounding included. Public, as weights
+/// are. Compile-time errors name a layer or a loss that has no bound.
+template <class Network, class Loss>
+[[nodiscard]] certificate certify([[maybe_unused]] const Network& network, Loss /*loss*/,
+                                  [[maybe_unused]] const input_bound& inputs = any_input) {
+  using missing = certified::missing_bound<Network, Loss>;
+  if constexpr (!std::is_same_v<missing, char>) {
+    static_cast<void>(missing{});
+    return {};
+  } else {
+    using rules = certified::network_rules<Network>;
+    const detail::float_environment proven;
+    return rules::bound(rules::measure(network), certified::loss_bound_of<Network, Loss>(), inputs);
+  }
+}
+
+/// The same of all networks of this type whose weights are within the limits: before there are any.
+template <class Network, class Loss>
+[[nodiscard]] certificate describe_sensitivity(Loss /*loss*/, [[maybe_unused]] const input_bound& inputs = any_input,
+                                               [[maybe_unused]] const weight_limits& limits = {}) {
+  using missing = certified::missing_bound<Network, Loss>;
+  if constexpr (!std::is_same_v<missing, char>) {
+    static_cast<void>(missing{});
+    return {};
+  } else {
+    using rules = certified::network_rules<Network>;
+    const detail::float_environment proven;
+    certified::weights_of<Network> frozen{};  // of which nothing is known
+    frozen.fill({intervals::inside::unbounded, intervals::inside::unbounded, intervals::inside::unbounded});
+    return rules::bound(rules::within(limits, frozen), certified::loss_bound_of<Network, Loss>(), inputs);
+  }
+}
+
+}  // namespace pergrad::inline v0_1

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/certify/domain.hpp - what is known of a layer's values and gradients, and what a rule says of a layer
+//
+// Forward, of each value: ‖x‖₂ over all positions, and max |x_i|. Backward: ‖dL/dy‖₂. A rule says what the *computed*
+// numbers of a layer can be, given what its computed inputs can be; so rounding is counted where it happens, once, and
+// nothing is carried along. Backward passes are linear in dL/dy: a rule names factors, by which its norm grows.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+
+#include <pergrad/certify/spectral.hpp>
+#include <pergrad/certify/upper.hpp>
+#include <pergrad/shape.hpp>
+
+namespace pergrad::inline v0_1::certified {
+
+/// Of the values that a node writes. Infinite: they may be anything, NaN as well.
+struct value_bound {
+  upper l2 = intervals::inside::unbounded;
+  upper largest = intervals::inside::unbounded;
+
+  /// Each bounds the other.
+  [[nodiscard]] static value_bound of(std::size_t count, upper l2, upper largest) noexcept {
+    return {std::min(l2, root_of(count) * largest), std::min(largest, l2)};
+  }
+};
+
+/// A node for its rule.
+struct node_bounds {
+  shape in;
+  shape in2;
+  shape out;
+  value_bound x{};
+  value_bound x2{};        ///< of a layer with two inputs
+  weight_bound weights{};  ///< as the rule's `measure` says
+  roundoff rounds{};       ///< of the network's scalar
+
+  [[nodiscard]] value_bound y(upper l2, upper largest) const noexcept {
+    return value_bound::of(out.size(), l2, largest);
+  }
+};
+
+/// What a rule says: bounds of the output, and by what factor ‖dL/dy‖₂ bounds ‖dL/dx‖₂ and the norm of the gradient of
+/// the layer's own parameters.
+struct effect {
+  value_bound y{};
+  upper dx = 1;
+  upper dx2 = 1;
+  upper block = 0;
+};
+
+/// What is known of a function of one number: |f(x)| <= min(slope |x| + at_zero, largest), |f'| <= slope.
+struct element_bounds {
+  double slope = 1;
+  double at_zero = 0;
+  double largest = intervals::inside::unbounded;
+};
+
+}  // namespace pergrad::inline v0_1::certified

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/host/plan/lifetimes.hpp - how long what lies in a workspace is needed, and places that follow from it
+//
+// In a large network the values of a sample are much of the memory. There a value's place is free again when nobody
+// reads it any more: behind its last reader on the way forward if nothing in front of it is trained, when the node that
+// needs it has run backwards, or, if norms and sums are made of it, at the end. So frozen layers keep nothing but what
+// their input's gradient needs. Each sample has a stretch of its own, in which slots share places: samples of a tile
+// may be at different nodes.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+
+#include <pergrad/gradients/factors.hpp>
+#include <pergrad/graph/layout.hpp>
+#include <pergrad/graph/plan.hpp>
+#include <pergrad/host/plan/tables.hpp>
+
+namespace pergrad::inline v0_1::on_host {
+
+/// Times: 0 a sample comes, 1 + i node i, then the loss, the nodes backwards, and the end, where sums are formed.
+struct pass_times {
+  std::size_t nodes = 0;
+  [[nodiscard]] constexpr int forward(std::size_t node) const noexcept { return 1 + static_cast<int>(node); }
+  [[nodiscard]] constexpr int loss() const noexcept { return 1 + static_cast<int>(nodes); }
+  [[nodiscard]] constexpr int backward(std::size_t node) const noexcept {
+    return loss() + static_cast<int>(nodes - node);
+  }
+  [[nodiscard]] constexpr int end() const noexcept { return loss() + static_cast<int>(nodes) + 1; }
+};
+
+/// Places stretches of elements that are taken at some time and free again behind another one, each in the first gap
+/// that is large enough, asked for in the order of time. Compilers run it for all that every node has: gaps are few, so
+/// they are what is looked through.
+template <std::size_t Most, std::size_t Times>
+class place_finder {
+ public:
+  /// The first `lasting` of `size` elements are taken until `lasting_death`, the others until `death`.
+  constexpr index place(index size, int birth, int death, index lasting, int lasting_death) {
+    for (; now_ < birth; ++now_) {
+      for (std::size_t k = dying_[now_]; k != 0; k = all_[k].next) release(all_[k].first, all_[k].end);
+    }
+    if (size == 0) return 0;
+    const index at = take(size);
+    if (lasting > 0) note(at, at + lasting, death > lasting_death ? death : lasting_death);
+    if (size > lasting) note(at + lasting, at + size, death);
+    return at;
+  }
+  [[nodiscard]] constexpr index total() const noexcept { return total_; }
+
+ private:
+  struct stretch {
+    index first;
+    index end;
+    std::size_t next;  ///< number of the one behind it in its list; 0: none
+  };
+  constexpr void note(index first, index end, int death) {
+    all_[++count_] = {first, end, dying_[death]};
+    dying_[death] = count_;
+  }
+  constexpr index take(index size) {
+    std::size_t before = 0;
+    for (std::size_t k = gaps_[0].next; k != 0; before = k, k = gaps_[k].next) {
+      stretch& gap = gaps_[k];
+      if (gap.end == total_ && gap.end - gap.first < size) total_ = gap.end = gap.first + size;
+      if (gap.end - gap.first < size) continue;
+      const index at = gap.first;
+      gap.first += size;
+      if (gap.first == gap.end) gaps_[before].next = gap.next;
+      return at;
+    }
+    total_ += size;
+    return total_ - size;
+  }
+  constexpr void release(index first, index end) {
+    std::size_t before = 0;
+    while (gaps_[before].next != 0 && gaps_[gaps_[before].next].first < first) before = gaps_[before].next;
+    const std::size_t behind = gaps_[before].next;
+    const bool joins_before = before != 0 && gaps_[before].end == first;
+    const bool joins_behind = behind != 0 && gaps_[behind].first == end;
+    if (joins_before) {
+      gaps_[before].end = joins_behind ? gaps_[behind].end : end;
+      if (joins_behind) gaps_[before].next = gaps_[behind].next;
+    } else if (joins_behind) {
+      gaps_[behind].first = first;
+    } else {
+      gaps_[++gap_count_] = {first, end, behind};
+      gaps_[before].next = gap_count_;
+    }
+  }
+  stretch all_[Most + 1]{};   ///< from 1 on
+  stretch gaps_[Most + 1]{};  ///< from 1 on; 0 stands in front of the first one
+  std::size_t dying_[Times + 1]{};
+  std::size_t count_ = 0;
+  std::size_t gap_count_ = 0;
+  index total_ = 0;
+  int now_ = 0;
+};
+
+/// May the slot's place be anybody's before and behind? A halo is set to zero once and for all.
+[[nodiscard]] constexpr bool may_move(const layout& of) noexcept {
+  return of.start == 0 && of.size == round_up(of.values.size());
+}
+
+/// Until when what a node has is read: values of slots, by their storage, gradients likewise, and its own.
+template <class Program>
+struct lifetimes {
+  using plan = typename Program::plan;
+  static constexpr std::size_t size = Program::size;
+  static constexpr std::size_t slots = Program::slot_count;
+  static constexpr pass_times times{size};
+
+  std::array<int, slots> value{};
+  std::array<int, slots> gradient{};
+  std::array<int, slots> gradient_birth{};  ///< 0: nobody writes it, it stays zero
+  std::array<int, size> plain_x{}, plain_y{}, plain_dy{}, saved{};
+  std::array<index, size> lasting_saved{};  ///< of the saved values so many are read at the end
+
+  constexpr explicit lifetimes(const auto& t) {
+    const auto live = [](int& until, int time) { until = std::max(until, time); };
+    for (std::size_t i = 0; i < size; ++i) {
+      const node_row& row = t.nodes[i];
+      const bool general = row.kind == node_kind::general || row.kind == node_kind::tiled;
+      const bool function = row.kind == node_kind::elementwise || row.kind == node_kind::pooling;
+      const int forward = times.forward(i), backward = times.backward(i);
+      const bool goes_back = (general && row.backward) || (function && row.input_gradient);
+      const bool looks_back = goes_back && !plan::nodes[i].forgets_values;
+      const bool reads_x = looks_back && !plan::nodes[i].derives_from_output;
+      if (row.staged) live(value[t.storage[row.staged_from]], forward);
+      live(value[t.storage[row.in]], reads_x ? backward : forward);
+      if (row.in2_shape.size() > 0) live(value[t.storage[row.in2]], looks_back ? backward : forward);
+      live(value[t.storage[row.out]], looks_back ? backward : forward);
+      plain_x[i] = plain_y[i] = looks_back ? backward : forward;
+      saved[i] = goes_back ? backward : forward;
+      plain_dy[i] = backward;
+      live(gradient[t.storage[row.out]], backward);
+    }
+    for (std::size_t i = size; i-- > 0;) {  // as gradients are written
+      const node_row& row = t.nodes[i];
+      const auto write = [&](std::size_t which) {
+        int& birth = gradient_birth[t.storage[which]];
+        if (birth == 0) birth = times.backward(i);
+      };
+      if (row.staged && row.input_gradient) write(row.staged_from);
+      if (row.input_gradient) write(row.in);
+      if (row.input2_gradient) write(row.in2);
+    }
+    live(value[t.storage[size]], times.end());
+    gradient_birth[t.storage[size]] = times.loss();
+    for (const detail::plan_factor& each : plan::factors) {
+      if (!each.what.outer && !each.what.sparse) continue;  // formed when the node has run backwards
+      const node_row& row = t.nodes[each.node];
+      if (row.kind == node_kind::affine) {
+        live(value[t.storage[row.in]], times.end());
+        live(gradient[t.storage[row.out]], times.end());
+        continue;
+      }
+      const auto positions = static_cast<index>(each.what.positions);
+      const auto read = [&](const operand& from, std::size_t count) {
+        switch (from.from) {
+          case source::activation:
+            live(value[t.storage[row.in]], times.end());
+            return live(plain_x[each.node], times.end());
+          case source::second_activation:
+            live(value[t.storage[row.in2]], times.end());
+            return live(plain_x[each.node], times.end());
+          case source::output:
+            live(value[t.storage[row.out]], times.end());
+            return live(plain_y[each.node], times.end());
+          case source::backprop:
+            live(gradient[t.storage[row.out]], times.end());
+            return live(plain_dy[each.node], times.end());
+          case source::saved:
+            lasting_saved[each.node] = std::max(
+                lasting_saved[each.node],
+                round_up(static_cast<index>(from.offset) + (positions - 1) * static_cast<index>(from.position_stride) +
+                         (static_cast<index>(count) - 1) * static_cast<index>(from.stride) + 1));
+            return;
+          default:
+            return;
+        }
+      };
+      read(each.what.delta, each.what.rows);
+      read(each.what.other, each.what.columns);
+    }
+  }
+};
+
+}  // namespace pergrad::inline v0_1::on_host
