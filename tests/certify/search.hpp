@@ -72,11 +72,11 @@ class adversary {
   }
   void rescale(std::size_t b, double length) {
     if constexpr (Network::input_shape.ids == 0) {
+      const auto at = [&](std::size_t i) { return static_cast<double>(inputs_[b * width + i]); };
       double squares = 0;
-      for (std::size_t i = 0; i < width; ++i) squares += std::pow(inputs_[b * width + i], 2);
-      for (std::size_t i = 0; i < width; ++i) {
-        inputs_[b * width + i] = static_cast<value>(inputs_[b * width + i] * length / std::sqrt(squares));
-      }
+      for (std::size_t i = 0; i < width; ++i) squares += at(i) * at(i);
+      const double factor = length / std::sqrt(squares);
+      for (std::size_t i = 0; i < width; ++i) inputs_[b * width + i] = static_cast<value>(at(i) * factor);
     }
   }
   void draw_target(std::size_t b) {
