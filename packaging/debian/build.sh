@@ -16,7 +16,7 @@ version=$(number MAJOR).$(number MINOR).$(number PATCH)
 source=$folder/pergrad-$version
 rm -rf "$source" "$folder"/libpergrad-dev_*
 mkdir -p "$source"
-for part in CMakeLists.txt cmake include examples README.md LICENSE docs; do cp -r "$root/$part" "$source/"; done
+for part in CMakeLists.txt .cmake include examples README.md LICENSE docs; do cp -r "$root/$part" "$source/"; done
 cp -r "$root/packaging/debian" "$source/debian"
 rm "$source/debian/build.sh"
 # The changelog that Debian wants: one entry, of this version. docs/CHANGELOG.md is installed beside it.

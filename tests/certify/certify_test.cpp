@@ -250,6 +250,26 @@ BOOST_AUTO_TEST_CASE(into_ball_has_the_slope_of_its_formula) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(where_a_gradient_overflows_nothing_is_proven) {
+  using net_type = pg::network<pg::shape{1}, pg::linear<1>, pg::linear<1>>;
+  using loss = pg::binary_cross_entropy_with_logits;
+  const pg::host executor{pg::threads{1}};
+  net_type net{executor, pg::zeros{}};
+  net.parameters()[0] = 1e-25F;  // so that values are small, and what goes back meets a large input
+  net.parameters()[2] = 1e30F;
+  const std::vector<float> inputs{1e15F};
+  const std::vector<float> targets{0};
+  const pg::dataset<float, float> records{inputs, targets, net_type::input_shape};
+  const std::vector<std::uint32_t> first{0};
+  const pg::batch<net_type, loss> batch{records, std::span<const std::uint32_t>{first}};
+  pg::tape<net_type> tape{executor, pg::max_batch{1}};
+  const auto norms = pg::unprotected::evaluate(executor, l2_norms(per_sample_gradients(net, loss{}, batch, tape)));
+  BOOST_TEST(!std::isfinite(norms[0]));
+  BOOST_TEST(!pg::certify(net, loss{}, pg::l2_ball(2e15)).is_finite());
+  net.parameters()[2] = 1e10F;
+  BOOST_TEST(pg::certify(net, loss{}, pg::l2_ball(2e15)).is_finite());
+}
+
 BOOST_AUTO_TEST_CASE(limits_hold_for_all_weights_within_them) {
   using net_type = pg::network<pg::shape{2, 6, 6}, pg::into_ball<3.0>, pg::conv2d<3, 3>, pg::relu, pg::group_norm<1>,
                                pg::flatten, pg::linear<4>>;

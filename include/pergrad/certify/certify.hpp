@@ -131,8 +131,9 @@ struct network_rules {
     }
     upper squares;
     for (const upper& each : blocks) squares += each * each;
-    // Where a value overflows, everything behind it may be NaN, and gradients as well.
-    result.bound = values[size].l2.is_finite() ? sqrt(squares).value() : intervals::inside::unbounded;
+    // Where a value overflows, everything behind it may be NaN, and gradients as well; these may overflow themselves.
+    const double bound = sqrt(squares).value();
+    result.bound = values[size].l2.is_finite() && bound < largest ? bound : intervals::inside::unbounded;
     return result;
   }
 
