@@ -31456,12 +31456,23 @@ struct outer_way {
   using kernel_type = leaf_kernel<scalar>;
   static constexpr const auto& table = program<Network>::table;
   static constexpr bool exists = table.outer_count > 0;
-  static constexpr bool keeps = false;
+  /// Has the network such a block?
+  static constexpr bool any(auto wanted) {
+    for (std::size_t k = 0; k != table.outer_count; ++k) {
+      if (wanted(table.outer[k])) return true;
+    }
+    return false;
+  }
+  /// Gradients of weights that several nodes share are gathered as these run backwards, whoever asks; those of tables
+  /// need not be.
+  [[nodiscard]] static constexpr bool gathers(const outer_leaf& leaf) { return leaf.use.shared() && !leaf.of_uses; }
+  static constexpr bool keeps = any(gathers);
 
   static void collect(state& tile, std::size_t node, index begin, index end) {
     const auto [first, last] = leaves_of(table.outer, table.outer_count, node);
     for (std::size_t k = first; k < last; ++k) {
       const outer_leaf& leaf = table.outer[k];
+      if (!tile.facts_wanted && !gathers(leaf)) continue;
       if (!leaf.deferred && !(tile.takes_turns && leaf.late)) collect_block(tile, leaf, begin, end);
     }
   }
@@ -31499,7 +31510,7 @@ struct outer_way {
     scalar* const room = tile.tape.rooms.data() + static_cast<index>(thread) * tile.tape.room_stride;
     for (index b = 0; b < tile.samples; ++b) {
       const scalar* from = room;
-      if (tile.facts_wanted && is_kept(tile, sum, leaf)) {  // nobody else has asked for gradients
+      if (gathers(leaf) || (tile.facts_wanted && is_kept(tile, sum, leaf))) {  // nobody else has asked for gradients
         from = tile.gradient(b, leaf) + first * width;
       } else {
         form_rows(tile, leaf, b, first, rows, room);
@@ -31585,13 +31596,6 @@ struct outer_way {
   }
 
  private:
-  /// Has the network such a block?
-  static constexpr bool any(auto wanted) {
-    for (std::size_t k = 0; k != table.outer_count; ++k) {
-      if (wanted(table.outer[k])) return true;
-    }
-    return false;
-  }
   static constexpr bool any_by_ids = any([](const outer_leaf& leaf) { return leaf.by_ids; });
   /// Calls f(kernel) for all uses of a block, of which `leaf` is one.
   static auto uses_of(const state& tile, const outer_leaf& leaf) {
