@@ -40559,8 +40559,12 @@ struct elementwise_leaf {
   int other = 0;
   int other_step[axes] = {0, 0, 0};
   int other_stride = 1;
+  int delta_line = 0;  ///< not 0: position t's delta is so many times t behind the first one's, which needs no division
+  int other_line = 0;
   int parameters = 0;
-  int kept = 0;   ///< of the first element among a sample's kept gradients: these are always kept
+  int kept = 0;     ///< of the first element among a sample's kept gradients: these are always kept
+  int squares = 0;  ///< layered: of the first partial square among a sample's
+  int square_count = 0;
   int first = 1;  ///< as of an outer leaf
   int next = 0;
   [[nodiscard]] PERGRAD_HD constexpr int size() const noexcept { return count; }
@@ -40691,8 +40695,9 @@ struct network_sizes {
   int scalars = 0;    ///< divisors
   int workspace = 0;  ///< elements a sample
   int kept = 0;       ///< elements of a sample's kept gradients
-  int squares = 0;    ///< layered: partial squares of a sample's norms
-  int output = 0;     ///< places of the network's output and its gradient
+  int squares = 0;    ///< layered: partial squares of a sample's norms, those of elementwise leaves last
+  int elementwise_squares = 0;
+  int output = 0;  ///< places of the network's output and its gradient
   int output_gradient = 0;
   int output_lengths = -1;  ///< table of its lengths; none if all samples have one
 };
@@ -40932,6 +40937,13 @@ template <class Scalar>
   return {x[offset], delta};
 }
 
+/// Offset of position t of a box; `line`: as of an elementwise leaf.
+[[nodiscard]] PERGRAD_HD constexpr int offset_of(const int (&box)[axes], const int (&step)[axes], int line,
+                                                 int t) noexcept {
+  if (line != 0) return t * line;
+  const box_index at = index_in(box, t);
+  return at.d * step[0] + at.h * step[1] + at.w * step[2];
+}
 /// sum + element i of one use of a block.
 template <class Scalar>
 [[nodiscard]] PERGRAD_HD Scalar add_element(const elementwise_leaf& leaf, const sample_values<Scalar>& values, int i,
@@ -40941,11 +40953,9 @@ template <class Scalar>
   const int positions = leaf.out[0] * leaf.out[1] * leaf.out[2];
   PERGRAD_ROLLED
   for (int t = part; t < positions; t += parts) {
-    const auto [d, h, w] = index_in(leaf.out, t);
-    const Scalar value = delta[d * leaf.delta_step[0] + h * leaf.delta_step[1] + w * leaf.delta_step[2]];
-    sum = leaf.ones != 0
-              ? sum + value
-              : fma(value, other[d * leaf.other_step[0] + h * leaf.other_step[1] + w * leaf.other_step[2]], sum);
+    const Scalar value = delta[offset_of(leaf.out, leaf.delta_step, leaf.delta_line, t)];
+    sum =
+        leaf.ones != 0 ? sum + value : fma(value, other[offset_of(leaf.out, leaf.other_step, leaf.other_line, t)], sum);
   }
   return sum;
 }
@@ -42369,15 +42379,6 @@ using functions_of = typename functions_of_structure<Structure>::type;
 // pergrad/cuda/plan/leaves.hpp - the factor leaves of a network on a device: a row for each use of each block of
 // parameters, and how the block's norm is found
 
-// pergrad/cuda/kernels/sums.hpp - weighted sums over samples, materialised gradients and projections
-//
-// A sum has a fixed number of accumulators: the sample at position p of the logical batch belongs to accumulator p mod
-// their number, and within an accumulator the samples follow each other. One thread adds up one element of one
-// accumulator, so no bit depends on how a logical batch is cut into physical ones. A sum that will be released is one
-// of integers: what a sample adds is rounded to whole steps of the grid by itself (privacy/release.hpp). Products of
-// several positions need no accumulators: they form the samples' gradients, some at a time, which are added up in
-// order.
-
 // pergrad/cuda/kernels/norms.hpp - norms of one sample's blocks, four ways, by the threads of a block
 //
 // What is said of a norm is what the host says of it (host/norms/leaves.hpp): its value in double, and bounds on what
@@ -42532,17 +42533,19 @@ struct norm_worker {
                                    norm_bound& part) const {
     if (leaf.next != 0) return by_elements(leaf, nullptr, part);  // the sum forms the same elements
     if (method == norm_method::product) return by_product(leaf, part);
-    if (method != norm_method::gram) {
-      sums own;
-      block.each([&](int t) {
-        double sum = 0;
-        PERGRAD_ROLLED
-        for (int i = t; i < leaf.square_count; i += Threads) sum += squares[leaf.squares + i];
-        own[t] = sum;
-      });
-      return add_squares(own, part);
-    }
-    by_positions(leaf, part);
+    if (method == norm_method::gram) return by_positions(leaf, part);
+    add_stored(squares + leaf.squares, leaf.square_count, part);
+  }
+  /// Parts of a squared norm that kernels left.
+  PERGRAD_HD void add_stored(const double* squares, int count, norm_bound& part) const {
+    sums own;
+    block.each([&](int t) {
+      double sum = 0;
+      PERGRAD_ROLLED
+      for (int i = t; i < count; i += Threads) sum += squares[i];
+      own[t] = sum;
+    });
+    add_squares(own, part);
   }
   PERGRAD_HD void add(const elementwise_leaf& leaf, Scalar (&scratch)[static_cast<std::size_t>(Threads)],
                       norm_bound& part) const {
@@ -42754,6 +42757,77 @@ struct norm_worker {
   }
 };
 
+/// The gradients of elementwise leaves of a layered network, kept for the sums, and their squares. Threads share an
+/// element's positions, and blocks a leaf; how many is a constant of the network. blocks() of them.
+template <class Scalar, class Target>
+struct elementwise_kernel {
+  static constexpr int threads = 256;
+  struct shared_type {
+    Scalar scratch[static_cast<std::size_t>(threads)];
+    double partial[static_cast<std::size_t>(threads / warp_size)];
+  };
+
+  const step_state* state = nullptr;
+  table_view<Scalar> tables;
+  batch_view<Scalar, Target> samples;
+  double* squares = nullptr;  ///< sample b's at [b * stride + number of the square]
+  int stride = 0;
+  int blocks_of_sample = 0;  ///< one a square
+  int most_samples = 0;
+
+  /// Threads that share an element: each adds up at least 8 positions.
+  [[nodiscard]] PERGRAD_HD static constexpr int sharing(const elementwise_leaf& leaf) noexcept {
+    const int positions = leaf.out[0] * leaf.out[1] * leaf.out[2];
+    int parts = 1;
+    while (parts < threads && 16 * parts <= positions) parts *= 2;
+    return parts;
+  }
+  [[nodiscard]] static constexpr int blocks_of(const elementwise_leaf& leaf) noexcept {
+    return leaf.first == 0 ? 0 : blocks_for(leaf.count, threads / sharing(leaf));
+  }
+  [[nodiscard]] int blocks() const noexcept { return most_samples * blocks_of_sample; }
+
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    const int sample = block.index() / blocks_of_sample;
+    if (static_cast<std::uint32_t>(sample) >= state->count) return;
+    // Squares of elementwise leaves are the last ones of a sample.
+    const int square = stride - blocks_of_sample + block.index() % blocks_of_sample;
+    const elementwise_leaf* found = tables.elementwise;
+    while (square < found->squares || square >= found->squares + found->square_count) ++found;
+    const elementwise_leaf& leaf = *found;
+    auto& shared = block.template shared<shared_type>();
+    const sample_values<Scalar> values = samples.values(sample);
+    const int parts = sharing(leaf);
+    const int elements = threads / parts;
+    const int first = (square - leaf.squares) * elements;
+    // Threads next to each other read what lies next to each other: elements, or positions of one.
+    const bool by_elements = leaf.delta_stride == 1;
+    block.each([&](int t) {
+      const int i = by_elements ? t % elements : t / parts;
+      const int part = by_elements ? t / elements : t % parts;
+      shared.scratch[part * elements + i] =
+          first + i < leaf.count ? gradient_element(leaf, values, first + i, part, parts) : Scalar{0};
+    });
+    for (int apart = parts / 2; apart > 0; apart /= 2) {
+      block.each([&](int t) {
+        if (t < apart * elements) shared.scratch[t] += shared.scratch[t + apart * elements];
+      });
+    }
+    typename Block::template local<double> own;
+    Scalar* const to = samples.kept_of(sample) + leaf.kept + first;
+    block.each([&](int t) {
+      own[t] = 0;
+      if (t >= elements || first + t >= leaf.count) return;
+      const Scalar value = shared.scratch[t];
+      to[t] = value;
+      own[t] = multiply(static_cast<double>(value), static_cast<double>(value));
+    });
+    const double total = block.sum(own, shared.partial);
+    block.once([&] { squares[std::int64_t{sample} * stride + square] = total; });
+  }
+};
+
 /// How a sample's norms become its weights: a plain copy of a rule of expressions/clip.hpp.
 struct clip_rule {
   enum class kind_type : int { none, flat, normalise, grouped };
@@ -42799,6 +42873,14 @@ PERGRAD_HD void weigh(const clip_rule& rule, const norm_bound* layers, int layer
 }
 
 }  // namespace pergrad::inline v0_1::on_device
+// pergrad/cuda/kernels/sums.hpp - weighted sums over samples, materialised gradients and projections
+//
+// A sum has a fixed number of accumulators: the sample at position p of the logical batch belongs to accumulator p mod
+// their number, and within an accumulator the samples follow each other. One thread adds up one element of one
+// accumulator, so no bit depends on how a logical batch is cut into physical ones. A sum that will be released is one
+// of integers: what a sample adds is rounded to whole steps of the grid by itself (privacy/release.hpp). Products of
+// several positions need no accumulators: they form the samples' gradients, some at a time, which are added up in
+// order.
 
 namespace pergrad::inline v0_1::on_device {
 
@@ -43263,6 +43345,13 @@ struct build_leaves {
     const int offset = static_cast<int>(from.offset);
     return place < 0 ? place - offset : place + offset;
   }
+  /// Of positions that follow each other in one line the distance between two; 0 for others.
+  static constexpr int line_of(const int (&box)[axes], const int (&step)[axes]) {
+    const int line = box[2] > 1 ? step[2] : box[1] > 1 ? step[1] : step[0];
+    const bool rows = box[1] == 1 || step[1] == box[2] * line;
+    const bool planes = box[0] == 1 || step[0] == box[1] * box[2] * line;
+    return rows && planes ? line : 0;
+  }
   static constexpr void add(tables& t, const detail::plan_factor& each, outer_leaf leaf) {
     const bool has_one_use = plan::nodes[each.node].use.first && plan::nodes[each.node].use.last;
     leaf.method = has_one_use ? cheapest_on_device(leaf.view, Program::layered) : norm_method::instantiate;
@@ -43285,9 +43374,17 @@ struct build_leaves {
     put(t.outer, t.outer_count, row.first_outer, row.last_outer, each, leaf);
   }
   static constexpr void add(tables& t, const detail::plan_factor& each, elementwise_leaf leaf) {
-    if (plan::nodes[each.node].use.first) {
+    leaf.delta_line = line_of(leaf.out, leaf.delta_step);
+    leaf.other_line = line_of(leaf.out, leaf.other_step);
+    leaf.first = plan::nodes[each.node].use.first ? 1 : 0;
+    if (leaf.first != 0) {
       leaf.kept = t.kept;
       t.kept += leaf.count;
+    }
+    if (Program::layered) {
+      leaf.squares = t.elementwise_squares;
+      leaf.square_count = elementwise_kernel<typename Program::scalar, char>::blocks_of(leaf);
+      t.elementwise_squares += leaf.square_count;
     }
     op_row& row = t.ops[each.node];
     put(t.elementwise, t.elementwise_count, row.first_elementwise, row.last_elementwise, each, leaf);
@@ -43413,6 +43510,8 @@ struct build_tables {
     connect(t, live);
     place_values(t, live);
     for (const detail::plan_factor& each : plan::factors) build_leaves<Program>::list(t, each);
+    for (elementwise_leaf& leaf : t.elementwise) leaf.squares += t.squares;
+    t.squares += t.elementwise_squares;
     if constexpr (Program::layered) {
       detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
         if constexpr (detail::has_projections<Layer>) {
@@ -44278,7 +44377,8 @@ struct fold_kernel {
 //
 // Fused networks: one launch and one launch. Layered ones: a product for every affine layer, forward and back, one for
 // every norm that is found from the gradient's elements, and one for every sum, or one for some of its samples and a
-// kernel that adds them up; between them the sample kernel.
+// kernel that adds them up; between them nodes of many elements one by one, several blocks a sample, and the sample
+// kernel for all others.
 
 // pergrad/cuda/kernels/samples.hpp - one block takes one sample through the network, or through a stretch of it
 //
@@ -44291,24 +44391,105 @@ struct fold_kernel {
 // An element of the result is one thread's; only where a layer has far fewer outputs than the block has threads do
 // several threads share a sum. What a thread adds up, it adds up in a fixed order.
 
-// pergrad/cuda/kernels/pools.hpp - forward and backward of a pool for one sample, from its table of windows
+// pergrad/cuda/kernels/pointwise.hpp - forward and backward of nodes whose elements are independent of each other:
+// activations, pools (from their table of windows), sums of branches, reshapes
+//
+// An element is one thread's, so no bit depends on how many blocks share a sample.
 
 namespace pergrad::inline v0_1::on_device {
 
-/// A block at work on one sample's pool.
+/// A block, or one of several that share a sample, at work on such nodes.
 template <class Block, class Scalar>
-struct pool_worker {
+struct pointwise_worker {
   const Block& block;
-  const int* table;  ///< integers and scalars of the network's tables
-  const Scalar* divisors;
+  sample_values<Scalar> values;
+  const Scalar* divisors;  ///< scalars of the network's tables
+  int stretch = 0;         ///< number of the block among those that share the sample
+  int stretches = 1;       ///< how many they are
+
+  template <class Functions>
+  PERGRAD_HD void forward(const op_row& row) const {
+    const Scalar* x = values.at(row.in);
+    Scalar* y = values.to(row.out);
+    switch (row.kind) {
+      case node_kind::reshape:
+        return turn(x, static_cast<int>(row.in_shape.e0), row.out_size, y, false);
+      case node_kind::branch_sum: {
+        const Scalar* second = values.at(row.in2);
+        return for_each(row.out_size, [&](int i) { y[i] = x[i] + second[i]; });
+      }
+      default:
+        return Functions::visit(row.function, [&]<class Function>() {
+          if constexpr (is_scalar_function<Function>) {
+            for_each(row.out_size, [&](int i) { y[i] = device_code_of<Function>::value(x[i]); });
+          } else if constexpr (is_window_rule<Function>) {
+            pool_forward<Function>(row, x, y);
+          }
+        });
+    }
+  }
+  template <class Functions>
+  PERGRAD_HD void backward(const op_row& row) const {
+    const Scalar* dy = values.at(row.dy);
+    Scalar* dx = values.to(row.dx);
+    if (row.kind == node_kind::branch_sum) {
+      if (row.input_gradient != 0) add(dy, row.out_size, dx, row.accumulate != 0);
+      if (row.input2_gradient != 0) add(dy, row.out_size, values.to(row.dx2), row.accumulate2 != 0);
+      return;
+    }
+    if (row.input_gradient == 0) return;
+    if (row.kind == node_kind::reshape) {
+      return turn(dy, static_cast<int>(row.in_shape.e1), row.out_size, dx, row.accumulate != 0);
+    }
+    const Scalar* x = values.at(row.in);
+    const Scalar* y = values.at(row.out);
+    Functions::visit(row.function, [&]<class Function>() {
+      if constexpr (is_scalar_function<Function>) {
+        for_each(row.out_size, [&](int i) {
+          const Scalar part = dy[i] * device_code_of<Function>::derivative(x[i], y[i]);
+          dx[i] = row.accumulate != 0 ? dx[i] + part : part;
+        });
+      } else if constexpr (is_window_rule<Function>) {
+        pool_backward<Function>(row, x, y, dy, dx);
+      }
+    });
+  }
+  /// Stores as TF32 what lies at a place.
+  PERGRAD_HD void round(int place, int count) const {
+    Scalar* at = values.to(place);
+    for_each(count, [&](int i) { at[i] = round_to_tf32(at[i]); });
+  }
+
+ private:
+  template <class Function>
+  static constexpr bool is_scalar_function = detail::has_value<Function> && !detail::is_tiled<Function>;
+
+  template <class Function>
+  PERGRAD_HD void for_each(int count, Function&& f) const {
+    block.each([&](int t) {
+      for (int i = stretch * Block::threads + t; i < count; i += stretches * Block::threads) f(i);
+    });
+  }
+  /// `onto`: to what is there; else these are all.
+  PERGRAD_HD void add(const Scalar* from, int count, Scalar* to, bool onto) const {
+    for_each(count, [&](int i) { to[i] = onto ? to[i] + from[i] : from[i]; });
+  }
+  /// A matrix of `rows` rows turned into its transpose. `onto`: added to what is there.
+  PERGRAD_HD void turn(const Scalar* from, int rows, int count, Scalar* to, bool onto) const {
+    const int columns = count / rows;
+    for_each(count, [&](int i) {
+      const Scalar value = from[i % rows * columns + i / rows];
+      to[i] = onto ? to[i] + value : value;
+    });
+  }
 
   template <class Rule>
-  PERGRAD_HD void forward(const op_row& row, const Scalar* x, Scalar* y) const {
+  PERGRAD_HD void pool_forward(const op_row& row, const Scalar* x, Scalar* y) const {
     const int width = row.windows[2].out;
     const int height = row.windows[1].out;
     const int out_pixels = row.windows[0].out * height * width;
     const int in_pixels = row.windows[0].in * row.windows[1].in * row.windows[2].in;
-    for_each(block, row.out_size, [&](int o) {
+    for_each(row.out_size, [&](int o) {
       const int pixel = o % out_pixels;
       const Scalar* from = x + o / out_pixels * in_pixels;
       const window_box box = box_of(row, pixel / (height * width), pixel / width % height, pixel % width);
@@ -44322,13 +44503,15 @@ struct pool_worker {
   }
   /// Every input asks the windows that see it, in order, for its share.
   template <class Rule>
-  PERGRAD_HD void backward(const op_row& row, const Scalar* x, const Scalar* y, const Scalar* dy, Scalar* dx) const {
+  PERGRAD_HD void pool_backward(const op_row& row, const Scalar* x, const Scalar* y, const Scalar* dy,
+                                Scalar* dx) const {
+    const int* table = values.integers;
     const window_axis(&windows)[axes] = row.windows;
     const int width = windows[2].in;
     const int height = windows[1].in;
     const int in_pixels = windows[0].in * height * width;
     const int out_pixels = windows[0].out * windows[1].out * windows[2].out;
-    for_each(block, row.in_size, [&](int i) {
+    for_each(row.in_size, [&](int i) {
       const int channel = i / in_pixels;
       const int pixel = i % in_pixels;
       const int pd = pixel / (height * width);
@@ -44356,8 +44539,6 @@ struct pool_worker {
       dx[i] = sum;
     });
   }
-
- private:
   /// What a window of a pool covers.
   struct window_box {
     span_of_taps planes, rows, columns;
@@ -44365,6 +44546,7 @@ struct pool_worker {
   };
   [[nodiscard]] PERGRAD_HD window_box box_of(const op_row& row, int d, int i, int j) const noexcept {
     const window_axis(&windows)[axes] = row.windows;
+    const int* table = values.integers;
     return {{table[windows[0].first + d], table[windows[0].last + d]},
             {table[windows[1].first + i], table[windows[1].last + i]},
             {table[windows[2].first + j], table[windows[2].last + j]},
@@ -44383,6 +44565,55 @@ struct pool_worker {
     }
   }
 };
+
+/// What a launch of node_kernel is told.
+template <class Scalar, class Target>
+struct node_work {
+  const step_state* state = nullptr;
+  batch_view<Scalar, Target> samples;
+  const Scalar* divisors = nullptr;  ///< scalars of the network's tables
+  op_row row;                        ///< by value: what a kernel's arguments say no store can change
+  int backward = 0;
+  int tf32 = 0;  ///< as of sample_work
+  int stretches = 1;
+  int most_samples = 0;
+};
+
+/// One node for all samples, of which each has `stretches` blocks; blocks() of them.
+template <class Scalar, class Target, class Functions>
+struct node_kernel : node_work<Scalar, Target> {
+  static constexpr int threads = 256;
+  struct shared_type {};
+  using work_type = node_work<Scalar, Target>;
+  using work_type::row, work_type::tf32, work_type::stretches;
+
+  [[nodiscard]] int blocks() const noexcept { return this->most_samples * stretches; }
+
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    const int sample = block.index() / stretches;
+    if (static_cast<std::uint32_t>(sample) >= this->state->count) return;
+    const pointwise_worker<Block, Scalar> worker{block, this->samples.values(sample), this->divisors,
+                                                 block.index() % stretches, stretches};
+    if (this->backward == 0) {
+      worker.template forward<Functions>(row);
+      if (tf32 != 0 && row.handed_on != 0) worker.round(row.out, row.out_size);
+      return;
+    }
+    worker.template backward<Functions>(row);
+    if (tf32 == 0) return;
+    if (row.input_gradient != 0) worker.round(row.dx, row.in_size);
+    if (row.input2_gradient != 0) worker.round(row.dx2, row.in2_size);
+  }
+};
+
+/// Blocks that share a sample's node; 0: it is the sample kernel's. A constant of the network, of which no bit depends.
+[[nodiscard]] constexpr int stretches_of(const op_row& row) noexcept {
+  constexpr int elements = 1024;  // of a block; an estimate
+  if (row.kind == node_kind::affine || row.kind == node_kind::general || row.kind == node_kind::tiled) return 0;
+  const int size = row.in_size > row.out_size ? row.in_size : row.out_size;
+  return row.out_size == 0 || row.out_lengths >= 0 || size <= elements ? 0 : blocks_for(size, elements);
+}
 
 }  // namespace pergrad::inline v0_1::on_device
 // pergrad/cuda/kernels/team.hpp - a block of threads as a team: one sample, an element a thread
@@ -44751,52 +44982,23 @@ struct node_worker {
         Scalar* y = values.to(row.out);
         return row.adjoint != 0 ? through_adjoint(row, x, y, bias, false) : through_view(row, x, y, bias, false);
       }
-      case node_kind::reshape:
-        return turn(values.at(row.in), static_cast<int>(row.in_shape.e0), row.out_size, values.to(row.out), false);
-      case node_kind::branch_sum: {
-        const Scalar* first = values.at(row.in);
-        const Scalar* second = values.at(row.in2);
-        Scalar* out = values.to(row.out);
-        return for_each(row.out_size, [&](int i) { out[i] = first[i] + second[i]; });
-      }
-      default:
+      case node_kind::general:
+      case node_kind::tiled:
         return Functions::visit(row.function, [&]<class Function>() { function_forward<Function>(row); });
+      default:
+        return pointwise().template forward<Functions>(row);
     }
   }
 
   /// The input's gradients from the output's, of a layer whose factors are there before.
   PERGRAD_HD void backward(const op_row& row) const {
     if (row.out_size == 0) return;
-    switch (row.kind) {
-      case node_kind::affine: {
-        if (row.input_gradient == 0) return;
-        const Scalar* dy = values.at(row.dy);
-        Scalar* dx = values.to(row.dx);
-        const bool onto = row.accumulate != 0;
-        return row.adjoint != 0 ? through_view(row, dy, dx, nullptr, onto)
-                                : through_adjoint(row, dy, dx, nullptr, onto);
-      }
-      case node_kind::reshape:
-        if (row.input_gradient == 0) return;
-        return turn(values.at(row.dy), static_cast<int>(row.in_shape.e1), row.out_size, values.to(row.dx),
-                    row.accumulate != 0);
-      case node_kind::branch_sum: {
-        const Scalar* dy = values.at(row.dy);
-        Scalar* dx = values.to(row.dx);
-        Scalar* dx2 = values.to(row.dx2);
-        if (row.input_gradient != 0) {
-          for_each(row.out_size, [&](int i) { dx[i] = row.accumulate != 0 ? dx[i] + dy[i] : dy[i]; });
-        }
-        if (row.input2_gradient != 0) {
-          for_each(row.out_size, [&](int i) { dx2[i] = row.accumulate2 != 0 ? dx2[i] + dy[i] : dy[i]; });
-        }
-        return;
-      }
-      default:
-        return Functions::visit(row.function, [&]<class Function>() {
-          if constexpr (!leaves_factors<Function>) function_backward<Function>(row);
-        });
-    }
+    if (row.kind != node_kind::affine) return pointwise().template backward<Functions>(row);
+    if (row.input_gradient == 0) return;
+    const Scalar* dy = values.at(row.dy);
+    Scalar* dx = values.to(row.dx);
+    const bool onto = row.accumulate != 0;
+    row.adjoint != 0 ? through_view(row, dy, dx, nullptr, onto) : through_adjoint(row, dy, dx, nullptr, onto);
   }
   /// The same of general and tiled layers, which leave in their saved values what their factors read. Not one function
   /// with the others: called from two places it would not be inlined, and the worker would lie in local memory.
@@ -44822,15 +45024,6 @@ struct node_worker {
     int parts = 1;
     while (parts < warp_size && 2 * parts * count <= Threads && 8 * parts <= terms) parts *= 2;
     return parts;
-  }
-
-  /// A matrix of `rows` rows turned into its transpose. `onto`: added to what is there.
-  PERGRAD_HD void turn(const Scalar* from, int rows, int count, Scalar* to, bool onto) const {
-    const int columns = count / rows;
-    for_each(count, [&](int i) {
-      const Scalar value = from[i % rows * columns + i / rows];
-      to[i] = onto ? to[i] + value : value;
-    });
   }
 
   /// y[i] = bias + sum over the taps and channels of the position, channel after channel. `onto`: in the place of the
@@ -44960,17 +45153,13 @@ struct node_worker {
 
   template <class Function>
   PERGRAD_HD void function_forward(const op_row& row) const {
-    const Scalar* x = values.at(row.in);
-    Scalar* y = values.to(row.out);
     if constexpr (detail::is_tiled<Function>) {
       device_code_of<Function>::forward(team_of(row, false));
-    } else if constexpr (detail::has_value<Function>) {
-      for_each(row.out_size, [&](int i) { y[i] = device_code_of<Function>::value(x[i]); });
-    } else if constexpr (detail::has_general_forward<Function>) {
+    } else if constexpr (!detail::has_value<Function> && detail::has_general_forward<Function>) {
       block.once([&] {
         const view<const Scalar> weights{parameters + row.parameters, static_cast<std::size_t>(row.weights)};
-        const view<const Scalar> from{x, static_cast<std::size_t>(row.in_size)};
-        const view<Scalar> to{y, static_cast<std::size_t>(row.out_size)};
+        const view<const Scalar> from{values.at(row.in), static_cast<std::size_t>(row.in_size)};
+        const view<Scalar> to{values.to(row.out), static_cast<std::size_t>(row.out_size)};
         const view<Scalar> saved{values.to(row.saved), static_cast<std::size_t>(row.saved_size)};
         if constexpr (detail::has_saving_forward<Function>) {
           device_code_of<Function>::forward(row.in_shape, weights, from, to, saved);
@@ -44978,30 +45167,17 @@ struct node_worker {
           device_code_of<Function>::forward(row.in_shape, weights, from, to);
         }
       });
-    } else if constexpr (is_window_rule<Function>) {
-      pools().template forward<Function>(row, x, y);
     }
   }
   template <class Function>
   PERGRAD_HD void function_backward(const op_row& row) const {
-    const Scalar* x = values.at(row.in);
-    const Scalar* y = values.at(row.out);
-    const Scalar* dy = values.at(row.dy);
-    Scalar* dx = values.to(row.dx);
     if constexpr (detail::is_tiled<Function>) {
       device_code_of<Function>::backward(team_of(row, true));
-      add_written(row);
-    } else if constexpr (detail::has_value<Function>) {
-      if (row.input_gradient == 0) return;
-      for_each(row.out_size, [&](int i) {
-        const Scalar part = dy[i] * device_code_of<Function>::derivative(x[i], y[i]);
-        dx[i] = row.accumulate != 0 ? dx[i] + part : part;
-      });
-    } else if constexpr (detail::has_general_backward<Function>) {
+    } else {
       block.once([&] {
         const view<const Scalar> weights{parameters + row.parameters, static_cast<std::size_t>(row.weights)};
-        const view<const Scalar> from{x, static_cast<std::size_t>(row.in_size)};
-        const view<const Scalar> backprop{dy, static_cast<std::size_t>(row.out_size)};
+        const view<const Scalar> from{values.at(row.in), static_cast<std::size_t>(row.in_size)};
+        const view<const Scalar> backprop{values.at(row.dy), static_cast<std::size_t>(row.out_size)};
         const view<Scalar> to{values.to(row.written_dx), static_cast<std::size_t>(row.in_size)};
         const view<Scalar> saved{values.to(row.saved), static_cast<std::size_t>(row.saved_size)};
         if constexpr (detail::has_saving_backward<Function>) {
@@ -45010,14 +45186,12 @@ struct node_worker {
           device_code_of<Function>::backward(row.in_shape, weights, from, backprop, to);
         }
       });
-      add_written(row);
-    } else if constexpr (is_window_rule<Function>) {
-      if (row.input_gradient != 0) pools().template backward<Function>(row, x, y, dy, dx);
     }
+    add_written(row);
   }
 
-  [[nodiscard]] PERGRAD_HD pool_worker<Block, Scalar> pools() const noexcept {
-    return {block, tables.integers, tables.scalars};
+  [[nodiscard]] PERGRAD_HD pointwise_worker<Block, Scalar> pointwise() const noexcept {
+    return {block, values, tables.scalars};
   }
 
   /// The block as the team of a layer on tiles.
@@ -45190,7 +45364,10 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
         if (leaf.first == 0) continue;
         worker.add_for_products(leaf, method.of(leaf), squares, parts[leaf.layer]);
       }
-      add_elementwise(worker, shared, 0, tables.elementwise_count, parts);
+      for (int k = 0; norms != 0 && k < tables.elementwise_count; ++k) {
+        const elementwise_leaf& leaf = tables.elementwise[k];
+        if (leaf.first != 0) worker.add_stored(squares + leaf.squares, leaf.square_count, parts[leaf.layer]);
+      }
       add_rows(worker, 0, tables.row_count, parts);
     }
     if ((stages & stage::weigh) == 0 || rule.kind == clip_rule::kind_type::none) return;
@@ -45457,18 +45634,35 @@ struct sum_launch {
   int samples = 0;
 };
 
-/// Launches one sample kernel, in as many blocks as there are samples.
+/// Launch the kernels with a network's functions: the sample kernel in as many blocks as there are samples, and a
+/// layered network's node kernel.
 template <class Device, class Scalar, class Target>
-using sample_launcher = void (*)(Device& device, const sample_work<Scalar, Target>& work, int blocks);
-/// That of a network and a loss. Two networks with the same functions and blocks of the same size share it.
+struct sample_launcher {
+  void (*samples)(Device& device, const sample_work<Scalar, Target>& work, int blocks) = nullptr;
+  void (*node)(Device& device, const node_work<Scalar, Target>& work) = nullptr;
+};
 template <class Device, class Kernel>
 void launch_sample_kernel(Device& device, const typename Kernel::work_type& work, int blocks) {
   device.launch(Kernel{work}, blocks);
 }
+template <class Device, class Kernel>
+void launch_node_kernel(Device& device, const typename Kernel::work_type& work) {
+  launch(device, Kernel{work});
+}
+/// Those of a network and a loss. Two networks with the same functions and blocks of the same size share them.
 template <class Device, class Network, class Loss>
-inline constexpr auto sample_launcher_of =
-    &launch_sample_kernel<Device, sample_kernel<typename Network::scalar, Loss, typename program<Network>::functions,
-                                                sample_threads<Network>, layered_of<Network>>>;
+inline constexpr auto sample_launcher_of = [] {
+  using scalar = typename Network::scalar;
+  using target = typename Loss::template target<scalar>;
+  using functions = typename program<Network>::functions;
+  sample_launcher<Device, scalar, target> kernels{
+      &launch_sample_kernel<Device,
+                            sample_kernel<scalar, Loss, functions, sample_threads<Network>, layered_of<Network>>>};
+  if constexpr (layered_of<Network> != 0) {
+    kernels.node = &launch_node_kernel<Device, node_kernel<scalar, target, functions>>;
+  }
+  return kernels;
+}();
 
 /// `Layered`: 1 for networks that are cut into layers, whose products are kernels that a fused network does not need.
 template <class Device, class Scalar, class Target, int Layered>
@@ -45485,19 +45679,20 @@ class launcher {
     sample_work<Scalar, Target> work = make_work(wanted);
     if constexpr (Layered == 0) {
       work.stages = wanted.backward ? stage::fused : stage::forward | stage::loss;
-      launch_(device(), work, wanted.samples);
+      launch_.samples(device(), work, wanted.samples);
     } else {
       if (wanted.samples == 0) return;
       const auto run = [&](int first, int last, int stages) {
         work.first = first;
         work.last = last;
         work.stages = stages;
-        launch_(device(), work, wanted.samples);
+        launch_.samples(device(), work, wanted.samples);
       };
       forward(wanted, run);
       if (!wanted.backward) return;
       backward(wanted, run);
       if (wanted.norms) squares(wanted);
+      elementwise(wanted.samples);
       run(0, 0, stage::layered_leaves | stage::weigh);
     }
   }
@@ -45582,6 +45777,12 @@ class launcher {
         if (row.out_lengths >= 0) run(i, i + 1, stage::forward | stage::trim);
         continue;
       }
+      if (stretches_of(row) > 0) {
+        catch_up(i);
+        run_node(row, false, wanted.samples);
+        waiting = i + 1;
+        continue;
+      }
       if (!is_product(row)) continue;
       catch_up(i);
       auto on = operands(row, row.in, row.out, wanted.samples);
@@ -45613,6 +45814,12 @@ class launcher {
         project_back(row, true, wanted.samples);
         continue;
       }
+      if (stretches_of(row) > 0) {
+        catch_up(i + 1);
+        if (row.backward != 0) run_node(row, true, wanted.samples);
+        waiting = i;
+        continue;
+      }
       if (!is_product(row)) continue;
       catch_up(row.out_lengths < 0 ? i + 1 : i);
       waiting = i;
@@ -45624,6 +45831,27 @@ class launcher {
       launch_product(device(), product_of(row, true), way_of(row, true), on);
     }
     catch_up(0);
+  }
+  void run_node(const op_row& row, bool back, int samples) const {
+    launch_.node(device(), {.state = memory_->state(),
+                            .samples = view_,
+                            .divisors = memory_->tables().scalars,
+                            .row = row,
+                            .backward = back ? 1 : 0,
+                            .tf32 = memory_->tf32() ? 1 : 0,
+                            .stretches = stretches_of(row),
+                            .most_samples = samples});
+  }
+  void elementwise(int samples) const {
+    if (net_->elementwise_squares == 0) return;
+    launch(device(),
+           elementwise_kernel<Scalar, Target>{.state = memory_->state(),
+                                              .tables = memory_->tables(),
+                                              .samples = view_,
+                                              .squares = memory_->template at<double>(memory_->places().squares),
+                                              .stride = net_->squares,
+                                              .blocks_of_sample = net_->elementwise_squares,
+                                              .most_samples = samples});
   }
   [[nodiscard]] bool has_projections_behind(const op_row& row) const {
     return std::ranges::any_of(net_->projections,
@@ -46141,8 +46369,8 @@ struct device_description {
   shape in;
   shape out;
   std::size_t parameters = 0;
-  /// Who forms y: `sample kernel`, a blocked kernel for the whole batch, or cuBLAS, or for a layer on tiles products of
-  /// the whole batch and the sample kernel; `-` where nothing is to do.
+  /// Who forms y: `sample kernel`, `node kernel` where blocks share a sample, a blocked kernel for the whole batch, or
+  /// cuBLAS, or for a layer on tiles products of the whole batch and the sample kernel; `-` where nothing is to do.
   std::string_view forward = "-";
   std::string_view backward = "-";  ///< the same for the gradient of x
   std::string_view norm = "-";      ///< how the norm of the block is found; `frozen` blocks have none
@@ -46173,7 +46401,10 @@ template <class Network, on_device::device Device>
       const bool is_product = program::layered && row.kind == node_kind::affine;
       const bool has_gradient = row.input_gradient != 0 || row.input2_gradient != 0 ||
                                 ((row.kind == node_kind::general || row.kind == node_kind::tiled) && row.backward != 0);
-      const std::string_view by_sample = row.projected != 0 ? "products and sample kernel" : "sample kernel";
+      const bool spreads = program::layered && on_device::stretches_of(row) > 0;
+      const std::string_view by_sample = row.projected != 0 ? "products and sample kernel"
+                                         : spreads          ? "node kernel"
+                                                            : "sample kernel";
       to.forward = is_product ? way(row, false) : by_sample;
       if (has_gradient) to.backward = is_product ? way(row, true) : by_sample;
     }

@@ -146,7 +146,10 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
         if (leaf.first == 0) continue;
         worker.add_for_products(leaf, method.of(leaf), squares, parts[leaf.layer]);
       }
-      add_elementwise(worker, shared, 0, tables.elementwise_count, parts);
+      for (int k = 0; norms != 0 && k < tables.elementwise_count; ++k) {
+        const elementwise_leaf& leaf = tables.elementwise[k];
+        if (leaf.first != 0) worker.add_stored(squares + leaf.squares, leaf.square_count, parts[leaf.layer]);
+      }
       add_rows(worker, 0, tables.row_count, parts);
     }
     if ((stages & stage::weigh) == 0 || rule.kind == clip_rule::kind_type::none) return;
