@@ -9,7 +9,7 @@
 //                              last who holds it lets go; null if it does not. Nothing is copied
 //   fill_zero(to, bytes)       in stream order
 //   launch(kernel, blocks)     in stream order; 0 blocks: nothing happens
-//   capture(f)                 what f launches and fills becomes a graph instead of being done
+//   capture(f)                 what f launches and fills becomes a graph instead of being done; f may be called twice
 //   replay(graph)              does it, in stream order
 //   node_count(graph)
 //   synchronise()              waits
