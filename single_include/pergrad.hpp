@@ -2817,6 +2817,9 @@ class aligned_buffer {
 //
 //   make_tape<Network>(max_batch, max_sums)           the working memory of a tape
 //   run<Needs>(network, loss, samples, tape, request) an evaluation (gradients/request.hpp)
+//   make_evaluation_tape<Network>(max_batch), evaluated_together<Network>(most)
+//                                                     optional: a tape without room for gradients, and for how many
+//   hold_parameters(network, tape)                    optional: they stay as they are while evaluations use the tape
 //   trainer<Network, Loss>                            what a `dp_sgd` keeps and does there
 //   pool()                                            host threads, for what is done once a step
 //   decodes<Network>, decoder<Network>                optional: a network's output behind a text that grows, from keys
@@ -2836,6 +2839,11 @@ concept executor = requires {
 };
 
 namespace detail {
+
+/// A tape for outputs and losses alone: for so many records at a time, or as many as its executor prefers.
+struct forward_only {
+  std::size_t most = 1;
+};
 
 /// How an evaluation adds up in floating point.
 struct addition_way {
@@ -2872,7 +2880,8 @@ struct executor_memory {
 struct remote_parameters {
   void* context = nullptr;
   void (*pull)(void* context, void* parameters) = nullptr;
-  bool newer = false;   ///< than the host's
+  void* (*place)(void* context, const void* device) = nullptr;  ///< where this device has them; null if another has
+  bool newer = false;                                           ///< than the host's
   bool changed = true;  ///< the host's may have been written since they were sent
 };
 
@@ -4299,6 +4308,17 @@ class tape {
     static_assert(sizeof(typename Executor::template explanation<Network>) != 0);
     if constexpr (std::is_same_v<typename Executor::template explanation<Network>, char>) {
       memory_ = executor.template make_tape<Network>(batch.count, sums.count);
+    }
+  }
+
+  /// The library's own: capacity() may be less than `most`.
+  template <executor Executor>
+  tape(const Executor& executor, detail::forward_only wanted) {
+    if constexpr (requires { executor.template make_evaluation_tape<Network>(wanted.most); }) {
+      max_batch_ = Executor::template evaluated_together<Network>(wanted.most);
+      memory_ = executor.template make_evaluation_tape<Network>(max_batch_);
+    } else {
+      *this = tape{executor, max_batch{wanted.most}};
     }
   }
 
@@ -11990,8 +12010,9 @@ struct no_loss {
 template <class Loss, class Executor, class Network, class Records, class Function>
 [[gnu::cold]] void in_chunks(const Executor& executor, const Network& network, const Records& records,
                              const Function& f) {
-  constexpr std::size_t chunk = 1024;
-  tape<Network> tape{executor, max_batch{std::min(chunk, std::max<std::size_t>(1, records.size()))}};
+  tape<Network> tape{executor, forward_only{std::clamp<std::size_t>(records.size(), 1, 1024)}};
+  if constexpr (requires { executor.hold_parameters(network, tape); }) executor.hold_parameters(network, tape);
+  const std::size_t chunk = tape.capacity();
   std::vector<std::uint32_t> ids;
   for (std::size_t first = 0; first < records.size(); first += chunk) {
     ids.clear();
@@ -12066,7 +12087,7 @@ class predictor {
   predictor(const Executor& executor, const Network& network)
       : executor_{&executor},
         network_{&network},
-        tape_{executor, max_batch{1}},
+        tape_{executor, detail::forward_only{1}},
         outputs_(Network::output_shape.size()) {}
   // clang-format off
   predictor(const Executor&&, const Network&) = delete;  // it refers to the executor: const pergrad::host exec;
@@ -44010,8 +44031,9 @@ struct arena_layout {
 /// Room for one value of a sample's targets, whatever the loss. There is room for as many as the network has outputs.
 inline constexpr std::size_t target_bytes = 8;
 
-[[nodiscard]] constexpr arena_layout lay_out(const network_facts& net, std::size_t scalar_bytes,
-                                             std::size_t max_batch) noexcept {
+/// `gradients`: whether there is room for them, for sums and for an optimizer's state; outputs and losses need none.
+[[nodiscard]] constexpr arena_layout lay_out(const network_facts& net, std::size_t scalar_bytes, std::size_t max_batch,
+                                             bool gradients = true) noexcept {
   constexpr auto count = [](auto number) { return static_cast<std::size_t>(number); };
   const std::size_t layers = std::max<std::size_t>(1, net.layers());
   const std::size_t most_workspaces =
@@ -44036,14 +44058,15 @@ inline constexpr std::size_t target_bytes = 8;
   place(a.bounds, layers * sizeof(double));
   place(a.parameters, (net.parameters + net.frozen) * scalar_bytes);
   place(a.workspaces, most_workspaces * count(net.workspace) * scalar_bytes);
-  place(a.kept, max_batch * count(net.kept) * scalar_bytes);
   place(a.losses, max_batch * sizeof(double));
-  place(a.norms, max_batch * layers * sizeof(norm_bound));
-  place(a.squares, max_batch * count(net.squares) * sizeof(double));
-  place(a.weights, max_batch * layers * scalar_bytes);
   place(a.outputs, max_batch * net.output_size * scalar_bytes);
   place(a.inputs, max_batch * net.input_size * scalar_bytes);
   place(a.targets, max_batch * net.output_size * target_bytes);
+  if (!gradients) return a;
+  place(a.kept, max_batch * count(net.kept) * scalar_bytes);
+  place(a.norms, max_batch * layers * sizeof(norm_bound));
+  place(a.squares, max_batch * count(net.squares) * sizeof(double));
+  place(a.weights, max_batch * layers * scalar_bytes);
   place(a.projections, max_batch * sizeof(double));
   place(a.rows, rows_at_a_time(net, max_batch) * net.parameters * scalar_bytes);
   std::size_t most_partials = 0;
@@ -44059,6 +44082,14 @@ inline constexpr std::size_t target_bytes = 8;
   place(a.first_moment, net.parameters * scalar_bytes);
   place(a.second_moment, net.parameters * scalar_bytes);
   return a;
+}
+
+/// Samples that are evaluated at a time: as many as take 1 GiB of workspaces, but no more than `most`, and one at
+/// least.
+[[nodiscard]] constexpr std::size_t evaluated_together(const network_facts& net, std::size_t scalar_bytes,
+                                                       std::size_t most) noexcept {
+  const std::size_t each = (static_cast<std::size_t>(net.workspace) + net.input_size) * scalar_bytes;
+  return std::clamp<std::size_t>((std::size_t{1} << 30U) / std::max<std::size_t>(1, each), 1, most);
 }
 
 }  // namespace pergrad::inline v0_1::on_device
@@ -45519,13 +45550,14 @@ template <class Device>
 template <class Scalar, class Device>
 class network_memory {
  public:
+  /// `gradients`: as of the layout.
   [[gnu::cold]] network_memory(std::shared_ptr<Device> device, std::size_t max_batch, const device_options& options,
-                               const network_facts& net, const function_tables<Scalar>& functions)
+                               const network_facts& net, const function_tables<Scalar>& functions, bool gradients)
       : device_{std::move(device)},
         max_batch_{max_batch},
         options_{options},
         net_{&net},
-        places_{lay_out(net, sizeof(Scalar), max_batch)},
+        places_{lay_out(net, sizeof(Scalar), max_batch, gradients)},
         arena_{allocate_on(device_, places_.bytes)},
         header_(sizeof(step_state) + max_batch * sizeof(std::uint32_t)) {
     const std::vector<int> groups(net.groups.begin(), net.groups.end());
@@ -45553,7 +45585,11 @@ class network_memory {
     return reinterpret_cast<Value*>(arena_.get() + place);
   }
   [[nodiscard]] const step_state* state() const noexcept { return at<const step_state>(places_.state); }
-  [[nodiscard]] Scalar* parameters() const noexcept { return at<Scalar>(places_.parameters); }
+  [[nodiscard]] Scalar* parameters() const noexcept {
+    return borrowed_ != nullptr ? borrowed_ : at<Scalar>(places_.parameters);
+  }
+  /// From now on kernels read these, which are on the device; null: the arena's own.
+  void borrow_parameters(Scalar* parameters) noexcept { borrowed_ = parameters; }
 
   /// Copies values to a place of the arena.
   template <class Value>
@@ -45627,6 +45663,7 @@ class network_memory {
   const network_facts* net_;
   arena_layout places_;
   std::shared_ptr<std::byte> arena_;
+  Scalar* borrowed_ = nullptr;
   std::vector<std::byte> header_;
 };
 
@@ -46017,8 +46054,8 @@ class engine {
   using request_type = detail::run_request<Scalar>;
 
   [[gnu::cold]] engine(std::shared_ptr<Device> device, std::size_t max_batch, const device_options& options,
-                       const network_facts& net, const function_tables<Scalar>& functions)
-      : memory_{std::move(device), max_batch, options, net, functions},
+                       const network_facts& net, const function_tables<Scalar>& functions, bool gradients = true)
+      : memory_{std::move(device), max_batch, options, net, functions, gradients},
         inputs_(max_batch * net.input_size),
         targets_(max_batch * net.output_size * target_bytes),
         records_(max_batch),
@@ -46035,6 +46072,19 @@ class engine {
   [[nodiscard]] network_memory<Scalar, Device>& memory() noexcept { return memory_; }
   [[nodiscard]] std::size_t bytes() const noexcept { return memory_.bytes(); }
 
+  /// Evaluations begin with bring_parameters(), unless these are held.
+  void hold_parameters() noexcept { holds_parameters_ = true; }
+  [[nodiscard]] bool holds_parameters() const noexcept { return holds_parameters_; }
+  /// Sends the network's parameters, unless a trainer has them on this device.
+  void bring_parameters(const pergrad::detail::remote_parameters& remote, const void* network,
+                        std::span<const Scalar> (*all_parameters)(const void* network)) {
+    void* there = nullptr;
+    if (remote.place != nullptr && !remote.changed) there = remote.place(remote.context, &memory_.device());
+    memory_.borrow_parameters(static_cast<Scalar*>(there));
+    if (there != nullptr) return;
+    const std::span<const Scalar> parameters = all_parameters(network);
+    memory_.put(memory_.places().parameters, parameters.data(), parameters.size());
+  }
   /// Takes over sample `b` of the next evaluation, which has this number in its data set.
   template <class Value, class Target>
   void take(std::size_t b, std::size_t number, const Value* input, std::uint32_t length,
@@ -46047,13 +46097,12 @@ class engine {
   /// Evaluates them; `launch_samples`: the kernel that they go through. `Backward`: whether any expression may ask for
   /// gradients; else their kernels are not compiled. `Layered`: as of the launcher.
   template <bool Backward, int Layered, class Target>
-  void run(std::span<const Scalar> parameters, std::size_t target_count,
-           sample_launcher<Device, Scalar, Target> launch_samples, const request_type& request) {
+  void run(std::size_t target_count, sample_launcher<Device, Scalar, Target> launch_samples,
+           const request_type& request) {
     if (request.has_proven_sums()) {
       throw std::invalid_argument("pergrad: unclipped: proofs are of what the host computes, and this is a device");
     }
     const arena_layout& places = memory_.places();
-    memory_.put(places.parameters, parameters.data(), parameters.size());
     memory_.put(places.inputs, inputs_.data(), request.count * net().input_size);
     memory_.put(places.targets, targets_.data(), request.count * target_count * sizeof(Target));
     if (!numbers_.empty()) memory_.put(places.numbers, numbers_.data(), request.count);
@@ -46265,6 +46314,7 @@ class engine {
   }
 
   network_memory<Scalar, Device> memory_;
+  bool holds_parameters_ = false;
   std::vector<Scalar> inputs_;
   std::vector<std::byte> targets_;
   std::vector<std::uint32_t> records_;
@@ -46333,7 +46383,8 @@ class basic_device_executor {
   static constexpr std::size_t usual_sums = detail::most_sums;
   /// The library's own: the memory of a tape. Throws std::invalid_argument for batches that no device could count.
   template <class Network>
-  [[nodiscard]] detail::executor_memory make_tape(std::size_t max_batch, std::size_t /*max_sums*/) const {
+  [[nodiscard]] detail::executor_memory make_tape(std::size_t max_batch, std::size_t /*max_sums*/,
+                                                  bool gradients = true) const {
     using engine = on_device::engine<typename Network::scalar, Device>;
     if (max_batch > on_device::most_batch<Network>) {
       throw std::invalid_argument("pergrad: tape: max_batch is " + std::to_string(max_batch) +
@@ -46342,8 +46393,24 @@ class basic_device_executor {
     }
     // Clipped sums are sums of integers here: no way in floating point is short enough.
     return {std::make_unique<engine>(device_, max_batch, options_, on_device::facts_of<Network>,
-                                     on_device::program<Network>::of_functions()),
+                                     on_device::program<Network>::of_functions(), gradients),
             {summation::no_way, 0}};
+  }
+  /// The library's own: the same for outputs and losses alone, and of how many samples at most.
+  template <class Network>
+  [[nodiscard]] detail::executor_memory make_evaluation_tape(std::size_t max_batch) const {
+    return make_tape<Network>(max_batch, 1, false);
+  }
+  template <class Network>
+  [[nodiscard]] static std::size_t evaluated_together(std::size_t most) {
+    return on_device::evaluated_together(on_device::facts_of<Network>, sizeof(typename Network::scalar),
+                                         std::min(most, on_device::most_batch<Network>));
+  }
+  /// The library's own: parameters are brought once, as they do not change while the tape is used.
+  template <class Network>
+  void hold_parameters(const Network& network, tape<Network>& tape) const {
+    bring_parameters(network, engine_of(tape));
+    engine_of(tape).hold_parameters();
   }
   /// The library's own: an evaluation. Throws std::invalid_argument for a tape of another executor's.
   template <detail::evaluation_needs Needs, class Network, class Loss>
@@ -46355,12 +46422,13 @@ class basic_device_executor {
     static_assert(sizeof(target) <= on_device::target_bytes && target_count <= Network::output_shape.size(),
                   "pergrad: a loss on a device takes at most one target of up to 8 bytes an output");
     auto& engine = engine_of(tape);
+    if (!engine.holds_parameters()) bring_parameters(network, engine);
     for (std::size_t b = 0; b < request.count; ++b) {
       const std::size_t sample = request.first + b;
       engine.take(b, samples.record(sample), samples.input(sample), samples.length(sample), samples.targets(sample));
     }
     engine.template run<Needs.backward, on_device::layered_of<Network>>(
-        network.all_parameters(), target_count, on_device::sample_launcher_of<Device, Network, Loss>, request);
+        target_count, on_device::sample_launcher_of<Device, Network, Loss>, request);
   }
   /// The library's own: what a tape is on this device.
   template <class Network>
@@ -46374,6 +46442,13 @@ class basic_device_executor {
   }
 
  private:
+  template <class Network>
+  static void bring_parameters(const Network& network, on_device::engine<typename Network::scalar, Device>& engine) {
+    engine.bring_parameters(detail::network_access::remote(network), &network, [](const void* self) {
+      return std::span<const typename Network::scalar>{static_cast<const Network*>(self)->all_parameters()};
+    });
+  }
+
   std::shared_ptr<Device> device_;
   device_options options_;
   detail::thread_pool pool_{threads{1}};
@@ -46802,7 +46877,11 @@ class network_trainer {
   void take_over() {
     if (host_parameters().empty()) throw std::logic_error("pergrad: dp_sgd: the network that it trains was moved from");
     *network_.remote = {
-        this, [](void* self, void* parameters) { static_cast<network_trainer*>(self)->fetch_parameters(parameters); }};
+        this, [](void* self, void* parameters) { static_cast<network_trainer*>(self)->fetch_parameters(parameters); },
+        [](void* self, const void* device) -> void* {
+          const auto& mine = *static_cast<network_trainer*>(self);
+          return mine.device_.get() == device ? mine.memory_->parameters() : nullptr;
+        }};
   }
   void fetch_parameters(void* to) const {
     memory_->get(static_cast<Scalar*>(to), memory_->places().parameters, net().parameters + net().frozen);

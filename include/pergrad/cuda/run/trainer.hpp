@@ -348,7 +348,11 @@ class network_trainer {
   void take_over() {
     if (host_parameters().empty()) throw std::logic_error("pergrad: dp_sgd: the network that it trains was moved from");
     *network_.remote = {
-        this, [](void* self, void* parameters) { static_cast<network_trainer*>(self)->fetch_parameters(parameters); }};
+        this, [](void* self, void* parameters) { static_cast<network_trainer*>(self)->fetch_parameters(parameters); },
+        [](void* self, const void* device) -> void* {
+          const auto& mine = *static_cast<network_trainer*>(self);
+          return mine.device_.get() == device ? mine.memory_->parameters() : nullptr;
+        }};
   }
   void fetch_parameters(void* to) const {
     memory_->get(static_cast<Scalar*>(to), memory_->places().parameters, net().parameters + net().frozen);
