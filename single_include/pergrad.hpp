@@ -38055,9 +38055,7 @@ struct token_cross_entropy {
   [[nodiscard]] PERGRAD_HD static double evaluate(const Scalar* y, std::size_t size, const std::int32_t* targets,
                                                   Scalar* dy, std::size_t positions, std::size_t length) noexcept {
     const std::size_t classes = size / positions;
-    std::size_t count = 0;
-    for (std::size_t t = 0; t < length; ++t) count += ignores(targets[t]) ? 0U : 1U;
-    const double weight = options.sum || count == 0 ? 1.0 : 1 / static_cast<double>(count);
+    const double weight = weight_of(targets, length);
     double loss = 0;
     for (std::size_t t = 0; t < positions; ++t, y += classes, dy += classes) {
       if (t >= length || ignores(targets[t])) {
@@ -38067,6 +38065,44 @@ struct token_cross_entropy {
       loss += evaluate_position(y, classes, targets[t], static_cast<Scalar>(weight), dy);
     }
     return loss * weight;
+  }
+
+  /// What the loss of each position that counts is multiplied by.
+  [[nodiscard]] PERGRAD_HD static double weight_of(const std::int32_t* targets, std::size_t length) noexcept {
+    std::size_t count = 0;
+    for (std::size_t t = 0; t < length; ++t) count += ignores(targets[t]) ? 0U : 1U;
+    return options.sum || count == 0 ? 1.0 : 1 / static_cast<double>(count);
+  }
+  /// The loss of a position that counts, and `weight` times its gradient, by threads of a device together: a block of
+  /// cuda/device/kernel.hpp.
+  template <class Block, class Scalar>
+  [[nodiscard]] PERGRAD_HD static double evaluate_together(const Block& block, const Scalar* y, int classes, int target,
+                                                           Scalar weight, Scalar* dy) noexcept {
+    typename Block::template local<Scalar> own;
+    Scalar partial[Block::threads / 32];
+    block.each([&](int thread) {
+      Scalar largest = y[0];
+      for (int i = thread; i < classes; i += Block::threads) largest = y[i] > largest ? y[i] : largest;
+      own[thread] = largest;
+    });
+    const Scalar largest = block.largest(own, partial);
+    block.each([&](int thread) {
+      Scalar sum = 0;
+      for (int i = thread; i < classes; i += Block::threads) {
+        dy[i] = math::exp_or_zero(y[i] - largest);
+        sum += dy[i];
+      }
+      own[thread] = sum;
+    });
+    const Scalar sum = block.sum(own, partial);
+    const Scalar share = weight / sum;
+    block.each([&](int thread) {
+      for (int i = thread; i < classes; i += Block::threads) {
+        const Scalar probability = dy[i] * share;
+        dy[i] = i == target ? probability - weight : probability;
+      }
+    });
+    return std::log(static_cast<double>(sum)) - static_cast<double>(y[target] - largest);
   }
 
  private:
@@ -45377,7 +45413,7 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
         if (row.handed_on != 0) store_rounded(block, values.to(row.out), row.out_size);
       }
     }
-    if ((stages & stage::loss) != 0) finish_forward(block, values, sample);
+    if ((stages & stage::loss) != 0) finish_forward(block, values, sample, shared);
     if ((stages & (stage::leaves | stage::layered_leaves)) != 0) {
       block.each([&](int t) {
         PERGRAD_ROLLED
@@ -45435,6 +45471,40 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
   [[nodiscard]] PERGRAD_HD static constexpr bool is_product(const op_row& row) noexcept {
     return Layered != 0 && row.kind == node_kind::affine;
   }
+  /// A loss over positions that says what threads do together for one of them: a warp takes a position.
+  static constexpr bool takes_threads_by_position = requires(const std::int32_t* targets) {
+    Loss::weight_of(targets, std::size_t{});
+  };
+  template <class Block>
+  PERGRAD_HD void evaluate_positions(const Block& block, const sample_values<Scalar>& values, int sample,
+                                     shared_type& shared) const {
+    const int positions = samples.target_count;
+    const int classes = output_size / positions;
+    const int length = values.positions(output_lengths, positions);
+    const auto* const targets = samples.targets_of(sample);
+    const double weight = Loss::weight_of(targets, static_cast<std::size_t>(length));
+    block.warps([&](const auto& warp) {
+      double loss = 0;
+      for (int t = warp.index(); t < positions; t += Threads / warp_size) {
+        Scalar* const dy = values.to(output_gradient) + t * classes;
+        if (t < length && !Loss::ignores(targets[t])) {
+          loss += Loss::evaluate_together(warp, values.at(output) + t * classes, classes, static_cast<int>(targets[t]),
+                                          static_cast<Scalar>(weight), dy);
+        } else {
+          on_device::for_each(warp, classes, [&](int i) { dy[i] = 0; });
+        }
+      }
+      warp.each([&](int lane) {
+        if (lane == 0) shared.partial[warp.index()] = loss;
+      });
+    });
+    block.once([&] {
+      double loss = 0;
+      PERGRAD_ROLLED
+      for (int i = 0; i < Threads / warp_size; ++i) loss += shared.partial[i];
+      results.losses[sample] = loss * weight;
+    });
+  }
   /// What norms and sums read is rounded here, once, where it lies: so both see the same numbers.
   template <class Block>
   PERGRAD_HD void store_rounded(const Block& block, Scalar* at, int count) const {
@@ -45445,9 +45515,11 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
     });
   }
   template <class Block>
-  PERGRAD_HD void finish_forward(const Block& block, const sample_values<Scalar>& values, int sample) const {
+  PERGRAD_HD void finish_forward(const Block& block, const sample_values<Scalar>& values, int sample,
+                                 shared_type& shared) const {
+    if constexpr (takes_threads_by_position) evaluate_positions(block, values, sample, shared);
     block.once([&] {
-      if constexpr (marked_for_devices<Loss>) {  // others have been refused
+      if constexpr (!takes_threads_by_position && marked_for_devices<Loss>) {  // others have been refused
         const auto size = static_cast<std::size_t>(output_size);
         if constexpr (detail::takes_length<Loss, Scalar>) {  // then there is a target a position
           const auto positions = static_cast<std::size_t>(samples.target_count);
