@@ -2104,7 +2104,8 @@ class poisson_sampling {
     }
   }
   /// Whether a record with this word is drawn.
-  [[nodiscard]] bool is_below(std::uint64_t word) const noexcept { return everybody_ || word < threshold_; }
+  [[nodiscard]] PERGRAD_HD bool is_below(std::uint64_t word) const noexcept { return everybody_ || word < threshold_; }
+  friend bool operator==(const poisson_sampling&, const poisson_sampling&) noexcept = default;
   /// Records that `mark` marks together.
   static constexpr std::uint64_t marked_together = 128;
 
@@ -2820,7 +2821,7 @@ class aligned_buffer {
 //   make_evaluation_tape<Network>(max_batch), evaluated_together<Network>(most)
 //                                                     optional: a tape without room for gradients, and for how many
 //   hold_parameters(network, tape)                    optional: they stay as they are while evaluations use the tape
-//   trainer<Network, Loss>                            what a `dp_sgd` keeps and does there
+//   trainer<Network, Loss>                            what a `dp_sgd` keeps and does there; it may mark a step's records
 //   pool()                                            host threads, for what is done once a step
 //   decodes<Network>, decoder<Network>                optional: a network's output behind a text that grows, from keys
 //                                                     and values that are kept, if it can (host/decode)
@@ -17482,12 +17483,13 @@ class drawn_records {
     records_.clear();
   }
   /// The next physical batch, once all threads have looked for it; empty behind the last one. Records for which
-  /// fits(record) is false are left out and told to `left_out`.
-  template <class Fits, class LeftOut>
-  std::span<const std::uint32_t> next(const thread_pool& pool, const Fits& fits, const LeftOut& left_out) {
+  /// fits(record) is false are left out and told to `left_out`. `marks`: threads, or a function that knows the bits of
+  /// (sampling, place, begin, end), as on_device::device_marks.
+  template <class Marks, class Fits, class LeftOut>
+  std::span<const std::uint32_t> next(const Marks& marks, const Fits& fits, const LeftOut& left_out) {
     records_.clear();
     while (records_.size() < records_.capacity()) {
-      if (rest_ == 0 && !next_word(pool)) break;
+      if (rest_ == 0 && !next_word(marks)) break;
       const std::uint64_t record = first_ + 64 * word_ + static_cast<std::uint64_t>(std::countr_zero(rest_));
       if (!records_.empty() && (mine_.first + records_.front()) / lane_ != record / lane_) break;
       rest_ &= rest_ - 1;
@@ -17504,26 +17506,35 @@ class drawn_records {
 
  private:
   /// The next 64 records of which any is drawn; false behind the last ones.
-  [[gnu::noinline]] bool next_word(const thread_pool& pool) {
+  template <class Marks>
+  [[gnu::noinline]] bool next_word(const Marks& marks) {
     while (true) {
       while (++word_ < words_) {
         rest_ = bits_[word_];
         if (rest_ != 0) return true;
       }
       if (next_window_ >= mine_.first + mine_.count) return false;
-      mark_window(pool);
+      mark_window(marks);
       word_ = ~std::size_t{0};
     }
   }
-  void mark_window(const thread_pool& pool) {
+  template <class Marks>
+  void mark_window(const Marks& marks) {
     first_ = next_window_;
-    const std::uint64_t count = std::min<std::uint64_t>(64 * bits_.size(), mine_.first + mine_.count - first_);
-    const std::uint64_t tasks = (count + marked_at_once - 1) / marked_at_once;
-    pool.parallel(tasks, [&](std::size_t task, std::size_t) {
-      mark_step(*sampling_, place_, first_ + task * marked_at_once,
-                std::span{bits_}.subspan(task * marked_at_once / 64, marked_at_once / 64));
-    });
-    words_ = tasks * marked_at_once / 64;
+    const std::uint64_t end = mine_.first + mine_.count;
+    const std::uint64_t count = std::min<std::uint64_t>(64 * bits_.size(), end - first_);
+    if constexpr (std::is_same_v<Marks, thread_pool>) {
+      const std::uint64_t tasks = (count + marked_at_once - 1) / marked_at_once;
+      marks.parallel(tasks, [&](std::size_t task, std::size_t) {
+        mark_step(*sampling_, place_, first_ + task * marked_at_once,
+                  std::span{bits_}.subspan(task * marked_at_once / 64, marked_at_once / 64));
+      });
+      words_ = tasks * marked_at_once / 64;
+    } else {
+      const std::uint64_t begin = mine_.first / marked_at_once * marked_at_once;
+      words_ = (count + 63) / 64;
+      std::ranges::copy(marks(*sampling_, place_, begin, end).subspan((first_ - begin) / 64, words_), bits_.begin());
+    }
     next_window_ += 64 * bits_.size();
   }
 
@@ -17558,8 +17569,8 @@ class drawn_records<Sampling> {
         listed_.subspan(static_cast<std::size_t>(first - listed_.begin()), static_cast<std::size_t>(last - first));
     first_ = mine.first;
   }
-  template <class Fits, class LeftOut>
-  std::span<const std::uint32_t> next(const thread_pool& /*pool*/, const Fits& fits, const LeftOut& left_out) {
+  template <class Marks, class Fits, class LeftOut>
+  std::span<const std::uint32_t> next(const Marks& /*marks*/, const Fits& fits, const LeftOut& left_out) {
     records_.clear();
     for (; !listed_.empty() && records_.size() < records_.capacity(); listed_ = listed_.subspan(1)) {
       if (!records_.empty() && (first_ + records_.front()) / lane_ != listed_.front() / lane_) break;
@@ -18944,8 +18955,18 @@ class dp_sgd_base
     return units() == nullptr ? records : units()->count(records);
   }
   [[nodiscard]] std::span<const std::uint32_t> next_records() {
+    using sampling = typename inner::type;
+    const auto marks = [&]() -> decltype(auto) {
+      if constexpr (requires(const sampling& by, const draw_place& place) { trainer_->mark(by, place, 0, 0); }) {
+        return [this](const sampling& by, const draw_place& place, std::uint64_t begin, std::uint64_t end) {
+          return trainer_->mark(by, place, begin, end);
+        };
+      } else {
+        return (executor_->pool());
+      }
+    };
     return this->drawn_.next(
-        executor_->pool(),
+        marks(),
         [&](std::uint64_t record) {
           if (units() != nullptr && units()->are_owners()) return true;  // each of their records is looked at
           if constexpr (executor_trainer::trains_on_a_copy) {
@@ -39923,8 +39944,10 @@ inline constexpr std::string_view version = "0.1.0";
 //   replay(graph)              does it, in stream order
 //   node_count(graph)
 //   synchronise()              waits
-// allocate, release, upload, download, view, synchronise and replay are errors inside a capture. Only download and
-// synchronise let the host wait. A device may also have `library_gemm` (gemm_door.hpp).
+//   mailbox{device, bytes}     memory of the host's: post(from, bytes) has the device copy into it, in stream order and
+//                              without waiting; wait() waits for what was posted last, and says where it is
+// allocate, release, upload, download, view, synchronise, replay and a mailbox are errors inside a capture. Only
+// download, synchronise and a mailbox's wait let the host wait. A device may also have `library_gemm` (gemm_door.hpp).
 
 // pergrad/cuda/device/kernel.hpp - how a kernel is written: once, as phases, for the device and for a host that
 // emulates it
@@ -40196,8 +40219,11 @@ struct any_kernel {
 
 /// See the table above.
 template <class Device>
-concept device = requires(Device& it, typename Device::graph& graph, void* memory, const void* other, std::size_t bytes,
-                          void (*step)()) {
+concept device = requires(Device& it, typename Device::graph& graph, typename Device::mailbox& mailbox, void* memory,
+                          const void* other, std::size_t bytes, void (*step)()) {
+  requires std::constructible_from<typename Device::mailbox, Device&, std::size_t>;
+  mailbox.post(other, bytes);
+  { mailbox.wait() } -> std::same_as<const void*>;
   { it.allocate(bytes) } -> std::same_as<void*>;
   { it.release(memory) }
   noexcept;
@@ -40243,6 +40269,22 @@ class emulated_device {
       void (*run)(void* closure);
     };
     std::vector<node> nodes_;
+  };
+
+  class mailbox {
+   public:
+    mailbox(emulated_device& device, std::size_t bytes) : device_{&device}, memory_(bytes) {}
+    void post(const void* from, std::size_t bytes) {
+      device_->refuse_in_capture("posts");
+      device_->require_inside(from, bytes);
+      if (bytes > memory_.size()) throw std::out_of_range("pergrad: emulated_device: a mailbox is too small");
+      if (bytes > 0) std::memcpy(memory_.data(), from, bytes);
+    }
+    [[nodiscard]] const void* wait() const noexcept { return memory_.data(); }
+
+   private:
+    emulated_device* device_;
+    std::vector<std::byte> memory_;
   };
 
   /// What has been asked of the device since it was made.
@@ -42063,6 +42105,33 @@ class cuda_device {
     friend class cuda_device;
     cuda_detail::owner<cudaGraphExec_t, cudaGraphExecDestroy> executable_;
     std::size_t nodes_ = 0;
+  };
+
+  class mailbox {
+   public:
+    mailbox(cuda_device& device, std::size_t bytes) : stream_{device.stream_}, arrived_{cuda_detail::make_event()} {
+      void* memory = nullptr;
+      cuda_detail::check(cudaHostAlloc(&memory, bytes, cudaHostAllocDefault), "cudaHostAlloc");
+      memory_.reset(static_cast<std::byte*>(memory));
+    }
+    mailbox(const mailbox&) = delete;
+    mailbox& operator=(const mailbox&) = delete;
+    /// Nothing may arrive any more.
+    ~mailbox() { static_cast<void>(cudaEventSynchronize(arrived_.get())); }
+    void post(const void* from, std::size_t bytes) {
+      cuda_detail::check(cudaMemcpyAsync(memory_.get(), from, bytes, cudaMemcpyDeviceToHost, stream_),
+                         "cudaMemcpyAsync");
+      cuda_detail::check(cudaEventRecord(arrived_.get(), stream_), "cudaEventRecord");
+    }
+    [[nodiscard]] const void* wait() {
+      cuda_detail::check(cudaEventSynchronize(arrived_.get()), "cudaEventSynchronize");
+      return memory_.get();
+    }
+
+   private:
+    cudaStream_t stream_;
+    cuda_detail::event arrived_;
+    cuda_detail::owner<std::byte*, cudaFreeHost> memory_;
   };
 
   cuda_device() {
@@ -44149,7 +44218,7 @@ struct device_memory {
 // weights go to the device again, which forms the sums. So every expression runs that runs on the host, in the same
 // words. The trainer's step (trainer.hpp) does not come back.
 
-// pergrad/cuda/kernels/random.hpp - ChaCha20 in kernels: of the noise, and of the bits inside layers
+// pergrad/cuda/kernels/random.hpp - ChaCha20 in kernels: of the noise, of the bits inside layers, of drawn records
 
 namespace pergrad::inline v0_1::on_device {
 
@@ -44188,6 +44257,7 @@ struct stream_upload {
 struct held_stream {
   random_stream stream{};
   held_stream() = default;
+  explicit held_stream(const random_stream& held) noexcept : stream{held} {}
   held_stream(const held_stream&) = delete;
   held_stream& operator=(const held_stream&) = delete;
   ~held_stream() { pergrad::detail::wipe(&stream, sizeof stream); }
@@ -44224,6 +44294,56 @@ struct layer_bits {
     random_stream own = *layers;
     for (int i = 0; i < 8; ++i) own.words[4 + i] = seed[i];
     return at_step(own, layer);
+  }
+};
+
+/// Marks the records that a step draws, in groups of 128, as poisson_sampling::mark does; blocks() of them. A thread
+/// makes the words of eight records of a group, 16 apart.
+struct mark_kernel {
+  static constexpr int threads = 128;
+  static constexpr int of_group = 16;                ///< threads
+  static constexpr int groups = threads / of_group;  ///< of a block
+  struct shared_type {
+    std::uint8_t drawn[threads];  ///< a bit a record
+  };
+
+  random_stream stream;  ///< of the purpose record_sampling and any step
+  std::uint64_t step;
+  poisson_sampling sampling;
+  std::uint32_t first_group;
+  int group_count;
+  std::uint64_t* bits;  ///< two words a group
+
+  [[nodiscard]] int blocks() const noexcept { return blocks_for(group_count, groups); }
+
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    auto& shared = block.template shared<shared_type>();
+    const int first = block.index() * groups;
+    block.each([&](int t) {
+      const auto group = static_cast<std::uint32_t>(first + t / of_group);
+      std::uint32_t words[16];
+      make_random_block(at_step(stream, step),
+                        of_group * (first_group + group) + static_cast<std::uint32_t>(t % of_group), words);
+      unsigned drawn = 0;
+      PERGRAD_UNROLL
+      for (int row = 0; row < 8; ++row) {
+        if (sampling.is_below(std::uint64_t{words[row]} << 32U | words[8 + row])) drawn |= 1U << row;
+      }
+      shared.drawn[t] = static_cast<std::uint8_t>(drawn);
+    });
+    block.each([&](int t) {
+      const int group = first + t / 2;
+      if (t >= 2 * groups || group >= group_count) return;
+      std::uint64_t word = 0;
+      for (int row = 0; row < 4; ++row) {
+        for (int column = 0; column < of_group; ++column) {
+          const unsigned drawn = shared.drawn[t / 2 * of_group + column];
+          word |= std::uint64_t{drawn >> (t % 2 * 4 + row) & 1U} << (of_group * row + column);
+        }
+      }
+      bits[2 * group + t % 2] = word;
+    });
   }
 };
 
@@ -46635,10 +46755,95 @@ template <class Network, on_device::device Device>
 //   upload (state, record numbers) -> samples: forward, loss, backward, norms, factors -> sums -> reduction, noise,
 //   update -> roundings that were open
 //
-// Four kernels and one upload. What differs from batch to batch lies in the state, so a batch of any size, an empty
-// one included, replays the same graph; records are read where the data set lies on the device. The host does not wait.
-// A device that trains together with others (cuda/ranks/device_step.hpp) has a second graph for what happens once a
-// step: it takes up everybody's sum, and shares what it has updated.
+// Four kernels and one upload; and once a step, before its first batch, one that marks the next step's records. What
+// differs from batch to batch lies in the state, so a batch of any size, an empty one included, replays the same graph;
+// records are read where the data set lies on the device. The host does not wait. A device that trains together with
+// others (cuda/ranks/device_step.hpp) has a second graph for what happens once a step: it takes up everybody's sum, and
+// shares what it has updated.
+
+// pergrad/cuda/run/marks.hpp - Poisson sampling on a device, a step ahead
+//
+// A step's records are a function of the key, the number of its draw and the record. So the device marks the next
+// step's while the host still hands out this one's, and the copy of the marks does not wait for the step between. What
+// the next draw's number is, is a guess: a wrong one costs a wait. The bits are those of poisson_sampling::mark.
+
+namespace pergrad::inline v0_1::on_device {
+
+/// Marks records for one run, step after step.
+template <class Device>
+class device_marks {
+ public:
+  explicit device_marks(std::shared_ptr<Device> device) noexcept : device_{std::move(device)} {}
+
+  /// Which of the records [begin, end) the step at `place` draws: bit i of all words together is record begin + i.
+  /// Until the next step's are asked for. `begin` is a multiple of poisson_sampling::marked_together. Throws
+  /// std::out_of_range beyond 2^35 records, and what the device throws.
+  [[nodiscard]] std::span<const std::uint64_t> of(const poisson_sampling& sampling, const draw_place& place,
+                                                  std::uint64_t begin, std::uint64_t end) {
+    const auto words = static_cast<std::size_t>((end - begin + together - 1) / together * 2);
+    if (sampling.is_below(std::numeric_limits<std::uint64_t>::max())) {  // everybody
+      all_.assign(words, ~std::uint64_t{0});
+      return all_;
+    }
+    pergrad::detail::require_blocks("poisson_sampling", 16 * (begin / together), 8 * words);
+    const std::uint64_t step = stream_upload::step(place.step);
+    const held_stream stream{stream_upload::words(place.step)};
+    if (std::memcmp(&stream.stream, &stream_.stream, sizeof stream.stream) != 0) {  // another key
+      stream_.stream = stream.stream;
+      now_.marked.reset();
+      next_.marked.reset();
+    }
+    const job wanted{sampling, step, begin, end};
+    if (now_.marked != wanted) {
+      if (next_.marked != wanted) launch_job(next_, wanted, words);
+      if (now_.marked && now_.marked->step < step) stride_ = step - now_.marked->step;
+      std::swap(now_, next_);
+      launch_job(next_, {sampling, step + stride_, begin, end}, words);
+    }
+    return {static_cast<const std::uint64_t*>(now_.arrived->wait()), words};
+  }
+
+ private:
+  static constexpr std::uint64_t together = poisson_sampling::marked_together;
+  struct job {
+    poisson_sampling sampling;
+    std::uint64_t step;
+    std::uint64_t begin;
+    std::uint64_t end;
+    friend bool operator==(const job&, const job&) noexcept = default;
+  };
+  /// Words on the device, and where they arrive.
+  struct room {
+    std::shared_ptr<std::byte> words;
+    std::unique_ptr<typename Device::mailbox> arrived;
+    std::size_t size = 0;
+    std::optional<job> marked;
+  };
+
+  void launch_job(room& in, const job& wanted, std::size_t words) {
+    in.marked.reset();  // until all of it is in the device's order
+    if (in.size < words) {
+      in.arrived.reset();  // before what it copies from
+      in.words = allocate_on(device_, words * sizeof(std::uint64_t));
+      in.arrived = std::make_unique<typename Device::mailbox>(*device_, words * sizeof(std::uint64_t));
+      in.size = words;
+    }
+    auto* const to = reinterpret_cast<std::uint64_t*>(in.words.get());
+    launch(*device_, mark_kernel{stream_.stream, wanted.step, wanted.sampling,
+                                 static_cast<std::uint32_t>(wanted.begin / together), static_cast<int>(words / 2), to});
+    in.arrived->post(to, words * sizeof(std::uint64_t));
+    in.marked = wanted;
+  }
+
+  std::shared_ptr<Device> device_;
+  held_stream stream_{};
+  std::uint64_t stride_ = 2;  ///< from a step's draw to the next one's, behind its noise
+  room now_;
+  room next_;
+  std::vector<std::uint64_t> all_;
+};
+
+}  // namespace pergrad::inline v0_1::on_device
 
 namespace pergrad::inline v0_1::on_device {
 
@@ -46676,6 +46881,11 @@ class network_trainer {
   using records_type = dataset<Value, Target>;
   using launch_type = sample_launcher<Device, Scalar, Target>;
   using noise_stream = stream_upload::noise_stream;
+  /// Which of the records [begin, end) a step draws, by Poisson sampling (marks.hpp).
+  [[nodiscard]] std::span<const std::uint64_t> mark(const poisson_sampling& sampling, const draw_place& place,
+                                                    std::uint64_t begin, std::uint64_t end) {
+    return marks_.of(sampling, place, begin, end);
+  }
   /// Records are copied to the device when a step sees them first, unless it reads them where they lie.
   static constexpr bool trains_on_a_copy = true;
 
@@ -47044,6 +47254,7 @@ class network_trainer {
   bool is_released_ = false;
   std::uint64_t updates_ = 0;
   std::vector<norm_bound> parts_;
+  device_marks<Device> marks_{device_};
 };
 
 /// What `dp_sgd` keeps on a device. Refers to the network and the tape.

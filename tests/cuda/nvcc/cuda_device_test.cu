@@ -238,6 +238,26 @@ void replays_what_it_captured() {
   device.release(memory);
 }
 
+void a_mailbox_waits_for_its_copy_alone() {
+  dev::cuda_device device;
+  auto* const memory = static_cast<float*>(device.allocate(200 * sizeof(float)));
+  const std::vector<float> ones(128, 1.0F);
+  device.upload(memory, ones.data(), sizeof(float) * 128);
+  {
+    dev::cuda_device::mailbox mailbox{device, sizeof(float) * 128};
+    const auto last = [&] { return static_cast<const float*>(mailbox.wait())[127]; };
+    device.launch(scale_kernel<64>{memory, memory + 128, 2.0F, 128}, 2);
+    mailbox.post(memory, sizeof(float) * 128);
+    device.launch(scale_kernel<64>{memory, memory + 128, 3.0F, 128}, 2);
+    CHECK(last() == 2.0F);
+    CHECK(last() == 2.0F);
+    mailbox.post(memory, sizeof(float) * 128);
+    CHECK(last() == 6.0F);
+    mailbox.post(memory, sizeof(float) * 128);  // and nobody waits
+  }
+  device.release(memory);
+}
+
 void a_failed_capture_leaves_the_stream_usable() {
   dev::cuda_device device;
   const auto fails = [&] {
@@ -305,6 +325,7 @@ int main() {
   many_small_uploads_do_not_wait_and_none_overtakes_another();
   a_launch_behind_uploads_that_waited();
   replays_what_it_captured();
+  a_mailbox_waits_for_its_copy_alone();
   a_failed_capture_leaves_the_stream_usable();
   if (fake_cuda::plays_the_device()) {
     host_pointers_are_noticed();

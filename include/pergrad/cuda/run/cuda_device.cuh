@@ -242,6 +242,33 @@ class cuda_device {
     std::size_t nodes_ = 0;
   };
 
+  class mailbox {
+   public:
+    mailbox(cuda_device& device, std::size_t bytes) : stream_{device.stream_}, arrived_{cuda_detail::make_event()} {
+      void* memory = nullptr;
+      cuda_detail::check(cudaHostAlloc(&memory, bytes, cudaHostAllocDefault), "cudaHostAlloc");
+      memory_.reset(static_cast<std::byte*>(memory));
+    }
+    mailbox(const mailbox&) = delete;
+    mailbox& operator=(const mailbox&) = delete;
+    /// Nothing may arrive any more.
+    ~mailbox() { static_cast<void>(cudaEventSynchronize(arrived_.get())); }
+    void post(const void* from, std::size_t bytes) {
+      cuda_detail::check(cudaMemcpyAsync(memory_.get(), from, bytes, cudaMemcpyDeviceToHost, stream_),
+                         "cudaMemcpyAsync");
+      cuda_detail::check(cudaEventRecord(arrived_.get(), stream_), "cudaEventRecord");
+    }
+    [[nodiscard]] const void* wait() {
+      cuda_detail::check(cudaEventSynchronize(arrived_.get()), "cudaEventSynchronize");
+      return memory_.get();
+    }
+
+   private:
+    cudaStream_t stream_;
+    cuda_detail::event arrived_;
+    cuda_detail::owner<std::byte*, cudaFreeHost> memory_;
+  };
+
   cuda_device() {
     require_usable();
     cudaStream_t stream = nullptr;
