@@ -2104,7 +2104,8 @@ class poisson_sampling {
     }
   }
   /// Whether a record with this word is drawn.
-  [[nodiscard]] bool is_below(std::uint64_t word) const noexcept { return everybody_ || word < threshold_; }
+  [[nodiscard]] PERGRAD_HD bool is_below(std::uint64_t word) const noexcept { return everybody_ || word < threshold_; }
+  friend bool operator==(const poisson_sampling&, const poisson_sampling&) noexcept = default;
   /// Records that `mark` marks together.
   static constexpr std::uint64_t marked_together = 128;
 
@@ -2817,7 +2818,10 @@ class aligned_buffer {
 //
 //   make_tape<Network>(max_batch, max_sums)           the working memory of a tape
 //   run<Needs>(network, loss, samples, tape, request) an evaluation (gradients/request.hpp)
-//   trainer<Network, Loss>                            what a `dp_sgd` keeps and does there
+//   make_evaluation_tape<Network>(max_batch), evaluated_together<Network>(most)
+//                                                     optional: a tape without room for gradients, and for how many
+//   hold_parameters(network, tape)                    optional: they stay as they are while evaluations use the tape
+//   trainer<Network, Loss>                            what a `dp_sgd` keeps and does there; it may mark a step's records
 //   pool()                                            host threads, for what is done once a step
 //   decodes<Network>, decoder<Network>                optional: a network's output behind a text that grows, from keys
 //                                                     and values that are kept, if it can (host/decode)
@@ -2836,6 +2840,11 @@ concept executor = requires {
 };
 
 namespace detail {
+
+/// A tape for outputs and losses alone: for so many records at a time, or as many as its executor prefers.
+struct forward_only {
+  std::size_t most = 1;
+};
 
 /// How an evaluation adds up in floating point.
 struct addition_way {
@@ -2872,7 +2881,8 @@ struct executor_memory {
 struct remote_parameters {
   void* context = nullptr;
   void (*pull)(void* context, void* parameters) = nullptr;
-  bool newer = false;   ///< than the host's
+  void* (*place)(void* context, const void* device) = nullptr;  ///< where this device has them; null if another has
+  bool newer = false;                                           ///< than the host's
   bool changed = true;  ///< the host's may have been written since they were sent
 };
 
@@ -4299,6 +4309,17 @@ class tape {
     static_assert(sizeof(typename Executor::template explanation<Network>) != 0);
     if constexpr (std::is_same_v<typename Executor::template explanation<Network>, char>) {
       memory_ = executor.template make_tape<Network>(batch.count, sums.count);
+    }
+  }
+
+  /// The library's own: capacity() may be less than `most`.
+  template <executor Executor>
+  tape(const Executor& executor, detail::forward_only wanted) {
+    if constexpr (requires { executor.template make_evaluation_tape<Network>(wanted.most); }) {
+      max_batch_ = Executor::template evaluated_together<Network>(wanted.most);
+      memory_ = executor.template make_evaluation_tape<Network>(max_batch_);
+    } else {
+      *this = tape{executor, max_batch{wanted.most}};
     }
   }
 
@@ -11990,8 +12011,9 @@ struct no_loss {
 template <class Loss, class Executor, class Network, class Records, class Function>
 [[gnu::cold]] void in_chunks(const Executor& executor, const Network& network, const Records& records,
                              const Function& f) {
-  constexpr std::size_t chunk = 1024;
-  tape<Network> tape{executor, max_batch{std::min(chunk, std::max<std::size_t>(1, records.size()))}};
+  tape<Network> tape{executor, forward_only{std::clamp<std::size_t>(records.size(), 1, 1024)}};
+  if constexpr (requires { executor.hold_parameters(network, tape); }) executor.hold_parameters(network, tape);
+  const std::size_t chunk = tape.capacity();
   std::vector<std::uint32_t> ids;
   for (std::size_t first = 0; first < records.size(); first += chunk) {
     ids.clear();
@@ -12066,7 +12088,7 @@ class predictor {
   predictor(const Executor& executor, const Network& network)
       : executor_{&executor},
         network_{&network},
-        tape_{executor, max_batch{1}},
+        tape_{executor, detail::forward_only{1}},
         outputs_(Network::output_shape.size()) {}
   // clang-format off
   predictor(const Executor&&, const Network&) = delete;  // it refers to the executor: const pergrad::host exec;
@@ -17461,12 +17483,13 @@ class drawn_records {
     records_.clear();
   }
   /// The next physical batch, once all threads have looked for it; empty behind the last one. Records for which
-  /// fits(record) is false are left out and told to `left_out`.
-  template <class Fits, class LeftOut>
-  std::span<const std::uint32_t> next(const thread_pool& pool, const Fits& fits, const LeftOut& left_out) {
+  /// fits(record) is false are left out and told to `left_out`. `marks`: threads, or a function that knows the bits of
+  /// (sampling, place, begin, end), as on_device::device_marks.
+  template <class Marks, class Fits, class LeftOut>
+  std::span<const std::uint32_t> next(const Marks& marks, const Fits& fits, const LeftOut& left_out) {
     records_.clear();
     while (records_.size() < records_.capacity()) {
-      if (rest_ == 0 && !next_word(pool)) break;
+      if (rest_ == 0 && !next_word(marks)) break;
       const std::uint64_t record = first_ + 64 * word_ + static_cast<std::uint64_t>(std::countr_zero(rest_));
       if (!records_.empty() && (mine_.first + records_.front()) / lane_ != record / lane_) break;
       rest_ &= rest_ - 1;
@@ -17483,26 +17506,35 @@ class drawn_records {
 
  private:
   /// The next 64 records of which any is drawn; false behind the last ones.
-  [[gnu::noinline]] bool next_word(const thread_pool& pool) {
+  template <class Marks>
+  [[gnu::noinline]] bool next_word(const Marks& marks) {
     while (true) {
       while (++word_ < words_) {
         rest_ = bits_[word_];
         if (rest_ != 0) return true;
       }
       if (next_window_ >= mine_.first + mine_.count) return false;
-      mark_window(pool);
+      mark_window(marks);
       word_ = ~std::size_t{0};
     }
   }
-  void mark_window(const thread_pool& pool) {
+  template <class Marks>
+  void mark_window(const Marks& marks) {
     first_ = next_window_;
-    const std::uint64_t count = std::min<std::uint64_t>(64 * bits_.size(), mine_.first + mine_.count - first_);
-    const std::uint64_t tasks = (count + marked_at_once - 1) / marked_at_once;
-    pool.parallel(tasks, [&](std::size_t task, std::size_t) {
-      mark_step(*sampling_, place_, first_ + task * marked_at_once,
-                std::span{bits_}.subspan(task * marked_at_once / 64, marked_at_once / 64));
-    });
-    words_ = tasks * marked_at_once / 64;
+    const std::uint64_t end = mine_.first + mine_.count;
+    const std::uint64_t count = std::min<std::uint64_t>(64 * bits_.size(), end - first_);
+    if constexpr (std::is_same_v<Marks, thread_pool>) {
+      const std::uint64_t tasks = (count + marked_at_once - 1) / marked_at_once;
+      marks.parallel(tasks, [&](std::size_t task, std::size_t) {
+        mark_step(*sampling_, place_, first_ + task * marked_at_once,
+                  std::span{bits_}.subspan(task * marked_at_once / 64, marked_at_once / 64));
+      });
+      words_ = tasks * marked_at_once / 64;
+    } else {
+      const std::uint64_t begin = mine_.first / marked_at_once * marked_at_once;
+      words_ = (count + 63) / 64;
+      std::ranges::copy(marks(*sampling_, place_, begin, end).subspan((first_ - begin) / 64, words_), bits_.begin());
+    }
     next_window_ += 64 * bits_.size();
   }
 
@@ -17537,8 +17569,8 @@ class drawn_records<Sampling> {
         listed_.subspan(static_cast<std::size_t>(first - listed_.begin()), static_cast<std::size_t>(last - first));
     first_ = mine.first;
   }
-  template <class Fits, class LeftOut>
-  std::span<const std::uint32_t> next(const thread_pool& /*pool*/, const Fits& fits, const LeftOut& left_out) {
+  template <class Marks, class Fits, class LeftOut>
+  std::span<const std::uint32_t> next(const Marks& /*marks*/, const Fits& fits, const LeftOut& left_out) {
     records_.clear();
     for (; !listed_.empty() && records_.size() < records_.capacity(); listed_ = listed_.subspan(1)) {
       if (!records_.empty() && (first_ + records_.front()) / lane_ != listed_.front() / lane_) break;
@@ -18923,8 +18955,18 @@ class dp_sgd_base
     return units() == nullptr ? records : units()->count(records);
   }
   [[nodiscard]] std::span<const std::uint32_t> next_records() {
+    using sampling = typename inner::type;
+    const auto marks = [&]() -> decltype(auto) {
+      if constexpr (requires(const sampling& by, const draw_place& place) { trainer_->mark(by, place, 0, 0); }) {
+        return [this](const sampling& by, const draw_place& place, std::uint64_t begin, std::uint64_t end) {
+          return trainer_->mark(by, place, begin, end);
+        };
+      } else {
+        return (executor_->pool());
+      }
+    };
     return this->drawn_.next(
-        executor_->pool(),
+        marks(),
         [&](std::uint64_t record) {
           if (units() != nullptr && units()->are_owners()) return true;  // each of their records is looked at
           if constexpr (executor_trainer::trains_on_a_copy) {
@@ -38038,9 +38080,7 @@ struct token_cross_entropy {
   [[nodiscard]] PERGRAD_HD static double evaluate(const Scalar* y, std::size_t size, const std::int32_t* targets,
                                                   Scalar* dy, std::size_t positions, std::size_t length) noexcept {
     const std::size_t classes = size / positions;
-    std::size_t count = 0;
-    for (std::size_t t = 0; t < length; ++t) count += ignores(targets[t]) ? 0U : 1U;
-    const double weight = options.sum || count == 0 ? 1.0 : 1 / static_cast<double>(count);
+    const double weight = weight_of(targets, length);
     double loss = 0;
     for (std::size_t t = 0; t < positions; ++t, y += classes, dy += classes) {
       if (t >= length || ignores(targets[t])) {
@@ -38050,6 +38090,44 @@ struct token_cross_entropy {
       loss += evaluate_position(y, classes, targets[t], static_cast<Scalar>(weight), dy);
     }
     return loss * weight;
+  }
+
+  /// What the loss of each position that counts is multiplied by.
+  [[nodiscard]] PERGRAD_HD static double weight_of(const std::int32_t* targets, std::size_t length) noexcept {
+    std::size_t count = 0;
+    for (std::size_t t = 0; t < length; ++t) count += ignores(targets[t]) ? 0U : 1U;
+    return options.sum || count == 0 ? 1.0 : 1 / static_cast<double>(count);
+  }
+  /// The loss of a position that counts, and `weight` times its gradient, by threads of a device together: a block of
+  /// cuda/device/kernel.hpp.
+  template <class Block, class Scalar>
+  [[nodiscard]] PERGRAD_HD static double evaluate_together(const Block& block, const Scalar* y, int classes, int target,
+                                                           Scalar weight, Scalar* dy) noexcept {
+    typename Block::template local<Scalar> own;
+    Scalar partial[Block::threads / 32];
+    block.each([&](int thread) {
+      Scalar largest = y[0];
+      for (int i = thread; i < classes; i += Block::threads) largest = y[i] > largest ? y[i] : largest;
+      own[thread] = largest;
+    });
+    const Scalar largest = block.largest(own, partial);
+    block.each([&](int thread) {
+      Scalar sum = 0;
+      for (int i = thread; i < classes; i += Block::threads) {
+        dy[i] = math::exp_or_zero(y[i] - largest);
+        sum += dy[i];
+      }
+      own[thread] = sum;
+    });
+    const Scalar sum = block.sum(own, partial);
+    const Scalar share = weight / sum;
+    block.each([&](int thread) {
+      for (int i = thread; i < classes; i += Block::threads) {
+        const Scalar probability = dy[i] * share;
+        dy[i] = i == target ? probability - weight : probability;
+      }
+    });
+    return std::log(static_cast<double>(sum)) - static_cast<double>(y[target] - largest);
   }
 
  private:
@@ -39866,12 +39944,14 @@ inline constexpr std::string_view version = "0.1.0";
 //                              last who holds it lets go; null if it does not. Nothing is copied
 //   fill_zero(to, bytes)       in stream order
 //   launch(kernel, blocks)     in stream order; 0 blocks: nothing happens
-//   capture(f)                 what f launches and fills becomes a graph instead of being done
+//   capture(f)                 what f launches and fills becomes a graph instead of being done; f may be called twice
 //   replay(graph)              does it, in stream order
 //   node_count(graph)
 //   synchronise()              waits
-// allocate, release, upload, download, view, synchronise and replay are errors inside a capture. Only download and
-// synchronise let the host wait. A device may also have `library_gemm` (gemm_door.hpp).
+//   mailbox{device, bytes}     memory of the host's: post(from, bytes) has the device copy into it, in stream order and
+//                              without waiting; wait() waits for what was posted last, and says where it is
+// allocate, release, upload, download, view, synchronise, replay and a mailbox are errors inside a capture. Only
+// download, synchronise and a mailbox's wait let the host wait. A device may also have `library_gemm` (gemm_door.hpp).
 
 // pergrad/cuda/device/kernel.hpp - how a kernel is written: once, as phases, for the device and for a host that
 // emulates it
@@ -40143,8 +40223,11 @@ struct any_kernel {
 
 /// See the table above.
 template <class Device>
-concept device = requires(Device& it, typename Device::graph& graph, void* memory, const void* other, std::size_t bytes,
-                          void (*step)()) {
+concept device = requires(Device& it, typename Device::graph& graph, typename Device::mailbox& mailbox, void* memory,
+                          const void* other, std::size_t bytes, void (*step)()) {
+  requires std::constructible_from<typename Device::mailbox, Device&, std::size_t>;
+  mailbox.post(other, bytes);
+  { mailbox.wait() } -> std::same_as<const void*>;
   { it.allocate(bytes) } -> std::same_as<void*>;
   { it.release(memory) }
   noexcept;
@@ -40190,6 +40273,22 @@ class emulated_device {
       void (*run)(void* closure);
     };
     std::vector<node> nodes_;
+  };
+
+  class mailbox {
+   public:
+    mailbox(emulated_device& device, std::size_t bytes) : device_{&device}, memory_(bytes) {}
+    void post(const void* from, std::size_t bytes) {
+      device_->refuse_in_capture("posts");
+      device_->require_inside(from, bytes);
+      if (bytes > memory_.size()) throw std::out_of_range("pergrad: emulated_device: a mailbox is too small");
+      if (bytes > 0) std::memcpy(memory_.data(), from, bytes);
+    }
+    [[nodiscard]] const void* wait() const noexcept { return memory_.data(); }
+
+   private:
+    emulated_device* device_;
+    std::vector<std::byte> memory_;
   };
 
   /// What has been asked of the device since it was made.
@@ -40563,8 +40662,12 @@ struct elementwise_leaf {
   int other = 0;
   int other_step[axes] = {0, 0, 0};
   int other_stride = 1;
+  int delta_line = 0;  ///< not 0: position t's delta is so many times t behind the first one's, which needs no division
+  int other_line = 0;
   int parameters = 0;
-  int kept = 0;   ///< of the first element among a sample's kept gradients: these are always kept
+  int kept = 0;     ///< of the first element among a sample's kept gradients: these are always kept
+  int squares = 0;  ///< layered: of the first partial square among a sample's
+  int square_count = 0;
   int first = 1;  ///< as of an outer leaf
   int next = 0;
   [[nodiscard]] PERGRAD_HD constexpr int size() const noexcept { return count; }
@@ -40695,8 +40798,9 @@ struct network_sizes {
   int scalars = 0;    ///< divisors
   int workspace = 0;  ///< elements a sample
   int kept = 0;       ///< elements of a sample's kept gradients
-  int squares = 0;    ///< layered: partial squares of a sample's norms
-  int output = 0;     ///< places of the network's output and its gradient
+  int squares = 0;    ///< layered: partial squares of a sample's norms, those of elementwise leaves last
+  int elementwise_squares = 0;
+  int output = 0;  ///< places of the network's output and its gradient
   int output_gradient = 0;
   int output_lengths = -1;  ///< table of its lengths; none if all samples have one
 };
@@ -40936,6 +41040,13 @@ template <class Scalar>
   return {x[offset], delta};
 }
 
+/// Offset of position t of a box; `line`: as of an elementwise leaf.
+[[nodiscard]] PERGRAD_HD constexpr int offset_of(const int (&box)[axes], const int (&step)[axes], int line,
+                                                 int t) noexcept {
+  if (line != 0) return t * line;
+  const box_index at = index_in(box, t);
+  return at.d * step[0] + at.h * step[1] + at.w * step[2];
+}
 /// sum + element i of one use of a block.
 template <class Scalar>
 [[nodiscard]] PERGRAD_HD Scalar add_element(const elementwise_leaf& leaf, const sample_values<Scalar>& values, int i,
@@ -40945,11 +41056,9 @@ template <class Scalar>
   const int positions = leaf.out[0] * leaf.out[1] * leaf.out[2];
   PERGRAD_ROLLED
   for (int t = part; t < positions; t += parts) {
-    const auto [d, h, w] = index_in(leaf.out, t);
-    const Scalar value = delta[d * leaf.delta_step[0] + h * leaf.delta_step[1] + w * leaf.delta_step[2]];
-    sum = leaf.ones != 0
-              ? sum + value
-              : fma(value, other[d * leaf.other_step[0] + h * leaf.other_step[1] + w * leaf.other_step[2]], sum);
+    const Scalar value = delta[offset_of(leaf.out, leaf.delta_step, leaf.delta_line, t)];
+    sum =
+        leaf.ones != 0 ? sum + value : fma(value, other[offset_of(leaf.out, leaf.other_step, leaf.other_line, t)], sum);
   }
   return sum;
 }
@@ -42002,6 +42111,33 @@ class cuda_device {
     std::size_t nodes_ = 0;
   };
 
+  class mailbox {
+   public:
+    mailbox(cuda_device& device, std::size_t bytes) : stream_{device.stream_}, arrived_{cuda_detail::make_event()} {
+      void* memory = nullptr;
+      cuda_detail::check(cudaHostAlloc(&memory, bytes, cudaHostAllocDefault), "cudaHostAlloc");
+      memory_.reset(static_cast<std::byte*>(memory));
+    }
+    mailbox(const mailbox&) = delete;
+    mailbox& operator=(const mailbox&) = delete;
+    /// Nothing may arrive any more.
+    ~mailbox() { static_cast<void>(cudaEventSynchronize(arrived_.get())); }
+    void post(const void* from, std::size_t bytes) {
+      cuda_detail::check(cudaMemcpyAsync(memory_.get(), from, bytes, cudaMemcpyDeviceToHost, stream_),
+                         "cudaMemcpyAsync");
+      cuda_detail::check(cudaEventRecord(arrived_.get(), stream_), "cudaEventRecord");
+    }
+    [[nodiscard]] const void* wait() {
+      cuda_detail::check(cudaEventSynchronize(arrived_.get()), "cudaEventSynchronize");
+      return memory_.get();
+    }
+
+   private:
+    cudaStream_t stream_;
+    cuda_detail::event arrived_;
+    cuda_detail::owner<std::byte*, cudaFreeHost> memory_;
+  };
+
   cuda_device() {
     require_usable();
     cudaStream_t stream = nullptr;
@@ -42075,7 +42211,7 @@ class cuda_device {
     return {static_cast<const std::byte*>(seen), unpin};
   }
   void fill_zero(void* to, std::size_t bytes) {
-    if (bytes == 0) return;
+    if (bytes == 0 || is_warming_up_) return;
     cuda_detail::check(cudaMemsetAsync(to, 0, bytes, stream_), "cudaMemsetAsync");
   }
 
@@ -42091,23 +42227,24 @@ class cuda_device {
         [](const void* memory, int count) { emulate(*static_cast<const Kernel*>(memory), count); },
         [](void* memory) { __builtin_clear_padding(static_cast<Kernel*>(memory)); });
 #endif
-    if constexpr (shared > cuda_detail::usual_shared_bytes) {
-      cuda_detail::check(
-          cudaFuncSetAttribute(stub, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)),
-          "cudaFuncSetAttribute");
-    }
-    cudaLaunchConfig_t how{};
-    how.gridDim = dim3{static_cast<unsigned>(blocks)};
-    how.blockDim = dim3{static_cast<unsigned>(Kernel::threads)};
-    how.dynamicSmemBytes = shared;
-    how.stream = stream_;
-    // Its own return code: what cudaGetLastError knows may be of another call.
     void* arguments[] = {const_cast<Kernel*>(&kernel)};
-    cuda_detail::check(cudaLaunchKernelExC(&how, reinterpret_cast<const void*>(stub), arguments), "launch of a kernel");
+    launch_stub(reinterpret_cast<const void*>(stub), blocks, Kernel::threads, shared, arguments);
   }
 
+  /// Calls f twice: first its kernels are only loaded, and cuBLAS multiplies what lies there. f is the same each time,
+  /// and may overwrite only what a step overwrites anyway.
   template <class Function>
   [[nodiscard, gnu::cold]] graph capture(Function&& f) {
+    // Code is loaded when a kernel is first launched, which drivers before 12.3 cannot do in a capture; nor can cuBLAS
+    // make its first call of a kind there.
+    is_warming_up_ = true;
+    try {
+      f();
+    } catch (...) {
+      is_warming_up_ = false;
+      throw;
+    }
+    is_warming_up_ = false;
     // Thread-local: what other threads do with the runtime meanwhile is their affair.
     cuda_detail::check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
     cudaGraph_t recorded = nullptr;
@@ -42137,6 +42274,9 @@ class cuda_device {
   void library_gemm(const gemm_call& call) { library_->gemm(call); }
 #endif
   void synchronise() { cuda_detail::check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"); }
+  /// Is this the first time of a function that is captured? What is no kernel of the library's is left out then if it
+  /// must not be done twice.
+  [[nodiscard]] bool is_warming_up() const noexcept { return is_warming_up_; }
   /// Is everything done that was put into the stream? Does not wait.
   [[nodiscard]] bool is_done() const {
     const cudaError_t state = cudaStreamQuery(stream_);
@@ -42157,6 +42297,24 @@ class cuda_device {
     cuda_detail::check(cudaDeviceGetAttribute(&value, attribute, device), "cudaDeviceGetAttribute");
     return value != 0;
   }
+  void launch_stub(const void* stub, int blocks, int threads, std::size_t shared, void** arguments) const {
+    if (is_warming_up_) {
+      cudaFuncAttributes attributes{};
+      return cuda_detail::check(cudaFuncGetAttributes(&attributes, stub), "cudaFuncGetAttributes");
+    }
+    if (shared > cuda_detail::usual_shared_bytes) {
+      cuda_detail::check(
+          cudaFuncSetAttribute(stub, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)),
+          "cudaFuncSetAttribute");
+    }
+    cudaLaunchConfig_t how{};
+    how.gridDim = dim3{static_cast<unsigned>(blocks)};
+    how.blockDim = dim3{static_cast<unsigned>(threads)};
+    how.dynamicSmemBytes = shared;
+    how.stream = stream_;
+    // Its own return code: what cudaGetLastError knows may be of another call.
+    cuda_detail::check(cudaLaunchKernelExC(&how, stub, arguments), "launch of a kernel");
+  }
   static void require_usable() {
     const cuda_detail::obstacle found = cuda_detail::find_obstacle();
     if (!found.what.empty()) throw cuda_unavailable{found.what, found.code};
@@ -42172,6 +42330,7 @@ class cuda_device {
   cuda_detail::owner<cudaStream_t, cudaStreamDestroy> own_stream_;
   cudaStream_t stream_ = nullptr;
   std::unique_ptr<cuda_detail::staging> staging_;
+  bool is_warming_up_ = false;
 #if PERGRAD_CUBLAS
   cuda_detail::owner<void*, cudaFree> library_workspace_;
   std::unique_ptr<cuda_detail::cublas_library> library_;
@@ -42373,15 +42532,6 @@ using functions_of = typename functions_of_structure<Structure>::type;
 // pergrad/cuda/plan/leaves.hpp - the factor leaves of a network on a device: a row for each use of each block of
 // parameters, and how the block's norm is found
 
-// pergrad/cuda/kernels/sums.hpp - weighted sums over samples, materialised gradients and projections
-//
-// A sum has a fixed number of accumulators: the sample at position p of the logical batch belongs to accumulator p mod
-// their number, and within an accumulator the samples follow each other. One thread adds up one element of one
-// accumulator, so no bit depends on how a logical batch is cut into physical ones. A sum that will be released is one
-// of integers: what a sample adds is rounded to whole steps of the grid by itself (privacy/release.hpp). Products of
-// several positions need no accumulators: they form the samples' gradients, some at a time, which are added up in
-// order.
-
 // pergrad/cuda/kernels/norms.hpp - norms of one sample's blocks, four ways, by the threads of a block
 //
 // What is said of a norm is what the host says of it (host/norms/leaves.hpp): its value in double, and bounds on what
@@ -42536,17 +42686,19 @@ struct norm_worker {
                                    norm_bound& part) const {
     if (leaf.next != 0) return by_elements(leaf, nullptr, part);  // the sum forms the same elements
     if (method == norm_method::product) return by_product(leaf, part);
-    if (method != norm_method::gram) {
-      sums own;
-      block.each([&](int t) {
-        double sum = 0;
-        PERGRAD_ROLLED
-        for (int i = t; i < leaf.square_count; i += Threads) sum += squares[leaf.squares + i];
-        own[t] = sum;
-      });
-      return add_squares(own, part);
-    }
-    by_positions(leaf, part);
+    if (method == norm_method::gram) return by_positions(leaf, part);
+    add_stored(squares + leaf.squares, leaf.square_count, part);
+  }
+  /// Parts of a squared norm that kernels left.
+  PERGRAD_HD void add_stored(const double* squares, int count, norm_bound& part) const {
+    sums own;
+    block.each([&](int t) {
+      double sum = 0;
+      PERGRAD_ROLLED
+      for (int i = t; i < count; i += Threads) sum += squares[i];
+      own[t] = sum;
+    });
+    add_squares(own, part);
   }
   PERGRAD_HD void add(const elementwise_leaf& leaf, Scalar (&scratch)[static_cast<std::size_t>(Threads)],
                       norm_bound& part) const {
@@ -42758,6 +42910,77 @@ struct norm_worker {
   }
 };
 
+/// The gradients of elementwise leaves of a layered network, kept for the sums, and their squares. Threads share an
+/// element's positions, and blocks a leaf; how many is a constant of the network. blocks() of them.
+template <class Scalar, class Target>
+struct elementwise_kernel {
+  static constexpr int threads = 256;
+  struct shared_type {
+    Scalar scratch[static_cast<std::size_t>(threads)];
+    double partial[static_cast<std::size_t>(threads / warp_size)];
+  };
+
+  const step_state* state = nullptr;
+  table_view<Scalar> tables;
+  batch_view<Scalar, Target> samples;
+  double* squares = nullptr;  ///< sample b's at [b * stride + number of the square]
+  int stride = 0;
+  int blocks_of_sample = 0;  ///< one a square
+  int most_samples = 0;
+
+  /// Threads that share an element: each adds up at least 8 positions.
+  [[nodiscard]] PERGRAD_HD static constexpr int sharing(const elementwise_leaf& leaf) noexcept {
+    const int positions = leaf.out[0] * leaf.out[1] * leaf.out[2];
+    int parts = 1;
+    while (parts < threads && 16 * parts <= positions) parts *= 2;
+    return parts;
+  }
+  [[nodiscard]] static constexpr int blocks_of(const elementwise_leaf& leaf) noexcept {
+    return leaf.first == 0 ? 0 : blocks_for(leaf.count, threads / sharing(leaf));
+  }
+  [[nodiscard]] int blocks() const noexcept { return most_samples * blocks_of_sample; }
+
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    const int sample = block.index() / blocks_of_sample;
+    if (static_cast<std::uint32_t>(sample) >= state->count) return;
+    // Squares of elementwise leaves are the last ones of a sample.
+    const int square = stride - blocks_of_sample + block.index() % blocks_of_sample;
+    const elementwise_leaf* found = tables.elementwise;
+    while (square < found->squares || square >= found->squares + found->square_count) ++found;
+    const elementwise_leaf& leaf = *found;
+    auto& shared = block.template shared<shared_type>();
+    const sample_values<Scalar> values = samples.values(sample);
+    const int parts = sharing(leaf);
+    const int elements = threads / parts;
+    const int first = (square - leaf.squares) * elements;
+    // Threads next to each other read what lies next to each other: elements, or positions of one.
+    const bool by_elements = leaf.delta_stride == 1;
+    block.each([&](int t) {
+      const int i = by_elements ? t % elements : t / parts;
+      const int part = by_elements ? t / elements : t % parts;
+      shared.scratch[part * elements + i] =
+          first + i < leaf.count ? gradient_element(leaf, values, first + i, part, parts) : Scalar{0};
+    });
+    for (int apart = parts / 2; apart > 0; apart /= 2) {
+      block.each([&](int t) {
+        if (t < apart * elements) shared.scratch[t] += shared.scratch[t + apart * elements];
+      });
+    }
+    typename Block::template local<double> own;
+    Scalar* const to = samples.kept_of(sample) + leaf.kept + first;
+    block.each([&](int t) {
+      own[t] = 0;
+      if (t >= elements || first + t >= leaf.count) return;
+      const Scalar value = shared.scratch[t];
+      to[t] = value;
+      own[t] = multiply(static_cast<double>(value), static_cast<double>(value));
+    });
+    const double total = block.sum(own, shared.partial);
+    block.once([&] { squares[std::int64_t{sample} * stride + square] = total; });
+  }
+};
+
 /// How a sample's norms become its weights: a plain copy of a rule of expressions/clip.hpp.
 struct clip_rule {
   enum class kind_type : int { none, flat, normalise, grouped };
@@ -42803,6 +43026,14 @@ PERGRAD_HD void weigh(const clip_rule& rule, const norm_bound* layers, int layer
 }
 
 }  // namespace pergrad::inline v0_1::on_device
+// pergrad/cuda/kernels/sums.hpp - weighted sums over samples, materialised gradients and projections
+//
+// A sum has a fixed number of accumulators: the sample at position p of the logical batch belongs to accumulator p mod
+// their number, and within an accumulator the samples follow each other. One thread adds up one element of one
+// accumulator, so no bit depends on how a logical batch is cut into physical ones. A sum that will be released is one
+// of integers: what a sample adds is rounded to whole steps of the grid by itself (privacy/release.hpp). Products of
+// several positions need no accumulators: they form the samples' gradients, some at a time, which are added up in
+// order.
 
 namespace pergrad::inline v0_1::on_device {
 
@@ -43267,6 +43498,13 @@ struct build_leaves {
     const int offset = static_cast<int>(from.offset);
     return place < 0 ? place - offset : place + offset;
   }
+  /// Of positions that follow each other in one line the distance between two; 0 for others.
+  static constexpr int line_of(const int (&box)[axes], const int (&step)[axes]) {
+    const int line = box[2] > 1 ? step[2] : box[1] > 1 ? step[1] : step[0];
+    const bool rows = box[1] == 1 || step[1] == box[2] * line;
+    const bool planes = box[0] == 1 || step[0] == box[1] * box[2] * line;
+    return rows && planes ? line : 0;
+  }
   static constexpr void add(tables& t, const detail::plan_factor& each, outer_leaf leaf) {
     const bool has_one_use = plan::nodes[each.node].use.first && plan::nodes[each.node].use.last;
     leaf.method = has_one_use ? cheapest_on_device(leaf.view, Program::layered) : norm_method::instantiate;
@@ -43289,9 +43527,17 @@ struct build_leaves {
     put(t.outer, t.outer_count, row.first_outer, row.last_outer, each, leaf);
   }
   static constexpr void add(tables& t, const detail::plan_factor& each, elementwise_leaf leaf) {
-    if (plan::nodes[each.node].use.first) {
+    leaf.delta_line = line_of(leaf.out, leaf.delta_step);
+    leaf.other_line = line_of(leaf.out, leaf.other_step);
+    leaf.first = plan::nodes[each.node].use.first ? 1 : 0;
+    if (leaf.first != 0) {
       leaf.kept = t.kept;
       t.kept += leaf.count;
+    }
+    if (Program::layered) {
+      leaf.squares = t.elementwise_squares;
+      leaf.square_count = elementwise_kernel<typename Program::scalar, char>::blocks_of(leaf);
+      t.elementwise_squares += leaf.square_count;
     }
     op_row& row = t.ops[each.node];
     put(t.elementwise, t.elementwise_count, row.first_elementwise, row.last_elementwise, each, leaf);
@@ -43417,6 +43663,8 @@ struct build_tables {
     connect(t, live);
     place_values(t, live);
     for (const detail::plan_factor& each : plan::factors) build_leaves<Program>::list(t, each);
+    for (elementwise_leaf& leaf : t.elementwise) leaf.squares += t.squares;
+    t.squares += t.elementwise_squares;
     if constexpr (Program::layered) {
       detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
         if constexpr (detail::has_projections<Layer>) {
@@ -43892,8 +44140,9 @@ struct arena_layout {
 /// Room for one value of a sample's targets, whatever the loss. There is room for as many as the network has outputs.
 inline constexpr std::size_t target_bytes = 8;
 
-[[nodiscard]] constexpr arena_layout lay_out(const network_facts& net, std::size_t scalar_bytes,
-                                             std::size_t max_batch) noexcept {
+/// `gradients`: whether there is room for them, for sums and for an optimizer's state; outputs and losses need none.
+[[nodiscard]] constexpr arena_layout lay_out(const network_facts& net, std::size_t scalar_bytes, std::size_t max_batch,
+                                             bool gradients = true) noexcept {
   constexpr auto count = [](auto number) { return static_cast<std::size_t>(number); };
   const std::size_t layers = std::max<std::size_t>(1, net.layers());
   const std::size_t most_workspaces =
@@ -43918,14 +44167,15 @@ inline constexpr std::size_t target_bytes = 8;
   place(a.bounds, layers * sizeof(double));
   place(a.parameters, (net.parameters + net.frozen) * scalar_bytes);
   place(a.workspaces, most_workspaces * count(net.workspace) * scalar_bytes);
-  place(a.kept, max_batch * count(net.kept) * scalar_bytes);
   place(a.losses, max_batch * sizeof(double));
-  place(a.norms, max_batch * layers * sizeof(norm_bound));
-  place(a.squares, max_batch * count(net.squares) * sizeof(double));
-  place(a.weights, max_batch * layers * scalar_bytes);
   place(a.outputs, max_batch * net.output_size * scalar_bytes);
   place(a.inputs, max_batch * net.input_size * scalar_bytes);
   place(a.targets, max_batch * net.output_size * target_bytes);
+  if (!gradients) return a;
+  place(a.kept, max_batch * count(net.kept) * scalar_bytes);
+  place(a.norms, max_batch * layers * sizeof(norm_bound));
+  place(a.squares, max_batch * count(net.squares) * sizeof(double));
+  place(a.weights, max_batch * layers * scalar_bytes);
   place(a.projections, max_batch * sizeof(double));
   place(a.rows, rows_at_a_time(net, max_batch) * net.parameters * scalar_bytes);
   std::size_t most_partials = 0;
@@ -43941,6 +44191,14 @@ inline constexpr std::size_t target_bytes = 8;
   place(a.first_moment, net.parameters * scalar_bytes);
   place(a.second_moment, net.parameters * scalar_bytes);
   return a;
+}
+
+/// Samples that are evaluated at a time: as many as take 1 GiB of workspaces, but no more than `most`, and one at
+/// least.
+[[nodiscard]] constexpr std::size_t evaluated_together(const network_facts& net, std::size_t scalar_bytes,
+                                                       std::size_t most) noexcept {
+  const std::size_t each = (static_cast<std::size_t>(net.workspace) + net.input_size) * scalar_bytes;
+  return std::clamp<std::size_t>((std::size_t{1} << 30U) / std::max<std::size_t>(1, each), 1, most);
 }
 
 }  // namespace pergrad::inline v0_1::on_device
@@ -43964,7 +44222,7 @@ struct device_memory {
 // weights go to the device again, which forms the sums. So every expression runs that runs on the host, in the same
 // words. The trainer's step (trainer.hpp) does not come back.
 
-// pergrad/cuda/kernels/random.hpp - ChaCha20 in kernels: of the noise, and of the bits inside layers
+// pergrad/cuda/kernels/random.hpp - ChaCha20 in kernels: of the noise, of the bits inside layers, of drawn records
 
 namespace pergrad::inline v0_1::on_device {
 
@@ -44003,6 +44261,7 @@ struct stream_upload {
 struct held_stream {
   random_stream stream{};
   held_stream() = default;
+  explicit held_stream(const random_stream& held) noexcept : stream{held} {}
   held_stream(const held_stream&) = delete;
   held_stream& operator=(const held_stream&) = delete;
   ~held_stream() { pergrad::detail::wipe(&stream, sizeof stream); }
@@ -44039,6 +44298,56 @@ struct layer_bits {
     random_stream own = *layers;
     for (int i = 0; i < 8; ++i) own.words[4 + i] = seed[i];
     return at_step(own, layer);
+  }
+};
+
+/// Marks the records that a step draws, in groups of 128, as poisson_sampling::mark does; blocks() of them. A thread
+/// makes the words of eight records of a group, 16 apart.
+struct mark_kernel {
+  static constexpr int threads = 128;
+  static constexpr int of_group = 16;                ///< threads
+  static constexpr int groups = threads / of_group;  ///< of a block
+  struct shared_type {
+    std::uint8_t drawn[threads];  ///< a bit a record
+  };
+
+  random_stream stream;  ///< of the purpose record_sampling and any step
+  std::uint64_t step;
+  poisson_sampling sampling;
+  std::uint32_t first_group;
+  int group_count;
+  std::uint64_t* bits;  ///< two words a group
+
+  [[nodiscard]] int blocks() const noexcept { return blocks_for(group_count, groups); }
+
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    auto& shared = block.template shared<shared_type>();
+    const int first = block.index() * groups;
+    block.each([&](int t) {
+      const auto group = static_cast<std::uint32_t>(first + t / of_group);
+      std::uint32_t words[16];
+      make_random_block(at_step(stream, step),
+                        of_group * (first_group + group) + static_cast<std::uint32_t>(t % of_group), words);
+      unsigned drawn = 0;
+      PERGRAD_UNROLL
+      for (int row = 0; row < 8; ++row) {
+        if (sampling.is_below(std::uint64_t{words[row]} << 32U | words[8 + row])) drawn |= 1U << row;
+      }
+      shared.drawn[t] = static_cast<std::uint8_t>(drawn);
+    });
+    block.each([&](int t) {
+      const int group = first + t / 2;
+      if (t >= 2 * groups || group >= group_count) return;
+      std::uint64_t word = 0;
+      for (int row = 0; row < 4; ++row) {
+        for (int column = 0; column < of_group; ++column) {
+          const unsigned drawn = shared.drawn[t / 2 * of_group + column];
+          word |= std::uint64_t{drawn >> (t % 2 * 4 + row) & 1U} << (of_group * row + column);
+        }
+      }
+      bits[2 * group + t % 2] = word;
+    });
   }
 };
 
@@ -44282,7 +44591,8 @@ struct fold_kernel {
 //
 // Fused networks: one launch and one launch. Layered ones: a product for every affine layer, forward and back, one for
 // every norm that is found from the gradient's elements, and one for every sum, or one for some of its samples and a
-// kernel that adds them up; between them the sample kernel.
+// kernel that adds them up; between them nodes of many elements one by one, several blocks a sample, and the sample
+// kernel for all others.
 
 // pergrad/cuda/kernels/samples.hpp - one block takes one sample through the network, or through a stretch of it
 //
@@ -44295,24 +44605,105 @@ struct fold_kernel {
 // An element of the result is one thread's; only where a layer has far fewer outputs than the block has threads do
 // several threads share a sum. What a thread adds up, it adds up in a fixed order.
 
-// pergrad/cuda/kernels/pools.hpp - forward and backward of a pool for one sample, from its table of windows
+// pergrad/cuda/kernels/pointwise.hpp - forward and backward of nodes whose elements are independent of each other:
+// activations, pools (from their table of windows), sums of branches, reshapes
+//
+// An element is one thread's, so no bit depends on how many blocks share a sample.
 
 namespace pergrad::inline v0_1::on_device {
 
-/// A block at work on one sample's pool.
+/// A block, or one of several that share a sample, at work on such nodes.
 template <class Block, class Scalar>
-struct pool_worker {
+struct pointwise_worker {
   const Block& block;
-  const int* table;  ///< integers and scalars of the network's tables
-  const Scalar* divisors;
+  sample_values<Scalar> values;
+  const Scalar* divisors;  ///< scalars of the network's tables
+  int stretch = 0;         ///< number of the block among those that share the sample
+  int stretches = 1;       ///< how many they are
+
+  template <class Functions>
+  PERGRAD_HD void forward(const op_row& row) const {
+    const Scalar* x = values.at(row.in);
+    Scalar* y = values.to(row.out);
+    switch (row.kind) {
+      case node_kind::reshape:
+        return turn(x, static_cast<int>(row.in_shape.e0), row.out_size, y, false);
+      case node_kind::branch_sum: {
+        const Scalar* second = values.at(row.in2);
+        return for_each(row.out_size, [&](int i) { y[i] = x[i] + second[i]; });
+      }
+      default:
+        return Functions::visit(row.function, [&]<class Function>() {
+          if constexpr (is_scalar_function<Function>) {
+            for_each(row.out_size, [&](int i) { y[i] = device_code_of<Function>::value(x[i]); });
+          } else if constexpr (is_window_rule<Function>) {
+            pool_forward<Function>(row, x, y);
+          }
+        });
+    }
+  }
+  template <class Functions>
+  PERGRAD_HD void backward(const op_row& row) const {
+    const Scalar* dy = values.at(row.dy);
+    Scalar* dx = values.to(row.dx);
+    if (row.kind == node_kind::branch_sum) {
+      if (row.input_gradient != 0) add(dy, row.out_size, dx, row.accumulate != 0);
+      if (row.input2_gradient != 0) add(dy, row.out_size, values.to(row.dx2), row.accumulate2 != 0);
+      return;
+    }
+    if (row.input_gradient == 0) return;
+    if (row.kind == node_kind::reshape) {
+      return turn(dy, static_cast<int>(row.in_shape.e1), row.out_size, dx, row.accumulate != 0);
+    }
+    const Scalar* x = values.at(row.in);
+    const Scalar* y = values.at(row.out);
+    Functions::visit(row.function, [&]<class Function>() {
+      if constexpr (is_scalar_function<Function>) {
+        for_each(row.out_size, [&](int i) {
+          const Scalar part = dy[i] * device_code_of<Function>::derivative(x[i], y[i]);
+          dx[i] = row.accumulate != 0 ? dx[i] + part : part;
+        });
+      } else if constexpr (is_window_rule<Function>) {
+        pool_backward<Function>(row, x, y, dy, dx);
+      }
+    });
+  }
+  /// Stores as TF32 what lies at a place.
+  PERGRAD_HD void round(int place, int count) const {
+    Scalar* at = values.to(place);
+    for_each(count, [&](int i) { at[i] = round_to_tf32(at[i]); });
+  }
+
+ private:
+  template <class Function>
+  static constexpr bool is_scalar_function = detail::has_value<Function> && !detail::is_tiled<Function>;
+
+  template <class Function>
+  PERGRAD_HD void for_each(int count, Function&& f) const {
+    block.each([&](int t) {
+      for (int i = stretch * Block::threads + t; i < count; i += stretches * Block::threads) f(i);
+    });
+  }
+  /// `onto`: to what is there; else these are all.
+  PERGRAD_HD void add(const Scalar* from, int count, Scalar* to, bool onto) const {
+    for_each(count, [&](int i) { to[i] = onto ? to[i] + from[i] : from[i]; });
+  }
+  /// A matrix of `rows` rows turned into its transpose. `onto`: added to what is there.
+  PERGRAD_HD void turn(const Scalar* from, int rows, int count, Scalar* to, bool onto) const {
+    const int columns = count / rows;
+    for_each(count, [&](int i) {
+      const Scalar value = from[i % rows * columns + i / rows];
+      to[i] = onto ? to[i] + value : value;
+    });
+  }
 
   template <class Rule>
-  PERGRAD_HD void forward(const op_row& row, const Scalar* x, Scalar* y) const {
+  PERGRAD_HD void pool_forward(const op_row& row, const Scalar* x, Scalar* y) const {
     const int width = row.windows[2].out;
     const int height = row.windows[1].out;
     const int out_pixels = row.windows[0].out * height * width;
     const int in_pixels = row.windows[0].in * row.windows[1].in * row.windows[2].in;
-    for_each(block, row.out_size, [&](int o) {
+    for_each(row.out_size, [&](int o) {
       const int pixel = o % out_pixels;
       const Scalar* from = x + o / out_pixels * in_pixels;
       const window_box box = box_of(row, pixel / (height * width), pixel / width % height, pixel % width);
@@ -44326,13 +44717,15 @@ struct pool_worker {
   }
   /// Every input asks the windows that see it, in order, for its share.
   template <class Rule>
-  PERGRAD_HD void backward(const op_row& row, const Scalar* x, const Scalar* y, const Scalar* dy, Scalar* dx) const {
+  PERGRAD_HD void pool_backward(const op_row& row, const Scalar* x, const Scalar* y, const Scalar* dy,
+                                Scalar* dx) const {
+    const int* table = values.integers;
     const window_axis(&windows)[axes] = row.windows;
     const int width = windows[2].in;
     const int height = windows[1].in;
     const int in_pixels = windows[0].in * height * width;
     const int out_pixels = windows[0].out * windows[1].out * windows[2].out;
-    for_each(block, row.in_size, [&](int i) {
+    for_each(row.in_size, [&](int i) {
       const int channel = i / in_pixels;
       const int pixel = i % in_pixels;
       const int pd = pixel / (height * width);
@@ -44360,8 +44753,6 @@ struct pool_worker {
       dx[i] = sum;
     });
   }
-
- private:
   /// What a window of a pool covers.
   struct window_box {
     span_of_taps planes, rows, columns;
@@ -44369,6 +44760,7 @@ struct pool_worker {
   };
   [[nodiscard]] PERGRAD_HD window_box box_of(const op_row& row, int d, int i, int j) const noexcept {
     const window_axis(&windows)[axes] = row.windows;
+    const int* table = values.integers;
     return {{table[windows[0].first + d], table[windows[0].last + d]},
             {table[windows[1].first + i], table[windows[1].last + i]},
             {table[windows[2].first + j], table[windows[2].last + j]},
@@ -44387,6 +44779,55 @@ struct pool_worker {
     }
   }
 };
+
+/// What a launch of node_kernel is told.
+template <class Scalar, class Target>
+struct node_work {
+  const step_state* state = nullptr;
+  batch_view<Scalar, Target> samples;
+  const Scalar* divisors = nullptr;  ///< scalars of the network's tables
+  op_row row;                        ///< by value: what a kernel's arguments say no store can change
+  int backward = 0;
+  int tf32 = 0;  ///< as of sample_work
+  int stretches = 1;
+  int most_samples = 0;
+};
+
+/// One node for all samples, of which each has `stretches` blocks; blocks() of them.
+template <class Scalar, class Target, class Functions>
+struct node_kernel : node_work<Scalar, Target> {
+  static constexpr int threads = 256;
+  struct shared_type {};
+  using work_type = node_work<Scalar, Target>;
+  using work_type::row, work_type::tf32, work_type::stretches;
+
+  [[nodiscard]] int blocks() const noexcept { return this->most_samples * stretches; }
+
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    const int sample = block.index() / stretches;
+    if (static_cast<std::uint32_t>(sample) >= this->state->count) return;
+    const pointwise_worker<Block, Scalar> worker{block, this->samples.values(sample), this->divisors,
+                                                 block.index() % stretches, stretches};
+    if (this->backward == 0) {
+      worker.template forward<Functions>(row);
+      if (tf32 != 0 && row.handed_on != 0) worker.round(row.out, row.out_size);
+      return;
+    }
+    worker.template backward<Functions>(row);
+    if (tf32 == 0) return;
+    if (row.input_gradient != 0) worker.round(row.dx, row.in_size);
+    if (row.input2_gradient != 0) worker.round(row.dx2, row.in2_size);
+  }
+};
+
+/// Blocks that share a sample's node; 0: it is the sample kernel's. A constant of the network, of which no bit depends.
+[[nodiscard]] constexpr int stretches_of(const op_row& row) noexcept {
+  constexpr int elements = 1024;  // of a block; an estimate
+  if (row.kind == node_kind::affine || row.kind == node_kind::general || row.kind == node_kind::tiled) return 0;
+  const int size = row.in_size > row.out_size ? row.in_size : row.out_size;
+  return row.out_size == 0 || row.out_lengths >= 0 || size <= elements ? 0 : blocks_for(size, elements);
+}
 
 }  // namespace pergrad::inline v0_1::on_device
 // pergrad/cuda/kernels/team.hpp - a block of threads as a team: one sample, an element a thread
@@ -44755,52 +45196,23 @@ struct node_worker {
         Scalar* y = values.to(row.out);
         return row.adjoint != 0 ? through_adjoint(row, x, y, bias, false) : through_view(row, x, y, bias, false);
       }
-      case node_kind::reshape:
-        return turn(values.at(row.in), static_cast<int>(row.in_shape.e0), row.out_size, values.to(row.out), false);
-      case node_kind::branch_sum: {
-        const Scalar* first = values.at(row.in);
-        const Scalar* second = values.at(row.in2);
-        Scalar* out = values.to(row.out);
-        return for_each(row.out_size, [&](int i) { out[i] = first[i] + second[i]; });
-      }
-      default:
+      case node_kind::general:
+      case node_kind::tiled:
         return Functions::visit(row.function, [&]<class Function>() { function_forward<Function>(row); });
+      default:
+        return pointwise().template forward<Functions>(row);
     }
   }
 
   /// The input's gradients from the output's, of a layer whose factors are there before.
   PERGRAD_HD void backward(const op_row& row) const {
     if (row.out_size == 0) return;
-    switch (row.kind) {
-      case node_kind::affine: {
-        if (row.input_gradient == 0) return;
-        const Scalar* dy = values.at(row.dy);
-        Scalar* dx = values.to(row.dx);
-        const bool onto = row.accumulate != 0;
-        return row.adjoint != 0 ? through_view(row, dy, dx, nullptr, onto)
-                                : through_adjoint(row, dy, dx, nullptr, onto);
-      }
-      case node_kind::reshape:
-        if (row.input_gradient == 0) return;
-        return turn(values.at(row.dy), static_cast<int>(row.in_shape.e1), row.out_size, values.to(row.dx),
-                    row.accumulate != 0);
-      case node_kind::branch_sum: {
-        const Scalar* dy = values.at(row.dy);
-        Scalar* dx = values.to(row.dx);
-        Scalar* dx2 = values.to(row.dx2);
-        if (row.input_gradient != 0) {
-          for_each(row.out_size, [&](int i) { dx[i] = row.accumulate != 0 ? dx[i] + dy[i] : dy[i]; });
-        }
-        if (row.input2_gradient != 0) {
-          for_each(row.out_size, [&](int i) { dx2[i] = row.accumulate2 != 0 ? dx2[i] + dy[i] : dy[i]; });
-        }
-        return;
-      }
-      default:
-        return Functions::visit(row.function, [&]<class Function>() {
-          if constexpr (!leaves_factors<Function>) function_backward<Function>(row);
-        });
-    }
+    if (row.kind != node_kind::affine) return pointwise().template backward<Functions>(row);
+    if (row.input_gradient == 0) return;
+    const Scalar* dy = values.at(row.dy);
+    Scalar* dx = values.to(row.dx);
+    const bool onto = row.accumulate != 0;
+    row.adjoint != 0 ? through_view(row, dy, dx, nullptr, onto) : through_adjoint(row, dy, dx, nullptr, onto);
   }
   /// The same of general and tiled layers, which leave in their saved values what their factors read. Not one function
   /// with the others: called from two places it would not be inlined, and the worker would lie in local memory.
@@ -44826,15 +45238,6 @@ struct node_worker {
     int parts = 1;
     while (parts < warp_size && 2 * parts * count <= Threads && 8 * parts <= terms) parts *= 2;
     return parts;
-  }
-
-  /// A matrix of `rows` rows turned into its transpose. `onto`: added to what is there.
-  PERGRAD_HD void turn(const Scalar* from, int rows, int count, Scalar* to, bool onto) const {
-    const int columns = count / rows;
-    for_each(count, [&](int i) {
-      const Scalar value = from[i % rows * columns + i / rows];
-      to[i] = onto ? to[i] + value : value;
-    });
   }
 
   /// y[i] = bias + sum over the taps and channels of the position, channel after channel. `onto`: in the place of the
@@ -44964,17 +45367,13 @@ struct node_worker {
 
   template <class Function>
   PERGRAD_HD void function_forward(const op_row& row) const {
-    const Scalar* x = values.at(row.in);
-    Scalar* y = values.to(row.out);
     if constexpr (detail::is_tiled<Function>) {
       device_code_of<Function>::forward(team_of(row, false));
-    } else if constexpr (detail::has_value<Function>) {
-      for_each(row.out_size, [&](int i) { y[i] = device_code_of<Function>::value(x[i]); });
-    } else if constexpr (detail::has_general_forward<Function>) {
+    } else if constexpr (!detail::has_value<Function> && detail::has_general_forward<Function>) {
       block.once([&] {
         const view<const Scalar> weights{parameters + row.parameters, static_cast<std::size_t>(row.weights)};
-        const view<const Scalar> from{x, static_cast<std::size_t>(row.in_size)};
-        const view<Scalar> to{y, static_cast<std::size_t>(row.out_size)};
+        const view<const Scalar> from{values.at(row.in), static_cast<std::size_t>(row.in_size)};
+        const view<Scalar> to{values.to(row.out), static_cast<std::size_t>(row.out_size)};
         const view<Scalar> saved{values.to(row.saved), static_cast<std::size_t>(row.saved_size)};
         if constexpr (detail::has_saving_forward<Function>) {
           device_code_of<Function>::forward(row.in_shape, weights, from, to, saved);
@@ -44982,30 +45381,17 @@ struct node_worker {
           device_code_of<Function>::forward(row.in_shape, weights, from, to);
         }
       });
-    } else if constexpr (is_window_rule<Function>) {
-      pools().template forward<Function>(row, x, y);
     }
   }
   template <class Function>
   PERGRAD_HD void function_backward(const op_row& row) const {
-    const Scalar* x = values.at(row.in);
-    const Scalar* y = values.at(row.out);
-    const Scalar* dy = values.at(row.dy);
-    Scalar* dx = values.to(row.dx);
     if constexpr (detail::is_tiled<Function>) {
       device_code_of<Function>::backward(team_of(row, true));
-      add_written(row);
-    } else if constexpr (detail::has_value<Function>) {
-      if (row.input_gradient == 0) return;
-      for_each(row.out_size, [&](int i) {
-        const Scalar part = dy[i] * device_code_of<Function>::derivative(x[i], y[i]);
-        dx[i] = row.accumulate != 0 ? dx[i] + part : part;
-      });
-    } else if constexpr (detail::has_general_backward<Function>) {
+    } else {
       block.once([&] {
         const view<const Scalar> weights{parameters + row.parameters, static_cast<std::size_t>(row.weights)};
-        const view<const Scalar> from{x, static_cast<std::size_t>(row.in_size)};
-        const view<const Scalar> backprop{dy, static_cast<std::size_t>(row.out_size)};
+        const view<const Scalar> from{values.at(row.in), static_cast<std::size_t>(row.in_size)};
+        const view<const Scalar> backprop{values.at(row.dy), static_cast<std::size_t>(row.out_size)};
         const view<Scalar> to{values.to(row.written_dx), static_cast<std::size_t>(row.in_size)};
         const view<Scalar> saved{values.to(row.saved), static_cast<std::size_t>(row.saved_size)};
         if constexpr (detail::has_saving_backward<Function>) {
@@ -45014,14 +45400,12 @@ struct node_worker {
           device_code_of<Function>::backward(row.in_shape, weights, from, backprop, to);
         }
       });
-      add_written(row);
-    } else if constexpr (is_window_rule<Function>) {
-      if (row.input_gradient != 0) pools().template backward<Function>(row, x, y, dy, dx);
     }
+    add_written(row);
   }
 
-  [[nodiscard]] PERGRAD_HD pool_worker<Block, Scalar> pools() const noexcept {
-    return {block, tables.integers, tables.scalars};
+  [[nodiscard]] PERGRAD_HD pointwise_worker<Block, Scalar> pointwise() const noexcept {
+    return {block, values, tables.scalars};
   }
 
   /// The block as the team of a layer on tiles.
@@ -45153,7 +45537,7 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
         if (row.handed_on != 0) store_rounded(block, values.to(row.out), row.out_size);
       }
     }
-    if ((stages & stage::loss) != 0) finish_forward(block, values, sample);
+    if ((stages & stage::loss) != 0) finish_forward(block, values, sample, shared);
     if ((stages & (stage::leaves | stage::layered_leaves)) != 0) {
       block.each([&](int t) {
         PERGRAD_ROLLED
@@ -45194,7 +45578,10 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
         if (leaf.first == 0) continue;
         worker.add_for_products(leaf, method.of(leaf), squares, parts[leaf.layer]);
       }
-      add_elementwise(worker, shared, 0, tables.elementwise_count, parts);
+      for (int k = 0; norms != 0 && k < tables.elementwise_count; ++k) {
+        const elementwise_leaf& leaf = tables.elementwise[k];
+        if (leaf.first != 0) worker.add_stored(squares + leaf.squares, leaf.square_count, parts[leaf.layer]);
+      }
       add_rows(worker, 0, tables.row_count, parts);
     }
     if ((stages & stage::weigh) == 0 || rule.kind == clip_rule::kind_type::none) return;
@@ -45208,6 +45595,40 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
   [[nodiscard]] PERGRAD_HD static constexpr bool is_product(const op_row& row) noexcept {
     return Layered != 0 && row.kind == node_kind::affine;
   }
+  /// A loss over positions that says what threads do together for one of them: a warp takes a position.
+  static constexpr bool takes_threads_by_position = requires(const std::int32_t* targets) {
+    Loss::weight_of(targets, std::size_t{});
+  };
+  template <class Block>
+  PERGRAD_HD void evaluate_positions(const Block& block, const sample_values<Scalar>& values, int sample,
+                                     shared_type& shared) const {
+    const int positions = samples.target_count;
+    const int classes = output_size / positions;
+    const int length = values.positions(output_lengths, positions);
+    const auto* const targets = samples.targets_of(sample);
+    const double weight = Loss::weight_of(targets, static_cast<std::size_t>(length));
+    block.warps([&](const auto& warp) {
+      double loss = 0;
+      for (int t = warp.index(); t < positions; t += Threads / warp_size) {
+        Scalar* const dy = values.to(output_gradient) + t * classes;
+        if (t < length && !Loss::ignores(targets[t])) {
+          loss += Loss::evaluate_together(warp, values.at(output) + t * classes, classes, static_cast<int>(targets[t]),
+                                          static_cast<Scalar>(weight), dy);
+        } else {
+          on_device::for_each(warp, classes, [&](int i) { dy[i] = 0; });
+        }
+      }
+      warp.each([&](int lane) {
+        if (lane == 0) shared.partial[warp.index()] = loss;
+      });
+    });
+    block.once([&] {
+      double loss = 0;
+      PERGRAD_ROLLED
+      for (int i = 0; i < Threads / warp_size; ++i) loss += shared.partial[i];
+      results.losses[sample] = loss * weight;
+    });
+  }
   /// What norms and sums read is rounded here, once, where it lies: so both see the same numbers.
   template <class Block>
   PERGRAD_HD void store_rounded(const Block& block, Scalar* at, int count) const {
@@ -45218,9 +45639,11 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
     });
   }
   template <class Block>
-  PERGRAD_HD void finish_forward(const Block& block, const sample_values<Scalar>& values, int sample) const {
+  PERGRAD_HD void finish_forward(const Block& block, const sample_values<Scalar>& values, int sample,
+                                 shared_type& shared) const {
+    if constexpr (takes_threads_by_position) evaluate_positions(block, values, sample, shared);
     block.once([&] {
-      if constexpr (marked_for_devices<Loss>) {  // others have been refused
+      if constexpr (!takes_threads_by_position && marked_for_devices<Loss>) {  // others have been refused
         const auto size = static_cast<std::size_t>(output_size);
         if constexpr (detail::takes_length<Loss, Scalar>) {  // then there is a target a position
           const auto positions = static_cast<std::size_t>(samples.target_count);
@@ -45323,13 +45746,14 @@ template <class Device>
 template <class Scalar, class Device>
 class network_memory {
  public:
+  /// `gradients`: as of the layout.
   [[gnu::cold]] network_memory(std::shared_ptr<Device> device, std::size_t max_batch, const device_options& options,
-                               const network_facts& net, const function_tables<Scalar>& functions)
+                               const network_facts& net, const function_tables<Scalar>& functions, bool gradients)
       : device_{std::move(device)},
         max_batch_{max_batch},
         options_{options},
         net_{&net},
-        places_{lay_out(net, sizeof(Scalar), max_batch)},
+        places_{lay_out(net, sizeof(Scalar), max_batch, gradients)},
         arena_{allocate_on(device_, places_.bytes)},
         header_(sizeof(step_state) + max_batch * sizeof(std::uint32_t)) {
     const std::vector<int> groups(net.groups.begin(), net.groups.end());
@@ -45357,7 +45781,11 @@ class network_memory {
     return reinterpret_cast<Value*>(arena_.get() + place);
   }
   [[nodiscard]] const step_state* state() const noexcept { return at<const step_state>(places_.state); }
-  [[nodiscard]] Scalar* parameters() const noexcept { return at<Scalar>(places_.parameters); }
+  [[nodiscard]] Scalar* parameters() const noexcept {
+    return borrowed_ != nullptr ? borrowed_ : at<Scalar>(places_.parameters);
+  }
+  /// From now on kernels read these, which are on the device; null: the arena's own.
+  void borrow_parameters(Scalar* parameters) noexcept { borrowed_ = parameters; }
 
   /// Copies values to a place of the arena.
   template <class Value>
@@ -45431,6 +45859,7 @@ class network_memory {
   const network_facts* net_;
   arena_layout places_;
   std::shared_ptr<std::byte> arena_;
+  Scalar* borrowed_ = nullptr;
   std::vector<std::byte> header_;
 };
 
@@ -45461,18 +45890,35 @@ struct sum_launch {
   int samples = 0;
 };
 
-/// Launches one sample kernel, in as many blocks as there are samples.
+/// Launch the kernels with a network's functions: the sample kernel in as many blocks as there are samples, and a
+/// layered network's node kernel.
 template <class Device, class Scalar, class Target>
-using sample_launcher = void (*)(Device& device, const sample_work<Scalar, Target>& work, int blocks);
-/// That of a network and a loss. Two networks with the same functions and blocks of the same size share it.
+struct sample_launcher {
+  void (*samples)(Device& device, const sample_work<Scalar, Target>& work, int blocks) = nullptr;
+  void (*node)(Device& device, const node_work<Scalar, Target>& work) = nullptr;
+};
 template <class Device, class Kernel>
 void launch_sample_kernel(Device& device, const typename Kernel::work_type& work, int blocks) {
   device.launch(Kernel{work}, blocks);
 }
+template <class Device, class Kernel>
+void launch_node_kernel(Device& device, const typename Kernel::work_type& work) {
+  launch(device, Kernel{work});
+}
+/// Those of a network and a loss. Two networks with the same functions and blocks of the same size share them.
 template <class Device, class Network, class Loss>
-inline constexpr auto sample_launcher_of =
-    &launch_sample_kernel<Device, sample_kernel<typename Network::scalar, Loss, typename program<Network>::functions,
-                                                sample_threads<Network>, layered_of<Network>>>;
+inline constexpr auto sample_launcher_of = [] {
+  using scalar = typename Network::scalar;
+  using target = typename Loss::template target<scalar>;
+  using functions = typename program<Network>::functions;
+  sample_launcher<Device, scalar, target> kernels{
+      &launch_sample_kernel<Device,
+                            sample_kernel<scalar, Loss, functions, sample_threads<Network>, layered_of<Network>>>};
+  if constexpr (layered_of<Network> != 0) {
+    kernels.node = &launch_node_kernel<Device, node_kernel<scalar, target, functions>>;
+  }
+  return kernels;
+}();
 
 /// `Layered`: 1 for networks that are cut into layers, whose products are kernels that a fused network does not need.
 template <class Device, class Scalar, class Target, int Layered>
@@ -45489,19 +45935,20 @@ class launcher {
     sample_work<Scalar, Target> work = make_work(wanted);
     if constexpr (Layered == 0) {
       work.stages = wanted.backward ? stage::fused : stage::forward | stage::loss;
-      launch_(device(), work, wanted.samples);
+      launch_.samples(device(), work, wanted.samples);
     } else {
       if (wanted.samples == 0) return;
       const auto run = [&](int first, int last, int stages) {
         work.first = first;
         work.last = last;
         work.stages = stages;
-        launch_(device(), work, wanted.samples);
+        launch_.samples(device(), work, wanted.samples);
       };
       forward(wanted, run);
       if (!wanted.backward) return;
       backward(wanted, run);
       if (wanted.norms) squares(wanted);
+      elementwise(wanted.samples);
       run(0, 0, stage::layered_leaves | stage::weigh);
     }
   }
@@ -45586,6 +46033,12 @@ class launcher {
         if (row.out_lengths >= 0) run(i, i + 1, stage::forward | stage::trim);
         continue;
       }
+      if (stretches_of(row) > 0) {
+        catch_up(i);
+        run_node(row, false, wanted.samples);
+        waiting = i + 1;
+        continue;
+      }
       if (!is_product(row)) continue;
       catch_up(i);
       auto on = operands(row, row.in, row.out, wanted.samples);
@@ -45617,6 +46070,12 @@ class launcher {
         project_back(row, true, wanted.samples);
         continue;
       }
+      if (stretches_of(row) > 0) {
+        catch_up(i + 1);
+        if (row.backward != 0) run_node(row, true, wanted.samples);
+        waiting = i;
+        continue;
+      }
       if (!is_product(row)) continue;
       catch_up(row.out_lengths < 0 ? i + 1 : i);
       waiting = i;
@@ -45628,6 +46087,27 @@ class launcher {
       launch_product(device(), product_of(row, true), way_of(row, true), on);
     }
     catch_up(0);
+  }
+  void run_node(const op_row& row, bool back, int samples) const {
+    launch_.node(device(), {.state = memory_->state(),
+                            .samples = view_,
+                            .divisors = memory_->tables().scalars,
+                            .row = row,
+                            .backward = back ? 1 : 0,
+                            .tf32 = memory_->tf32() ? 1 : 0,
+                            .stretches = stretches_of(row),
+                            .most_samples = samples});
+  }
+  void elementwise(int samples) const {
+    if (net_->elementwise_squares == 0) return;
+    launch(device(),
+           elementwise_kernel<Scalar, Target>{.state = memory_->state(),
+                                              .tables = memory_->tables(),
+                                              .samples = view_,
+                                              .squares = memory_->template at<double>(memory_->places().squares),
+                                              .stride = net_->squares,
+                                              .blocks_of_sample = net_->elementwise_squares,
+                                              .most_samples = samples});
   }
   [[nodiscard]] bool has_projections_behind(const op_row& row) const {
     return std::ranges::any_of(net_->projections,
@@ -45770,8 +46250,8 @@ class engine {
   using request_type = detail::run_request<Scalar>;
 
   [[gnu::cold]] engine(std::shared_ptr<Device> device, std::size_t max_batch, const device_options& options,
-                       const network_facts& net, const function_tables<Scalar>& functions)
-      : memory_{std::move(device), max_batch, options, net, functions},
+                       const network_facts& net, const function_tables<Scalar>& functions, bool gradients = true)
+      : memory_{std::move(device), max_batch, options, net, functions, gradients},
         inputs_(max_batch * net.input_size),
         targets_(max_batch * net.output_size * target_bytes),
         records_(max_batch),
@@ -45788,6 +46268,19 @@ class engine {
   [[nodiscard]] network_memory<Scalar, Device>& memory() noexcept { return memory_; }
   [[nodiscard]] std::size_t bytes() const noexcept { return memory_.bytes(); }
 
+  /// Evaluations begin with bring_parameters(), unless these are held.
+  void hold_parameters() noexcept { holds_parameters_ = true; }
+  [[nodiscard]] bool holds_parameters() const noexcept { return holds_parameters_; }
+  /// Sends the network's parameters, unless a trainer has them on this device.
+  void bring_parameters(const pergrad::detail::remote_parameters& remote, const void* network,
+                        std::span<const Scalar> (*all_parameters)(const void* network)) {
+    void* there = nullptr;
+    if (remote.place != nullptr && !remote.changed) there = remote.place(remote.context, &memory_.device());
+    memory_.borrow_parameters(static_cast<Scalar*>(there));
+    if (there != nullptr) return;
+    const std::span<const Scalar> parameters = all_parameters(network);
+    memory_.put(memory_.places().parameters, parameters.data(), parameters.size());
+  }
   /// Takes over sample `b` of the next evaluation, which has this number in its data set.
   template <class Value, class Target>
   void take(std::size_t b, std::size_t number, const Value* input, std::uint32_t length,
@@ -45800,13 +46293,12 @@ class engine {
   /// Evaluates them; `launch_samples`: the kernel that they go through. `Backward`: whether any expression may ask for
   /// gradients; else their kernels are not compiled. `Layered`: as of the launcher.
   template <bool Backward, int Layered, class Target>
-  void run(std::span<const Scalar> parameters, std::size_t target_count,
-           sample_launcher<Device, Scalar, Target> launch_samples, const request_type& request) {
+  void run(std::size_t target_count, sample_launcher<Device, Scalar, Target> launch_samples,
+           const request_type& request) {
     if (request.has_proven_sums()) {
       throw std::invalid_argument("pergrad: unclipped: proofs are of what the host computes, and this is a device");
     }
     const arena_layout& places = memory_.places();
-    memory_.put(places.parameters, parameters.data(), parameters.size());
     memory_.put(places.inputs, inputs_.data(), request.count * net().input_size);
     memory_.put(places.targets, targets_.data(), request.count * target_count * sizeof(Target));
     if (!numbers_.empty()) memory_.put(places.numbers, numbers_.data(), request.count);
@@ -46018,6 +46510,7 @@ class engine {
   }
 
   network_memory<Scalar, Device> memory_;
+  bool holds_parameters_ = false;
   std::vector<Scalar> inputs_;
   std::vector<std::byte> targets_;
   std::vector<std::uint32_t> records_;
@@ -46086,7 +46579,8 @@ class basic_device_executor {
   static constexpr std::size_t usual_sums = detail::most_sums;
   /// The library's own: the memory of a tape. Throws std::invalid_argument for batches that no device could count.
   template <class Network>
-  [[nodiscard]] detail::executor_memory make_tape(std::size_t max_batch, std::size_t /*max_sums*/) const {
+  [[nodiscard]] detail::executor_memory make_tape(std::size_t max_batch, std::size_t /*max_sums*/,
+                                                  bool gradients = true) const {
     using engine = on_device::engine<typename Network::scalar, Device>;
     if (max_batch > on_device::most_batch<Network>) {
       throw std::invalid_argument("pergrad: tape: max_batch is " + std::to_string(max_batch) +
@@ -46095,8 +46589,24 @@ class basic_device_executor {
     }
     // Clipped sums are sums of integers here: no way in floating point is short enough.
     return {std::make_unique<engine>(device_, max_batch, options_, on_device::facts_of<Network>,
-                                     on_device::program<Network>::of_functions()),
+                                     on_device::program<Network>::of_functions(), gradients),
             {summation::no_way, 0}};
+  }
+  /// The library's own: the same for outputs and losses alone, and of how many samples at most.
+  template <class Network>
+  [[nodiscard]] detail::executor_memory make_evaluation_tape(std::size_t max_batch) const {
+    return make_tape<Network>(max_batch, 1, false);
+  }
+  template <class Network>
+  [[nodiscard]] static std::size_t evaluated_together(std::size_t most) {
+    return on_device::evaluated_together(on_device::facts_of<Network>, sizeof(typename Network::scalar),
+                                         std::min(most, on_device::most_batch<Network>));
+  }
+  /// The library's own: parameters are brought once, as they do not change while the tape is used.
+  template <class Network>
+  void hold_parameters(const Network& network, tape<Network>& tape) const {
+    bring_parameters(network, engine_of(tape));
+    engine_of(tape).hold_parameters();
   }
   /// The library's own: an evaluation. Throws std::invalid_argument for a tape of another executor's.
   template <detail::evaluation_needs Needs, class Network, class Loss>
@@ -46108,12 +46618,13 @@ class basic_device_executor {
     static_assert(sizeof(target) <= on_device::target_bytes && target_count <= Network::output_shape.size(),
                   "pergrad: a loss on a device takes at most one target of up to 8 bytes an output");
     auto& engine = engine_of(tape);
+    if (!engine.holds_parameters()) bring_parameters(network, engine);
     for (std::size_t b = 0; b < request.count; ++b) {
       const std::size_t sample = request.first + b;
       engine.take(b, samples.record(sample), samples.input(sample), samples.length(sample), samples.targets(sample));
     }
     engine.template run<Needs.backward, on_device::layered_of<Network>>(
-        network.all_parameters(), target_count, on_device::sample_launcher_of<Device, Network, Loss>, request);
+        target_count, on_device::sample_launcher_of<Device, Network, Loss>, request);
   }
   /// The library's own: what a tape is on this device.
   template <class Network>
@@ -46127,6 +46638,13 @@ class basic_device_executor {
   }
 
  private:
+  template <class Network>
+  static void bring_parameters(const Network& network, on_device::engine<typename Network::scalar, Device>& engine) {
+    engine.bring_parameters(detail::network_access::remote(network), &network, [](const void* self) {
+      return std::span<const typename Network::scalar>{static_cast<const Network*>(self)->all_parameters()};
+    });
+  }
+
   std::shared_ptr<Device> device_;
   device_options options_;
   detail::thread_pool pool_{threads{1}};
@@ -46145,8 +46663,8 @@ struct device_description {
   shape in;
   shape out;
   std::size_t parameters = 0;
-  /// Who forms y: `sample kernel`, a blocked kernel for the whole batch, or cuBLAS, or for a layer on tiles products of
-  /// the whole batch and the sample kernel; `-` where nothing is to do.
+  /// Who forms y: `sample kernel`, `node kernel` where blocks share a sample, a blocked kernel for the whole batch, or
+  /// cuBLAS, or for a layer on tiles products of the whole batch and the sample kernel; `-` where nothing is to do.
   std::string_view forward = "-";
   std::string_view backward = "-";  ///< the same for the gradient of x
   std::string_view norm = "-";      ///< how the norm of the block is found; `frozen` blocks have none
@@ -46177,7 +46695,10 @@ template <class Network, on_device::device Device>
       const bool is_product = program::layered && row.kind == node_kind::affine;
       const bool has_gradient = row.input_gradient != 0 || row.input2_gradient != 0 ||
                                 ((row.kind == node_kind::general || row.kind == node_kind::tiled) && row.backward != 0);
-      const std::string_view by_sample = row.projected != 0 ? "products and sample kernel" : "sample kernel";
+      const bool spreads = program::layered && on_device::stretches_of(row) > 0;
+      const std::string_view by_sample = row.projected != 0 ? "products and sample kernel"
+                                         : spreads          ? "node kernel"
+                                                            : "sample kernel";
       to.forward = is_product ? way(row, false) : by_sample;
       if (has_gradient) to.backward = is_product ? way(row, true) : by_sample;
     }
@@ -46238,10 +46759,95 @@ template <class Network, on_device::device Device>
 //   upload (state, record numbers) -> samples: forward, loss, backward, norms, factors -> sums -> reduction, noise,
 //   update -> roundings that were open
 //
-// Four kernels and one upload. What differs from batch to batch lies in the state, so a batch of any size, an empty
-// one included, replays the same graph; records are read where the data set lies on the device. The host does not wait.
-// A device that trains together with others (cuda/ranks/device_step.hpp) has a second graph for what happens once a
-// step: it takes up everybody's sum, and shares what it has updated.
+// Four kernels and one upload; and once a step, before its first batch, one that marks the next step's records. What
+// differs from batch to batch lies in the state, so a batch of any size, an empty one included, replays the same graph;
+// records are read where the data set lies on the device. The host does not wait. A device that trains together with
+// others (cuda/ranks/device_step.hpp) has a second graph for what happens once a step: it takes up everybody's sum, and
+// shares what it has updated.
+
+// pergrad/cuda/run/marks.hpp - Poisson sampling on a device, a step ahead
+//
+// A step's records are a function of the key, the number of its draw and the record. So the device marks the next
+// step's while the host still hands out this one's, and the copy of the marks does not wait for the step between. What
+// the next draw's number is, is a guess: a wrong one costs a wait. The bits are those of poisson_sampling::mark.
+
+namespace pergrad::inline v0_1::on_device {
+
+/// Marks records for one run, step after step.
+template <class Device>
+class device_marks {
+ public:
+  explicit device_marks(std::shared_ptr<Device> device) noexcept : device_{std::move(device)} {}
+
+  /// Which of the records [begin, end) the step at `place` draws: bit i of all words together is record begin + i.
+  /// Until the next step's are asked for. `begin` is a multiple of poisson_sampling::marked_together. Throws
+  /// std::out_of_range beyond 2^35 records, and what the device throws.
+  [[nodiscard]] std::span<const std::uint64_t> of(const poisson_sampling& sampling, const draw_place& place,
+                                                  std::uint64_t begin, std::uint64_t end) {
+    const auto words = static_cast<std::size_t>((end - begin + together - 1) / together * 2);
+    if (sampling.is_below(std::numeric_limits<std::uint64_t>::max())) {  // everybody
+      all_.assign(words, ~std::uint64_t{0});
+      return all_;
+    }
+    pergrad::detail::require_blocks("poisson_sampling", 16 * (begin / together), 8 * words);
+    const std::uint64_t step = stream_upload::step(place.step);
+    const held_stream stream{stream_upload::words(place.step)};
+    if (std::memcmp(&stream.stream, &stream_.stream, sizeof stream.stream) != 0) {  // another key
+      stream_.stream = stream.stream;
+      now_.marked.reset();
+      next_.marked.reset();
+    }
+    const job wanted{sampling, step, begin, end};
+    if (now_.marked != wanted) {
+      if (next_.marked != wanted) launch_job(next_, wanted, words);
+      if (now_.marked && now_.marked->step < step) stride_ = step - now_.marked->step;
+      std::swap(now_, next_);
+      launch_job(next_, {sampling, step + stride_, begin, end}, words);
+    }
+    return {static_cast<const std::uint64_t*>(now_.arrived->wait()), words};
+  }
+
+ private:
+  static constexpr std::uint64_t together = poisson_sampling::marked_together;
+  struct job {
+    poisson_sampling sampling;
+    std::uint64_t step;
+    std::uint64_t begin;
+    std::uint64_t end;
+    friend bool operator==(const job&, const job&) noexcept = default;
+  };
+  /// Words on the device, and where they arrive.
+  struct room {
+    std::shared_ptr<std::byte> words;
+    std::unique_ptr<typename Device::mailbox> arrived;
+    std::size_t size = 0;
+    std::optional<job> marked;
+  };
+
+  void launch_job(room& in, const job& wanted, std::size_t words) {
+    in.marked.reset();  // until all of it is in the device's order
+    if (in.size < words) {
+      in.arrived.reset();  // before what it copies from
+      in.words = allocate_on(device_, words * sizeof(std::uint64_t));
+      in.arrived = std::make_unique<typename Device::mailbox>(*device_, words * sizeof(std::uint64_t));
+      in.size = words;
+    }
+    auto* const to = reinterpret_cast<std::uint64_t*>(in.words.get());
+    launch(*device_, mark_kernel{stream_.stream, wanted.step, wanted.sampling,
+                                 static_cast<std::uint32_t>(wanted.begin / together), static_cast<int>(words / 2), to});
+    in.arrived->post(to, words * sizeof(std::uint64_t));
+    in.marked = wanted;
+  }
+
+  std::shared_ptr<Device> device_;
+  held_stream stream_{};
+  std::uint64_t stride_ = 2;  ///< from a step's draw to the next one's, behind its noise
+  room now_;
+  room next_;
+  std::vector<std::uint64_t> all_;
+};
+
+}  // namespace pergrad::inline v0_1::on_device
 
 namespace pergrad::inline v0_1::on_device {
 
@@ -46279,6 +46885,11 @@ class network_trainer {
   using records_type = dataset<Value, Target>;
   using launch_type = sample_launcher<Device, Scalar, Target>;
   using noise_stream = stream_upload::noise_stream;
+  /// Which of the records [begin, end) a step draws, by Poisson sampling (marks.hpp).
+  [[nodiscard]] std::span<const std::uint64_t> mark(const poisson_sampling& sampling, const draw_place& place,
+                                                    std::uint64_t begin, std::uint64_t end) {
+    return marks_.of(sampling, place, begin, end);
+  }
   /// Records are copied to the device when a step sees them first, unless it reads them where they lie.
   static constexpr bool trains_on_a_copy = true;
 
@@ -46552,7 +47163,11 @@ class network_trainer {
   void take_over() {
     if (host_parameters().empty()) throw std::logic_error("pergrad: dp_sgd: the network that it trains was moved from");
     *network_.remote = {
-        this, [](void* self, void* parameters) { static_cast<network_trainer*>(self)->fetch_parameters(parameters); }};
+        this, [](void* self, void* parameters) { static_cast<network_trainer*>(self)->fetch_parameters(parameters); },
+        [](void* self, const void* device) -> void* {
+          const auto& mine = *static_cast<network_trainer*>(self);
+          return mine.device_.get() == device ? mine.memory_->parameters() : nullptr;
+        }};
   }
   void fetch_parameters(void* to) const {
     memory_->get(static_cast<Scalar*>(to), memory_->places().parameters, net().parameters + net().frozen);
@@ -46643,6 +47258,7 @@ class network_trainer {
   bool is_released_ = false;
   std::uint64_t updates_ = 0;
   std::vector<norm_bound> parts_;
+  device_marks<Device> marks_{device_};
 };
 
 /// What `dp_sgd` keeps on a device. Refers to the network and the tape.

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -134,10 +135,32 @@ template <class Kernel>
   return to;
 }
 
+/// A node of many elements, of a full physical batch.
+template <class Kernel>
+void describe_node(const Kernel& kernel, entry& to) {
+  const dev::op_row& row = kernel.row;
+  const bool back = kernel.backward != 0;
+  const double size = back ? row.in_size : row.out_size;
+  to.what = std::string{"node, "} + (back ? "backward" : "forward");
+  to.done.elements = size * kernel.most_samples;
+  to.done.element_rounds = dev::blocks_for(static_cast<int>(size), kernel.stretches * Kernel::threads);
+  to.done.bytes = 4.0 * kernel.most_samples *
+                  (back ? 2.0 * row.in_size + 2.0 * row.out_size : double(row.in_size) + row.in2_size + row.out_size);
+}
+
 /// Memory that nobody touches, and a list of what is launched.
 class listing_device {
  public:
   using graph = std::vector<entry>;
+  class mailbox {
+   public:
+    mailbox(listing_device& /*device*/, std::size_t bytes) : memory_(bytes) {}
+    void post(const void* /*from*/, std::size_t /*bytes*/) {}
+    [[nodiscard]] const void* wait() const noexcept { return memory_.data(); }  // nobody is drawn
+
+   private:
+    std::vector<std::byte> memory_;
+  };
 
   [[nodiscard]] void* allocate(std::size_t bytes) {
     allocated_bytes_ += bytes;
@@ -165,6 +188,8 @@ class listing_device {
       to.last = kernel.last;
       to.norms = kernel.norms != 0;
     }
+    if constexpr (requires { kernel.stretches; }) describe_node(kernel, to);
+    if constexpr (requires { kernel.blocks_of_sample; }) to.what = "gradients of elementwise leaves";
     if constexpr (requires { kernel.gradients; }) {  // all that is read was just written
       const auto& gradients = kernel.gradients;
       const double size = gradients.size;
@@ -203,7 +228,7 @@ class listing_device {
     to.blocks = blocks;
     to.threads = Kernel::threads;
     to.shared_bytes = sizeof(typename Kernel::shared_type);
-    if (to.what.empty()) to.what = "fold";
+    if (to.what.empty()) to.what = std::is_same_v<Kernel, dev::mark_kernel> ? "marks" : "fold";
     listed_.push_back(std::move(to));
   }
   template <class Function>
@@ -252,7 +277,6 @@ class sample_counter {
     }
     if ((stages & stage::layered_leaves) != 0) {
       for (const dev::outer_leaf& leaf : net_.outer) layered_norm(leaf);
-      for (const dev::elementwise_leaf& leaf : net_.elementwise) elementwise_norm(leaf);
     }
     return done_;
   }
@@ -367,7 +391,7 @@ class sample_counter {
     done_.multiply_adds += leaf.count * positions;
     done_.chain += rounds(leaf.count * parts) * positions / parts;
     doubles(leaf.count, 1);
-    bytes(static_cast<std::size_t>(leaf.count) * (net_.layered ? static_cast<std::size_t>(positions) + 1 : 1));
+    bytes(static_cast<std::size_t>(leaf.count));
   }
 
   const dev::network_facts& net_;
@@ -399,6 +423,19 @@ class sample_counter {
   return done;
 }
 
+/// A layered network's elementwise leaves: threads share positions.
+[[nodiscard]] inline work count_elementwise(const dev::network_facts& net, std::size_t samples) {
+  using kernel = dev::elementwise_kernel<float, char>;
+  work done;
+  for (const dev::elementwise_leaf& leaf : net.elementwise) {
+    const double positions = double(leaf.out[0]) * leaf.out[1] * leaf.out[2];
+    done.multiply_adds += static_cast<double>(samples) * leaf.count * positions;
+    done.chain = std::max(done.chain, std::ceil(positions / kernel::sharing(leaf)));
+    done.bytes += 4.0 * static_cast<double>(samples) * leaf.count * ((leaf.ones != 0 ? 1 : 2) * positions + 1);
+  }
+  return done;
+}
+
 /// Completes launches whose work the network's tables say.
 inline void count_work(const dev::network_facts& net, std::vector<entry>& launches, std::size_t samples) {
   for (entry& each : launches) {
@@ -416,6 +453,8 @@ inline void count_work(const dev::network_facts& net, std::vector<entry>& launch
                                                                                 : ", small gradients";
     } else if (each.what == "sums" || each.what == "rest of the sums") {
       each.done = count_sums(net, each, samples);
+    } else if (each.what == "gradients of elementwise leaves") {
+      each.done = count_elementwise(net, samples);
     }
   }
 }

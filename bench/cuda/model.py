@@ -284,7 +284,7 @@ def block_of_loops(launch, function, far):
         each["chain"] = (each["chain"][0], 3, each["chain"][2] + LATENCY[far])
     # Blocks of a sum have chains of all lengths: the mean is what they run, the longest what the last one waits for.
     rounds = {name: launch[name] for name in each}
-    if is_sum:
+    if is_sum or launch["what"].endswith("leaves"):
         rounds["chain"] = launch["multiply_adds"] / launch["blocks"] / launch["threads"]
     issued = sum(rounds[name] * instructions for name, (instructions, _, _) in each.items())
     pipe = sum(rounds[name] * loads for name, (_, loads, _) in each.items())

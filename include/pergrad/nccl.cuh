@@ -62,6 +62,7 @@ class nccl_ranks {
   /// Parts have different lengths, so each is a reduction of its own; NCCL does those of a group at once.
   void reduce_scatter(on_device::cuda_device& device, std::span<std::int64_t> sum,
                       std::span<const std::size_t> places) const {
+    if (device.is_warming_up()) return;  // the others may not
     for_each_part(places, [&](std::size_t first, std::size_t count, int owner) {
       std::int64_t* const part = sum.data() + first;
       check(ncclReduce(part, part, count, ncclInt64, ncclSum, owner, own_.get(), device.stream()), "ncclReduce");
@@ -69,6 +70,7 @@ class nccl_ranks {
   }
   void all_gather(on_device::cuda_device& device, std::span<std::byte> bytes,
                   std::span<const std::size_t> places) const {
+    if (device.is_warming_up()) return;
     for_each_part(places, [&](std::size_t first, std::size_t count, int owner) {
       std::byte* const part = bytes.data() + first;
       check(ncclBroadcast(part, part, count, ncclUint8, owner, own_.get(), device.stream()), "ncclBroadcast");

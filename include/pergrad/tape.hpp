@@ -47,6 +47,17 @@ class tape {
     }
   }
 
+  /// The library's own: capacity() may be less than `most`.
+  template <executor Executor>
+  tape(const Executor& executor, detail::forward_only wanted) {
+    if constexpr (requires { executor.template make_evaluation_tape<Network>(wanted.most); }) {
+      max_batch_ = Executor::template evaluated_together<Network>(wanted.most);
+      memory_ = executor.template make_evaluation_tape<Network>(max_batch_);
+    } else {
+      *this = tape{executor, max_batch{wanted.most}};
+    }
+  }
+
   template <class... Given>
   explicit tape(const Given&...) = delete;  // write net_type::tape tape{exec, pergrad::max_batch{256}}
 

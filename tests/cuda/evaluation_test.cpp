@@ -56,6 +56,68 @@ BOOST_AUTO_TEST_CASE(predictions_are_the_hosts) {
   check_close(pg::predict(it.device, it.net, records), pg::predict(it.host, it.net, records), 1e-12, "predictions");
 }
 
+// As many records as take two chunks.
+BOOST_AUTO_TEST_CASE(an_evaluation_brings_the_parameters_once_and_none_if_a_trainer_has_them) {
+  using network = pg::network<pg::shape{6}, pg::linear<3>, pg::relu, pg::linear<2>>;
+  constexpr std::size_t count = 1030;
+  std::vector<float> inputs(count * 6);
+  std::mt19937 random{1};
+  std::uniform_real_distribution<float> uniform{-1, 1};
+  for (float& value : inputs) value = uniform(random);
+  std::vector<std::int32_t> classes(count);
+  for (std::size_t i = 0; i < count; ++i) classes[i] = inputs[6 * i] > inputs[6 * i + 1] ? 1 : 0;
+  const pg::dataset<float, std::int32_t> records{inputs, classes, network::input_shape};
+  pg::dp_sgd_options options;
+  options.clip = pg::l2_clip_norm{1.0};
+  options.noise = pg::noise_multiplier{1.0};
+  options.sampling = pg::poisson_sampling{pg::sampling_probability{0.05}};
+  options.divisor = pg::expected_batch_size{50};
+  options.learning_rate = pg::learning_rate{0.5};
+  const pg::emulated device;
+  network net{device, pg::kaiming_uniform{5}};
+  pg::dp_sgd trainer{device, net, pg::cross_entropy{}, options, pg::seeded_generator{9}};
+  struct cost {
+    pg::classifier_result result;
+    std::size_t uploaded, downloads;
+  };
+  const auto judge = [&] {
+    const auto before = device.device().counted();
+    const auto result = pg::unprotected::evaluate_classifier(device, net, records);
+    const auto after = device.device().counted();
+    return cost{result, after.uploaded_bytes - before.uploaded_bytes, after.downloads - before.downloads};
+  };
+  const auto by_host = [&] { return pg::unprotected::evaluate_classifier(pg::host{pg::threads{1}}, net, records); };
+  const cost untrained = judge();
+  for (int step = 0; step < 3; ++step) trainer.step(records);
+  const cost there = judge();
+  BOOST_TEST(there.downloads == 4U);  // losses and outputs
+  BOOST_TEST(untrained.uploaded - there.uploaded == network::parameter_count * sizeof(float));
+  BOOST_TEST(there.result.mean_loss != untrained.result.mean_loss);
+  BOOST_TEST(there.result.mean_loss == by_host().mean_loss, boost::test_tools::tolerance(1e-5));
+  for (float& value : net.parameters()) value *= 0.5F;  // now the host has newer ones
+  const cost halved = judge();
+  BOOST_TEST(halved.uploaded == untrained.uploaded);
+  BOOST_TEST(halved.result.mean_loss == by_host().mean_loss, boost::test_tools::tolerance(1e-5));
+  trainer.step(records);
+  const pg::emulated other;
+  BOOST_TEST(pg::unprotected::evaluate_classifier(other, net, records).mean_loss == judge().result.mean_loss);
+}
+
+BOOST_AUTO_TEST_CASE(a_tape_for_evaluation_has_no_room_for_gradients_and_large_samples_share_it_with_few) {
+  using network = mlp<float>;
+  const pg::emulated device;
+  const pg::tape<network> whole{device, pg::max_batch{64}};
+  const pg::tape<network> small{device, pg::detail::forward_only{64}};
+  BOOST_TEST(small.capacity() == 64U);
+  // Parameters, gradients of two accumulators at least, and an optimizer's state are left out.
+  BOOST_TEST(small.bytes() + 8 * network::parameter_count * sizeof(float) <= whole.bytes());
+  auto net = pg::on_device::facts_of<network>;
+  net.workspace = 36 << 20;  // 150 MB, as of VGG16 on 256 x 256
+  BOOST_TEST(pg::on_device::evaluated_together(net, sizeof(float), 1024) == 7U);
+  net.workspace = 1 << 29;
+  BOOST_TEST(pg::on_device::evaluated_together(net, sizeof(float), 1024) == 1U);
+}
+
 BOOST_AUTO_TEST_CASE(a_private_loop_releases_what_one_on_the_host_does) {
   using network = mlp<float>;
   both<network, pg::mean_squared_error> it{40};

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // tests/cuda/layered_test.cpp - the plan of large networks, on networks small enough for a host that emulates the
 // device
+#include <algorithm>
+#include <vector>
+
 #include <pergrad/cuda/run/describe.hpp>
 
 #include "device_fixture.hpp"
@@ -27,10 +30,21 @@ template <class Scalar>
 using layered_image = pg::basic_network<Scalar, pg::shape{2, 33, 32}, pg::conv2d<3, 3, pg::padding<1>>, pg::tanh,
                                         pg::max_pool2d<4>, pg::flatten, pg::linear<3>>;
 
+/// Nodes of so many elements that blocks share a sample: of every kind that may, and a bias at many positions.
+template <class Scalar>
+using layered_nodes =
+    pg::basic_network<Scalar, pg::shape{2, 24, 24}, pg::conv2d<3, 3, pg::padding<1>>, pg::residual<pg::tanh>,
+                      pg::max_pool2d<3, pg::stride<1>>, pg::reshape<pg::shape{3, 484}>, pg::transpose, pg::linear<3>,
+                      bent, pg::flatten, pg::linear<3>>;
+
 }  // namespace
 
 namespace pergrad::inline v0_1::on_device {
 
+template <>
+inline constexpr plan_kind plan_of<layered_nodes<float>> = plan_kind::layered;
+template <>
+inline constexpr plan_kind plan_of<layered_nodes<double>> = plan_kind::layered;
 template <>
 inline constexpr plan_kind plan_of<layered_image<float>> = plan_kind::layered;
 template <>
@@ -79,7 +93,52 @@ BOOST_AUTO_TEST_CASE(a_description_says_who_does_what_and_what_it_takes) {
                 pg::on_device::gemm_way::square);
 }
 
+BOOST_AUTO_TEST_CASE(blocks_that_share_a_sample_change_no_bit) {
+  namespace dev = pg::on_device;
+  using network = layered_nodes<float>;
+  constexpr const auto& net = dev::facts_of<network>;
+  const dev::function_tables<float> tables = dev::program<network>::of_functions();
+  constexpr int samples = 2;
+  const dev::step_state state{.count = samples};
+  std::vector<float> random(static_cast<std::size_t>(samples * net.workspace));
+  std::mt19937 engine{3};
+  std::uniform_real_distribution<float> uniform{-1, 1};
+  for (float& value : random) value = uniform(engine);
+  std::vector<pg::detail::node_kind> kinds;
+  for (const dev::op_row& row : net.ops) {
+    if (dev::stretches_of(row) == 0) continue;
+    kinds.push_back(row.kind);
+    for (const int backward : {0, 1}) {
+      const auto done = [&](int stretches, emulation_order order) {
+        std::vector<float> values = random;
+        dev::node_kernel<float, std::int32_t, dev::program<network>::functions> kernel;
+        kernel.state = &state;
+        kernel.samples.workspaces = values.data();
+        kernel.samples.workspace = net.workspace;
+        kernel.samples.integers = tables.integers.data();
+        kernel.divisors = tables.scalars.data();
+        kernel.row = row;
+        kernel.backward = backward;
+        kernel.tf32 = 1;
+        kernel.stretches = stretches;
+        kernel.most_samples = samples;
+        dev::emulate(kernel, kernel.blocks(), order);
+        return values;
+      };
+      const auto wanted = done(1, emulation_order::forward);
+      BOOST_TEST((wanted != random));
+      check_same(done(3, emulation_order::reversed), wanted, "3 blocks, node " + std::to_string(row.node));
+      check_same(done(dev::stretches_of(row), emulation_order::shuffled), wanted, "as planned");
+    }
+  }
+  using kind = pg::detail::node_kind;
+  for (const kind each : {kind::elementwise, kind::pooling, kind::branch_sum, kind::reshape}) {
+    BOOST_TEST(std::ranges::count(kinds, each) >= 1);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(every_result_is_the_hosts) {
+  compare_gradients<layered_nodes<double>, pg::cross_entropy>("layered nodes, double");
   compare<layered_cnn<float>, pg::cross_entropy>("layered cnn, float");
   compare<layered_cnn<double>, pg::cross_entropy>("layered cnn, double");
   compare<layered_mix<double>, pg::mean_squared_error>("layered mix, double");

@@ -5,7 +5,10 @@
 //
 //   make_tape<Network>(max_batch, max_sums)           the working memory of a tape
 //   run<Needs>(network, loss, samples, tape, request) an evaluation (gradients/request.hpp)
-//   trainer<Network, Loss>                            what a `dp_sgd` keeps and does there
+//   make_evaluation_tape<Network>(max_batch), evaluated_together<Network>(most)
+//                                                     optional: a tape without room for gradients, and for how many
+//   hold_parameters(network, tape)                    optional: they stay as they are while evaluations use the tape
+//   trainer<Network, Loss>                            what a `dp_sgd` keeps and does there; it may mark a step's records
 //   pool()                                            host threads, for what is done once a step
 //   decodes<Network>, decoder<Network>                optional: a network's output behind a text that grows, from keys
 //                                                     and values that are kept, if it can (host/decode)
@@ -29,6 +32,11 @@ concept executor = requires {
 };
 
 namespace detail {
+
+/// A tape for outputs and losses alone: for so many records at a time, or as many as its executor prefers.
+struct forward_only {
+  std::size_t most = 1;
+};
 
 /// How an evaluation adds up in floating point.
 struct addition_way {
@@ -65,7 +73,8 @@ struct executor_memory {
 struct remote_parameters {
   void* context = nullptr;
   void (*pull)(void* context, void* parameters) = nullptr;
-  bool newer = false;   ///< than the host's
+  void* (*place)(void* context, const void* device) = nullptr;  ///< where this device has them; null if another has
+  bool newer = false;                                           ///< than the host's
   bool changed = true;  ///< the host's may have been written since they were sent
 };
 

@@ -74,8 +74,9 @@ struct no_loss {
 template <class Loss, class Executor, class Network, class Records, class Function>
 [[gnu::cold]] void in_chunks(const Executor& executor, const Network& network, const Records& records,
                              const Function& f) {
-  constexpr std::size_t chunk = 1024;
-  tape<Network> tape{executor, max_batch{std::min(chunk, std::max<std::size_t>(1, records.size()))}};
+  tape<Network> tape{executor, forward_only{std::clamp<std::size_t>(records.size(), 1, 1024)}};
+  if constexpr (requires { executor.hold_parameters(network, tape); }) executor.hold_parameters(network, tape);
+  const std::size_t chunk = tape.capacity();
   std::vector<std::uint32_t> ids;
   for (std::size_t first = 0; first < records.size(); first += chunk) {
     ids.clear();
@@ -150,7 +151,7 @@ class predictor {
   predictor(const Executor& executor, const Network& network)
       : executor_{&executor},
         network_{&network},
-        tape_{executor, max_batch{1}},
+        tape_{executor, detail::forward_only{1}},
         outputs_(Network::output_shape.size()) {}
   // clang-format off
   predictor(const Executor&&, const Network&) = delete;  // it refers to the executor: const pergrad::host exec;

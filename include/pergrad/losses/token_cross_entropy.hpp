@@ -92,9 +92,7 @@ struct token_cross_entropy {
   [[nodiscard]] PERGRAD_HD static double evaluate(const Scalar* y, std::size_t size, const std::int32_t* targets,
                                                   Scalar* dy, std::size_t positions, std::size_t length) noexcept {
     const std::size_t classes = size / positions;
-    std::size_t count = 0;
-    for (std::size_t t = 0; t < length; ++t) count += ignores(targets[t]) ? 0U : 1U;
-    const double weight = options.sum || count == 0 ? 1.0 : 1 / static_cast<double>(count);
+    const double weight = weight_of(targets, length);
     double loss = 0;
     for (std::size_t t = 0; t < positions; ++t, y += classes, dy += classes) {
       if (t >= length || ignores(targets[t])) {
@@ -104,6 +102,44 @@ struct token_cross_entropy {
       loss += evaluate_position(y, classes, targets[t], static_cast<Scalar>(weight), dy);
     }
     return loss * weight;
+  }
+
+  /// What the loss of each position that counts is multiplied by.
+  [[nodiscard]] PERGRAD_HD static double weight_of(const std::int32_t* targets, std::size_t length) noexcept {
+    std::size_t count = 0;
+    for (std::size_t t = 0; t < length; ++t) count += ignores(targets[t]) ? 0U : 1U;
+    return options.sum || count == 0 ? 1.0 : 1 / static_cast<double>(count);
+  }
+  /// The loss of a position that counts, and `weight` times its gradient, by threads of a device together: a block of
+  /// cuda/device/kernel.hpp.
+  template <class Block, class Scalar>
+  [[nodiscard]] PERGRAD_HD static double evaluate_together(const Block& block, const Scalar* y, int classes, int target,
+                                                           Scalar weight, Scalar* dy) noexcept {
+    typename Block::template local<Scalar> own;
+    Scalar partial[Block::threads / 32];
+    block.each([&](int thread) {
+      Scalar largest = y[0];
+      for (int i = thread; i < classes; i += Block::threads) largest = y[i] > largest ? y[i] : largest;
+      own[thread] = largest;
+    });
+    const Scalar largest = block.largest(own, partial);
+    block.each([&](int thread) {
+      Scalar sum = 0;
+      for (int i = thread; i < classes; i += Block::threads) {
+        dy[i] = math::exp_or_zero(y[i] - largest);
+        sum += dy[i];
+      }
+      own[thread] = sum;
+    });
+    const Scalar sum = block.sum(own, partial);
+    const Scalar share = weight / sum;
+    block.each([&](int thread) {
+      for (int i = thread; i < classes; i += Block::threads) {
+        const Scalar probability = dy[i] * share;
+        dy[i] = i == target ? probability - weight : probability;
+      }
+    });
+    return std::log(static_cast<double>(sum)) - static_cast<double>(y[target] - largest);
   }
 
  private:

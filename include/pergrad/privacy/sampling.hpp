@@ -103,7 +103,8 @@ class poisson_sampling {
     }
   }
   /// Whether a record with this word is drawn.
-  [[nodiscard]] bool is_below(std::uint64_t word) const noexcept { return everybody_ || word < threshold_; }
+  [[nodiscard]] PERGRAD_HD bool is_below(std::uint64_t word) const noexcept { return everybody_ || word < threshold_; }
+  friend bool operator==(const poisson_sampling&, const poisson_sampling&) noexcept = default;
   /// Records that `mark` marks together.
   static constexpr std::uint64_t marked_together = 128;
 

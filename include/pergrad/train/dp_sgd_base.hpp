@@ -315,8 +315,18 @@ class dp_sgd_base
     return units() == nullptr ? records : units()->count(records);
   }
   [[nodiscard]] std::span<const std::uint32_t> next_records() {
+    using sampling = typename inner::type;
+    const auto marks = [&]() -> decltype(auto) {
+      if constexpr (requires(const sampling& by, const draw_place& place) { trainer_->mark(by, place, 0, 0); }) {
+        return [this](const sampling& by, const draw_place& place, std::uint64_t begin, std::uint64_t end) {
+          return trainer_->mark(by, place, begin, end);
+        };
+      } else {
+        return (executor_->pool());
+      }
+    };
     return this->drawn_.next(
-        executor_->pool(),
+        marks(),
         [&](std::uint64_t record) {
           if (units() != nullptr && units()->are_owners()) return true;  // each of their records is looked at
           if constexpr (executor_trainer::trains_on_a_copy) {

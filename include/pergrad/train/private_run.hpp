@@ -15,6 +15,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include <pergrad/detail/executors.hpp>
@@ -66,12 +67,13 @@ class drawn_records {
     records_.clear();
   }
   /// The next physical batch, once all threads have looked for it; empty behind the last one. Records for which
-  /// fits(record) is false are left out and told to `left_out`.
-  template <class Fits, class LeftOut>
-  std::span<const std::uint32_t> next(const thread_pool& pool, const Fits& fits, const LeftOut& left_out) {
+  /// fits(record) is false are left out and told to `left_out`. `marks`: threads, or a function that knows the bits of
+  /// (sampling, place, begin, end), as on_device::device_marks.
+  template <class Marks, class Fits, class LeftOut>
+  std::span<const std::uint32_t> next(const Marks& marks, const Fits& fits, const LeftOut& left_out) {
     records_.clear();
     while (records_.size() < records_.capacity()) {
-      if (rest_ == 0 && !next_word(pool)) break;
+      if (rest_ == 0 && !next_word(marks)) break;
       const std::uint64_t record = first_ + 64 * word_ + static_cast<std::uint64_t>(std::countr_zero(rest_));
       if (!records_.empty() && (mine_.first + records_.front()) / lane_ != record / lane_) break;
       rest_ &= rest_ - 1;
@@ -88,26 +90,35 @@ class drawn_records {
 
  private:
   /// The next 64 records of which any is drawn; false behind the last ones.
-  [[gnu::noinline]] bool next_word(const thread_pool& pool) {
+  template <class Marks>
+  [[gnu::noinline]] bool next_word(const Marks& marks) {
     while (true) {
       while (++word_ < words_) {
         rest_ = bits_[word_];
         if (rest_ != 0) return true;
       }
       if (next_window_ >= mine_.first + mine_.count) return false;
-      mark_window(pool);
+      mark_window(marks);
       word_ = ~std::size_t{0};
     }
   }
-  void mark_window(const thread_pool& pool) {
+  template <class Marks>
+  void mark_window(const Marks& marks) {
     first_ = next_window_;
-    const std::uint64_t count = std::min<std::uint64_t>(64 * bits_.size(), mine_.first + mine_.count - first_);
-    const std::uint64_t tasks = (count + marked_at_once - 1) / marked_at_once;
-    pool.parallel(tasks, [&](std::size_t task, std::size_t) {
-      mark_step(*sampling_, place_, first_ + task * marked_at_once,
-                std::span{bits_}.subspan(task * marked_at_once / 64, marked_at_once / 64));
-    });
-    words_ = tasks * marked_at_once / 64;
+    const std::uint64_t end = mine_.first + mine_.count;
+    const std::uint64_t count = std::min<std::uint64_t>(64 * bits_.size(), end - first_);
+    if constexpr (std::is_same_v<Marks, thread_pool>) {
+      const std::uint64_t tasks = (count + marked_at_once - 1) / marked_at_once;
+      marks.parallel(tasks, [&](std::size_t task, std::size_t) {
+        mark_step(*sampling_, place_, first_ + task * marked_at_once,
+                  std::span{bits_}.subspan(task * marked_at_once / 64, marked_at_once / 64));
+      });
+      words_ = tasks * marked_at_once / 64;
+    } else {
+      const std::uint64_t begin = mine_.first / marked_at_once * marked_at_once;
+      words_ = (count + 63) / 64;
+      std::ranges::copy(marks(*sampling_, place_, begin, end).subspan((first_ - begin) / 64, words_), bits_.begin());
+    }
     next_window_ += 64 * bits_.size();
   }
 
@@ -142,8 +153,8 @@ class drawn_records<Sampling> {
         listed_.subspan(static_cast<std::size_t>(first - listed_.begin()), static_cast<std::size_t>(last - first));
     first_ = mine.first;
   }
-  template <class Fits, class LeftOut>
-  std::span<const std::uint32_t> next(const thread_pool& /*pool*/, const Fits& fits, const LeftOut& left_out) {
+  template <class Marks, class Fits, class LeftOut>
+  std::span<const std::uint32_t> next(const Marks& /*marks*/, const Fits& fits, const LeftOut& left_out) {
     records_.clear();
     for (; !listed_.empty() && records_.size() < records_.capacity(); listed_ = listed_.subspan(1)) {
       if (!records_.empty() && (first_ + records_.front()) / lane_ != listed_.front() / lane_) break;

@@ -13,6 +13,7 @@
 struct cublasContext {
   cudaStream_t stream = nullptr;
   bool has_workspace = false;
+  bool has_multiplied = false;
   cublasMath_t mode = CUBLAS_DEFAULT_MATH;
 };
 
@@ -49,6 +50,12 @@ cublasStatus_t cublasSgemm_v2(cublasHandle_t handle, cublasOperation_t op_a, cub
   const bool turned_a = op_a == CUBLAS_OP_T;
   const bool turned_b = op_b == CUBLAS_OP_T;
   if (!handle->has_workspace) fake_cuda::blame("cuBLAS would allocate a workspace of its own");
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  static_cast<void>(cudaStreamIsCapturing(handle->stream, &status));
+  if (status != cudaStreamCaptureStatusNone && !handle->has_multiplied) {
+    fake_cuda::blame("cuBLAS would load its code in a capture");
+  }
+  handle->has_multiplied = true;
   if (m <= 0 || n <= 0 || k <= 0 || lda < std::max(1, turned_a ? k : m) || ldb < std::max(1, turned_b ? n : k) ||
       ldc < std::max(1, m)) {
     fake_cuda::blame("cublasSgemm gets an impossible size or leading dimension");

@@ -60,6 +60,7 @@ struct event_data {
 
 struct world {
   std::map<const void*, std::string> functions;  // registered stubs and their names on the device
+  std::set<const void*> loaded;                  // those whose code the device has
   std::map<const void*, emulated_kernel> emulated;
   std::map<char*, std::size_t> device, pinned;
   std::set<stream_data*> streams;
@@ -254,7 +255,13 @@ cudaError_t launch(const void* stub, dim3 grid, dim3 block, void** arguments, st
     emulate(aligned, blocks);
   };
   stream_data& where = stream_of(stream);
-  if (where.capturing == nullptr) ++it().counts.kernels;
+  if (where.capturing == nullptr) {
+    ++it().counts.kernels;
+    it().loaded.insert(stub);
+  } else if (it().loaded.count(stub) == 0) {  // as drivers before 12.3
+    blame("kernel " + name + " is launched in a capture before its code was loaded");
+    return answer(cudaErrorStreamCaptureUnsupported);
+  }
   submit(where, std::move(next));
   return cudaSuccess;
 }
@@ -402,6 +409,7 @@ cudaError_t cudaFuncSetAttribute(const void* stub, cudaFuncAttribute attribute, 
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* stub) {
   *attributes = {};
   if (it().functions.count(stub) == 0) return answer(cudaErrorInvalidDeviceFunction);
+  it().loaded.insert(stub);
   return cudaSuccess;
 }
 

@@ -68,6 +68,18 @@ struct large_kernel {
   }
 };
 
+/// Nobody has launched it before.
+struct late_kernel {
+  static constexpr int threads = 32;
+  struct shared_type {};
+  int* out = nullptr;
+
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    block.once([&] { *out = 7; });
+  }
+};
+
 struct padded_kernel {
   static constexpr int threads = 32;
   struct shared_type {};
@@ -85,6 +97,7 @@ struct padded_kernel {
 namespace {
 
 using cuda_device_test::large_kernel;
+using cuda_device_test::late_kernel;
 using cuda_device_test::padded_kernel;
 using cuda_device_test::scale_kernel;
 
@@ -225,22 +238,70 @@ void replays_what_it_captured() {
   device.release(memory);
 }
 
+void a_mailbox_waits_for_its_copy_alone() {
+  dev::cuda_device device;
+  auto* const memory = static_cast<float*>(device.allocate(200 * sizeof(float)));
+  const std::vector<float> ones(128, 1.0F);
+  device.upload(memory, ones.data(), sizeof(float) * 128);
+  {
+    dev::cuda_device::mailbox mailbox{device, sizeof(float) * 128};
+    const auto last = [&] { return static_cast<const float*>(mailbox.wait())[127]; };
+    device.launch(scale_kernel<64>{memory, memory + 128, 2.0F, 128}, 2);
+    mailbox.post(memory, sizeof(float) * 128);
+    device.launch(scale_kernel<64>{memory, memory + 128, 3.0F, 128}, 2);
+    CHECK(last() == 2.0F);
+    CHECK(last() == 2.0F);
+    mailbox.post(memory, sizeof(float) * 128);
+    CHECK(last() == 6.0F);
+    mailbox.post(memory, sizeof(float) * 128);  // and nobody waits
+  }
+  device.release(memory);
+}
+
 void a_failed_capture_leaves_the_stream_usable() {
   dev::cuda_device device;
   const auto fails = [&] {
-    auto graph = device.capture([&] { static_cast<void>(device.allocate(16)); });
+    auto graph = device.capture([&] {
+      if (!device.is_warming_up()) static_cast<void>(device.allocate(16));
+    });
     device.replay(graph);
   };
   CHECK(check::thrown_by<pergrad::cuda_error>(fails).find("pergrad: cuda: cudaMalloc: ") == 0);
   CHECK(fake_cuda::take_violations() == std::vector<std::string>{"cudaMalloc during a capture"});
   auto graph = device.capture([] {});
   CHECK(dev::cuda_device::node_count(graph) == 0);
-  const auto waits = [&] { auto other = device.capture([&] { device.synchronise(); }); };
+  const auto waits = [&] {
+    auto other = device.capture([&] {
+      if (!device.is_warming_up()) device.synchronise();
+    });
+  };
   CHECK(check::thrown_by<pergrad::cuda_error>(waits).find("cudaStreamSynchronize") != std::string::npos);
   CHECK(!fake_cuda::take_violations().empty());
   fake_cuda::fail_next_allocation();
   CHECK(check::thrown_by<std::bad_alloc>([&] { static_cast<void>(device.allocate(16)); }) ==
         "pergrad: cuda: no memory for 16 bytes on the device");
+}
+
+// What the runtime without a GPU refuses, as old drivers do, is that a kernel is first launched in a capture.
+void code_is_loaded_before_a_capture() {
+  cudaStream_t stream = nullptr;
+  CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess);
+  {
+    dev::cuda_device device{stream};
+    auto* const memory = static_cast<int*>(device.allocate(sizeof(int)));
+    CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess);
+    CHECK(!check::thrown_by<pergrad::cuda_error>([&] { device.launch(late_kernel{memory}, 1); }).empty());
+    cudaGraph_t recorded = nullptr;
+    static_cast<void>(cudaStreamEndCapture(stream, &recorded));
+    if (recorded != nullptr) static_cast<void>(cudaGraphDestroy(recorded));
+    CHECK(fake_cuda::take_violations().size() == 1);
+    auto graph = device.capture([&] { device.launch(late_kernel{memory}, 1); });
+    CHECK(dev::cuda_device::node_count(graph) == 1);
+    device.replay(graph);
+    CHECK(downloaded(device, memory, 1)[0] == 7);
+    device.release(memory);
+  }
+  CHECK(cudaStreamDestroy(stream) == cudaSuccess);
 }
 
 void host_pointers_are_noticed() {
@@ -264,8 +325,12 @@ int main() {
   many_small_uploads_do_not_wait_and_none_overtakes_another();
   a_launch_behind_uploads_that_waited();
   replays_what_it_captured();
+  a_mailbox_waits_for_its_copy_alone();
   a_failed_capture_leaves_the_stream_usable();
-  if (fake_cuda::plays_the_device()) host_pointers_are_noticed();
+  if (fake_cuda::plays_the_device()) {
+    host_pointers_are_noticed();
+    code_is_loaded_before_a_capture();
+  }
   CHECK(fake_cuda::live_device_bytes() == 0);
   CHECK(fake_cuda::live_pinned_bytes() == 0);
   CHECK(fake_cuda::live_handles() == 0);

@@ -35,6 +35,8 @@ GATE(sample_kernel<float, cross_entropy, program<cnn>::functions, 256, 0>);
 GATE(sample_kernel<float, mean_squared_error, program<mlp>::functions, 128, 1>);
 GATE(sample_kernel<float, cross_entropy, program<words>::functions, 256, 0>);
 GATE(sample_kernel<float, cross_entropy, program<reader>::functions, 128, 1>);
+GATE(node_kernel<float, std::int32_t, program<cnn>::functions>);
+GATE(elementwise_kernel<float, std::int32_t>);
 GATE(gemm_kernel<float, affine_forward<float>, square_block>);
 GATE(gemm_kernel<float, affine_forward<float>, large_block>);
 GATE(gemm_kernel<float, affine_forward<float>, narrow_block>);

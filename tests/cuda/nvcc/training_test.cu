@@ -80,9 +80,10 @@ void a_step_only_replays(const training::images& set, const char* name) {
   CHECK(counted.pinned_allocations == 0);
   CHECK(counted.frees == 0);
   CHECK(counted.captures == 0);
-  CHECK(counted.waits == 0);
-  CHECK(counted.kernels == 0);  // all of them are in graphs
-  CHECK(counted.downloads == 0);
+  // Outside of graphs the next step's records are marked; a step waits for its marks, not for the step before.
+  CHECK(counted.kernels == 2);
+  CHECK(counted.downloads == 2);
+  CHECK(counted.waits <= 2);
   CHECK(counted.replays >= 40);
   CHECK(counted.replayed_nodes == counted.replays * nodes.size());
   CHECK(counted.uploads <= 2 * counted.replays);

@@ -9,12 +9,14 @@
 //                              last who holds it lets go; null if it does not. Nothing is copied
 //   fill_zero(to, bytes)       in stream order
 //   launch(kernel, blocks)     in stream order; 0 blocks: nothing happens
-//   capture(f)                 what f launches and fills becomes a graph instead of being done
+//   capture(f)                 what f launches and fills becomes a graph instead of being done; f may be called twice
 //   replay(graph)              does it, in stream order
 //   node_count(graph)
 //   synchronise()              waits
-// allocate, release, upload, download, view, synchronise and replay are errors inside a capture. Only download and
-// synchronise let the host wait. A device may also have `library_gemm` (gemm_door.hpp).
+//   mailbox{device, bytes}     memory of the host's: post(from, bytes) has the device copy into it, in stream order and
+//                              without waiting; wait() waits for what was posted last, and says where it is
+// allocate, release, upload, download, view, synchronise, replay and a mailbox are errors inside a capture. Only
+// download, synchronise and a mailbox's wait let the host wait. A device may also have `library_gemm` (gemm_door.hpp).
 #pragma once
 
 #include <concepts>
@@ -63,8 +65,11 @@ struct any_kernel {
 
 /// See the table above.
 template <class Device>
-concept device = requires(Device& it, typename Device::graph& graph, void* memory, const void* other, std::size_t bytes,
-                          void (*step)()) {
+concept device = requires(Device& it, typename Device::graph& graph, typename Device::mailbox& mailbox, void* memory,
+                          const void* other, std::size_t bytes, void (*step)()) {
+  requires std::constructible_from<typename Device::mailbox, Device&, std::size_t>;
+  mailbox.post(other, bytes);
+  { mailbox.wait() } -> std::same_as<const void*>;
   { it.allocate(bytes) } -> std::same_as<void*>;
   { it.release(memory) }
   noexcept;
@@ -110,6 +115,22 @@ class emulated_device {
       void (*run)(void* closure);
     };
     std::vector<node> nodes_;
+  };
+
+  class mailbox {
+   public:
+    mailbox(emulated_device& device, std::size_t bytes) : device_{&device}, memory_(bytes) {}
+    void post(const void* from, std::size_t bytes) {
+      device_->refuse_in_capture("posts");
+      device_->require_inside(from, bytes);
+      if (bytes > memory_.size()) throw std::out_of_range("pergrad: emulated_device: a mailbox is too small");
+      if (bytes > 0) std::memcpy(memory_.data(), from, bytes);
+    }
+    [[nodiscard]] const void* wait() const noexcept { return memory_.data(); }
+
+   private:
+    emulated_device* device_;
+    std::vector<std::byte> memory_;
   };
 
   /// What has been asked of the device since it was made.

@@ -9,7 +9,7 @@
 
 #include <pergrad/cuda/device/kernel.hpp>
 #include <pergrad/cuda/kernels/functions.hpp>
-#include <pergrad/cuda/kernels/pools.hpp>
+#include <pergrad/cuda/kernels/pointwise.hpp>
 #include <pergrad/cuda/kernels/random.hpp>
 #include <pergrad/cuda/kernels/sample_values.hpp>
 #include <pergrad/cuda/kernels/tables.hpp>
@@ -51,52 +51,23 @@ struct node_worker {
         Scalar* y = values.to(row.out);
         return row.adjoint != 0 ? through_adjoint(row, x, y, bias, false) : through_view(row, x, y, bias, false);
       }
-      case node_kind::reshape:
-        return turn(values.at(row.in), static_cast<int>(row.in_shape.e0), row.out_size, values.to(row.out), false);
-      case node_kind::branch_sum: {
-        const Scalar* first = values.at(row.in);
-        const Scalar* second = values.at(row.in2);
-        Scalar* out = values.to(row.out);
-        return for_each(row.out_size, [&](int i) { out[i] = first[i] + second[i]; });
-      }
-      default:
+      case node_kind::general:
+      case node_kind::tiled:
         return Functions::visit(row.function, [&]<class Function>() { function_forward<Function>(row); });
+      default:
+        return pointwise().template forward<Functions>(row);
     }
   }
 
   /// The input's gradients from the output's, of a layer whose factors are there before.
   PERGRAD_HD void backward(const op_row& row) const {
     if (row.out_size == 0) return;
-    switch (row.kind) {
-      case node_kind::affine: {
-        if (row.input_gradient == 0) return;
-        const Scalar* dy = values.at(row.dy);
-        Scalar* dx = values.to(row.dx);
-        const bool onto = row.accumulate != 0;
-        return row.adjoint != 0 ? through_view(row, dy, dx, nullptr, onto)
-                                : through_adjoint(row, dy, dx, nullptr, onto);
-      }
-      case node_kind::reshape:
-        if (row.input_gradient == 0) return;
-        return turn(values.at(row.dy), static_cast<int>(row.in_shape.e1), row.out_size, values.to(row.dx),
-                    row.accumulate != 0);
-      case node_kind::branch_sum: {
-        const Scalar* dy = values.at(row.dy);
-        Scalar* dx = values.to(row.dx);
-        Scalar* dx2 = values.to(row.dx2);
-        if (row.input_gradient != 0) {
-          for_each(row.out_size, [&](int i) { dx[i] = row.accumulate != 0 ? dx[i] + dy[i] : dy[i]; });
-        }
-        if (row.input2_gradient != 0) {
-          for_each(row.out_size, [&](int i) { dx2[i] = row.accumulate2 != 0 ? dx2[i] + dy[i] : dy[i]; });
-        }
-        return;
-      }
-      default:
-        return Functions::visit(row.function, [&]<class Function>() {
-          if constexpr (!leaves_factors<Function>) function_backward<Function>(row);
-        });
-    }
+    if (row.kind != node_kind::affine) return pointwise().template backward<Functions>(row);
+    if (row.input_gradient == 0) return;
+    const Scalar* dy = values.at(row.dy);
+    Scalar* dx = values.to(row.dx);
+    const bool onto = row.accumulate != 0;
+    row.adjoint != 0 ? through_view(row, dy, dx, nullptr, onto) : through_adjoint(row, dy, dx, nullptr, onto);
   }
   /// The same of general and tiled layers, which leave in their saved values what their factors read. Not one function
   /// with the others: called from two places it would not be inlined, and the worker would lie in local memory.
@@ -122,15 +93,6 @@ struct node_worker {
     int parts = 1;
     while (parts < warp_size && 2 * parts * count <= Threads && 8 * parts <= terms) parts *= 2;
     return parts;
-  }
-
-  /// A matrix of `rows` rows turned into its transpose. `onto`: added to what is there.
-  PERGRAD_HD void turn(const Scalar* from, int rows, int count, Scalar* to, bool onto) const {
-    const int columns = count / rows;
-    for_each(count, [&](int i) {
-      const Scalar value = from[i % rows * columns + i / rows];
-      to[i] = onto ? to[i] + value : value;
-    });
   }
 
   /// y[i] = bias + sum over the taps and channels of the position, channel after channel. `onto`: in the place of the
@@ -260,17 +222,13 @@ struct node_worker {
 
   template <class Function>
   PERGRAD_HD void function_forward(const op_row& row) const {
-    const Scalar* x = values.at(row.in);
-    Scalar* y = values.to(row.out);
     if constexpr (detail::is_tiled<Function>) {
       device_code_of<Function>::forward(team_of(row, false));
-    } else if constexpr (detail::has_value<Function>) {
-      for_each(row.out_size, [&](int i) { y[i] = device_code_of<Function>::value(x[i]); });
-    } else if constexpr (detail::has_general_forward<Function>) {
+    } else if constexpr (!detail::has_value<Function> && detail::has_general_forward<Function>) {
       block.once([&] {
         const view<const Scalar> weights{parameters + row.parameters, static_cast<std::size_t>(row.weights)};
-        const view<const Scalar> from{x, static_cast<std::size_t>(row.in_size)};
-        const view<Scalar> to{y, static_cast<std::size_t>(row.out_size)};
+        const view<const Scalar> from{values.at(row.in), static_cast<std::size_t>(row.in_size)};
+        const view<Scalar> to{values.to(row.out), static_cast<std::size_t>(row.out_size)};
         const view<Scalar> saved{values.to(row.saved), static_cast<std::size_t>(row.saved_size)};
         if constexpr (detail::has_saving_forward<Function>) {
           device_code_of<Function>::forward(row.in_shape, weights, from, to, saved);
@@ -278,30 +236,17 @@ struct node_worker {
           device_code_of<Function>::forward(row.in_shape, weights, from, to);
         }
       });
-    } else if constexpr (is_window_rule<Function>) {
-      pools().template forward<Function>(row, x, y);
     }
   }
   template <class Function>
   PERGRAD_HD void function_backward(const op_row& row) const {
-    const Scalar* x = values.at(row.in);
-    const Scalar* y = values.at(row.out);
-    const Scalar* dy = values.at(row.dy);
-    Scalar* dx = values.to(row.dx);
     if constexpr (detail::is_tiled<Function>) {
       device_code_of<Function>::backward(team_of(row, true));
-      add_written(row);
-    } else if constexpr (detail::has_value<Function>) {
-      if (row.input_gradient == 0) return;
-      for_each(row.out_size, [&](int i) {
-        const Scalar part = dy[i] * device_code_of<Function>::derivative(x[i], y[i]);
-        dx[i] = row.accumulate != 0 ? dx[i] + part : part;
-      });
-    } else if constexpr (detail::has_general_backward<Function>) {
+    } else {
       block.once([&] {
         const view<const Scalar> weights{parameters + row.parameters, static_cast<std::size_t>(row.weights)};
-        const view<const Scalar> from{x, static_cast<std::size_t>(row.in_size)};
-        const view<const Scalar> backprop{dy, static_cast<std::size_t>(row.out_size)};
+        const view<const Scalar> from{values.at(row.in), static_cast<std::size_t>(row.in_size)};
+        const view<const Scalar> backprop{values.at(row.dy), static_cast<std::size_t>(row.out_size)};
         const view<Scalar> to{values.to(row.written_dx), static_cast<std::size_t>(row.in_size)};
         const view<Scalar> saved{values.to(row.saved), static_cast<std::size_t>(row.saved_size)};
         if constexpr (detail::has_saving_backward<Function>) {
@@ -310,14 +255,12 @@ struct node_worker {
           device_code_of<Function>::backward(row.in_shape, weights, from, backprop, to);
         }
       });
-      add_written(row);
-    } else if constexpr (is_window_rule<Function>) {
-      if (row.input_gradient != 0) pools().template backward<Function>(row, x, y, dy, dx);
     }
+    add_written(row);
   }
 
-  [[nodiscard]] PERGRAD_HD pool_worker<Block, Scalar> pools() const noexcept {
-    return {block, tables.integers, tables.scalars};
+  [[nodiscard]] PERGRAD_HD pointwise_worker<Block, Scalar> pointwise() const noexcept {
+    return {block, values, tables.scalars};
   }
 
   /// The block as the team of a layer on tiles.

@@ -67,17 +67,19 @@ struct norm_worker {
                                    norm_bound& part) const {
     if (leaf.next != 0) return by_elements(leaf, nullptr, part);  // the sum forms the same elements
     if (method == norm_method::product) return by_product(leaf, part);
-    if (method != norm_method::gram) {
-      sums own;
-      block.each([&](int t) {
-        double sum = 0;
-        PERGRAD_ROLLED
-        for (int i = t; i < leaf.square_count; i += Threads) sum += squares[leaf.squares + i];
-        own[t] = sum;
-      });
-      return add_squares(own, part);
-    }
-    by_positions(leaf, part);
+    if (method == norm_method::gram) return by_positions(leaf, part);
+    add_stored(squares + leaf.squares, leaf.square_count, part);
+  }
+  /// Parts of a squared norm that kernels left.
+  PERGRAD_HD void add_stored(const double* squares, int count, norm_bound& part) const {
+    sums own;
+    block.each([&](int t) {
+      double sum = 0;
+      PERGRAD_ROLLED
+      for (int i = t; i < count; i += Threads) sum += squares[i];
+      own[t] = sum;
+    });
+    add_squares(own, part);
   }
   PERGRAD_HD void add(const elementwise_leaf& leaf, Scalar (&scratch)[static_cast<std::size_t>(Threads)],
                       norm_bound& part) const {
@@ -286,6 +288,77 @@ struct norm_worker {
       }
     }
     return sum;
+  }
+};
+
+/// The gradients of elementwise leaves of a layered network, kept for the sums, and their squares. Threads share an
+/// element's positions, and blocks a leaf; how many is a constant of the network. blocks() of them.
+template <class Scalar, class Target>
+struct elementwise_kernel {
+  static constexpr int threads = 256;
+  struct shared_type {
+    Scalar scratch[static_cast<std::size_t>(threads)];
+    double partial[static_cast<std::size_t>(threads / warp_size)];
+  };
+
+  const step_state* state = nullptr;
+  table_view<Scalar> tables;
+  batch_view<Scalar, Target> samples;
+  double* squares = nullptr;  ///< sample b's at [b * stride + number of the square]
+  int stride = 0;
+  int blocks_of_sample = 0;  ///< one a square
+  int most_samples = 0;
+
+  /// Threads that share an element: each adds up at least 8 positions.
+  [[nodiscard]] PERGRAD_HD static constexpr int sharing(const elementwise_leaf& leaf) noexcept {
+    const int positions = leaf.out[0] * leaf.out[1] * leaf.out[2];
+    int parts = 1;
+    while (parts < threads && 16 * parts <= positions) parts *= 2;
+    return parts;
+  }
+  [[nodiscard]] static constexpr int blocks_of(const elementwise_leaf& leaf) noexcept {
+    return leaf.first == 0 ? 0 : blocks_for(leaf.count, threads / sharing(leaf));
+  }
+  [[nodiscard]] int blocks() const noexcept { return most_samples * blocks_of_sample; }
+
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    const int sample = block.index() / blocks_of_sample;
+    if (static_cast<std::uint32_t>(sample) >= state->count) return;
+    // Squares of elementwise leaves are the last ones of a sample.
+    const int square = stride - blocks_of_sample + block.index() % blocks_of_sample;
+    const elementwise_leaf* found = tables.elementwise;
+    while (square < found->squares || square >= found->squares + found->square_count) ++found;
+    const elementwise_leaf& leaf = *found;
+    auto& shared = block.template shared<shared_type>();
+    const sample_values<Scalar> values = samples.values(sample);
+    const int parts = sharing(leaf);
+    const int elements = threads / parts;
+    const int first = (square - leaf.squares) * elements;
+    // Threads next to each other read what lies next to each other: elements, or positions of one.
+    const bool by_elements = leaf.delta_stride == 1;
+    block.each([&](int t) {
+      const int i = by_elements ? t % elements : t / parts;
+      const int part = by_elements ? t / elements : t % parts;
+      shared.scratch[part * elements + i] =
+          first + i < leaf.count ? gradient_element(leaf, values, first + i, part, parts) : Scalar{0};
+    });
+    for (int apart = parts / 2; apart > 0; apart /= 2) {
+      block.each([&](int t) {
+        if (t < apart * elements) shared.scratch[t] += shared.scratch[t + apart * elements];
+      });
+    }
+    typename Block::template local<double> own;
+    Scalar* const to = samples.kept_of(sample) + leaf.kept + first;
+    block.each([&](int t) {
+      own[t] = 0;
+      if (t >= elements || first + t >= leaf.count) return;
+      const Scalar value = shared.scratch[t];
+      to[t] = value;
+      own[t] = multiply(static_cast<double>(value), static_cast<double>(value));
+    });
+    const double total = block.sum(own, shared.partial);
+    block.once([&] { squares[std::int64_t{sample} * stride + square] = total; });
   }
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/cuda/kernels/random.hpp - ChaCha20 in kernels: of the noise, and of the bits inside layers
+// pergrad/cuda/kernels/random.hpp - ChaCha20 in kernels: of the noise, of the bits inside layers, of drawn records
 #pragma once
 
 #include <cstddef>
@@ -10,6 +10,7 @@
 #include <pergrad/privacy/layer_randomness.hpp>
 #include <pergrad/privacy/noise/chacha20.hpp>
 #include <pergrad/privacy/noise/purpose.hpp>
+#include <pergrad/privacy/sampling.hpp>
 
 namespace pergrad::inline v0_1::on_device {
 
@@ -48,6 +49,7 @@ struct stream_upload {
 struct held_stream {
   random_stream stream{};
   held_stream() = default;
+  explicit held_stream(const random_stream& held) noexcept : stream{held} {}
   held_stream(const held_stream&) = delete;
   held_stream& operator=(const held_stream&) = delete;
   ~held_stream() { pergrad::detail::wipe(&stream, sizeof stream); }
@@ -84,6 +86,56 @@ struct layer_bits {
     random_stream own = *layers;
     for (int i = 0; i < 8; ++i) own.words[4 + i] = seed[i];
     return at_step(own, layer);
+  }
+};
+
+/// Marks the records that a step draws, in groups of 128, as poisson_sampling::mark does; blocks() of them. A thread
+/// makes the words of eight records of a group, 16 apart.
+struct mark_kernel {
+  static constexpr int threads = 128;
+  static constexpr int of_group = 16;                ///< threads
+  static constexpr int groups = threads / of_group;  ///< of a block
+  struct shared_type {
+    std::uint8_t drawn[threads];  ///< a bit a record
+  };
+
+  random_stream stream;  ///< of the purpose record_sampling and any step
+  std::uint64_t step;
+  poisson_sampling sampling;
+  std::uint32_t first_group;
+  int group_count;
+  std::uint64_t* bits;  ///< two words a group
+
+  [[nodiscard]] int blocks() const noexcept { return blocks_for(group_count, groups); }
+
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    auto& shared = block.template shared<shared_type>();
+    const int first = block.index() * groups;
+    block.each([&](int t) {
+      const auto group = static_cast<std::uint32_t>(first + t / of_group);
+      std::uint32_t words[16];
+      make_random_block(at_step(stream, step),
+                        of_group * (first_group + group) + static_cast<std::uint32_t>(t % of_group), words);
+      unsigned drawn = 0;
+      PERGRAD_UNROLL
+      for (int row = 0; row < 8; ++row) {
+        if (sampling.is_below(std::uint64_t{words[row]} << 32U | words[8 + row])) drawn |= 1U << row;
+      }
+      shared.drawn[t] = static_cast<std::uint8_t>(drawn);
+    });
+    block.each([&](int t) {
+      const int group = first + t / 2;
+      if (t >= 2 * groups || group >= group_count) return;
+      std::uint64_t word = 0;
+      for (int row = 0; row < 4; ++row) {
+        for (int column = 0; column < of_group; ++column) {
+          const unsigned drawn = shared.drawn[t / 2 * of_group + column];
+          word |= std::uint64_t{drawn >> (t % 2 * 4 + row) & 1U} << (of_group * row + column);
+        }
+      }
+      bits[2 * group + t % 2] = word;
+    });
   }
 };
 

@@ -209,6 +209,13 @@ template <class Scalar>
   return {x[offset], delta};
 }
 
+/// Offset of position t of a box; `line`: as of an elementwise leaf.
+[[nodiscard]] PERGRAD_HD constexpr int offset_of(const int (&box)[axes], const int (&step)[axes], int line,
+                                                 int t) noexcept {
+  if (line != 0) return t * line;
+  const box_index at = index_in(box, t);
+  return at.d * step[0] + at.h * step[1] + at.w * step[2];
+}
 /// sum + element i of one use of a block.
 template <class Scalar>
 [[nodiscard]] PERGRAD_HD Scalar add_element(const elementwise_leaf& leaf, const sample_values<Scalar>& values, int i,
@@ -218,11 +225,9 @@ template <class Scalar>
   const int positions = leaf.out[0] * leaf.out[1] * leaf.out[2];
   PERGRAD_ROLLED
   for (int t = part; t < positions; t += parts) {
-    const auto [d, h, w] = index_in(leaf.out, t);
-    const Scalar value = delta[d * leaf.delta_step[0] + h * leaf.delta_step[1] + w * leaf.delta_step[2]];
-    sum = leaf.ones != 0
-              ? sum + value
-              : fma(value, other[d * leaf.other_step[0] + h * leaf.other_step[1] + w * leaf.other_step[2]], sum);
+    const Scalar value = delta[offset_of(leaf.out, leaf.delta_step, leaf.delta_line, t)];
+    sum =
+        leaf.ones != 0 ? sum + value : fma(value, other[offset_of(leaf.out, leaf.other_step, leaf.other_line, t)], sum);
   }
   return sum;
 }

@@ -105,7 +105,7 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
         if (row.handed_on != 0) store_rounded(block, values.to(row.out), row.out_size);
       }
     }
-    if ((stages & stage::loss) != 0) finish_forward(block, values, sample);
+    if ((stages & stage::loss) != 0) finish_forward(block, values, sample, shared);
     if ((stages & (stage::leaves | stage::layered_leaves)) != 0) {
       block.each([&](int t) {
         PERGRAD_ROLLED
@@ -146,7 +146,10 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
         if (leaf.first == 0) continue;
         worker.add_for_products(leaf, method.of(leaf), squares, parts[leaf.layer]);
       }
-      add_elementwise(worker, shared, 0, tables.elementwise_count, parts);
+      for (int k = 0; norms != 0 && k < tables.elementwise_count; ++k) {
+        const elementwise_leaf& leaf = tables.elementwise[k];
+        if (leaf.first != 0) worker.add_stored(squares + leaf.squares, leaf.square_count, parts[leaf.layer]);
+      }
       add_rows(worker, 0, tables.row_count, parts);
     }
     if ((stages & stage::weigh) == 0 || rule.kind == clip_rule::kind_type::none) return;
@@ -160,6 +163,40 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
   [[nodiscard]] PERGRAD_HD static constexpr bool is_product(const op_row& row) noexcept {
     return Layered != 0 && row.kind == node_kind::affine;
   }
+  /// A loss over positions that says what threads do together for one of them: a warp takes a position.
+  static constexpr bool takes_threads_by_position = requires(const std::int32_t* targets) {
+    Loss::weight_of(targets, std::size_t{});
+  };
+  template <class Block>
+  PERGRAD_HD void evaluate_positions(const Block& block, const sample_values<Scalar>& values, int sample,
+                                     shared_type& shared) const {
+    const int positions = samples.target_count;
+    const int classes = output_size / positions;
+    const int length = values.positions(output_lengths, positions);
+    const auto* const targets = samples.targets_of(sample);
+    const double weight = Loss::weight_of(targets, static_cast<std::size_t>(length));
+    block.warps([&](const auto& warp) {
+      double loss = 0;
+      for (int t = warp.index(); t < positions; t += Threads / warp_size) {
+        Scalar* const dy = values.to(output_gradient) + t * classes;
+        if (t < length && !Loss::ignores(targets[t])) {
+          loss += Loss::evaluate_together(warp, values.at(output) + t * classes, classes, static_cast<int>(targets[t]),
+                                          static_cast<Scalar>(weight), dy);
+        } else {
+          on_device::for_each(warp, classes, [&](int i) { dy[i] = 0; });
+        }
+      }
+      warp.each([&](int lane) {
+        if (lane == 0) shared.partial[warp.index()] = loss;
+      });
+    });
+    block.once([&] {
+      double loss = 0;
+      PERGRAD_ROLLED
+      for (int i = 0; i < Threads / warp_size; ++i) loss += shared.partial[i];
+      results.losses[sample] = loss * weight;
+    });
+  }
   /// What norms and sums read is rounded here, once, where it lies: so both see the same numbers.
   template <class Block>
   PERGRAD_HD void store_rounded(const Block& block, Scalar* at, int count) const {
@@ -170,9 +207,11 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
     });
   }
   template <class Block>
-  PERGRAD_HD void finish_forward(const Block& block, const sample_values<Scalar>& values, int sample) const {
+  PERGRAD_HD void finish_forward(const Block& block, const sample_values<Scalar>& values, int sample,
+                                 shared_type& shared) const {
+    if constexpr (takes_threads_by_position) evaluate_positions(block, values, sample, shared);
     block.once([&] {
-      if constexpr (marked_for_devices<Loss>) {  // others have been refused
+      if constexpr (!takes_threads_by_position && marked_for_devices<Loss>) {  // others have been refused
         const auto size = static_cast<std::size_t>(output_size);
         if constexpr (detail::takes_length<Loss, Scalar>) {  // then there is a target a position
           const auto positions = static_cast<std::size_t>(samples.target_count);

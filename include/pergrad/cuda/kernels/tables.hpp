@@ -81,8 +81,12 @@ struct elementwise_leaf {
   int other = 0;
   int other_step[axes] = {0, 0, 0};
   int other_stride = 1;
+  int delta_line = 0;  ///< not 0: position t's delta is so many times t behind the first one's, which needs no division
+  int other_line = 0;
   int parameters = 0;
-  int kept = 0;   ///< of the first element among a sample's kept gradients: these are always kept
+  int kept = 0;     ///< of the first element among a sample's kept gradients: these are always kept
+  int squares = 0;  ///< layered: of the first partial square among a sample's
+  int square_count = 0;
   int first = 1;  ///< as of an outer leaf
   int next = 0;
   [[nodiscard]] PERGRAD_HD constexpr int size() const noexcept { return count; }
@@ -213,8 +217,9 @@ struct network_sizes {
   int scalars = 0;    ///< divisors
   int workspace = 0;  ///< elements a sample
   int kept = 0;       ///< elements of a sample's kept gradients
-  int squares = 0;    ///< layered: partial squares of a sample's norms
-  int output = 0;     ///< places of the network's output and its gradient
+  int squares = 0;    ///< layered: partial squares of a sample's norms, those of elementwise leaves last
+  int elementwise_squares = 0;
+  int output = 0;  ///< places of the network's output and its gradient
   int output_gradient = 0;
   int output_lengths = -1;  ///< table of its lengths; none if all samples have one
 };

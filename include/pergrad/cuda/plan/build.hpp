@@ -109,6 +109,8 @@ struct build_tables {
     connect(t, live);
     place_values(t, live);
     for (const detail::plan_factor& each : plan::factors) build_leaves<Program>::list(t, each);
+    for (elementwise_leaf& leaf : t.elementwise) leaf.squares += t.squares;
+    t.squares += t.elementwise_squares;
     if constexpr (Program::layered) {
       detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
         if constexpr (detail::has_projections<Layer>) {

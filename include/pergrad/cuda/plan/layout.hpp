@@ -113,8 +113,9 @@ struct arena_layout {
 /// Room for one value of a sample's targets, whatever the loss. There is room for as many as the network has outputs.
 inline constexpr std::size_t target_bytes = 8;
 
-[[nodiscard]] constexpr arena_layout lay_out(const network_facts& net, std::size_t scalar_bytes,
-                                             std::size_t max_batch) noexcept {
+/// `gradients`: whether there is room for them, for sums and for an optimizer's state; outputs and losses need none.
+[[nodiscard]] constexpr arena_layout lay_out(const network_facts& net, std::size_t scalar_bytes, std::size_t max_batch,
+                                             bool gradients = true) noexcept {
   constexpr auto count = [](auto number) { return static_cast<std::size_t>(number); };
   const std::size_t layers = std::max<std::size_t>(1, net.layers());
   const std::size_t most_workspaces =
@@ -139,14 +140,15 @@ inline constexpr std::size_t target_bytes = 8;
   place(a.bounds, layers * sizeof(double));
   place(a.parameters, (net.parameters + net.frozen) * scalar_bytes);
   place(a.workspaces, most_workspaces * count(net.workspace) * scalar_bytes);
-  place(a.kept, max_batch * count(net.kept) * scalar_bytes);
   place(a.losses, max_batch * sizeof(double));
-  place(a.norms, max_batch * layers * sizeof(norm_bound));
-  place(a.squares, max_batch * count(net.squares) * sizeof(double));
-  place(a.weights, max_batch * layers * scalar_bytes);
   place(a.outputs, max_batch * net.output_size * scalar_bytes);
   place(a.inputs, max_batch * net.input_size * scalar_bytes);
   place(a.targets, max_batch * net.output_size * target_bytes);
+  if (!gradients) return a;
+  place(a.kept, max_batch * count(net.kept) * scalar_bytes);
+  place(a.norms, max_batch * layers * sizeof(norm_bound));
+  place(a.squares, max_batch * count(net.squares) * sizeof(double));
+  place(a.weights, max_batch * layers * scalar_bytes);
   place(a.projections, max_batch * sizeof(double));
   place(a.rows, rows_at_a_time(net, max_batch) * net.parameters * scalar_bytes);
   std::size_t most_partials = 0;
@@ -162,6 +164,14 @@ inline constexpr std::size_t target_bytes = 8;
   place(a.first_moment, net.parameters * scalar_bytes);
   place(a.second_moment, net.parameters * scalar_bytes);
   return a;
+}
+
+/// Samples that are evaluated at a time: as many as take 1 GiB of workspaces, but no more than `most`, and one at
+/// least.
+[[nodiscard]] constexpr std::size_t evaluated_together(const network_facts& net, std::size_t scalar_bytes,
+                                                       std::size_t most) noexcept {
+  const std::size_t each = (static_cast<std::size_t>(net.workspace) + net.input_size) * scalar_bytes;
+  return std::clamp<std::size_t>((std::size_t{1} << 30U) / std::max<std::size_t>(1, each), 1, most);
 }
 
 }  // namespace pergrad::inline v0_1::on_device

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 
+#include <pergrad/cuda/kernels/norms.hpp>
 #include <pergrad/cuda/kernels/sums.hpp>
 #include <pergrad/cuda/kernels/tables.hpp>
 #include <pergrad/cuda/plan/gemm_door.hpp>
@@ -124,6 +125,13 @@ struct build_leaves {
     const int offset = static_cast<int>(from.offset);
     return place < 0 ? place - offset : place + offset;
   }
+  /// Of positions that follow each other in one line the distance between two; 0 for others.
+  static constexpr int line_of(const int (&box)[axes], const int (&step)[axes]) {
+    const int line = box[2] > 1 ? step[2] : box[1] > 1 ? step[1] : step[0];
+    const bool rows = box[1] == 1 || step[1] == box[2] * line;
+    const bool planes = box[0] == 1 || step[0] == box[1] * box[2] * line;
+    return rows && planes ? line : 0;
+  }
   static constexpr void add(tables& t, const detail::plan_factor& each, outer_leaf leaf) {
     const bool has_one_use = plan::nodes[each.node].use.first && plan::nodes[each.node].use.last;
     leaf.method = has_one_use ? cheapest_on_device(leaf.view, Program::layered) : norm_method::instantiate;
@@ -146,9 +154,17 @@ struct build_leaves {
     put(t.outer, t.outer_count, row.first_outer, row.last_outer, each, leaf);
   }
   static constexpr void add(tables& t, const detail::plan_factor& each, elementwise_leaf leaf) {
-    if (plan::nodes[each.node].use.first) {
+    leaf.delta_line = line_of(leaf.out, leaf.delta_step);
+    leaf.other_line = line_of(leaf.out, leaf.other_step);
+    leaf.first = plan::nodes[each.node].use.first ? 1 : 0;
+    if (leaf.first != 0) {
       leaf.kept = t.kept;
       t.kept += leaf.count;
+    }
+    if (Program::layered) {
+      leaf.squares = t.elementwise_squares;
+      leaf.square_count = elementwise_kernel<typename Program::scalar, char>::blocks_of(leaf);
+      t.elementwise_squares += leaf.square_count;
     }
     op_row& row = t.ops[each.node];
     put(t.elementwise, t.elementwise_count, row.first_elementwise, row.last_elementwise, each, leaf);

@@ -242,6 +242,33 @@ class cuda_device {
     std::size_t nodes_ = 0;
   };
 
+  class mailbox {
+   public:
+    mailbox(cuda_device& device, std::size_t bytes) : stream_{device.stream_}, arrived_{cuda_detail::make_event()} {
+      void* memory = nullptr;
+      cuda_detail::check(cudaHostAlloc(&memory, bytes, cudaHostAllocDefault), "cudaHostAlloc");
+      memory_.reset(static_cast<std::byte*>(memory));
+    }
+    mailbox(const mailbox&) = delete;
+    mailbox& operator=(const mailbox&) = delete;
+    /// Nothing may arrive any more.
+    ~mailbox() { static_cast<void>(cudaEventSynchronize(arrived_.get())); }
+    void post(const void* from, std::size_t bytes) {
+      cuda_detail::check(cudaMemcpyAsync(memory_.get(), from, bytes, cudaMemcpyDeviceToHost, stream_),
+                         "cudaMemcpyAsync");
+      cuda_detail::check(cudaEventRecord(arrived_.get(), stream_), "cudaEventRecord");
+    }
+    [[nodiscard]] const void* wait() {
+      cuda_detail::check(cudaEventSynchronize(arrived_.get()), "cudaEventSynchronize");
+      return memory_.get();
+    }
+
+   private:
+    cudaStream_t stream_;
+    cuda_detail::event arrived_;
+    cuda_detail::owner<std::byte*, cudaFreeHost> memory_;
+  };
+
   cuda_device() {
     require_usable();
     cudaStream_t stream = nullptr;
@@ -315,7 +342,7 @@ class cuda_device {
     return {static_cast<const std::byte*>(seen), unpin};
   }
   void fill_zero(void* to, std::size_t bytes) {
-    if (bytes == 0) return;
+    if (bytes == 0 || is_warming_up_) return;
     cuda_detail::check(cudaMemsetAsync(to, 0, bytes, stream_), "cudaMemsetAsync");
   }
 
@@ -331,23 +358,24 @@ class cuda_device {
         [](const void* memory, int count) { emulate(*static_cast<const Kernel*>(memory), count); },
         [](void* memory) { __builtin_clear_padding(static_cast<Kernel*>(memory)); });
 #endif
-    if constexpr (shared > cuda_detail::usual_shared_bytes) {
-      cuda_detail::check(
-          cudaFuncSetAttribute(stub, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)),
-          "cudaFuncSetAttribute");
-    }
-    cudaLaunchConfig_t how{};
-    how.gridDim = dim3{static_cast<unsigned>(blocks)};
-    how.blockDim = dim3{static_cast<unsigned>(Kernel::threads)};
-    how.dynamicSmemBytes = shared;
-    how.stream = stream_;
-    // Its own return code: what cudaGetLastError knows may be of another call.
     void* arguments[] = {const_cast<Kernel*>(&kernel)};
-    cuda_detail::check(cudaLaunchKernelExC(&how, reinterpret_cast<const void*>(stub), arguments), "launch of a kernel");
+    launch_stub(reinterpret_cast<const void*>(stub), blocks, Kernel::threads, shared, arguments);
   }
 
+  /// Calls f twice: first its kernels are only loaded, and cuBLAS multiplies what lies there. f is the same each time,
+  /// and may overwrite only what a step overwrites anyway.
   template <class Function>
   [[nodiscard, gnu::cold]] graph capture(Function&& f) {
+    // Code is loaded when a kernel is first launched, which drivers before 12.3 cannot do in a capture; nor can cuBLAS
+    // make its first call of a kind there.
+    is_warming_up_ = true;
+    try {
+      f();
+    } catch (...) {
+      is_warming_up_ = false;
+      throw;
+    }
+    is_warming_up_ = false;
     // Thread-local: what other threads do with the runtime meanwhile is their affair.
     cuda_detail::check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
     cudaGraph_t recorded = nullptr;
@@ -377,6 +405,9 @@ class cuda_device {
   void library_gemm(const gemm_call& call) { library_->gemm(call); }
 #endif
   void synchronise() { cuda_detail::check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"); }
+  /// Is this the first time of a function that is captured? What is no kernel of the library's is left out then if it
+  /// must not be done twice.
+  [[nodiscard]] bool is_warming_up() const noexcept { return is_warming_up_; }
   /// Is everything done that was put into the stream? Does not wait.
   [[nodiscard]] bool is_done() const {
     const cudaError_t state = cudaStreamQuery(stream_);
@@ -397,6 +428,24 @@ class cuda_device {
     cuda_detail::check(cudaDeviceGetAttribute(&value, attribute, device), "cudaDeviceGetAttribute");
     return value != 0;
   }
+  void launch_stub(const void* stub, int blocks, int threads, std::size_t shared, void** arguments) const {
+    if (is_warming_up_) {
+      cudaFuncAttributes attributes{};
+      return cuda_detail::check(cudaFuncGetAttributes(&attributes, stub), "cudaFuncGetAttributes");
+    }
+    if (shared > cuda_detail::usual_shared_bytes) {
+      cuda_detail::check(
+          cudaFuncSetAttribute(stub, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)),
+          "cudaFuncSetAttribute");
+    }
+    cudaLaunchConfig_t how{};
+    how.gridDim = dim3{static_cast<unsigned>(blocks)};
+    how.blockDim = dim3{static_cast<unsigned>(threads)};
+    how.dynamicSmemBytes = shared;
+    how.stream = stream_;
+    // Its own return code: what cudaGetLastError knows may be of another call.
+    cuda_detail::check(cudaLaunchKernelExC(&how, stub, arguments), "launch of a kernel");
+  }
   static void require_usable() {
     const cuda_detail::obstacle found = cuda_detail::find_obstacle();
     if (!found.what.empty()) throw cuda_unavailable{found.what, found.code};
@@ -412,6 +461,7 @@ class cuda_device {
   cuda_detail::owner<cudaStream_t, cudaStreamDestroy> own_stream_;
   cudaStream_t stream_ = nullptr;
   std::unique_ptr<cuda_detail::staging> staging_;
+  bool is_warming_up_ = false;
 #if PERGRAD_CUBLAS
   cuda_detail::owner<void*, cudaFree> library_workspace_;
   std::unique_ptr<cuda_detail::cublas_library> library_;

@@ -26,8 +26,8 @@ struct device_description {
   shape in;
   shape out;
   std::size_t parameters = 0;
-  /// Who forms y: `sample kernel`, a blocked kernel for the whole batch, or cuBLAS, or for a layer on tiles products of
-  /// the whole batch and the sample kernel; `-` where nothing is to do.
+  /// Who forms y: `sample kernel`, `node kernel` where blocks share a sample, a blocked kernel for the whole batch, or
+  /// cuBLAS, or for a layer on tiles products of the whole batch and the sample kernel; `-` where nothing is to do.
   std::string_view forward = "-";
   std::string_view backward = "-";  ///< the same for the gradient of x
   std::string_view norm = "-";      ///< how the norm of the block is found; `frozen` blocks have none
@@ -58,7 +58,10 @@ template <class Network, on_device::device Device>
       const bool is_product = program::layered && row.kind == node_kind::affine;
       const bool has_gradient = row.input_gradient != 0 || row.input2_gradient != 0 ||
                                 ((row.kind == node_kind::general || row.kind == node_kind::tiled) && row.backward != 0);
-      const std::string_view by_sample = row.projected != 0 ? "products and sample kernel" : "sample kernel";
+      const bool spreads = program::layered && on_device::stretches_of(row) > 0;
+      const std::string_view by_sample = row.projected != 0 ? "products and sample kernel"
+                                         : spreads          ? "node kernel"
+                                                            : "sample kernel";
       to.forward = is_product ? way(row, false) : by_sample;
       if (has_gradient) to.backward = is_product ? way(row, true) : by_sample;
     }

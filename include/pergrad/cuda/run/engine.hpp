@@ -23,6 +23,7 @@
 #include <pergrad/cuda/kernels/sums.hpp>
 #include <pergrad/cuda/run/launches.hpp>
 #include <pergrad/cuda/run/memory.hpp>
+#include <pergrad/detail/executors.hpp>
 #include <pergrad/gradients/request.hpp>
 
 namespace pergrad::inline v0_1::on_device {
@@ -34,8 +35,8 @@ class engine {
   using request_type = detail::run_request<Scalar>;
 
   [[gnu::cold]] engine(std::shared_ptr<Device> device, std::size_t max_batch, const device_options& options,
-                       const network_facts& net, const function_tables<Scalar>& functions)
-      : memory_{std::move(device), max_batch, options, net, functions},
+                       const network_facts& net, const function_tables<Scalar>& functions, bool gradients = true)
+      : memory_{std::move(device), max_batch, options, net, functions, gradients},
         inputs_(max_batch * net.input_size),
         targets_(max_batch * net.output_size * target_bytes),
         records_(max_batch),
@@ -52,6 +53,19 @@ class engine {
   [[nodiscard]] network_memory<Scalar, Device>& memory() noexcept { return memory_; }
   [[nodiscard]] std::size_t bytes() const noexcept { return memory_.bytes(); }
 
+  /// Evaluations begin with bring_parameters(), unless these are held.
+  void hold_parameters() noexcept { holds_parameters_ = true; }
+  [[nodiscard]] bool holds_parameters() const noexcept { return holds_parameters_; }
+  /// Sends the network's parameters, unless a trainer has them on this device.
+  void bring_parameters(const pergrad::detail::remote_parameters& remote, const void* network,
+                        std::span<const Scalar> (*all_parameters)(const void* network)) {
+    void* there = nullptr;
+    if (remote.place != nullptr && !remote.changed) there = remote.place(remote.context, &memory_.device());
+    memory_.borrow_parameters(static_cast<Scalar*>(there));
+    if (there != nullptr) return;
+    const std::span<const Scalar> parameters = all_parameters(network);
+    memory_.put(memory_.places().parameters, parameters.data(), parameters.size());
+  }
   /// Takes over sample `b` of the next evaluation, which has this number in its data set.
   template <class Value, class Target>
   void take(std::size_t b, std::size_t number, const Value* input, std::uint32_t length,
@@ -64,13 +78,12 @@ class engine {
   /// Evaluates them; `launch_samples`: the kernel that they go through. `Backward`: whether any expression may ask for
   /// gradients; else their kernels are not compiled. `Layered`: as of the launcher.
   template <bool Backward, int Layered, class Target>
-  void run(std::span<const Scalar> parameters, std::size_t target_count,
-           sample_launcher<Device, Scalar, Target> launch_samples, const request_type& request) {
+  void run(std::size_t target_count, sample_launcher<Device, Scalar, Target> launch_samples,
+           const request_type& request) {
     if (request.has_proven_sums()) {
       throw std::invalid_argument("pergrad: unclipped: proofs are of what the host computes, and this is a device");
     }
     const arena_layout& places = memory_.places();
-    memory_.put(places.parameters, parameters.data(), parameters.size());
     memory_.put(places.inputs, inputs_.data(), request.count * net().input_size);
     memory_.put(places.targets, targets_.data(), request.count * target_count * sizeof(Target));
     if (!numbers_.empty()) memory_.put(places.numbers, numbers_.data(), request.count);
@@ -282,6 +295,7 @@ class engine {
   }
 
   network_memory<Scalar, Device> memory_;
+  bool holds_parameters_ = false;
   std::vector<Scalar> inputs_;
   std::vector<std::byte> targets_;
   std::vector<std::uint32_t> records_;

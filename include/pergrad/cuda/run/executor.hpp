@@ -2,9 +2,11 @@
 // pergrad/cuda/run/executor.hpp - the executor of a device: what a program names in the place of `pergrad::host`
 #pragma once
 
+#include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <memory>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -15,6 +17,7 @@
 #include <pergrad/detail/executors.hpp>
 #include <pergrad/detail/thread_pool.hpp>
 #include <pergrad/gradients/request.hpp>
+#include <pergrad/network.hpp>
 #include <pergrad/privacy/release.hpp>
 #include <pergrad/tape.hpp>
 
@@ -69,7 +72,8 @@ class basic_device_executor {
   static constexpr std::size_t usual_sums = detail::most_sums;
   /// The library's own: the memory of a tape. Throws std::invalid_argument for batches that no device could count.
   template <class Network>
-  [[nodiscard]] detail::executor_memory make_tape(std::size_t max_batch, std::size_t /*max_sums*/) const {
+  [[nodiscard]] detail::executor_memory make_tape(std::size_t max_batch, std::size_t /*max_sums*/,
+                                                  bool gradients = true) const {
     using engine = on_device::engine<typename Network::scalar, Device>;
     if (max_batch > on_device::most_batch<Network>) {
       throw std::invalid_argument("pergrad: tape: max_batch is " + std::to_string(max_batch) +
@@ -78,8 +82,24 @@ class basic_device_executor {
     }
     // Clipped sums are sums of integers here: no way in floating point is short enough.
     return {std::make_unique<engine>(device_, max_batch, options_, on_device::facts_of<Network>,
-                                     on_device::program<Network>::of_functions()),
+                                     on_device::program<Network>::of_functions(), gradients),
             {summation::no_way, 0}};
+  }
+  /// The library's own: the same for outputs and losses alone, and of how many samples at most.
+  template <class Network>
+  [[nodiscard]] detail::executor_memory make_evaluation_tape(std::size_t max_batch) const {
+    return make_tape<Network>(max_batch, 1, false);
+  }
+  template <class Network>
+  [[nodiscard]] static std::size_t evaluated_together(std::size_t most) {
+    return on_device::evaluated_together(on_device::facts_of<Network>, sizeof(typename Network::scalar),
+                                         std::min(most, on_device::most_batch<Network>));
+  }
+  /// The library's own: parameters are brought once, as they do not change while the tape is used.
+  template <class Network>
+  void hold_parameters(const Network& network, tape<Network>& tape) const {
+    bring_parameters(network, engine_of(tape));
+    engine_of(tape).hold_parameters();
   }
   /// The library's own: an evaluation. Throws std::invalid_argument for a tape of another executor's.
   template <detail::evaluation_needs Needs, class Network, class Loss>
@@ -91,12 +111,13 @@ class basic_device_executor {
     static_assert(sizeof(target) <= on_device::target_bytes && target_count <= Network::output_shape.size(),
                   "pergrad: a loss on a device takes at most one target of up to 8 bytes an output");
     auto& engine = engine_of(tape);
+    if (!engine.holds_parameters()) bring_parameters(network, engine);
     for (std::size_t b = 0; b < request.count; ++b) {
       const std::size_t sample = request.first + b;
       engine.take(b, samples.record(sample), samples.input(sample), samples.length(sample), samples.targets(sample));
     }
     engine.template run<Needs.backward, on_device::layered_of<Network>>(
-        network.all_parameters(), target_count, on_device::sample_launcher_of<Device, Network, Loss>, request);
+        target_count, on_device::sample_launcher_of<Device, Network, Loss>, request);
   }
   /// The library's own: what a tape is on this device.
   template <class Network>
@@ -110,6 +131,13 @@ class basic_device_executor {
   }
 
  private:
+  template <class Network>
+  static void bring_parameters(const Network& network, on_device::engine<typename Network::scalar, Device>& engine) {
+    engine.bring_parameters(detail::network_access::remote(network), &network, [](const void* self) {
+      return std::span<const typename Network::scalar>{static_cast<const Network*>(self)->all_parameters()};
+    });
+  }
+
   std::shared_ptr<Device> device_;
   device_options options_;
   detail::thread_pool pool_{threads{1}};

@@ -3,7 +3,8 @@
 //
 // Fused networks: one launch and one launch. Layered ones: a product for every affine layer, forward and back, one for
 // every norm that is found from the gradient's elements, and one for every sum, or one for some of its samples and a
-// kernel that adds them up; between them the sample kernel.
+// kernel that adds them up; between them nodes of many elements one by one, several blocks a sample, and the sample
+// kernel for all others.
 #pragma once
 
 #include <algorithm>
@@ -44,18 +45,35 @@ struct sum_launch {
   int samples = 0;
 };
 
-/// Launches one sample kernel, in as many blocks as there are samples.
+/// Launch the kernels with a network's functions: the sample kernel in as many blocks as there are samples, and a
+/// layered network's node kernel.
 template <class Device, class Scalar, class Target>
-using sample_launcher = void (*)(Device& device, const sample_work<Scalar, Target>& work, int blocks);
-/// That of a network and a loss. Two networks with the same functions and blocks of the same size share it.
+struct sample_launcher {
+  void (*samples)(Device& device, const sample_work<Scalar, Target>& work, int blocks) = nullptr;
+  void (*node)(Device& device, const node_work<Scalar, Target>& work) = nullptr;
+};
 template <class Device, class Kernel>
 void launch_sample_kernel(Device& device, const typename Kernel::work_type& work, int blocks) {
   device.launch(Kernel{work}, blocks);
 }
+template <class Device, class Kernel>
+void launch_node_kernel(Device& device, const typename Kernel::work_type& work) {
+  launch(device, Kernel{work});
+}
+/// Those of a network and a loss. Two networks with the same functions and blocks of the same size share them.
 template <class Device, class Network, class Loss>
-inline constexpr auto sample_launcher_of =
-    &launch_sample_kernel<Device, sample_kernel<typename Network::scalar, Loss, typename program<Network>::functions,
-                                                sample_threads<Network>, layered_of<Network>>>;
+inline constexpr auto sample_launcher_of = [] {
+  using scalar = typename Network::scalar;
+  using target = typename Loss::template target<scalar>;
+  using functions = typename program<Network>::functions;
+  sample_launcher<Device, scalar, target> kernels{
+      &launch_sample_kernel<Device,
+                            sample_kernel<scalar, Loss, functions, sample_threads<Network>, layered_of<Network>>>};
+  if constexpr (layered_of<Network> != 0) {
+    kernels.node = &launch_node_kernel<Device, node_kernel<scalar, target, functions>>;
+  }
+  return kernels;
+}();
 
 /// `Layered`: 1 for networks that are cut into layers, whose products are kernels that a fused network does not need.
 template <class Device, class Scalar, class Target, int Layered>
@@ -72,19 +90,20 @@ class launcher {
     sample_work<Scalar, Target> work = make_work(wanted);
     if constexpr (Layered == 0) {
       work.stages = wanted.backward ? stage::fused : stage::forward | stage::loss;
-      launch_(device(), work, wanted.samples);
+      launch_.samples(device(), work, wanted.samples);
     } else {
       if (wanted.samples == 0) return;
       const auto run = [&](int first, int last, int stages) {
         work.first = first;
         work.last = last;
         work.stages = stages;
-        launch_(device(), work, wanted.samples);
+        launch_.samples(device(), work, wanted.samples);
       };
       forward(wanted, run);
       if (!wanted.backward) return;
       backward(wanted, run);
       if (wanted.norms) squares(wanted);
+      elementwise(wanted.samples);
       run(0, 0, stage::layered_leaves | stage::weigh);
     }
   }
@@ -169,6 +188,12 @@ class launcher {
         if (row.out_lengths >= 0) run(i, i + 1, stage::forward | stage::trim);
         continue;
       }
+      if (stretches_of(row) > 0) {
+        catch_up(i);
+        run_node(row, false, wanted.samples);
+        waiting = i + 1;
+        continue;
+      }
       if (!is_product(row)) continue;
       catch_up(i);
       auto on = operands(row, row.in, row.out, wanted.samples);
@@ -200,6 +225,12 @@ class launcher {
         project_back(row, true, wanted.samples);
         continue;
       }
+      if (stretches_of(row) > 0) {
+        catch_up(i + 1);
+        if (row.backward != 0) run_node(row, true, wanted.samples);
+        waiting = i;
+        continue;
+      }
       if (!is_product(row)) continue;
       catch_up(row.out_lengths < 0 ? i + 1 : i);
       waiting = i;
@@ -211,6 +242,27 @@ class launcher {
       launch_product(device(), product_of(row, true), way_of(row, true), on);
     }
     catch_up(0);
+  }
+  void run_node(const op_row& row, bool back, int samples) const {
+    launch_.node(device(), {.state = memory_->state(),
+                            .samples = view_,
+                            .divisors = memory_->tables().scalars,
+                            .row = row,
+                            .backward = back ? 1 : 0,
+                            .tf32 = memory_->tf32() ? 1 : 0,
+                            .stretches = stretches_of(row),
+                            .most_samples = samples});
+  }
+  void elementwise(int samples) const {
+    if (net_->elementwise_squares == 0) return;
+    launch(device(),
+           elementwise_kernel<Scalar, Target>{.state = memory_->state(),
+                                              .tables = memory_->tables(),
+                                              .samples = view_,
+                                              .squares = memory_->template at<double>(memory_->places().squares),
+                                              .stride = net_->squares,
+                                              .blocks_of_sample = net_->elementwise_squares,
+                                              .most_samples = samples});
   }
   [[nodiscard]] bool has_projections_behind(const op_row& row) const {
     return std::ranges::any_of(net_->projections,

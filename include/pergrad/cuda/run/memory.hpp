@@ -29,13 +29,14 @@ template <class Device>
 template <class Scalar, class Device>
 class network_memory {
  public:
+  /// `gradients`: as of the layout.
   [[gnu::cold]] network_memory(std::shared_ptr<Device> device, std::size_t max_batch, const device_options& options,
-                               const network_facts& net, const function_tables<Scalar>& functions)
+                               const network_facts& net, const function_tables<Scalar>& functions, bool gradients)
       : device_{std::move(device)},
         max_batch_{max_batch},
         options_{options},
         net_{&net},
-        places_{lay_out(net, sizeof(Scalar), max_batch)},
+        places_{lay_out(net, sizeof(Scalar), max_batch, gradients)},
         arena_{allocate_on(device_, places_.bytes)},
         header_(sizeof(step_state) + max_batch * sizeof(std::uint32_t)) {
     const std::vector<int> groups(net.groups.begin(), net.groups.end());
@@ -63,7 +64,11 @@ class network_memory {
     return reinterpret_cast<Value*>(arena_.get() + place);
   }
   [[nodiscard]] const step_state* state() const noexcept { return at<const step_state>(places_.state); }
-  [[nodiscard]] Scalar* parameters() const noexcept { return at<Scalar>(places_.parameters); }
+  [[nodiscard]] Scalar* parameters() const noexcept {
+    return borrowed_ != nullptr ? borrowed_ : at<Scalar>(places_.parameters);
+  }
+  /// From now on kernels read these, which are on the device; null: the arena's own.
+  void borrow_parameters(Scalar* parameters) noexcept { borrowed_ = parameters; }
 
   /// Copies values to a place of the arena.
   template <class Value>
@@ -137,6 +142,7 @@ class network_memory {
   const network_facts* net_;
   arena_layout places_;
   std::shared_ptr<std::byte> arena_;
+  Scalar* borrowed_ = nullptr;
   std::vector<std::byte> header_;
 };
 

@@ -4,10 +4,11 @@
 //   upload (state, record numbers) -> samples: forward, loss, backward, norms, factors -> sums -> reduction, noise,
 //   update -> roundings that were open
 //
-// Four kernels and one upload. What differs from batch to batch lies in the state, so a batch of any size, an empty
-// one included, replays the same graph; records are read where the data set lies on the device. The host does not wait.
-// A device that trains together with others (cuda/ranks/device_step.hpp) has a second graph for what happens once a
-// step: it takes up everybody's sum, and shares what it has updated.
+// Four kernels and one upload; and once a step, before its first batch, one that marks the next step's records. What
+// differs from batch to batch lies in the state, so a batch of any size, an empty one included, replays the same graph;
+// records are read where the data set lies on the device. The host does not wait. A device that trains together with
+// others (cuda/ranks/device_step.hpp) has a second graph for what happens once a step: it takes up everybody's sum, and
+// shares what it has updated.
 #pragma once
 
 #include <algorithm>
@@ -28,6 +29,7 @@
 #include <pergrad/cuda/run/engine.hpp>
 #include <pergrad/cuda/run/executor.hpp>
 #include <pergrad/cuda/run/launches.hpp>
+#include <pergrad/cuda/run/marks.hpp>
 #include <pergrad/detail/executors.hpp>
 #include <pergrad/expressions/clip.hpp>
 #include <pergrad/network.hpp>
@@ -36,6 +38,7 @@
 #include <pergrad/optim/rules.hpp>
 #include <pergrad/optim/sgd.hpp>
 #include <pergrad/privacy/release.hpp>
+#include <pergrad/privacy/sampling.hpp>
 #include <pergrad/train/step_by_verbs.hpp>
 #include <pergrad/train/step_notes.hpp>
 
@@ -75,6 +78,11 @@ class network_trainer {
   using records_type = dataset<Value, Target>;
   using launch_type = sample_launcher<Device, Scalar, Target>;
   using noise_stream = stream_upload::noise_stream;
+  /// Which of the records [begin, end) a step draws, by Poisson sampling (marks.hpp).
+  [[nodiscard]] std::span<const std::uint64_t> mark(const poisson_sampling& sampling, const draw_place& place,
+                                                    std::uint64_t begin, std::uint64_t end) {
+    return marks_.of(sampling, place, begin, end);
+  }
   /// Records are copied to the device when a step sees them first, unless it reads them where they lie.
   static constexpr bool trains_on_a_copy = true;
 
@@ -348,7 +356,11 @@ class network_trainer {
   void take_over() {
     if (host_parameters().empty()) throw std::logic_error("pergrad: dp_sgd: the network that it trains was moved from");
     *network_.remote = {
-        this, [](void* self, void* parameters) { static_cast<network_trainer*>(self)->fetch_parameters(parameters); }};
+        this, [](void* self, void* parameters) { static_cast<network_trainer*>(self)->fetch_parameters(parameters); },
+        [](void* self, const void* device) -> void* {
+          const auto& mine = *static_cast<network_trainer*>(self);
+          return mine.device_.get() == device ? mine.memory_->parameters() : nullptr;
+        }};
   }
   void fetch_parameters(void* to) const {
     memory_->get(static_cast<Scalar*>(to), memory_->places().parameters, net().parameters + net().frozen);
@@ -439,6 +451,7 @@ class network_trainer {
   bool is_released_ = false;
   std::uint64_t updates_ = 0;
   std::vector<norm_bound> parts_;
+  device_marks<Device> marks_{device_};
 };
 
 /// What `dp_sgd` keeps on a device. Refers to the network and the tape.

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+// pergrad/cuda/kernels/pointwise.hpp - forward and backward of nodes whose elements are independent of each other:
+// activations, pools (from their table of windows), sums of branches, reshapes
+//
+// An element is one thread's, so no bit depends on how many blocks share a sample.
+#pragma once
+
+#include <cstdint>
+
+#include <pergrad/concepts.hpp>
+#include <pergrad/cuda/device/kernel.hpp>
+#include <pergrad/cuda/kernels/functions.hpp>
+#include <pergrad/cuda/kernels/sample_values.hpp>
+#include <pergrad/cuda/kernels/tables.hpp>
+
+namespace pergrad::inline v0_1::on_device {
+
+/// A block, or one of several that share a sample, at work on such nodes.
+template <class Block, class Scalar>
+struct pointwise_worker {
+  const Block& block;
+  sample_values<Scalar> values;
+  const Scalar* divisors;  ///< scalars of the network's tables
+  int stretch = 0;         ///< number of the block among those that share the sample
+  int stretches = 1;       ///< how many they are
+
+  template <class Functions>
+  PERGRAD_HD void forward(const op_row& row) const {
+    const Scalar* x = values.at(row.in);
+    Scalar* y = values.to(row.out);
+    switch (row.kind) {
+      case node_kind::reshape:
+        return turn(x, static_cast<int>(row.in_shape.e0), row.out_size, y, false);
+      case node_kind::branch_sum: {
+        const Scalar* second = values.at(row.in2);
+        return for_each(row.out_size, [&](int i) { y[i] = x[i] + second[i]; });
+      }
+      default:
+        return Functions::visit(row.function, [&]<class Function>() {
+          if constexpr (is_scalar_function<Function>) {
+            for_each(row.out_size, [&](int i) { y[i] = device_code_of<Function>::value(x[i]); });
+          } else if constexpr (is_window_rule<Function>) {
+            pool_forward<Function>(row, x, y);
+          }
+        });
+    }
+  }
+  template <class Functions>
+  PERGRAD_HD void backward(const op_row& row) const {
+    const Scalar* dy = values.at(row.dy);
+    Scalar* dx = values.to(row.dx);
+    if (row.kind == node_kind::branch_sum) {
+      if (row.input_gradient != 0) add(dy, row.out_size, dx, row.accumulate != 0);
+      if (row.input2_gradient != 0) add(dy, row.out_size, values.to(row.dx2), row.accumulate2 != 0);
+      return;
+    }
+    if (row.input_gradient == 0) return;
+    if (row.kind == node_kind::reshape) {
+      return turn(dy, static_cast<int>(row.in_shape.e1), row.out_size, dx, row.accumulate != 0);
+    }
+    const Scalar* x = values.at(row.in);
+    const Scalar* y = values.at(row.out);
+    Functions::visit(row.function, [&]<class Function>() {
+      if constexpr (is_scalar_function<Function>) {
+        for_each(row.out_size, [&](int i) {
+          const Scalar part = dy[i] * device_code_of<Function>::derivative(x[i], y[i]);
+          dx[i] = row.accumulate != 0 ? dx[i] + part : part;
+        });
+      } else if constexpr (is_window_rule<Function>) {
+        pool_backward<Function>(row, x, y, dy, dx);
+      }
+    });
+  }
+  /// Stores as TF32 what lies at a place.
+  PERGRAD_HD void round(int place, int count) const {
+    Scalar* at = values.to(place);
+    for_each(count, [&](int i) { at[i] = round_to_tf32(at[i]); });
+  }
+
+ private:
+  template <class Function>
+  static constexpr bool is_scalar_function = detail::has_value<Function> && !detail::is_tiled<Function>;
+
+  template <class Function>
+  PERGRAD_HD void for_each(int count, Function&& f) const {
+    block.each([&](int t) {
+      for (int i = stretch * Block::threads + t; i < count; i += stretches * Block::threads) f(i);
+    });
+  }
+  /// `onto`: to what is there; else these are all.
+  PERGRAD_HD void add(const Scalar* from, int count, Scalar* to, bool onto) const {
+    for_each(count, [&](int i) { to[i] = onto ? to[i] + from[i] : from[i]; });
+  }
+  /// A matrix of `rows` rows turned into its transpose. `onto`: added to what is there.
+  PERGRAD_HD void turn(const Scalar* from, int rows, int count, Scalar* to, bool onto) const {
+    const int columns = count / rows;
+    for_each(count, [&](int i) {
+      const Scalar value = from[i % rows * columns + i / rows];
+      to[i] = onto ? to[i] + value : value;
+    });
+  }
+
+  template <class Rule>
+  PERGRAD_HD void pool_forward(const op_row& row, const Scalar* x, Scalar* y) const {
+    const int width = row.windows[2].out;
+    const int height = row.windows[1].out;
+    const int out_pixels = row.windows[0].out * height * width;
+    const int in_pixels = row.windows[0].in * row.windows[1].in * row.windows[2].in;
+    for_each(row.out_size, [&](int o) {
+      const int pixel = o % out_pixels;
+      const Scalar* from = x + o / out_pixels * in_pixels;
+      const window_box box = box_of(row, pixel / (height * width), pixel / width % height, pixel % width);
+      Scalar value = Rule::template start<Scalar>();
+      for_each_input(row, box, [&](int input) {
+        value = Rule::combine(value, from[input]);
+        return true;
+      });
+      y[o] = Rule::finish(value, box.divisor);
+    });
+  }
+  /// Every input asks the windows that see it, in order, for its share.
+  template <class Rule>
+  PERGRAD_HD void pool_backward(const op_row& row, const Scalar* x, const Scalar* y, const Scalar* dy,
+                                Scalar* dx) const {
+    const int* table = values.integers;
+    const window_axis(&windows)[axes] = row.windows;
+    const int width = windows[2].in;
+    const int height = windows[1].in;
+    const int in_pixels = windows[0].in * height * width;
+    const int out_pixels = windows[0].out * windows[1].out * windows[2].out;
+    for_each(row.in_size, [&](int i) {
+      const int channel = i / in_pixels;
+      const int pixel = i % in_pixels;
+      const int pd = pixel / (height * width);
+      const int ph = pixel / width % height;
+      const int pw = pixel % width;
+      const Scalar* from = x + channel * in_pixels;
+      Scalar sum = row.accumulate != 0 ? dx[i] : Scalar{0};
+      for (int d = table[windows[0].seen_first + pd]; d < table[windows[0].seen_last + pd]; ++d) {
+        for (int r = table[windows[1].seen_first + ph]; r < table[windows[1].seen_last + ph]; ++r) {
+          PERGRAD_ROLLED
+          for (int c = table[windows[2].seen_first + pw]; c < table[windows[2].seen_last + pw]; ++c) {
+            const window_box box = box_of(row, d, r, c);
+            const int o = channel * out_pixels + (d * windows[1].out + r) * windows[2].out + c;
+            Scalar remaining = dy[o];
+            Scalar share = 0;
+            for_each_input(row, box, [&](int input) {
+              const Scalar part = Rule::share(from[input], y[o], remaining, box.divisor);
+              if (input == pixel) share = part;
+              return input != pixel;
+            });
+            sum += share;
+          }
+        }
+      }
+      dx[i] = sum;
+    });
+  }
+  /// What a window of a pool covers.
+  struct window_box {
+    span_of_taps planes, rows, columns;
+    Scalar divisor;
+  };
+  [[nodiscard]] PERGRAD_HD window_box box_of(const op_row& row, int d, int i, int j) const noexcept {
+    const window_axis(&windows)[axes] = row.windows;
+    const int* table = values.integers;
+    return {{table[windows[0].first + d], table[windows[0].last + d]},
+            {table[windows[1].first + i], table[windows[1].last + i]},
+            {table[windows[2].first + j], table[windows[2].last + j]},
+            divisors[row.divisors + (d * windows[1].out + i) * windows[2].out + j]};
+  }
+  /// Calls f(offset in the channel) for the inputs of a window, in order, until it says false.
+  template <class Function>
+  PERGRAD_HD static void for_each_input(const op_row& row, const window_box& box, Function&& f) {
+    for (int d = box.planes.begin; d < box.planes.end; ++d) {
+      for (int i = box.rows.begin; i < box.rows.end; ++i) {
+        PERGRAD_ROLLED
+        for (int j = box.columns.begin; j < box.columns.end; ++j) {
+          if (!f((d * row.windows[1].in + i) * row.windows[2].in + j)) return;
+        }
+      }
+    }
+  }
+};
+
+/// What a launch of node_kernel is told.
+template <class Scalar, class Target>
+struct node_work {
+  const step_state* state = nullptr;
+  batch_view<Scalar, Target> samples;
+  const Scalar* divisors = nullptr;  ///< scalars of the network's tables
+  op_row row;                        ///< by value: what a kernel's arguments say no store can change
+  int backward = 0;
+  int tf32 = 0;  ///< as of sample_work
+  int stretches = 1;
+  int most_samples = 0;
+};
+
+/// One node for all samples, of which each has `stretches` blocks; blocks() of them.
+template <class Scalar, class Target, class Functions>
+struct node_kernel : node_work<Scalar, Target> {
+  static constexpr int threads = 256;
+  struct shared_type {};
+  using work_type = node_work<Scalar, Target>;
+  using work_type::row, work_type::tf32, work_type::stretches;
+
+  [[nodiscard]] int blocks() const noexcept { return this->most_samples * stretches; }
+
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    const int sample = block.index() / stretches;
+    if (static_cast<std::uint32_t>(sample) >= this->state->count) return;
+    const pointwise_worker<Block, Scalar> worker{block, this->samples.values(sample), this->divisors,
+                                                 block.index() % stretches, stretches};
+    if (this->backward == 0) {
+      worker.template forward<Functions>(row);
+      if (tf32 != 0 && row.handed_on != 0) worker.round(row.out, row.out_size);
+      return;
+    }
+    worker.template backward<Functions>(row);
+    if (tf32 == 0) return;
+    if (row.input_gradient != 0) worker.round(row.dx, row.in_size);
+    if (row.input2_gradient != 0) worker.round(row.dx2, row.in2_size);
+  }
+};
+
+/// Blocks that share a sample's node; 0: it is the sample kernel's. A constant of the network, of which no bit depends.
+[[nodiscard]] constexpr int stretches_of(const op_row& row) noexcept {
+  constexpr int elements = 1024;  // of a block; an estimate
+  if (row.kind == node_kind::affine || row.kind == node_kind::general || row.kind == node_kind::tiled) return 0;
+  const int size = row.in_size > row.out_size ? row.in_size : row.out_size;
+  return row.out_size == 0 || row.out_lengths >= 0 || size <= elements ? 0 : blocks_for(size, elements);
+}
+
+}  // namespace pergrad::inline v0_1::on_device
