@@ -68,6 +68,7 @@
 #include <pergrad/layers/embedding_bag.hpp>
 #include <pergrad/layers/gated.hpp>
 #include <pergrad/layers/group_norm.hpp>
+#include <pergrad/layers/group_sort.hpp>
 #include <pergrad/layers/gru.hpp>
 #include <pergrad/layers/layer_norm.hpp>
 #include <pergrad/layers/linear.hpp>

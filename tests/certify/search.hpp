@@ -2,10 +2,13 @@
 // tests/certify/search.hpp - the largest per-sample gradient that an adversary finds who chooses records and targets
 #pragma once
 
+#include <boost/test/unit_test.hpp>
+
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <random>
 #include <span>
 #include <type_traits>
@@ -29,8 +32,14 @@ class adversary {
  public:
   adversary(Network& network, std::uint64_t seed) : network_{&network}, random_{seed} {}
 
-  /// Samples, then climbs from the best: each round keeps the best of many changes of it. `length`: of records.
+  /// Samples, keeps in each round the best of many changes of it, then climbs along the gradient. `length`: of records.
   double largest(double length, int rounds) {
+    double best = search(length, rounds);
+    for (int round = 0; width <= 512 && round < rounds / 2; ++round) best = std::max(best, ascend(length));
+    return best;
+  }
+  /// Samples and changes alone. Record 0 is the best one.
+  double search(double length, int rounds) {
     for (std::size_t b = 0; b < together; ++b) {
       draw(b, length);
       draw_target(b);
@@ -47,6 +56,47 @@ class adversary {
       }
     }
     return best;
+  }
+  /// A step of projected gradient ascent of ‖dL/dw‖ in the input, from record 0: its gradient by differences, its
+  /// length the best of many, with targets exchanged in every second one. Of ids, the best exchange of one.
+  double ascend(double length) {
+    const std::vector<value> origin(inputs_.begin(), inputs_.begin() + static_cast<std::ptrdiff_t>(width));
+    for (std::size_t b = 1; b < together; ++b) copy(0, b);
+    std::vector<double> gradient(width);
+    double size = 0;
+    if constexpr (Network::input_shape.ids == 0) {
+      const double step = 2e-3 * length;
+      for (std::size_t first = 0; first < width; first += together / 2) {
+        const std::size_t count = std::min(together / 2, width - first);
+        const auto at = [&](std::size_t record, std::size_t k) -> value& {
+          return inputs_[record * width + first + k];
+        };
+        for (std::size_t k = 0; k < count; ++k) {
+          at(2 * k, k) = static_cast<value>(static_cast<double>(origin[first + k]) + step);
+          at(2 * k + 1, k) = static_cast<value>(static_cast<double>(origin[first + k]) - step);
+        }
+        const std::vector<double> norms = evaluate();
+        for (std::size_t k = 0; k < count; ++k) {
+          gradient[first + k] = norms[2 * k] - norms[2 * k + 1];
+          size += gradient[first + k] * gradient[first + k];
+          at(2 * k, k) = at(2 * k + 1, k) = origin[first + k];
+        }
+      }
+    }
+    for (std::size_t b = 1; b < together; ++b) {
+      if (b % 2 == 0) draw_target(b);
+      if constexpr (Network::input_shape.ids != 0) {
+        inputs_[b * width + below(width)] = static_cast<value>(below(Network::input_shape.ids));
+      } else if (size > 0) {
+        const double far = 2 * length * std::ldexp(1.0, -static_cast<int>(b / 4)) / std::sqrt(size);
+        for (std::size_t i = 0; i < width; ++i) inputs_[b * width + i] += static_cast<value>(far * gradient[i]);
+        shorten(b, length);
+      }
+    }
+    const std::vector<double> norms = evaluate();
+    const auto best = static_cast<std::size_t>(std::max_element(norms.begin(), norms.end()) - norms.begin());
+    copy(best, 0);
+    return norms[best];
   }
 
  private:
@@ -70,14 +120,21 @@ class adversary {
     }
     rescale(b, length);
   }
+  double length_of(std::size_t b) const {
+    double squares = 0;
+    for (std::size_t i = 0; i < width; ++i) squares += std::pow(static_cast<double>(inputs_[b * width + i]), 2);
+    return std::sqrt(squares);
+  }
   void rescale(std::size_t b, double length) {
     if constexpr (Network::input_shape.ids == 0) {
-      const auto at = [&](std::size_t i) { return static_cast<double>(inputs_[b * width + i]); };
-      double squares = 0;
-      for (std::size_t i = 0; i < width; ++i) squares += at(i) * at(i);
-      const double factor = length / std::sqrt(squares);
-      for (std::size_t i = 0; i < width; ++i) inputs_[b * width + i] = static_cast<value>(at(i) * factor);
+      const double by = length / length_of(b);
+      for (std::size_t i = 0; i < width; ++i) {
+        inputs_[b * width + i] = static_cast<value>(static_cast<double>(inputs_[b * width + i]) * by);
+      }
     }
+  }
+  void shorten(std::size_t b, double length) {
+    if (length_of(b) > length) rescale(b, length);
   }
   void draw_target(std::size_t b) {
     for (std::size_t i = 0; i < targets_each; ++i) {
@@ -129,6 +186,34 @@ Network random_network(const pg::host& executor, std::uint64_t seed) {
     each = each * size + static_cast<typename Network::scalar>(0.02 * std::normal_distribution<double>{}(random));
   }
   return network;
+}
+
+#ifdef PERGRAD_LONG_TESTS
+inline constexpr std::uint64_t networks_of_a_type = 30;
+inline constexpr int rounds = 60;
+#else
+inline constexpr std::uint64_t networks_of_a_type = 6;
+inline constexpr int rounds = 8;
+#endif
+
+/// Networks of one type with random weights: none of their gradients is above K. Says how near one came.
+template <class Network, class Loss>
+double nearest(const char* kind, double length = 3) {
+  const pg::host executor{pg::threads{1}};
+  double ratio = std::numeric_limits<double>::infinity();
+  for (std::uint64_t seed = 0; seed < networks_of_a_type; ++seed) {
+    Network network = random_network<Network>(executor, seed);
+    const pg::certificate proven = pg::certify(network, Loss{}, pg::l2_ball(length));
+    const double found = adversary<Network, Loss>{network, seed}.largest(length, rounds);
+    BOOST_TEST_CONTEXT(kind << ", seed " << seed) {
+      BOOST_TEST(proven.is_finite());
+      BOOST_TEST(found > 0.0);
+      BOOST_TEST(found <= proven.bound);
+    }
+    ratio = std::min(ratio, proven.bound / found);
+  }
+  BOOST_TEST_MESSAGE(kind << ": K / largest found, at least " << ratio);
+  return ratio;
 }
 
 }  // namespace certify_tests

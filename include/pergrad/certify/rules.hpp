@@ -44,6 +44,7 @@
 #include <pergrad/layers/embedding_bag.hpp>
 #include <pergrad/layers/gated.hpp>
 #include <pergrad/layers/group_norm.hpp>
+#include <pergrad/layers/group_sort.hpp>
 #include <pergrad/layers/layer_norm.hpp>
 #include <pergrad/layers/mean_over_positions.hpp>
 #include <pergrad/layers/parallel.hpp>
@@ -234,6 +235,10 @@ template <std::size_t First, std::size_t Count>
 }
 template <std::size_t Pixels>
 [[nodiscard]] effect rule_of(std::type_identity<augment<random_shift<Pixels>>> /*layer*/, const node_bounds& at) {
+  return moves_values(at);
+}
+template <std::size_t Size>
+[[nodiscard]] effect rule_of(std::type_identity<group_sort<Size>> /*layer*/, const node_bounds& at) {
   return moves_values(at);
 }
 template <detail::number Radius>

@@ -24,8 +24,12 @@
 
 #include <pergrad/certify/upper.hpp>
 #include <pergrad/gradients/factors.hpp>
+#include <pergrad/host/gemm/product.hpp>
+#include <pergrad/host/gemm/product_shape.hpp>
 #include <pergrad/shape.hpp>
 #include <pergrad/simd/elements.hpp>
+#include <pergrad/simd/math.hpp>
+#include <pergrad/simd/vector.hpp>
 
 namespace pergrad::inline v0_1::certified {
 
@@ -44,6 +48,12 @@ struct dense_matrix {
 /// ‖x‖₂ from above, whatever the order of additions.
 template <class Value>
 [[nodiscard]] upper l2_norm_of(std::span<const Value> x) noexcept {
+  constexpr roundoff doubles{0x1p-53};
+  const double squares = on_host::squares_in_double(x.data(), static_cast<on_host::index>(x.size()));
+  // Squares that vanish: less than 2^-1021 each.
+  if (squares > 0x1p-600 && squares < 0x1p1000) {
+    return sqrt(upper{squares} * doubles.growth(x.size() + 2) + upper{x.size()} * 0x1p-1020);
+  }
   double largest = 0;
   for (const Value each : x) {
     const double size = std::fabs(static_cast<double>(each));
@@ -59,8 +69,6 @@ template <class Value>
     const double scaled = static_cast<double>(each) * scale;
     sum += scaled * scaled;
   }
-  constexpr roundoff doubles{0x1p-53};
-  // Squares that vanish: less than 2^-1021 each.
   return sqrt(upper{sum} * doubles.growth(x.size() + 2) + upper{x.size()} * 0x1p-1020) * std::ldexp(1.0, exponent);
 }
 
@@ -73,15 +81,19 @@ namespace inside {
   }
   return result;
 }
-/// A A^T, exactly symmetric.
+/// A A^T, exactly symmetric: an element is one chain of multiply-adds in the order of A's columns.
 [[nodiscard]] inline dense_matrix gram_of(const dense_matrix& a) {
-  const dense_matrix turned = transposed(a);
+  const auto rows = static_cast<on_host::index>(a.rows);
+  const auto columns = static_cast<on_host::index>(a.columns);
   dense_matrix result{a.rows, a.rows};
-  for (std::size_t i = 0; i < a.rows; ++i) {
-    double* const to = result.row(i);
-    for (std::size_t k = 0; k < a.columns; ++k) {
-      on_host::add_scaled_to(to, a.row(i)[k], turned.row(k), static_cast<on_host::index>(i + 1));
-    }
+  constexpr on_host::index together = 32;  // of which the columns behind are not formed
+  for (on_host::index first = 0; first < rows; first += together) {
+    on_host::product_shape shape;
+    shape.row[2] = {std::min(together, rows - first), columns, rows};
+    shape.reduce[2] = {columns, 1, 1};
+    shape.right_column = columns;
+    shape.columns = first + shape.row[2].extent;
+    on_host::product(shape, a.values.data() + first * columns, a.values.data(), result.values.data() + first * rows);
   }
   for (std::size_t i = 0; i < a.rows; ++i) {
     for (std::size_t j = i + 1; j < a.rows; ++j) result.row(i)[j] = result.row(j)[i];
@@ -93,11 +105,19 @@ namespace inside {
   std::vector<double> columns(a.columns);
   double most = 0;
   for (std::size_t i = 0; i < a.rows; ++i) {
-    double sum = 0;
-    for (std::size_t j = 0; j < a.columns; ++j) {
-      sum += std::fabs(a.row(i)[j]);
-      columns[j] += std::fabs(a.row(i)[j]);
-    }
+    const double* const row = a.row(i);
+    double* const sums = columns.data();
+    const double sum = on_host::sum_in_double(
+        static_cast<on_host::index>(a.columns),
+        [&](on_host::vector<double>& all, on_host::index j) {
+          const on_host::vector<double> size = math::abs(on_host::load(row + j));
+          on_host::store(sums + j, on_host::load(sums + j) + size);
+          all += size;
+        },
+        [&](double& all, on_host::index j) {
+          sums[j] += std::fabs(row[j]);
+          all += std::fabs(row[j]);
+        });
     most = std::max(most, sum);
   }
   const double most_of_column = a.columns == 0 ? 0 : *std::max_element(columns.begin(), columns.end());
@@ -106,7 +126,7 @@ namespace inside {
 
 }  // namespace inside
 
-/// Multiply-adds beyond which no Gram matrix is formed: half a second. Then the bound is that of Frobenius or of sums.
+/// Multiply-adds beyond which no Gram matrix is formed: then the bound is that of Frobenius or of sums.
 inline constexpr double most_gram_work = 0x1p32;
 
 /// The largest singular value, from above.
@@ -140,10 +160,13 @@ inline constexpr double most_gram_work = 0x1p32;
     }
     const int exponent = std::max(-1000, std::ilogb(size.value()) + 1);
     const double scale = std::ldexp(1.0, -exponent);
-    for (double& each : a.values) each *= scale;
+    // Of usual sizes A A^T is scaled in the place of A, which may have many more columns.
+    const bool is_usual = std::abs(exponent) < 100;
+    if (!is_usual) std::for_each(a.values.begin(), a.values.end(), [=](double& each) { each *= scale; });
     // Products below 2^-1022 may vanish; elements that became subnormal are off by 2^-1074.
-    steps.push_back({exponent, doubles.gamma(a.columns + 2) + upper{a.values.size() + a.columns} * 0x1p-1000});
+    steps.push_back({exponent, doubles.gamma(a.columns + 2) + upper{a.values.size() + a.columns} * 0x1p-800});
     a = inside::gram_of(a);
+    if (is_usual) std::for_each(a.values.begin(), a.values.end(), [=](double& each) { each *= scale * scale; });
   }
   for (std::size_t k = steps.size(); k-- > 0;) last = sqrt(last + steps[k].error) * std::ldexp(1.0, steps[k].exponent);
   return std::min(simple, last);
