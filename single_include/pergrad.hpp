@@ -2821,8 +2821,8 @@ class aligned_buffer {
 //   make_evaluation_tape<Network>(max_batch), evaluated_together<Network>(most)
 //                                                     optional: a tape without room for gradients, and for how many
 //   hold_parameters(network, tape)                    optional: they stay as they are while evaluations use the tape
-//   trainer<Network, Loss>                            what a `dp_sgd` keeps and does there; it may mark a step's records
-//   pool()                                            host threads, for what is done once a step
+//   trainer<Network, Loss>                            what a `dp_sgd` keeps and does there; it may mark a step's
+//   records pool()                                            host threads, for what is done once a step
 //   decodes<Network>, decoder<Network>                optional: a network's output behind a text that grows, from keys
 //                                                     and values that are kept, if it can (host/decode)
 //   usual_sums<Network>                               sums that a tape has room for unless it is told
