@@ -230,7 +230,7 @@ class pld_engine : public pld_grids<> {
   [[gnu::cold]] void refine(double tilt, double delta, bool cuts, const Judge& judge) {
     const double width = std::max(relative_width * std::max(0.0, plan_.total(tilt, true).first), absolute_width);
     double wish = std::sqrt(spread * width / tilt);  // of h times the root of the number of steps
-    double outside = 14;
+    double outside = 22;
     // One step alone may have this loss; then the answer is no less.
     const double alone = 1.02 * plan_.least_cap([&](double cap) { return plan_.above(cap).stick <= delta; });
     const double about = std::max(0.0, plan_.total(tilt, true).first);
