@@ -11,8 +11,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
-#include <exception>
 #include <filesystem>
 #include <fstream>
 #include <stdexcept>
@@ -22,6 +20,7 @@
 #include <pergrad/correlated_noise.hpp>
 #include <pergrad/pergrad.hpp>
 
+#include "common/epochs_program.hpp"
 #include "common/fashion_mnist_data.hpp"
 #include "common/svg.hpp"
 
@@ -183,34 +182,4 @@ int run(const std::string& data, std::uint64_t epochs, const std::filesystem::pa
 
 }  // namespace
 
-int main(int count, char** arguments) {
-  std::string data = "/usr/share/datasets/fashion-mnist";
-  std::string folder = "out";
-  std::string epochs = "10";
-  for (int i = 1; i < count; i += 2) {
-    const std::string flag = arguments[i];
-    std::string* const value = flag == "--data"     ? &data
-                               : flag == "--out"    ? &folder
-                               : flag == "--epochs" ? &epochs
-                                                    : nullptr;
-    if (value == nullptr || i + 1 == count) {
-      const bool is_help = flag == "--help";
-      std::fprintf(is_help ? stdout : stderr,
-                   "usage: dp_ftrl [--data FOLDER] [--epochs N] [--out FOLDER]   writes FOLDER/dp_ftrl.svg (out)\n");
-      return is_help ? 0 : 2;
-    }
-    *value = arguments[i + 1];
-  }
-  char* end = nullptr;
-  const unsigned long long number = std::strtoull(epochs.c_str(), &end, 10);
-  if (epochs.empty() || *end != '\0' || number == 0 || number > 1000) {
-    std::fprintf(stderr, "dp_ftrl: --epochs must be a number from 1 to 1000, got %s\n", epochs.c_str());
-    return 2;
-  }
-  try {
-    return run(data, number, folder);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "dp_ftrl: %s\n", error.what());
-    return 1;
-  }
-}
+int main(int count, char** arguments) { return example::run_epochs_program(count, arguments, "dp_ftrl", "10", run); }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// examples/16_certified_training.cpp [--data FOLDER] [--epochs N] [--out FOLDER] [--costs] - trains classifiers on
+// examples/16_certified_training.cpp [--data FOLDER] [--epochs N] [--out FOLDER], or --costs - trains classifiers on
 // Fashion-MNIST without clipping: a bound K of every record's gradient is proven from the weights, and noise is scaled
 // by K. Beside each, the same network by clipping at the same epsilon. Writes FOLDER/certified_training.svg (out).
 // --costs measures steps instead
@@ -10,9 +10,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <ctime>
-#include <exception>
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -24,6 +22,7 @@
 #include <pergrad/certify.hpp>
 #include <pergrad/pergrad.hpp>
 
+#include "common/epochs_program.hpp"
 #include "common/fashion_mnist_data.hpp"
 
 namespace pg = pergrad;
@@ -197,39 +196,5 @@ int costs() {
 }  // namespace
 
 int main(int count, char** arguments) {
-  std::string data = "/usr/share/datasets/fashion-mnist";
-  std::string folder = "out";
-  std::string epochs = "20";
-  bool only_costs = false;
-  for (int i = 1; i < count; ++i) {
-    const std::string flag = arguments[i];
-    if (flag == "--costs") {
-      only_costs = true;
-      continue;
-    }
-    std::string* const value = flag == "--data"     ? &data
-                               : flag == "--out"    ? &folder
-                               : flag == "--epochs" ? &epochs
-                                                    : nullptr;
-    if (value == nullptr || i + 1 == count) {
-      const bool is_help = flag == "--help";
-      std::fprintf(is_help ? stdout : stderr,
-                   "usage: certified_training [--data FOLDER] [--epochs N] [--out FOLDER] [--costs]   writes "
-                   "FOLDER/certified_training.svg (out)\n");
-      return is_help ? 0 : 2;
-    }
-    *value = arguments[++i];
-  }
-  char* end = nullptr;
-  const unsigned long long number = std::strtoull(epochs.c_str(), &end, 10);
-  if (epochs.empty() || *end != '\0' || number == 0 || number > 1000) {
-    std::fprintf(stderr, "certified_training: --epochs must be a number from 1 to 1000, got %s\n", epochs.c_str());
-    return 2;
-  }
-  try {
-    return only_costs ? costs() : run(data, number, folder);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "certified_training: %s\n", error.what());
-    return 1;
-  }
+  return example::run_epochs_program(count, arguments, "certified_training", "20", run, "--costs", costs);
 }

@@ -15298,7 +15298,7 @@ class pld_engine : public pld_grids<> {
   [[gnu::cold]] void refine(double tilt, double delta, bool cuts, const Judge& judge) {
     const double width = std::max(relative_width * std::max(0.0, plan_.total(tilt, true).first), absolute_width);
     double wish = std::sqrt(spread * width / tilt);  // of h times the root of the number of steps
-    double outside = 14;
+    double outside = 22;
     // One step alone may have this loss; then the answer is no less.
     const double alone = 1.02 * plan_.least_cap([&](double cap) { return plan_.above(cap).stick <= delta; });
     const double about = std::max(0.0, plan_.total(tilt, true).first);
@@ -15313,7 +15313,7 @@ class pld_engine : public pld_grids<> {
     double roughness_before = 0;
     double height_before = 0;
     double missing_before = infinity;
-    double steeper = 0;                                              // nats by which the tilt was flattened
+    double steeper = 0;                                             // nats by which the tilt was flattened
     double flatter = std::clamp(std::log(1e9 / steps_), 0.0, 8.0);  // in nats; rounding grows with the steps
     for (int round = 0; round < 6; ++round) {
       const loss_window remove = plan_.window_of(tilt, true, outside, infinity, cap);
@@ -16099,12 +16099,13 @@ template <class Excess>
       at_low = excess(low);
     }
   } else {
-    for (double growth = 2; !(at_high <= 0); growth *= growth) {
+    // As if epsilon fell as x does; longer and longer steps where it does not.
+    double slow = 1.02;
+    for (double growth = 2; !(at_high <= 0); growth *= growth, slow *= slow) {
       low = high;
       at_low = at_high;
       if (high >= most) return infinity;
-      const double guess = at_high < 20 ? 1.02 * std::exp(at_high) : growth;
-      high = std::min(most, high * std::min(guess, growth));
+      high = std::min(most, high * std::clamp(1.02 * std::exp(at_high), slow, growth));
       at_high = excess(high);
     }
   }
@@ -18887,16 +18888,18 @@ class dp_sgd_base
       if (!proof_maker::is_for<Network, Loss>(*options_.certified)) {
         refuse_training("the option certified was made for another network or another loss");
       }
-      // Before the first step, with the weights as they are then.
-      const double first = options_.clipping == clipping_kind::certified ? options_.certified->most() : first_clip_;
-      options_.clip = l2_clip_norm{first};
+      options_.clip = l2_clip_norm{most_certified()};  // before the first step
     }
+  }
+  /// The largest bound that a step may have. Precondition: the option certified.
+  [[nodiscard]] double most_certified() const noexcept {
+    return options_.clipping == clipping_kind::certified ? options_.certified->most() : first_clip_;
   }
   /// K of the weights that the next step begins with, however they came to be: weights are public.
   [[gnu::cold]] void certify_next_step() {
     const std::uint64_t now = fingerprint_of(std::as_const(*network_).all_parameters());
     if (!options_.certified || (is_certified_ && now == certified_weights_)) return;
-    const double most = options_.clipping == clipping_kind::certified ? options_.certified->most() : first_clip_;
+    const double most = most_certified();
     is_certified_ = false;
     const double proven = proof_maker::prove(*options_.certified, *network_);
     // Below, noise would not fit its grid; a larger bound is one, too.
@@ -38282,6 +38285,11 @@ template <class Target, class Event>
     return excess_over(target, ledger_of(event, count));
   }
 }
+/// The same by one family alone: quick where noise is not little, and not far from both.
+template <class Event>
+[[nodiscard]] double renyi_excess_of(const privacy_budget& budget, const Event& event, std::uint64_t count) {
+  return log_excess(ledger_of(event, count).epsilon(budget.delta), budget.max_epsilon.value());
+}
 
 /// Of noise and of sampling.
 [[nodiscard]] constexpr double tolerance_for(std::uint64_t steps) noexcept {
@@ -38295,12 +38303,8 @@ template <class EventOf>
 [[nodiscard, gnu::cold]] noise_multiplier calibrated_noise(const privacy_budget& budget, const EventOf& event_of,
                                                            std::uint64_t count) {
   require_steps(count);
-  const double target = budget.max_epsilon.value();
-  const auto by_renyi = [&](double s) {
-    return log_excess(ledger_of(event_of(s), count).epsilon(budget.delta), target);
-  };
+  const auto by_renyi = [&](double s) { return renyi_excess_of(budget, event_of(s), count); };
   const auto by_both = [&](double s) { return excess_of(budget, event_of(s), count); };
-  // One family is quick, and its noise is not far above that of both.
   const double start = smallest_safe(by_renyi, 1, least_noise, most_noise, 1e-3);
   double noise = smallest_safe(by_both, std::min(start, most_noise), least_noise, most_noise, tolerance_for(count));
   // A guard's search for the number of steps may end at another one where bounds are not quite monotone.
@@ -38310,8 +38314,8 @@ template <class EventOf>
     noise *= 1 + more;
   }
   if (!(noise <= most_noise)) {
-    throw_invalid_argument(
-        {"pergrad: calibrate_noise: no noise multiplier up to 2^30 gives epsilon ", target, " in ", count, " steps"});
+    throw_invalid_argument({"pergrad: calibrate_noise: no noise multiplier up to 2^30 gives epsilon ",
+                            budget.max_epsilon.value(), " in ", count, " steps"});
   }
   return noise_multiplier{noise};
 }
@@ -38321,7 +38325,7 @@ template <target_of_attacks Target, class EventOf>
 [[nodiscard, gnu::cold]] noise_multiplier calibrated_noise(const Target& target, const EventOf& event_of,
                                                            std::uint64_t count) {
   require_steps(count);
-  const auto excess = [&](double s) { return excess_over(target, ledger_of(event_of(s), count)); };
+  const auto excess = [&](double s) { return excess_of(target, event_of(s), count); };
   const double noise = smallest_safe(excess, 1, least_noise, most_noise, tolerance_for(count));
   if (!(noise <= most_noise)) {
     throw std::invalid_argument("pergrad: calibrate_noise: no noise multiplier up to 2^30 keeps attacks to the target");
@@ -38333,7 +38337,7 @@ template <target_of_attacks Target, class EventOf>
 template <target_of_attacks Target, class Event>
 [[nodiscard, gnu::cold]] std::uint64_t events_within(const Target& target, const Event& event) {
   require_target(target);
-  const auto excess = [&](std::uint64_t count) { return excess_over(target, ledger_of(event, count)); };
+  const auto excess = [&](std::uint64_t count) { return excess_of(target, event, count); };
   const std::uint64_t most = largest_safe(excess, 0);
   if (most >= std::uint64_t{1} << 61U) {
     throw std::invalid_argument("pergrad: max_steps: no number of steps exhausts this target");
@@ -38366,7 +38370,7 @@ template <class Sampling>
 
 }  // namespace detail
 
-/// Smallest noise multiplier (to 1e-6, beyond a million steps to 1e-4, on the safe side) with which `steps`
+/// Smallest noise multiplier (to 1e-5, beyond a million steps to 1e-4, on the safe side) with which `steps`
 /// Poisson-sampled steps stay within (target, at), by the bounds of privacy_accountant, and a budget of that allows all
 /// of them; 0 when nothing is ever released (no steps or no sampling) or target is infinite. Takes up to 3 s. Throws
 /// std::invalid_argument when no noise multiplier up to 2^30 is enough, and for 2^62 steps or more.
@@ -38427,11 +38431,8 @@ template <class Target>
   constexpr double most = 1e12;
   const auto event = [&](double one_in) { return sampled_gaussian_event{1 / one_in, noise.value()}; };
   double start = 32;
-  if constexpr (std::same_as<Target, privacy_budget>) {  // one family is quick, and not far from both
-    const auto by_renyi = [&](double one_in) {
-      return detail::log_excess(detail::ledger_of(event(one_in), steps).epsilon(target.delta),
-                                target.max_epsilon.value());
-    };
+  if constexpr (std::same_as<Target, privacy_budget>) {
+    const auto by_renyi = [&](double one_in) { return detail::renyi_excess_of(target, event(one_in), steps); };
     const double by_one = detail::smallest_safe(by_renyi, start, 1, most, 1e-3);
     if (by_one < most) start = by_one;
   }

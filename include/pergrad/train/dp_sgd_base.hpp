@@ -247,16 +247,18 @@ class dp_sgd_base
       if (!proof_maker::is_for<Network, Loss>(*options_.certified)) {
         refuse_training("the option certified was made for another network or another loss");
       }
-      // Before the first step, with the weights as they are then.
-      const double first = options_.clipping == clipping_kind::certified ? options_.certified->most() : first_clip_;
-      options_.clip = l2_clip_norm{first};
+      options_.clip = l2_clip_norm{most_certified()};  // before the first step
     }
+  }
+  /// The largest bound that a step may have. Precondition: the option certified.
+  [[nodiscard]] double most_certified() const noexcept {
+    return options_.clipping == clipping_kind::certified ? options_.certified->most() : first_clip_;
   }
   /// K of the weights that the next step begins with, however they came to be: weights are public.
   [[gnu::cold]] void certify_next_step() {
     const std::uint64_t now = fingerprint_of(std::as_const(*network_).all_parameters());
     if (!options_.certified || (is_certified_ && now == certified_weights_)) return;
-    const double most = options_.clipping == clipping_kind::certified ? options_.certified->most() : first_clip_;
+    const double most = most_certified();
     is_certified_ = false;
     const double proven = proof_maker::prove(*options_.certified, *network_);
     // Below, noise would not fit its grid; a larger bound is one, too.

@@ -76,6 +76,11 @@ template <class Target, class Event>
     return excess_over(target, ledger_of(event, count));
   }
 }
+/// The same by one family alone: quick where noise is not little, and not far from both.
+template <class Event>
+[[nodiscard]] double renyi_excess_of(const privacy_budget& budget, const Event& event, std::uint64_t count) {
+  return log_excess(ledger_of(event, count).epsilon(budget.delta), budget.max_epsilon.value());
+}
 
 /// Of noise and of sampling.
 [[nodiscard]] constexpr double tolerance_for(std::uint64_t steps) noexcept {
@@ -89,12 +94,8 @@ template <class EventOf>
 [[nodiscard, gnu::cold]] noise_multiplier calibrated_noise(const privacy_budget& budget, const EventOf& event_of,
                                                            std::uint64_t count) {
   require_steps(count);
-  const double target = budget.max_epsilon.value();
-  const auto by_renyi = [&](double s) {
-    return log_excess(ledger_of(event_of(s), count).epsilon(budget.delta), target);
-  };
+  const auto by_renyi = [&](double s) { return renyi_excess_of(budget, event_of(s), count); };
   const auto by_both = [&](double s) { return excess_of(budget, event_of(s), count); };
-  // One family is quick, and its noise is not far above that of both.
   const double start = smallest_safe(by_renyi, 1, least_noise, most_noise, 1e-3);
   double noise = smallest_safe(by_both, std::min(start, most_noise), least_noise, most_noise, tolerance_for(count));
   // A guard's search for the number of steps may end at another one where bounds are not quite monotone.
@@ -104,8 +105,8 @@ template <class EventOf>
     noise *= 1 + more;
   }
   if (!(noise <= most_noise)) {
-    throw_invalid_argument(
-        {"pergrad: calibrate_noise: no noise multiplier up to 2^30 gives epsilon ", target, " in ", count, " steps"});
+    throw_invalid_argument({"pergrad: calibrate_noise: no noise multiplier up to 2^30 gives epsilon ",
+                            budget.max_epsilon.value(), " in ", count, " steps"});
   }
   return noise_multiplier{noise};
 }
@@ -115,7 +116,7 @@ template <target_of_attacks Target, class EventOf>
 [[nodiscard, gnu::cold]] noise_multiplier calibrated_noise(const Target& target, const EventOf& event_of,
                                                            std::uint64_t count) {
   require_steps(count);
-  const auto excess = [&](double s) { return excess_over(target, ledger_of(event_of(s), count)); };
+  const auto excess = [&](double s) { return excess_of(target, event_of(s), count); };
   const double noise = smallest_safe(excess, 1, least_noise, most_noise, tolerance_for(count));
   if (!(noise <= most_noise)) {
     throw std::invalid_argument("pergrad: calibrate_noise: no noise multiplier up to 2^30 keeps attacks to the target");
@@ -127,7 +128,7 @@ template <target_of_attacks Target, class EventOf>
 template <target_of_attacks Target, class Event>
 [[nodiscard, gnu::cold]] std::uint64_t events_within(const Target& target, const Event& event) {
   require_target(target);
-  const auto excess = [&](std::uint64_t count) { return excess_over(target, ledger_of(event, count)); };
+  const auto excess = [&](std::uint64_t count) { return excess_of(target, event, count); };
   const std::uint64_t most = largest_safe(excess, 0);
   if (most >= std::uint64_t{1} << 61U) {
     throw std::invalid_argument("pergrad: max_steps: no number of steps exhausts this target");
@@ -160,7 +161,7 @@ template <class Sampling>
 
 }  // namespace detail
 
-/// Smallest noise multiplier (to 1e-6, beyond a million steps to 1e-4, on the safe side) with which `steps`
+/// Smallest noise multiplier (to 1e-5, beyond a million steps to 1e-4, on the safe side) with which `steps`
 /// Poisson-sampled steps stay within (target, at), by the bounds of privacy_accountant, and a budget of that allows all
 /// of them; 0 when nothing is ever released (no steps or no sampling) or target is infinite. Takes up to 3 s. Throws
 /// std::invalid_argument when no noise multiplier up to 2^30 is enough, and for 2^62 steps or more.
@@ -221,11 +222,8 @@ template <class Target>
   constexpr double most = 1e12;
   const auto event = [&](double one_in) { return sampled_gaussian_event{1 / one_in, noise.value()}; };
   double start = 32;
-  if constexpr (std::same_as<Target, privacy_budget>) {  // one family is quick, and not far from both
-    const auto by_renyi = [&](double one_in) {
-      return detail::log_excess(detail::ledger_of(event(one_in), steps).epsilon(target.delta),
-                                target.max_epsilon.value());
-    };
+  if constexpr (std::same_as<Target, privacy_budget>) {
+    const auto by_renyi = [&](double one_in) { return detail::renyi_excess_of(target, event(one_in), steps); };
     const double by_one = detail::smallest_safe(by_renyi, start, 1, most, 1e-3);
     if (by_one < most) start = by_one;
   }

@@ -230,7 +230,7 @@ class pld_engine : public pld_grids<> {
   [[gnu::cold]] void refine(double tilt, double delta, bool cuts, const Judge& judge) {
     const double width = std::max(relative_width * std::max(0.0, plan_.total(tilt, true).first), absolute_width);
     double wish = std::sqrt(spread * width / tilt);  // of h times the root of the number of steps
-    double outside = 14;
+    double outside = 22;
     // One step alone may have this loss; then the answer is no less.
     const double alone = 1.02 * plan_.least_cap([&](double cap) { return plan_.above(cap).stick <= delta; });
     const double about = std::max(0.0, plan_.total(tilt, true).first);
@@ -245,7 +245,7 @@ class pld_engine : public pld_grids<> {
     double roughness_before = 0;
     double height_before = 0;
     double missing_before = infinity;
-    double steeper = 0;                                              // nats by which the tilt was flattened
+    double steeper = 0;                                             // nats by which the tilt was flattened
     double flatter = std::clamp(std::log(1e9 / steps_), 0.0, 8.0);  // in nats; rounding grows with the steps
     for (int round = 0; round < 6; ++round) {
       const loss_window remove = plan_.window_of(tilt, true, outside, infinity, cap);

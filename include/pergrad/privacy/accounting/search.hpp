@@ -50,12 +50,13 @@ template <class Excess>
       at_low = excess(low);
     }
   } else {
-    for (double growth = 2; !(at_high <= 0); growth *= growth) {
+    // As if epsilon fell as x does; longer and longer steps where it does not.
+    double slow = 1.02;
+    for (double growth = 2; !(at_high <= 0); growth *= growth, slow *= slow) {
       low = high;
       at_low = at_high;
       if (high >= most) return infinity;
-      const double guess = at_high < 20 ? 1.02 * std::exp(at_high) : growth;
-      high = std::min(most, high * std::min(guess, growth));
+      high = std::min(most, high * std::clamp(1.02 * std::exp(at_high), slow, growth));
       at_high = excess(high);
     }
   }

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// examples/common/epochs_program.hpp - main() of programs that train on Fashion-MNIST for some epochs and draw a
+// picture
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <string>
+
+namespace example {
+
+/// Reads --data FOLDER, --epochs N and --out FOLDER, calls run(data, epochs, folder) and returns the exit code; says
+/// what is wrong with them otherwise. Where `more` is the only argument, `run_more()` is called instead.
+template <class Run, class RunMore>
+int run_epochs_program(int count, char** arguments, const char* name, const char* default_epochs, const Run& run,
+                       const std::string& more, const RunMore& run_more) {
+  std::string data = "/usr/share/datasets/fashion-mnist";
+  std::string folder = "out";
+  std::string epochs = default_epochs;
+  const bool runs_more = count == 2 && arguments[1] == more;
+  for (int i = 1; i < count && !runs_more; i += 2) {
+    const std::string flag = arguments[i];
+    std::string* const value = flag == "--data"     ? &data
+                               : flag == "--out"    ? &folder
+                               : flag == "--epochs" ? &epochs
+                                                    : nullptr;
+    if (value == nullptr || i + 1 == count) {
+      const bool is_help = flag == "--help";
+      std::fprintf(is_help ? stdout : stderr,
+                   "usage: %s [--data FOLDER] [--epochs N] [--out FOLDER]%s%s   writes FOLDER/%s.svg (out)\n", name,
+                   more.empty() ? "" : ", or ", more.c_str(), name);
+      return is_help ? 0 : 2;
+    }
+    *value = arguments[i + 1];
+  }
+  char* end = nullptr;
+  const unsigned long long number = std::strtoull(epochs.c_str(), &end, 10);
+  if (epochs.empty() || *end != '\0' || number == 0 || number > 1000) {
+    std::fprintf(stderr, "%s: --epochs must be a number from 1 to 1000, got %s\n", name, epochs.c_str());
+    return 2;
+  }
+  try {
+    return runs_more ? run_more() : run(data, number, folder);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s: %s\n", name, error.what());
+    return 1;
+  }
+}
+template <class Run>
+int run_epochs_program(int count, char** arguments, const char* name, const char* default_epochs, const Run& run) {
+  return run_epochs_program(count, arguments, name, default_epochs, run, {}, [] { return 0; });
+}
+
+}  // namespace example
