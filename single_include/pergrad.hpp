@@ -15300,7 +15300,7 @@ class pld_engine : public pld_grids<> {
     double height_before = 0;
     double missing_before = infinity;
     double steeper = 0;                                              // nats by which the tilt was flattened
-    double flatter = std::clamp(std::log(1e10 / steps_), 0.0, 8.0);  // in nats; rounding grows with the steps
+    double flatter = std::clamp(std::log(1e9 / steps_), 0.0, 8.0);  // in nats; rounding grows with the steps
     for (int round = 0; round < 6; ++round) {
       const loss_window remove = plan_.window_of(tilt, true, outside, infinity, cap);
       const double range = remove.highest - remove.lowest;
@@ -16085,24 +16085,32 @@ template <class Excess>
       at_low = excess(low);
     }
   } else {
-    while (!(at_high <= 0)) {
+    for (double growth = 2; !(at_high <= 0); growth *= growth) {
       low = high;
       at_low = at_high;
       if (high >= most) return infinity;
-      high = std::min(most, 2 * high);
+      const double guess = at_high < 20 ? 1.02 * std::exp(at_high) : growth;
+      high = std::min(most, high * std::min(guess, growth));
       at_high = excess(high);
     }
   }
-  // Regula falsi with the Illinois weights; half a tolerance away from either end, so that the bracket always closes.
+  // Regula falsi of logarithms with the Illinois weights; half a tolerance away from either end, so that the bracket
+  // always closes, and halved where three of them have not.
   double weight_low = at_low;
   double weight_high = at_high;
   bool high_moved = false;
   bool low_moved = false;
-  while (high - low > tolerance * high) {
-    const bool can = weight_low < infinity && weight_high > -infinity;
-    const double share = can ? weight_low / (weight_low - weight_high) : 0.5;
+  double wide = infinity;
+  for (int round = 1; high - low > tolerance * high; ++round) {
+    const double width = std::log(high / low);
+    double share = 0.5;
+    if (weight_low < infinity && weight_high > -infinity) share = weight_low / (weight_low - weight_high);
+    if (round % 4 == 0) {
+      if (width > wide / 2) share = 0.5;
+      wide = width;
+    }
     const double inset = tolerance * high / 2;
-    const double middle = std::clamp(low + share * (high - low), low + inset, high - inset);
+    const double middle = std::clamp(low * std::exp(share * width), low + inset, high - inset);
     const double at_middle = excess(middle);
     if (at_middle <= 0) {
       high = middle;
@@ -16209,22 +16217,30 @@ enum class run_plan {
 
 namespace detail {
 
-/// What both families prove. `ledger`: its steps and `more`. For a search, `target` is where bounds have to be narrow
-/// (pld_engine.hpp). Throws std::logic_error if they contradict each other.
+/// What privacy loss distributions prove of the ledger's steps and `more`; {0, infinity} where they prove nothing. For
+/// a search, `target` is where bounds have to be narrow (pld_engine.hpp).
 template <class Event>
-[[nodiscard, gnu::cold]] bracket proven_epsilon(const basic_rdp_accountant<Event>& ledger,
-                                                const std::type_identity_t<ledger_entry<Event>>& more,
-                                                pergrad::delta at, double target = infinity) {
+[[nodiscard, gnu::cold]] bracket epsilon_by_losses(const basic_rdp_accountant<Event>& ledger,
+                                                   const std::type_identity_t<ledger_entry<Event>>& more,
+                                                   pergrad::delta at, double target = infinity) {
   const float_environment proven;
-  const double renyi = ledger.epsilon_after(more.event, more.count, at);
-  bracket found{0, infinity};
   try {
     basic_pld_accountant<Event> all{ledger.ledger()};
     if (more.count != 0) all.record(more.event, more.count);
-    found = pld_engine<>{all.ledger()}.epsilon(at.value(), target);
+    return pld_engine<>{all.ledger()}.epsilon(at.value(), target);
   } catch (const accounting_refused&) {
-    return {0, renyi};
+    return {0, infinity};
   }
+}
+
+/// What both families prove of the ledger's steps and `more`. Throws std::logic_error if they contradict each other.
+template <class Event>
+[[nodiscard, gnu::cold]] bracket proven_epsilon(const basic_rdp_accountant<Event>& ledger,
+                                                const std::type_identity_t<ledger_entry<Event>>& more,
+                                                pergrad::delta at) {
+  const float_environment proven;
+  const double renyi = ledger.epsilon_after(more.event, more.count, at);
+  const bracket found = epsilon_by_losses(ledger, more, at);
   if (!(found.lower <= renyi * (1 + 1e-9) + 1e-12)) {
     throw_logic_error({"pergrad: two accountants contradict each other: epsilon is at least ", found.lower,
                        " by privacy loss distributions, and at most ", renyi, " by Renyi divergences"});
@@ -16232,13 +16248,16 @@ template <class Event>
   return {found.lower, std::min(found.upper, renyi)};
 }
 
-/// ln(spent / target) for a search, and not positive exactly when the target is proven to be kept.
+/// ln(spent / target) for a search, and not positive exactly when the target is proven to be kept. Renyi divergences
+/// are asked only where they can tell: for little noise they cost more than what decides.
 template <class Event>
 [[nodiscard, gnu::cold]] double excess_over(const privacy_budget& target, const basic_rdp_accountant<Event>& ledger,
                                             const std::type_identity_t<ledger_entry<Event>>& more = {}) {
   const double most = target.max_epsilon.value();
-  const bracket found = proven_epsilon(ledger, more, target.delta, most);
-  return log_excess(found.lower > most ? found.lower / 2 + found.upper / 2 : found.upper, most);
+  const bracket found = epsilon_by_losses(ledger, more, target.delta, most);
+  if (found.upper <= most) return log_excess(found.upper, most);
+  if (found.lower > most) return log_excess(found.lower / 2 + found.upper / 2, most);
+  return log_excess(std::min(found.upper, ledger.epsilon_after(more.event, more.count, target.delta)), most);
 }
 
 /// Least upper bound of a test's true positives that either family proves.
@@ -29898,18 +29917,18 @@ inline void transform_kernels(const Scalar* taps, index count, Scalar* to, index
 template <class Scalar>
 inline void pack_winograd_forward(const affine_map& map, const Scalar* weights, Scalar* panel, index first,
                                   index last) {
-  constexpr index channels_together = 16;
+  constexpr index at_once = 16;
   const index step = winograd_forward(map).panel_step();
   const auto channels = static_cast<index>(map.in_channels);
   const auto outputs = static_cast<index>(map.out_channels);
-  alignas(64) Scalar taps[channels_together * 9 * line] = {};
+  alignas(64) Scalar taps[at_once * 9 * line] = {};
   for (index n = first; n < last;) {
     const index together = std::min(line - n % line, last - n);
     const index block = n / panel_block * panel_block;
     const index block_width = columns_of_block(outputs, block);
     Scalar* to = panel + block * channels + n - block;
-    for (index c = 0; c < channels; c += channels_together) {
-      const index here = std::min(channels_together, channels - c);
+    for (index c = 0; c < channels; c += at_once) {
+      const index here = std::min(at_once, channels - c);
       transpose(weights + (n * channels + c) * 9, channels * 9, together, here * 9, taps, line);
       for (index k = 0; k < here; ++k) {
         transform_kernels<Scalar>(taps + k * 9 * line, together, to + (c + k) * block_width, step);
@@ -38180,6 +38199,15 @@ template <class Event>
   made.record(event, tried_steps(count));
   return made;
 }
+/// `count` steps of an event against a target.
+template <class Target, class Event>
+[[nodiscard]] double excess_of(const Target& target, const Event& event, std::uint64_t count) {
+  if constexpr (std::same_as<Target, privacy_budget>) {  // no ledger, which would ask all Renyi orders
+    return excess_over(target, basic_rdp_accountant<Event>{}, {event, tried_steps(count)});
+  } else {
+    return excess_over(target, ledger_of(event, count));
+  }
+}
 
 /// Of noise and of sampling.
 [[nodiscard]] constexpr double tolerance_for(std::uint64_t steps) noexcept {
@@ -38197,13 +38225,13 @@ template <class EventOf>
   const auto by_renyi = [&](double s) {
     return log_excess(ledger_of(event_of(s), count).epsilon(budget.delta), target);
   };
-  const auto by_both = [&](double s) { return excess_over(budget, ledger_of(event_of(s), count)); };
+  const auto by_both = [&](double s) { return excess_of(budget, event_of(s), count); };
   // One family is quick, and its noise is not far above that of both.
   const double start = smallest_safe(by_renyi, 1, least_noise, most_noise, 1e-3);
   double noise = smallest_safe(by_both, std::min(start, most_noise), least_noise, most_noise, tolerance_for(count));
   // A guard's search for the number of steps may end at another one where bounds are not quite monotone.
   const basic_rdp_accountant<std::decay_t<decltype(event_of(noise))>> empty;
-  for (double more = 2 * tolerance_for(count);
+  for (double more = std::max(1e-5, tolerance_for(count));
        noise <= most_noise && steps_within(empty, event_of(noise), budget) < count; more *= 2) {
     noise *= 1 + more;
   }
@@ -38323,20 +38351,19 @@ template <class Target>
   if (steps == 0) return sampling_probability{1};
   detail::require_steps(steps);
   constexpr double most = 1e12;
-  const auto ledger = [&](double one_in) {
-    return detail::ledger_of(sampled_gaussian_event{1 / one_in, noise.value()}, steps);
-  };
+  const auto event = [&](double one_in) { return sampled_gaussian_event{1 / one_in, noise.value()}; };
   double start = 32;
   if constexpr (std::same_as<Target, privacy_budget>) {  // one family is quick, and not far from both
     const auto by_renyi = [&](double one_in) {
-      return detail::log_excess(ledger(one_in).epsilon(target.delta), target.max_epsilon.value());
+      return detail::log_excess(detail::ledger_of(event(one_in), steps).epsilon(target.delta),
+                                target.max_epsilon.value());
     };
     const double by_one = detail::smallest_safe(by_renyi, start, 1, most, 1e-3);
     if (by_one < most) start = by_one;
   }
   const double inverse =
-      detail::smallest_safe([&](double one_in) { return detail::excess_over(target, ledger(one_in)); }, start, 1, most,
-                            detail::tolerance_for(steps));
+      detail::smallest_safe([&](double one_in) { return detail::excess_of(target, event(one_in), steps); }, start, 1,
+                            most, detail::tolerance_for(steps));
   if (!(inverse <= most)) {
     throw std::invalid_argument("pergrad: calibrate_sampling: no probability above 1e-12 keeps to the target");
   }

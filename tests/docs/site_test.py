@@ -44,7 +44,7 @@ def main():
 
     with tempfile.TemporaryDirectory() as name:
         copy = pathlib.Path(name)
-        for part in ("README.md", "LICENSE", "docs", "include", "examples", "bench", "single_include", "tests"):
+        for part in ("README.md", "LICENSE", ".cmake", "docs", "include", "examples", "bench", "single_include", "tests"):
             source = ROOT / part
             if source.is_dir():
                 shutil.copytree(source, copy / part, ignore=shutil.ignore_patterns("data", "__pycache__"))

@@ -137,9 +137,9 @@ inline constexpr double most_gram_work = 0x1p32;
   const upper simple = std::min(frobenius, sqrt(rows * columns));
   if (a.rows == 1 || a.columns == 1) return frobenius;
   if (a.rows > a.columns) a = inside::transposed(a);
-  const auto small = static_cast<double>(a.rows);
-  const int iterations = small <= 256 ? 6 : 5;
-  if (small * small * (static_cast<double>(a.columns) / 2 + small * iterations / 2) > most_gram_work) return simple;
+  const auto height = static_cast<double>(a.rows);
+  const int iterations = height <= 256 ? 6 : 5;
+  if (height * height * (static_cast<double>(a.columns) / 2 + height * iterations / 2) > most_gram_work) return simple;
 
   constexpr roundoff doubles{0x1p-53};
   struct step {

@@ -140,18 +140,18 @@ inline void transform_kernels(const Scalar* taps, index count, Scalar* to, index
 template <class Scalar>
 inline void pack_winograd_forward(const affine_map& map, const Scalar* weights, Scalar* panel, index first,
                                   index last) {
-  constexpr index channels_together = 16;
+  constexpr index at_once = 16;
   const index step = winograd_forward(map).panel_step();
   const auto channels = static_cast<index>(map.in_channels);
   const auto outputs = static_cast<index>(map.out_channels);
-  alignas(64) Scalar taps[channels_together * 9 * line] = {};
+  alignas(64) Scalar taps[at_once * 9 * line] = {};
   for (index n = first; n < last;) {
     const index together = std::min(line - n % line, last - n);
     const index block = n / panel_block * panel_block;
     const index block_width = columns_of_block(outputs, block);
     Scalar* to = panel + block * channels + n - block;
-    for (index c = 0; c < channels; c += channels_together) {
-      const index here = std::min(channels_together, channels - c);
+    for (index c = 0; c < channels; c += at_once) {
+      const index here = std::min(at_once, channels - c);
       transpose(weights + (n * channels + c) * 9, channels * 9, together, here * 9, taps, line);
       for (index k = 0; k < here; ++k) {
         transform_kernels<Scalar>(taps + k * 9 * line, together, to + (c + k) * block_width, step);

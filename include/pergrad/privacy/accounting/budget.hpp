@@ -47,22 +47,30 @@ enum class run_plan {
 
 namespace detail {
 
-/// What both families prove. `ledger`: its steps and `more`. For a search, `target` is where bounds have to be narrow
-/// (pld_engine.hpp). Throws std::logic_error if they contradict each other.
+/// What privacy loss distributions prove of the ledger's steps and `more`; {0, infinity} where they prove nothing. For
+/// a search, `target` is where bounds have to be narrow (pld_engine.hpp).
 template <class Event>
-[[nodiscard, gnu::cold]] bracket proven_epsilon(const basic_rdp_accountant<Event>& ledger,
-                                                const std::type_identity_t<ledger_entry<Event>>& more,
-                                                pergrad::delta at, double target = infinity) {
+[[nodiscard, gnu::cold]] bracket epsilon_by_losses(const basic_rdp_accountant<Event>& ledger,
+                                                   const std::type_identity_t<ledger_entry<Event>>& more,
+                                                   pergrad::delta at, double target = infinity) {
   const float_environment proven;
-  const double renyi = ledger.epsilon_after(more.event, more.count, at);
-  bracket found{0, infinity};
   try {
     basic_pld_accountant<Event> all{ledger.ledger()};
     if (more.count != 0) all.record(more.event, more.count);
-    found = pld_engine<>{all.ledger()}.epsilon(at.value(), target);
+    return pld_engine<>{all.ledger()}.epsilon(at.value(), target);
   } catch (const accounting_refused&) {
-    return {0, renyi};
+    return {0, infinity};
   }
+}
+
+/// What both families prove of the ledger's steps and `more`. Throws std::logic_error if they contradict each other.
+template <class Event>
+[[nodiscard, gnu::cold]] bracket proven_epsilon(const basic_rdp_accountant<Event>& ledger,
+                                                const std::type_identity_t<ledger_entry<Event>>& more,
+                                                pergrad::delta at) {
+  const float_environment proven;
+  const double renyi = ledger.epsilon_after(more.event, more.count, at);
+  const bracket found = epsilon_by_losses(ledger, more, at);
   if (!(found.lower <= renyi * (1 + 1e-9) + 1e-12)) {
     throw_logic_error({"pergrad: two accountants contradict each other: epsilon is at least ", found.lower,
                        " by privacy loss distributions, and at most ", renyi, " by Renyi divergences"});
@@ -70,13 +78,16 @@ template <class Event>
   return {found.lower, std::min(found.upper, renyi)};
 }
 
-/// ln(spent / target) for a search, and not positive exactly when the target is proven to be kept.
+/// ln(spent / target) for a search, and not positive exactly when the target is proven to be kept. Renyi divergences
+/// are asked only where they can tell: for little noise they cost more than what decides.
 template <class Event>
 [[nodiscard, gnu::cold]] double excess_over(const privacy_budget& target, const basic_rdp_accountant<Event>& ledger,
                                             const std::type_identity_t<ledger_entry<Event>>& more = {}) {
   const double most = target.max_epsilon.value();
-  const bracket found = proven_epsilon(ledger, more, target.delta, most);
-  return log_excess(found.lower > most ? found.lower / 2 + found.upper / 2 : found.upper, most);
+  const bracket found = epsilon_by_losses(ledger, more, target.delta, most);
+  if (found.upper <= most) return log_excess(found.upper, most);
+  if (found.lower > most) return log_excess(found.lower / 2 + found.upper / 2, most);
+  return log_excess(std::min(found.upper, ledger.epsilon_after(more.event, more.count, target.delta)), most);
 }
 
 /// Least upper bound of a test's true positives that either family proves.

@@ -67,6 +67,15 @@ template <class Event>
   made.record(event, tried_steps(count));
   return made;
 }
+/// `count` steps of an event against a target.
+template <class Target, class Event>
+[[nodiscard]] double excess_of(const Target& target, const Event& event, std::uint64_t count) {
+  if constexpr (std::same_as<Target, privacy_budget>) {  // no ledger, which would ask all Renyi orders
+    return excess_over(target, basic_rdp_accountant<Event>{}, {event, tried_steps(count)});
+  } else {
+    return excess_over(target, ledger_of(event, count));
+  }
+}
 
 /// Of noise and of sampling.
 [[nodiscard]] constexpr double tolerance_for(std::uint64_t steps) noexcept {
@@ -84,13 +93,13 @@ template <class EventOf>
   const auto by_renyi = [&](double s) {
     return log_excess(ledger_of(event_of(s), count).epsilon(budget.delta), target);
   };
-  const auto by_both = [&](double s) { return excess_over(budget, ledger_of(event_of(s), count)); };
+  const auto by_both = [&](double s) { return excess_of(budget, event_of(s), count); };
   // One family is quick, and its noise is not far above that of both.
   const double start = smallest_safe(by_renyi, 1, least_noise, most_noise, 1e-3);
   double noise = smallest_safe(by_both, std::min(start, most_noise), least_noise, most_noise, tolerance_for(count));
   // A guard's search for the number of steps may end at another one where bounds are not quite monotone.
   const basic_rdp_accountant<std::decay_t<decltype(event_of(noise))>> empty;
-  for (double more = 2 * tolerance_for(count);
+  for (double more = std::max(1e-5, tolerance_for(count));
        noise <= most_noise && steps_within(empty, event_of(noise), budget) < count; more *= 2) {
     noise *= 1 + more;
   }
@@ -210,20 +219,19 @@ template <class Target>
   if (steps == 0) return sampling_probability{1};
   detail::require_steps(steps);
   constexpr double most = 1e12;
-  const auto ledger = [&](double one_in) {
-    return detail::ledger_of(sampled_gaussian_event{1 / one_in, noise.value()}, steps);
-  };
+  const auto event = [&](double one_in) { return sampled_gaussian_event{1 / one_in, noise.value()}; };
   double start = 32;
   if constexpr (std::same_as<Target, privacy_budget>) {  // one family is quick, and not far from both
     const auto by_renyi = [&](double one_in) {
-      return detail::log_excess(ledger(one_in).epsilon(target.delta), target.max_epsilon.value());
+      return detail::log_excess(detail::ledger_of(event(one_in), steps).epsilon(target.delta),
+                                target.max_epsilon.value());
     };
     const double by_one = detail::smallest_safe(by_renyi, start, 1, most, 1e-3);
     if (by_one < most) start = by_one;
   }
   const double inverse =
-      detail::smallest_safe([&](double one_in) { return detail::excess_over(target, ledger(one_in)); }, start, 1, most,
-                            detail::tolerance_for(steps));
+      detail::smallest_safe([&](double one_in) { return detail::excess_of(target, event(one_in), steps); }, start, 1,
+                            most, detail::tolerance_for(steps));
   if (!(inverse <= most)) {
     throw std::invalid_argument("pergrad: calibrate_sampling: no probability above 1e-12 keeps to the target");
   }

@@ -246,7 +246,7 @@ class pld_engine : public pld_grids<> {
     double height_before = 0;
     double missing_before = infinity;
     double steeper = 0;                                              // nats by which the tilt was flattened
-    double flatter = std::clamp(std::log(1e10 / steps_), 0.0, 8.0);  // in nats; rounding grows with the steps
+    double flatter = std::clamp(std::log(1e9 / steps_), 0.0, 8.0);  // in nats; rounding grows with the steps
     for (int round = 0; round < 6; ++round) {
       const loss_window remove = plan_.window_of(tilt, true, outside, infinity, cap);
       const double range = remove.highest - remove.lowest;

@@ -50,24 +50,32 @@ template <class Excess>
       at_low = excess(low);
     }
   } else {
-    while (!(at_high <= 0)) {
+    for (double growth = 2; !(at_high <= 0); growth *= growth) {
       low = high;
       at_low = at_high;
       if (high >= most) return infinity;
-      high = std::min(most, 2 * high);
+      const double guess = at_high < 20 ? 1.02 * std::exp(at_high) : growth;
+      high = std::min(most, high * std::min(guess, growth));
       at_high = excess(high);
     }
   }
-  // Regula falsi with the Illinois weights; half a tolerance away from either end, so that the bracket always closes.
+  // Regula falsi of logarithms with the Illinois weights; half a tolerance away from either end, so that the bracket
+  // always closes, and halved where three of them have not.
   double weight_low = at_low;
   double weight_high = at_high;
   bool high_moved = false;
   bool low_moved = false;
-  while (high - low > tolerance * high) {
-    const bool can = weight_low < infinity && weight_high > -infinity;
-    const double share = can ? weight_low / (weight_low - weight_high) : 0.5;
+  double wide = infinity;
+  for (int round = 1; high - low > tolerance * high; ++round) {
+    const double width = std::log(high / low);
+    double share = 0.5;
+    if (weight_low < infinity && weight_high > -infinity) share = weight_low / (weight_low - weight_high);
+    if (round % 4 == 0) {
+      if (width > wide / 2) share = 0.5;
+      wide = width;
+    }
     const double inset = tolerance * high / 2;
-    const double middle = std::clamp(low + share * (high - low), low + inset, high - inset);
+    const double middle = std::clamp(low * std::exp(share * width), low + inset, high - inset);
     const double at_middle = excess(middle);
     if (at_middle <= 0) {
       high = middle;
