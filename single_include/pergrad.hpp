@@ -651,7 +651,7 @@ template <class Function, class First> struct needs_an_executor {
   static_assert(never<Function>, "whatever computes names its executor first: pergrad::host exec; evaluate_into(exec, destination, expression); pergrad::dp_sgd trainer{exec, net, loss, options}; see docs/expressions.md");
 };
 template <class Layer> struct layer_without_a_bound {
-  static_assert(never<Layer>, "no bound of this layer's gradient is proven: in the place of attention and of recurrent layers take conv1d, mean_over_positions or embedding_bag, in that of lora a linear layer; a layer of your own says element_bounds or bounds(node_bounds); see docs/sensitivity.md");
+  static_assert(never<Layer>, "nothing bounds this layer: a layer of your own says element_bounds or bounds(node_bounds), an augmentation bounds(node_bounds); or take one of the library's in its place, which all have a bound; see docs/sensitivity.md");
 };
 template <class Loss> struct loss_without_a_bound {
   static_assert(never<Loss>, "this loss's gradient has no bound for all targets: take huber in the place of mean_squared_error, cross entropy or focal for classes; a loss of your own says gradient_bound(output); see docs/sensitivity.md");
@@ -5667,9 +5667,17 @@ template <class Scalar>
   using word = std::conditional_t<sizeof(Scalar) == 4, std::uint32_t, std::uint64_t>;
   constexpr std::uint64_t prime = 0x100000001b3U;
   std::uint64_t lanes[4] = {0xcbf29ce484222325U, 1, 2, 3};
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    lanes[i % 4] = (lanes[i % 4] ^ std::bit_cast<word>(parameters[i])) * prime;
+  const auto mix = [&](std::size_t lane, std::size_t i) {
+    lanes[lane] = (lanes[lane] ^ std::bit_cast<word>(parameters[i])) * prime;
+  };
+  const std::size_t whole = parameters.size() / 4 * 4;
+  for (std::size_t i = 0; i < whole; i += 4) {  // written out, so that lanes stay in registers
+    mix(0, i);
+    mix(1, i + 1);
+    mix(2, i + 2);
+    mix(3, i + 3);
   }
+  for (std::size_t i = whole; i < parameters.size(); ++i) mix(i % 4, i);
   std::uint64_t all = parameters.size();
   for (const std::uint64_t lane : lanes) all = (all ^ lane ^ lane >> 32U) * prime;
   return all;

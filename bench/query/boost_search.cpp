@@ -5,9 +5,9 @@
 #include <boost/numeric/interval.hpp>
 
 #include <array>
-#include <chrono>
 #include <cstddef>
 #include <cstdio>
+#include <ctime>
 #include <limits>
 #include <queue>
 #include <stdexcept>
@@ -98,10 +98,8 @@ int main() {
       const auto in = each.box.find(list.fields[k]);
       whole[k] = enclosure{in.lower, in.upper};
     }
-    const auto start = std::chrono::steady_clock::now();
-    const auto seconds = [&] {
-      return std::chrono::duration<double>{std::chrono::steady_clock::now() - start}.count();
-    };
+    const std::clock_t start = std::clock();
+    const auto seconds = [&] { return static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC; };
     std::priority_queue<part> open;
     double least = std::numeric_limits<double>::infinity();
     const auto look_at = [&](const fields& sides) {

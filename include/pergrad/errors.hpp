@@ -281,7 +281,7 @@ template <class Function, class First> struct needs_an_executor {
   static_assert(never<Function>, "whatever computes names its executor first: pergrad::host exec; evaluate_into(exec, destination, expression); pergrad::dp_sgd trainer{exec, net, loss, options}; see docs/expressions.md");
 };
 template <class Layer> struct layer_without_a_bound {
-  static_assert(never<Layer>, "no bound of this layer's gradient is proven: in the place of attention and of recurrent layers take conv1d, mean_over_positions or embedding_bag, in that of lora a linear layer; a layer of your own says element_bounds or bounds(node_bounds); see docs/sensitivity.md");
+  static_assert(never<Layer>, "nothing bounds this layer: a layer of your own says element_bounds or bounds(node_bounds), an augmentation bounds(node_bounds); or take one of the library's in its place, which all have a bound; see docs/sensitivity.md");
 };
 template <class Loss> struct loss_without_a_bound {
   static_assert(never<Loss>, "this loss's gradient has no bound for all targets: take huber in the place of mean_squared_error, cross entropy or focal for classes; a loss of your own says gradient_bound(output); see docs/sensitivity.md");

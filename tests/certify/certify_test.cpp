@@ -18,35 +18,8 @@ namespace {
 
 namespace pg = pergrad;
 using certify_tests::adversary;
+using certify_tests::nearest;
 using certify_tests::random_network;
-
-#ifdef PERGRAD_LONG_TESTS
-constexpr std::uint64_t networks_of_a_type = 30;
-constexpr int rounds = 60;
-#else
-constexpr std::uint64_t networks_of_a_type = 6;
-constexpr int rounds = 8;
-#endif
-
-/// Networks of one type with random weights: none of their gradients is above K. Says how near one came.
-template <class Network, class Loss>
-double nearest(const char* kind, double length = 3) {
-  const pg::host executor{pg::threads{1}};
-  double ratio = std::numeric_limits<double>::infinity();
-  for (std::uint64_t seed = 0; seed < networks_of_a_type; ++seed) {
-    Network network = random_network<Network>(executor, seed);
-    const pg::certificate proven = pg::certify(network, Loss{}, pg::l2_ball(length));
-    const double found = adversary<Network, Loss>{network, seed}.largest(length, rounds);
-    BOOST_TEST_CONTEXT(kind << ", seed " << seed) {
-      BOOST_TEST(proven.is_finite());
-      BOOST_TEST(found > 0.0);
-      BOOST_TEST(found <= proven.bound);
-    }
-    ratio = std::min(ratio, proven.bound / found);
-  }
-  BOOST_TEST_MESSAGE(kind << ": K / largest found, at least " << ratio);
-  return ratio;
-}
 
 }  // namespace
 

@@ -35,7 +35,7 @@ class adversary {
   /// Samples, keeps in each round the best of many changes of it, then climbs along the gradient. `length`: of records.
   double largest(double length, int rounds) {
     double best = search(length, rounds);
-    for (int round = 0; width <= 512 && round < rounds / 2; ++round) best = std::max(best, ascend(length));
+    for (int round = 0; round < rounds / 2; ++round) best = std::max(best, ascend(length));
     return best;
   }
   /// Samples and changes alone. Record 0 is the best one.
@@ -65,23 +65,30 @@ class adversary {
     std::vector<double> gradient(width);
     double size = 0;
     if constexpr (Network::input_shape.ids == 0) {
-      const double step = 2e-3 * length;
-      for (std::size_t first = 0; first < width; first += together / 2) {
-        const std::size_t count = std::min(together / 2, width - first);
-        const auto at = [&](std::size_t record, std::size_t k) -> value& {
-          return inputs_[record * width + first + k];
-        };
+      // Along each axis, or along so many directions of random signs.
+      constexpr std::size_t most = 128;
+      constexpr std::size_t directions = std::min(width, most);
+      const double step = 2e-3 * length / (width <= most ? 1 : std::sqrt(static_cast<double>(width)));
+      for (std::size_t first = 0; first < directions; first += together / 2) {
+        const std::size_t count = std::min(together / 2, directions - first);
+        std::vector<std::vector<double>> all(count, std::vector<double>(width));
         for (std::size_t k = 0; k < count; ++k) {
-          at(2 * k, k) = static_cast<value>(static_cast<double>(origin[first + k]) + step);
-          at(2 * k + 1, k) = static_cast<value>(static_cast<double>(origin[first + k]) - step);
+          for (std::size_t i = 0; i < width; ++i) {
+            all[k][i] = width > most ? (below(2) == 0 ? step : -step) : i == first + k ? step : 0;
+            const auto from = static_cast<double>(origin[i]);
+            inputs_[2 * k * width + i] = static_cast<value>(from + all[k][i]);
+            inputs_[(2 * k + 1) * width + i] = static_cast<value>(from - all[k][i]);
+          }
         }
         const std::vector<double> norms = evaluate();
         for (std::size_t k = 0; k < count; ++k) {
-          gradient[first + k] = norms[2 * k] - norms[2 * k + 1];
-          size += gradient[first + k] * gradient[first + k];
-          at(2 * k, k) = at(2 * k + 1, k) = origin[first + k];
+          for (std::size_t i = 0; i < width; ++i) gradient[i] += (norms[2 * k] - norms[2 * k + 1]) * all[k][i];
         }
       }
+      for (std::size_t b = 0; b < together; ++b) {
+        std::copy(origin.begin(), origin.end(), inputs_.begin() + static_cast<std::ptrdiff_t>(b * width));
+      }
+      for (const double each : gradient) size += each * each;
     }
     for (std::size_t b = 1; b < together; ++b) {
       if (b % 2 == 0) draw_target(b);

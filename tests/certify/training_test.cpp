@@ -6,11 +6,13 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <limits>
 #include <random>
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <unistd.h>
 #include <vector>
 
 #include <pergrad/certify.hpp>
@@ -249,10 +251,67 @@ BOOST_AUTO_TEST_CASE(options_that_do_not_go_together_are_refused) {
   options.clipping = pg::clipping_kind::per_layer;
   refused(options, "clipping_kind::certified and");
   options = usual_options();
+  options.clipping = pg::clipping_kind::automatic;
+  refused(options, "clipping_kind::certified and");
+  options = usual_options();
+  options.schedules.steps = 4;
+  options.schedules.clip = pg::schedule{[](std::uint64_t /*step*/) { return 1.0; }};
+  refused(options, "excludes adaptive_clip, individual and a schedule of clip");
+  options = usual_options();
+  options.individual = pg::individual_accounting{};
+  refused(options, "excludes adaptive_clip, individual and a schedule of clip");
+  options = usual_options();
+  options.clipping = pg::clipping_kind::flat;
+  options.clip = pg::l2_clip_norm{1.0};
+  options.certified = pg::certified_clip_of<net_type>(loss{});
+  options.adaptive_clip = pg::adaptive_clip{.noise = pg::noise_multiplier{1.0}};
+  refused(options, "excludes adaptive_clip, individual and a schedule of clip");
+  const std::vector<std::uint32_t> owners(40);
+  pg::dp_options<pg::of_owners<pg::poisson_sampling>> of_owners;
+  static_cast<pg::training_choices&>(of_owners) = usual_options();
+  of_owners.sampling = pg::of_owners{pg::poisson_sampling{pg::sampling_probability{0.25}}, owners};
+  BOOST_CHECK_EXCEPTION((pg::dp_sgd{exec, net, loss{}, of_owners, pg::seeded_generator{5}}), std::invalid_argument,
+                        [](const auto& error) {
+                          return std::string{error.what()}.find("for records and independent noise on the host") !=
+                                 std::string::npos;
+                        });
+  options = usual_options();
   options.certified = pg::certified_training_of<net_type>(loss{}, pg::l2_clip_norm{1e-3});
   const noise_records<net_type> data{4};
   pg::dp_sgd trainer{exec, net, loss{}, options, pg::seeded_generator{5}};
   BOOST_CHECK_THROW(trainer.step(data.records()), std::invalid_argument);  // no weights have so small a bound
+}
+
+// What a checkpoint does not hold is a function of weights: K and the projection, which a step ends with.
+BOOST_AUTO_TEST_CASE(a_run_in_two_parts_has_the_bits_of_one) {
+  const std::string path =
+      (std::filesystem::temp_directory_path() / ("pergrad_certified_" + std::to_string(::getpid()) + ".run")).string();
+  const pg::host exec{pg::threads{2}};
+  const noise_records<net_type> data{40};
+  auto clipped = usual_options();
+  clipped.clipping = pg::clipping_kind::flat;
+  clipped.certified = pg::certified_clip_of<net_type>(loss{});
+  clipped.clip = pg::l2_clip_norm{1e4};
+  auto with_momentum = usual_options();
+  with_momentum.momentum = 0.9;
+  for (const pg::dp_sgd_options& options : {usual_options(), with_momentum, clipped}) {
+    net_type whole{exec, pg::kaiming_uniform{1}}, parted{exec, pg::kaiming_uniform{1}}, resumed{exec, pg::zeros{}};
+    pg::dp_sgd all{exec, whole, loss{}, options, pg::seeded_generator{5}};
+    for (int step = 0; step < 7; ++step) all.step(data.records());
+    {
+      pg::dp_sgd first{exec, parted, loss{}, options, pg::seeded_generator{5}};
+      for (int step = 0; step < 3; ++step) first.step(data.records());
+      pg::save_checkpoint(first, path);
+    }
+    pg::dp_sgd second{exec, resumed, loss{}, options, pg::seeded_generator{5}};
+    pg::load_checkpoint(second, path);
+    BOOST_TEST(second.steps() == 3U);
+    for (int step = 3; step < 7; ++step) second.step(data.records());
+    BOOST_TEST(std::equal(whole.parameters().begin(), whole.parameters().end(), resumed.parameters().begin()));
+    BOOST_TEST(all.options().clip->value() == second.options().clip->value());
+    BOOST_TEST(all.epsilon(pg::delta{1e-5}) == second.epsilon(pg::delta{1e-5}));
+    std::filesystem::remove(path);
+  }
 }
 
 BOOST_AUTO_TEST_CASE(the_misprint_of_paper_003_is_found) {

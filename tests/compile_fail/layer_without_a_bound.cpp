@@ -1,16 +1,25 @@
-// expect-error: layer_without_a_bound<.*lstm_cell
-// expect-error: in the place of attention and of recurrent layers take conv1d
+// expect-error: layer_without_a_bound<.*twice
+// expect-error: a layer of your own says element_bounds or bounds
 // SPDX-License-Identifier: Apache-2.0
 #include <pergrad/certify.hpp>
 #include <pergrad/pergrad.hpp>
 
 namespace pg = pergrad;
 
+struct twice {
 #ifdef COMPILE_FAIL_FIXED
-using net_type = pg::network<pg::token_ids(9, 50), pg::embedding<4>, pg::mean_over_positions, pg::linear<2>>;
-#else
-using net_type = pg::network<pg::token_ids(9, 50), pg::embedding<4>, pg::lstm<3, pg::last_output>, pg::linear<2>>;
+  static constexpr pg::certified::element_bounds element_bounds{.slope = 2};
 #endif
+  template <class Value>
+  static Value value(Value x) {
+    return x + x;
+  }
+  template <class Value>
+  static Value derivative(Value x, Value) {
+    return x - x + 2;
+  }
+};
+using net_type = pg::network<pg::shape{4}, pg::into_ball<1.0>, pg::linear<3>, twice, pg::linear<2>>;
 
 int main() {
   const pg::host exec;

@@ -51,12 +51,12 @@ template <class Scalar, std::size_t Out = 3>
 using llama_block =
     pg::basic_network<Scalar, pg::variable(pg::shape{5, 4}), pg::linear<16, pg::no_bias>,
                       pg::scaled_dot_product_attention<4, pg::causal, pg::key_value_heads<2>, pg::rotary<>>,
-                      pg::rms_norm<>, pg::swiglu<3>, pg::frozen<pg::linear<4, pg::no_bias>>, pg::added_bias,
-                      pg::mean_over_positions, pg::linear<Out>>;
+                      pg::rms_norm<>, pg::group_sort<4>, pg::swiglu<3>, pg::frozen<pg::linear<4, pg::no_bias>>,
+                      pg::added_bias, pg::mean_over_positions, pg::linear<Out>>;
 // Norms.
 template <class Scalar, std::size_t Out = 3>
 using image_norms = pg::basic_network<Scalar, pg::shape{4, 5, 3}, pg::conv2d<4, 3, pg::padding<1>>, pg::group_norm<2>,
-                                      pg::instance_norm2d<pg::no_affine>, pg::channel_affine, pg::relu,
+                                      pg::instance_norm2d<pg::no_affine>, pg::channel_affine, pg::group_sort<>,
                                       pg::conv2d<2, 3>, pg::instance_norm2d<>, pg::flatten, pg::linear<Out>>;
 template <class Scalar, std::size_t Out = 3>
 using row_norms =

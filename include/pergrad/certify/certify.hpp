@@ -17,6 +17,7 @@
 #include <pergrad/certify/domain.hpp>
 #include <pergrad/certify/losses.hpp>
 #include <pergrad/certify/rules.hpp>
+#include <pergrad/certify/sequence_rules.hpp>
 #include <pergrad/concepts.hpp>
 #include <pergrad/detail/float_environment.hpp>
 #include <pergrad/errors.hpp>
@@ -105,9 +106,11 @@ struct network_rules {
     std::array<upper, size> blocks{};
     gradients[size] = std::max(loss, upper{0x1p-30});
     const upper grows = rounds.growth(1);
+    bool overflows = false;
     for (std::size_t i = size; i-- > 0;) {
       const upper gradient = std::max(gradients[i + 1], upper{0x1p-30});
       const std::size_t owner = structure::owners[i];
+      overflows = overflows || largest < (gradient * effects[i].inside).value();
       certified_layer& layer = result.layers[i];
       if (structure::trained_counts[i] > 0) {
         const upper own = values[structure::inputs[i]].l2.is_finite() || Network::input_shape.ids != 0
@@ -133,7 +136,7 @@ struct network_rules {
     for (const upper& each : blocks) squares += each * each;
     // Where a value overflows, everything behind it may be NaN, and gradients as well; these may overflow themselves.
     const double bound = sqrt(squares).value();
-    result.bound = values[size].l2.is_finite() && bound < largest ? bound : intervals::inside::unbounded;
+    result.bound = values[size].l2.is_finite() && !overflows && bound < largest ? bound : intervals::inside::unbounded;
     return result;
   }
 

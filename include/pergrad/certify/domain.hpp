@@ -42,12 +42,14 @@ struct node_bounds {
 };
 
 /// What a rule says: bounds of the output, and by what factor ‖dL/dy‖₂ bounds ‖dL/dx‖₂ and the norm of the gradient of
-/// the layer's own parameters.
+/// the layer's own parameters. `inside`: of any other gradient that is formed on the way, for the question whether it
+/// might overflow.
 struct effect {
   value_bound y{};
   upper dx = 1;
   upper dx2 = 1;
   upper block = 0;
+  upper inside = 1;
 };
 
 /// What is known of a function of one number: |f(x)| <= min(slope |x| + at_zero, largest), |f'| <= slope.

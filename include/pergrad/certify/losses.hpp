@@ -5,11 +5,13 @@
 //   focal           the same times q^g (1 + g (1 - q) E/q) <= 1 + g, as (1 - q) E <= q
 //   tokens          of n positions sqrt(2 / n), n at least 1; of a sum sqrt(2 n)
 //   binary          |sigmoid(y) - t| <= 1 of n outputs: 1 / sqrt(n)
+//   binary focal    max(a, 1 - a) times (1 - q)^g ((1 - q) + g q E) <= 1 + g / e, as q E = -q log q <= 1 / e
 //   Huber           D / sqrt(n)
 // A squared error has none: no network knows how far away a target is. `scale<std::ratio<1, T>>` as last layer is a
 // temperature: it divides everything before it by T.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <concepts>
 #include <cstddef>
@@ -51,6 +53,13 @@ template <class... Options>
 [[nodiscard]] inline upper loss_bound(std::type_identity<binary_cross_entropy_with_logits> /*loss*/, shape out,
                                       const roundoff& rounds) {
   return sqrt(upper{1} / static_cast<double>(out.size())) * rounds.growth(4);
+}
+template <detail::number Gamma, detail::number Alpha>
+[[nodiscard]] upper loss_bound(std::type_identity<binary_focal_with_logits<Gamma, Alpha>> /*loss*/, shape out,
+                               const roundoff& rounds) {
+  const upper one =
+      upper{std::max(Alpha.value, 1 - Alpha.value)} * (upper{1} + upper{Gamma.value} * 0.36787944117144234);
+  return one * sqrt(upper{1} / static_cast<double>(out.size())) * rounds.growth(16);
 }
 template <detail::number Delta>
 [[nodiscard]] upper loss_bound(std::type_identity<huber<Delta>> /*loss*/, shape out, const roundoff& rounds) {

@@ -241,6 +241,14 @@ template <std::size_t Size>
 [[nodiscard]] effect rule_of(std::type_identity<group_sort<Size>> /*layer*/, const node_bounds& at) {
   return moves_values(at);
 }
+/// A change of one's own says `bounds(node_bounds)`, whatever its random words are, and without a change.
+template <class Change>
+requires requires(const node_bounds& at) {
+  { Change::bounds(at) } -> std::same_as<effect>;
+}
+[[nodiscard]] effect rule_of(std::type_identity<augment<Change>> /*layer*/, const node_bounds& at) {
+  return Change::bounds(at);
+}
 template <detail::number Radius>
 [[nodiscard]] effect rule_of(std::type_identity<into_ball<Radius>> /*layer*/, const node_bounds& at) {
   // The length is known to n roundings of a double; the factor and the products round once.

@@ -18,6 +18,7 @@
 #include <pergrad/certify/certificate.hpp>
 #include <pergrad/certify/certify.hpp>
 #include <pergrad/certify/rules.hpp>
+#include <pergrad/certify/sequence_rules.hpp>
 #include <pergrad/detail/error_text.hpp>
 #include <pergrad/detail/float_environment.hpp>
 #include <pergrad/expressions/unclipped.hpp>
@@ -52,6 +53,8 @@ template <class Layer>
   } else if constexpr (std::is_same_v<Layer, learned_positions> || std::is_same_v<Layer, added_bias> ||
                        std::is_same_v<Layer, sequence_bias>) {
     return 0;
+  } else if constexpr (requires(std::type_identity<Layer> layer) { weight_count_of(layer, in, parameters); }) {
+    return weight_count_of(std::type_identity<Layer>{}, in, parameters);
   } else {
     return parameters;
   }

@@ -76,9 +76,17 @@ template <class Scalar>
   using word = std::conditional_t<sizeof(Scalar) == 4, std::uint32_t, std::uint64_t>;
   constexpr std::uint64_t prime = 0x100000001b3U;
   std::uint64_t lanes[4] = {0xcbf29ce484222325U, 1, 2, 3};
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    lanes[i % 4] = (lanes[i % 4] ^ std::bit_cast<word>(parameters[i])) * prime;
+  const auto mix = [&](std::size_t lane, std::size_t i) {
+    lanes[lane] = (lanes[lane] ^ std::bit_cast<word>(parameters[i])) * prime;
+  };
+  const std::size_t whole = parameters.size() / 4 * 4;
+  for (std::size_t i = 0; i < whole; i += 4) {  // written out, so that lanes stay in registers
+    mix(0, i);
+    mix(1, i + 1);
+    mix(2, i + 2);
+    mix(3, i + 3);
   }
+  for (std::size_t i = whole; i < parameters.size(); ++i) mix(i % 4, i);
   std::uint64_t all = parameters.size();
   for (const std::uint64_t lane : lanes) all = (all ^ lane ^ lane >> 32U) * prime;
   return all;
