@@ -81,6 +81,8 @@ struct leaf_tables {
           set_steps(leaf, what);
         }
         if (t.shares_sums && !t.nodes[leaf.node].deferred) turn(leaf);
+        const bool is_read_later = !t.nodes[leaf.node].deferred && !leaf.use.shared();
+        leaf.recomputed = is_read_later ? plan::nodes[leaf.node].recomputed : 0;
         add_leaf(t, each, leaf);
       } else {
         auto leaf = leaf_of<elementwise_leaf>(each);
@@ -129,17 +131,21 @@ struct leaf_tables {
       outer_leaf* largest = nullptr;
       for (std::size_t k = 0; k != t.outer_count; ++k) {
         outer_leaf& leaf = t.outer[k];
-        if (leaf.method != norm_method::instantiate || leaf.use.shared() || leaf.late) continue;
+        if (leaf.method != norm_method::instantiate || leaf.use.shared() || leaf.late || leaf.behind_others) {
+          continue;
+        }
         // Of several samples, more than the cache holds, only what the backward pass meets last.
         if (t.deferred_count > 0 && t.tile > 1 && leaf.node != t.first_with_parameters()) continue;
         if (largest == nullptr || leaf.size() > largest->size()) largest = &leaf;
       }
       if (largest == nullptr) return;
-      // With those that read the same delta.
+      // With those that read the same delta. Those of a recomputed block cannot wait; their bits are as if they did.
       for (std::size_t k = 0; k != t.outer_count; ++k) {
         outer_leaf& leaf = t.outer[k];
         if (leaf.node != largest->node || leaf.method != norm_method::instantiate) continue;
-        leaf.late = t.has_late = true;
+        const bool waits = plan::nodes[leaf.node].recomputed == 0;
+        (waits ? leaf.late : leaf.behind_others) = true;
+        t.has_late = t.has_late || waits;
         kept -= round_up(leaf.size());
       }
     }
