@@ -23781,6 +23781,7 @@ struct outer_leaf {
   bool in_order = false;        ///< G is stored as PyTorch orders it, [output][view]
   bool turned = false;          ///< for that x and delta have changed places; those of ids stay
   bool gram_in_blocks = false;  ///< `gram` takes many positions together, whose dots it adds up in the scalar at first
+  bool at_once = false;         ///< always formed when the node has run backwards: x and delta may be gone at the end
   bool behind_others = false;   ///< formed once all other gradients of its node are, as if it came late
   bool late = false;  ///< formed once the backward pass is through the network, and added up before the next sample's
   kept_place kept;
@@ -24553,7 +24554,7 @@ struct leaf_tables {
   }
 
   /// Sizes and parameter order of every leaf; places follow once the tile is known.
-  static constexpr void list(tables& t) {
+  static constexpr void list(tables& t, bool is_large) {
     for (const detail::plan_factor& each : plan::factors) {
       const node_row& row = t.nodes[each.node];
       const factor& what = each.what;
@@ -24590,8 +24591,7 @@ struct leaf_tables {
           set_steps(leaf, what);
         }
         if (t.shares_sums && !t.nodes[leaf.node].deferred) turn(leaf);
-        const bool is_read_later = !t.nodes[leaf.node].deferred && !leaf.use.shared();
-        leaf.recomputed = is_read_later ? plan::nodes[leaf.node].recomputed : 0;
+        leaf.recomputed = t.nodes[leaf.node].deferred ? 0 : plan::nodes[leaf.node].recomputed;
         add_leaf(t, each, leaf);
       } else {
         auto leaf = leaf_of<elementwise_leaf>(each);
@@ -24608,6 +24608,7 @@ struct leaf_tables {
       }
     }
     choose_for_uses(t);
+    choose_at_once(t, is_large);
     arrange_segments(t);
     arrange_deferred(t);
     if (t.shares_sums) order_as_parameters(t);
@@ -24640,7 +24641,8 @@ struct leaf_tables {
       outer_leaf* largest = nullptr;
       for (std::size_t k = 0; k != t.outer_count; ++k) {
         outer_leaf& leaf = t.outer[k];
-        if (leaf.method != norm_method::instantiate || leaf.use.shared() || leaf.late || leaf.behind_others) {
+        if (leaf.method != norm_method::instantiate || leaf.use.shared() || leaf.at_once || leaf.late ||
+            leaf.behind_others) {
           continue;
         }
         // Of several samples, more than the cache holds, only what the backward pass meets last.
@@ -24651,7 +24653,7 @@ struct leaf_tables {
       // With those that read the same delta. Those of a recomputed block cannot wait; their bits are as if they did.
       for (std::size_t k = 0; k != t.outer_count; ++k) {
         outer_leaf& leaf = t.outer[k];
-        if (leaf.node != largest->node || leaf.method != norm_method::instantiate) continue;
+        if (leaf.node != largest->node || leaf.method != norm_method::instantiate || leaf.at_once) continue;
         const bool waits = plan::nodes[leaf.node].recomputed == 0;
         (waits ? leaf.late : leaf.behind_others) = true;
         t.has_late = t.has_late || waits;
@@ -24791,6 +24793,17 @@ struct leaf_tables {
         if (by_gram) use.method = norm_method::gram;
       });
       if (by_gram) t.kept_size -= round_up(first.size());
+    }
+  }
+  /// In large networks, gradients that take less than what they are made of, an adapter's say: who keeps them need not
+  /// keep that. Those of shared weights are gathered as the uses run backwards, whoever asks.
+  static constexpr void choose_at_once(tables& t, bool is_large) {
+    for (std::size_t k = 0; k != t.outer_count; ++k) {
+      outer_leaf& leaf = t.outer[k];
+      if (leaf.method != norm_method::instantiate || leaf.deferred || leaf.of_uses) continue;
+      const bool takes_less = leaf.size() <= leaf.positions() * (leaf.outputs + leaf.view[2].extent);
+      leaf.at_once = leaf.use.shared() || (is_large && !t.shares_sums && takes_less);
+      if (leaf.at_once) leaf.recomputed = 0;
     }
   }
   /// Where the segments of a sample lie.
@@ -25031,30 +25044,33 @@ struct lifetimes {
     }
     live(value[t.storage[size]], times.end());
     gradient_birth[t.storage[size]] = times.loss();
+    std::size_t outer = 0;
     for (const detail::plan_factor& each : plan::factors) {
-      if (!each.what.outer && !each.what.sparse) continue;  // formed when the node has run backwards
+      const bool at_once = each.what.outer ? t.outer[outer++].at_once : !each.what.sparse;
       const node_row& row = t.nodes[each.node];
+      const int end = at_once ? times.backward(each.node) : times.end();
       if (row.kind == node_kind::affine) {
-        live(value[t.storage[row.in]], times.end());
-        live(gradient[t.storage[row.out]], times.end());
+        live(value[t.storage[row.in]], end);
+        live(gradient[t.storage[row.out]], end);
         continue;
       }
       const auto positions = static_cast<index>(each.what.positions);
       const auto read = [&](const operand& from, std::size_t count) {
         switch (from.from) {
           case source::activation:
-            live(value[t.storage[row.in]], times.end());
-            return live(plain_x[each.node], times.end());
+            live(value[t.storage[row.in]], end);
+            return live(plain_x[each.node], end);
           case source::second_activation:
-            live(value[t.storage[row.in2]], times.end());
-            return live(plain_x[each.node], times.end());
+            live(value[t.storage[row.in2]], end);
+            return live(plain_x[each.node], end);
           case source::output:
-            live(value[t.storage[row.out]], times.end());
-            return live(plain_y[each.node], times.end());
+            live(value[t.storage[row.out]], end);
+            return live(plain_y[each.node], end);
           case source::backprop:
-            live(gradient[t.storage[row.out]], times.end());
-            return live(plain_dy[each.node], times.end());
+            live(gradient[t.storage[row.out]], end);
+            return live(plain_dy[each.node], end);
           case source::saved:
+            if (at_once) return;
             lasting_saved[each.node] = std::max(
                 lasting_saved[each.node],
                 round_up(static_cast<index>(from.offset) + (positions - 1) * static_cast<index>(from.position_stride) +
@@ -25081,25 +25097,21 @@ struct lifetimes {
   constexpr void recompute(const auto& t) {
     constexpr std::size_t several = plan::recomputed_count + 1;  // blocks, or what is outside
     for (std::size_t& each : room) each = several + 1;           // nobody yet
-    const auto use = [&](std::size_t slot, std::size_t block) {
-      room[slot] = room[slot] == several + 1 || room[slot] == block ? block : several;
+    const auto use = [&](std::size_t s, std::size_t block) {
+      room[s] = room[s] == several + 1 || room[s] == block ? block : several;
     };
     use(t.storage[0], several);
     use(t.storage[size], several);
     std::array<bool, plan::recomputed_count + 1> returns{};  // is it computed again for sums, too?
-    for (const detail::plan_factor& each : plan::factors) {
-      // Of shared weights, what a sample's gradient is made of is gathered as the uses run backwards.
-      if (!each.what.outer || t.nodes[each.node].deferred || plan::nodes[each.node].use.shared()) continue;
-      returns[plan::nodes[each.node].recomputed] = true;
-    }
+    for (std::size_t k = 0; k != t.outer_count; ++k) returns[t.outer[k].recomputed] = true;
     for (std::size_t i = 0; i < size; ++i) {
       const std::size_t block = plan::nodes[i].recomputed == 0 ? several : plan::nodes[i].recomputed;
-      for (const std::size_t slot : read_by(t, i)) use(slot, block);
+      for (const std::size_t s : read_by(t, i)) use(s, block);
       use(t.storage[t.nodes[i].out], block);
     }
-    for (std::size_t slot = 0; slot < slots; ++slot) {
-      const auto& of = t.slots[slot];
-      if (room[slot] >= several || !may_move(of.value_layout) || !may_move(of.gradient_layout)) room[slot] = 0;
+    for (std::size_t s = 0; s < slots; ++s) {
+      const auto& of = t.slots[s];
+      if (room[s] >= several || !may_move(of.value_layout) || !may_move(of.gradient_layout)) room[s] = 0;
     }
     std::array<bool, slots> wanted = {};  // again, what is in a room
     for (std::size_t i = size; i-- > 0;) {
@@ -25112,16 +25124,16 @@ struct lifetimes {
                  (row.staged && room[in] != 0 && lasts(value[in])) || (row.saved_count > 0 && lasts(saved[i])) ||
                  (row.copies_out && lasts(plain_y[i])) || ((row.copies_in || row.copies_in2) && lasts(plain_x[i]));
       const int until = returns[block] ? times.end() : times.backward(plan::recomputed[block].last);
-      const auto keep = [&](std::size_t slot) {
-        if (room[slot] == 0) live(value[slot], until);
+      const auto keep = [&](std::size_t s) {
+        if (room[s] == 0) live(value[s], until);
       };
-      for (const std::size_t slot : read_by(t, i)) {
-        if (again[i]) wanted[slot] = true;
-        if (again[i] || row.backward) keep(slot);
+      for (const std::size_t s : read_by(t, i)) {
+        if (again[i]) wanted[s] = true;
+        if (again[i] || row.backward) keep(s);
       }
       if (again[i]) keep(out);
-      for (const std::size_t slot : {out, row.staged ? in : out}) {  // gradients that it reads or writes again
-        if (returns[block] && row.backward && room[slot] == 0) live(gradient[slot], times.end());
+      for (const std::size_t s : {out, row.staged ? in : out}) {  // gradients that it reads or writes again
+        if (returns[block] && row.backward && room[s] == 0) live(gradient[s], times.end());
       }
     }
   }
@@ -25535,7 +25547,7 @@ struct program {
     t.output_in_slot = trained[size] && is_plain(t, size);
     if (!t.output_in_slot) t.sample_size += 2 * round_up(static_cast<index>(Network::output_shape.size()));
     t.shares_sums = is_large && leaf_tables<program>::shares_sums(t, large_from<Network>);
-    leaf_tables<program>::list(t);
+    leaf_tables<program>::list(t, is_large);
     choose_tiles(t, sizeof(scalar));
     if (!t.shares_sums) leaf_tables<program>::choose_late(t);
     t.workspace = t.winograd.sample = choose_winograd_rooms(t);  // the first thing there
@@ -29165,7 +29177,7 @@ template <class Scalar>
 [[nodiscard, gnu::noinline]] norm_method method_of(const run_request<Scalar>& request, const outer_leaf& leaf,
                                                    bool every_gradient) {
   const bool formed = leaf.deferred ? request.keeps_gradients() : every_gradient;
-  if (formed || leaf.delta_stride != 1 || (leaf.use.shared() && !leaf.of_uses)) return norm_method::instantiate;
+  if (formed || leaf.delta_stride != 1 || leaf.at_once) return norm_method::instantiate;
   const norm_method asked = request.method;
   const std::size_t node = leaf.of_uses ? leaf.first_node : leaf.node;
   const bool chosen = asked != norm_method::automatic && node < 64 && (request.method_layers >> node & 1U) != 0;
@@ -31708,7 +31720,7 @@ struct outer_way {
     return false;
   }
   /// Gradients of weights that several nodes share are gathered as these run backwards, whoever asks.
-  [[nodiscard]] static constexpr bool gathers(const outer_leaf& leaf) { return leaf.use.shared() && !leaf.of_uses; }
+  [[nodiscard]] static constexpr bool gathers(const outer_leaf& leaf) { return leaf.use.shared() && leaf.at_once; }
   static constexpr bool keeps = any(gathers);
 
   static void collect(state& tile, std::size_t node, index begin, index end) {

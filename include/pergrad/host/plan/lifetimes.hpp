@@ -167,30 +167,33 @@ struct lifetimes {
     }
     live(value[t.storage[size]], times.end());
     gradient_birth[t.storage[size]] = times.loss();
+    std::size_t outer = 0;
     for (const detail::plan_factor& each : plan::factors) {
-      if (!each.what.outer && !each.what.sparse) continue;  // formed when the node has run backwards
+      const bool at_once = each.what.outer ? t.outer[outer++].at_once : !each.what.sparse;
       const node_row& row = t.nodes[each.node];
+      const int end = at_once ? times.backward(each.node) : times.end();
       if (row.kind == node_kind::affine) {
-        live(value[t.storage[row.in]], times.end());
-        live(gradient[t.storage[row.out]], times.end());
+        live(value[t.storage[row.in]], end);
+        live(gradient[t.storage[row.out]], end);
         continue;
       }
       const auto positions = static_cast<index>(each.what.positions);
       const auto read = [&](const operand& from, std::size_t count) {
         switch (from.from) {
           case source::activation:
-            live(value[t.storage[row.in]], times.end());
-            return live(plain_x[each.node], times.end());
+            live(value[t.storage[row.in]], end);
+            return live(plain_x[each.node], end);
           case source::second_activation:
-            live(value[t.storage[row.in2]], times.end());
-            return live(plain_x[each.node], times.end());
+            live(value[t.storage[row.in2]], end);
+            return live(plain_x[each.node], end);
           case source::output:
-            live(value[t.storage[row.out]], times.end());
-            return live(plain_y[each.node], times.end());
+            live(value[t.storage[row.out]], end);
+            return live(plain_y[each.node], end);
           case source::backprop:
-            live(gradient[t.storage[row.out]], times.end());
-            return live(plain_dy[each.node], times.end());
+            live(gradient[t.storage[row.out]], end);
+            return live(plain_dy[each.node], end);
           case source::saved:
+            if (at_once) return;
             lasting_saved[each.node] = std::max(
                 lasting_saved[each.node],
                 round_up(static_cast<index>(from.offset) + (positions - 1) * static_cast<index>(from.position_stride) +
@@ -217,25 +220,21 @@ struct lifetimes {
   constexpr void recompute(const auto& t) {
     constexpr std::size_t several = plan::recomputed_count + 1;  // blocks, or what is outside
     for (std::size_t& each : room) each = several + 1;           // nobody yet
-    const auto use = [&](std::size_t slot, std::size_t block) {
-      room[slot] = room[slot] == several + 1 || room[slot] == block ? block : several;
+    const auto use = [&](std::size_t s, std::size_t block) {
+      room[s] = room[s] == several + 1 || room[s] == block ? block : several;
     };
     use(t.storage[0], several);
     use(t.storage[size], several);
     std::array<bool, plan::recomputed_count + 1> returns{};  // is it computed again for sums, too?
-    for (const detail::plan_factor& each : plan::factors) {
-      // Of shared weights, what a sample's gradient is made of is gathered as the uses run backwards.
-      if (!each.what.outer || t.nodes[each.node].deferred || plan::nodes[each.node].use.shared()) continue;
-      returns[plan::nodes[each.node].recomputed] = true;
-    }
+    for (std::size_t k = 0; k != t.outer_count; ++k) returns[t.outer[k].recomputed] = true;
     for (std::size_t i = 0; i < size; ++i) {
       const std::size_t block = plan::nodes[i].recomputed == 0 ? several : plan::nodes[i].recomputed;
-      for (const std::size_t slot : read_by(t, i)) use(slot, block);
+      for (const std::size_t s : read_by(t, i)) use(s, block);
       use(t.storage[t.nodes[i].out], block);
     }
-    for (std::size_t slot = 0; slot < slots; ++slot) {
-      const auto& of = t.slots[slot];
-      if (room[slot] >= several || !may_move(of.value_layout) || !may_move(of.gradient_layout)) room[slot] = 0;
+    for (std::size_t s = 0; s < slots; ++s) {
+      const auto& of = t.slots[s];
+      if (room[s] >= several || !may_move(of.value_layout) || !may_move(of.gradient_layout)) room[s] = 0;
     }
     std::array<bool, slots> wanted = {};  // again, what is in a room
     for (std::size_t i = size; i-- > 0;) {
@@ -248,16 +247,16 @@ struct lifetimes {
                  (row.staged && room[in] != 0 && lasts(value[in])) || (row.saved_count > 0 && lasts(saved[i])) ||
                  (row.copies_out && lasts(plain_y[i])) || ((row.copies_in || row.copies_in2) && lasts(plain_x[i]));
       const int until = returns[block] ? times.end() : times.backward(plan::recomputed[block].last);
-      const auto keep = [&](std::size_t slot) {
-        if (room[slot] == 0) live(value[slot], until);
+      const auto keep = [&](std::size_t s) {
+        if (room[s] == 0) live(value[s], until);
       };
-      for (const std::size_t slot : read_by(t, i)) {
-        if (again[i]) wanted[slot] = true;
-        if (again[i] || row.backward) keep(slot);
+      for (const std::size_t s : read_by(t, i)) {
+        if (again[i]) wanted[s] = true;
+        if (again[i] || row.backward) keep(s);
       }
       if (again[i]) keep(out);
-      for (const std::size_t slot : {out, row.staged ? in : out}) {  // gradients that it reads or writes again
-        if (returns[block] && row.backward && room[slot] == 0) live(gradient[slot], times.end());
+      for (const std::size_t s : {out, row.staged ? in : out}) {  // gradients that it reads or writes again
+        if (returns[block] && row.backward && room[s] == 0) live(gradient[s], times.end());
       }
     }
   }

@@ -262,7 +262,7 @@ struct program {
     t.output_in_slot = trained[size] && is_plain(t, size);
     if (!t.output_in_slot) t.sample_size += 2 * round_up(static_cast<index>(Network::output_shape.size()));
     t.shares_sums = is_large && leaf_tables<program>::shares_sums(t, large_from<Network>);
-    leaf_tables<program>::list(t);
+    leaf_tables<program>::list(t, is_large);
     choose_tiles(t, sizeof(scalar));
     if (!t.shares_sums) leaf_tables<program>::choose_late(t);
     t.workspace = t.winograd.sample = choose_winograd_rooms(t);  // the first thing there

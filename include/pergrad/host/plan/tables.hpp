@@ -157,6 +157,7 @@ struct outer_leaf {
   bool in_order = false;        ///< G is stored as PyTorch orders it, [output][view]
   bool turned = false;          ///< for that x and delta have changed places; those of ids stay
   bool gram_in_blocks = false;  ///< `gram` takes many positions together, whose dots it adds up in the scalar at first
+  bool at_once = false;         ///< always formed when the node has run backwards: x and delta may be gone at the end
   bool behind_others = false;   ///< formed once all other gradients of its node are, as if it came late
   bool late = false;  ///< formed once the backward pass is through the network, and added up before the next sample's
   kept_place kept;

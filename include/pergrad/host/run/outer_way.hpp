@@ -39,7 +39,7 @@ struct outer_way {
     return false;
   }
   /// Gradients of weights that several nodes share are gathered as these run backwards, whoever asks.
-  [[nodiscard]] static constexpr bool gathers(const outer_leaf& leaf) { return leaf.use.shared() && !leaf.of_uses; }
+  [[nodiscard]] static constexpr bool gathers(const outer_leaf& leaf) { return leaf.use.shared() && leaf.at_once; }
   static constexpr bool keeps = any(gathers);
 
   static void collect(state& tile, std::size_t node, index begin, index end) {
