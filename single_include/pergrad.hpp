@@ -3145,6 +3145,13 @@ struct frozen {};
 template <std::size_t Group, class... Layers>
 struct parameter_group {};
 
+/// The layers as one block whose inner values are not kept from forward to backward: the block keeps its input, and is
+/// computed again when the backward pass comes to it, dropout with the same random bits. Gradients have the bits that
+/// they have without. PyTorch: `torch.utils.checkpoint` (Chen et al. 2016, arXiv:1604.06174). Of blocks inside a block
+/// the outer one counts.
+template <class... Layers>
+struct recomputed {};
+
 }  // namespace pergrad::inline v0_1
 
 namespace pergrad::inline v0_1::detail {
@@ -3170,9 +3177,10 @@ template <class Before, class After>
 using tie_once = std::conditional_t<std::is_same_v<Before, untied>, After, tied_twice>;
 
 /// A layer whose input lies `Back` nodes before it; one with two inputs has the second `Back2` nodes before it. Its
-/// parameters stand behind those of the node that comes `Later` nodes after it.
+/// parameters stand behind those of the node that comes `Later` nodes after it. `Recomputed`: so many nodes of its
+/// recomputed block are left, it among them; 0: what it has computed is kept.
 template <class Layer, std::size_t Back = 1, std::size_t Back2 = 0, bool Frozen = false, std::size_t Group = 0,
-          class Tie = untied, std::size_t Later = 0>
+          class Tie = untied, std::size_t Later = 0, std::size_t Recomputed = 0>
 struct node {
   using layer_type = Layer;
   using tie_type = Tie;
@@ -3181,6 +3189,7 @@ struct node {
   static constexpr bool is_frozen = Frozen;
   static constexpr std::size_t group = Group;
   static constexpr std::size_t later = Later;
+  static constexpr std::size_t recomputed = Recomputed;
 };
 
 template <class... Nodes>
@@ -3225,7 +3234,7 @@ template <class... Nodes, std::size_t Distance, std::size_t... Index>
 struct shift<node_list<Nodes...>, Distance, std::index_sequence<Index...>> {
   using type = node_list<node<typename Nodes::layer_type, Nodes::back + (Nodes::back > Index ? Distance : 0),
                               Nodes::back2 + (Nodes::back2 > Index ? Distance : 0), Nodes::is_frozen, Nodes::group,
-                              typename Nodes::tie_type, Nodes::later>...>;
+                              typename Nodes::tie_type, Nodes::later, Nodes::recomputed>...>;
 };
 
 /// Two branches from the same input, and the layer in which they meet. An empty branch is the input itself.
@@ -3298,7 +3307,7 @@ struct freeze;
 template <class... Nodes>
 struct freeze<node_list<Nodes...>> {
   using type = node_list<node<typename Nodes::layer_type, Nodes::back, Nodes::back2, true, Nodes::group,
-                              typename Nodes::tie_type, Nodes::later>...>;
+                              typename Nodes::tie_type, Nodes::later, Nodes::recomputed>...>;
 };
 template <class... Layers>
 struct unfold<frozen<Layers...>> : freeze<typename unfold<sequential<Layers...>>::type> {};
@@ -3308,7 +3317,7 @@ struct put_into_group;
 template <std::size_t Group, class... Nodes>
 struct put_into_group<Group, node_list<Nodes...>> {
   using type = node_list<node<typename Nodes::layer_type, Nodes::back, Nodes::back2, Nodes::is_frozen, Group,
-                              typename Nodes::tie_type, Nodes::later>...>;
+                              typename Nodes::tie_type, Nodes::later, Nodes::recomputed>...>;
 };
 template <std::size_t Group, class... Layers>
 struct unfold<parameter_group<Group, Layers...>> : put_into_group<Group, typename unfold<sequential<Layers...>>::type> {
@@ -3318,11 +3327,22 @@ template <std::size_t Key, class List, class Indices = std::make_index_sequence<
 struct tie_together;
 template <std::size_t Key, class... Nodes, std::size_t... Index>
 struct tie_together<Key, node_list<Nodes...>, std::index_sequence<Index...>> {
-  using type = node_list<node<typename Nodes::layer_type, Nodes::back, Nodes::back2, Nodes::is_frozen, Nodes::group,
-                              tie_once<typename Nodes::tie_type, tie<Key, Index, sizeof...(Nodes)>>, Nodes::later>...>;
+  using type = node_list<
+      node<typename Nodes::layer_type, Nodes::back, Nodes::back2, Nodes::is_frozen, Nodes::group,
+           tie_once<typename Nodes::tie_type, tie<Key, Index, sizeof...(Nodes)>>, Nodes::later, Nodes::recomputed>...>;
 };
 template <std::size_t Key, class... Layers>
 struct unfold<tied<Key, Layers...>> : tie_together<Key, typename unfold<sequential<Layers...>>::type> {};
+
+template <class List, class Indices = std::make_index_sequence<List::size>>
+struct recompute;
+template <class... Nodes, std::size_t... Index>
+struct recompute<node_list<Nodes...>, std::index_sequence<Index...>> {
+  using type = node_list<node<typename Nodes::layer_type, Nodes::back, Nodes::back2, Nodes::is_frozen, Nodes::group,
+                              typename Nodes::tie_type, Nodes::later, sizeof...(Nodes) - Index>...>;
+};
+template <class... Layers>
+struct unfold<recomputed<Layers...>> : recompute<typename unfold<sequential<Layers...>>::type> {};
 
 /// The layers, with parameters that stand behind those of the node `Nodes` nodes later: compositions use it where
 /// PyTorch numbers their parameters in another order than they compute in.
@@ -3333,7 +3353,7 @@ struct postpone;
 template <std::size_t Count, class... Nodes>
 struct postpone<Count, node_list<Nodes...>> {
   using type = node_list<node<typename Nodes::layer_type, Nodes::back, Nodes::back2, Nodes::is_frozen, Nodes::group,
-                              typename Nodes::tie_type, Count>...>;
+                              typename Nodes::tie_type, Count, Nodes::recomputed>...>;
 };
 template <std::size_t Count, class... Layers>
 struct unfold<parameters_later<Count, Layers...>> : postpone<Count, typename unfold<sequential<Layers...>>::type> {};
@@ -3610,8 +3630,9 @@ struct unfolded<Input, node_list<Nodes...>, Layers...> {
     std::array<std::size_t, size + 1> parameter_counts{};   ///< parameters that node i uses
     std::array<std::size_t, size + 1> parameter_offsets{};  ///< their place; frozen ones lie behind all others
     std::array<std::size_t, size + 1> trained_counts{};     ///< 0 if they are frozen
-    std::array<std::size_t, size + 1> owners{};  ///< the first node that uses the same parameters: i unless tied
-    std::array<std::size_t, size + 1> groups{};  ///< clipping groups
+    std::array<std::size_t, size + 1> owners{};      ///< the first node that uses the same parameters: i unless tied
+    std::array<std::size_t, size + 1> groups{};      ///< clipping groups
+    std::array<std::size_t, size + 1> recomputed{};  ///< nodes that are left of a recomputed block; 0: values are kept
     std::array<std::size_t, size + 1>
         inputs{};  // slot that node i reads; slot 0 is the network's input, node i writes i + 1
     std::array<std::size_t, size + 1> inputs2{};         // second slot of a node with two inputs, else 0
@@ -3630,6 +3651,7 @@ struct unfolded<Input, node_list<Nodes...>, Layers...> {
     constexpr std::array<std::size_t, size + 1> back{Nodes::back..., 0};
     constexpr std::array<std::size_t, size + 1> back2{Nodes::back2..., 0};
     constexpr std::array<std::size_t, size + 1> group_numbers{Nodes::group..., 0};
+    constexpr std::array<std::size_t, size + 1> recomputed_nodes{Nodes::recomputed..., 0};
     constexpr std::array<std::size_t, size + 1> later{Nodes::later..., 0};
     constexpr std::array<bool, size + 1> is_frozen{Nodes::is_frozen..., false};
     constexpr std::array<tie_number, size + 1> ties{tie_of<typename Nodes::tie_type>..., tie_number{}};
@@ -3649,6 +3671,7 @@ struct unfolded<Input, node_list<Nodes...>, Layers...> {
       result.inputs[i] = i + 1 - back[i];
       result.inputs2[i] = back2[i] == 0 ? 0 : i + 1 - back2[i];
       result.groups[i] = group_numbers[i];
+      result.recomputed[i] = recomputed_nodes[i];
       const shape in = result.shapes[result.inputs[i]];
       const shape in2 = back2[i] == 0 ? shape{} : result.shapes[result.inputs2[i]];
       const bool as_many_inputs = back2[i] != 0 ? takes_two[i] : takes_one[i] || !takes_two[i];
@@ -10635,7 +10658,8 @@ struct plan_node {
   bool channels_first = false;       ///< shapes of rank 2 are (channels, positions)
   bool swaps_axes = false;           ///< reshape: of channels and positions
   bool reads_images = false;         ///< tiled: reads and writes values as they are stored
-  affine_map map;                    ///< affine
+  bool takes_ids = false;
+  affine_map map;  ///< affine
   std::size_t saved_count = 0;
   std::size_t factor_count = 0;  ///< of the layer, trained or not
   std::size_t projection_count = 0;
@@ -10643,6 +10667,7 @@ struct plan_node {
   bool input2_gradient = false;
   bool backward = false;  ///< or in the node itself
   tied_use use;
+  std::size_t recomputed = 0;  ///< number of its recomputed block, from 1 on; 0: its values are kept
   std::size_t layer = 0;  ///< number among the layers with trained parameters; all uses of a tied one have the same
 };
 
@@ -10666,6 +10691,7 @@ constexpr void describe_node(shape in, shape second, plan_node& to) {
   to.channels_first = requires { requires Layer::channels_first; };
   to.swaps_axes = requires { requires Layer::is_transpose; };
   to.reads_images = reads_images<Layer>;
+  to.takes_ids = takes_ids<Layer>;
   to.saved_count = saved_count_of<Layer>(in, second);
   if constexpr (has_projections<Layer>) to.projection_count = projections_of<Layer>(in, second).size();
   if constexpr (has_affine<Layer>) {
@@ -10735,11 +10761,48 @@ struct network_plan {
     }
     for (std::size_t i = 0; i < size; ++i)
       made[i].use = {Structure::owners[i] == i, last_uses[Structure::owners[i]] == i};
+    // A block that nothing is run backwards of has nothing to compute again; what a use of a shared table leaves is
+    // read with that of all others.
+    std::array<bool, size> tables{};
+    for (std::size_t i = 0; i < size; ++i) {
+      if (made[i].takes_ids) tables[Structure::owners[i]] = true;
+    }
+    for (std::size_t i = 0, blocks = 0; i < size; i += std::max<std::size_t>(1, Structure::found.recomputed[i])) {
+      const std::size_t end = i + Structure::found.recomputed[i];
+      bool recomputes = false;
+      for (std::size_t k = i; k < end; ++k) recomputes = recomputes || made[k].backward;
+      for (std::size_t k = i; k < end; ++k) {
+        recomputes = recomputes && !(made[k].use.shared() && tables[Structure::owners[k]]);
+      }
+      if (recomputes) ++blocks;
+      for (std::size_t k = i; recomputes && k < end; ++k) made[k].recomputed = blocks;
+    }
     return made;
   }
 
  public:
   static constexpr std::array<plan_node, size> nodes = make_nodes();
+  /// Recomputed blocks, from 1 on: the first node and the last one. What is outside reads the last one's output, and
+  /// the block one slot of what is outside.
+  static constexpr std::size_t recomputed_count = [] {
+    std::size_t count = 0;
+    for (const plan_node& each : nodes) count = std::max(count, each.recomputed);
+    return count;
+  }();
+  struct node_range {
+    std::size_t first = 0;
+    std::size_t last = 0;
+  };
+  static constexpr std::array<node_range, recomputed_count + 1> recomputed = [] {
+    std::array<node_range, recomputed_count + 1> ranges{};
+    for (std::size_t i = 0; i < size; ++i) {
+      node_range& range = ranges[nodes[i].recomputed];
+      if (i == 0 || nodes[i - 1].recomputed != nodes[i].recomputed) range.first = i;
+      range.last = i;
+    }
+    ranges[0] = {0, size - 1};
+    return ranges;
+  }();
 
  private:
   static constexpr std::size_t factor_count = [] {
@@ -20636,9 +20699,10 @@ template <class Text>
 // pergrad/files/parameter_names.hpp - the names that a network's parameters have in files, and a text of its structure
 //
 // Names are those of PyTorch's `nn.Sequential`: `3.weight` of layer 3, `3.0.weight` of the first layer of a
-// `sequential` there. `frozen`, `tied`, `parameter_group` and `repeat` count as if their layers stood in the list
-// themselves. A residual's projection is `projection`, branches are numbered. A composition of layers names its own:
-// by `part_name(number)` for its nodes that have parameters, or by `name_parts(names)`; `*` stands for the block.
+// `sequential` there. `frozen`, `tied`, `parameter_group`, `recomputed` and `repeat` count as if their layers stood in
+// the list themselves. A residual's projection is `projection`, branches are numbered. A composition of layers names
+// its own: by `part_name(number)` for its nodes that have parameters, or by `name_parts(names)`; `*` stands for the
+// block.
 //
 // Everything here is compiled only for networks that meet a file, and but for the walk through the types once.
 
@@ -20711,6 +20775,10 @@ class node_names {
   void entry(std::type_identity<frozen<Layers...>> /*transparent*/) {
     splice<Layers...>();
   }
+  template <class... Layers>
+  void entry(std::type_identity<recomputed<Layers...>> /*transparent*/) {
+    splice<Layers...>();
+  }
   template <std::size_t Key, class... Layers>
   void entry(std::type_identity<tied<Key, Layers...>> /*transparent*/) {
     splice<Layers...>();
@@ -20748,6 +20816,10 @@ class node_names {
   template <class... Layers>
   void one(std::type_identity<frozen<Layers...>> /*type*/) {
     list_at<Layers...>("");
+  }
+  template <class... Layers>
+  void one(std::type_identity<recomputed<Layers...>> /*type*/) {
+    one(std::type_identity<frozen<Layers...>>{});
   }
   template <std::size_t Key, class... Layers>
   void one(std::type_identity<tied<Key, Layers...>> /*type*/) {
@@ -23674,6 +23746,7 @@ struct node_row {
   shape in2_shape;
   shape out_shape;
   bool in_place = false;        ///< the output overwrites the input
+  bool again = false;           ///< of a recomputed block: runs forward again before the block runs backwards
   bool staged = false;          ///< the input is stored in another order than the node reads it in, and copied first
   std::size_t staged_from = 0;  ///< staged: the slot that the input comes from
   bool backward = false;        ///< anything before or in this node has parameters
@@ -23757,9 +23830,12 @@ struct outer_leaf {
   bool by_ids = false;    ///< `delta` are ids: delta_t is 1 at the id of position t; the block is shared
   bool of_uses = false;   ///< norm and sum may be found from the factors of all uses, one of which is by ids: uses.hpp
   std::size_t first_node = 0;   ///< of the block's first use
+  std::size_t recomputed = 0;   ///< the recomputed block that must be in its room where x and delta are read; 0: none
   bool in_order = false;        ///< G is stored as PyTorch orders it, [output][view]
   bool turned = false;          ///< for that x and delta have changed places; those of ids stay
   bool gram_in_blocks = false;  ///< `gram` takes many positions together, whose dots it adds up in the scalar at first
+  bool at_once = false;         ///< always formed when the node has run backwards: x and delta may be gone at the end
+  bool behind_others = false;   ///< formed once all other gradients of its node are, as if it came late
   bool late = false;  ///< formed once the backward pass is through the network, and added up before the next sample's
   kept_place kept;
   // Where the sum is formed a chunk at a time (deferred_way.hpp):
@@ -24531,7 +24607,7 @@ struct leaf_tables {
   }
 
   /// Sizes and parameter order of every leaf; places follow once the tile is known.
-  static constexpr void list(tables& t) {
+  static constexpr void list(tables& t, bool is_large) {
     for (const detail::plan_factor& each : plan::factors) {
       const node_row& row = t.nodes[each.node];
       const factor& what = each.what;
@@ -24568,6 +24644,7 @@ struct leaf_tables {
           set_steps(leaf, what);
         }
         if (t.shares_sums && !t.nodes[leaf.node].deferred) turn(leaf);
+        leaf.recomputed = t.nodes[leaf.node].deferred ? 0 : plan::nodes[leaf.node].recomputed;
         add_leaf(t, each, leaf);
       } else {
         auto leaf = leaf_of<elementwise_leaf>(each);
@@ -24584,6 +24661,7 @@ struct leaf_tables {
       }
     }
     choose_for_uses(t);
+    choose_at_once(t, is_large);
     arrange_segments(t);
     arrange_deferred(t);
     if (t.shares_sums) order_as_parameters(t);
@@ -24616,17 +24694,22 @@ struct leaf_tables {
       outer_leaf* largest = nullptr;
       for (std::size_t k = 0; k != t.outer_count; ++k) {
         outer_leaf& leaf = t.outer[k];
-        if (leaf.method != norm_method::instantiate || leaf.use.shared() || leaf.late) continue;
+        if (leaf.method != norm_method::instantiate || leaf.use.shared() || leaf.at_once || leaf.late ||
+            leaf.behind_others) {
+          continue;
+        }
         // Of several samples, more than the cache holds, only what the backward pass meets last.
         if (t.deferred_count > 0 && t.tile > 1 && leaf.node != t.first_with_parameters()) continue;
         if (largest == nullptr || leaf.size() > largest->size()) largest = &leaf;
       }
       if (largest == nullptr) return;
-      // With those that read the same delta.
+      // With those that read the same delta. Those of a recomputed block cannot wait; their bits are as if they did.
       for (std::size_t k = 0; k != t.outer_count; ++k) {
         outer_leaf& leaf = t.outer[k];
-        if (leaf.node != largest->node || leaf.method != norm_method::instantiate) continue;
-        leaf.late = t.has_late = true;
+        if (leaf.node != largest->node || leaf.method != norm_method::instantiate || leaf.at_once) continue;
+        const bool waits = plan::nodes[leaf.node].recomputed == 0;
+        (waits ? leaf.late : leaf.behind_others) = true;
+        t.has_late = t.has_late || waits;
         kept -= round_up(leaf.size());
       }
     }
@@ -24765,6 +24848,17 @@ struct leaf_tables {
       if (by_gram) t.kept_size -= round_up(first.size());
     }
   }
+  /// In large networks, gradients that take less than what they are made of, an adapter's say: who keeps them need not
+  /// keep that. Those of shared weights are gathered as the uses run backwards, whoever asks.
+  static constexpr void choose_at_once(tables& t, bool is_large) {
+    for (std::size_t k = 0; k != t.outer_count; ++k) {
+      outer_leaf& leaf = t.outer[k];
+      if (leaf.method != norm_method::instantiate || leaf.deferred || leaf.of_uses) continue;
+      const bool takes_less = leaf.size() <= leaf.positions() * (leaf.outputs + leaf.view[2].extent);
+      leaf.at_once = leaf.use.shared() || (is_large && !t.shares_sums && takes_less);
+      if (leaf.at_once) leaf.recomputed = 0;
+    }
+  }
   /// Where the segments of a sample lie.
   static constexpr void arrange_segments(tables& t) {
     for (std::size_t k = 0; k < t.sparse_count; ++k) t.sparse[t.sparse[k].owner].all_positions += t.sparse[k].positions;
@@ -24852,6 +24946,10 @@ struct leaf_tables {
 // needs it has run backwards, or, if norms and sums are made of it, at the end. So frozen layers keep nothing but what
 // their input's gradient needs. Each sample has a stretch of its own, in which slots share places: samples of a tile
 // may be at different nodes.
+//
+// What only a recomputed block reads lies in a *room* that all blocks of a sample share: a block computes its values
+// there on the way forward, again before it runs backwards, and again, backwards included, where sums are made of them.
+// For the last of these its input and the gradient of its output stay to the end.
 
 namespace pergrad::inline v0_1::on_host {
 
@@ -24939,6 +25037,20 @@ class place_finder {
   return of.start == 0 && of.size == round_up(of.values.size());
 }
 
+/// The times as one recomputed block has them, or all of the network: between the block's last node and that node's
+/// backward, and behind its first one's, nothing is.
+struct block_times {
+  pass_times all;
+  std::size_t first = 0;
+  std::size_t last = 0;
+  [[nodiscard]] constexpr int operator()(int time) const noexcept {
+    const auto count = static_cast<int>(last - first) + 1;
+    if (time < all.loss()) return std::clamp(time - static_cast<int>(first), 0, count);
+    if (time == all.loss()) return count + 1;
+    return std::clamp(time - all.backward(last), 0, count) + count + 2;
+  }
+};
+
 /// Until when what a node has is read: values of slots, by their storage, gradients likewise, and its own.
 template <class Program>
 struct lifetimes {
@@ -24952,9 +25064,10 @@ struct lifetimes {
   std::array<int, slots> gradient_birth{};  ///< 0: nobody writes it, it stays zero
   std::array<int, size> plain_x{}, plain_y{}, plain_dy{}, saved{};
   std::array<index, size> lasting_saved{};  ///< of the saved values so many are read at the end
+  std::array<std::size_t, slots> room{};    ///< the recomputed block whose room a slot lies in; 0: none
+  std::array<bool, size> again{};           ///< must the node run forward again before its block runs backwards?
 
   constexpr explicit lifetimes(const auto& t) {
-    const auto live = [](int& until, int time) { until = std::max(until, time); };
     for (std::size_t i = 0; i < size; ++i) {
       const node_row& row = t.nodes[i];
       const bool general = row.kind == node_kind::general || row.kind == node_kind::tiled;
@@ -24984,30 +25097,33 @@ struct lifetimes {
     }
     live(value[t.storage[size]], times.end());
     gradient_birth[t.storage[size]] = times.loss();
+    std::size_t outer = 0;
     for (const detail::plan_factor& each : plan::factors) {
-      if (!each.what.outer && !each.what.sparse) continue;  // formed when the node has run backwards
+      const bool at_once = each.what.outer ? t.outer[outer++].at_once : !each.what.sparse;
       const node_row& row = t.nodes[each.node];
+      const int end = at_once ? times.backward(each.node) : times.end();
       if (row.kind == node_kind::affine) {
-        live(value[t.storage[row.in]], times.end());
-        live(gradient[t.storage[row.out]], times.end());
+        live(value[t.storage[row.in]], end);
+        live(gradient[t.storage[row.out]], end);
         continue;
       }
       const auto positions = static_cast<index>(each.what.positions);
       const auto read = [&](const operand& from, std::size_t count) {
         switch (from.from) {
           case source::activation:
-            live(value[t.storage[row.in]], times.end());
-            return live(plain_x[each.node], times.end());
+            live(value[t.storage[row.in]], end);
+            return live(plain_x[each.node], end);
           case source::second_activation:
-            live(value[t.storage[row.in2]], times.end());
-            return live(plain_x[each.node], times.end());
+            live(value[t.storage[row.in2]], end);
+            return live(plain_x[each.node], end);
           case source::output:
-            live(value[t.storage[row.out]], times.end());
-            return live(plain_y[each.node], times.end());
+            live(value[t.storage[row.out]], end);
+            return live(plain_y[each.node], end);
           case source::backprop:
-            live(gradient[t.storage[row.out]], times.end());
-            return live(plain_dy[each.node], times.end());
+            live(gradient[t.storage[row.out]], end);
+            return live(plain_dy[each.node], end);
           case source::saved:
+            if (at_once) return;
             lasting_saved[each.node] = std::max(
                 lasting_saved[each.node],
                 round_up(static_cast<index>(from.offset) + (positions - 1) * static_cast<index>(from.position_stride) +
@@ -25020,7 +25136,61 @@ struct lifetimes {
       read(each.what.delta, each.what.rows);
       read(each.what.other, each.what.columns);
     }
+    if constexpr (plan::recomputed_count > 0) recompute(t);
   }
+
+ private:
+  /// The slots that a node reads, as they are stored: what is staged, inputs.
+  static constexpr std::array<std::size_t, 3> read_by(const auto& t, std::size_t node) {
+    const node_row& row = t.nodes[node];
+    const std::size_t in = t.storage[row.in];
+    return {row.staged ? t.storage[row.staged_from] : in, in, row.in2_shape.size() > 0 ? t.storage[row.in2] : in};
+  }
+  /// Finds out what lies in rooms, what must be computed again for it, and what must be kept for that.
+  constexpr void recompute(const auto& t) {
+    constexpr std::size_t several = plan::recomputed_count + 1;  // blocks, or what is outside
+    for (std::size_t& each : room) each = several + 1;           // nobody yet
+    const auto use = [&](std::size_t s, std::size_t block) {
+      room[s] = room[s] == several + 1 || room[s] == block ? block : several;
+    };
+    use(t.storage[0], several);
+    use(t.storage[size], several);
+    std::array<bool, plan::recomputed_count + 1> returns{};  // is it computed again for sums, too?
+    for (std::size_t k = 0; k != t.outer_count; ++k) returns[t.outer[k].recomputed] = true;
+    for (std::size_t i = 0; i < size; ++i) {
+      const std::size_t block = plan::nodes[i].recomputed == 0 ? several : plan::nodes[i].recomputed;
+      for (const std::size_t s : read_by(t, i)) use(s, block);
+      use(t.storage[t.nodes[i].out], block);
+    }
+    for (std::size_t s = 0; s < slots; ++s) {
+      const auto& of = t.slots[s];
+      if (room[s] >= several || !may_move(of.value_layout) || !may_move(of.gradient_layout)) room[s] = 0;
+    }
+    std::array<bool, slots> wanted = {};  // again, what is in a room
+    for (std::size_t i = size; i-- > 0;) {
+      const std::size_t block = plan::nodes[i].recomputed;
+      if (block == 0) continue;
+      const node_row& row = t.nodes[i];
+      const auto lasts = [&](int until) { return until > times.loss(); };
+      const std::size_t in = t.storage[row.in], out = t.storage[row.out];
+      again[i] = (room[out] != 0 && (wanted[out] || lasts(value[out]))) ||
+                 (row.staged && room[in] != 0 && lasts(value[in])) || (row.saved_count > 0 && lasts(saved[i])) ||
+                 (row.copies_out && lasts(plain_y[i])) || ((row.copies_in || row.copies_in2) && lasts(plain_x[i]));
+      const int until = returns[block] ? times.end() : times.backward(plan::recomputed[block].last);
+      const auto keep = [&](std::size_t s) {
+        if (room[s] == 0) live(value[s], until);
+      };
+      for (const std::size_t s : read_by(t, i)) {
+        if (again[i]) wanted[s] = true;
+        if (again[i] || row.backward) keep(s);
+      }
+      if (again[i]) keep(out);
+      for (const std::size_t s : {out, row.staged ? in : out}) {  // gradients that it reads or writes again
+        if (returns[block] && row.backward && room[s] == 0) live(gradient[s], times.end());
+      }
+    }
+  }
+  static constexpr void live(int& until, int time) { until = std::max(until, time); }
 };
 
 }  // namespace pergrad::inline v0_1::on_host
@@ -25272,7 +25442,8 @@ struct program {
     std::array<arrangement, slot_count> arranged{};
     std::array<halo, slot_count> value_halo{};
     std::array<halo, slot_count> gradient_halo{};
-    std::array<arrangement, size> read_as{};  // how a node's input must be stored; no channels: any way
+    std::array<bool, slot_count> kept_apart{};  // it would lie in its input's place, were there no recomputed block
+    std::array<arrangement, size> read_as{};    // how a node's input must be stored; no channels: any way
 
     detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
       node_row& row = t.nodes[i];
@@ -25342,6 +25513,12 @@ struct program {
           (t.nodes[row.in - 1].kind == node_kind::affine || t.nodes[row.in - 1].kind == node_kind::branch_sum);
       row.in_place = row.kind == node_kind::elementwise && plan::nodes[i].derives_from_output && readers[row.in] == 1 &&
                      producer_forgets;
+      const std::size_t block = plan::nodes[i].recomputed;
+      const bool has_ends =  // of a recomputed block, which is computed again from what comes in there
+          plan::nodes[row.in_place ? row.in - 1 : i].recomputed != block ||
+          (block > 0 && plan::recomputed[block].last == i);
+      kept_apart[row.out] = row.in_place && has_ends;
+      row.in_place = row.in_place && !has_ends;
       if (row.in_place) t.storage[row.out] = t.storage[row.in];
       if (row.kind == node_kind::reshape) t.storage[row.out] = t.storage[row.in];
       if (row.kind == node_kind::affine && !takes_one_pixel(row.map)) {
@@ -25383,6 +25560,7 @@ struct program {
       if (t.storage[s] != s || !exists(t, s)) continue;
       t.slots[s].value_layout = lay_out(arranged[s], value_halo[s]);
       t.slots[s].gradient_layout = lay_out(arranged[s], gradient_halo[s]);
+      if (kept_apart[s]) continue;  // tiles are those without recomputation, so that sums have the same bits
       t.sample_size += t.slots[s].value_layout.size + (trained[s] ? t.slots[s].gradient_layout.size : 0);
     }
     share_slots(t, arranged);
@@ -25422,11 +25600,11 @@ struct program {
     t.output_in_slot = trained[size] && is_plain(t, size);
     if (!t.output_in_slot) t.sample_size += 2 * round_up(static_cast<index>(Network::output_shape.size()));
     t.shares_sums = is_large && leaf_tables<program>::shares_sums(t, large_from<Network>);
-    leaf_tables<program>::list(t);
+    leaf_tables<program>::list(t, is_large);
     choose_tiles(t, sizeof(scalar));
     if (!t.shares_sums) leaf_tables<program>::choose_late(t);
     t.workspace = t.winograd.sample = choose_winograd_rooms(t);  // the first thing there
-    if (is_large) {
+    if (is_large || plan::recomputed_count > 0) {
       assign_shared_places(t, trained);
     } else {
       assign_places(t, trained);
@@ -25533,69 +25711,25 @@ struct program {
   /// Places that are free again when nobody reads what lies there (lifetimes.hpp).
   static constexpr void assign_shared_places(tables& t, const std::array<bool, slot_count>& trained) {
     const lifetimes<program> until{t};
-    constexpr pass_times times{size};
     t.scratch = {t.workspace, t.scratch.sample};
     t.workspace += t.tile * t.scratch.sample;
     place_kept_gradients(t, t.workspace);
-    place_finder<2 * slot_count + 8 * size, 2 * size + 4> finder;
-    const auto put = [&](place& where, index elements, int birth, int death, index lasting = 0) {
-      where.offset = t.workspace + finder.place(elements, birth, death, lasting, times.end());
-    };
-    const auto put_value = [&](std::size_t s, int birth) {
-      slot& here = t.slots[s];
-      if (t.storage[s] != s || !exists(t, s) || (birth > 0 && !may_move(here.value_layout))) return;
-      const bool moves = may_move(here.value_layout);
-      here.elements += here.value_layout.size;
-      here.value_lasts = !moves || until.value[s] == times.end();
-      put(here.value, here.value_layout.size, birth, moves ? until.value[s] : times.end());
-    };
-    const auto put_gradient = [&](std::size_t which, int birth) {
-      const std::size_t s = t.storage[which];
-      slot& here = t.slots[s];
-      if (!trained[s] || !exists(t, s)) return;
-      const bool stays = until.gradient_birth[s] == 0 || !may_move(here.gradient_layout);
-      if (birth != (stays ? 0 : until.gradient_birth[s])) return;
-      here.elements += here.gradient_layout.size;
-      here.gradient_lasts = stays || until.gradient[s] == times.end();
-      put(here.gradient, here.gradient_layout.size, birth, stays ? times.end() : until.gradient[s]);
-    };
-    for (std::size_t s = 0; s < slot_count; ++s) {  // what has a halo, or zeros that nobody overwrites, stays
-      if (t.storage[s] != s || !exists(t, s)) continue;
-      if (s == 0 || !may_move(t.slots[s].value_layout)) put_value(s, 0);
-      put_gradient(s, 0);
-    }
-    for (std::size_t i = 0; i < size; ++i) {
-      node_row& row = t.nodes[i];
-      const int now = times.forward(i);
-      if (row.staged) put_value(row.in, now);
-      put_value(row.out, now);
-      if (row.kind != node_kind::general && row.kind != node_kind::tiled) continue;
-      for_each_copy(row, [&](place& where, index elements, bool backward) {
-        if (!backward) put(where, elements, now, &where == &row.plain_y ? until.plain_y[i] : until.plain_x[i]);
-      });
-      row.x_lasts = until.plain_x[i] == times.end();
-      row.y_lasts = until.plain_y[i] == times.end();
-      row.dy_lasts = until.plain_dy[i] == times.end();
-      row.saved_lasts = std::min(until.lasting_saved[i], round_up(row.saved_count));
-      put(row.saved, round_up(row.saved_count), now, until.saved[i], row.saved_lasts);
-    }
-    const index output = round_up(static_cast<index>(Network::output_shape.size()));
-    if (!t.output_in_slot) put(t.plain_output, output, times.forward(size - 1), times.end());
-    if (!t.output_in_slot) put(t.plain_output_gradient, output, times.loss(), times.loss());
-    put_gradient(size, times.loss());
-    for (std::size_t i = size; i-- > 0;) {
-      node_row& row = t.nodes[i];
-      const int now = times.backward(i);
-      if (row.kind == node_kind::general || row.kind == node_kind::tiled) {
-        for_each_copy(row, [&](place& where, index elements, bool backward) {
-          if (backward) put(where, elements, now, &where == &row.plain_dy ? until.plain_dy[i] : now);
-        });
+    const index stretch = place_by_times<size>(t, trained, until, 0, t.workspace);
+    index room = 0;
+    if constexpr (plan::recomputed_count > 0) {
+      constexpr std::size_t longest = [] {
+        std::size_t most = 0;
+        for (std::size_t k = 1; k <= plan::recomputed_count; ++k) {
+          most = std::max(most, plan::recomputed[k].last - plan::recomputed[k].first + 1);
+        }
+        return most;
+      }();
+      for (std::size_t k = 1; k <= plan::recomputed_count; ++k) {
+        room = std::max(room, place_by_times<longest>(t, trained, until, k, t.workspace + stretch));
       }
-      if (row.staged) put_gradient(row.staged_from, now);
-      put_gradient(row.in, now);
-      if (row.in2_shape.size() > 0) put_gradient(row.in2, now);
+      for (std::size_t i = 0; i < size; ++i) t.nodes[i].again = until.again[i];
     }
-    const index step = finder.total();
+    const index step = stretch + room;
     for (slot& each : t.slots) each.value.sample = each.gradient.sample = step;
     for (node_row& row : t.nodes) {
       if (row.kind != node_kind::general && row.kind != node_kind::tiled) continue;
@@ -25607,6 +25741,80 @@ struct program {
     if (t.output_in_slot) t.plain_output = t.slots[t.storage[size]].value;
     if (t.output_in_slot) t.plain_output_gradient = t.slots[t.storage[size]].gradient;
     t.workspace += t.tile * step;
+  }
+
+  /// Places of what lies in one room, or, of block 0, outside: from `base` on, so many elements a sample. `Most`:
+  /// nodes.
+  template <std::size_t Most>
+  static constexpr index place_by_times(tables& t, const std::array<bool, slot_count>& trained,
+                                        const lifetimes<program>& until, std::size_t block, index base) {
+    constexpr pass_times all{size};
+    const auto [first_node, last_node] = plan::recomputed[block];
+    const block_times times{all, first_node, last_node};
+    place_finder<12 * Most + 2, 2 * Most + 4> finder;
+    const auto put = [&](place& where, index elements, int birth, int death, index lasting = 0) {
+      where.offset = base + finder.place(elements, times(birth), times(death), lasting, times(all.end()));
+    };
+    const auto put_value = [&](std::size_t s, int birth) {
+      slot& here = t.slots[s];
+      if (t.storage[s] != s || until.room[s] != block || !exists(t, s) || (birth > 0 && !may_move(here.value_layout))) {
+        return;
+      }
+      const bool moves = may_move(here.value_layout);
+      here.elements += here.value_layout.size;
+      here.value_lasts = !moves || until.value[s] == all.end();
+      put(here.value, here.value_layout.size, birth, moves ? until.value[s] : all.end());
+    };
+    const auto put_gradient = [&](std::size_t which, int birth) {
+      const std::size_t s = t.storage[which];
+      slot& here = t.slots[s];
+      if (!trained[s] || until.room[s] != block || !exists(t, s)) return;
+      const bool stays = until.gradient_birth[s] == 0 || !may_move(here.gradient_layout);
+      if (birth != (stays ? 0 : until.gradient_birth[s])) return;
+      here.elements += here.gradient_layout.size;
+      here.gradient_lasts = stays || until.gradient[s] == all.end();
+      put(here.gradient, here.gradient_layout.size, birth, stays ? all.end() : until.gradient[s]);
+    };
+    const auto is_here = [&](std::size_t node) { return plan::nodes[node].recomputed == block; };
+    for (std::size_t s = 0; s < slot_count; ++s) {  // what has a halo, or zeros that nobody overwrites, stays
+      if (t.storage[s] != s || !exists(t, s)) continue;
+      if (s == 0 || !may_move(t.slots[s].value_layout)) put_value(s, 0);
+      put_gradient(s, 0);
+    }
+    for (std::size_t i = first_node; i <= last_node; ++i) {
+      node_row& row = t.nodes[i];
+      const int now = all.forward(i);
+      if (row.staged) put_value(row.in, now);
+      put_value(row.out, now);
+      if ((row.kind != node_kind::general && row.kind != node_kind::tiled) || !is_here(i)) continue;
+      for_each_copy(row, [&](place& where, index elements, bool backward) {
+        if (!backward) put(where, elements, now, &where == &row.plain_y ? until.plain_y[i] : until.plain_x[i]);
+      });
+      row.x_lasts = until.plain_x[i] == all.end();
+      row.y_lasts = until.plain_y[i] == all.end();
+      row.dy_lasts = until.plain_dy[i] == all.end();
+      row.saved_lasts = std::min(until.lasting_saved[i], round_up(row.saved_count));
+      put(row.saved, round_up(row.saved_count), now, until.saved[i], row.saved_lasts);
+    }
+    if (block == 0) {
+      const index output = round_up(static_cast<index>(Network::output_shape.size()));
+      if (!t.output_in_slot) put(t.plain_output, output, all.forward(size - 1), all.end());
+      if (!t.output_in_slot) put(t.plain_output_gradient, output, all.loss(), all.loss());
+      put_gradient(size, all.loss());
+    }
+    for (std::size_t i = last_node + 1; i-- > first_node;) {
+      node_row& row = t.nodes[i];
+      const int now = all.backward(i);
+      if ((row.kind == node_kind::general || row.kind == node_kind::tiled) && is_here(i)) {
+        for_each_copy(row, [&](place& where, index elements, bool backward) {
+          if (backward) put(where, elements, now, &where == &row.plain_dy ? until.plain_dy[i] : now);
+        });
+      }
+      if (row.staged) put_gradient(row.staged_from, now);
+      put_gradient(row.in, now);
+      if (row.in2_shape.size() > 0) put_gradient(row.in2, now);
+    }
+    return finder.total();
   }
 
  public:
@@ -29022,7 +29230,7 @@ template <class Scalar>
 [[nodiscard, gnu::noinline]] norm_method method_of(const run_request<Scalar>& request, const outer_leaf& leaf,
                                                    bool every_gradient) {
   const bool formed = leaf.deferred ? request.keeps_gradients() : every_gradient;
-  if (formed || leaf.delta_stride != 1 || (leaf.use.shared() && !leaf.of_uses)) return norm_method::instantiate;
+  if (formed || leaf.delta_stride != 1 || leaf.at_once) return norm_method::instantiate;
   const norm_method asked = request.method;
   const std::size_t node = leaf.of_uses ? leaf.first_node : leaf.node;
   const bool chosen = asked != norm_method::automatic && node < 64 && (request.method_layers >> node & 1U) != 0;
@@ -30523,17 +30731,14 @@ class tile_values {
   tile_values(const Network& network, scalar* workspace)
       : parameters_{network.parameters().data()}, workspace_{workspace} {}
 
-  void load(const sample_source<scalar>& source, std::size_t first, index samples) {
-    const slot& to = table.slots[0];
-    constexpr layout plain = plain_twin(table.slots[0].value_layout);
+  /// Of samples whose values are in the workspace: what else is known of them.
+  void recall(const sample_source<scalar>& source, std::size_t first, index samples) {
     for (index b = 0; b < samples; ++b) {
       const std::size_t sample = first + static_cast<std::size_t>(b);
       records_[static_cast<std::size_t>(b)] = source.record(source.context, sample);
       if constexpr (table.input_in_place) {
         inputs_[static_cast<std::size_t>(b)] = static_cast<const scalar*>(source.input(source.context, sample));
-        continue;
       }
-      scalar* values = at(to.value, b);
       if constexpr (varies) {
         lengths_[0][static_cast<std::size_t>(b)] = source.length(source.context, sample);
         for (std::size_t i = 0; i < size; ++i) {
@@ -30541,6 +30746,16 @@ class tile_values {
               table.nodes[i].in_shape, lengths_[structure::inputs[i]][static_cast<std::size_t>(b)]));
         }
       }
+    }
+  }
+  void load(const sample_source<scalar>& source, std::size_t first, index samples) {
+    recall(source, first, samples);
+    if constexpr (table.input_in_place) return;
+    const slot& to = table.slots[0];
+    constexpr layout plain = plain_twin(table.slots[0].value_layout);
+    for (index b = 0; b < samples; ++b) {
+      const std::size_t sample = first + static_cast<std::size_t>(b);
+      scalar* values = at(to.value, b);
       if constexpr (Network::input_shape.ids != 0) {
         const auto* from = static_cast<const std::int32_t*>(source.input(source.context, sample));
         auto* ids = static_cast<std::int32_t*>(static_cast<void*>(values));
@@ -30799,13 +31014,37 @@ class passes : public tile_values<Network> {
     for (std::size_t i = last; i-- > first;) {
       const node_row& row = table.nodes[i];
       if (!row.backward) continue;
+      if constexpr (recomputes) {
+        const std::size_t block = program::plan::nodes[i].recomputed;
+        if (block > 0 && program::plan::recomputed[block].last == i) forward_again(block, begin, end);
+      }
       trim(i + 1, begin, end, true);
       if (row.kind == node_kind::general || row.kind == node_kind::tiled) {
-        backward_step(i, begin, end);  // may write the saved values that the node's factors read
+        backward_step(i, row, begin, end);  // may write the saved values that the node's factors read
         when_complete(i, begin, end);
       } else {
         if (row.parameter_count > 0) when_complete(i, begin, end);
-        backward_step(i, begin, end);
+        backward_step(i, row, begin, end);
+      }
+    }
+  }
+  /// Makes all of a recomputed block that its factors read: from its input and the gradient of its output, which the
+  /// passes have left. Its input gets no gradient, as it has it.
+  void run_again(std::size_t block, index begin, index end) {
+    if constexpr (recomputes) {
+      forward_again(block, begin, end);
+      const auto nodes = program::plan::recomputed[block];
+      for (std::size_t i = nodes.last + 1; i-- > nodes.first;) {
+        node_row row = table.nodes[i];
+        const auto comes_in = [&](std::size_t which) {
+          const std::size_t stored = table.storage[which];  // by node `stored` - 1, or by it as a copy of its own
+          return (stored <= size ? stored : stored - size) <= nodes.first;
+        };
+        row.input_gradient = row.input_gradient && !comes_in(row.staged ? row.staged_from : row.in);
+        row.input2_gradient = row.input2_gradient && !comes_in(row.in2);
+        if (!row.input_gradient && !row.input2_gradient && row.parameter_count == 0) continue;
+        trim(i + 1, begin, end, true);
+        backward_step(i, row, begin, end);
       }
     }
   }
@@ -30877,6 +31116,17 @@ class passes : public tile_values<Network> {
     team.layer_number = static_cast<std::uint32_t>(row.out - 1);
   }
 
+  static constexpr bool recomputes = program::plan::recomputed_count > 0;
+  /// Values of a recomputed block that its backward pass reads.
+  void forward_again(std::size_t block, index begin, index end) {
+    const auto [first, last] = program::plan::recomputed[block];
+    for (std::size_t i = first; i <= last; ++i) {
+      if (!table.nodes[i].again) continue;
+      forward_step(i, begin, end);
+      trim(i + 1, begin, end, false);
+    }
+  }
+
   void forward_step(std::size_t node, index begin, index end) {
     const node_row& row = table.nodes[node];
     if constexpr (has_staged) {
@@ -30890,8 +31140,7 @@ class passes : public tile_values<Network> {
       (this->*steps[node].forward)(row, begin, end);
     }
   }
-  [[gnu::noinline]] void backward_step(std::size_t node, index begin, index end) {
-    const node_row& row = table.nodes[node];
+  [[gnu::noinline]] void backward_step(std::size_t node, const node_row& row, index begin, index end) {
     if (row.kind == node_kind::affine) {
       if (row.input_gradient) affine_backward(row, begin, end);
     } else if (row.kind == node_kind::branch_sum) {
@@ -31164,8 +31413,8 @@ struct tile_state {
   /// Where nobody reads norms, as of proven sums, only gradients that are kept are formed.
   bool norms_wanted = request.norms || every_gradient;
   /// Does each sample's gradient of a late leaf take the place of the one before?
-  bool takes_turns =
-      table.has_late && facts_wanted && !every_gradient && request.strategy == strategy_kind::book_keeping;
+  bool as_turns_are = facts_wanted && !every_gradient && request.strategy == strategy_kind::book_keeping;
+  bool takes_turns = table.has_late && as_turns_are;
   /// Does nobody ask for more gradients than the plan forms, nor for other methods? Then samples keep what the plan
   /// says where it says (kept_places.hpp), else all of a sample's gradients lie side by side in the native order.
   bool as_planned = request.method == norm_method::automatic && !every_gradient && (takes_turns || !table.has_late);
@@ -31180,6 +31429,13 @@ struct tile_state {
       if (leaf.deferred && method_of(request, leaf, every) == norm_method::instantiate) return true;
     }
     return false;
+  }
+
+  /// The first recomputed block is in its room when the backward pass is through, of all samples.
+  std::size_t in_room = 1;
+  /// Makes what a recomputed block has computed of some samples be in their rooms.
+  void bring(std::size_t block, index begin, index end) {
+    if (block > 0 && block != in_room) pass.run_again(in_room = block, begin, end);
   }
 
   [[nodiscard]] norm_bound& part(index sample, std::size_t node) {
@@ -31314,8 +31570,8 @@ struct tile_state {
 //   write_row      writes a sample's gradient times its weight, in PyTorch's order; a weight of 0 is not multiplied
 //   finish_chunk   if accumulators do not add them up: the sums over a chunk of samples
 //   pieces, add_piece
-//                  of shared sums (engine.hpp): in how many pieces the samples of a round are added to a sum, and one
-//                  of them
+//                  of shared sums (engine.hpp): in how many pieces the samples of a round are added to a sum while a
+//                  recomputed block is in its room (0: what needs none), and one of them
 
 // pergrad/host/run/deferred_way.hpp - sums of large blocks, formed from what a chunk of samples leaves on the tape
 //
@@ -31526,7 +31782,17 @@ struct outer_way {
     for (std::size_t k = first; k < last; ++k) {
       const outer_leaf& leaf = table.outer[k];
       if (!tile.facts_wanted && !gathers(leaf)) continue;
-      if (!leaf.deferred && !(tile.takes_turns && leaf.late)) collect_block(tile, leaf, begin, end);
+      const bool now = !(tile.takes_turns && leaf.late) && !(tile.as_turns_are && leaf.behind_others);
+      if (!leaf.deferred && now) collect_block(tile, leaf, begin, end);
+    }
+  }
+  /// What comes in the order of turns, but takes none.
+  static void collect_behind(state& tile, std::size_t node, index begin, index end) {
+    if constexpr (any([](const outer_leaf& leaf) { return leaf.behind_others; })) {
+      const auto [first, last] = leaves_of(table.outer, table.outer_count, node);
+      for (std::size_t k = first; k < last; ++k) {
+        if (tile.as_turns_are && table.outer[k].behind_others) collect_block(tile, table.outer[k], begin, end);
+      }
     }
   }
 
@@ -31547,15 +31813,27 @@ struct outer_way {
     for (std::size_t k = 0; k != table.outer_count; ++k) {
       const outer_leaf& leaf = table.outer[k];
       if (!leaf.use.first || leaf.deferred || (tile.takes_turns && leaf.late && is_kept(tile, sum, leaf))) continue;
+      if (!is_kept(tile, sum, leaf)) tile.bring(leaf.recomputed, begin, end);
       add_block(tile, sum, leaf, weights.of(leaf.node), begin, end, to);
     }
   }
 
   /// Of shared sums: a few hundred kilobytes of a block's gradient, which stay in a cache while they are formed and
   /// added sample after sample.
-  [[nodiscard]] static constexpr index pieces() { return count_pieces(table.outer, table.outer_count, pieces_of); }
-  static void add_piece(const state& tile, std::size_t sum, index number, std::size_t thread) {
-    const auto [k, piece] = find_piece(table.outer, number, pieces_of);
+  [[nodiscard]] static constexpr index pieces(std::size_t block) {
+    return count_pieces(table.outer, table.outer_count, pieces_in(block));
+  }
+  /// Are any of a block's formed of x and delta?
+  [[nodiscard]] static bool reads_factors(const state& tile, std::size_t block) {
+    for (std::size_t k = 0; k != table.outer_count; ++k) {
+      for (std::size_t s = 0; table.outer[k].recomputed == block && s < tile.request.sum_count; ++s) {
+        if (!tile.facts_wanted || !is_kept(tile, s, table.outer[k])) return true;
+      }
+    }
+    return false;
+  }
+  static void add_piece(const state& tile, std::size_t sum, std::size_t block, index number, std::size_t thread) {
+    const auto [k, piece] = find_piece(table.outer, number, pieces_in(block));
     const outer_leaf& leaf = table.outer[k];
     const index width = leaf.by_ids ? leaf.view[2].extent : leaf.outputs;
     const index first = piece * rows_of_piece(leaf);
@@ -31661,6 +31939,10 @@ struct outer_way {
   /// Rows of a block in PyTorch's order.
   [[nodiscard]] static constexpr index rows_of_piece(const outer_leaf& leaf) {
     return std::max<index>(1, shared_piece / (leaf.by_ids ? leaf.view[2].extent : leaf.outputs));
+  }
+  /// Pieces of leaves whose x and delta are read while this block is in its room.
+  [[nodiscard]] static constexpr auto pieces_in(std::size_t block) {
+    return [block](const outer_leaf& leaf) { return leaf.recomputed == block ? pieces_of(leaf) : 0; };
   }
   [[nodiscard, gnu::noinline]] static constexpr index pieces_of(const outer_leaf& leaf) {
     if (!leaf.use.first || !leaf.in_order) return 0;
@@ -32128,8 +32410,9 @@ struct elementwise_way {
     }
   }
 
-  [[nodiscard]] static constexpr index pieces() { return 1; }
-  static void add_piece(const state& tile, std::size_t sum, index /*piece*/, std::size_t /*thread*/) {
+  [[nodiscard]] static constexpr index pieces(std::size_t block) { return block == 0 ? 1 : 0; }
+  static void add_piece(const state& tile, std::size_t sum, std::size_t /*block*/, index /*piece*/,
+                        std::size_t /*thread*/) {
     for (std::size_t k = 0; k != table.elementwise_count; ++k) {
       const elementwise_leaf& leaf = table.elementwise[k];
       for (index b = 0; leaf.use.first && b < tile.samples; ++b) {
@@ -32359,6 +32642,7 @@ struct worker {
         }
         way.collect(tile, node, begin, end);
       });
+      if (tile.facts_wanted) outer_way<Network>::collect_behind(tile, node, begin, end);
     };
     const bool together = !one_by_one || !tile.facts_wanted;
     for (index first = 0; first < samples; first += together ? samples : 1) {
@@ -32414,6 +32698,7 @@ struct worker {
   }
   /// What is left to do once the gradients of some samples are complete.
   void conclude(index begin, index end) {
+    tile.in_room = 1;
     outer_way<Network>::take_turns(tile, begin, end, sums);
     observe(begin, end);
     if (!tile.facts_wanted) return;
@@ -32428,6 +32713,7 @@ struct worker {
           tile.pass.load(source, tile.first, end);  // what the sum before has erased
           forward(begin, end);
           tile.pass.backward(begin, end, [](std::size_t, index, index) {});
+          tile.in_room = 1;
         }
         const auto weights = tile.weights_of(sum, begin, end);
         if constexpr (table.shares_sums) tile.note(s, weights, begin, end);
@@ -32554,16 +32840,25 @@ struct engine {
       pool.parallel(static_cast<std::size_t>(tiles), [&](std::size_t t, std::size_t) {
         worker<Network>{source, request, tile_of(static_cast<index>(t)), nullptr}.process(one_by_one);
       });
-      for_each_way<Network>([&](auto way) {
-        if constexpr (requires { &decltype(way)::add_piece; }) {
-          const auto pieces = static_cast<std::size_t>(way.pieces());
-          pool.parallel(request.sum_count * pieces, [&](std::size_t task, std::size_t thread) {
-            for (index t = 0; t < tiles; ++t) {
-              way.add_piece(tile_of(t), task / pieces, static_cast<index>(task % pieces), thread);
-            }
+      for (std::size_t block = 0; block <= program<Network>::plan::recomputed_count; ++block) {
+        if (block > 1 && outer_way<Network>::reads_factors(tile_of(0), block)) {  // the first one is still there
+          pool.parallel(static_cast<std::size_t>(tiles), [&](std::size_t t, std::size_t) {
+            tile_state<Network> tile = tile_of(static_cast<index>(t));
+            tile.pass.recall(source, tile.first, tile.samples);
+            tile.bring(block, 0, tile.samples);
           });
         }
-      });
+        for_each_way<Network>([&](auto way) {
+          if constexpr (requires { &decltype(way)::add_piece; }) {
+            const auto pieces = static_cast<std::size_t>(way.pieces(block));
+            pool.parallel(request.sum_count * pieces, [&](std::size_t task, std::size_t thread) {
+              for (index t = 0; t < tiles; ++t) {
+                way.add_piece(tile_of(t), task / pieces, block, static_cast<index>(task % pieces), thread);
+              }
+            });
+          }
+        });
+      }
     }
   }
 

@@ -20,6 +20,7 @@ class Weight:
     bound: float
     centre: float = 0.0
     table: bool = False  # of rows to look up: stays as it is in JAX
+    frozen: bool = False  # not trained: behind all others in the flat vector
 
     @property
     def count(self):
@@ -182,7 +183,7 @@ class Activation(Layer):
 
     def module(self, shape):
         from torch import nn
-        return {"relu": nn.ReLU, "sigmoid": nn.Sigmoid}[self.kind]()
+        return {"relu": nn.ReLU, "sigmoid": nn.Sigmoid, "tanh": nn.Tanh}[self.kind]()
 
     def jax(self, shape, x):
         import jax

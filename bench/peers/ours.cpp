@@ -105,7 +105,7 @@ class training {
         records_{records} {}
 
   void start(const std::string& parameters, double learning_rate, double noise_multiplier) {
-    pg::load_parameters(net_, parameters);
+    pg::unprotected::load_parameters(net_, parameters, pg::parameter_order::frozen_last);
     optimizer_ = pg::sgd<network>{pg::learning_rate{learning_rate}};
     noise_ = noise_multiplier;
     first_ = 0;

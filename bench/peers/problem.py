@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tasks: one table of layers each, from which every framework's network is made, ours included.
 
-Parameters travel between frameworks as one flat float32 vector in PyTorch's order, images as [records, channels,
+Parameters travel between frameworks as one flat float32 vector in PyTorch's order, frozen ones last, images as [records, channels,
 height, width], sequences as [records, positions] of ids or [records, positions, features]. JAX computes channels-last,
 as its users do: its images and weights are rearranged on their way in and out, outside what is timed.
 """
@@ -9,6 +9,8 @@ as its users do: its images and weights are rearranged on their way in and out, 
 import dataclasses
 import math
 
+from language import (ClassToken, EncoderBlock, FirstPosition, Gpt2Block, LastPosition, LayerNorm, LearnedPositions,
+                      Patches, TiedUnembedding, TokenEmbedding)
 from layers import Activation, AdaptiveAvgPool, Conv, Flatten, Linear, Norm, Pool
 from sequences import (CrossAttention, Embedding, MeanOverPositions, Recurrent, SinusoidalPositions,
                        TransformerEncoderLayer)
@@ -17,7 +19,7 @@ CLASSES_SEED = 20240229
 LEAST_DATA_BYTES = 64 << 20  # more than caches hold, so that a step reads its batch from memory as it would in training
 
 conv, linear, adaptive_avg_pool = Conv, Linear, AdaptiveAvgPool
-relu, sigmoid, flatten = Activation("relu"), Activation("sigmoid"), Flatten()
+relu, sigmoid, tanh, flatten = Activation("relu"), Activation("sigmoid"), Activation("tanh"), Flatten()
 
 
 def max_pool(kernel, stride=None):
@@ -38,7 +40,8 @@ class Task:
     # between two frameworks' sums of a batch's gradients, relative, in L2; where it is more, README.md says why
     largest_difference: float = 1e-4
     vocabulary: int = 0  # not 0: inputs are ids below it, int32
-    loss: str = "cross_entropy"  # or "mean_squared_error" with targets shaped like the output
+    # or "mean_squared_error" with targets shaped like the output, or "token_cross_entropy" of a class a position
+    loss: str = "cross_entropy"
     # a training step; otherwise only forward and backward, with the samples' norms in the DP frameworks
     update: bool = True
 
@@ -63,6 +66,29 @@ def rochette_toy(depth, width, rate, kernel):
         layers += [conv(int(width * rate**i), kernel, padding=2), relu]
         layers += [max_pool(2)] if i % 2 == 1 else []
     return (*layers, flatten, linear(10))
+
+
+def gpt2(source, positions=128, blocks=12, features=768, heads=12, vocabulary=50_257, rank=0):
+    """`rank`: of the adapters of queries, keys and values, which alone are trained then."""
+    frozen = rank > 0
+    return Task(source, (positions,), (
+        TokenEmbedding(vocabulary, features, tied=True, frozen=frozen), LearnedPositions(frozen),
+        *[Gpt2Block(heads, rank)] * blocks, LayerNorm(frozen=frozen), TiedUnembedding(vocabulary, frozen)),
+        batches=(8,), vocabulary=vocabulary, loss="token_cross_entropy")
+
+
+def roberta(source, positions=128, blocks=12, features=768, heads=12, inner=3072, vocabulary=50_265):
+    return Task(source, (positions,), (
+        TokenEmbedding(vocabulary, features), LearnedPositions(), LayerNorm(),
+        *[EncoderBlock(heads, inner, False, 1e-5)] * blocks, FirstPosition(), linear(features), tanh, linear(2)),
+        batches=(8,), vocabulary=vocabulary)
+
+
+def vit(source, side=224, patch=16, blocks=12, features=192, heads=3, inner=768, classes=1000):
+    return Task(source, (3, side, side), (
+        conv(features, patch, patch), Patches(), ClassToken(), LearnedPositions(),
+        *[EncoderBlock(heads, inner, True, 1e-12)] * blocks, LayerNorm(1e-12), LastPosition(), linear(classes)),
+        batches=(8,))
 
 
 TASKS = {
@@ -111,6 +137,16 @@ TASKS = {
     "lk_transformer": Task("Lee and Kifer 2021: transformer, 512 embedded words, 483,002 parameters", (512, 200), (
         SinusoidalPositions(), TransformerEncoderLayer(8, 800), MeanOverPositions(), linear(2)), batches=(32,),
         largest_difference=5e-4),
+    "gpt2_small_full": gpt2("Radford et al. 2019: GPT-2 small on 128 ids, 123,751,680 parameters, its table used twice"),
+    "gpt2_small_lora": gpt2("Hu et al. 2021: GPT-2 small on 128 ids, adapters of rank 8 on queries, keys and values",
+                            rank=8),
+    "roberta_cls": roberta("Liu et al. 2019: RoBERTa's base model on 128 ids, without token types, as a classifier"),
+    "vit_tiny": vit("Touvron et al. 2021: ViT's tiny model on images of 224 x 224, 5,717,416 parameters"),
+    # Do they run, and are their sums right? What they take says nothing.
+    "gpt2_smoke": gpt2("a tiny GPT-2", 16, 2, 24, 3, 70),
+    "gpt2_lora_smoke": gpt2("a tiny GPT-2 with adapters", 16, 2, 24, 3, 70, rank=2),
+    "roberta_smoke": roberta("a tiny RoBERTa", 16, 2, 24, 3, 40, 70),
+    "vit_smoke": vit("a tiny ViT", 16, 4, 2, 24, 3, 40, 5),
     "layer_linear": layer_task("linear 512 -> 512", (512,), linear(512)),
     "layer_conv": layer_task("convolution 64 -> 64, 8 x 8, of 50 x 100", (64, 50, 100), conv(64, 8)),
     "layer_layernorm": layer_task("layer norm of 64", (64,), Norm("layer")),
@@ -140,7 +176,13 @@ def weights(task):
 
 
 def parameter_count(task):
-    return sum(weight.count for group in weights(task) for weight in group)
+    """Of those that are trained."""
+    return sum(weight.count for group in weights(task) for weight in group if not weight.frozen)
+
+
+def flat_order(task):
+    """All weights as the flat vector has them: those that are trained, then the frozen ones."""
+    return sorted((weight for group in weights(task) for weight in group), key=lambda weight: weight.frozen)
 
 
 def initial_parameters(task):
@@ -149,7 +191,7 @@ def initial_parameters(task):
 
     generator = numpy.random.Generator(numpy.random.PCG64(1))
     parts = []
-    for weight in (weight for group in weights(task) for weight in group):
+    for weight in flat_order(task):
         uniform = 2 * generator.random(weight.count, dtype=numpy.float32) - 1
         parts.append(uniform * numpy.float32(weight.bound) + numpy.float32(weight.centre))
     return numpy.concatenate(parts)
@@ -160,6 +202,8 @@ def data_files(task):
     inputs = ("inputs.i32", "int32") if task.vocabulary else ("inputs.f32", "float32")
     if task.loss == "cross_entropy":
         return (*inputs, tuple(task.input)), ("labels.i32", "int32", ())
+    if task.loss == "token_cross_entropy":
+        return (*inputs, tuple(task.input)), ("labels.i32", "int32", shapes(task)[-1][:1])
     return (*inputs, tuple(task.input)), ("targets.f32", "float32", shapes(task)[-1])
 
 
@@ -176,7 +220,9 @@ def write_records(task, batches, folder):
 
     generator = numpy.random.Generator(numpy.random.PCG64(CLASSES_SEED))
     count = record_count(task, batches)
-    limits = {"inputs.i32": task.vocabulary, "labels.i32": math.prod(shapes(task)[-1])}
+    output = shapes(task)[-1]
+    classes = output[-1] if task.loss == "token_cross_entropy" else math.prod(output)
+    limits = {"inputs.i32": task.vocabulary, "labels.i32": classes}
     for name, kind, shape in data_files(task):
         if kind == "int32":
             values = generator.integers(0, limits[name], (count, *shape)).astype(numpy.int32)
@@ -209,7 +255,7 @@ def cpp_header(task):
     return (f"// {task.source}\n#pragma once\n#include <pergrad/pergrad.hpp>\n"
             "namespace task {\nnamespace pg = pergrad;\n"
             f"using network = pg::network<{shape},\n    {layers}>;\n"
-            f"using loss = pg::{task.loss};\n"
+            f"using loss = pg::{task.loss}{'<>' if task.loss == 'token_cross_entropy' else ''};\n"
             f"inline constexpr bool update = {str(task.update).lower()};\n"
             f"static_assert(network::parameter_count == {parameter_count(task)});\n}}  // namespace task\n")
 
@@ -219,16 +265,24 @@ def torch_module(task, flavour="torch"):
     from torch import nn
 
     parts = [layer.torch(shape, flavour) for layer, shape in zip(task.layers, shapes(task))]
-    return nn.Sequential(*[module for module, _ in parts]), [p for _, parameters in parts for p in parameters]
+    for layer, (module, _) in zip(task.layers, parts):
+        if getattr(layer, "tied_to_first", False):
+            module.weight = parts[0][0].weight
+    parameters = [p for _, parameters in parts for p in parameters]
+    parameters.sort(key=lambda p: not p.requires_grad)  # as the flat vector has them
+    return nn.Sequential(*[module for module, _ in parts]), parameters
 
 
 def jax_outputs(task):
     """f(parameters, x) for a batch x, images channels-last; parameters as jax_parameters gives them."""
     steps = list(zip(task.layers, shapes(task)))
 
+    if any(weight.frozen for weight in flat_order(task)):
+        raise NotImplementedError("frozen parameters are not written for JAX")
+
     def outputs(parameters, x):
         for (layer, shape), values in zip(steps, parameters):
-            x = layer.jax(shape, x, *values)
+            x = layer.jax(shape, x, *(parameters[0] if getattr(layer, "tied_to_first", False) else values))
         return x
 
     return outputs

@@ -39,7 +39,12 @@ def losses_of(task):
     def mean_squared_error(parameters, x, y):
         return ((outputs(parameters, x) - y) ** 2).reshape(len(y), -1).mean(1)
 
-    return {"cross_entropy": cross_entropy, "mean_squared_error": mean_squared_error}[task.loss]
+    def token_cross_entropy(parameters, x, y):
+        powers = jax.nn.log_softmax(outputs(parameters, x))
+        return -jnp.take_along_axis(powers, y[..., None], 2)[..., 0].mean(1)
+
+    return {"cross_entropy": cross_entropy, "mean_squared_error": mean_squared_error,
+            "token_cross_entropy": token_cross_entropy}[task.loss]
 
 
 def norm_of(tree):

@@ -109,3 +109,104 @@ class EncoderLayer(nn.Module):
     def forward(self, x):
         x = self.norm1(x + self.attention(x, x, x, need_weights=False)[0])
         return self.norm2(x + self.linear2(torch.relu(self.linear1(x))))
+
+
+class LearnedPositions(nn.Module):
+    def __init__(self, positions, features):
+        super().__init__()
+        self.table = nn.Embedding(positions, features)  # which all peers know, unlike a parameter of one's own
+
+    def forward(self, x):
+        places = torch.arange(x.shape[1]).expand(x.shape[0], -1)
+        return x + self.table(places)
+
+
+class ClassToken(nn.Module):
+    def __init__(self, features):
+        super().__init__()
+        self.token = nn.Embedding(1, features)
+
+    def forward(self, x):
+        return torch.cat([x, self.token(torch.zeros(x.shape[0], 1, dtype=torch.long))], 1)
+
+
+class OnePosition(nn.Module):
+    def __init__(self, position):
+        super().__init__()
+        self.position = position
+
+    def forward(self, x):
+        return x[:, self.position]
+
+
+class Patches(nn.Module):
+    def forward(self, x):
+        return x.flatten(2).transpose(1, 2)
+
+
+class LoraLinear(nn.Module):
+    """W x + b + B A x, of which A and B are trained."""
+
+    def __init__(self, features, outputs, rank):
+        super().__init__()
+        self.down, self.up = nn.Linear(features, rank, bias=False), nn.Linear(rank, outputs, bias=False)
+        self.base = nn.Linear(features, outputs).requires_grad_(False)
+
+    def forward(self, x):
+        return self.base(x) + self.up(self.down(x))
+
+
+def attend(heads, q, k, v, causal):
+    """PyTorch's fused attention."""
+    def apart(x):
+        return x.unflatten(2, (heads, -1)).transpose(1, 2)
+
+    return functional.scaled_dot_product_attention(apart(q), apart(k), apart(v), is_causal=causal).transpose(1, 2).flatten(2)
+
+
+class Gpt2Block(nn.Module):
+    def __init__(self, features, heads, rank):
+        super().__init__()
+        self.heads, trains = heads, rank == 0
+        self.norm1, self.norm2 = nn.LayerNorm(features), nn.LayerNorm(features)
+        self.out = nn.Linear(features, features)
+        self.inner, self.outer = nn.Linear(features, 4 * features), nn.Linear(4 * features, features)
+        self.requires_grad_(trains)
+        self.projection = nn.Linear(features, 3 * features) if trains else LoraLinear(features, 3 * features, rank)
+
+    def in_order(self):
+        parts = (self.norm1, self.projection, self.out, self.norm2, self.inner, self.outer)
+        return [p for part in parts for p in part.parameters()]
+
+    def forward(self, x):
+        q, k, v = self.projection(self.norm1(x)).chunk(3, 2)
+        x = x + self.out(attend(self.heads, q, k, v, True))
+        return x + self.outer(functional.gelu(self.inner(self.norm2(x)), approximate="tanh"))
+
+
+class EncoderBlock(nn.Module):
+    def __init__(self, features, heads, inner, norm_first, epsilon):
+        super().__init__()
+        self.heads, self.norm_first = heads, norm_first
+        self.norm1, self.norm2 = nn.LayerNorm(features, epsilon), nn.LayerNorm(features, epsilon)
+        self.q, self.k, self.v, self.out = (nn.Linear(features, features) for _ in range(4))
+        self.inner, self.outer = nn.Linear(features, inner), nn.Linear(inner, features)
+
+    def in_order(self):
+        attention, feed = (self.q, self.k, self.v, self.out), (self.inner, self.outer)
+        parts = ((self.norm1, *attention, self.norm2, *feed) if self.norm_first
+                 else (*attention, self.norm1, *feed, self.norm2))
+        return [p for part in parts for p in part.parameters()]
+
+    def attention(self, x):
+        return self.out(attend(self.heads, self.q(x), self.k(x), self.v(x), False))
+
+    def feed_forward(self, x):
+        return self.outer(functional.gelu(self.inner(x)))
+
+    def forward(self, x):
+        if self.norm_first:
+            x = x + self.attention(self.norm1(x))
+            return x + self.feed_forward(self.norm2(x))
+        x = self.norm1(x + self.attention(x))
+        return self.norm2(x + self.feed_forward(x))

@@ -32,6 +32,20 @@ def flat(tensors):
     return numpy.concatenate([tensor.detach().contiguous().numpy().ravel() for tensor in tensors])
 
 
+class TokenCrossEntropy(nn.Module):
+    """A sample's loss is the mean over its positions."""
+
+    def __init__(self, reduction="mean"):
+        super().__init__()
+        self.reduction = reduction
+
+    def forward(self, y, targets):
+        if self.reduction == "mean":
+            return nn.functional.cross_entropy(y.flatten(0, 1), targets.flatten())
+        losses = nn.functional.cross_entropy(y.flatten(0, 1), targets.flatten(), reduction="none")
+        return losses.view(targets.shape).mean(1)
+
+
 class TorchTraining:
     """A module whose parameters are set and read as one flat vector, in problem.py's order.
 
@@ -45,7 +59,8 @@ class TorchTraining:
         self.norms = None
 
     def criterion(self, **options):
-        return {"cross_entropy": nn.CrossEntropyLoss, "mean_squared_error": nn.MSELoss}[self.task.loss](**options)
+        return {"cross_entropy": nn.CrossEntropyLoss, "mean_squared_error": nn.MSELoss,
+                "token_cross_entropy": TokenCrossEntropy}[self.task.loss](**options)
 
     def start(self, parameters, rate, noise):
         with torch.no_grad():

@@ -26,7 +26,8 @@ class Training(TorchTraining):
     def __init__(self, task, batch, variant):
         super().__init__(task, "vmap")
         names = {id(parameter): name for name, parameter in self.module.named_parameters()}
-        names = [names[id(parameter)] for parameter in self.own_parameters]
+        self.trained = [parameter for parameter in self.own_parameters if parameter.requires_grad]
+        names = [names[id(parameter)] for parameter in self.trained]
         module, criterion = self.module, self.criterion()
 
         def loss(parameters, x, y):
@@ -36,7 +37,7 @@ class Training(TorchTraining):
         self.sample_gradients = vmap(grad(loss), in_dims=(None, 0, 0))
 
     def step(self, x, y):
-        gradients = self.sample_gradients(tuple(p.detach() for p in self.own_parameters), x, y)
+        gradients = self.sample_gradients(tuple(p.detach() for p in self.trained), x, y)
         if self.task.update:
             clip_and_update(self, gradients, len(y))
         else:

@@ -2,9 +2,10 @@
 // pergrad/files/parameter_names.hpp - the names that a network's parameters have in files, and a text of its structure
 //
 // Names are those of PyTorch's `nn.Sequential`: `3.weight` of layer 3, `3.0.weight` of the first layer of a
-// `sequential` there. `frozen`, `tied`, `parameter_group` and `repeat` count as if their layers stood in the list
-// themselves. A residual's projection is `projection`, branches are numbered. A composition of layers names its own:
-// by `part_name(number)` for its nodes that have parameters, or by `name_parts(names)`; `*` stands for the block.
+// `sequential` there. `frozen`, `tied`, `parameter_group`, `recomputed` and `repeat` count as if their layers stood in
+// the list themselves. A residual's projection is `projection`, branches are numbered. A composition of layers names
+// its own: by `part_name(number)` for its nodes that have parameters, or by `name_parts(names)`; `*` stands for the
+// block.
 //
 // Everything here is compiled only for networks that meet a file, and but for the walk through the types once.
 #pragma once
@@ -97,6 +98,10 @@ class node_names {
   void entry(std::type_identity<frozen<Layers...>> /*transparent*/) {
     splice<Layers...>();
   }
+  template <class... Layers>
+  void entry(std::type_identity<recomputed<Layers...>> /*transparent*/) {
+    splice<Layers...>();
+  }
   template <std::size_t Key, class... Layers>
   void entry(std::type_identity<tied<Key, Layers...>> /*transparent*/) {
     splice<Layers...>();
@@ -134,6 +139,10 @@ class node_names {
   template <class... Layers>
   void one(std::type_identity<frozen<Layers...>> /*type*/) {
     list_at<Layers...>("");
+  }
+  template <class... Layers>
+  void one(std::type_identity<recomputed<Layers...>> /*type*/) {
+    one(std::type_identity<frozen<Layers...>>{});
   }
   template <std::size_t Key, class... Layers>
   void one(std::type_identity<tied<Key, Layers...>> /*type*/) {

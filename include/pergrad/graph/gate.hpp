@@ -40,8 +40,9 @@ struct unfolded<Input, node_list<Nodes...>, Layers...> {
     std::array<std::size_t, size + 1> parameter_counts{};   ///< parameters that node i uses
     std::array<std::size_t, size + 1> parameter_offsets{};  ///< their place; frozen ones lie behind all others
     std::array<std::size_t, size + 1> trained_counts{};     ///< 0 if they are frozen
-    std::array<std::size_t, size + 1> owners{};  ///< the first node that uses the same parameters: i unless tied
-    std::array<std::size_t, size + 1> groups{};  ///< clipping groups
+    std::array<std::size_t, size + 1> owners{};      ///< the first node that uses the same parameters: i unless tied
+    std::array<std::size_t, size + 1> groups{};      ///< clipping groups
+    std::array<std::size_t, size + 1> recomputed{};  ///< nodes that are left of a recomputed block; 0: values are kept
     std::array<std::size_t, size + 1>
         inputs{};  // slot that node i reads; slot 0 is the network's input, node i writes i + 1
     std::array<std::size_t, size + 1> inputs2{};         // second slot of a node with two inputs, else 0
@@ -60,6 +61,7 @@ struct unfolded<Input, node_list<Nodes...>, Layers...> {
     constexpr std::array<std::size_t, size + 1> back{Nodes::back..., 0};
     constexpr std::array<std::size_t, size + 1> back2{Nodes::back2..., 0};
     constexpr std::array<std::size_t, size + 1> group_numbers{Nodes::group..., 0};
+    constexpr std::array<std::size_t, size + 1> recomputed_nodes{Nodes::recomputed..., 0};
     constexpr std::array<std::size_t, size + 1> later{Nodes::later..., 0};
     constexpr std::array<bool, size + 1> is_frozen{Nodes::is_frozen..., false};
     constexpr std::array<tie_number, size + 1> ties{tie_of<typename Nodes::tie_type>..., tie_number{}};
@@ -79,6 +81,7 @@ struct unfolded<Input, node_list<Nodes...>, Layers...> {
       result.inputs[i] = i + 1 - back[i];
       result.inputs2[i] = back2[i] == 0 ? 0 : i + 1 - back2[i];
       result.groups[i] = group_numbers[i];
+      result.recomputed[i] = recomputed_nodes[i];
       const shape in = result.shapes[result.inputs[i]];
       const shape in2 = back2[i] == 0 ? shape{} : result.shapes[result.inputs2[i]];
       const bool as_many_inputs = back2[i] != 0 ? takes_two[i] : takes_one[i] || !takes_two[i];

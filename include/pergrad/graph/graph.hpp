@@ -37,9 +37,10 @@ template <class Before, class After>
 using tie_once = std::conditional_t<std::is_same_v<Before, untied>, After, tied_twice>;
 
 /// A layer whose input lies `Back` nodes before it; one with two inputs has the second `Back2` nodes before it. Its
-/// parameters stand behind those of the node that comes `Later` nodes after it.
+/// parameters stand behind those of the node that comes `Later` nodes after it. `Recomputed`: so many nodes of its
+/// recomputed block are left, it among them; 0: what it has computed is kept.
 template <class Layer, std::size_t Back = 1, std::size_t Back2 = 0, bool Frozen = false, std::size_t Group = 0,
-          class Tie = untied, std::size_t Later = 0>
+          class Tie = untied, std::size_t Later = 0, std::size_t Recomputed = 0>
 struct node {
   using layer_type = Layer;
   using tie_type = Tie;
@@ -48,6 +49,7 @@ struct node {
   static constexpr bool is_frozen = Frozen;
   static constexpr std::size_t group = Group;
   static constexpr std::size_t later = Later;
+  static constexpr std::size_t recomputed = Recomputed;
 };
 
 template <class... Nodes>
@@ -92,7 +94,7 @@ template <class... Nodes, std::size_t Distance, std::size_t... Index>
 struct shift<node_list<Nodes...>, Distance, std::index_sequence<Index...>> {
   using type = node_list<node<typename Nodes::layer_type, Nodes::back + (Nodes::back > Index ? Distance : 0),
                               Nodes::back2 + (Nodes::back2 > Index ? Distance : 0), Nodes::is_frozen, Nodes::group,
-                              typename Nodes::tie_type, Nodes::later>...>;
+                              typename Nodes::tie_type, Nodes::later, Nodes::recomputed>...>;
 };
 
 /// Two branches from the same input, and the layer in which they meet. An empty branch is the input itself.
@@ -165,7 +167,7 @@ struct freeze;
 template <class... Nodes>
 struct freeze<node_list<Nodes...>> {
   using type = node_list<node<typename Nodes::layer_type, Nodes::back, Nodes::back2, true, Nodes::group,
-                              typename Nodes::tie_type, Nodes::later>...>;
+                              typename Nodes::tie_type, Nodes::later, Nodes::recomputed>...>;
 };
 template <class... Layers>
 struct unfold<frozen<Layers...>> : freeze<typename unfold<sequential<Layers...>>::type> {};
@@ -175,7 +177,7 @@ struct put_into_group;
 template <std::size_t Group, class... Nodes>
 struct put_into_group<Group, node_list<Nodes...>> {
   using type = node_list<node<typename Nodes::layer_type, Nodes::back, Nodes::back2, Nodes::is_frozen, Group,
-                              typename Nodes::tie_type, Nodes::later>...>;
+                              typename Nodes::tie_type, Nodes::later, Nodes::recomputed>...>;
 };
 template <std::size_t Group, class... Layers>
 struct unfold<parameter_group<Group, Layers...>> : put_into_group<Group, typename unfold<sequential<Layers...>>::type> {
@@ -185,11 +187,22 @@ template <std::size_t Key, class List, class Indices = std::make_index_sequence<
 struct tie_together;
 template <std::size_t Key, class... Nodes, std::size_t... Index>
 struct tie_together<Key, node_list<Nodes...>, std::index_sequence<Index...>> {
-  using type = node_list<node<typename Nodes::layer_type, Nodes::back, Nodes::back2, Nodes::is_frozen, Nodes::group,
-                              tie_once<typename Nodes::tie_type, tie<Key, Index, sizeof...(Nodes)>>, Nodes::later>...>;
+  using type = node_list<
+      node<typename Nodes::layer_type, Nodes::back, Nodes::back2, Nodes::is_frozen, Nodes::group,
+           tie_once<typename Nodes::tie_type, tie<Key, Index, sizeof...(Nodes)>>, Nodes::later, Nodes::recomputed>...>;
 };
 template <std::size_t Key, class... Layers>
 struct unfold<tied<Key, Layers...>> : tie_together<Key, typename unfold<sequential<Layers...>>::type> {};
+
+template <class List, class Indices = std::make_index_sequence<List::size>>
+struct recompute;
+template <class... Nodes, std::size_t... Index>
+struct recompute<node_list<Nodes...>, std::index_sequence<Index...>> {
+  using type = node_list<node<typename Nodes::layer_type, Nodes::back, Nodes::back2, Nodes::is_frozen, Nodes::group,
+                              typename Nodes::tie_type, Nodes::later, sizeof...(Nodes) - Index>...>;
+};
+template <class... Layers>
+struct unfold<recomputed<Layers...>> : recompute<typename unfold<sequential<Layers...>>::type> {};
 
 /// The layers, with parameters that stand behind those of the node `Nodes` nodes later: compositions use it where
 /// PyTorch numbers their parameters in another order than they compute in.
@@ -200,7 +213,7 @@ struct postpone;
 template <std::size_t Count, class... Nodes>
 struct postpone<Count, node_list<Nodes...>> {
   using type = node_list<node<typename Nodes::layer_type, Nodes::back, Nodes::back2, Nodes::is_frozen, Nodes::group,
-                              typename Nodes::tie_type, Count>...>;
+                              typename Nodes::tie_type, Count, Nodes::recomputed>...>;
 };
 template <std::size_t Count, class... Layers>
 struct unfold<parameters_later<Count, Layers...>> : postpone<Count, typename unfold<sequential<Layers...>>::type> {};

@@ -57,7 +57,8 @@ struct plan_node {
   bool channels_first = false;       ///< shapes of rank 2 are (channels, positions)
   bool swaps_axes = false;           ///< reshape: of channels and positions
   bool reads_images = false;         ///< tiled: reads and writes values as they are stored
-  affine_map map;                    ///< affine
+  bool takes_ids = false;
+  affine_map map;  ///< affine
   std::size_t saved_count = 0;
   std::size_t factor_count = 0;  ///< of the layer, trained or not
   std::size_t projection_count = 0;
@@ -65,6 +66,7 @@ struct plan_node {
   bool input2_gradient = false;
   bool backward = false;  ///< or in the node itself
   tied_use use;
+  std::size_t recomputed = 0;  ///< number of its recomputed block, from 1 on; 0: its values are kept
   std::size_t layer = 0;  ///< number among the layers with trained parameters; all uses of a tied one have the same
 };
 
@@ -88,6 +90,7 @@ constexpr void describe_node(shape in, shape second, plan_node& to) {
   to.channels_first = requires { requires Layer::channels_first; };
   to.swaps_axes = requires { requires Layer::is_transpose; };
   to.reads_images = reads_images<Layer>;
+  to.takes_ids = takes_ids<Layer>;
   to.saved_count = saved_count_of<Layer>(in, second);
   if constexpr (has_projections<Layer>) to.projection_count = projections_of<Layer>(in, second).size();
   if constexpr (has_affine<Layer>) {
@@ -157,11 +160,48 @@ struct network_plan {
     }
     for (std::size_t i = 0; i < size; ++i)
       made[i].use = {Structure::owners[i] == i, last_uses[Structure::owners[i]] == i};
+    // A block that nothing is run backwards of has nothing to compute again; what a use of a shared table leaves is
+    // read with that of all others.
+    std::array<bool, size> tables{};
+    for (std::size_t i = 0; i < size; ++i) {
+      if (made[i].takes_ids) tables[Structure::owners[i]] = true;
+    }
+    for (std::size_t i = 0, blocks = 0; i < size; i += std::max<std::size_t>(1, Structure::found.recomputed[i])) {
+      const std::size_t end = i + Structure::found.recomputed[i];
+      bool recomputes = false;
+      for (std::size_t k = i; k < end; ++k) recomputes = recomputes || made[k].backward;
+      for (std::size_t k = i; k < end; ++k) {
+        recomputes = recomputes && !(made[k].use.shared() && tables[Structure::owners[k]]);
+      }
+      if (recomputes) ++blocks;
+      for (std::size_t k = i; recomputes && k < end; ++k) made[k].recomputed = blocks;
+    }
     return made;
   }
 
  public:
   static constexpr std::array<plan_node, size> nodes = make_nodes();
+  /// Recomputed blocks, from 1 on: the first node and the last one. What is outside reads the last one's output, and
+  /// the block one slot of what is outside.
+  static constexpr std::size_t recomputed_count = [] {
+    std::size_t count = 0;
+    for (const plan_node& each : nodes) count = std::max(count, each.recomputed);
+    return count;
+  }();
+  struct node_range {
+    std::size_t first = 0;
+    std::size_t last = 0;
+  };
+  static constexpr std::array<node_range, recomputed_count + 1> recomputed = [] {
+    std::array<node_range, recomputed_count + 1> ranges{};
+    for (std::size_t i = 0; i < size; ++i) {
+      node_range& range = ranges[nodes[i].recomputed];
+      if (i == 0 || nodes[i - 1].recomputed != nodes[i].recomputed) range.first = i;
+      range.last = i;
+    }
+    ranges[0] = {0, size - 1};
+    return ranges;
+  }();
 
  private:
   static constexpr std::size_t factor_count = [] {

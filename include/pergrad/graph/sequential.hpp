@@ -48,4 +48,11 @@ struct frozen {};
 template <std::size_t Group, class... Layers>
 struct parameter_group {};
 
+/// The layers as one block whose inner values are not kept from forward to backward: the block keeps its input, and is
+/// computed again when the backward pass comes to it, dropout with the same random bits. Gradients have the bits that
+/// they have without. PyTorch: `torch.utils.checkpoint` (Chen et al. 2016, arXiv:1604.06174). Of blocks inside a block
+/// the outer one counts.
+template <class... Layers>
+struct recomputed {};
+
 }  // namespace pergrad::inline v0_1

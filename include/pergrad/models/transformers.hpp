@@ -189,9 +189,9 @@ using encoder_block_of = encoder_block<
 
 /// Blocks that are frozen, then the others.
 template <std::size_t Blocks, class Block, class Tuning>
-using lower_blocks = frozen<repeat<Tuning::template lower<Blocks>, Block>>;
+using lower_blocks = frozen<repeat<Tuning::template lower<Blocks>, typename Tuning::template block<Block>>>;
 template <std::size_t Blocks, class Block, class Tuning>
-using upper_blocks = repeat<Blocks - Tuning::template lower<Blocks>, Block>;
+using upper_blocks = repeat<Blocks - Tuning::template lower<Blocks>, typename Tuning::template block<Block>>;
 
 /// In front of a network: nothing, or one readable error for a target that no projection has.
 template <class Tuning>

@@ -74,6 +74,8 @@ struct partly_trained {
   using input = frozen<Layer>;
   template <class... Layers>
   using head = sequential<Layers...>;
+  template <class Block>
+  using block = Block;
   template <std::size_t /*Blocks*/>
   static constexpr std::size_t lower = 0;
 };
@@ -90,6 +92,8 @@ struct everything {
   using norm = Layer;
   template <class... Layers>
   using head = sequential<Layers...>;  ///< of a classifier
+  template <class Block>
+  using block = Block;
   template <std::size_t /*Blocks*/>
   static constexpr std::size_t lower = 0;  ///< blocks that are frozen
   template <detail::text... /*Names*/>
@@ -128,6 +132,13 @@ struct last_blocks : everything {
   using input = frozen<Layer>;
   template <std::size_t Blocks>
   static constexpr std::size_t lower = Blocks > Count ? Blocks - Count : 0;
+};
+
+/// What `Tuning` says, and every block of the network is `recomputed`: less memory for more time.
+template <class Tuning = everything>
+struct recomputed_blocks : Tuning {
+  template <class Block>
+  using block = recomputed<Block>;
 };
 
 }  // namespace pergrad::inline v0_1::models

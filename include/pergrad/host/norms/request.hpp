@@ -64,7 +64,7 @@ template <class Scalar>
 [[nodiscard, gnu::noinline]] norm_method method_of(const run_request<Scalar>& request, const outer_leaf& leaf,
                                                    bool every_gradient) {
   const bool formed = leaf.deferred ? request.keeps_gradients() : every_gradient;
-  if (formed || leaf.delta_stride != 1 || (leaf.use.shared() && !leaf.of_uses)) return norm_method::instantiate;
+  if (formed || leaf.delta_stride != 1 || leaf.at_once) return norm_method::instantiate;
   const norm_method asked = request.method;
   const std::size_t node = leaf.of_uses ? leaf.first_node : leaf.node;
   const bool chosen = asked != norm_method::automatic && node < 64 && (request.method_layers >> node & 1U) != 0;

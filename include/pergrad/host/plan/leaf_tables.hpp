@@ -44,7 +44,7 @@ struct leaf_tables {
   }
 
   /// Sizes and parameter order of every leaf; places follow once the tile is known.
-  static constexpr void list(tables& t) {
+  static constexpr void list(tables& t, bool is_large) {
     for (const detail::plan_factor& each : plan::factors) {
       const node_row& row = t.nodes[each.node];
       const factor& what = each.what;
@@ -81,6 +81,7 @@ struct leaf_tables {
           set_steps(leaf, what);
         }
         if (t.shares_sums && !t.nodes[leaf.node].deferred) turn(leaf);
+        leaf.recomputed = t.nodes[leaf.node].deferred ? 0 : plan::nodes[leaf.node].recomputed;
         add_leaf(t, each, leaf);
       } else {
         auto leaf = leaf_of<elementwise_leaf>(each);
@@ -97,6 +98,7 @@ struct leaf_tables {
       }
     }
     choose_for_uses(t);
+    choose_at_once(t, is_large);
     arrange_segments(t);
     arrange_deferred(t);
     if (t.shares_sums) order_as_parameters(t);
@@ -129,17 +131,22 @@ struct leaf_tables {
       outer_leaf* largest = nullptr;
       for (std::size_t k = 0; k != t.outer_count; ++k) {
         outer_leaf& leaf = t.outer[k];
-        if (leaf.method != norm_method::instantiate || leaf.use.shared() || leaf.late) continue;
+        if (leaf.method != norm_method::instantiate || leaf.use.shared() || leaf.at_once || leaf.late ||
+            leaf.behind_others) {
+          continue;
+        }
         // Of several samples, more than the cache holds, only what the backward pass meets last.
         if (t.deferred_count > 0 && t.tile > 1 && leaf.node != t.first_with_parameters()) continue;
         if (largest == nullptr || leaf.size() > largest->size()) largest = &leaf;
       }
       if (largest == nullptr) return;
-      // With those that read the same delta.
+      // With those that read the same delta. Those of a recomputed block cannot wait; their bits are as if they did.
       for (std::size_t k = 0; k != t.outer_count; ++k) {
         outer_leaf& leaf = t.outer[k];
-        if (leaf.node != largest->node || leaf.method != norm_method::instantiate) continue;
-        leaf.late = t.has_late = true;
+        if (leaf.node != largest->node || leaf.method != norm_method::instantiate || leaf.at_once) continue;
+        const bool waits = plan::nodes[leaf.node].recomputed == 0;
+        (waits ? leaf.late : leaf.behind_others) = true;
+        t.has_late = t.has_late || waits;
         kept -= round_up(leaf.size());
       }
     }
@@ -276,6 +283,17 @@ struct leaf_tables {
         if (by_gram) use.method = norm_method::gram;
       });
       if (by_gram) t.kept_size -= round_up(first.size());
+    }
+  }
+  /// In large networks, gradients that take less than what they are made of, an adapter's say: who keeps them need not
+  /// keep that. Those of shared weights are gathered as the uses run backwards, whoever asks.
+  static constexpr void choose_at_once(tables& t, bool is_large) {
+    for (std::size_t k = 0; k != t.outer_count; ++k) {
+      outer_leaf& leaf = t.outer[k];
+      if (leaf.method != norm_method::instantiate || leaf.deferred || leaf.of_uses) continue;
+      const bool takes_less = leaf.size() <= leaf.positions() * (leaf.outputs + leaf.view[2].extent);
+      leaf.at_once = leaf.use.shared() || (is_large && !t.shares_sums && takes_less);
+      if (leaf.at_once) leaf.recomputed = 0;
     }
   }
   /// Where the segments of a sample lie.

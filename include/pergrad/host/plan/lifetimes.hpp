@@ -6,6 +6,10 @@
 // needs it has run backwards, or, if norms and sums are made of it, at the end. So frozen layers keep nothing but what
 // their input's gradient needs. Each sample has a stretch of its own, in which slots share places: samples of a tile
 // may be at different nodes.
+//
+// What only a recomputed block reads lies in a *room* that all blocks of a sample share: a block computes its values
+// there on the way forward, again before it runs backwards, and again, backwards included, where sums are made of them.
+// For the last of these its input and the gradient of its output stay to the end.
 #pragma once
 
 #include <algorithm>
@@ -103,6 +107,20 @@ class place_finder {
   return of.start == 0 && of.size == round_up(of.values.size());
 }
 
+/// The times as one recomputed block has them, or all of the network: between the block's last node and that node's
+/// backward, and behind its first one's, nothing is.
+struct block_times {
+  pass_times all;
+  std::size_t first = 0;
+  std::size_t last = 0;
+  [[nodiscard]] constexpr int operator()(int time) const noexcept {
+    const auto count = static_cast<int>(last - first) + 1;
+    if (time < all.loss()) return std::clamp(time - static_cast<int>(first), 0, count);
+    if (time == all.loss()) return count + 1;
+    return std::clamp(time - all.backward(last), 0, count) + count + 2;
+  }
+};
+
 /// Until when what a node has is read: values of slots, by their storage, gradients likewise, and its own.
 template <class Program>
 struct lifetimes {
@@ -116,9 +134,10 @@ struct lifetimes {
   std::array<int, slots> gradient_birth{};  ///< 0: nobody writes it, it stays zero
   std::array<int, size> plain_x{}, plain_y{}, plain_dy{}, saved{};
   std::array<index, size> lasting_saved{};  ///< of the saved values so many are read at the end
+  std::array<std::size_t, slots> room{};    ///< the recomputed block whose room a slot lies in; 0: none
+  std::array<bool, size> again{};           ///< must the node run forward again before its block runs backwards?
 
   constexpr explicit lifetimes(const auto& t) {
-    const auto live = [](int& until, int time) { until = std::max(until, time); };
     for (std::size_t i = 0; i < size; ++i) {
       const node_row& row = t.nodes[i];
       const bool general = row.kind == node_kind::general || row.kind == node_kind::tiled;
@@ -148,30 +167,33 @@ struct lifetimes {
     }
     live(value[t.storage[size]], times.end());
     gradient_birth[t.storage[size]] = times.loss();
+    std::size_t outer = 0;
     for (const detail::plan_factor& each : plan::factors) {
-      if (!each.what.outer && !each.what.sparse) continue;  // formed when the node has run backwards
+      const bool at_once = each.what.outer ? t.outer[outer++].at_once : !each.what.sparse;
       const node_row& row = t.nodes[each.node];
+      const int end = at_once ? times.backward(each.node) : times.end();
       if (row.kind == node_kind::affine) {
-        live(value[t.storage[row.in]], times.end());
-        live(gradient[t.storage[row.out]], times.end());
+        live(value[t.storage[row.in]], end);
+        live(gradient[t.storage[row.out]], end);
         continue;
       }
       const auto positions = static_cast<index>(each.what.positions);
       const auto read = [&](const operand& from, std::size_t count) {
         switch (from.from) {
           case source::activation:
-            live(value[t.storage[row.in]], times.end());
-            return live(plain_x[each.node], times.end());
+            live(value[t.storage[row.in]], end);
+            return live(plain_x[each.node], end);
           case source::second_activation:
-            live(value[t.storage[row.in2]], times.end());
-            return live(plain_x[each.node], times.end());
+            live(value[t.storage[row.in2]], end);
+            return live(plain_x[each.node], end);
           case source::output:
-            live(value[t.storage[row.out]], times.end());
-            return live(plain_y[each.node], times.end());
+            live(value[t.storage[row.out]], end);
+            return live(plain_y[each.node], end);
           case source::backprop:
-            live(gradient[t.storage[row.out]], times.end());
-            return live(plain_dy[each.node], times.end());
+            live(gradient[t.storage[row.out]], end);
+            return live(plain_dy[each.node], end);
           case source::saved:
+            if (at_once) return;
             lasting_saved[each.node] = std::max(
                 lasting_saved[each.node],
                 round_up(static_cast<index>(from.offset) + (positions - 1) * static_cast<index>(from.position_stride) +
@@ -184,7 +206,61 @@ struct lifetimes {
       read(each.what.delta, each.what.rows);
       read(each.what.other, each.what.columns);
     }
+    if constexpr (plan::recomputed_count > 0) recompute(t);
   }
+
+ private:
+  /// The slots that a node reads, as they are stored: what is staged, inputs.
+  static constexpr std::array<std::size_t, 3> read_by(const auto& t, std::size_t node) {
+    const node_row& row = t.nodes[node];
+    const std::size_t in = t.storage[row.in];
+    return {row.staged ? t.storage[row.staged_from] : in, in, row.in2_shape.size() > 0 ? t.storage[row.in2] : in};
+  }
+  /// Finds out what lies in rooms, what must be computed again for it, and what must be kept for that.
+  constexpr void recompute(const auto& t) {
+    constexpr std::size_t several = plan::recomputed_count + 1;  // blocks, or what is outside
+    for (std::size_t& each : room) each = several + 1;           // nobody yet
+    const auto use = [&](std::size_t s, std::size_t block) {
+      room[s] = room[s] == several + 1 || room[s] == block ? block : several;
+    };
+    use(t.storage[0], several);
+    use(t.storage[size], several);
+    std::array<bool, plan::recomputed_count + 1> returns{};  // is it computed again for sums, too?
+    for (std::size_t k = 0; k != t.outer_count; ++k) returns[t.outer[k].recomputed] = true;
+    for (std::size_t i = 0; i < size; ++i) {
+      const std::size_t block = plan::nodes[i].recomputed == 0 ? several : plan::nodes[i].recomputed;
+      for (const std::size_t s : read_by(t, i)) use(s, block);
+      use(t.storage[t.nodes[i].out], block);
+    }
+    for (std::size_t s = 0; s < slots; ++s) {
+      const auto& of = t.slots[s];
+      if (room[s] >= several || !may_move(of.value_layout) || !may_move(of.gradient_layout)) room[s] = 0;
+    }
+    std::array<bool, slots> wanted = {};  // again, what is in a room
+    for (std::size_t i = size; i-- > 0;) {
+      const std::size_t block = plan::nodes[i].recomputed;
+      if (block == 0) continue;
+      const node_row& row = t.nodes[i];
+      const auto lasts = [&](int until) { return until > times.loss(); };
+      const std::size_t in = t.storage[row.in], out = t.storage[row.out];
+      again[i] = (room[out] != 0 && (wanted[out] || lasts(value[out]))) ||
+                 (row.staged && room[in] != 0 && lasts(value[in])) || (row.saved_count > 0 && lasts(saved[i])) ||
+                 (row.copies_out && lasts(plain_y[i])) || ((row.copies_in || row.copies_in2) && lasts(plain_x[i]));
+      const int until = returns[block] ? times.end() : times.backward(plan::recomputed[block].last);
+      const auto keep = [&](std::size_t s) {
+        if (room[s] == 0) live(value[s], until);
+      };
+      for (const std::size_t s : read_by(t, i)) {
+        if (again[i]) wanted[s] = true;
+        if (again[i] || row.backward) keep(s);
+      }
+      if (again[i]) keep(out);
+      for (const std::size_t s : {out, row.staged ? in : out}) {  // gradients that it reads or writes again
+        if (returns[block] && row.backward && room[s] == 0) live(gradient[s], times.end());
+      }
+    }
+  }
+  static constexpr void live(int& until, int time) { until = std::max(until, time); }
 };
 
 }  // namespace pergrad::inline v0_1::on_host

@@ -104,7 +104,8 @@ struct program {
     std::array<arrangement, slot_count> arranged{};
     std::array<halo, slot_count> value_halo{};
     std::array<halo, slot_count> gradient_halo{};
-    std::array<arrangement, size> read_as{};  // how a node's input must be stored; no channels: any way
+    std::array<bool, slot_count> kept_apart{};  // it would lie in its input's place, were there no recomputed block
+    std::array<arrangement, size> read_as{};    // how a node's input must be stored; no channels: any way
 
     detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
       node_row& row = t.nodes[i];
@@ -174,6 +175,12 @@ struct program {
           (t.nodes[row.in - 1].kind == node_kind::affine || t.nodes[row.in - 1].kind == node_kind::branch_sum);
       row.in_place = row.kind == node_kind::elementwise && plan::nodes[i].derives_from_output && readers[row.in] == 1 &&
                      producer_forgets;
+      const std::size_t block = plan::nodes[i].recomputed;
+      const bool has_ends =  // of a recomputed block, which is computed again from what comes in there
+          plan::nodes[row.in_place ? row.in - 1 : i].recomputed != block ||
+          (block > 0 && plan::recomputed[block].last == i);
+      kept_apart[row.out] = row.in_place && has_ends;
+      row.in_place = row.in_place && !has_ends;
       if (row.in_place) t.storage[row.out] = t.storage[row.in];
       if (row.kind == node_kind::reshape) t.storage[row.out] = t.storage[row.in];
       if (row.kind == node_kind::affine && !takes_one_pixel(row.map)) {
@@ -215,6 +222,7 @@ struct program {
       if (t.storage[s] != s || !exists(t, s)) continue;
       t.slots[s].value_layout = lay_out(arranged[s], value_halo[s]);
       t.slots[s].gradient_layout = lay_out(arranged[s], gradient_halo[s]);
+      if (kept_apart[s]) continue;  // tiles are those without recomputation, so that sums have the same bits
       t.sample_size += t.slots[s].value_layout.size + (trained[s] ? t.slots[s].gradient_layout.size : 0);
     }
     share_slots(t, arranged);
@@ -254,11 +262,11 @@ struct program {
     t.output_in_slot = trained[size] && is_plain(t, size);
     if (!t.output_in_slot) t.sample_size += 2 * round_up(static_cast<index>(Network::output_shape.size()));
     t.shares_sums = is_large && leaf_tables<program>::shares_sums(t, large_from<Network>);
-    leaf_tables<program>::list(t);
+    leaf_tables<program>::list(t, is_large);
     choose_tiles(t, sizeof(scalar));
     if (!t.shares_sums) leaf_tables<program>::choose_late(t);
     t.workspace = t.winograd.sample = choose_winograd_rooms(t);  // the first thing there
-    if (is_large) {
+    if (is_large || plan::recomputed_count > 0) {
       assign_shared_places(t, trained);
     } else {
       assign_places(t, trained);
@@ -365,69 +373,25 @@ struct program {
   /// Places that are free again when nobody reads what lies there (lifetimes.hpp).
   static constexpr void assign_shared_places(tables& t, const std::array<bool, slot_count>& trained) {
     const lifetimes<program> until{t};
-    constexpr pass_times times{size};
     t.scratch = {t.workspace, t.scratch.sample};
     t.workspace += t.tile * t.scratch.sample;
     place_kept_gradients(t, t.workspace);
-    place_finder<2 * slot_count + 8 * size, 2 * size + 4> finder;
-    const auto put = [&](place& where, index elements, int birth, int death, index lasting = 0) {
-      where.offset = t.workspace + finder.place(elements, birth, death, lasting, times.end());
-    };
-    const auto put_value = [&](std::size_t s, int birth) {
-      slot& here = t.slots[s];
-      if (t.storage[s] != s || !exists(t, s) || (birth > 0 && !may_move(here.value_layout))) return;
-      const bool moves = may_move(here.value_layout);
-      here.elements += here.value_layout.size;
-      here.value_lasts = !moves || until.value[s] == times.end();
-      put(here.value, here.value_layout.size, birth, moves ? until.value[s] : times.end());
-    };
-    const auto put_gradient = [&](std::size_t which, int birth) {
-      const std::size_t s = t.storage[which];
-      slot& here = t.slots[s];
-      if (!trained[s] || !exists(t, s)) return;
-      const bool stays = until.gradient_birth[s] == 0 || !may_move(here.gradient_layout);
-      if (birth != (stays ? 0 : until.gradient_birth[s])) return;
-      here.elements += here.gradient_layout.size;
-      here.gradient_lasts = stays || until.gradient[s] == times.end();
-      put(here.gradient, here.gradient_layout.size, birth, stays ? times.end() : until.gradient[s]);
-    };
-    for (std::size_t s = 0; s < slot_count; ++s) {  // what has a halo, or zeros that nobody overwrites, stays
-      if (t.storage[s] != s || !exists(t, s)) continue;
-      if (s == 0 || !may_move(t.slots[s].value_layout)) put_value(s, 0);
-      put_gradient(s, 0);
-    }
-    for (std::size_t i = 0; i < size; ++i) {
-      node_row& row = t.nodes[i];
-      const int now = times.forward(i);
-      if (row.staged) put_value(row.in, now);
-      put_value(row.out, now);
-      if (row.kind != node_kind::general && row.kind != node_kind::tiled) continue;
-      for_each_copy(row, [&](place& where, index elements, bool backward) {
-        if (!backward) put(where, elements, now, &where == &row.plain_y ? until.plain_y[i] : until.plain_x[i]);
-      });
-      row.x_lasts = until.plain_x[i] == times.end();
-      row.y_lasts = until.plain_y[i] == times.end();
-      row.dy_lasts = until.plain_dy[i] == times.end();
-      row.saved_lasts = std::min(until.lasting_saved[i], round_up(row.saved_count));
-      put(row.saved, round_up(row.saved_count), now, until.saved[i], row.saved_lasts);
-    }
-    const index output = round_up(static_cast<index>(Network::output_shape.size()));
-    if (!t.output_in_slot) put(t.plain_output, output, times.forward(size - 1), times.end());
-    if (!t.output_in_slot) put(t.plain_output_gradient, output, times.loss(), times.loss());
-    put_gradient(size, times.loss());
-    for (std::size_t i = size; i-- > 0;) {
-      node_row& row = t.nodes[i];
-      const int now = times.backward(i);
-      if (row.kind == node_kind::general || row.kind == node_kind::tiled) {
-        for_each_copy(row, [&](place& where, index elements, bool backward) {
-          if (backward) put(where, elements, now, &where == &row.plain_dy ? until.plain_dy[i] : now);
-        });
+    const index stretch = place_by_times<size>(t, trained, until, 0, t.workspace);
+    index room = 0;
+    if constexpr (plan::recomputed_count > 0) {
+      constexpr std::size_t longest = [] {
+        std::size_t most = 0;
+        for (std::size_t k = 1; k <= plan::recomputed_count; ++k) {
+          most = std::max(most, plan::recomputed[k].last - plan::recomputed[k].first + 1);
+        }
+        return most;
+      }();
+      for (std::size_t k = 1; k <= plan::recomputed_count; ++k) {
+        room = std::max(room, place_by_times<longest>(t, trained, until, k, t.workspace + stretch));
       }
-      if (row.staged) put_gradient(row.staged_from, now);
-      put_gradient(row.in, now);
-      if (row.in2_shape.size() > 0) put_gradient(row.in2, now);
+      for (std::size_t i = 0; i < size; ++i) t.nodes[i].again = until.again[i];
     }
-    const index step = finder.total();
+    const index step = stretch + room;
     for (slot& each : t.slots) each.value.sample = each.gradient.sample = step;
     for (node_row& row : t.nodes) {
       if (row.kind != node_kind::general && row.kind != node_kind::tiled) continue;
@@ -439,6 +403,80 @@ struct program {
     if (t.output_in_slot) t.plain_output = t.slots[t.storage[size]].value;
     if (t.output_in_slot) t.plain_output_gradient = t.slots[t.storage[size]].gradient;
     t.workspace += t.tile * step;
+  }
+
+  /// Places of what lies in one room, or, of block 0, outside: from `base` on, so many elements a sample. `Most`:
+  /// nodes.
+  template <std::size_t Most>
+  static constexpr index place_by_times(tables& t, const std::array<bool, slot_count>& trained,
+                                        const lifetimes<program>& until, std::size_t block, index base) {
+    constexpr pass_times all{size};
+    const auto [first_node, last_node] = plan::recomputed[block];
+    const block_times times{all, first_node, last_node};
+    place_finder<12 * Most + 2, 2 * Most + 4> finder;
+    const auto put = [&](place& where, index elements, int birth, int death, index lasting = 0) {
+      where.offset = base + finder.place(elements, times(birth), times(death), lasting, times(all.end()));
+    };
+    const auto put_value = [&](std::size_t s, int birth) {
+      slot& here = t.slots[s];
+      if (t.storage[s] != s || until.room[s] != block || !exists(t, s) || (birth > 0 && !may_move(here.value_layout))) {
+        return;
+      }
+      const bool moves = may_move(here.value_layout);
+      here.elements += here.value_layout.size;
+      here.value_lasts = !moves || until.value[s] == all.end();
+      put(here.value, here.value_layout.size, birth, moves ? until.value[s] : all.end());
+    };
+    const auto put_gradient = [&](std::size_t which, int birth) {
+      const std::size_t s = t.storage[which];
+      slot& here = t.slots[s];
+      if (!trained[s] || until.room[s] != block || !exists(t, s)) return;
+      const bool stays = until.gradient_birth[s] == 0 || !may_move(here.gradient_layout);
+      if (birth != (stays ? 0 : until.gradient_birth[s])) return;
+      here.elements += here.gradient_layout.size;
+      here.gradient_lasts = stays || until.gradient[s] == all.end();
+      put(here.gradient, here.gradient_layout.size, birth, stays ? all.end() : until.gradient[s]);
+    };
+    const auto is_here = [&](std::size_t node) { return plan::nodes[node].recomputed == block; };
+    for (std::size_t s = 0; s < slot_count; ++s) {  // what has a halo, or zeros that nobody overwrites, stays
+      if (t.storage[s] != s || !exists(t, s)) continue;
+      if (s == 0 || !may_move(t.slots[s].value_layout)) put_value(s, 0);
+      put_gradient(s, 0);
+    }
+    for (std::size_t i = first_node; i <= last_node; ++i) {
+      node_row& row = t.nodes[i];
+      const int now = all.forward(i);
+      if (row.staged) put_value(row.in, now);
+      put_value(row.out, now);
+      if ((row.kind != node_kind::general && row.kind != node_kind::tiled) || !is_here(i)) continue;
+      for_each_copy(row, [&](place& where, index elements, bool backward) {
+        if (!backward) put(where, elements, now, &where == &row.plain_y ? until.plain_y[i] : until.plain_x[i]);
+      });
+      row.x_lasts = until.plain_x[i] == all.end();
+      row.y_lasts = until.plain_y[i] == all.end();
+      row.dy_lasts = until.plain_dy[i] == all.end();
+      row.saved_lasts = std::min(until.lasting_saved[i], round_up(row.saved_count));
+      put(row.saved, round_up(row.saved_count), now, until.saved[i], row.saved_lasts);
+    }
+    if (block == 0) {
+      const index output = round_up(static_cast<index>(Network::output_shape.size()));
+      if (!t.output_in_slot) put(t.plain_output, output, all.forward(size - 1), all.end());
+      if (!t.output_in_slot) put(t.plain_output_gradient, output, all.loss(), all.loss());
+      put_gradient(size, all.loss());
+    }
+    for (std::size_t i = last_node + 1; i-- > first_node;) {
+      node_row& row = t.nodes[i];
+      const int now = all.backward(i);
+      if ((row.kind == node_kind::general || row.kind == node_kind::tiled) && is_here(i)) {
+        for_each_copy(row, [&](place& where, index elements, bool backward) {
+          if (backward) put(where, elements, now, &where == &row.plain_dy ? until.plain_dy[i] : now);
+        });
+      }
+      if (row.staged) put_gradient(row.staged_from, now);
+      put_gradient(row.in, now);
+      if (row.in2_shape.size() > 0) put_gradient(row.in2, now);
+    }
+    return finder.total();
   }
 
  public:

@@ -69,6 +69,7 @@ struct node_row {
   shape in2_shape;
   shape out_shape;
   bool in_place = false;        ///< the output overwrites the input
+  bool again = false;           ///< of a recomputed block: runs forward again before the block runs backwards
   bool staged = false;          ///< the input is stored in another order than the node reads it in, and copied first
   std::size_t staged_from = 0;  ///< staged: the slot that the input comes from
   bool backward = false;        ///< anything before or in this node has parameters
@@ -152,9 +153,12 @@ struct outer_leaf {
   bool by_ids = false;    ///< `delta` are ids: delta_t is 1 at the id of position t; the block is shared
   bool of_uses = false;   ///< norm and sum may be found from the factors of all uses, one of which is by ids: uses.hpp
   std::size_t first_node = 0;   ///< of the block's first use
+  std::size_t recomputed = 0;   ///< the recomputed block that must be in its room where x and delta are read; 0: none
   bool in_order = false;        ///< G is stored as PyTorch orders it, [output][view]
   bool turned = false;          ///< for that x and delta have changed places; those of ids stay
   bool gram_in_blocks = false;  ///< `gram` takes many positions together, whose dots it adds up in the scalar at first
+  bool at_once = false;         ///< always formed when the node has run backwards: x and delta may be gone at the end
+  bool behind_others = false;   ///< formed once all other gradients of its node are, as if it came late
   bool late = false;  ///< formed once the backward pass is through the network, and added up before the next sample's
   kept_place kept;
   // Where the sum is formed a chunk at a time (deferred_way.hpp):

@@ -133,8 +133,9 @@ struct elementwise_way {
     }
   }
 
-  [[nodiscard]] static constexpr index pieces() { return 1; }
-  static void add_piece(const state& tile, std::size_t sum, index /*piece*/, std::size_t /*thread*/) {
+  [[nodiscard]] static constexpr index pieces(std::size_t block) { return block == 0 ? 1 : 0; }
+  static void add_piece(const state& tile, std::size_t sum, std::size_t /*block*/, index /*piece*/,
+                        std::size_t /*thread*/) {
     for (std::size_t k = 0; k != table.elementwise_count; ++k) {
       const elementwise_leaf& leaf = table.elementwise[k];
       for (index b = 0; leaf.use.first && b < tile.samples; ++b) {

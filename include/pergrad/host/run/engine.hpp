@@ -148,16 +148,25 @@ struct engine {
       pool.parallel(static_cast<std::size_t>(tiles), [&](std::size_t t, std::size_t) {
         worker<Network>{source, request, tile_of(static_cast<index>(t)), nullptr}.process(one_by_one);
       });
-      for_each_way<Network>([&](auto way) {
-        if constexpr (requires { &decltype(way)::add_piece; }) {
-          const auto pieces = static_cast<std::size_t>(way.pieces());
-          pool.parallel(request.sum_count * pieces, [&](std::size_t task, std::size_t thread) {
-            for (index t = 0; t < tiles; ++t) {
-              way.add_piece(tile_of(t), task / pieces, static_cast<index>(task % pieces), thread);
-            }
+      for (std::size_t block = 0; block <= program<Network>::plan::recomputed_count; ++block) {
+        if (block > 1 && outer_way<Network>::reads_factors(tile_of(0), block)) {  // the first one is still there
+          pool.parallel(static_cast<std::size_t>(tiles), [&](std::size_t t, std::size_t) {
+            tile_state<Network> tile = tile_of(static_cast<index>(t));
+            tile.pass.recall(source, tile.first, tile.samples);
+            tile.bring(block, 0, tile.samples);
           });
         }
-      });
+        for_each_way<Network>([&](auto way) {
+          if constexpr (requires { &decltype(way)::add_piece; }) {
+            const auto pieces = static_cast<std::size_t>(way.pieces(block));
+            pool.parallel(request.sum_count * pieces, [&](std::size_t task, std::size_t thread) {
+              for (index t = 0; t < tiles; ++t) {
+                way.add_piece(tile_of(t), task / pieces, block, static_cast<index>(task % pieces), thread);
+              }
+            });
+          }
+        });
+      }
     }
   }
 

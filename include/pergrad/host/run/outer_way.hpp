@@ -48,7 +48,17 @@ struct outer_way {
     for (std::size_t k = first; k < last; ++k) {
       const outer_leaf& leaf = table.outer[k];
       if (!tile.facts_wanted && !gathers(leaf)) continue;
-      if (!leaf.deferred && !(tile.takes_turns && leaf.late)) collect_block(tile, leaf, begin, end);
+      const bool now = !(tile.takes_turns && leaf.late) && !(tile.as_turns_are && leaf.behind_others);
+      if (!leaf.deferred && now) collect_block(tile, leaf, begin, end);
+    }
+  }
+  /// What comes in the order of turns, but takes none.
+  static void collect_behind(state& tile, std::size_t node, index begin, index end) {
+    if constexpr (any([](const outer_leaf& leaf) { return leaf.behind_others; })) {
+      const auto [first, last] = leaves_of(table.outer, table.outer_count, node);
+      for (std::size_t k = first; k < last; ++k) {
+        if (tile.as_turns_are && table.outer[k].behind_others) collect_block(tile, table.outer[k], begin, end);
+      }
     }
   }
 
@@ -69,15 +79,27 @@ struct outer_way {
     for (std::size_t k = 0; k != table.outer_count; ++k) {
       const outer_leaf& leaf = table.outer[k];
       if (!leaf.use.first || leaf.deferred || (tile.takes_turns && leaf.late && is_kept(tile, sum, leaf))) continue;
+      if (!is_kept(tile, sum, leaf)) tile.bring(leaf.recomputed, begin, end);
       add_block(tile, sum, leaf, weights.of(leaf.node), begin, end, to);
     }
   }
 
   /// Of shared sums: a few hundred kilobytes of a block's gradient, which stay in a cache while they are formed and
   /// added sample after sample.
-  [[nodiscard]] static constexpr index pieces() { return count_pieces(table.outer, table.outer_count, pieces_of); }
-  static void add_piece(const state& tile, std::size_t sum, index number, std::size_t thread) {
-    const auto [k, piece] = find_piece(table.outer, number, pieces_of);
+  [[nodiscard]] static constexpr index pieces(std::size_t block) {
+    return count_pieces(table.outer, table.outer_count, pieces_in(block));
+  }
+  /// Are any of a block's formed of x and delta?
+  [[nodiscard]] static bool reads_factors(const state& tile, std::size_t block) {
+    for (std::size_t k = 0; k != table.outer_count; ++k) {
+      for (std::size_t s = 0; table.outer[k].recomputed == block && s < tile.request.sum_count; ++s) {
+        if (!tile.facts_wanted || !is_kept(tile, s, table.outer[k])) return true;
+      }
+    }
+    return false;
+  }
+  static void add_piece(const state& tile, std::size_t sum, std::size_t block, index number, std::size_t thread) {
+    const auto [k, piece] = find_piece(table.outer, number, pieces_in(block));
     const outer_leaf& leaf = table.outer[k];
     const index width = leaf.by_ids ? leaf.view[2].extent : leaf.outputs;
     const index first = piece * rows_of_piece(leaf);
@@ -183,6 +205,10 @@ struct outer_way {
   /// Rows of a block in PyTorch's order.
   [[nodiscard]] static constexpr index rows_of_piece(const outer_leaf& leaf) {
     return std::max<index>(1, shared_piece / (leaf.by_ids ? leaf.view[2].extent : leaf.outputs));
+  }
+  /// Pieces of leaves whose x and delta are read while this block is in its room.
+  [[nodiscard]] static constexpr auto pieces_in(std::size_t block) {
+    return [block](const outer_leaf& leaf) { return leaf.recomputed == block ? pieces_of(leaf) : 0; };
   }
   [[nodiscard, gnu::noinline]] static constexpr index pieces_of(const outer_leaf& leaf) {
     if (!leaf.use.first || !leaf.in_order) return 0;

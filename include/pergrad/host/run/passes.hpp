@@ -74,13 +74,37 @@ class passes : public tile_values<Network> {
     for (std::size_t i = last; i-- > first;) {
       const node_row& row = table.nodes[i];
       if (!row.backward) continue;
+      if constexpr (recomputes) {
+        const std::size_t block = program::plan::nodes[i].recomputed;
+        if (block > 0 && program::plan::recomputed[block].last == i) forward_again(block, begin, end);
+      }
       trim(i + 1, begin, end, true);
       if (row.kind == node_kind::general || row.kind == node_kind::tiled) {
-        backward_step(i, begin, end);  // may write the saved values that the node's factors read
+        backward_step(i, row, begin, end);  // may write the saved values that the node's factors read
         when_complete(i, begin, end);
       } else {
         if (row.parameter_count > 0) when_complete(i, begin, end);
-        backward_step(i, begin, end);
+        backward_step(i, row, begin, end);
+      }
+    }
+  }
+  /// Makes all of a recomputed block that its factors read: from its input and the gradient of its output, which the
+  /// passes have left. Its input gets no gradient, as it has it.
+  void run_again(std::size_t block, index begin, index end) {
+    if constexpr (recomputes) {
+      forward_again(block, begin, end);
+      const auto nodes = program::plan::recomputed[block];
+      for (std::size_t i = nodes.last + 1; i-- > nodes.first;) {
+        node_row row = table.nodes[i];
+        const auto comes_in = [&](std::size_t which) {
+          const std::size_t stored = table.storage[which];  // by node `stored` - 1, or by it as a copy of its own
+          return (stored <= size ? stored : stored - size) <= nodes.first;
+        };
+        row.input_gradient = row.input_gradient && !comes_in(row.staged ? row.staged_from : row.in);
+        row.input2_gradient = row.input2_gradient && !comes_in(row.in2);
+        if (!row.input_gradient && !row.input2_gradient && row.parameter_count == 0) continue;
+        trim(i + 1, begin, end, true);
+        backward_step(i, row, begin, end);
       }
     }
   }
@@ -152,6 +176,17 @@ class passes : public tile_values<Network> {
     team.layer_number = static_cast<std::uint32_t>(row.out - 1);
   }
 
+  static constexpr bool recomputes = program::plan::recomputed_count > 0;
+  /// Values of a recomputed block that its backward pass reads.
+  void forward_again(std::size_t block, index begin, index end) {
+    const auto [first, last] = program::plan::recomputed[block];
+    for (std::size_t i = first; i <= last; ++i) {
+      if (!table.nodes[i].again) continue;
+      forward_step(i, begin, end);
+      trim(i + 1, begin, end, false);
+    }
+  }
+
   void forward_step(std::size_t node, index begin, index end) {
     const node_row& row = table.nodes[node];
     if constexpr (has_staged) {
@@ -165,8 +200,7 @@ class passes : public tile_values<Network> {
       (this->*steps[node].forward)(row, begin, end);
     }
   }
-  [[gnu::noinline]] void backward_step(std::size_t node, index begin, index end) {
-    const node_row& row = table.nodes[node];
+  [[gnu::noinline]] void backward_step(std::size_t node, const node_row& row, index begin, index end) {
     if (row.kind == node_kind::affine) {
       if (row.input_gradient) affine_backward(row, begin, end);
     } else if (row.kind == node_kind::branch_sum) {

@@ -48,8 +48,8 @@ struct tile_state {
   /// Where nobody reads norms, as of proven sums, only gradients that are kept are formed.
   bool norms_wanted = request.norms || every_gradient;
   /// Does each sample's gradient of a late leaf take the place of the one before?
-  bool takes_turns =
-      table.has_late && facts_wanted && !every_gradient && request.strategy == strategy_kind::book_keeping;
+  bool as_turns_are = facts_wanted && !every_gradient && request.strategy == strategy_kind::book_keeping;
+  bool takes_turns = table.has_late && as_turns_are;
   /// Does nobody ask for more gradients than the plan forms, nor for other methods? Then samples keep what the plan
   /// says where it says (kept_places.hpp), else all of a sample's gradients lie side by side in the native order.
   bool as_planned = request.method == norm_method::automatic && !every_gradient && (takes_turns || !table.has_late);
@@ -64,6 +64,13 @@ struct tile_state {
       if (leaf.deferred && method_of(request, leaf, every) == norm_method::instantiate) return true;
     }
     return false;
+  }
+
+  /// The first recomputed block is in its room when the backward pass is through, of all samples.
+  std::size_t in_room = 1;
+  /// Makes what a recomputed block has computed of some samples be in their rooms.
+  void bring(std::size_t block, index begin, index end) {
+    if (block > 0 && block != in_room) pass.run_again(in_room = block, begin, end);
   }
 
   [[nodiscard]] norm_bound& part(index sample, std::size_t node) {

@@ -33,17 +33,14 @@ class tile_values {
   tile_values(const Network& network, scalar* workspace)
       : parameters_{network.parameters().data()}, workspace_{workspace} {}
 
-  void load(const sample_source<scalar>& source, std::size_t first, index samples) {
-    const slot& to = table.slots[0];
-    constexpr layout plain = plain_twin(table.slots[0].value_layout);
+  /// Of samples whose values are in the workspace: what else is known of them.
+  void recall(const sample_source<scalar>& source, std::size_t first, index samples) {
     for (index b = 0; b < samples; ++b) {
       const std::size_t sample = first + static_cast<std::size_t>(b);
       records_[static_cast<std::size_t>(b)] = source.record(source.context, sample);
       if constexpr (table.input_in_place) {
         inputs_[static_cast<std::size_t>(b)] = static_cast<const scalar*>(source.input(source.context, sample));
-        continue;
       }
-      scalar* values = at(to.value, b);
       if constexpr (varies) {
         lengths_[0][static_cast<std::size_t>(b)] = source.length(source.context, sample);
         for (std::size_t i = 0; i < size; ++i) {
@@ -51,6 +48,16 @@ class tile_values {
               table.nodes[i].in_shape, lengths_[structure::inputs[i]][static_cast<std::size_t>(b)]));
         }
       }
+    }
+  }
+  void load(const sample_source<scalar>& source, std::size_t first, index samples) {
+    recall(source, first, samples);
+    if constexpr (table.input_in_place) return;
+    const slot& to = table.slots[0];
+    constexpr layout plain = plain_twin(table.slots[0].value_layout);
+    for (index b = 0; b < samples; ++b) {
+      const std::size_t sample = first + static_cast<std::size_t>(b);
+      scalar* values = at(to.value, b);
       if constexpr (Network::input_shape.ids != 0) {
         const auto* from = static_cast<const std::int32_t*>(source.input(source.context, sample));
         auto* ids = static_cast<std::int32_t*>(static_cast<void*>(values));

@@ -9,8 +9,8 @@
 //   write_row      writes a sample's gradient times its weight, in PyTorch's order; a weight of 0 is not multiplied
 //   finish_chunk   if accumulators do not add them up: the sums over a chunk of samples
 //   pieces, add_piece
-//                  of shared sums (engine.hpp): in how many pieces the samples of a round are added to a sum, and one
-//                  of them
+//                  of shared sums (engine.hpp): in how many pieces the samples of a round are added to a sum while a
+//                  recomputed block is in its room (0: what needs none), and one of them
 #pragma once
 
 #include <algorithm>
@@ -67,6 +67,7 @@ struct worker {
         }
         way.collect(tile, node, begin, end);
       });
+      if (tile.facts_wanted) outer_way<Network>::collect_behind(tile, node, begin, end);
     };
     const bool together = !one_by_one || !tile.facts_wanted;
     for (index first = 0; first < samples; first += together ? samples : 1) {
@@ -122,6 +123,7 @@ struct worker {
   }
   /// What is left to do once the gradients of some samples are complete.
   void conclude(index begin, index end) {
+    tile.in_room = 1;
     outer_way<Network>::take_turns(tile, begin, end, sums);
     observe(begin, end);
     if (!tile.facts_wanted) return;
@@ -136,6 +138,7 @@ struct worker {
           tile.pass.load(source, tile.first, end);  // what the sum before has erased
           forward(begin, end);
           tile.pass.backward(begin, end, [](std::size_t, index, index) {});
+          tile.in_room = 1;
         }
         const auto weights = tile.weights_of(sum, begin, end);
         if constexpr (table.shares_sums) tile.note(s, weights, begin, end);
