@@ -28,7 +28,7 @@ using kept = pg::sequential<Layers...>;
 template <class... Layers>
 using again = pg::recomputed<Layers...>;
 /// Makes another type of a network.
-template <int Number>
+template <std::size_t Number>
 using named = pg::sequential<pg::frozen<>, pg::repeat<0, pg::linear<Number>>>;
 
 /// x + b and a gain, one of each an element, by a user's layer, which the host hands copies.
@@ -52,7 +52,7 @@ struct gain_and_bias {
 };
 
 /// GPT-2, with dropout.
-template <class Scalar, std::size_t Blocks, int Number, template <class...> class Block>
+template <class Scalar, std::size_t Blocks, std::size_t Number, template <class...> class Block>
 using language_model = pg::basic_network<
     Scalar, pg::token_ids(19, 70), named<Number>, pg::tied<0, pg::embedding<24>>, pg::learned_positions,
     pg::repeat<Blocks, Block<pg::models::detail::gpt2_block<24, 3, pg::models::everything>, pg::dropout<0.25>>>,
@@ -67,7 +67,7 @@ using tuned_model = pg::basic_network<
     pg::frozen<pg::layer_norm<>>, pg::frozen<pg::linear<70, pg::no_bias>>>;
 /// Lengths; shared parameters; a first block and a last one; one inside another, one in a branch; no norm of which a
 /// gradient is formed, if it is large.
-template <class Scalar, int Number, template <class...> class Block>
+template <class Scalar, std::size_t Number, template <class...> class Block>
 using sequences =
     pg::basic_network<Scalar, pg::variable(pg::shape{17, 20}), named<Number>, Block<pg::linear<20>, pg::tanh>,
                       Block<pg::transformer_encoder_layer<2, 30>, Block<pg::lstm<20>>>,
