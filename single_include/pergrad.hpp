@@ -25184,7 +25184,8 @@ struct lifetimes {
         if (again[i]) wanted[s] = true;
         if (again[i] || row.backward) keep(s);
       }
-      if (again[i]) keep(out);
+      const bool reads_output = row.backward && value[out] >= times.backward(i);
+      if (again[i] || reads_output) keep(out);
       for (const std::size_t s : {out, row.staged ? in : out}) {  // gradients that it reads or writes again
         if (returns[block] && row.backward && room[s] == 0) live(gradient[s], times.end());
       }
