@@ -97,17 +97,16 @@ struct attention_layout {
   std::ptrdiff_t key = 0;
   std::ptrdiff_t value = 0;
   std::ptrdiff_t memory_step = 0;
-  std::ptrdiff_t context = 0;        ///< saved: the heads' results side by side, [queries][features]
-  std::ptrdiff_t probabilities = 0;  ///< saved: [heads][queries][score_step]
-  std::ptrdiff_t head_scores = 0;    ///< from one head's to the next one's
-  std::ptrdiff_t score_step = 0;
+  std::ptrdiff_t context = 0;     ///< saved: the heads' results side by side, [queries][features]
+  std::ptrdiff_t score_step = 0;  ///< from the keys of a query to those of the next one, in a tile
   std::size_t saved_count = 0;
 
-  std::ptrdiff_t turned = 0;            ///< scratch: a head's keys or values, [width][score_step]; before it dY
-  std::ptrdiff_t score_gradients = 0;   ///< scratch: as a head's probabilities
-  std::ptrdiff_t query_gradients = 0;   ///< scratch: [queries][width]
-  std::ptrdiff_t dropped = 0;           ///< scratch: [queries][score_step], if anything is dropped
-  std::ptrdiff_t memory_gradients = 0;  ///< scratch: [positions][2 width], if heads share keys
+  std::ptrdiff_t turned_keys = 0;       ///< scratch: a head's keys, [width][score_step]; before it dY
+  std::ptrdiff_t turned_values = 0;     ///< scratch: as `turned_keys`
+  std::ptrdiff_t probabilities = 0;     ///< scratch: a tile, [together()][score_step]
+  std::ptrdiff_t score_gradients = 0;   ///< scratch: a tile
+  std::ptrdiff_t dropped = 0;           ///< scratch: a tile, if anything is dropped
+  std::ptrdiff_t memory_gradients = 0;  ///< scratch: of keys and values, [positions and the learned key][2 width]
   std::ptrdiff_t rotations = 0;         ///< scratch: cosines [positions][width / 2], then sines, of rotary positions
   std::size_t scratch_count = 0;
 
@@ -121,13 +120,10 @@ struct attention_layout {
   [[nodiscard]] PERGRAD_HD constexpr std::ptrdiff_t seen(std::ptrdiff_t i, std::ptrdiff_t keys) const noexcept {
     return causal && i + 1 + extra < keys ? i + 1 + extra : keys;
   }
-  /// First query that sees key k.
-  [[nodiscard]] PERGRAD_HD constexpr std::ptrdiff_t first_to_see(std::ptrdiff_t k) const noexcept {
-    return causal && k > extra ? k - extra : 0;
-  }
-  /// Queries (and keys) that share a product: few where later ones see more.
+  /// Queries of a tile: few where later ones see more.
   [[nodiscard]] PERGRAD_HD constexpr std::ptrdiff_t together() const noexcept {
-    return causal ? 32 : queries + positions + 1;
+    const std::ptrdiff_t most = causal ? 32 : 64;
+    return queries < most ? queries : most;
   }
   /// As many of them from `first` on, of `count`.
   [[nodiscard]] PERGRAD_HD constexpr std::ptrdiff_t at_once(std::ptrdiff_t first, std::ptrdiff_t count) const noexcept {
@@ -161,7 +157,6 @@ struct attention_layout {
   const std::ptrdiff_t keys = at.positions + at.extra;
   at.score_step = whole_lines(keys);
   if (at.score_step % 32 == 0) at.score_step += 16;  // columns of scores spread over all sets of a cache
-  at.head_scores = at.queries * at.score_step;
 
   at.query_step = at.features + (own ? 2 * at.memory_width : 0);
   at.query = own ? at.extra * at.query_step : 0;
@@ -169,15 +164,16 @@ struct attention_layout {
   at.value = at.key + at.memory_width;
   at.memory_step = (own ? at.features : 0) + 2 * at.memory_width;
   at.context = whole_lines((own ? 0 : at.key) + keys * at.memory_step);
-  at.probabilities = at.context + whole_lines(at.queries * at.features);
-  at.saved_count = static_cast<std::size_t>(at.probabilities + at.heads * at.head_scores);
+  at.saved_count = static_cast<std::size_t>(at.context + whole_lines(at.queries * at.features));
 
-  at.turned = whole_lines(at.queries * at.features);
-  at.score_gradients = at.turned + at.width * at.score_step;
-  at.query_gradients = at.score_gradients + at.head_scores;
-  at.dropped = at.query_gradients + whole_lines(at.queries * at.width);
-  at.memory_gradients = at.dropped + (at.threshold != 0 ? at.head_scores : 0);
-  at.rotations = at.memory_gradients + (at.group > 1 ? 2 * at.positions * at.width : 0);
+  const std::ptrdiff_t tile = at.together() * at.score_step;
+  at.turned_keys = whole_lines(at.queries * at.features);
+  at.turned_values = at.turned_keys + at.width * at.score_step;
+  at.probabilities = at.turned_values + at.width * at.score_step;
+  at.score_gradients = at.probabilities + tile;
+  at.dropped = at.score_gradients + tile;
+  at.memory_gradients = at.dropped + (at.threshold != 0 ? tile : 0);
+  at.rotations = at.memory_gradients + whole_lines(2 * keys * at.width);
   at.scratch_count = static_cast<std::size_t>(at.rotations + (at.log_of_base > 0 ? at.positions * at.width : 0));
 
   at.bias = at.features * at.features + 2 * at.features * at.memory_features;
