@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <ratio>
 #include <span>
+#include <tuple>
 #include <vector>
 
 #include <pergrad/layers/multihead_attention.hpp>
@@ -118,6 +119,11 @@ namespace {
 using dropping = basic_network<double, variable(shape{6, 4}), element_bias,
                                multihead_attention<2, kv_bias, causal, pergrad::attention_dropout<1.0 / 3>>>;
 using keeping = basic_network<double, variable(shape{6, 4}), element_bias, multihead_attention<2, kv_bias, causal>>;
+// Of several tiles, in each of which the mask is drawn again for the backward pass.
+template <std::size_t Positions, class... Options>
+using long_dropping = basic_network<double, variable(shape{Positions, 2}),
+                                    multihead_attention<2, pergrad::attention_dropout<1.0 / 3>, Options...>>;
+using dropping_networks = std::tuple<dropping, long_dropping<75>, long_dropping<40, causal>>;
 
 template <class Network>
 struct run {
@@ -136,16 +142,17 @@ run<Network> look(const Network& net, const pergrad::testing::sample_set<Network
 }
 }  // namespace
 
-BOOST_AUTO_TEST_CASE(dropout_keeps_gradients_true) {
+BOOST_AUTO_TEST_CASE_TEMPLATE(dropout_keeps_gradients_true, network, dropping_networks) {
+  constexpr std::size_t size = network::output_shape.size();
   const pergrad::layer_randomness randomness = layer_tests::randomness_of(1, 5);
   constexpr std::size_t samples = 5;
-  dropping net{pergrad::host{}, pergrad::uniform{2, -0.7, 0.7}};
-  const auto data = pergrad::testing::draw_samples<dropping, given_backprop>(4, samples);
+  network net{pergrad::host{}, pergrad::uniform{2, -0.7, 0.7}};
+  const auto data = pergrad::testing::draw_samples<network, given_backprop>(4, samples);
   const auto at = look(net, data, randomness);
   BOOST_TEST(look(net, data, randomness, 3).rows == at.rows, boost::test_tools::per_element());
   BOOST_TEST(look(net, data, layer_tests::randomness_of(1, 6)).outputs != at.outputs);
   double worst = 0;
-  for (std::size_t p = 0; p < dropping::parameter_count; ++p) {
+  for (std::size_t p = 0; p < network::parameter_count; ++p) {
     const double before = net.parameters()[p];
     std::vector<double> sides[2];
     for (int side = 0; side < 2; ++side) {
@@ -155,10 +162,10 @@ BOOST_AUTO_TEST_CASE(dropout_keeps_gradients_true) {
     net.parameters()[p] = before;
     for (std::size_t b = 0; b < samples; ++b) {
       double slope = 0;
-      for (std::size_t i = 0; i < 24; ++i) {
-        slope += data.targets[b * 24 + i] * (sides[0][b * 24 + i] - sides[1][b * 24 + i]) / 2e-5;
+      for (std::size_t i = 0; i < size; ++i) {
+        slope += data.targets[b * size + i] * (sides[0][b * size + i] - sides[1][b * size + i]) / 2e-5;
       }
-      worst = std::max(worst, std::fabs(slope - at.rows[b * dropping::parameter_count + p]));
+      worst = std::max(worst, std::fabs(slope - at.rows[b * network::parameter_count + p]));
     }
   }
   BOOST_TEST(worst < 1e-8);
