@@ -34246,10 +34246,12 @@ struct conv_transpose2d : detail::convolution<2, OutChannels, Kernel, Options...
 //     S = Q K^T / sqrt(d),    P = softmax of each row of S,    Y = P V
 // and backwards, with o the product element by element and rowsum(.) one number a row:
 //     dP = dY V^T,    dS = P o (dP - rowsum(P o dP)) / sqrt(d),    dQ = dS K,    dK = dS^T Q,    dV = P^T dY
+// S and P are never there as a whole: some queries at a time, a *tile*, go through all keys, and backwards their P is
+// computed again, with the same bits (as Dao et al. 2022, arXiv:2205.14135, do, where tiles have keys of their own).
 // Query i sees the first `seen(i)` keys: all that are there, or up to itself in a causal layer. The learned key and
 // value of `kv_bias` come first, so that what a query sees is always a prefix, and every product stops at its end: a
 // key that is not seen has probability zero because it is never touched. Dropped probabilities A = P o mask / (1 - p)
-// take the place of P in Y and dV, and dP = (dY V^T) o mask / (1 - p). The mask is kept as the sign of P: P >= 0.
+// take the place of P in Y and dV, and dP = (dY V^T) o mask / (1 - p). The mask is drawn again as well.
 // Heads may share keys and values, some next to each other one head of these; its gradients are sums over them.
 //
 // Nothing here is a template of a layer, so all attention layers of a network share one copy of the code.
@@ -34471,17 +34473,16 @@ struct attention_layout {
   std::ptrdiff_t key = 0;
   std::ptrdiff_t value = 0;
   std::ptrdiff_t memory_step = 0;
-  std::ptrdiff_t context = 0;        ///< saved: the heads' results side by side, [queries][features]
-  std::ptrdiff_t probabilities = 0;  ///< saved: [heads][queries][score_step]
-  std::ptrdiff_t head_scores = 0;    ///< from one head's to the next one's
-  std::ptrdiff_t score_step = 0;
+  std::ptrdiff_t context = 0;     ///< saved: the heads' results side by side, [queries][features]
+  std::ptrdiff_t score_step = 0;  ///< from the keys of a query to those of the next one, in a tile
   std::size_t saved_count = 0;
 
-  std::ptrdiff_t turned = 0;            ///< scratch: a head's keys or values, [width][score_step]; before it dY
-  std::ptrdiff_t score_gradients = 0;   ///< scratch: as a head's probabilities
-  std::ptrdiff_t query_gradients = 0;   ///< scratch: [queries][width]
-  std::ptrdiff_t dropped = 0;           ///< scratch: [queries][score_step], if anything is dropped
-  std::ptrdiff_t memory_gradients = 0;  ///< scratch: [positions][2 width], if heads share keys
+  std::ptrdiff_t turned_keys = 0;       ///< scratch: a head's keys, [width][score_step]; before it dY
+  std::ptrdiff_t turned_values = 0;     ///< scratch: as `turned_keys`
+  std::ptrdiff_t probabilities = 0;     ///< scratch: a tile, [together()][score_step]
+  std::ptrdiff_t score_gradients = 0;   ///< scratch: a tile
+  std::ptrdiff_t dropped = 0;           ///< scratch: a tile, if anything is dropped
+  std::ptrdiff_t memory_gradients = 0;  ///< scratch: of keys and values, [positions and the learned key][2 width]
   std::ptrdiff_t rotations = 0;         ///< scratch: cosines [positions][width / 2], then sines, of rotary positions
   std::size_t scratch_count = 0;
 
@@ -34495,13 +34496,10 @@ struct attention_layout {
   [[nodiscard]] PERGRAD_HD constexpr std::ptrdiff_t seen(std::ptrdiff_t i, std::ptrdiff_t keys) const noexcept {
     return causal && i + 1 + extra < keys ? i + 1 + extra : keys;
   }
-  /// First query that sees key k.
-  [[nodiscard]] PERGRAD_HD constexpr std::ptrdiff_t first_to_see(std::ptrdiff_t k) const noexcept {
-    return causal && k > extra ? k - extra : 0;
-  }
-  /// Queries (and keys) that share a product: few where later ones see more.
+  /// Queries of a tile: few where later ones see more.
   [[nodiscard]] PERGRAD_HD constexpr std::ptrdiff_t together() const noexcept {
-    return causal ? 32 : queries + positions + 1;
+    const std::ptrdiff_t most = causal ? 32 : 64;
+    return queries < most ? queries : most;
   }
   /// As many of them from `first` on, of `count`.
   [[nodiscard]] PERGRAD_HD constexpr std::ptrdiff_t at_once(std::ptrdiff_t first, std::ptrdiff_t count) const noexcept {
@@ -34535,7 +34533,6 @@ struct attention_layout {
   const std::ptrdiff_t keys = at.positions + at.extra;
   at.score_step = whole_lines(keys);
   if (at.score_step % 32 == 0) at.score_step += 16;  // columns of scores spread over all sets of a cache
-  at.head_scores = at.queries * at.score_step;
 
   at.query_step = at.features + (own ? 2 * at.memory_width : 0);
   at.query = own ? at.extra * at.query_step : 0;
@@ -34543,15 +34540,16 @@ struct attention_layout {
   at.value = at.key + at.memory_width;
   at.memory_step = (own ? at.features : 0) + 2 * at.memory_width;
   at.context = whole_lines((own ? 0 : at.key) + keys * at.memory_step);
-  at.probabilities = at.context + whole_lines(at.queries * at.features);
-  at.saved_count = static_cast<std::size_t>(at.probabilities + at.heads * at.head_scores);
+  at.saved_count = static_cast<std::size_t>(at.context + whole_lines(at.queries * at.features));
 
-  at.turned = whole_lines(at.queries * at.features);
-  at.score_gradients = at.turned + at.width * at.score_step;
-  at.query_gradients = at.score_gradients + at.head_scores;
-  at.dropped = at.query_gradients + whole_lines(at.queries * at.width);
-  at.memory_gradients = at.dropped + (at.threshold != 0 ? at.head_scores : 0);
-  at.rotations = at.memory_gradients + (at.group > 1 ? 2 * at.positions * at.width : 0);
+  const std::ptrdiff_t tile = at.together() * at.score_step;
+  at.turned_keys = whole_lines(at.queries * at.features);
+  at.turned_values = at.turned_keys + at.width * at.score_step;
+  at.probabilities = at.turned_values + at.width * at.score_step;
+  at.score_gradients = at.probabilities + tile;
+  at.dropped = at.score_gradients + tile;
+  at.memory_gradients = at.dropped + (at.threshold != 0 ? tile : 0);
+  at.rotations = at.memory_gradients + whole_lines(2 * keys * at.width);
   at.scratch_count = static_cast<std::size_t>(at.rotations + (at.log_of_base > 0 ? at.positions * at.width : 0));
 
   at.bias = at.features * at.features + 2 * at.features * at.memory_features;
@@ -34666,20 +34664,21 @@ PERGRAD_HD void softmax_row(const Team& team, Scalar* row, std::ptrdiff_t count,
   team.fill(step - count, row + count, Scalar{0});
 }
 
-/// Draws the mask of `count` probabilities: leaves it in their signs, and them as they are used in `dropped`. `element`
-/// numbers the first among all of the layer's.
-template <class Team, class Scalar>
-PERGRAD_HD void drop_probabilities(const Team& team, std::ptrdiff_t sample, std::ptrdiff_t element,
-                                   const attention_layout& at, Scalar* probabilities, std::ptrdiff_t count,
-                                   Scalar* dropped) {
-  const auto share = static_cast<Scalar>(at.kept);
+/// Draws for some rows of a tile what the probabilities that `seen` keys have are multiplied by, 0 or 1 / (1 - p):
+/// f(element of the tile, factor). `first` numbers the first row's first one among all of the layer's.
+template <class Team, class Function>
+PERGRAD_HD void draw_factors(const Team& team, const attention_layout& at, std::ptrdiff_t sample, std::ptrdiff_t first,
+                             std::ptrdiff_t rows, std::ptrdiff_t seen, const Function& f) {
+  using scalar = typename Team::scalar;
+  const auto share = static_cast<scalar>(at.kept);
   const std::uint32_t threshold = at.threshold;
-  team.draw(sample, element, count, [&](std::ptrdiff_t k, std::uint32_t bits) {
-    const auto kept = static_cast<Scalar>(bits >= threshold);  // multiplied: a branch would be guessed wrongly
-    const Scalar probability = probabilities[k];
-    probabilities[k] = probability * (2 * kept - 1);
-    dropped[k] = probability * (kept * share);
-  });
+  const std::ptrdiff_t step = at.score_step;
+  const bool whole = 2 * seen > step;  // rows at once, where little of them is unused
+  for (std::ptrdiff_t from = 0; from < rows * step; from += whole ? rows * step : step) {
+    team.draw(sample, first + from, whole ? rows * step : seen, [&](std::ptrdiff_t k, std::uint32_t bits) {
+      f(from + k, static_cast<scalar>(bits >= threshold) * share);  // multiplied: a branch would be guessed wrongly
+    });
+  }
 }
 
 /// Turns the gradient of one row of (dropped) probabilities into that of its scores.
@@ -34690,20 +34689,6 @@ PERGRAD_HD void softmax_row_backward(const Team& team, const Scalar* row, Scalar
   team.map(count, [&](const auto& at) { at.put(gradient, at(row) * ((at(gradient) - sum) * scale)); });
   team.fill(step - count, gradient + count, Scalar{0});
 }
-/// The same behind dropout: first makes |P| of the signed row, the dropped row, and the gradient of P.
-template <class Team, class Scalar>
-PERGRAD_HD void undrop_row(const Team& team, Scalar* row, Scalar* gradient, Scalar* dropped, std::ptrdiff_t count,
-                           std::ptrdiff_t step, Scalar kept) {
-  team.map(count, [&](const auto& at) {
-    const auto signed_row = at(row);
-    const auto share = math::select(signed_row < at.zero(), at.zero(), at.zero() + kept);
-    at.put(dropped, signed_row * share);
-    at.put(gradient, at(gradient) * share);
-    at.put(row, math::abs(signed_row));
-  });
-  team.fill(step - count, dropped + count, Scalar{0});
-}
-
 /// How many positions of one of a layer's inputs are there.
 template <class Team>
 struct lengths_of {
@@ -34795,45 +34780,63 @@ PERGRAD_HD void rotate(const Team& team, const attention_layout& at, std::ptrdif
               direction);
 }
 
+/// What one head of a sample has: rows of queries, keys and values are `query_step` and `memory_step` apart.
+template <class Scalar>
+struct attention_head {
+  std::ptrdiff_t number;
+  Scalar* query;
+  Scalar* key;
+  Scalar* value;
+};
+template <class Team>
+[[nodiscard]] PERGRAD_HD attention_head<typename Team::scalar> head_of(const Team& team, const attention_layout& at,
+                                                                       std::ptrdiff_t sample, std::ptrdiff_t number) {
+  auto* const saved = team.saved(sample);
+  const std::ptrdiff_t of_memory = number / at.group * at.width;
+  return {number, saved + at.query + number * at.width, saved + at.key + of_memory, saved + at.value + of_memory};
+}
+/// The probabilities of some queries of a head: the tile of those from `first` on.
+template <class Team>
+PERGRAD_HD void make_probabilities(const Team& team, const attention_layout& at,
+                                   const attention_head<typename Team::scalar>& head,
+                                   const matrix_view<typename Team::scalar>& key_columns, std::ptrdiff_t first,
+                                   std::ptrdiff_t here, std::ptrdiff_t keys, typename Team::scalar* tile) {
+  const std::ptrdiff_t step = at.score_step;
+  const auto scale = at.template scale<typename Team::scalar>();
+  team.multiply({.rows = {here, at.query_step, step}, .depth = at.width, .columns = at.seen(first + here - 1, keys)},
+                head.query + first * at.query_step, key_columns, tile);
+  team.for_each_row(here, [&](std::ptrdiff_t i, const auto& row) {
+    softmax_row(row, tile + i * step, at.seen(first + i, keys), step, scale);
+  });
+}
+
 /// From a sample's projections to its context; `queries` and `keys` of them are there. Positions beyond get zeros.
 template <class Team>
 PERGRAD_HD void attend(const Team& team, const attention_layout& at, std::ptrdiff_t sample, std::ptrdiff_t queries,
                        std::ptrdiff_t keys) {
   using scalar = typename Team::scalar;
-  scalar* const saved = team.saved(sample);
-  scalar* const turned = team.scratch(0) + at.turned;  // the first sample's, which stays in the nearest cache
-  scalar* const dropped = team.scratch(0) + at.dropped;
+  scalar* const context = team.saved(sample) + at.context;
+  scalar* const scratch = team.scratch(0);  // the first sample's, which stays in the nearest cache
+  scalar* const tile = scratch + at.probabilities;
+  scalar* const dropped = scratch + at.dropped;
   const bool drops = at.threshold != 0 && team.is_random();
-  const scalar scale = at.template scale<scalar>();
   const std::ptrdiff_t step = at.score_step;
-  for (std::ptrdiff_t head = 0; head < at.heads; ++head) {
-    const std::ptrdiff_t column = head * at.width, of_memory = head / at.group * at.width;
-    const scalar* query = saved + at.query + column;
-    scalar* scores = saved + at.probabilities + head * at.head_scores;
-    const auto key_columns = team.turned({saved + at.key + of_memory, at.memory_step}, keys, at.width, turned, step);
-    const matrix_view<scalar> value{saved + at.value + of_memory, at.memory_step};
+  for (std::ptrdiff_t number = 0; number < at.heads; ++number) {
+    const auto head = head_of(team, at, sample, number);
+    const auto key_columns = team.turned({head.key, at.memory_step}, keys, at.width, scratch + at.turned_keys, step);
     for (std::ptrdiff_t first = 0; first < queries; first += at.together()) {
       const std::ptrdiff_t here = at.at_once(first, queries);
       const std::ptrdiff_t seen = at.seen(first + here - 1, keys);
-      team.multiply({.rows = {here, at.query_step, step}, .depth = at.width, .columns = seen},
-                    query + first * at.query_step, key_columns, scores + first * step);
-      team.for_each_row(here, [&](std::ptrdiff_t i, const auto& row) {
-        softmax_row(row, scores + (first + i) * step, at.seen(first + i, keys), step, scale);
-      });
-      const std::ptrdiff_t element = head * at.head_scores;
-      if (drops && 2 * seen > step) {  // whole rows at once, where little of them is unused
-        drop_probabilities(team, sample, element + first * step, at, scores + first * step, here * step,
-                           dropped + first * step);
+      make_probabilities(team, at, head, key_columns, first, here, keys, tile);
+      if (drops) {
+        draw_factors(team, at, sample, (number * at.queries + first) * step, here, seen,
+                     [&](std::ptrdiff_t k, scalar factor) { dropped[k] = tile[k] * factor; });
       }
-      for (std::ptrdiff_t i = first; drops && 2 * seen <= step && i < first + here; ++i) {
-        drop_probabilities(team, sample, element + i * step, at, scores + i * step, seen, dropped + i * step);
-      }
-      team.multiply({.rows = {here, step, at.features}, .depth = seen, .columns = at.width},
-                    (drops ? dropped : scores) + first * step, value,
-                    saved + at.context + first * at.features + column);
+      team.multiply({.rows = {here, step, at.features}, .depth = seen, .columns = at.width}, drops ? dropped : tile,
+                    {head.value, at.memory_step}, context + first * at.features + number * at.width);
     }
   }
-  team.fill((at.queries - queries) * at.features, saved + at.context + queries * at.features, scalar{0});
+  team.fill((at.queries - queries) * at.features, context + queries * at.features, scalar{0});
 }
 
 /// Replaces a sample's projections by their gradients; that of its context lies in its scratch. Positions beyond those
@@ -34842,70 +34845,53 @@ template <class Team>
 PERGRAD_HD void attend_backward(const Team& team, const attention_layout& at, std::ptrdiff_t sample,
                                 std::ptrdiff_t queries, std::ptrdiff_t keys) {
   using scalar = typename Team::scalar;
-  scalar* const saved = team.saved(sample);
-  const scalar* const context_gradient = team.scratch(sample);
-  scalar* const turned = team.scratch(0) + at.turned;
-  scalar* const gradients = team.scratch(0) + at.score_gradients;
-  scalar* const query_gradients = team.scratch(0) + at.query_gradients;
-  scalar* const dropped = team.scratch(0) + at.dropped;
+  scalar* const scratch = team.scratch(0);
+  scalar* const tile = scratch + at.probabilities;
+  scalar* const gradients = scratch + at.score_gradients;
+  scalar* const dropped = scratch + at.dropped;
+  scalar* const key_gradients = scratch + at.memory_gradients;  // of heads that share keys, all together
+  const std::ptrdiff_t memory_row = 2 * at.width;
   const bool drops = at.threshold != 0 && team.is_random();
   const scalar scale = at.template scale<scalar>();
   const std::ptrdiff_t step = at.score_step;
-  for (std::ptrdiff_t head = 0; head < at.heads; ++head) {
-    const std::ptrdiff_t column = head * at.width, of_memory = head / at.group * at.width;
-    scalar* query = saved + at.query + column;
-    scalar* key = saved + at.key + of_memory;
-    scalar* value = saved + at.value + of_memory;
-    scalar* scores = saved + at.probabilities + head * at.head_scores;
-    const auto value_columns = team.turned({value, at.memory_step}, keys, at.width, turned, step);
+  for (std::ptrdiff_t number = 0; number < at.heads; ++number) {
+    const auto head = head_of(team, at, sample, number);
+    const scalar* const context_gradient = team.scratch(sample) + number * at.width;
+    const auto key_columns = team.turned({head.key, at.memory_step}, keys, at.width, scratch + at.turned_keys, step);
+    const auto value_columns =
+        team.turned({head.value, at.memory_step}, keys, at.width, scratch + at.turned_values, step);
+    if (number % at.group == 0) team.fill(keys * memory_row, key_gradients, scalar{0});
     for (std::ptrdiff_t first = 0; first < queries; first += at.together()) {
       const std::ptrdiff_t here = at.at_once(first, queries);
       const std::ptrdiff_t seen = at.seen(first + here - 1, keys);
-      team.multiply({.rows = {here, at.features, step}, .depth = at.width, .columns = seen},
-                    context_gradient + first * at.features + column, value_columns, gradients + first * step);
-      team.for_each_row(here, [&](std::ptrdiff_t r, const auto& row) {
-        const std::ptrdiff_t i = first + r;
-        if (drops) {
-          undrop_row(row, scores + i * step, gradients + i * step, dropped + i * step, seen, step,
-                     static_cast<scalar>(at.kept));
-        }
-        softmax_row_backward(row, scores + i * step, gradients + i * step, at.seen(i, keys), step, scale);
-      });
-      team.multiply({.rows = {here, step, at.width}, .depth = seen, .columns = at.width}, gradients + first * step,
-                    {key, at.memory_step}, query_gradients + first * at.width);
-    }
-    // Keys and values that several heads read are replaced behind the last of these.
-    const bool shared = at.group > 1, adds = head % at.group != 0;
-    scalar* key_to = shared ? team.scratch(0) + at.memory_gradients : key;
-    scalar* value_to = shared ? key_to + at.width : value;
-    const std::ptrdiff_t step_to = shared ? 2 * at.width : at.memory_step;
-    const auto multiply = [&](const product_sizes& sizes, const scalar* left, matrix_view<scalar> right, scalar* out) {
-      if (adds) {
-        team.multiply_add(sizes, left, right, out);
-      } else {
-        team.multiply(sizes, left, right, out);
+      scalar* const query = head.query + first * at.query_step;
+      const scalar* const dy = context_gradient + first * at.features;
+      make_probabilities(team, at, head, key_columns, first, here, keys, tile);
+      team.multiply({.rows = {here, at.features, step}, .depth = at.width, .columns = seen}, dy, value_columns,
+                    gradients);
+      if (drops) {
+        draw_factors(team, at, sample, (number * at.queries + first) * step, here, seen,
+                     [&](std::ptrdiff_t k, scalar factor) {
+                       dropped[k] = tile[k] * factor;
+                       gradients[k] *= factor;
+                     });
       }
-    };
-    for (std::ptrdiff_t first = 0; first < keys; first += at.together()) {
-      const std::ptrdiff_t here = at.at_once(first, keys);
-      const std::ptrdiff_t seen_from = at.first_to_see(first);
-      const std::ptrdiff_t from = queries < seen_from ? queries : seen_from;
-      const product_sizes sizes{.rows = {here, 1, step_to}, .depth = queries - from, .left = step, .columns = at.width};
-      multiply(sizes, gradients + from * step + first, {query + from * at.query_step, at.query_step},
-               key_to + first * step_to);
-      multiply(sizes, (drops ? dropped : scores) + from * step + first,
-               {context_gradient + from * at.features + column, at.features}, value_to + first * step_to);
-    }
-    if (shared && (head + 1) % at.group == 0) {
-      team.map(keys, at.width, [&](std::ptrdiff_t k, const auto& here) {
-        here.put(key + k * at.memory_step, here(key_to + k * step_to));
-        here.put(value + k * at.memory_step, here(value_to + k * step_to));
+      team.for_each_row(here, [&](std::ptrdiff_t i, const auto& row) {
+        softmax_row_backward(row, tile + i * step, gradients + i * step, at.seen(first + i, keys), step, scale);
       });
+      const product_sizes of_keys{.rows = {seen, 1, memory_row}, .depth = here, .left = step, .columns = at.width};
+      team.multiply_add(of_keys, gradients, {query, at.query_step}, key_gradients);
+      team.multiply_add(of_keys, drops ? dropped : tile, {dy, at.features}, key_gradients + at.width);
+      team.multiply({.rows = {here, step, at.query_step}, .depth = seen, .columns = at.width}, gradients,
+                    {head.key, at.memory_step}, query);
     }
-    team.map(queries, at.width, [&](std::ptrdiff_t i, const auto& here) {
-      here.put(query + i * at.query_step, here(query_gradients + i * at.width));
+    if ((number + 1) % at.group != 0) continue;
+    team.map(keys, at.width, [&](std::ptrdiff_t k, const auto& here) {
+      here.put(head.key + k * at.memory_step, here(key_gradients + k * memory_row));
+      here.put(head.value + k * at.memory_step, here(key_gradients + k * memory_row + at.width));
     });
   }
+  scalar* const saved = team.saved(sample);
   for (std::ptrdiff_t i = queries; i < at.queries; ++i) {
     team.fill(at.features, saved + at.query + i * at.query_step, scalar{0});
   }
