@@ -18,9 +18,8 @@
 //   matrix(offset, rows, columns), transposed(k, offset, rows, columns)
 //                              one of the layer's matrices and its transpose, where k counts the layer's `matrices`
 //
-//   map(n, f)                  f(at) for elements 0 .. n - 1, some of them at once: at(p) is what array p has there,
-//   and
-//                              at.put(q, v) writes it; v is made of such values, constants, and functions of math::
+//   map(n, f)                  f(at) for elements 0 .. n - 1, some of them at once: at(p) is what array p has
+//                              there, at.put(q, v) writes it; v is made of such values, constants, functions of math::
 //   map(rows, n, f)            f(r, at) the same, for every row
 //   each(n, f)                 f(i) for elements one by one: gathers and permutations
 //   fill(n, q, value), copy(n, p, q)

@@ -3,9 +3,8 @@
 //
 // Recurrent, T steps, w >= ‖W_ih‖, ‖W_hh‖. A unit of dL/dh is e_k of the gates' gradients k steps earlier:
 //   rnn    e_k = w^k                                  as |f'| <= 1
-//   gru    e_k = a (1 + w a)^k                        a² = (Q/4)² + ((M + 1)/4)² + 1 of (dr, dz, dn), with |h| <= M,
-//   and
-//                                                     |q_n| <= Q = w sqrt(H) M + ‖b‖; dh z is a path around the gates
+//   gru    e_k = a (1 + w a)^k                        a² = (Q/4)² + ((M + 1)/4)² + 1 of (dr, dz, dn), with |h| <= M
+//                                                     and |q_n| <= Q = w sqrt(H) M + ‖b‖; dh z is a path beside gates
 //   lstm   e = b c + h/4,  h' = w e,  c' = c + h'     of dh and dc, b² = 1 + (1 + C²)/16, |c| <= C = T + |c_0|
 // The gates' gradients of all steps are a convolution of dL/dy with e, so D G long, D = sum e_k (of the last output
 // alone its norm); then dx <= w D G, and the parameters' D G sqrt(X² + ‖h‖² + T a bias). D is exponential in T: small
