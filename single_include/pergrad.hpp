@@ -20868,6 +20868,8 @@ template <class Layer>
       }
     }
     return list;
+  } else if constexpr (!has_factors<Layer>) {
+    return block_list<0>{};  // parameter_count(shape) is 0
   } else {
     const auto factors = factors_of<Layer>(in, second);
     [[maybe_unused]] static constexpr const char* numbers[]{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"};
