@@ -133,7 +133,7 @@ double seconds(const Step& step) {
   return static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
 }
 
-// Of the CNN of 09, with a ball in front of it.
+// A CNN on images, with a ball in front of it.
 using cnn = pg::network<pg::shape{1, 28, 28}, pg::into_ball<10.0>,                                     //
                         pg::conv2d<16, 8, pg::stride<2>, pg::padding<3>>, pg::tanh,                    //
                         pg::max_pool2d<2, pg::stride<1>>,                                              //

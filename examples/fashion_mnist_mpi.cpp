@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// examples/fashion_mnist_mpi.cpp - the training of 09_fashion_mnist by several processes, on one machine or many
+// examples/fashion_mnist_mpi.cpp - trains a CNN on Fashion-MNIST by several processes, on one machine or many
 //
 //   sh examples/run.sh --example fashion_mnist_mpi --ranks 2
 //

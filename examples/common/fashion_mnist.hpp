@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <pergrad.hpp>
 
@@ -22,15 +23,19 @@ namespace example {
 /// What a report says of the data set.
 void describe_fashion_mnist(run_report& report);
 
-/// Trains a network whose input has 28 x 28 values, in any shape.
+/// Trains a network on the images, of 28 x 28 values each, or on as many that `features` makes of them.
 template <class Network, class Executor = pergrad::host>
-void train_on_fashion_mnist(run_report& report) {
+void train_on_fashion_mnist(run_report& report,
+                            std::vector<float> (*features)(const std::vector<float>& images) = nullptr) {
   describe_fashion_mnist(report);
   labelled_images train;
   labelled_images test;
   train_privately<Network, Executor>(report, [&] {
     train = load_fashion_mnist(report.chosen.data, "train");
     test = load_fashion_mnist(report.chosen.data, "t10k");
+    for (labelled_images* half : {&train, &test}) {
+      if (features != nullptr) half->images = features(half->images);
+    }
     const auto set = [](const labelled_images& half) {
       return pergrad::dataset<float, std::int32_t>{half.images, half.labels, Network::input_shape};
     };

@@ -22,7 +22,7 @@ import example_check  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 EXAMPLES = ROOT / "examples"
-SOURCES = ("cli", "fashion_mnist", "fashion_mnist_data", "lines", "report", "training")
+SOURCES = ("cli", "edges", "fashion_mnist", "fashion_mnist_data", "lines", "report", "training")
 COMPILER = "aarch64-linux-gnu-g++"
 IMAGES = 2000
 MOST_SECONDS = 120
