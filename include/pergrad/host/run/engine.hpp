@@ -151,9 +151,9 @@ struct engine {
       for (std::size_t block = 0; block <= program<Network>::plan::recomputed_count; ++block) {
         if (block > 1 && outer_way<Network>::reads_factors(tile_of(0), block)) {  // the first one is still there
           pool.parallel(static_cast<std::size_t>(tiles), [&](std::size_t t, std::size_t) {
-            tile_state<Network> tile = tile_of(static_cast<index>(t));
-            tile.pass.recall(source, tile.first, tile.samples);
-            tile.bring(block, 0, tile.samples);
+            tile_state<Network> state = tile_of(static_cast<index>(t));
+            state.pass.recall(source, state.first, state.samples);
+            state.bring(block, 0, state.samples);
           });
         }
         for_each_way<Network>([&](auto way) {
