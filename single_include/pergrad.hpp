@@ -44672,12 +44672,12 @@ struct mark_kernel {
     std::uint8_t drawn[threads];  ///< a bit a record
   };
 
-  random_stream stream;  ///< of the purpose record_sampling and any step
-  std::uint64_t step;
+  random_stream stream{};  ///< of the purpose record_sampling and any step
+  std::uint64_t step = 0;
   poisson_sampling sampling;
-  std::uint32_t first_group;
-  int group_count;
-  std::uint64_t* bits;  ///< two words a group
+  std::uint32_t first_group = 0;
+  int group_count = 0;
+  std::uint64_t* bits = nullptr;  ///< two words a group
 
   [[nodiscard]] int blocks() const noexcept { return blocks_for(group_count, groups); }
 
@@ -47172,9 +47172,9 @@ class device_marks {
   static constexpr std::uint64_t together = poisson_sampling::marked_together;
   struct job {
     poisson_sampling sampling;
-    std::uint64_t step;
-    std::uint64_t begin;
-    std::uint64_t end;
+    std::uint64_t step = 0;
+    std::uint64_t begin = 0;
+    std::uint64_t end = 0;
     friend bool operator==(const job&, const job&) noexcept = default;
   };
   /// Words on the device, and where they arrive.

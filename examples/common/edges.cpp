@@ -28,7 +28,8 @@ void fill(std::span<float> filter, double direction) {
   constexpr double bell = 1.2, wave = 1.2, strength = 6;  // pixels, radians a pixel
   double squares = 0;
   for (std::size_t i = 0; i < filter.size(); ++i) {
-    const double y = static_cast<double>(i / width) - 2, x = static_cast<double>(i % width) - 2;
+    const std::size_t row = i / width, column = i % width;
+    const double y = static_cast<double>(row) - 2, x = static_cast<double>(column) - 2;
     const double across = x * std::cos(direction) + y * std::sin(direction);
     const double value = std::exp(-(x * x + y * y) / (2 * bell * bell)) * std::sin(wave * across);
     filter[i] = static_cast<float>(value);

@@ -99,12 +99,12 @@ struct mark_kernel {
     std::uint8_t drawn[threads];  ///< a bit a record
   };
 
-  random_stream stream;  ///< of the purpose record_sampling and any step
-  std::uint64_t step;
+  random_stream stream{};  ///< of the purpose record_sampling and any step
+  std::uint64_t step = 0;
   poisson_sampling sampling;
-  std::uint32_t first_group;
-  int group_count;
-  std::uint64_t* bits;  ///< two words a group
+  std::uint32_t first_group = 0;
+  int group_count = 0;
+  std::uint64_t* bits = nullptr;  ///< two words a group
 
   [[nodiscard]] int blocks() const noexcept { return blocks_for(group_count, groups); }
 

@@ -62,9 +62,9 @@ class device_marks {
   static constexpr std::uint64_t together = poisson_sampling::marked_together;
   struct job {
     poisson_sampling sampling;
-    std::uint64_t step;
-    std::uint64_t begin;
-    std::uint64_t end;
+    std::uint64_t step = 0;
+    std::uint64_t begin = 0;
+    std::uint64_t end = 0;
     friend bool operator==(const job&, const job&) noexcept = default;
   };
   /// Words on the device, and where they arrive.
