@@ -34784,7 +34784,6 @@ PERGRAD_HD void rotate(const Team& team, const attention_layout& at, std::ptrdif
 /// What one head of a sample has: rows of queries, keys and values are `query_step` and `memory_step` apart.
 template <class Scalar>
 struct attention_head {
-  std::ptrdiff_t number;
   Scalar* query;
   Scalar* key;
   Scalar* value;
@@ -34794,7 +34793,7 @@ template <class Team>
                                                                        std::ptrdiff_t sample, std::ptrdiff_t number) {
   auto* const saved = team.saved(sample);
   const std::ptrdiff_t of_memory = number / at.group * at.width;
-  return {number, saved + at.query + number * at.width, saved + at.key + of_memory, saved + at.value + of_memory};
+  return {saved + at.query + number * at.width, saved + at.key + of_memory, saved + at.value + of_memory};
 }
 /// The probabilities of some queries of a head: the tile of those from `first` on.
 template <class Team>
