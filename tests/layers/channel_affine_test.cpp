@@ -37,6 +37,7 @@ norm_structure unnormalised(norm_structure structure) {
 }  // namespace
 
 BOOST_AUTO_TEST_CASE(channel_affine_laws) { keeps_the_laws<channel_affine, shape{5, 3, 2}>(); }
+#ifdef PERGRAD_LONG_TESTS
 BOOST_AUTO_TEST_CASE(channel_affine_sequence_laws) { keeps_the_laws_in_double<channel_affine, shape{3, 5}>(); }
 BOOST_AUTO_TEST_CASE(channel_affine_between_convolutions_laws) {
   using convolution = conv2d<2, 3, padding<1>>;
@@ -45,6 +46,7 @@ BOOST_AUTO_TEST_CASE(channel_affine_between_convolutions_laws) {
 BOOST_AUTO_TEST_CASE(frozen_channel_affine_laws) {
   keeps_the_laws_in_double<sequential<frozen<channel_affine>, conv2d<2, 2>>, shape{3, 3, 3}>();
 }
+#endif
 BOOST_AUTO_TEST_CASE(channel_affine_formulas) {
   constexpr long double exact = 2e-14L;
   agrees_with_the_formulas<double, channel_affine, shape{21, 2, 3}>(unnormalised(groups_of(21, 6, 1)), 2, exact);

@@ -48,6 +48,7 @@ matrix rows(const matrix& x, std::size_t first, std::size_t count) {
 BOOST_AUTO_TEST_CASE(laws) {
   keeps_the_laws<cross_attention<2, queries<take_positions<0, 2>>, memory<take_positions<2, 3>>>, shape{5, 4}>();
 }
+#ifdef PERGRAD_LONG_TESTS
 BOOST_AUTO_TEST_CASE(other_width_kv_bias_laws) {
   keeps_the_laws_in_double<cross_attention<2, queries<>, memory<take_positions<0, 3>, linear<3>>, kv_bias>,
                            shape{4, 4}>();
@@ -57,6 +58,7 @@ BOOST_AUTO_TEST_CASE(varying_no_bias_laws) {
       sequential<cross_attention<3, queries<linear<3>>, memory<take_positions<0, 3>>, no_bias>, mean_over_positions>,
       variable(shape{5, 4})>();
 }
+#endif
 
 BOOST_AUTO_TEST_CASE(oracle) {
   using network = basic_network<double, shape{6, 4}, element_bias,

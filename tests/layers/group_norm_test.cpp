@@ -33,15 +33,19 @@ using pergrad::shape;
 }  // namespace
 
 BOOST_AUTO_TEST_CASE(image_laws) { keeps_the_laws<group_norm<2>, shape{6, 3, 2}>(); }
+#ifdef PERGRAD_LONG_TESTS
 BOOST_AUTO_TEST_CASE(vector_laws) { keeps_the_laws_in_double<group_norm<2>, shape{10}>(); }
 BOOST_AUTO_TEST_CASE(sequence_laws) { keeps_the_laws_in_double<group_norm<2>, shape{4, 5}>(); }
 BOOST_AUTO_TEST_CASE(volume_laws) { keeps_the_laws_in_double<group_norm<1, eps<1, 10>>, shape{3, 2, 2, 2}>(); }
 BOOST_AUTO_TEST_CASE(plain_laws) { keeps_the_laws_in_double<group_norm<3, no_affine>, shape{6, 2, 2}>(); }
+#endif
 // Halos on both sides, and a second consumer of the input.
+#ifdef PERGRAD_LONG_TESTS
 BOOST_AUTO_TEST_CASE(between_convolutions_laws) {
   using convolution = conv2d<2, 3, padding<1>>;
   keeps_the_laws_in_double<residual<convolution, residual<group_norm<1>, convolution>>, shape{2, 4, 3}>();
 }
+#endif
 
 // Channels: fewer than a vector, more than two vectors with a rest, more than are taken together.
 BOOST_AUTO_TEST_CASE(formulas) {

@@ -32,6 +32,7 @@ using pergrad::variable;
 }  // namespace
 
 BOOST_AUTO_TEST_CASE(full_sequence) { keeps_the_laws<gru<3>, shape{5, 2}>(); }
+#ifdef PERGRAD_LONG_TESTS
 BOOST_AUTO_TEST_CASE(keras) { keeps_the_laws_in_double<gru<3, one_bias, mean_output>, shape{4, 2}>(); }
 BOOST_AUTO_TEST_CASE(without_bias_last) { keeps_the_laws_in_double<gru<2, no_bias, last_output>, shape{7, 3}>(); }
 BOOST_AUTO_TEST_CASE(one_position) { keeps_the_laws_in_double<gru<2>, shape{1, 3}>(); }
@@ -40,6 +41,7 @@ BOOST_AUTO_TEST_CASE(two_layers_both_ways) {
   keeps_the_laws_in_double<gru<2, layers<2>, bidirectional, one_bias>, shape{3, 2}>();
 }
 BOOST_AUTO_TEST_CASE(both_ways_last) { keeps_the_laws_in_double<gru<2, bidirectional, last_output>, shape{4, 2}>(); }
+#endif
 BOOST_AUTO_TEST_CASE(lengths_of_their_own) {
   expect_no_violation(
       pergrad::testing::check_network<

@@ -22,6 +22,7 @@ using pergrad::shape;
 
 BOOST_AUTO_TEST_CASE(on_features) { keeps_the_laws<linear<4>, shape{5}>(); }
 BOOST_AUTO_TEST_CASE(on_positions) { keeps_the_laws<linear<4>, shape{3, 5}>(); }
+#ifdef PERGRAD_LONG_TESTS
 BOOST_AUTO_TEST_CASE(without_bias) { keeps_the_laws_in_double<linear<4, no_bias>, shape{5}>(); }
 BOOST_AUTO_TEST_CASE(on_positions_without_bias) { keeps_the_laws_in_double<linear<4, no_bias>, shape{3, 5}>(); }
 BOOST_AUTO_TEST_CASE(one_by_one) { keeps_the_laws_in_double<linear<1>, shape{1}>(); }
@@ -29,6 +30,7 @@ BOOST_AUTO_TEST_CASE(wider_than_a_vector) { keeps_the_laws_in_double<linear<37>,
 BOOST_AUTO_TEST_CASE(on_an_image_flattened) {
   keeps_the_laws_in_double<sequential<flatten, linear<5>>, shape{2, 3, 4}>();
 }
+#endif
 
 BOOST_AUTO_TEST_CASE(parameters_are_weight_then_bias) {
   using network = pergrad::basic_network<double, shape{2}, linear<2>>;

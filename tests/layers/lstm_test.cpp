@@ -153,6 +153,7 @@ BOOST_AUTO_TEST_CASE(agrees_with_its_formula) { agrees_with_the_textbook<5, 3, 4
 BOOST_AUTO_TEST_CASE(agrees_with_its_formula_over_many_stretches) { agrees_with_the_textbook<37, 2, 19, 3>(); }
 
 BOOST_AUTO_TEST_CASE(full_sequence) { keeps_the_laws<lstm<3>, shape{5, 2}>(); }
+#ifdef PERGRAD_LONG_TESTS
 BOOST_AUTO_TEST_CASE(keras) { keeps_the_laws_in_double<lstm<3, one_bias, mean_output>, shape{4, 2}>(); }
 BOOST_AUTO_TEST_CASE(without_bias) { keeps_the_laws_in_double<lstm<2, no_bias, last_output>, shape{7, 3}>(); }
 BOOST_AUTO_TEST_CASE(one_position) { keeps_the_laws_in_double<lstm<2>, shape{1, 3}>(); }
@@ -160,6 +161,7 @@ BOOST_AUTO_TEST_CASE(two_layers_both_ways) {
   keeps_the_laws_in_double<lstm<2, layers<2>, bidirectional>, shape{3, 2}>();
 }
 BOOST_AUTO_TEST_CASE(both_ways_last) { keeps_the_laws_in_double<lstm<2, bidirectional, last_output>, shape{4, 2}>(); }
+#endif
 BOOST_AUTO_TEST_CASE(lengths_of_their_own) {
   expect_no_violation(
       pergrad::testing::check_network<

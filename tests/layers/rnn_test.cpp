@@ -48,6 +48,7 @@ std::vector<double> outputs_of(const Network& net, const std::vector<double>& x,
 
 BOOST_AUTO_TEST_CASE(full_sequence) { keeps_the_laws<rnn<3>, shape{5, 2}>(); }
 BOOST_AUTO_TEST_CASE(relu_last) { keeps_the_laws<rnn<4, relu_cell, last_output>, shape{6, 3}>(); }
+#ifdef PERGRAD_LONG_TESTS
 BOOST_AUTO_TEST_CASE(relu_full) { keeps_the_laws_in_double<rnn<3, relu_cell, one_bias>, shape{3, 2}>(); }
 BOOST_AUTO_TEST_CASE(without_bias_mean) { keeps_the_laws_in_double<rnn<3, no_bias, mean_output>, shape{7, 2}>(); }
 BOOST_AUTO_TEST_CASE(one_position) { keeps_the_laws_in_double<rnn<2>, shape{1, 3}>(); }
@@ -58,6 +59,7 @@ BOOST_AUTO_TEST_CASE(three_layers_both_ways_last) {
 BOOST_AUTO_TEST_CASE(two_layers_relu_both_ways_mean) {
   keeps_the_laws_in_double<rnn<2, relu_cell, layers<2>, bidirectional, mean_output>, shape{3, 2}>();
 }
+#endif
 BOOST_AUTO_TEST_CASE(lengths_of_their_own) {
   expect_no_violation(pergrad::testing::check_network<
                       basic_network<double, variable(shape{7, 2}), linear<2>, rnn<3, bidirectional, layers<2>>,
