@@ -701,6 +701,9 @@ template <class Method, class Where, class Positions> struct product_method_need
 template <class Method, class Entries> struct method_not_offered {
   static_assert(never<Method>, "with_method takes automatic, product, gram, direct or instantiate, for entries of the unfolded list below 64 and below the list's size; see docs/per_sample_gradients.md");
 };
+template <class Limit, class Smallest> struct no_network_within {
+  static_assert(never<Limit>, "first_within: none of these networks keeps to so many bytes: the first number is the limit, the second one what the smallest of them takes; wrap more blocks in pergrad::recomputed; see docs/layers.md");
+};
 // clang-format on
 
 }  // namespace pergrad::inline v0_1::error
@@ -21805,6 +21808,8 @@ void load_older_checkpoint(dp_sgd<Network, Loss, Generator, Executor, Options>& 
 }  // namespace pergrad::inline v0_1
 // pergrad/host/describe.hpp - a network as a table: what the compiler inferred and what the plan chose
 
+#include <tuple>
+
 // pergrad/graph/shape_text.hpp - a shape for people
 
 namespace pergrad::inline v0_1::detail {
@@ -27446,6 +27451,36 @@ template <class Network>
     return rows;
   }
 }
+
+/// Bytes of the values and gradients of all samples that a thread of the host works on at a time: what `recomputed`
+/// blocks make less. Sums and parameters come on top, once.
+template <class Network>
+inline constexpr std::size_t bytes_at_work =
+    static_cast<std::size_t>(on_host::working_memory<Network>::workspace_stride) * sizeof(typename Network::scalar);
+
+namespace detail {
+
+template <std::size_t Bytes, class... Networks>
+struct network_within {
+  static constexpr std::size_t found = [] {
+    const std::size_t sizes[]{bytes_at_work<Networks>...};
+    const auto* const first = std::ranges::find_if(sizes, [](std::size_t size) { return size <= Bytes; });
+    return static_cast<std::size_t>((first != std::end(sizes) ? first : std::ranges::min_element(sizes)) - sizes);
+  }();
+  using type = typename std::tuple_element_t<found, std::tuple<std::type_identity<Networks>...>>::type;
+  static_assert(
+      sizeof(std::conditional_t<(bytes_at_work<type> <= Bytes), type*,
+                                error::no_network_within<error::count<Bytes>, error::count<bytes_at_work<type>>>>) !=
+      0);
+};
+
+}  // namespace detail
+
+/// Recomputation where a limit asks for it: the first of these networks whose `bytes_at_work` are at most `Bytes`, as
+/// in `first_within<400'000'000, models::gpt2<512>, models::gpt2<512, 12, 768, 12, 50257,
+/// models::recomputed_blocks<>>>`. If none fits: an error that says how much the smallest one takes.
+template <std::size_t Bytes, class... Networks>
+using first_within = typename detail::network_within<Bytes, Networks...>::type;
 
 /// A table of the network's entries: shapes, parameters, tape bytes a sample, the norm method that the plan chose, how
 /// the sum is formed and what both are modelled to cost, with totals and the tile that goes through the network

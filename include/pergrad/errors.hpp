@@ -331,6 +331,9 @@ template <class Method, class Where, class Positions> struct product_method_need
 template <class Method, class Entries> struct method_not_offered {
   static_assert(never<Method>, "with_method takes automatic, product, gram, direct or instantiate, for entries of the unfolded list below 64 and below the list's size; see docs/per_sample_gradients.md");
 };
+template <class Limit, class Smallest> struct no_network_within {
+  static_assert(never<Limit>, "first_within: none of these networks keeps to so many bytes: the first number is the limit, the second one what the smallest of them takes; wrap more blocks in pergrad::recomputed; see docs/layers.md");
+};
 // clang-format on
 
 }  // namespace pergrad::inline v0_1::error

@@ -172,6 +172,21 @@ BOOST_AUTO_TEST_CASE(keep_two_values_each) {
   const auto tile = static_cast<std::size_t>(table_of<rn::language_model<float, 8, 1, rn::again>>.tile);
   BOOST_TEST(more.bytes() - less.bytes() == tile * sizeof(float) * static_cast<std::size_t>(eight_kept - eight));
 }
+BOOST_AUTO_TEST_CASE(where_a_limit_asks_for_it) {
+  using kept = rn::language_model<float, 8, 1, rn::kept>;
+  using again = rn::language_model<float, 8, 1, rn::again>;
+  constexpr std::size_t more = pg::bytes_at_work<kept>;
+  constexpr std::size_t less = pg::bytes_at_work<again>;
+  static_assert(less < more);
+  BOOST_TEST((std::is_same_v<pg::first_within<more, kept, again>, kept>));
+  BOOST_TEST((std::is_same_v<pg::first_within<more - 1, kept, again>, again>));
+  BOOST_TEST((std::is_same_v<pg::first_within<less, kept, again>, again>));
+  const pg::host exec{pg::threads{1}};
+  const pg::tape<again> of_one{exec, pg::max_batch{2}};
+  const pg::tape<again> of_two{pg::host{pg::threads{2}}, pg::max_batch{2}};
+  BOOST_TEST(of_one.bytes() >= less);
+  BOOST_TEST(of_two.bytes() - of_one.bytes() >= less);
+}
 BOOST_AUTO_TEST_CASE(a_table_that_is_used_twice_is_kept) {
   using net = pg::network<pg::token_ids(5, 7), pg::recomputed<pg::tied<1, pg::embedding<4>>, pg::tanh>,
                           pg::recomputed<pg::linear<4>, pg::tied<1, pg::linear<7, pg::no_bias>>>>;

@@ -17,7 +17,8 @@ import sys
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
 TESTS = TOP / "tests" / "testing"
-FLAGS = ["-std=c++20", "-Og", "-march=native", "-w", "-DBOOST_TEST_DYN_LINK", "-DBOOST_TEST_MODULE=planted"]
+FLAGS = ["-std=c++20", "-Og", "-fexpensive-optimizations", "-march=native", "-w", "-DBOOST_TEST_DYN_LINK",
+         "-DBOOST_TEST_MODULE=planted"]
 LIBRARIES = ["-lboost_unit_test_framework", "-pthread"]
 
 STAND_INS = {"2b", "8"}  # for mechanisms that do not exist here: planted is what comes nearest; counted apart

@@ -2,15 +2,19 @@
 // pergrad/host/describe.hpp - a network as a table: what the compiler inferred and what the plan chose
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <iterator>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <type_traits>
 
 #include <pergrad/concepts.hpp>
+#include <pergrad/errors.hpp>
 #include <pergrad/gradients/plan.hpp>
 #include <pergrad/graph/shape_text.hpp>
 #include <pergrad/host/norms/sparse.hpp>
@@ -125,6 +129,36 @@ template <class Network>
     return rows;
   }
 }
+
+/// Bytes of the values and gradients of all samples that a thread of the host works on at a time: what `recomputed`
+/// blocks make less. Sums and parameters come on top, once.
+template <class Network>
+inline constexpr std::size_t bytes_at_work =
+    static_cast<std::size_t>(on_host::working_memory<Network>::workspace_stride) * sizeof(typename Network::scalar);
+
+namespace detail {
+
+template <std::size_t Bytes, class... Networks>
+struct network_within {
+  static constexpr std::size_t found = [] {
+    const std::size_t sizes[]{bytes_at_work<Networks>...};
+    const auto* const first = std::ranges::find_if(sizes, [](std::size_t size) { return size <= Bytes; });
+    return static_cast<std::size_t>((first != std::end(sizes) ? first : std::ranges::min_element(sizes)) - sizes);
+  }();
+  using type = typename std::tuple_element_t<found, std::tuple<std::type_identity<Networks>...>>::type;
+  static_assert(
+      sizeof(std::conditional_t<(bytes_at_work<type> <= Bytes), type*,
+                                error::no_network_within<error::count<Bytes>, error::count<bytes_at_work<type>>>>) !=
+      0);
+};
+
+}  // namespace detail
+
+/// Recomputation where a limit asks for it: the first of these networks whose `bytes_at_work` are at most `Bytes`, as
+/// in `first_within<400'000'000, models::gpt2<512>, models::gpt2<512, 12, 768, 12, 50257,
+/// models::recomputed_blocks<>>>`. If none fits: an error that says how much the smallest one takes.
+template <std::size_t Bytes, class... Networks>
+using first_within = typename detail::network_within<Bytes, Networks...>::type;
 
 /// A table of the network's entries: shapes, parameters, tape bytes a sample, the norm method that the plan chose, how
 /// the sum is formed and what both are modelled to cost, with totals and the tile that goes through the network
