@@ -28,14 +28,14 @@ BOOST_AUTO_TEST_CASE(neighbours_of_the_perceptron) {
 
 BOOST_AUTO_TEST_CASE(neighbours_of_the_convolutions) {
   const pg::host executor{pg::threads{1}};
-  attack_all<victims::cnn<float>>(executor, {"cnn, float", attacks::trials(100, 1000)});
-  attack_all<victims::cnn<double>>(executor, {"cnn, double", attacks::trials(100, 1000)});
+  attack_all<victims::cnn<float>>(executor, {"cnn, float", attacks::trials(60, 1000)});
+  attack_all<victims::cnn<double>>(executor, {"cnn, double", attacks::trials(60, 1000)});
 }
 
 BOOST_AUTO_TEST_CASE(neighbours_of_the_embedding) {
   const pg::host executor{pg::threads{1}};
-  attack_all<victims::words<float>>(executor, {"embedding, float", attacks::trials(100, 1000)});
-  attack_all<victims::words<double>>(executor, {"embedding, double", attacks::trials(100, 1000)});
+  attack_all<victims::words<float>>(executor, {"embedding, float", attacks::trials(60, 1000)});
+  attack_all<victims::words<double>>(executor, {"embedding, double", attacks::trials(60, 1000)});
 }
 
 BOOST_AUTO_TEST_CASE(noise_has_the_size_that_it_says) {
@@ -55,7 +55,7 @@ BOOST_AUTO_TEST_CASE(with_a_key_of_the_operating_system) {
   using victim_type = victims::library<victims::mlp<float>, pg::os_keyed_generator>;
   for (const auto way : {victims::route::trainer, victims::route::by_hand, victims::route::loop}) {
     victim_type victim{executor, way, {.sigma = 100}};
-    check_private(attacks::decide_neighbours(victim, attacks::trials(100, 1000), 5), 100, "mlp, key of the system");
+    check_private(attacks::decide_neighbours(victim, attacks::trials(60, 1000), 5), 100, "mlp, key of the system");
   }
 }
 
