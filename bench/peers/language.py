@@ -207,35 +207,22 @@ class EncoderBlock(Layer):
 
 
 @dataclasses.dataclass(frozen=True)
-class FirstPosition(Layer):
+class OnePosition(Layer):
+    """The first one, or the last one."""
+    last: bool
+
     def output(self, shape):
         return shape[1:]
 
     def cpp(self, shape):
-        return "pg::take_positions<0, 1>, pg::mean_over_positions"
+        return "pg::select_last" if self.last else "pg::take_positions<0, 1>, pg::mean_over_positions"
 
     def module(self, shape):
         from frameworks import torch_modules
-        return torch_modules.OnePosition(0)
+        return torch_modules.OnePosition(-1 if self.last else 0)
 
     def jax(self, shape, x):
-        return x[:, 0]
-
-
-@dataclasses.dataclass(frozen=True)
-class LastPosition(Layer):
-    def output(self, shape):
-        return shape[1:]
-
-    def cpp(self, shape):
-        return "pg::select_last"
-
-    def module(self, shape):
-        from frameworks import torch_modules
-        return torch_modules.OnePosition(-1)
-
-    def jax(self, shape, x):
-        return x[:, -1]
+        return x[:, -1 if self.last else 0]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,8 +9,8 @@ as its users do: its images and weights are rearranged on their way in and out, 
 import dataclasses
 import math
 
-from language import (ClassToken, EncoderBlock, FirstPosition, Gpt2Block, LastPosition, LayerNorm, LearnedPositions,
-                      Patches, TiedUnembedding, TokenEmbedding)
+from language import (ClassToken, EncoderBlock, Gpt2Block, LayerNorm, LearnedPositions, OnePosition, Patches,
+                      TiedUnembedding, TokenEmbedding)
 from layers import Activation, AdaptiveAvgPool, Conv, Flatten, Linear, Norm, Pool
 from sequences import (CrossAttention, Embedding, MeanOverPositions, Recurrent, SinusoidalPositions,
                        TransformerEncoderLayer)
@@ -80,14 +80,14 @@ def gpt2(source, positions=128, blocks=12, features=768, heads=12, vocabulary=50
 def roberta(source, positions=128, blocks=12, features=768, heads=12, inner=3072, vocabulary=50_265):
     return Task(source, (positions,), (
         TokenEmbedding(vocabulary, features), LearnedPositions(), LayerNorm(),
-        *[EncoderBlock(heads, inner, False, 1e-5)] * blocks, FirstPosition(), linear(features), tanh, linear(2)),
+        *[EncoderBlock(heads, inner, False, 1e-5)] * blocks, OnePosition(last=False), linear(features), tanh, linear(2)),
         batches=(8,), vocabulary=vocabulary)
 
 
 def vit(source, side=224, patch=16, blocks=12, features=192, heads=3, inner=768, classes=1000):
     return Task(source, (3, side, side), (
         conv(features, patch, patch), Patches(), ClassToken(), LearnedPositions(),
-        *[EncoderBlock(heads, inner, True, 1e-12)] * blocks, LayerNorm(1e-12), LastPosition(), linear(classes)),
+        *[EncoderBlock(heads, inner, True, 1e-12)] * blocks, LayerNorm(1e-12), OnePosition(last=True), linear(classes)),
         batches=(8,))
 
 
