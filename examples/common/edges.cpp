@@ -40,8 +40,8 @@ void fill(std::span<float> filter, double direction) {
 
 }  // namespace
 
-std::vector<float> edges_of(const std::vector<float>& images) {
-  const pg::host exec;
+std::vector<float> edges_of(const std::vector<float>& images, std::size_t threads) {
+  const pg::host exec{pg::threads{threads}};
   filters net{exec, pg::layer_default{}};  // of group_norm: gains 1, shifts 0
   for (std::size_t k = 0; k < edge_constants::directions; ++k) {
     fill(net.parameters().subspan(k * width * width, width * width),

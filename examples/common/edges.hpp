@@ -19,6 +19,6 @@ struct edge_constants {
 
 /// Of images of 28 x 28 values each: filters of 5 x 5 in 16 directions, of which positive values count, bent by tanh,
 /// averaged over cells and brought to mean 0 and variance 1 in each image.
-[[nodiscard]] std::vector<float> edges_of(const std::vector<float>& images);
+[[nodiscard]] std::vector<float> edges_of(const std::vector<float>& images, std::size_t threads);
 
 }  // namespace example

@@ -2,6 +2,7 @@
 // examples/common/fashion_mnist.hpp - what the programs that train on Fashion-MNIST have in common
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -23,10 +24,12 @@ namespace example {
 /// What a report says of the data set.
 void describe_fashion_mnist(run_report& report);
 
-/// Trains a network on the images, of 28 x 28 values each, or on as many that `features` makes of them.
+/// What a network sees instead of images of 28 x 28 values each.
+using image_features = std::vector<float>(const std::vector<float>& images, std::size_t threads);
+
+/// Trains a network on the images, or on what `features` makes of them.
 template <class Network, class Executor = pergrad::host>
-void train_on_fashion_mnist(run_report& report,
-                            std::vector<float> (*features)(const std::vector<float>& images) = nullptr) {
+void train_on_fashion_mnist(run_report& report, image_features* features = nullptr) {
   describe_fashion_mnist(report);
   labelled_images train;
   labelled_images test;
@@ -34,7 +37,7 @@ void train_on_fashion_mnist(run_report& report,
     train = load_fashion_mnist(report.chosen.data, "train");
     test = load_fashion_mnist(report.chosen.data, "t10k");
     for (labelled_images* half : {&train, &test}) {
-      if (features != nullptr) half->images = features(half->images);
+      if (features != nullptr) half->images = features(half->images, report.chosen.threads);
     }
     const auto set = [](const labelled_images& half) {
       return pergrad::dataset<float, std::int32_t>{half.images, half.labels, Network::input_shape};
