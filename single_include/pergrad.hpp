@@ -27455,8 +27455,14 @@ template <class Network>
 /// Bytes of the values and gradients of all samples that a thread of the host works on at a time: what `recomputed`
 /// blocks make less. Sums and parameters come on top, once.
 template <class Network>
-inline constexpr std::size_t bytes_at_work =
-    static_cast<std::size_t>(on_host::working_memory<Network>::workspace_stride) * sizeof(typename Network::scalar);
+inline constexpr std::size_t bytes_at_work = [] {
+  if constexpr (std::is_base_of_v<error::explained, Network>) {
+    return std::size_t{0};  // what is wrong with it was said
+  } else {
+    return static_cast<std::size_t>(on_host::working_memory<Network>::workspace_stride) *
+           sizeof(typename Network::scalar);
+  }
+}();
 
 namespace detail {
 
