@@ -153,7 +153,7 @@ struct network_within {
   }();
   using type = typename std::tuple_element_t<found, std::tuple<std::type_identity<Networks>...>>::type;
   static_assert(
-      sizeof(std::conditional_t<(bytes_at_work<type> <= Bytes), type*,
+      sizeof(std::conditional_t<(bytes_at_work<type> <= Bytes), std::true_type,
                                 error::no_network_within<error::count<Bytes>, error::count<bytes_at_work<type>>>>) !=
       0);
 };
