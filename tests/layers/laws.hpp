@@ -41,8 +41,8 @@ inline pergrad::layer_randomness randomness_of(std::uint64_t seed, std::uint64_t
   return pergrad::layer_randomness::of_next_step(generators.emplace_back(seed, step));
 }
 
-/// Half the compile time: for the options of a layer whose float twin is examined elsewhere. Most options are examined in
-/// the long tier alone; each layer is in both.
+/// Half the compile time: for the options of a layer whose float twin is examined elsewhere. Most options are examined
+/// in the long tier alone; each layer is in both.
 template <class Layer, pergrad::shape Input>
 void keeps_the_laws_in_double() {
   static_assert(has_names<pergrad::testing::network_around<double, Layer, Input>>());
