@@ -151,7 +151,7 @@ struct network_within {
     const auto* const first = std::ranges::find_if(sizes, [](std::size_t size) { return size <= Bytes; });
     return static_cast<std::size_t>((first != std::end(sizes) ? first : std::ranges::min_element(sizes)) - sizes);
   }();
-  using type = typename std::tuple_element_t<found, std::tuple<std::type_identity<Networks>...>>::type;
+  using type = std::tuple_element_t<found, std::tuple<Networks...>>;
   static_assert(
       sizeof(std::conditional_t<(bytes_at_work<type> <= Bytes), std::true_type,
                                 error::no_network_within<error::count<Bytes>, error::count<bytes_at_work<type>>>>) !=
