@@ -16429,6 +16429,7 @@ class basic_privacy_accountant {
     accountant_.prepare(event);
     if (plan_ == run_plan::on_the_way && order_ == 0) order_ = accountant_type::order_for(*budget_, event);
     if (!budget_ || is_filter() || find(event) != nullptr) return;
+    is_declared_ = false;
     left_.assign(1, {event, detail::steps_within(accountant_, event, *budget_)});
   }
 
@@ -16448,6 +16449,7 @@ class basic_privacy_accountant {
     }
     if (!(detail::proven_epsilon(all, {}, budget_->delta).upper <= budget_->max_epsilon.value())) refuse();
     left_.clear();
+    is_declared_ = true;
     for (const entry& each : schedule) {
       if (entry* const known = find(each.event); known != nullptr) {
         known->count += each.count;
@@ -16471,7 +16473,8 @@ class basic_privacy_accountant {
   }
 
   /// Enters one step. Throws budget_exhausted, entering nothing, when it would exceed the budget. An event that was
-  /// neither prepared nor declared may cost as much as `prepare`.
+  /// neither prepared nor declared may cost as much as `prepare`; of a declared schedule as many steps are left behind
+  /// it, in the order in which they were declared, as keep to the budget together with it.
   template <class = void>
   void spend(const Event& event) {
     if (!budget_ || is_filter()) {
@@ -16480,7 +16483,10 @@ class basic_privacy_accountant {
       accountant_.record(event);
       return;
     }
-    if (find(event) == nullptr && accountant_.record_within(*budget_, event)) {
+    if (find(event) == nullptr && is_declared_) {
+      make_room_for(event);
+      accountant_.record(event);
+    } else if (find(event) == nullptr && accountant_.record_within(*budget_, event)) {
       left_.clear();  // what was proven did not count this step
     } else {
       prepare(event);
@@ -16501,6 +16507,7 @@ class basic_privacy_accountant {
   void record(const Event& event, std::uint64_t count) {
     accountant_.record(event, count);
     left_.clear();
+    is_declared_ = false;
     kept_ = false;
   }
 
@@ -16537,11 +16544,12 @@ class basic_privacy_accountant {
     return bracket(at).upper;
   }
   /// Upper bound of the true positives of an attacker who tests whether a record is in the data, or is not, if false
-  /// positives are at most `false_positive_rate`, in [0, 1]. Of a filter: what its budget leaves.
+  /// positives are at most `false_positive_rate`, in [0, 1]. Of a filter: what its budget leaves, or what an earlier
+  /// part of the run had spent if that is more.
   template <class = void>
   [[nodiscard]] double true_positive_rate(double false_positive_rate) const {
     if (!is_filter()) return detail::proven_true_positive_rate(accountant_, false_positive_rate);
-    const double grown = std::exp(budget_->max_epsilon.value());
+    const double grown = std::exp(epsilon_of_filter());
     const double room = 1 - false_positive_rate - budget_->delta.value();
     return std::min({1.0, grown * false_positive_rate + budget_->delta.value(), room > 0 ? 1 - room / grown : 1.0});
   }
@@ -16554,7 +16562,7 @@ class basic_privacy_accountant {
   template <class = void>
   [[nodiscard]] double advantage() const {
     if (!is_filter()) return detail::proven_advantage(accountant_);
-    const double grown = std::exp(budget_->max_epsilon.value());
+    const double grown = std::exp(epsilon_of_filter());
     return grown < detail::infinity ? std::min(1.0, (grown - 1 + 2 * budget_->delta.value()) / (grown + 1)) : 1.0;
   }
   [[nodiscard]] std::uint64_t steps() const noexcept { return accountant_.steps(); }
@@ -16564,6 +16572,38 @@ class basic_privacy_accountant {
   [[nodiscard]] entry* find(const Event& event) noexcept {
     const auto place = std::find_if(left_.begin(), left_.end(), [&](const entry& each) { return each.event == event; });
     return place == left_.end() ? nullptr : &*place;
+  }
+  /// At the budget's delta: what holds whenever the run ends.
+  template <class = void>
+  [[nodiscard, gnu::cold]] double epsilon_of_filter() const {
+    return std::max(budget_->max_epsilon.value(), bracket(budget_->delta).upper);
+  }
+  /// Leaves those steps of the declared ones that keep to the budget behind one more step, which nobody declared.
+  template <class = void>
+  [[gnu::cold]] void make_room_for(const Event& event) {
+    accountant_type all = accountant_;
+    all.record(event);
+    std::uint64_t declared = 0;
+    for (const entry& each : left_) declared += each.count;
+    const auto excess_of_first = [&](std::uint64_t steps) {
+      if (steps > declared) return detail::infinity;
+      accountant_type some = all;
+      for (const entry& each : left_) {
+        const std::uint64_t taken = std::min(each.count, steps);
+        some.record(each.event, taken);
+        steps -= taken;
+      }
+      return detail::excess_over(*budget_, some);
+    };
+    std::uint64_t stay = declared;
+    if (excess_of_first(declared) > 0) {
+      if (declared == 0 || excess_of_first(0) > 0) refuse();
+      stay = detail::largest_safe(excess_of_first, 0);
+    }
+    for (entry& each : left_) {
+      each.count = std::min(each.count, stay);
+      stay -= each.count;
+    }
   }
   [[noreturn]] void refuse() const {
     char text[160];
@@ -16576,8 +16616,9 @@ class basic_privacy_accountant {
   std::optional<privacy_budget> budget_;
   run_plan plan_ = run_plan::beforehand;
   double order_ = 0;
-  bool kept_ = false;        ///< all steps are part of what was proven to keep to the budget
-  std::vector<entry> left_;  ///< proven, together with the ledger, to keep to the budget
+  bool is_declared_ = false;  ///< are `left_` those of a schedule?
+  bool kept_ = false;         ///< all steps are part of what was proven to keep to the budget
+  std::vector<entry> left_;   ///< proven, together with the ledger, to keep to the budget
   accountant_type accountant_;
 };
 
@@ -16596,6 +16637,7 @@ using privacy_accountant = basic_privacy_accountant<sampled_gaussian_event>;
 // and a run that ends early has spent what its steps cost.
 
 #include <cstdlib>
+#include <fstream>
 
 namespace pergrad::inline v0_1 {
 
@@ -16622,21 +16664,22 @@ class schedule {
   /// Numbers of steps 0, 1, ..., one a line of a text file. Throws std::runtime_error that names the file and the line
   /// that is no number.
   [[nodiscard]] static schedule from_file(const std::string& path) {
-    const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file{std::fopen(path.c_str(), "r"), std::fclose};
+    std::ifstream file{path};
     if (!file) throw std::runtime_error("pergrad: schedule: cannot open " + path);
     kept table;
-    char line[128];
-    while (std::fgets(line, sizeof line, file.get()) != nullptr) {
+    table.path = path;
+    for (std::string line; std::getline(file, line);) {
       char* end = nullptr;
-      table.numbers.push_back(std::strtod(line, &end));
-      while (*end == ' ' || *end == '\t' || *end == '\r') ++end;
-      if (end == line || (*end != '\n' && *end != '\0') || !std::isfinite(table.numbers.back())) {
+      errno = 0;
+      table.numbers.push_back(std::strtod(line.c_str(), &end));
+      const bool is_a_double = errno == 0 && std::isfinite(table.numbers.back());
+      const std::size_t read = static_cast<std::size_t>(end - line.c_str());
+      if (read == 0 || line.find_first_not_of(" \t\r", read) != std::string::npos || !is_a_double) {
         throw std::runtime_error("pergrad: schedule: line " + std::to_string(table.numbers.size()) + " of " + path +
-                                 " is not one number");
+                                 " is not one number that a double holds");
       }
     }
-    if (std::ferror(file.get()) != 0) throw std::runtime_error("pergrad: schedule: cannot read " + path);
-    table.path = path;
+    if (file.bad()) throw std::runtime_error("pergrad: schedule: cannot read " + path);
     return schedule{std::make_shared<const kept>(std::move(table))};
   }
 
@@ -16650,6 +16693,8 @@ class schedule {
     }
     return kept_->numbers[step];
   }
+  /// The file that it was read from, for messages; empty if there is none.
+  [[nodiscard]] const std::string& path() const noexcept { return kept_->path; }
   /// The same numbers of so many steps, from a table: whatever a function answers when it is asked again.
   [[nodiscard]] schedule tabulated(std::uint64_t steps) const {
     kept table{{}, {}, kept_->path};
@@ -17113,6 +17158,8 @@ struct step_schedules {
   option<schedule> sampling;  ///< the probability of Poisson sampling; the divisor stays what it is
   option<schedule> learning_rate;
 
+  static constexpr std::uint64_t most_steps = 10'000'000;  ///< each is a line of a table
+
   [[nodiscard]] bool any() const noexcept { return noise || clip || sampling || learning_rate; }
 };
 
@@ -17307,16 +17354,27 @@ inline void require_private_choices(const private_choices& options, bool has_a_s
   }
 }
 
+/// A schedule's number of a step. Throws std::invalid_argument, naming both, for one that is none of its kind.
+template <class Number>
+[[nodiscard, gnu::cold]] Number number_of(const schedule& all, std::uint64_t step) {
+  const double number = all(step);
+  try {
+    return Number{number};
+  } catch (const std::invalid_argument& why) {
+    throw std::invalid_argument(std::string{why.what()} + ", of step " + std::to_string(step) + " in a schedule" +
+                                (all.path().empty() ? "" : " from " + all.path()));
+  }
+}
 /// Sets the options of step number `step` to what the schedules say. Throws std::invalid_argument for a number that is
 /// none of its kind.
 template <class Options>
 void apply_schedules(Options& options, std::uint64_t step) {
   const step_schedules& now = options.schedules;
-  if (now.noise) options.noise = noise_multiplier{(*now.noise)(step)};
-  if (now.clip) options.clip = l2_clip_norm{(*now.clip)(step)};
-  if (now.learning_rate) options.learning_rate = learning_rate{(*now.learning_rate)(step)};
+  if (now.noise) options.noise = number_of<noise_multiplier>(*now.noise, step);
+  if (now.clip) options.clip = number_of<l2_clip_norm>(*now.clip, step);
+  if (now.learning_rate) options.learning_rate = number_of<learning_rate>(*now.learning_rate, step);
   if constexpr (std::is_same_v<typename Options::sampling_type, poisson_sampling>) {
-    if (now.sampling) options.sampling = poisson_sampling{sampling_probability{(*now.sampling)(step)}};
+    if (now.sampling) options.sampling = poisson_sampling{number_of<sampling_probability>(*now.sampling, step)};
   } else if (now.sampling) {
     refuse_training("a schedule of sampling is for Poisson sampling only");
   }
@@ -17328,6 +17386,10 @@ template <class Options>
   step_schedules& all = options.schedules;
   if (all.any()) {
     if (all.steps == 0) refuse_training("the option schedules.steps is not set");
+    if (all.steps > step_schedules::most_steps) {
+      refuse_training("the option schedules.steps must be at most " + std::to_string(step_schedules::most_steps) +
+                      ", got " + std::to_string(all.steps));
+    }
     const auto begins = [&](option<schedule>& one, bool given, const char* name) {
       if (!one) return;
       if (given) refuse_training(std::string{"the option "} + name + " and a schedule of it exclude each other");
@@ -17347,7 +17409,7 @@ template <class Options>
   }
   if (options.individual) {
     if (!std::is_same_v<typename Options::sampling_type, poisson_sampling>) {
-      refuse_training("the option individual is for Poisson sampling only");
+      refuse_training("the option individual is for Poisson sampling of records only, without owners or views");
     }
     if (options.capacity && options.capacity->count != 0) {
       refuse_training("the option individual adds up integers only: leave capacity, or set it to 0");
@@ -18907,8 +18969,8 @@ class dp_sgd_base
     if (!all.noise && !all.clip) return;
     const summation added = summation_of<scalar>(options_);
     for (std::uint64_t step = 0; step < all.steps; ++step) {
-      const double noise = all.noise ? noise_multiplier{(*all.noise)(step)}.value() : options_.noise->value();
-      const double clip = all.clip ? l2_clip_norm{(*all.clip)(step)}.value() : this->sensitivity_;
+      const double noise = all.noise ? number_of<noise_multiplier>(*all.noise, step).value() : options_.noise->value();
+      const double clip = all.clip ? number_of<l2_clip_norm>(*all.clip, step).value() : this->sensitivity_;
       if (!(noise * clip <= static_cast<double>(std::numeric_limits<scalar>::max()))) {
         refuse_training("noise times clip of step " + std::to_string(step) + " does not fit the network's scalar");
       }
@@ -21698,6 +21760,9 @@ struct checkpoint_access {
   }
   template <class Trainer>
   static void load(Trainer& trainer, const std::string& path, bool older) {
+    if (older && trainer.charges_) {
+      fail_with_file(path, "does not tell what each record has spent: individual accounting cannot go on from it");
+    }
     run_state more;
     run_state_access::list(more, trainer, run_state_access::records_in(trainer, path));
     const gone_on from = trainer.trainer_->with_optimizer([&](auto& optimizer) {
@@ -39292,23 +39357,25 @@ namespace pergrad::inline v0_1 {
 /// that nobody knows, and neither it nor the other runs may be released.
 class private_selection {
  public:
-  /// Truncated negative binomial: at least one run. Throws std::invalid_argument unless eta is finite and above -1, and
-  /// gamma is in (0, 1).
+  /// Truncated negative binomial: at least one run. Throws std::invalid_argument unless eta is in (-1, 1e6), gamma in
+  /// [1e-4, 1) and the mean at most 1000.
   [[nodiscard]] static private_selection negative_binomial(double eta, double gamma) {
     if (!(eta > -1 && eta < 1e6)) detail::throw_bad_number("eta of a selection", "above -1 and below 1e6", eta);
-    if (!(gamma > 1e-9 && gamma < 1)) {
-      detail::throw_bad_number("gamma of a selection", "above 1e-9 and below 1", gamma);
+    if (!(gamma >= 1e-4 && gamma < 1)) {
+      detail::throw_bad_number("gamma of a selection", "at least 1e-4 and below 1", gamma);
     }
-    return {eta, gamma, mean_of(eta, gamma)};
+    const double mean = mean_of(eta, gamma);
+    if (!(mean <= most_mean)) detail::throw_bad_number("mean of a selection", "at most 1000", mean);
+    return {eta, gamma, mean};
   }
   /// At least one run, `mean` on average: negative binomial with eta = 1.
   [[nodiscard]] static private_selection geometric(double mean) {
-    if (!(mean > 1)) detail::throw_bad_number("mean of a selection", "above 1", mean);
+    if (!(mean > 1 && mean <= most_mean)) detail::throw_bad_number("mean of a selection", "in (1, 1000]", mean);
     return negative_binomial(1, 1 / mean);
   }
-  /// Possibly no run at all. Throws std::invalid_argument unless the mean is in (0, 1e6].
+  /// Possibly no run at all. Throws std::invalid_argument unless the mean is in (0, 1000].
   [[nodiscard]] static private_selection poisson(double mean) {
-    if (!(mean > 0 && mean <= 1e6)) detail::throw_bad_number("mean of a selection", "in (0, 1e6]", mean);
+    if (!(mean > 0 && mean <= most_mean)) detail::throw_bad_number("mean of a selection", "in (0, 1000]", mean);
     return {-1, 0, mean};
   }
 
@@ -39317,27 +39384,37 @@ class private_selection {
 
   /// The number of runs for 64 random bits: the least k with P[K <= k] above their share of 2^64. Its distribution is
   /// within 2^-40 of K's in total variation; `epsilon` pays for that.
+  ///
+  /// Probabilities are products of ratios P[k] / P[k - 1] = (1 - gamma) (k - 1 + eta) / k, or mean / k, away from the
+  /// most likely k, so each is off by at most 5 |k - mode| roundings. Mode and mean are at most 1000, so all of them
+  /// together are off by less than 5 2000 2^-53 / 2; what is left out, and whole numbers of 2^-63, are far less.
   template <class = void>
   [[nodiscard]] std::uint64_t runs(std::uint64_t bits) const {
     const detail::float_environment proven;
-    const double share = (static_cast<double>(bits >> 11U) + 0.5) * 0x1p-53;
-    double below = 0;
-    double probability = 0;
-    const bool may_be_none = is_poisson();
-    for (std::uint64_t k = may_be_none ? 0 : 1; k < most_runs; ++k) {
+    const auto ratio = [&](std::size_t k) {
       const auto at = static_cast<double>(k);
-      if (is_poisson()) {
-        probability = std::exp(at * std::log(mean_) - mean_ - std::lgamma(at + 1));
-      } else if (k == 1) {
-        probability =
-            eta_ == 0 ? (1 - gamma_) / -std::log(gamma_) : (1 - gamma_) * eta_ / std::expm1(-eta_ * std::log(gamma_));
-      } else {
-        probability *= (1 - gamma_) * (at - 1 + eta_) / at;
-      }
-      below += probability;
-      if (below > share) return k;
+      return is_poisson() ? mean_ / at : (1 - gamma_) * (at - 1 + eta_) / at;
+    };
+    const std::size_t least = is_poisson() ? 0 : 1;
+    std::size_t mode = least;
+    while (ratio(mode + 1) > 1) ++mode;
+    std::vector<double> weights(mode + 1);
+    weights[mode] = 1;
+    for (std::size_t k = mode; k > least; --k) weights[k - 1] = weights[k] / ratio(k);
+    while (weights.back() > 0x1p-80) weights.push_back(weights.back() * ratio(weights.size()));
+    double total = 0;
+    double lost = 0;  // by the sum's roundings
+    for (const double each : weights) {
+      const double sum = total + each;
+      lost += total > each ? total - sum + each : each - sum + total;
+      total = sum;
     }
-    return most_runs;
+    std::uint64_t below = 0;  // of 2^63
+    for (std::size_t k = least; k < weights.size(); ++k) {
+      below += static_cast<std::uint64_t>(weights[k] / (total + lost) * 0x1p63);
+      if (below > bits >> 1U) return k;
+    }
+    return mode;
   }
 
   /// Upper bound of epsilon for the selected run, if each run has this ledger; infinity if there is none. Some tenths
@@ -39373,7 +39450,7 @@ class private_selection {
 
  private:
   static constexpr std::size_t orders = 96;
-  static constexpr std::uint64_t most_runs = std::uint64_t{1} << 32U;
+  static constexpr double most_mean = 1000;
 
   private_selection(double eta, double gamma, double mean) noexcept : eta_{eta}, gamma_{gamma}, mean_{mean} {}
   [[nodiscard]] bool is_poisson() const noexcept { return gamma_ == 0; }
@@ -40236,13 +40313,21 @@ namespace detail {
 /// A trainer or a loop: what has a ledger and a generator of its own.
 struct statistics_access {
   /// The ledger, for a statistic of so many values. Of a run whose units are owners, each has one: several would move
-  /// a count by more than one. Throws std::invalid_argument for another number.
+  /// a count by more than one. Throws std::invalid_argument for another number, std::logic_error with individual
+  /// accounting: whether a record can still pay is private, so that a refusal would tell of it.
   template <class Run>
   [[nodiscard]] static auto& ledger(Run& run, std::size_t values) {
     if constexpr (requires { run.units(); }) {
       if (run.units() != nullptr && run.units()->are_owners() && values != run.units()->owners()) {
         throw_invalid_argument({"pergrad: a statistic of ", values, " values with ", run.units()->owners(),
                                 " owners: each has to have one, computed from its records alone"});
+      }
+    }
+    if constexpr (requires { run.charges_; }) {
+      if (run.charges_) {
+        throw_logic_error(
+            {"pergrad: a statistic of a run with individual accounting: its budgets are for steps. Release it with a "
+             "privacy_accountant of its own, whose epsilon is to be added"});
       }
     }
     return run.accountant_;
@@ -40272,6 +40357,7 @@ template <class Event, random_generator Generator>
   return detail::statistic_release::of(counted, noise, generator);
 }
 /// The same with the ledger and the key of a run, a `dp_sgd` or a `private_loop`, whose `epsilon` then counts it.
+/// Throws std::logic_error for a run with individual accounting.
 template <class Run>
 [[nodiscard]] released_histogram release_histogram(Run& run, noise_multiplier noise, std::span<const double> values,
                                                    const bin_edges& edges) {

@@ -457,6 +457,14 @@ BOOST_AUTO_TEST_CASE(a_checkpoint_of_version_0_1_is_converted_if_somebody_vouche
   write(file.path, older);
   pg::dp_sgd on_the_way{exec, again, loss{}, filter};
   BOOST_CHECK_THROW(pg::unprotected::load_older_checkpoint(on_the_way, file.path), std::runtime_error);
+  filter.plan = pg::run_plan::beforehand;
+  filter.individual = pg::individual_accounting{};
+  pg::dp_sgd of_each{exec, again, loss{}, filter};
+  BOOST_CHECK_EXCEPTION(
+      pg::unprotected::load_older_checkpoint(of_each, file.path), std::runtime_error, [](const std::exception& error) {
+        return std::string{error.what()}.find("does not tell what each record has spent") != std::string::npos;
+      });
+  BOOST_TEST(of_each.steps() == 0U);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

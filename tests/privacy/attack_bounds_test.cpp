@@ -149,6 +149,20 @@ BOOST_AUTO_TEST_CASE(a_run_has_them_also_where_one_family_refuses_and_of_a_filte
   // e^2 alpha + delta, and (e^2 - 1 + 2 delta) / (e^2 + 1)
   BOOST_TEST(std::abs(filter.true_positive_rate(.01) - (std::exp(2) * .01 + 1e-5)) < 1e-12);
   BOOST_TEST(std::abs(filter.advantage() - (std::exp(2) - 1 + 2e-5) / (std::exp(2) + 1)) < 1e-12);
+
+  // An earlier part of a run may have spent more than the budget of this one: with an order that is fixed, and before.
+  for (const bool is_fixed : {true, false}) {
+    pergrad::privacy_accountant later{{{pergrad::epsilon{.5}, pergrad::delta{1e-5}}}, pergrad::run_plan::on_the_way};
+    if (is_fixed) later.fix_order(pergrad::rdp_accountant::order_for(*later.budget(), {1, 1}));
+    later.record({1, 1}, 20);
+    const auto truth = run(1, 1, 20);
+    BOOST_TEST(later.advantage() >= truth.advantage());
+    BOOST_TEST(truth.advantage() > .97);
+    for (const double rate : {1e-6, 1e-3, .3}) {
+      BOOST_TEST(later.true_positive_rate(rate) >= truth.true_positive_rate(rate));
+      BOOST_TEST(later.trade_off(rate) <= truth.trade_off(rate));
+    }
+  }
 }
 
 BOOST_AUTO_TEST_CASE(noise_sampling_and_steps_for_an_attacker) {

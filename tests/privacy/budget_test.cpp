@@ -151,6 +151,72 @@ BOOST_AUTO_TEST_CASE(a_declared_schedule_is_proven_once_and_spent_in_any_order) 
   BOOST_CHECK_THROW(filter.declare(schedule), std::logic_error);
 }
 
+// A release that nobody declared takes its room from the last steps of the schedule, all of them known at once.
+BOOST_AUTO_TEST_CASE(what_was_not_declared_shortens_a_schedule) {
+  using entry = pergrad::privacy_accountant::entry;
+  std::vector<entry> schedule;
+  pergrad::pld_accountant all;
+  for (int i = 0; i < 4; ++i) {
+    schedule.push_back({{.1, 1.2 - .1 * i}, 3});
+    all.record(schedule.back().event, 3);
+  }
+  const pergrad::sampled_gaussian_event count{1, 8};
+  const double alone = all.epsilon(delta{1e-5});
+  all.record(count);
+  const double both = all.epsilon(delta{1e-5});
+  for (const double most : {both * (1 + 1e-9), alone * (1 + 1e-9)}) {
+    const pergrad::privacy_budget budget{epsilon{most}, delta{1e-5}};
+    pergrad::privacy_accountant guard{budget};
+    guard.declare(schedule);
+    for (int step = 0; step < 5; ++step) guard.spend(schedule[static_cast<std::size_t>(step) / 3].event);
+    guard.spend(count);
+    std::uint64_t more = 0;
+    for (std::size_t step = 5; step < 12 && guard.within(schedule[step / 3].event); ++step, ++more) {
+      guard.spend(schedule[step / 3].event);
+    }
+    BOOST_TEST(guard.epsilon(delta{1e-5}) <= most);
+    BOOST_TEST(more == (most > alone * 1.01 ? 7U : 6U));
+    pergrad::pld_accountant spent{guard.accountant().ledger()};
+    BOOST_TEST(spent.epsilon(delta{1e-5}) <= most);  // by what was entered, and not by a cap
+    if (more == 6) {
+      spent.record(schedule.back().event);
+      BOOST_TEST(spent.epsilon(delta{1e-5}) > most);
+    }
+    const std::uint64_t steps = guard.steps();
+    BOOST_CHECK_THROW(guard.spend({1, .5}), pergrad::budget_exhausted);  // has no room at all
+    BOOST_TEST(guard.steps() == steps);
+  }
+}
+
+namespace {
+
+/// A mechanism of which one family says too little.
+struct boastful_event {
+  double sampling_probability;
+  double noise_multiplier;
+  static constexpr pergrad::neighbouring relation = pergrad::neighbouring::add_or_remove_one;
+  static constexpr const char* name = "boastful";
+  [[nodiscard]] pergrad::sampled_gaussian_event honest() const { return {sampling_probability, noise_multiplier}; }
+  friend bool operator==(const boastful_event&, const boastful_event&) = default;
+  friend double renyi_divergence(const boastful_event& event, double order) {
+    return pergrad::renyi_divergence(event.honest(), order) / 4;
+  }
+  friend auto losses_of(const boastful_event& event) { return pergrad::losses_of(event.honest()); }
+  friend void require_event(const boastful_event& event) { pergrad::require_event(event.honest()); }
+  friend auto description_of(const boastful_event& event) { return pergrad::description_of(event.honest()); }
+};
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(families_that_contradict_each_other_answer_nothing) {
+  pergrad::basic_privacy_accountant<boastful_event> ledger;
+  ledger.record({.01, 1}, 1000);
+  BOOST_CHECK_EXCEPTION(static_cast<void>(ledger.epsilon(delta{1e-5})), std::logic_error, [](const auto& error) {
+    return std::string{error.what()}.find("two accountants contradict each other") != std::string::npos;
+  });
+  BOOST_CHECK_THROW(static_cast<void>(ledger.bracket(delta{1e-5})), std::logic_error);
+}
+
 BOOST_AUTO_TEST_CASE(without_a_budget_everything_is_counted_and_nothing_refused) {
   pergrad::privacy_accountant accountant;
   for (int step = 0; step < 10; ++step) accountant.spend({.5, 0});

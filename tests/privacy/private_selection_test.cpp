@@ -118,12 +118,57 @@ BOOST_AUTO_TEST_CASE(the_number_of_runs_has_the_distribution_that_is_paid_for) {
   BOOST_TEST(std::abs(private_selection::geometric(7).mean() - 7) < 1e-12);
 }
 
+// At the ends of what is allowed, against products of 64 bits: nobody waits, and the number of runs has its own law.
+BOOST_AUTO_TEST_CASE(many_runs_have_their_distribution_too) {
+  const auto check = [](const private_selection& rule, double eta, double gamma, double poisson_mean) {
+    const auto ratio = [&](std::size_t k) {
+      const auto at = static_cast<long double>(k);
+      return poisson_mean > 0 ? poisson_mean / at : (1 - static_cast<long double>(gamma)) * (at - 1 + eta) / at;
+    };
+    std::vector<long double> share(1, poisson_mean > 0 ? 1 : 0);
+    for (std::size_t k = 1; k < 200'000; ++k) {
+      share.push_back(k == 1 && poisson_mean == 0 ? 1 : share.back() * ratio(k));
+      if (share.back() > 1e3000L) {
+        for (long double& each : share) each *= 1e-3000L;
+      }
+    }
+    long double total = 0;
+    for (const long double each : share) total += each;
+    long double below = 0;
+    long double mean = 0;
+    const long double margin = 0x1p-41L;
+    int asked = 0;
+    for (std::size_t k = 0; k < share.size(); ++k) {
+      below += share[k] / total;
+      mean += share[k] / total * static_cast<long double>(k);
+      if (below < 1e-9L || below > 1 - 1e-9L || k % 37 != 0) continue;
+      ++asked;
+      const auto bits = [](long double at) { return static_cast<std::uint64_t>(std::ldexp(at, 64)); };
+      BOOST_TEST(rule.runs(bits(below - margin)) <= k);
+      BOOST_TEST(rule.runs(bits(below + margin)) > k);
+    }
+    BOOST_TEST(asked > 5);
+    BOOST_TEST(std::abs(static_cast<double>(mean) / rule.mean() - 1) < 1e-9);
+    BOOST_TEST(rule.runs(0) <= rule.runs(~std::uint64_t{0}));
+    BOOST_TEST(rule.runs(~std::uint64_t{0}) < share.size());
+  };
+  check(private_selection::poisson(1000), 0, 0, 1000);
+  check(private_selection::geometric(1000), 1, 1e-3, 0);
+  check(private_selection::negative_binomial(600, .4), 600, .4, 0);  // P[1] is below what a double holds
+  check(private_selection::negative_binomial(-.5, 1e-4), -.5, 1e-4, 0);
+  BOOST_TEST(private_selection::poisson(.01).runs(0) == 0U);
+}
+
 BOOST_AUTO_TEST_CASE(selections_that_are_none_throw) {
   BOOST_CHECK_THROW(static_cast<void>(private_selection::negative_binomial(-1, 0.5)), std::invalid_argument);
   BOOST_CHECK_THROW(static_cast<void>(private_selection::negative_binomial(1, 1)), std::invalid_argument);
   BOOST_CHECK_THROW(static_cast<void>(private_selection::negative_binomial(1, std::nan(""))), std::invalid_argument);
   BOOST_CHECK_THROW(static_cast<void>(private_selection::geometric(1)), std::invalid_argument);
+  BOOST_CHECK_THROW(static_cast<void>(private_selection::geometric(1001)), std::invalid_argument);
+  BOOST_CHECK_THROW(static_cast<void>(private_selection::negative_binomial(800, .4)), std::invalid_argument);  // 1200
+  BOOST_CHECK_THROW(static_cast<void>(private_selection::negative_binomial(1, 1e-5)), std::invalid_argument);
   BOOST_CHECK_THROW(static_cast<void>(private_selection::poisson(0)), std::invalid_argument);
+  BOOST_CHECK_THROW(static_cast<void>(private_selection::poisson(1001)), std::invalid_argument);
   rdp_accountant no_noise;
   no_noise.record({1, 0});
   BOOST_TEST(private_selection::geometric(2).epsilon(no_noise, delta{1e-5}) == pergrad::detail::infinity);

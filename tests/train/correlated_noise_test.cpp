@@ -264,7 +264,7 @@ BOOST_AUTO_TEST_CASE(every_kind_of_clipping) {
   const clouds data{200};
   const pg::host exec{pg::threads{1}};
   for (const auto kind : {pg::clipping_kind::flat, pg::clipping_kind::per_layer, pg::clipping_kind::automatic,
-                          pg::clipping_kind::per_group}) {
+                          pg::clipping_kind::per_sample_adaptive, pg::clipping_kind::per_group}) {
     auto options = usual(banded, turns);
     options.clipping = kind;
     if (kind == pg::clipping_kind::per_group) {

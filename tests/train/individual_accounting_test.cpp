@@ -212,6 +212,32 @@ BOOST_AUTO_TEST_CASE(it_follows_one_data_set) {
   BOOST_CHECK_THROW(static_cast<void>(without.spent()), std::logic_error);
 }
 
+// Budgets of records are for steps. A statistic of all records would be charged to nobody, and `epsilon` not know of
+// it.
+BOOST_AUTO_TEST_CASE(statistics_of_all_records_are_refused) {
+  const clouds data{60};
+  run it{individual_options()};
+  it.trainer.step(data.records());
+  const double before = it.trainer.epsilon(pg::delta{1e-5});
+  const std::vector<double> values(60, 1);
+  const pg::noise_multiplier loud{0.3};
+  const auto refused = [](const std::exception& error) {
+    return std::string{error.what()}.find("with individual accounting") != std::string::npos;
+  };
+  BOOST_CHECK_EXCEPTION(static_cast<void>(pg::release_count(it.trainer, loud, values, 0, 2)), std::logic_error,
+                        refused);
+  BOOST_CHECK_EXCEPTION(
+      static_cast<void>(pg::release_quantile(it.trainer, loud, values, 0.5, pg::bin_edges::evenly(0, 2, 4))),
+      std::logic_error, refused);
+  BOOST_TEST(it.trainer.steps() == 1U);
+  BOOST_TEST(it.trainer.epsilon(pg::delta{1e-5}) == before);
+  // With a ledger of its own.
+  pg::privacy_accountant ledger;
+  pg::seeded_generator bits{7};
+  static_cast<void>(pg::release_count(ledger, bits, pg::noise_multiplier{5}, values, 0, 2));
+  BOOST_TEST(ledger.steps() == 1U);
+}
+
 BOOST_AUTO_TEST_CASE(with_schedules) {
   const clouds data{60};
   auto options = individual_options(1);

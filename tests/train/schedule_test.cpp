@@ -196,6 +196,19 @@ BOOST_AUTO_TEST_CASE(from_a_file) {
     const text_file bad{text};
     says([&] { static_cast<void>(pg::schedule::from_file(bad.path)); }, "line 2 of " + bad.path + " is not one number");
   }
+  const std::string zeros(200, '0');  // a line of any length is one line
+  const text_file long_line{"1." + zeros + "\n2\n"};
+  BOOST_TEST(pg::schedule::from_file(long_line.path)(0) == 1.0);
+  BOOST_TEST(pg::schedule::from_file(long_line.path)(1) == 2.0);
+  for (const std::string& text : {std::string{"1\n2\0 3\n", 7}, std::string{"1\n1e-400\n"}, "1\n1" + zeros + zeros}) {
+    const text_file bad{text};
+    says([&] { static_cast<void>(pg::schedule::from_file(bad.path)); }, "line 2 of " + bad.path + " is not one number");
+  }
+  const text_file negative{"1\n-1\n"};
+  auto options = scheduled_options();
+  options.schedules.steps = 2;
+  options.schedules.noise = pg::schedule::from_file(negative.path);
+  says([&] { run{options}; }, "of step 1 in a schedule from " + negative.path);
   says([] { static_cast<void>(pg::schedule::from_file("/nowhere/at/all")); }, "cannot open /nowhere/at/all");
 }
 
@@ -206,6 +219,7 @@ BOOST_AUTO_TEST_CASE(options_that_exclude_each_other) {
     says([&] { run{options}; }, text);
   };
   refused([](auto& o) { o.schedules.steps = 0; }, "the option schedules.steps is not set");
+  refused([](auto& o) { o.schedules.steps = std::uint64_t{1} << 40U; }, "schedules.steps must be at most 10000000");
   refused([](auto& o) { o.noise = pg::noise_multiplier{1}; }, "the option noise and a schedule of it");
   refused([](auto& o) { o.clip = pg::l2_clip_norm{1}; }, "the option clip and a schedule of it");
   refused([](auto& o) { o.learning_rate = pg::learning_rate{1}; }, "the option learning_rate and a schedule of it");

@@ -266,6 +266,9 @@ struct checkpoint_access {
   }
   template <class Trainer>
   static void load(Trainer& trainer, const std::string& path, bool older) {
+    if (older && trainer.charges_) {
+      fail_with_file(path, "does not tell what each record has spent: individual accounting cannot go on from it");
+    }
     run_state more;
     run_state_access::list(more, trainer, run_state_access::records_in(trainer, path));
     const gone_on from = trainer.trainer_->with_optimizer([&](auto& optimizer) {

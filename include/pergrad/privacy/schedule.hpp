@@ -14,8 +14,8 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <stdexcept>
@@ -49,21 +49,22 @@ class schedule {
   /// Numbers of steps 0, 1, ..., one a line of a text file. Throws std::runtime_error that names the file and the line
   /// that is no number.
   [[nodiscard]] static schedule from_file(const std::string& path) {
-    const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file{std::fopen(path.c_str(), "r"), std::fclose};
+    std::ifstream file{path};
     if (!file) throw std::runtime_error("pergrad: schedule: cannot open " + path);
     kept table;
-    char line[128];
-    while (std::fgets(line, sizeof line, file.get()) != nullptr) {
+    table.path = path;
+    for (std::string line; std::getline(file, line);) {
       char* end = nullptr;
-      table.numbers.push_back(std::strtod(line, &end));
-      while (*end == ' ' || *end == '\t' || *end == '\r') ++end;
-      if (end == line || (*end != '\n' && *end != '\0') || !std::isfinite(table.numbers.back())) {
+      errno = 0;
+      table.numbers.push_back(std::strtod(line.c_str(), &end));
+      const bool is_a_double = errno == 0 && std::isfinite(table.numbers.back());
+      const std::size_t read = static_cast<std::size_t>(end - line.c_str());
+      if (read == 0 || line.find_first_not_of(" \t\r", read) != std::string::npos || !is_a_double) {
         throw std::runtime_error("pergrad: schedule: line " + std::to_string(table.numbers.size()) + " of " + path +
-                                 " is not one number");
+                                 " is not one number that a double holds");
       }
     }
-    if (std::ferror(file.get()) != 0) throw std::runtime_error("pergrad: schedule: cannot read " + path);
-    table.path = path;
+    if (file.bad()) throw std::runtime_error("pergrad: schedule: cannot read " + path);
     return schedule{std::make_shared<const kept>(std::move(table))};
   }
 
@@ -77,6 +78,8 @@ class schedule {
     }
     return kept_->numbers[step];
   }
+  /// The file that it was read from, for messages; empty if there is none.
+  [[nodiscard]] const std::string& path() const noexcept { return kept_->path; }
   /// The same numbers of so many steps, from a table: whatever a function answers when it is asked again.
   [[nodiscard]] schedule tabulated(std::uint64_t steps) const {
     kept table{{}, {}, kept_->path};

@@ -193,8 +193,8 @@ class dp_sgd_base
     if (!all.noise && !all.clip) return;
     const summation added = summation_of<scalar>(options_);
     for (std::uint64_t step = 0; step < all.steps; ++step) {
-      const double noise = all.noise ? noise_multiplier{(*all.noise)(step)}.value() : options_.noise->value();
-      const double clip = all.clip ? l2_clip_norm{(*all.clip)(step)}.value() : this->sensitivity_;
+      const double noise = all.noise ? number_of<noise_multiplier>(*all.noise, step).value() : options_.noise->value();
+      const double clip = all.clip ? number_of<l2_clip_norm>(*all.clip, step).value() : this->sensitivity_;
       if (!(noise * clip <= static_cast<double>(std::numeric_limits<scalar>::max()))) {
         refuse_training("noise times clip of step " + std::to_string(step) + " does not fit the network's scalar");
       }

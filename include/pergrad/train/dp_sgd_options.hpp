@@ -96,6 +96,8 @@ struct step_schedules {
   option<schedule> sampling;  ///< the probability of Poisson sampling; the divisor stays what it is
   option<schedule> learning_rate;
 
+  static constexpr std::uint64_t most_steps = 10'000'000;  ///< each is a line of a table
+
   [[nodiscard]] bool any() const noexcept { return noise || clip || sampling || learning_rate; }
 };
 
@@ -290,16 +292,27 @@ inline void require_private_choices(const private_choices& options, bool has_a_s
   }
 }
 
+/// A schedule's number of a step. Throws std::invalid_argument, naming both, for one that is none of its kind.
+template <class Number>
+[[nodiscard, gnu::cold]] Number number_of(const schedule& all, std::uint64_t step) {
+  const double number = all(step);
+  try {
+    return Number{number};
+  } catch (const std::invalid_argument& why) {
+    throw std::invalid_argument(std::string{why.what()} + ", of step " + std::to_string(step) + " in a schedule" +
+                                (all.path().empty() ? "" : " from " + all.path()));
+  }
+}
 /// Sets the options of step number `step` to what the schedules say. Throws std::invalid_argument for a number that is
 /// none of its kind.
 template <class Options>
 void apply_schedules(Options& options, std::uint64_t step) {
   const step_schedules& now = options.schedules;
-  if (now.noise) options.noise = noise_multiplier{(*now.noise)(step)};
-  if (now.clip) options.clip = l2_clip_norm{(*now.clip)(step)};
-  if (now.learning_rate) options.learning_rate = learning_rate{(*now.learning_rate)(step)};
+  if (now.noise) options.noise = number_of<noise_multiplier>(*now.noise, step);
+  if (now.clip) options.clip = number_of<l2_clip_norm>(*now.clip, step);
+  if (now.learning_rate) options.learning_rate = number_of<learning_rate>(*now.learning_rate, step);
   if constexpr (std::is_same_v<typename Options::sampling_type, poisson_sampling>) {
-    if (now.sampling) options.sampling = poisson_sampling{sampling_probability{(*now.sampling)(step)}};
+    if (now.sampling) options.sampling = poisson_sampling{number_of<sampling_probability>(*now.sampling, step)};
   } else if (now.sampling) {
     refuse_training("a schedule of sampling is for Poisson sampling only");
   }
@@ -311,6 +324,10 @@ template <class Options>
   step_schedules& all = options.schedules;
   if (all.any()) {
     if (all.steps == 0) refuse_training("the option schedules.steps is not set");
+    if (all.steps > step_schedules::most_steps) {
+      refuse_training("the option schedules.steps must be at most " + std::to_string(step_schedules::most_steps) +
+                      ", got " + std::to_string(all.steps));
+    }
     const auto begins = [&](option<schedule>& one, bool given, const char* name) {
       if (!one) return;
       if (given) refuse_training(std::string{"the option "} + name + " and a schedule of it exclude each other");
@@ -330,7 +347,7 @@ template <class Options>
   }
   if (options.individual) {
     if (!std::is_same_v<typename Options::sampling_type, poisson_sampling>) {
-      refuse_training("the option individual is for Poisson sampling only");
+      refuse_training("the option individual is for Poisson sampling of records only, without owners or views");
     }
     if (options.capacity && options.capacity->count != 0) {
       refuse_training("the option individual adds up integers only: leave capacity, or set it to 0");

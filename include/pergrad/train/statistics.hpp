@@ -28,13 +28,21 @@ namespace detail {
 /// A trainer or a loop: what has a ledger and a generator of its own.
 struct statistics_access {
   /// The ledger, for a statistic of so many values. Of a run whose units are owners, each has one: several would move
-  /// a count by more than one. Throws std::invalid_argument for another number.
+  /// a count by more than one. Throws std::invalid_argument for another number, std::logic_error with individual
+  /// accounting: whether a record can still pay is private, so that a refusal would tell of it.
   template <class Run>
   [[nodiscard]] static auto& ledger(Run& run, std::size_t values) {
     if constexpr (requires { run.units(); }) {
       if (run.units() != nullptr && run.units()->are_owners() && values != run.units()->owners()) {
         throw_invalid_argument({"pergrad: a statistic of ", values, " values with ", run.units()->owners(),
                                 " owners: each has to have one, computed from its records alone"});
+      }
+    }
+    if constexpr (requires { run.charges_; }) {
+      if (run.charges_) {
+        throw_logic_error(
+            {"pergrad: a statistic of a run with individual accounting: its budgets are for steps. Release it with a "
+             "privacy_accountant of its own, whose epsilon is to be added"});
       }
     }
     return run.accountant_;
@@ -64,6 +72,7 @@ template <class Event, random_generator Generator>
   return detail::statistic_release::of(counted, noise, generator);
 }
 /// The same with the ledger and the key of a run, a `dp_sgd` or a `private_loop`, whose `epsilon` then counts it.
+/// Throws std::logic_error for a run with individual accounting.
 template <class Run>
 [[nodiscard]] released_histogram release_histogram(Run& run, noise_multiplier noise, std::span<const double> values,
                                                    const bin_edges& edges) {

@@ -171,6 +171,7 @@ class basic_privacy_accountant {
     accountant_.prepare(event);
     if (plan_ == run_plan::on_the_way && order_ == 0) order_ = accountant_type::order_for(*budget_, event);
     if (!budget_ || is_filter() || find(event) != nullptr) return;
+    is_declared_ = false;
     left_.assign(1, {event, detail::steps_within(accountant_, event, *budget_)});
   }
 
@@ -190,6 +191,7 @@ class basic_privacy_accountant {
     }
     if (!(detail::proven_epsilon(all, {}, budget_->delta).upper <= budget_->max_epsilon.value())) refuse();
     left_.clear();
+    is_declared_ = true;
     for (const entry& each : schedule) {
       if (entry* const known = find(each.event); known != nullptr) {
         known->count += each.count;
@@ -213,7 +215,8 @@ class basic_privacy_accountant {
   }
 
   /// Enters one step. Throws budget_exhausted, entering nothing, when it would exceed the budget. An event that was
-  /// neither prepared nor declared may cost as much as `prepare`.
+  /// neither prepared nor declared may cost as much as `prepare`; of a declared schedule as many steps are left behind
+  /// it, in the order in which they were declared, as keep to the budget together with it.
   template <class = void>
   void spend(const Event& event) {
     if (!budget_ || is_filter()) {
@@ -222,7 +225,10 @@ class basic_privacy_accountant {
       accountant_.record(event);
       return;
     }
-    if (find(event) == nullptr && accountant_.record_within(*budget_, event)) {
+    if (find(event) == nullptr && is_declared_) {
+      make_room_for(event);
+      accountant_.record(event);
+    } else if (find(event) == nullptr && accountant_.record_within(*budget_, event)) {
       left_.clear();  // what was proven did not count this step
     } else {
       prepare(event);
@@ -243,6 +249,7 @@ class basic_privacy_accountant {
   void record(const Event& event, std::uint64_t count) {
     accountant_.record(event, count);
     left_.clear();
+    is_declared_ = false;
     kept_ = false;
   }
 
@@ -279,11 +286,12 @@ class basic_privacy_accountant {
     return bracket(at).upper;
   }
   /// Upper bound of the true positives of an attacker who tests whether a record is in the data, or is not, if false
-  /// positives are at most `false_positive_rate`, in [0, 1]. Of a filter: what its budget leaves.
+  /// positives are at most `false_positive_rate`, in [0, 1]. Of a filter: what its budget leaves, or what an earlier
+  /// part of the run had spent if that is more.
   template <class = void>
   [[nodiscard]] double true_positive_rate(double false_positive_rate) const {
     if (!is_filter()) return detail::proven_true_positive_rate(accountant_, false_positive_rate);
-    const double grown = std::exp(budget_->max_epsilon.value());
+    const double grown = std::exp(epsilon_of_filter());
     const double room = 1 - false_positive_rate - budget_->delta.value();
     return std::min({1.0, grown * false_positive_rate + budget_->delta.value(), room > 0 ? 1 - room / grown : 1.0});
   }
@@ -296,7 +304,7 @@ class basic_privacy_accountant {
   template <class = void>
   [[nodiscard]] double advantage() const {
     if (!is_filter()) return detail::proven_advantage(accountant_);
-    const double grown = std::exp(budget_->max_epsilon.value());
+    const double grown = std::exp(epsilon_of_filter());
     return grown < detail::infinity ? std::min(1.0, (grown - 1 + 2 * budget_->delta.value()) / (grown + 1)) : 1.0;
   }
   [[nodiscard]] std::uint64_t steps() const noexcept { return accountant_.steps(); }
@@ -306,6 +314,38 @@ class basic_privacy_accountant {
   [[nodiscard]] entry* find(const Event& event) noexcept {
     const auto place = std::find_if(left_.begin(), left_.end(), [&](const entry& each) { return each.event == event; });
     return place == left_.end() ? nullptr : &*place;
+  }
+  /// At the budget's delta: what holds whenever the run ends.
+  template <class = void>
+  [[nodiscard, gnu::cold]] double epsilon_of_filter() const {
+    return std::max(budget_->max_epsilon.value(), bracket(budget_->delta).upper);
+  }
+  /// Leaves those steps of the declared ones that keep to the budget behind one more step, which nobody declared.
+  template <class = void>
+  [[gnu::cold]] void make_room_for(const Event& event) {
+    accountant_type all = accountant_;
+    all.record(event);
+    std::uint64_t declared = 0;
+    for (const entry& each : left_) declared += each.count;
+    const auto excess_of_first = [&](std::uint64_t steps) {
+      if (steps > declared) return detail::infinity;
+      accountant_type some = all;
+      for (const entry& each : left_) {
+        const std::uint64_t taken = std::min(each.count, steps);
+        some.record(each.event, taken);
+        steps -= taken;
+      }
+      return detail::excess_over(*budget_, some);
+    };
+    std::uint64_t stay = declared;
+    if (excess_of_first(declared) > 0) {
+      if (declared == 0 || excess_of_first(0) > 0) refuse();
+      stay = detail::largest_safe(excess_of_first, 0);
+    }
+    for (entry& each : left_) {
+      each.count = std::min(each.count, stay);
+      stay -= each.count;
+    }
   }
   [[noreturn]] void refuse() const {
     char text[160];
@@ -318,8 +358,9 @@ class basic_privacy_accountant {
   std::optional<privacy_budget> budget_;
   run_plan plan_ = run_plan::beforehand;
   double order_ = 0;
-  bool kept_ = false;        ///< all steps are part of what was proven to keep to the budget
-  std::vector<entry> left_;  ///< proven, together with the ledger, to keep to the budget
+  bool is_declared_ = false;  ///< are `left_` those of a schedule?
+  bool kept_ = false;         ///< all steps are part of what was proven to keep to the budget
+  std::vector<entry> left_;   ///< proven, together with the ledger, to keep to the budget
   accountant_type accountant_;
 };
 
