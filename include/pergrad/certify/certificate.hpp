@@ -8,9 +8,12 @@
 #include <cstdio>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <pergrad/certify/upper.hpp>
+#include <pergrad/detail/error_text.hpp>
+#include <pergrad/interval/interval.hpp>
 
 namespace pergrad::inline v0_1 {
 
@@ -24,6 +27,29 @@ inline constexpr input_bound any_input{};
 [[nodiscard]] constexpr input_bound l2_ball(double radius) noexcept { return {.l2 = radius}; }
 /// Each |x_i| <= most.
 [[nodiscard]] constexpr input_bound linf_ball(double most) noexcept { return {.largest = most}; }
+
+/// The same element by element: x_i lies in an interval of its own.
+class element_box {
+ public:
+  /// Of so many elements, in PyTorch's order. Throws std::invalid_argument for bounds that are reversed or no numbers.
+  explicit element_box(std::vector<interval> elements) : elements_{std::move(elements)} {
+    for (std::size_t i = 0; i < elements_.size(); ++i) {
+      const interval& each = elements_[i];
+      if (!each.is_finite() || each.is_empty()) {
+        detail::throw_invalid_argument({"pergrad: certify: element ", i, " of the box is not between two numbers: [",
+                                        each.lower, ", ", each.upper, "]"});
+      }
+    }
+  }
+  /// `count` elements of one interval.
+  [[nodiscard]] static element_box of(std::size_t count, const interval& each) {
+    return element_box{std::vector<interval>(count, each)};
+  }
+  [[nodiscard]] const std::vector<interval>& elements() const noexcept { return elements_; }
+
+ private:
+  std::vector<interval> elements_;
+};
 
 /// One layer of a `certificate`.
 struct certified_layer {

@@ -52,11 +52,17 @@ struct effect {
   upper inside = 1;
 };
 
-/// What is known of a function of one number: |f(x)| <= min(slope |x| + at_zero, largest), |f'| <= slope.
+/// Where |f'| is the largest: at the upper end, as f' does not fall, or at 0, from which it falls to both sides.
+enum class steepest_at : unsigned char { unknown, upper_end, zero };
+
+/// What is known of a function of one number: |f(x)| <= min(slope |x| + at_zero, largest), |f'| <= slope. For boxes
+/// (boxes.hpp) also whether it is monotone, and where it is steepest.
 struct element_bounds {
   double slope = 1;
   double at_zero = 0;
   double largest = intervals::inside::unbounded;
+  bool is_monotone = false;
+  steepest_at steepest = steepest_at::unknown;
 };
 
 }  // namespace pergrad::inline v0_1::certified

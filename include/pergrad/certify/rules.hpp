@@ -95,6 +95,10 @@ requires detail::has_affine<Layer>
 // Elementwise
 // ----------------------------------------------------------------------------------------------------------
 
+/// Of functions whose slope is 1 above 0, and below at most this.
+[[nodiscard]] constexpr steepest_at bent_by(double slope_below) noexcept {
+  return slope_below <= 1 ? steepest_at::upper_end : steepest_at::unknown;
+}
 template <class Layer>
 inline constexpr element_bounds bounds_of_function{.slope = -1};
 template <class Layer>
@@ -103,13 +107,16 @@ requires requires {
 }
 inline constexpr element_bounds bounds_of_function<Layer> = Layer::element_bounds;
 template <>
-inline constexpr element_bounds bounds_of_function<relu>{};
+inline constexpr element_bounds bounds_of_function<relu>{.is_monotone = true, .steepest = steepest_at::upper_end};
 template <>
-inline constexpr element_bounds bounds_of_function<tanh>{.largest = 1};
+inline constexpr element_bounds bounds_of_function<tanh>{
+    .largest = 1, .is_monotone = true, .steepest = steepest_at::zero};
 template <>
-inline constexpr element_bounds bounds_of_function<sigmoid>{.slope = 0.25, .at_zero = 0.5, .largest = 1};
+inline constexpr element_bounds bounds_of_function<sigmoid>{
+    .slope = 0.25, .at_zero = 0.5, .largest = 1, .is_monotone = true, .steepest = steepest_at::zero};
 template <>
-inline constexpr element_bounds bounds_of_function<softplus>{.at_zero = 0.6931471805599454};
+inline constexpr element_bounds bounds_of_function<softplus>{
+    .at_zero = 0.6931471805599454, .is_monotone = true, .steepest = steepest_at::upper_end};
 template <>
 inline constexpr element_bounds bounds_of_function<gelu>{.slope = 1.13};  // 1.12904...; |f(x)| <= |x|
 template <>
@@ -117,12 +124,16 @@ inline constexpr element_bounds bounds_of_function<gelu_tanh>{.slope = 1.13};  /
 template <>
 inline constexpr element_bounds bounds_of_function<silu>{.slope = 1.1};  // 1.09984...
 template <detail::number Slope, class... Options>
-inline constexpr element_bounds bounds_of_function<leaky_relu<Slope, Options...>>{.slope = std::max(1.0, Slope.value)};
+inline constexpr element_bounds bounds_of_function<leaky_relu<Slope, Options...>>{
+    .slope = std::max(1.0, Slope.value), .is_monotone = true, .steepest = bent_by(Slope.value)};
 template <detail::number Alpha, class... Options>
-inline constexpr element_bounds bounds_of_function<elu<Alpha, Options...>>{.slope = std::max(1.0, Alpha.value)};
+inline constexpr element_bounds bounds_of_function<elu<Alpha, Options...>>{
+    .slope = std::max(1.0, Alpha.value), .is_monotone = true, .steepest = bent_by(Alpha.value)};
 template <class Ratio>
 inline constexpr element_bounds bounds_of_function<scale<Ratio>>{
-    .slope = (Ratio::num < 0 ? -1.0 : 1.0) * static_cast<double>(Ratio::num) / static_cast<double>(Ratio::den)};
+    .slope = (Ratio::num < 0 ? -1.0 : 1.0) * static_cast<double>(Ratio::num) / static_cast<double>(Ratio::den),
+    .is_monotone = true,
+    .steepest = steepest_at::upper_end};
 
 /// Functions are computed to 2 units in the last place (simd/math.hpp), of which products and sums make less than 16.
 template <class Layer>
