@@ -21,6 +21,7 @@ BOOST_AUTO_TEST_SUITE(certify_boxes)
 namespace {
 
 namespace pg = pergrad;
+using certify_tests::is_filtered;
 using certify_tests::random_network;
 
 /// The largest gradient of records in a box: corners, faces and inner points, then changes of the best one, and every
@@ -139,8 +140,12 @@ BOOST_AUTO_TEST_CASE(images) {
             huber<0.5>>("conv_transpose2d, upsample, adaptive_avg_pool2d");
   tightened<network<shape{1, 3, 4, 4}, conv3d<2, 2>, max_pool3d<2, stride<1>>, flatten, linear<3>>, cross_entropy>(
       "conv3d, max_pool3d");
-  tightened<network<shape{32, 6, 6}, conv2d<32, 3, padding<1>>, adaptive_avg_pool2d<1>, flatten, linear<2>>,
-            cross_entropy>("conv2d, filtered");
+  using filtered = conv2d<64, 3, padding<1>>;
+  static_assert(is_filtered<filtered>({64, 8, 8}) && is_filtered<conv2d<32, 4>>({32, 11, 11}));
+  tightened<network<shape{64, 8, 8}, filtered, adaptive_avg_pool2d<1>, flatten, linear<2>>, cross_entropy>(
+      "conv2d, filtered");
+  tightened<network<shape{32, 11, 11}, conv2d<32, 4>, adaptive_avg_pool2d<1>, flatten, linear<2>>, cross_entropy>(
+      "conv2d, filtered in pairs");
 #endif
 }
 
@@ -174,6 +179,25 @@ BOOST_AUTO_TEST_CASE(a_bound_that_is_attained_is_not_exceeded_by_rounding) {
   // In [-2, -1] it is as sure of the other class; where the weights do not matter nobody is sure.
   for (float& each : net.parameters()) each = 0;
   BOOST_TEST(pg::certify(net, pg::cross_entropy{}, pg::element_box{box}).bound <= std::sqrt(0.5 * 9) * (1 + 1e-5));
+}
+
+// Sums that cancel may overflow on the way: an interval of their result does not tell.
+BOOST_AUTO_TEST_CASE(what_may_overflow_has_no_bound) {
+  const pg::host executor{pg::threads{1}};
+  using forward = pg::network<pg::shape{2}, pg::linear<1>, pg::linear<2>>;
+  forward net{executor, pg::zeros{}};
+  std::fill(net.parameters().begin(), net.parameters().end(), 1.0F);
+  net.parameters()[0] = 1e20F;
+  net.parameters()[1] = -1e20F;
+  BOOST_TEST(pg::certify(net, pg::cross_entropy{}, pg::element_box::of(2, {1, 1})).is_finite());
+  BOOST_TEST(!pg::certify(net, pg::cross_entropy{}, pg::element_box::of(2, {1e20, 1e20})).is_finite());
+  // On the way back: gradients of 1e20 times weights of 1e20, which cancel in front of `relu` alone.
+  using backward = pg::network<pg::shape{1}, pg::linear<2>, pg::linear<1, pg::no_bias>, pg::linear<2>>;
+  backward deep{executor, pg::zeros{}};
+  std::fill(deep.parameters().begin(), deep.parameters().end(), 1e-30F);
+  for (float& each : deep.layer_parameters(1)) each = 1e20F;
+  for (float& each : deep.layer_parameters(2)) each = 1e20F;
+  BOOST_TEST(!pg::certify(deep, pg::cross_entropy{}, pg::element_box::of(1, {0, 1e-30})).is_finite());
 }
 
 // A unit whose input is below 0 in all of the box has no gradient, and nothing comes through it.
@@ -223,6 +247,12 @@ BOOST_AUTO_TEST_CASE(values_of_layers) {
   const std::array<float, 8> weights{1, -1, 0, 2, 0, 0.5, 3, 4};  // two outputs of three inputs, two biases
   check_boxes(forward(std::type_identity<pg::linear<2>>{}, {3}, {2}, {{0, 1}, {2, 3}, {-1, 1}}, {}, weights),
               {{0, 2}, {3.5, 6.5}}, "linear");
+  check_boxes(forward(std::type_identity<pg::transpose>{}, {2, 2}, {2, 2}, x, {}), {{0, 1}, {0, 1}, {2, 3}, {.5, 2}},
+              "transpose");
+  check_boxes(forward(std::type_identity<pg::detail::concatenate>{}, {2, 2}, {2, 4}, x, x),
+              {{0, 1}, {2, 3}, {0, 1}, {2, 3}, {0, 1}, {.5, 2}, {0, 1}, {.5, 2}}, "joint by positions");
+  check_boxes(forward(std::type_identity<pg::into_ball<5.0>>{}, {4}, {4}, x, {}),  // of length 10 at most
+              {{0, 1}, {1, 3}, {0, 1}, {.25, 2}}, "into_ball");
   // y_j = sum over k of w_k x_(j - k): a transposed convolution of one channel.
   const std::array<float, 3> taps{1, -2, 7};
   check_boxes(
@@ -254,8 +284,25 @@ BOOST_AUTO_TEST_CASE(gradients_of_pools_and_products) {
   check_boxes(both[1], {{-2, 2}, {-3, 3}}, "its second input");
   check_boxes(back(std::type_identity<pg::slice<1, 2>>{}, {4}, {2}, x, {}, {{1, 2}, {3, 4}})[0],
               {{0, 0}, {1, 2}, {3, 4}, {0, 0}}, "slice");
+  check_boxes(back(std::type_identity<pg::transpose>{}, {2, 2}, {2, 2}, x, {}, {{1, 1}, {2, 2}, {3, 3}, {4, 4}})[0],
+              {{1, 1}, {3, 3}, {2, 2}, {4, 4}}, "transpose");
+  const auto joined = back(std::type_identity<pg::detail::concatenate>{}, {2}, {4}, {{0, 1}, {0, 1}}, {{0, 1}, {0, 1}},
+                           {{1, 1}, {2, 2}, {3, 3}, {4, 4}});
+  check_boxes(joined[0], {{1, 1}, {2, 2}}, "joint");
+  check_boxes(joined[1], {{3, 3}, {4, 4}}, "its second input");
   check_boxes(back(std::type_identity<pg::dropout<0.5>>{}, {2}, {2}, {{1, 2}, {3, 4}}, {}, {{1, 2}, {-3, 4}})[0],
               {{0, 4}, {-6, 8}}, "dropout");
+}
+
+BOOST_AUTO_TEST_CASE(a_ball_that_nobody_leaves_changes_nothing) {
+  const pg::host executor{pg::threads{1}};
+  using bare = pg::network<pg::shape{6}, pg::linear<8>, pg::relu, pg::linear<3>>;
+  using behind = pg::network<pg::shape{6}, pg::into_ball<100.0>, pg::linear<8>, pg::relu, pg::linear<3>>;
+  const pg::element_box box = pg::element_box::of(6, {0.9, 1});
+  const double alone = pg::certify(bare{executor, pg::kaiming_uniform{2}}, pg::cross_entropy{}, box).bound;
+  const double with = pg::certify(behind{executor, pg::kaiming_uniform{2}}, pg::cross_entropy{}, box).bound;
+  BOOST_TEST(with >= alone);
+  BOOST_TEST(with <= alone * (1 + 1e-4));
 }
 
 BOOST_AUTO_TEST_CASE(functions_stay_in_their_intervals) {

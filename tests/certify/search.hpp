@@ -21,6 +21,15 @@ namespace certify_tests {
 
 namespace pg = pergrad;
 
+/// Does the host form this convolution of such images by minimal filtering, which rounds in its own way?
+template <class Layer>
+[[nodiscard]] constexpr bool is_filtered(pg::shape in) {
+  pg::on_host::node_row row;
+  row.map = Layer::affine(in);
+  pg::on_host::choose_winograd(row);
+  return row.in_pairs || row.winograd_rows > 0;
+}
+
 template <class Network, class Loss>
 class adversary {
   using value = typename Network::input_value;

@@ -141,6 +141,50 @@ BOOST_AUTO_TEST_CASE(compositions_enclose) {
   }
   BOOST_TEST(misses == 0);
 }
+// Isotone: a part of an interval has a part of its values. Of operations exactly, of functions up to the ulps by which
+// two enclosures may differ; a search that halves boxes lives on it.
+BOOST_AUTO_TEST_CASE(a_part_has_a_part_of_the_values) {
+  const auto part_of = [](mpfr_oracle::random_numbers& random, const interval& all) {
+    const double a = random.inside(all);
+    const double b = random.inside(all);
+    return interval{std::fmin(a, b), std::fmax(a, b)};
+  };
+  for (const function& f : functions) {
+    mpfr_oracle::random_numbers random{5, f.largest};
+    int misses = 0;
+    for (int i = 0; i < mpfr_oracle::points() / 10; ++i) {
+      interval all = random.interval();
+      if (f.is_of_positive) all = abs(all);
+      const interval values = f.ours(all);
+      const interval of_part = f.ours(part_of(random, all));
+      misses += mpfr_oracle::ulps(hull(values, of_part)) <= mpfr_oracle::ulps(values) + f.most_ulps ? 0 : 1;
+    }
+    BOOST_TEST(misses == 0, f.name);
+  }
+  for (const operation& f : operations) {
+    mpfr_oracle::random_numbers random{6, 1e3};
+    int misses = 0;
+    for (int i = 0; i < mpfr_oracle::points() / 10; ++i) {
+      const interval x = random.interval();
+      const interval y = random.interval();
+      misses += f.ours(x, y).contains(f.ours(part_of(random, x), part_of(random, y))) ? 0 : 1;
+    }
+    BOOST_TEST(misses == 0, f.name);
+  }
+  mpfr_oracle::random_numbers random{7, 4};
+  int misses = 0;
+  for (int i = 0; i < mpfr_oracle::points() / 10; ++i) {
+    const interval x = random.interval();
+    const interval y = random.interval();
+    const auto of = [](const interval& xs, const interval& ys) {
+      return exp(sin(xs * ys) - ys) / (interval{1} + pow(xs, 2)) + tanh(softplus(xs) * sqrt(abs(ys)));
+    };
+    const interval all = of(x, y);
+    const interval some = of(part_of(random, x), part_of(random, y));
+    misses += interval{all.lower - 1e-12 * all.magnitude(), all.upper + 1e-12 * all.magnitude()}.contains(some) ? 0 : 1;
+  }
+  BOOST_TEST(misses == 0);
+}
 BOOST_AUTO_TEST_CASE(an_interval_that_is_rounded_inwards_is_found) {
   // The planted weakness: sums to nearest. Some of them must not enclose, or the tests above are idle.
   mpfr_oracle::random_numbers random{4, 10};

@@ -110,6 +110,33 @@ BOOST_AUTO_TEST_CASE(values_and_partial_evaluation) {
   BOOST_TEST(clamp(a, 3, 5)(a = 7) == 5);
   BOOST_TEST(dot(vector(a, w), vector(w, h))(a = 2, w = 3, h = 4) == 18);
 }
+// Operators and functions go through the values one by one; a single value goes with each.
+BOOST_AUTO_TEST_CASE(vectors_go_together_value_by_value) {
+  constexpr pg::fields<"visits", 3> v;
+  BOOST_TEST(said(vector(a, w) + h) == "(age + height, height + weight)");
+  BOOST_TEST(said(vector(a, w) - vector(w, a)) == "(age - weight, -age + weight)");
+  BOOST_TEST(said(2 * vector(a, w) / h) == "(2 * age / height, 2 * weight / height)");
+  BOOST_TEST(said(sum(v * a)) == "age * visits[0] + age * visits[1] + age * visits[2]");
+  BOOST_TEST(said(min(vector(a, w), h)) == "(min(age, height), min(height, weight))");
+  BOOST_TEST(said(clamp(vector(a, w), 0, 1)) == "(min(1, max(0, age)), min(1, max(0, weight)))");
+  BOOST_TEST(said(where(vector(a, w) > h, 1, vector(w, a))) ==
+             "(where(age - height > 0, 1, weight), where(-height + weight > 0, 1, age))");
+  BOOST_TEST(said(vector(vector(a, w), h, v)) == "(age, weight, height, visits[0], visits[1], visits[2])");
+  constexpr auto distance = l2_norm(vector(a, w) - pg::query::vector(1, 2));
+  static_assert(distance.size() == 1);
+  BOOST_TEST(distance(a = 4, w = 6) == 5);
+  const auto unlike = [](const auto& make) {
+    BOOST_CHECK_EXCEPTION(make(), std::invalid_argument, [](const std::exception& error) {
+      return std::string{error.what()}.find("vectors of unlike sizes") != std::string::npos;
+    });
+  };
+  unlike([] { static_cast<void>(vector(a, w) + vector(a, w, h)); });
+  unlike([] { static_cast<void>(dot(vector(a, w), expression{h})); });
+  unlike([] { static_cast<void>(where(vector(a, w) > 0, vector(a, w, h), 0)); });
+  const auto eight = vector(a, w, h, a, w, h, a, w);
+  BOOST_TEST(vector(eight, eight, eight).size() == 24);
+  BOOST_CHECK_THROW(static_cast<void>(vector(eight, eight, eight, a)), std::invalid_argument);
+}
 BOOST_AUTO_TEST_CASE(too_large_a_query_is_refused) {
   expression query{0};
   const auto grow = [&] {

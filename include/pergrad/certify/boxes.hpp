@@ -4,8 +4,8 @@
 // What is known of a record's elements, one by one, goes through the network as they do, and back from the loss. Norms
 // see how elements go together, intervals see signs, and where a unit is not active; after each layer each tightens the
 // other, so that K is nowhere above that of norms alone. Layers with a rule here: affine ones, functions of one number,
-// pools, reshapes and slices, sums, products and joints of branches, dropout. Of others an element's interval is what
-// their norm leaves.
+// pools, reshapes and slices, sums, products and joints of branches, dropout, `into_ball`. Of others an element's
+// interval is what their norm leaves.
 //
 // Intervals hold what is *computed* (rules.hpp). A sum of n products, in any order, is off by at most gamma_n times the
 // sum of their sizes, in the network's scalar and once more in doubles here; a convolution that may be formed by
@@ -28,6 +28,7 @@
 #include <pergrad/interval/functions.hpp>
 #include <pergrad/interval/interval.hpp>
 #include <pergrad/layers/linear.hpp>
+#include <pergrad/layers/parallel.hpp>
 #include <pergrad/losses/binary_cross_entropy.hpp>
 #include <pergrad/losses/cross_entropy.hpp>
 #include <pergrad/shape.hpp>
@@ -161,7 +162,8 @@ struct affine_boxes {
     for (std::size_t k = 0; map.bias && k < y.size(); ++k) {
       const auto bias = static_cast<double>(at.weights[map.weight_count() + bias_of(k, y.size())]);
       y[k] = y[k] + interval{bias, bias};
-      y[k] = widened(y[k].lower, y[k].upper, at.gamma(2) * y[k].magnitude());
+      // Minimal filtering in pairs adds up four parts behind it.
+      y[k] = widened(y[k].lower, y[k].upper, at.gamma(8) * (upper{y[k].magnitude()} + upper{std::fabs(bias)}));
     }
     return y;
   }
@@ -269,6 +271,32 @@ template <probability Probability, class... Options>
 inline constexpr double share_of_dropout<dropout<Probability, Options...>> =
     static_cast<double>(dropout<Probability, Options...>::share);
 
+template <class Layer>
+inline constexpr bool is_transpose = requires {
+  requires Layer::is_transpose;
+};
+/// Where element k of {rows, columns} goes.
+[[nodiscard]] constexpr std::size_t transposed(std::size_t k, shape in) noexcept {
+  return k % in.e1 * in.e0 + k / in.e1;
+}
+template <class Layer>
+inline constexpr bool joins_rows = std::is_base_of_v<detail::concatenation<true>, Layer>;
+template <class Layer>
+inline constexpr bool is_joint = joins_rows<Layer> || std::is_base_of_v<detail::concatenation<false>, Layer>;
+/// Calls f(output, is it of the second input, its element) for each element of two values side by side.
+template <class Layer, class Function>
+void for_each_joined(shape in, shape in2, Function&& f) {
+  const std::size_t rows = joins_rows<Layer> && in.rank() == 2 ? in.e0 : 1;
+  const std::size_t first = in.size() / rows;
+  const std::size_t second = in2.size() / rows;
+  for (std::size_t k = 0; k < in.size(); ++k) f(k / first * (first + second) + k % first, false, k);
+  for (std::size_t k = 0; k < in2.size(); ++k) f(k / second * (first + second) + first + k % second, true, k);
+}
+template <class Layer>
+inline constexpr double radius_of = 0;
+template <detail::number Radius>
+inline constexpr double radius_of<into_ball<Radius>> = Radius.value;
+
 /// The mean of a window, or what a gradient of it gives back.
 [[nodiscard]] inline interval divided(const interval& sum, double divisor, upper off) noexcept {
   const interval y = sum / interval{divisor, divisor};
@@ -280,10 +308,10 @@ inline constexpr double share_of_dropout<dropout<Probability, Options...>> =
 /// Which layers have a rule for boxes.
 template <class Layer>
 inline constexpr bool has_box_rule =
-    detail::has_affine<Layer> ||
-    (detail::has_value<Layer> && bounds_of_function<Layer>.slope >= 0) || detail::has_windows<Layer> ||
-    detail::is_reshape<Layer> || detail::is_branch_sum<Layer> || std::is_same_v<Layer, elementwise_product> ||
-    inside::slice_begins<Layer> != ~std::size_t{0} || inside::share_of_dropout<Layer> != 0;
+    detail::has_affine<Layer> || (detail::has_value<Layer> && bounds_of_function<Layer>.slope >= 0) ||
+    detail::has_windows<Layer> || detail::is_reshape<Layer> || detail::is_branch_sum<Layer> ||
+    std::is_same_v<Layer, elementwise_product> || inside::slice_begins<Layer> != ~std::size_t{0} ||
+    inside::share_of_dropout<Layer> != 0 || inside::is_joint<Layer> || inside::radius_of<Layer> != 0;
 
 /// What the layer makes of its inputs. Precondition: has_box_rule; boxes and norms are finite.
 template <class Layer, class Scalar>
@@ -312,8 +340,22 @@ template <class Layer, class Scalar>
         });
   } else if constexpr (detail::has_value<Layer>) {
     std::ranges::transform(at.x, y.begin(), [&](const interval& x) { return inside::value_in<Layer>(x, off); });
+  } else if constexpr (inside::is_transpose<Layer>) {
+    for (std::size_t k = 0; k < y.size(); ++k) y[inside::transposed(k, at.norms.in)] = at.x[k];
   } else if constexpr (detail::is_reshape<Layer>) {
     y = at.x;
+  } else if constexpr (inside::is_joint<Layer>) {
+    inside::for_each_joined<Layer>(at.norms.in, at.norms.in2, [&](std::size_t output, bool second, std::size_t input) {
+      y[output] = second ? at.x2[input] : at.x[input];
+    });
+  } else if constexpr (inside::radius_of<Layer> != 0) {
+    // All elements are shortened alike, by no more than the longest record is.
+    const double least = 1 - 1e-9 < inside::radius_of<Layer> / at.norms.x.l2.value()
+                             ? 1.0
+                             : (1 - 1e-9) * inside::radius_of<Layer> / at.norms.x.l2.value();
+    std::ranges::transform(at.x, y.begin(), [&](const interval& x) {
+      return inside::divided(x * interval{least * (1 - 1e-9), 1}, 1, off);
+    });
   } else if constexpr (detail::is_branch_sum<Layer> || std::is_same_v<Layer, elementwise_product>) {
     for (std::size_t k = 0; k < y.size(); ++k) {
       y[k] = detail::is_branch_sum<Layer> ? at.x[k] + at.x2[k] : at.x[k] * at.x2[k];
@@ -357,8 +399,16 @@ void gradients_of(std::type_identity<Layer> /*layer*/, const node_boxes<Scalar>&
         });
   } else if constexpr (detail::has_value<Layer>) {
     for (std::size_t k = 0; k < dx.size(); ++k) dx[k] = times(inside::slope_in<Layer>(at.x[k], off), dy[k]);
+  } else if constexpr (inside::is_transpose<Layer>) {
+    for (std::size_t k = 0; k < dx.size(); ++k) dx[k] = dy[inside::transposed(k, at.norms.in)];
   } else if constexpr (detail::is_reshape<Layer>) {
     dx = dy;
+  } else if constexpr (inside::is_joint<Layer>) {
+    inside::for_each_joined<Layer>(at.norms.in, at.norms.in2, [&](std::size_t output, bool second, std::size_t input) {
+      (second ? dx2 : dx)[input] = dy[output];
+    });
+  } else if constexpr (inside::radius_of<Layer> != 0) {
+    // What it does along the record is not followed: dx keeps what the norm leaves.
   } else if constexpr (detail::is_branch_sum<Layer>) {
     dx = dx2 = dy;
   } else if constexpr (std::is_same_v<Layer, elementwise_product>) {

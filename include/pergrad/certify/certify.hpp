@@ -101,8 +101,9 @@ struct network_rules {
         effects[i].dx += nothing_lost;
         effects[i].dx2 += nothing_lost;
         values[i + 1] = {effects[i].y.l2 + 0x1p-60, effects[i].y.largest + 0x1p-60};
-        boxes.forward(layer, i, at, values[i + 1]);
+        // Before boxes see it: sums whose terms cancel may overflow on the way, and only norms tell.
         if (largest < values[i + 1].l2.value()) values[i + 1] = {};
+        boxes.forward(layer, i, at, values[i + 1]);
       }
     });
 
@@ -112,15 +113,18 @@ struct network_rules {
     const upper grows = rounds.growth(1);
     bool overflows = false;
     for (std::size_t i = size; i-- > 0;) {
+      overflows = overflows || largest < gradients[i + 1].value();
       gradients[i + 1] = boxes.gradient(i + 1, gradients[i + 1]);
       const upper gradient = std::max(gradients[i + 1], upper{0x1p-30});
       const std::size_t owner = structure::owners[i];
       overflows = overflows || largest < (gradient * effects[i].inside).value();
       certified_layer& layer = result.layers[i];
       if (structure::trained_counts[i] > 0) {
-        const upper own = values[structure::inputs[i]].l2.is_finite() || Network::input_shape.ids != 0
-                              ? boxes.block(i, gradient, (effects[i].block + nothing_lost) * gradient)
-                              : upper{intervals::inside::unbounded};
+        const upper by_norms = values[structure::inputs[i]].l2.is_finite() || Network::input_shape.ids != 0
+                                   ? (effects[i].block + nothing_lost) * gradient
+                                   : upper{intervals::inside::unbounded};
+        overflows = overflows || largest < by_norms.value();
+        const upper own = boxes.block(i, gradient, by_norms);
         layer.bound = own.value();
         blocks[owner] = (blocks[owner] + own) * grows;
       }

@@ -35,6 +35,12 @@ struct monomial {
                                   most_outputs, " components, or ", monomial::most, " factors of a product"});
 }
 
+/// The same of vectors that do not go together.
+[[noreturn]] inline void query_has_vectors_of_unlike_sizes() {
+  detail::throw_invalid_argument(
+      {"pergrad: query: vectors of unlike sizes: operands have as many components each, or one"});
+}
+
 /// Grows a list of nodes, operands first, every node once.
 class builder {
  public:

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <tuple>
 #include <type_traits>
 
 #include <pergrad/detail/float_environment.hpp>
@@ -181,12 +182,27 @@ struct query_access {
   [[nodiscard]] static constexpr query::expression of(const node_list& nodes) noexcept {
     return query::expression{nodes};
   }
-  /// An expression of what `make` adds to the nodes of the values of others: make(builder, i) or make(builder, i, j).
+  /// An expression of what `make` adds to the nodes of the values of others, value by value: make(builder, i) or
+  /// make(builder, i, j). One of a single value goes with each value of the others, which have as many.
   template <class Make, class... Expressions>
   [[nodiscard]] static constexpr query::expression made(Make make, const Expressions&... from) {
+    int count = 1;
+    ((count = count == 1 ? from.size() : count), ...);
+    if (!((from.size() == 1 || from.size() == count) && ...)) query_has_vectors_of_unlike_sizes();
     return proven([&] {
       builder all;
-      return of(all.finished({static_cast<std::int16_t>(make(all, int{all.imported(from.nodes_)[0]}...))}, 1));
+      const std::array<std::array<std::int16_t, most_outputs>, sizeof...(from)> values{all.imported(from.nodes_)...};
+      std::array<std::int16_t, most_outputs> outputs{};
+      for (int i = 0; i < count; ++i) {
+        std::size_t at = 0;
+        const auto next = [&](const query::expression& each) {
+          return int{values[at++][each.size() == 1 ? 0 : place(i)]};
+        };
+        const std::array<int, sizeof...(from)> operands{next(from)...};
+        outputs[place(i)] =
+            static_cast<std::int16_t>(std::apply([&](auto... each) { return make(all, each...); }, operands));
+      }
+      return of(all.finished(outputs, count));
     });
   }
   /// A function of every value of an expression.

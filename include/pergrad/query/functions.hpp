@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // pergrad/query/functions.hpp - what expressions are made of: operators, functions, conditions, vectors
 //
-// Of an expression of several values, a function of one value gives as many; everything else takes expressions of one.
+// Of expressions of several values, functions and operators give as many, value by value; one of a single value goes
+// with each of them. Sizes that differ otherwise are an error.
 #pragma once
 
 #include <array>
@@ -101,15 +102,20 @@ namespace pergrad::inline v0_1::query {
                                            holds.above_zero(), positive, otherwise);
 }
 
-/// Several expressions as one of several values.
+/// The values of several expressions, one behind the other, as one of several values.
 template <class... Expressions>
 [[nodiscard]] constexpr expression vector(const Expressions&... from) {
   query::inside::builder all;
   std::array<std::int16_t, query::inside::most_outputs> outputs{};
   int count = 0;
-  ((outputs[query::inside::place(count++)] =
-        all.imported(query::inside::query_access::nodes(static_cast<const expression&>(expression{from})))[0]),
-   ...);
+  const auto append = [&](const expression& each) {
+    const auto values = all.imported(query::inside::query_access::nodes(each));
+    for (int i = 0; i < each.size(); ++i) {
+      if (query::inside::place(count) == query::inside::most_outputs) query::inside::query_has_too_many_nodes();
+      outputs[query::inside::place(count++)] = values[query::inside::place(i)];
+    }
+  };
+  (append(from), ...);
   return query::inside::query_access::of(all.finished(outputs, count));
 }
 /// Sum of all values of an expression, or of a list of fields.
@@ -120,8 +126,9 @@ template <class... Expressions>
 }
 /// Square root of the sum of squares.
 [[nodiscard]] constexpr expression l2_norm(const expression& from) { return sqrt(sum(pow(from, 2))); }
-/// Sum of products; as many values as the other has.
+/// Sum of products of two of as many values.
 [[nodiscard]] constexpr expression dot(const expression& x, const expression& y) {
+  if (x.size() != y.size()) query::inside::query_has_vectors_of_unlike_sizes();
   expression total{0.0};
   for (int i = 0; i < x.size(); ++i) total = total + x[i] * y[i];
   return total;
