@@ -39383,11 +39383,7 @@ class private_selection {
   [[nodiscard]] double mean() const noexcept { return mean_; }
 
   /// The number of runs for 64 random bits: the least k with P[K <= k] above their share of 2^64. Its distribution is
-  /// within 2^-40 of K's in total variation; `epsilon` pays for that.
-  ///
-  /// Probabilities are products of ratios P[k] / P[k - 1] = (1 - gamma) (k - 1 + eta) / k, or mean / k, away from the
-  /// most likely k, so each is off by at most 5 |k - mode| roundings. Mode and mean are at most 1000, so all of them
-  /// together are off by less than 5 2000 2^-53 / 2; what is left out, and whole numbers of 2^-63, are far less.
+  /// not quite K's, and `epsilon` pays for that.
   template <class = void>
   [[nodiscard]] std::uint64_t runs(std::uint64_t bits) const {
     const detail::float_environment proven;
@@ -39428,7 +39424,7 @@ class private_selection {
     for (std::size_t i = 0; i < orders; ++i) {
       runs_cost = std::min(runs_cost, (1 - 1 / order(i)) * divergences[i] - std::log(gamma_) / order(i));
     }
-    // What the draw of K errs by is paid in delta: (1 + e^epsilon) 2^-40.
+    // What the draw of K errs by is paid in delta: (1 + e^epsilon) times that.
     for (double paid = at.value() * 0x1p-10; paid <= at.value() / 2; paid *= 2) {
       double least = detail::infinity;
       for (std::size_t i = 0; i < orders; ++i) {
@@ -39443,7 +39439,7 @@ class private_selection {
         least = std::min(least,
                          epsilon_from_rdp(a, std::max(0.0, selected) * (1 + 1e-9) + 1e-12, delta{at.value() - paid}));
       }
-      if ((1 + std::exp(least)) * 0x1p-40 <= paid) return least;
+      if ((1 + std::exp(least)) * runs_are_off() <= paid) return least;
     }
     return detail::infinity;
   }
@@ -39454,6 +39450,13 @@ class private_selection {
 
   private_selection(double eta, double gamma, double mean) noexcept : eta_{eta}, gamma_{gamma}, mean_{mean} {}
   [[nodiscard]] bool is_poisson() const noexcept { return gamma_ == 0; }
+  /// By how much the law of `runs` may differ from K's, in total variation. Probabilities are products of ratios
+  /// P[k] / P[k - 1] away from the most likely k, so each is off by at most 5 |k - mode| roundings, 10 E[K] on average,
+  /// half of which count; their sum by some more, and each by a whole number of 2^-63. There are fewer than 64 / gamma
+  /// of them, or 4000.
+  [[nodiscard]] double runs_are_off() const noexcept {
+    return (5 * mean_ + 16) * 0x1p-53 + (is_poisson() ? 4000 : 2000 + 64 / gamma_) * 0x1p-63;
+  }
   /// order - 1 in geometric progression from 0.02 to 2000.
   [[nodiscard]] static double order(std::size_t i) noexcept {
     return 1 + 0.02 * std::exp(std::log(1e5) * static_cast<double>(i) / static_cast<double>(orders - 1));

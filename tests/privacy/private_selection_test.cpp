@@ -157,6 +157,11 @@ BOOST_AUTO_TEST_CASE(many_runs_have_their_distribution_too) {
   check(private_selection::negative_binomial(600, .4), 600, .4, 0);  // P[1] is below what a double holds
   check(private_selection::negative_binomial(-.5, 1e-4), -.5, 1e-4, 0);
   BOOST_TEST(private_selection::poisson(.01).runs(0) == 0U);
+  // What the draw of K errs by costs next to nothing.
+  rdp_accountant one;
+  one.record({.01, 1}, 1000);
+  BOOST_TEST(private_selection::geometric(10).epsilon(one, delta{1e-10}) < 3 * one.epsilon(delta{1e-10}) + 2);
+  BOOST_TEST(private_selection::poisson(100).epsilon(one, delta{1e-5}) < 20);
 }
 
 BOOST_AUTO_TEST_CASE(selections_that_are_none_throw) {
