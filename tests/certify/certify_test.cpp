@@ -18,7 +18,8 @@ namespace {
 
 namespace pg = pergrad;
 using certify_tests::adversary;
-using certify_tests::is_filtered;
+using certify_tests::filtered;
+using certify_tests::filtered_in_pairs;
 using certify_tests::nearest;
 using certify_tests::random_network;
 
@@ -54,12 +55,8 @@ BOOST_AUTO_TEST_CASE(images) {
           binary_cross_entropy_with_logits>("conv3d, avg_pool3d");
 #endif
 #ifdef PERGRAD_LONG_TESTS
-  using filtered = conv2d<64, 3, padding<1>>;
-  static_assert(is_filtered<filtered>({64, 8, 8}) && is_filtered<conv2d<32, 4>>({32, 11, 11}));
-  nearest<network<shape{64, 8, 8}, filtered, adaptive_avg_pool2d<1>, flatten, linear<2>>, cross_entropy>(
-      "conv2d, filtered");
-  nearest<network<shape{32, 11, 11}, conv2d<32, 4>, adaptive_avg_pool2d<1>, flatten, linear<2>>, cross_entropy>(
-      "conv2d, filtered in pairs");
+  nearest<filtered, cross_entropy>("conv2d, filtered");
+  nearest<filtered_in_pairs, cross_entropy>("conv2d, filtered in pairs");
 #endif
 }
 

@@ -30,6 +30,13 @@ template <class Layer>
   return row.in_pairs || row.winograd_rows > 0;
 }
 
+using filtered = pg::network<pg::shape{64, 8, 8}, pg::conv2d<64, 3, pg::padding<1>>, pg::adaptive_avg_pool2d<1>,
+                             pg::flatten, pg::linear<2>>;
+using filtered_in_pairs =
+    pg::network<pg::shape{32, 11, 11}, pg::conv2d<32, 4>, pg::adaptive_avg_pool2d<1>, pg::flatten, pg::linear<2>>;
+static_assert(is_filtered<pg::conv2d<64, 3, pg::padding<1>>>(filtered::input_shape) &&
+              is_filtered<pg::conv2d<32, 4>>(filtered_in_pairs::input_shape));
+
 template <class Network, class Loss>
 class adversary {
   using value = typename Network::input_value;

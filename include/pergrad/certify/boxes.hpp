@@ -71,6 +71,16 @@ namespace inside {
 
 inline constexpr double lost_element = 0x1p-60;  ///< what becomes 0, of an element
 
+/// What is computed where y is meant, `off` by so much of its size.
+[[nodiscard]] inline interval computed(const interval& y, upper off) noexcept {
+  return widened(y.lower, y.upper, off * y.magnitude() + upper{lost_element});
+}
+/// The same of a sum, whose terms may cancel.
+[[nodiscard]] inline interval computed_sum(const interval& a, const interval& b, upper off) noexcept {
+  const interval sum = a + b;
+  return widened(sum.lower, sum.upper, off * (upper{a.magnitude()} + upper{b.magnitude()}));
+}
+
 /// Sums of products in doubles: their intervals' ends, and how large they are at most.
 struct product_sums {
   std::vector<double> low;
@@ -200,7 +210,7 @@ template <class Layer>
     const double b = Layer::value(x.upper);
     y = interval{std::min(a, b), std::max(a, b)};
   }
-  return widened(y.lower, y.upper, off * y.magnitude() + upper{lost_element});
+  return computed(y, off);
 }
 template <class Layer>
 [[nodiscard]] interval slope_in(const interval& x, upper off) noexcept {
@@ -299,8 +309,7 @@ inline constexpr double radius_of<into_ball<Radius>> = Radius.value;
 
 /// The mean of a window, or what a gradient of it gives back.
 [[nodiscard]] inline interval divided(const interval& sum, double divisor, upper off) noexcept {
-  const interval y = sum / interval{divisor, divisor};
-  return widened(y.lower, y.upper, off * y.magnitude() + upper{lost_element});
+  return computed(sum / interval{divisor, divisor}, off);
 }
 
 }  // namespace inside
@@ -354,17 +363,16 @@ template <class Layer, class Scalar>
                              ? 1.0
                              : (1 - 1e-9) * inside::radius_of<Layer> / at.norms.x.l2.value();
     std::ranges::transform(at.x, y.begin(), [&](const interval& x) {
-      return inside::divided(x * interval{least * (1 - 1e-9), 1}, 1, off);
+      return inside::computed(x * interval{least * (1 - 1e-9), 1}, off);
     });
   } else if constexpr (detail::is_branch_sum<Layer> || std::is_same_v<Layer, elementwise_product>) {
     for (std::size_t k = 0; k < y.size(); ++k) {
-      y[k] = detail::is_branch_sum<Layer> ? at.x[k] + at.x2[k] : at.x[k] * at.x2[k];
-      y[k] = widened(y[k].lower, y[k].upper, off * y[k].magnitude() + upper{inside::lost_element});
+      y[k] = inside::computed(detail::is_branch_sum<Layer> ? at.x[k] + at.x2[k] : at.x[k] * at.x2[k], off);
     }
   } else if constexpr (inside::share_of_dropout<Layer> != 0) {
     constexpr double share = inside::share_of_dropout<Layer>;
     std::ranges::transform(at.x, y.begin(), [&](const interval& x) {
-      return with_zero(inside::divided(x * interval{share, share}, 1, off));
+      return with_zero(inside::computed(x * interval{share, share}, off));
     });
   } else {
     std::copy_n(at.x.begin() + static_cast<std::ptrdiff_t>(inside::slice_begins<Layer>), y.size(), y.begin());
@@ -377,10 +385,7 @@ template <class Layer, class Scalar>
 void gradients_of(std::type_identity<Layer> /*layer*/, const node_boxes<Scalar>& at, const box& dy, upper length,
                   box& dx, box& dx2) {
   const upper off = at.gamma(32);
-  const auto times = [&](const interval& a, const interval& b) {
-    const interval y = a * b;
-    return widened(y.lower, y.upper, off * y.magnitude() + upper{inside::lost_element});
-  };
+  const auto times = [&](const interval& a, const interval& b) { return inside::computed(a * b, off); };
   if constexpr (detail::has_affine<Layer>) {
     dx = inside::affine_boxes<Layer, Scalar>{at}.backward(dy, length);
   } else if constexpr (detail::has_windows<Layer>) {
@@ -393,8 +398,7 @@ void gradients_of(std::type_identity<Layer> /*layer*/, const node_boxes<Scalar>&
             if (inside::is_maximum<Layer> && at.x[each].upper < chosen) continue;
             const interval share =
                 inside::is_maximum<Layer> ? with_zero(dy[output]) : inside::divided(dy[output], divisor, off);
-            const interval sum = dx[each] + share;
-            dx[each] = widened(sum.lower, sum.upper, off * (upper{dx[each].magnitude()} + upper{share.magnitude()}));
+            dx[each] = inside::computed_sum(dx[each], share, off);
           }
         });
   } else if constexpr (detail::has_value<Layer>) {
@@ -496,6 +500,7 @@ class network_boxes {
   using structure = typename Network::structure;
   using scalar = typename Network::scalar;
   static constexpr std::size_t size = structure::size;
+  static constexpr const auto& two_inputs = has_two_inputs<structure>;
 
  public:
   network_boxes(const Network& network, const element_box& inputs) : network_{&network} {
@@ -559,11 +564,7 @@ class network_boxes {
     box dx2(gradients_[second].size(), at_most(length * factors.dx2));
     if (backward_[i] != nullptr) backward_[i](*this, i, gradients_[i + 1], length, dx, dx2);
     const auto add = [&](box& to, const box& part) {
-      for (std::size_t k = 0; k < to.size(); ++k) {
-        const interval sum = to[k] + part[k];
-        to[k] =
-            widened(sum.lower, sum.upper, rounds_.gamma(2) * (upper{to[k].magnitude()} + upper{part[k].magnitude()}));
-      }
+      for (std::size_t k = 0; k < to.size(); ++k) to[k] = inside::computed_sum(to[k], part[k], rounds_.gamma(2));
     };
     add(gradients_[first], dx);
     if (two_inputs[i]) add(gradients_[second], dx2);
@@ -574,14 +575,6 @@ class network_boxes {
     return {norms_[i], values_[structure::inputs[i]], values_[structure::inputs2[i]],
             network_->layer_parameters(structure::owners[i])};
   }
-  static constexpr std::array<bool, size> two_inputs = [] {
-    std::array<bool, size> found{};
-    detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*layer*/, std::size_t i) {
-      found[i] = detail::has_two_inputs<Layer>;
-    });
-    return found;
-  }();
-
   const Network* network_;
   roundoff rounds_{};
   std::array<node_bounds, size> norms_{};

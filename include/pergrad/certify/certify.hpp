@@ -153,13 +153,7 @@ struct network_rules {
   }
 
  private:
-  static constexpr std::array<bool, size> two_inputs = [] {
-    std::array<bool, size> found{};
-    detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*layer*/, std::size_t i) {
-      found[i] = detail::has_two_inputs<Layer>;
-    });
-    return found;
-  }();
+  static constexpr const auto& two_inputs = has_two_inputs<structure>;
   static constexpr std::array<bool, size + 1> trained = [] {
     std::array<bool, size + 1> found{};
     for (std::size_t i = 0; i < size; ++i) {

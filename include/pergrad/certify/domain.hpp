@@ -7,10 +7,14 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
+#include <type_traits>
 
 #include <pergrad/certify/spectral.hpp>
 #include <pergrad/certify/upper.hpp>
+#include <pergrad/concepts.hpp>
+#include <pergrad/graph/graph.hpp>
 #include <pergrad/shape.hpp>
 
 namespace pergrad::inline v0_1::certified {
@@ -64,5 +68,15 @@ struct element_bounds {
   bool is_monotone = false;
   steepest_at steepest = steepest_at::unknown;
 };
+
+/// Which nodes of a network read two values.
+template <class Structure>
+inline constexpr std::array<bool, Structure::size> has_two_inputs = [] {
+  std::array<bool, Structure::size> found{};
+  detail::for_each_layer<Structure>([&]<class Layer>(std::type_identity<Layer> /*layer*/, std::size_t i) {
+    found[i] = detail::has_two_inputs<Layer>;
+  });
+  return found;
+}();
 
 }  // namespace pergrad::inline v0_1::certified
