@@ -684,7 +684,7 @@ template <class Expression> struct step_counts_records_added_or_removed {
   static_assert(never<Expression>, "a private_loop's noise counts what one record adds, and its sampler's event what neighbours differ by, also if they replace one: write sum(clip(...)) without pergrad::neighbouring::replace_one; see docs/privacy.md");
 };
 template <class Executor> struct on_the_host_only {
-  static_assert(never<Executor>, "owners and views of records are on the host only so far: draw records, pergrad::dp_options<pergrad::poisson_sampling>; see docs/privacy.md");
+  static_assert(never<Executor>, "owners and views of records, and gradients that are scaled before they are clipped, are on the host only so far: draw records, pergrad::dp_options<pergrad::poisson_sampling>; see docs/privacy.md");
 };
 template <class Loop> struct step_is_used_up_by_a_release {
   static_assert(never<Loop>, "a private_step is released once, and is used up by it: write std::move(step); see docs/privacy.md");
@@ -2843,6 +2843,10 @@ concept executor = requires {
 };
 
 namespace detail {
+
+/// What a trainer's step adds up: gradients of records that are never formed, gradients that are, of units of privacy
+/// of several rows each, or those scaled by the optimizer before they are clipped.
+enum class step_gradients : unsigned char { unformed, formed, scaled };
 
 /// A tape for outputs and losses alone: for so many records at a time, or as many as its executor prefers.
 struct forward_only {
@@ -9535,7 +9539,7 @@ template <class Sum, class Network>
 class chunk_of_total;
 template <class Noised, class Network, bool IsPrivate, class Begin>
 class release_of_sum;
-template <class Network, class Loss, executor Executor, bool OfUnits>
+template <class Network, class Loss, executor Executor, step_gradients Gradients>
 class step_by_verbs;
 template <class Network, class Loss, executor Executor>
 class step_on_ranks;
@@ -9767,7 +9771,7 @@ struct total_access {
   friend class chunk_of_total;
   template <class Noised, class Network, bool IsPrivate, class Begin>
   friend class release_of_sum;
-  template <class Network, class Loss, executor Executor, bool OfUnits>
+  template <class Network, class Loss, executor Executor, step_gradients Gradients>
   friend class step_by_verbs;
   template <class Network, class Loss, executor Executor>
   friend class step_on_ranks;
@@ -9923,7 +9927,7 @@ struct total_release {
   friend class release_of_sum;
   template <class Optimizer, class Network>
   friend class pergrad::optimizer_steps;
-  template <class Network, class Loss, executor Executor, bool OfUnits>
+  template <class Network, class Loss, executor Executor, step_gradients Gradients>
   friend class step_by_verbs;
   template <class Network, class Loss, executor Executor>
   friend class step_on_ranks;
@@ -11490,7 +11494,9 @@ class parameter_average {
 // order of the root of the number of parameters. `stability` is not Adam's: it says below which size elements are not
 // told apart.
 //
-//   pg::scaled_adam<net_type> optimizer{rate, clip, 1e-3, max_batch};
+//   pg::scaled_adam_options<> options;  // of a dp_sgd
+//
+//   pg::scaled_adam<net_type> optimizer{rate, clip, 1e-3, max_batch};  // or by hand
 //   auto step = loop.begin(records);
 //   while (step.next()) optimizer.accumulate(exec, step);
 //   optimizer.step(exec, net, std::move(step));
@@ -11563,11 +11569,12 @@ class unit_gradients {
   /// The norms of the units' gradients before clipping; one without a row has 0.
   [[nodiscard]] double norm_of(std::size_t unit) const noexcept { return norms_[unit]; }
 
-  /// Averages if wanted, clips each unit by `rule`, and adds what is left, rounded to the grid, to `integers`.
+  /// Averages if wanted, multiplies each element by its scale if there are any, clips each unit by `rule`, and adds
+  /// what is left, rounded to the grid, to `integers`.
   template <class Rule>
   void add_clipped(const thread_pool& pool, const Rule& rule, bool averaged, const release_grid& grid,
-                   std::int64_t* integers) {
-    pool.parallel(count_, [&](std::size_t unit, std::size_t) { weigh(unit, rule, averaged, grid.unit); });
+                   std::int64_t* integers, const scalar* scales = nullptr) {
+    pool.parallel(count_, [&](std::size_t unit, std::size_t) { weigh(unit, rule, averaged, grid.unit, scales); });
     const auto steps = static_cast<double>(std::int64_t{1} << grid.steps);
     pool.parallel((width + stretch - 1) / stretch, [&](std::size_t number, std::size_t) {
       const std::size_t first = number * stretch;
@@ -11590,7 +11597,7 @@ class unit_gradients {
   using layer_weights = std::array<scalar, stretches.size() == 0 ? 1 : stretches.size()>;
 
   template <class Rule>
-  void weigh(std::size_t unit, const Rule& rule, bool averaged, int grid_unit) noexcept {
+  void weigh(std::size_t unit, const Rule& rule, bool averaged, int grid_unit, const scalar* scales) noexcept {
     scalar* const values = units_.data() + unit * width;
     weights_[unit].fill(0);
     norms_[unit] = 0;
@@ -11598,6 +11605,9 @@ class unit_gradients {
     if (averaged) {
       const auto rows = static_cast<scalar>(row_counts_[unit]);
       for (std::size_t k = 0; k < width; ++k) values[k] /= rows;
+    }
+    if (scales != nullptr) {
+      for (std::size_t k = 0; k < width; ++k) values[k] *= scales[k];
     }
     std::array<norm_bound, stretches.size()> layers{};
     sample_facts<scalar> facts;
@@ -11783,6 +11793,12 @@ inline void require_adam_options(const adam_options& options) {
   require_weight_decay(options.weight_decay);
 }
 
+/// Of scale-then-privatise.
+inline void require_scale_stability(double stability) {
+  if (stability > 0 && stability <= largest_double) return;
+  throw_invalid_argument({"pergrad: scaled adam: stability must be finite and above 0, got ", stability});
+}
+
 }  // namespace detail
 
 /// `torch.optim.Adam` without weight decay; with it, `torch.optim.AdamW`; with a noise floor, DP-AdamBC.
@@ -11877,9 +11893,7 @@ class scaled_adam : public optimizer_steps<scaled_adam<Network>, Network> {
         gradients_{rows.count},
         numbers_(rows.count),
         scales_{Network::parameter_count, "scales of gradients"} {
-    if (!(stability > 0 && stability <= detail::largest_double)) {
-      detail::throw_invalid_argument({"pergrad: scaled_adam: stability must be finite and above 0, got ", stability});
-    }
+    detail::require_scale_stability(stability);
     std::iota(numbers_.begin(), numbers_.end(), 0U);
   }
 
@@ -11892,7 +11906,6 @@ class scaled_adam : public optimizer_steps<scaled_adam<Network>, Network> {
   void accumulate(const Executor& executor, Step& step) {
     using detail::total_access;
     const detail::float_environment proven;
-    scale_by_moments();
     const auto g = step.gradients();
     if (g.capacity() > most_) {
       detail::throw_invalid_argument({"pergrad: scaled_adam: made for physical batches of ", most_,
@@ -11905,22 +11918,20 @@ class scaled_adam : public optimizer_steps<scaled_adam<Network>, Network> {
     state.expect(grid, 1);
     const std::span<scalar> rows = gradients_.rows(samples.size());
     unprotected::evaluate_into(executor, assign(rows, materialise(g)));
-    executor.pool().parallel(samples.size(), [&](std::size_t sample, std::size_t) {
-      scalar* const row = rows.data() + sample * Network::parameter_count;
-      for (std::size_t k = 0; k < Network::parameter_count; ++k) row[k] *= scales_.data()[k];
-    });
     state.admit(samples.source(), samples.size(), [&](std::size_t i) { return samples.record(i); });
     const bool begun = state.has_integers();
     static_cast<void>(state.next_as_integers(std::numeric_limits<std::size_t>::max() / 2, {}));  // as far beyond it
     gradients_.begin(samples.size());
     gradients_.add_rows(executor.pool(), std::span{numbers_}.first(samples.size()));
     gradients_.add_clipped(executor.pool(), detail::flat_clip{clip_}, false, grid,
-                           total_access::integers(step.total(), !begun));
+                           total_access::integers(step.total(), !begun), scales());
     step.is_in_the_sum();
   }
 
  private:
   friend struct optimizer_access;
+  template <class OfNetwork, class Loss, executor Executor, detail::step_gradients Gradients>
+  friend class detail::step_by_verbs;
   friend struct detail::checkpoint_access;
   static constexpr std::array<const char*, 2> state_names{"exp_avg", "exp_avg_sq"};  // PyTorch's
   [[nodiscard]] const char* kind() const noexcept { return "adam, scaled then private"; }
@@ -11929,9 +11940,9 @@ class scaled_adam : public optimizer_steps<scaled_adam<Network>, Network> {
     is_scaled_ = false;  // whoever reads a file changes what the scales are made of
     return optimizer_access::count(adam_);
   }
-  /// The scales of the next step, unless it has them.
-  void scale_by_moments() {
-    if (is_scaled_) return;
+  /// The scales of the next step.
+  [[nodiscard]] const scalar* scales() {
+    if (is_scaled_) return scales_.data();
     const auto moments = optimizer_access::state(adam_)[1];
     const auto steps = static_cast<double>(*optimizer_access::count(adam_));
     const double weights = steps > 0 ? 1 - std::pow(beta2_, steps) : 1;
@@ -11940,16 +11951,17 @@ class scaled_adam : public optimizer_steps<scaled_adam<Network>, Network> {
       scales_.data()[k] = static_cast<scalar>(1 / (size + stability_));
     }
     is_scaled_ = true;
+    return scales_.data();
   }
   [[nodiscard]] auto begin(Network& network, double scale) {
-    scale_by_moments();  // of a step without a batch
+    const scalar* const by = scales();  // of a step without a batch, too
     is_scaled_ = false;
-    return [update = optimizer_access::begin(adam_, network, scale), scales = scales_.data()](
-               std::size_t first, const scalar* released, std::size_t size) {
+    return [update = optimizer_access::begin(adam_, network, scale), by](std::size_t first, const scalar* released,
+                                                                         std::size_t size) {
       scalar gradient[256];
       for (std::size_t done = 0; done < size; done += std::size(gradient)) {
         const std::size_t count = std::min(std::size(gradient), size - done);
-        for (std::size_t k = 0; k < count; ++k) gradient[k] = released[done + k] / scales[first + done + k];
+        for (std::size_t k = 0; k < count; ++k) gradient[k] = released[done + k] / by[first + done + k];
         update(first + done, gradient, count);
       }
     };
@@ -17228,6 +17240,14 @@ struct dp_options : training_choices, noise_choice<Noise> {
     return {static_cast<const private_choices&>(*this), static_cast<const noise_choice<Noise>&>(*this), sampling};
   }
 };
+/// Options of a `dp_sgd` whose optimizer is Adam by scale-then-privatise (optim/scale_then_privatise.hpp): gradients
+/// are scaled by its second moment before they are clipped, so that the noise has their shape. `clip` bounds scaled
+/// gradients. Excludes `certified`, `individual` and adam's noise_floor.
+template <class Sampling = poisson_sampling, class Noise = independent_noise>
+struct scaled_adam_options : dp_options<Sampling, Noise> {
+  double scale_stability = 1e-3;  ///< below which size elements are not told apart; finite and above 0
+  scaled_adam_options() { this->optimizer = optimizer_kind::adam; }
+};
 /// With Poisson sampling.
 using private_options = loop_options<poisson_sampling>;
 using dp_sgd_options = dp_options<poisson_sampling>;
@@ -17242,6 +17262,15 @@ template <class Options>
 concept private_loop_options = std::derived_from<Options, private_choices> && !trainer_options<Options> && requires {
   typename Options::sampling_type;
 };
+
+namespace detail {
+/// What a step of these options adds up.
+template <class Options>
+inline constexpr step_gradients gradients_of_step = [] {
+  if (requires(const Options& options) { options.scale_stability; }) return step_gradients::scaled;
+  return draws_units<typename Options::sampling_type> ? step_gradients::formed : step_gradients::unformed;
+}();
+}  // namespace detail
 
 /// Private values of one step: for debugging, never for release.
 struct step_metrics {
@@ -17351,6 +17380,20 @@ inline void require_private_choices(const private_choices& options, bool has_a_s
         !l2_clip_norm::holds(options.clip->value() * adaptive_clip::range)) {
       refuse_training("the option clip, from which adaptive_clip sets out, must be in [1e-24, 1e300]");
     }
+  }
+}
+
+/// The same for options of scale-then-privatise.
+template <class Options>
+[[gnu::cold]] void require_scaled_adam(const Options& options) {
+  require_scale_stability(options.scale_stability);
+  if (options.optimizer != optimizer_kind::adam) refuse_training("scaled_adam_options are for optimizer_kind::adam");
+  if (options.adam.noise_floor != 0) {
+    refuse_training("adam's noise_floor takes off noise of one size, and scaled_adam_options give it the gradients'");
+  }
+  if (options.certified || options.individual) {
+    refuse_training(
+        "scaled_adam_options exclude the options certified and individual: both are of gradients as they are");
   }
 }
 
@@ -17758,12 +17801,13 @@ template <class Scalar>
 template <class Scalar, class Options>
 [[nodiscard, gnu::cold]] Options settled(Options options, bool is_private) {
   require_private_choices(options, options.sampling.has_value(), is_private);
-  if (options.lanes && draws_units<typename Options::sampling_type>) {
-    refuse_training("the option lanes is for records: owners and views are added up as integers, which need none");
+  constexpr bool as_integers = gradients_of_step<Options> != step_gradients::unformed;
+  if (options.lanes && as_integers) {
+    refuse_training(
+        "the option lanes is for records: owners, views and scaled gradients are added up as integers, which need "
+        "none");
   }
-  // What a unit of several rows adds is added up as integers.
-  const record_capacity capacity =
-      draws_units<typename Options::sampling_type> ? record_capacity{0} : capacity_for<Scalar>(options);
+  const record_capacity capacity = as_integers ? record_capacity{0} : capacity_for<Scalar>(options);
   options.capacity = capacity;
   if (capacity.count > 0) options.max_batch.count = std::min(options.max_batch.count, capacity.count);
   return options;
@@ -18618,17 +18662,30 @@ struct units_of_step {
   std::vector<double> loss_of_unit;
 };
 
-/// What a `dp_sgd` keeps on such an executor. Refers to the executor, the network and the tape. `OfUnits`: what is
-/// drawn are units of privacy of several rows each.
-template <class Network, class Loss, executor Executor, bool OfUnits>
+/// Optimizers that options choose from.
+template <class Network, step_gradients Gradients>
+struct optimizers_of {
+  using type = std::variant<sgd<Network>, adam<Network>>;
+};
+template <class Network>
+struct optimizers_of<Network, step_gradients::scaled> {
+  using type = std::variant<scaled_adam<Network>>;
+};
+
+/// What a `dp_sgd` keeps on such an executor. Refers to the executor, the network and the tape.
+template <class Network, class Loss, executor Executor, step_gradients Gradients>
 class step_by_verbs {
+  static constexpr bool forms = Gradients != step_gradients::unformed;
+  static constexpr bool scales = Gradients == step_gradients::scaled;
+
  public:
   using scalar = typename Network::scalar;
   /// Records are read where they lie.
   static constexpr bool trains_on_a_copy = false;
 
-  step_by_verbs(const Executor& executor, Network& network, Loss loss, tape<Network>& tape,
-                const training_choices& options, double sensitivity)
+  template <class Options>
+  step_by_verbs(const Executor& executor, Network& network, Loss loss, tape<Network>& tape, const Options& options,
+                double sensitivity)
       : executor_{&executor},
         network_{&network},
         loss_{loss},
@@ -18637,7 +18694,7 @@ class step_by_verbs {
         sensitivity_{sensitivity},
         total_{total_access::total_of<Network>(executor, summation_of<scalar>(options))},
         optimizer_{make_optimizer(options, sensitivity)} {
-    if constexpr (OfUnits) {
+    if constexpr (forms) {
       units_ = std::make_unique<units_of_step<Network>>(tape.capacity());
       static_cast<void>(total_access::integers(total_, false));  // no step takes memory
     }
@@ -18657,13 +18714,15 @@ class step_by_verbs {
     try {
       total_.clear();
       total_access::state(total_).expect(release_grid::of(sensitivity_, Network::parameter_count), 1);
-      if constexpr (OfUnits) {
+      if constexpr (forms) {
         add_units(records);
       } else {
         add_chunks(records);
       }
-      if (auto* const with_noise = std::get_if<adam<Network>>(&optimizer_)) {
-        with_noise->set_noise(noise.multiplier, l2_clip_norm{sensitivity_});
+      if constexpr (!scales) {
+        if (auto* const with_noise = std::get_if<adam<Network>>(&optimizer_)) {
+          with_noise->set_noise(noise.multiplier, l2_clip_norm{sensitivity_});
+        }
       }
       std::visit(
           [&](auto& optimizer) {
@@ -18687,13 +18746,20 @@ class step_by_verbs {
  private:
   template <class OfNetwork, class OfLoss, executor OnRanks>
   friend class step_on_ranks;
-  using any_optimizer = std::variant<sgd<Network>, adam<Network>>;
-  [[nodiscard]] static any_optimizer make_optimizer(const training_choices& options, double sensitivity) {
-    if (options.adam.noise_floor > 0) {
-      return adam<Network>{*options.learning_rate, options.adam, *options.noise, l2_clip_norm{sensitivity}};
+  using any_optimizer = typename optimizers_of<Network, Gradients>::type;
+  template <class Options>
+  [[nodiscard]] static any_optimizer make_optimizer(const Options& options, double sensitivity) {
+    if constexpr (scales) {
+      // It adds up nothing itself here, so it needs no rows.
+      return scaled_adam<Network>{*options.learning_rate, l2_clip_norm{sensitivity}, options.scale_stability,
+                                  max_batch{0}, options.adam};
+    } else {
+      if (options.adam.noise_floor > 0) {
+        return adam<Network>{*options.learning_rate, options.adam, *options.noise, l2_clip_norm{sensitivity}};
+      }
+      if (options.optimizer == optimizer_kind::adam) return adam<Network>{*options.learning_rate, options.adam};
+      return sgd<Network>{*options.learning_rate, options.momentum, options.weight_decay};
     }
-    if (options.optimizer == optimizer_kind::adam) return adam<Network>{*options.learning_rate, options.adam};
-    return sgd<Network>{*options.learning_rate, options.momentum, options.weight_decay};
   }
 
   [[gnu::noinline]] void add_chunks(const step_records<Network, Loss>& records) {
@@ -18725,9 +18791,11 @@ class step_by_verbs {
     if (charges != nullptr) charges->end_of_step();
   }
 
-  /// Rows go through the network a tape full at a time, whichever unit they are of.
+  /// Rows go through the network a tape full at a time, whichever unit they are of. A record is a unit of one row.
   template <class = void>
   void add_units(const step_records<Network, Loss>& records) {
+    const scalar* scaled_by = nullptr;
+    if constexpr (scales) scaled_by = std::get<scaled_adam<Network>>(optimizer_).scales();
     total_state& state = total_access::state(total_);
     const bool begun = state.has_integers();
     static_cast<void>(state.next_as_integers(tape_->capacity(), tape_->way_of_additions()));
@@ -18735,24 +18803,24 @@ class step_by_verbs {
     for (auto drawn = records.next(); !drawn.empty(); drawn = records.next()) {
       units_->gradients.begin(drawn.size());
       std::fill(units_->loss_of_unit.begin(), units_->loss_of_unit.end(), 0.0);
-      const privacy_units& units = *records.units;
-      if (units.are_owners()) {
+      const privacy_units* const units = records.units;
+      if (units != nullptr && units->are_owners()) {
         for (std::uint32_t i = 0; i < drawn.size(); ++i) {
-          for (const std::uint32_t record : units.records_of(drawn[i])) {
+          for (const std::uint32_t record : units->records_of(drawn[i])) {
             if (fits_the_trainer<Network, Loss>(*records.records, record)) add_row(records, record, i, 0);
           }
         }
         evaluate_rows(records, 0);
       } else {
-        for (std::uint32_t view = 0; view < units.views(); ++view) {
+        for (std::uint32_t view = 0; view < (units != nullptr ? units->views() : 1); ++view) {
           for (std::uint32_t i = 0; i < drawn.size(); ++i) add_row(records, drawn[i], i, view);
           evaluate_rows(records, view);
         }
       }
       const batch<Network, Loss> nobody{*records.records, drawn.first(0)};
       with_clipped(*options_, per_sample_gradients(*network_, loss_, nobody, *tape_), [&](const auto& sum) {
-        units_->gradients.add_clipped(executor_->pool(), sum.clipped().rule(), units.are_averaged(), state.grid(),
-                                      integers);
+        units_->gradients.add_clipped(executor_->pool(), sum.clipped().rule(),
+                                      units != nullptr && units->are_averaged(), state.grid(), integers, scaled_by);
       });
       note_units(records, drawn.size());
     }
@@ -18814,14 +18882,14 @@ namespace detail {
 
 struct statistics_access;
 
-/// What an executor does in a step; of units of privacy by verbs, on executors that read records where they lie.
-template <class Executor, class Network, class Loss, bool OfUnits>
+/// What an executor does in a step; where gradients are formed by verbs, on executors that read records where they lie.
+template <class Executor, class Network, class Loss, step_gradients Gradients>
 struct trainer_for {
-  using type = typename Executor::template trainer<Network, Loss>;
+  using type = step_by_verbs<Network, Loss, Executor, Gradients>;
 };
 template <class Executor, class Network, class Loss>
-struct trainer_for<Executor, Network, Loss, true> {
-  using type = step_by_verbs<Network, Loss, Executor, true>;
+struct trainer_for<Executor, Network, Loss, step_gradients::unformed> {
+  using type = typename Executor::template trainer<Network, Loss>;
 };
 
 template <class Network, class Loss, executor Executor, class Options>
@@ -18835,8 +18903,7 @@ class dp_sgd_base
   using input_value = typename Network::input_value;
   using target = target_of<Loss, scalar>;
   /// What the executor keeps of a run and does in a step.
-  using executor_trainer =
-      typename trainer_for<Executor, Network, Loss, draws_units<typename Options::sampling_type>>::type;
+  using executor_trainer = typename trainer_for<Executor, Network, Loss, gradients_of_step<Options>>::type;
   static_assert(sizeof(std::conditional_t < run::is_correlated && executor_trainer::trains_on_a_copy,
                        error::correlated_noise_on_a_device<Executor>, char >) != 0);
   /// Whose data a unit of privacy is: by which neighbours differ.
@@ -18896,6 +18963,7 @@ class dp_sgd_base
         refuse_training("adam's noise_floor takes off independent noise, and this one is correlated");
       }
     }
+    if constexpr (gradients_of_step<Options> == step_gradients::scaled) require_scaled_adam(options);
     const Options first = with_first_step(options);
     require_training_choices(first, clipping_groups<Network>);
     return settled<scalar>(first, is_private);
@@ -19016,7 +19084,7 @@ class dp_sgd_base
     }
   }
   [[gnu::cold]] void begin_certified() {
-    if constexpr (executor_trainer::trains_on_a_copy || draws_units<typename Options::sampling_type> ||
+    if constexpr (executor_trainer::trains_on_a_copy || gradients_of_step<Options> != step_gradients::unformed ||
                   run::is_correlated) {
       refuse_training("the option certified is for records and independent noise on the host");
     } else {
@@ -19156,9 +19224,9 @@ template <class Network, class Loss, random_generator Generator = os_keyed_gener
           class Options = dp_sgd_options>
 class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor, Options> {
   using base = detail::dp_sgd_base<Network, Loss, Executor, Options>;
-  static constexpr bool lacks_units = detail::draws_units<typename Options::sampling_type> &&
-                                      Executor::template trainer<Network, Loss>::trains_on_a_copy;
-  static_assert(sizeof(std::conditional_t<lacks_units, error::on_the_host_only<Executor>, char>) != 0);
+  static constexpr bool forms_gradients = detail::gradients_of_step<Options> != detail::step_gradients::unformed;
+  static constexpr bool lacks_them = forms_gradients && Executor::template trainer<Network, Loss>::trains_on_a_copy;
+  static_assert(sizeof(std::conditional_t<lacks_them, error::on_the_host_only<Executor>, char>) != 0);
 
  public:
   using typename base::input_value;
@@ -33087,7 +33155,7 @@ struct engine {
 namespace pergrad::inline v0_1 {
 
 namespace detail {
-template <class Network, class Loss, executor Executor, bool OfUnits>
+template <class Network, class Loss, executor Executor, step_gradients Gradients>
 class step_by_verbs;
 }
 
@@ -33117,7 +33185,7 @@ class host {
   template <class Loss>
   using loss_explanation = char;
   template <class Network, class Loss>
-  using trainer = detail::step_by_verbs<Network, Loss, host, false>;
+  using trainer = detail::step_by_verbs<Network, Loss, host, detail::step_gradients::unformed>;
   template <class Network>
   static constexpr bool decodes = on_host::decodes<Network>;
   template <class Network>

@@ -69,6 +69,19 @@ std::vector<std::vector<float>> run_of(const Options& options, const clouds& dat
 
 }  // namespace
 
+// Scaled gradients get the same noise: of nobody, the same bits.
+BOOST_AUTO_TEST_CASE(scaled_gradients_have_the_same_noise) {
+  auto options = usual(banded, turns);
+  options.capacity = pg::record_capacity{0};
+  pg::scaled_adam_options<pg::cyclic_poisson_sampling, pg::banded_noise> scaled;
+  static_cast<pg::dp_options<pg::cyclic_poisson_sampling, pg::banded_noise>&>(scaled) = options;
+  scaled.optimizer = pg::optimizer_kind::adam;
+  const auto wanted = run_of(options, clouds{0});
+  BOOST_TEST((run_of(scaled, clouds{0}) == wanted));
+  BOOST_TEST((run_of(scaled, clouds{200}, 1) == run_of(scaled, clouds{200}, 3)));
+  BOOST_TEST((run_of(scaled, clouds{200}) != wanted));
+}
+
 // Of an empty data set only noise is released: undone by C, it is independent and has the deviation that the whole run
 // needs.
 BOOST_AUTO_TEST_CASE(noise_of_a_run_is_that_of_its_strategy) {

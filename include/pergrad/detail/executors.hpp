@@ -33,6 +33,10 @@ concept executor = requires {
 
 namespace detail {
 
+/// What a trainer's step adds up: gradients of records that are never formed, gradients that are, of units of privacy
+/// of several rows each, or those scaled by the optimizer before they are clipped.
+enum class step_gradients : unsigned char { unformed, formed, scaled };
+
 /// A tape for outputs and losses alone: for so many records at a time, or as many as its executor prefers.
 struct forward_only {
   std::size_t most = 1;

@@ -80,7 +80,7 @@ struct total_release {
   friend class release_of_sum;
   template <class Optimizer, class Network>
   friend class pergrad::optimizer_steps;
-  template <class Network, class Loss, executor Executor, bool OfUnits>
+  template <class Network, class Loss, executor Executor, step_gradients Gradients>
   friend class step_by_verbs;
   template <class Network, class Loss, executor Executor>
   friend class step_on_ranks;

@@ -58,7 +58,7 @@ template <class Sum, class Network>
 class chunk_of_total;
 template <class Noised, class Network, bool IsPrivate, class Begin>
 class release_of_sum;
-template <class Network, class Loss, executor Executor, bool OfUnits>
+template <class Network, class Loss, executor Executor, step_gradients Gradients>
 class step_by_verbs;
 template <class Network, class Loss, executor Executor>
 class step_on_ranks;
@@ -290,7 +290,7 @@ struct total_access {
   friend class chunk_of_total;
   template <class Noised, class Network, bool IsPrivate, class Begin>
   friend class release_of_sum;
-  template <class Network, class Loss, executor Executor, bool OfUnits>
+  template <class Network, class Loss, executor Executor, step_gradients Gradients>
   friend class step_by_verbs;
   template <class Network, class Loss, executor Executor>
   friend class step_on_ranks;

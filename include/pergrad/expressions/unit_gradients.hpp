@@ -79,11 +79,12 @@ class unit_gradients {
   /// The norms of the units' gradients before clipping; one without a row has 0.
   [[nodiscard]] double norm_of(std::size_t unit) const noexcept { return norms_[unit]; }
 
-  /// Averages if wanted, clips each unit by `rule`, and adds what is left, rounded to the grid, to `integers`.
+  /// Averages if wanted, multiplies each element by its scale if there are any, clips each unit by `rule`, and adds
+  /// what is left, rounded to the grid, to `integers`.
   template <class Rule>
   void add_clipped(const thread_pool& pool, const Rule& rule, bool averaged, const release_grid& grid,
-                   std::int64_t* integers) {
-    pool.parallel(count_, [&](std::size_t unit, std::size_t) { weigh(unit, rule, averaged, grid.unit); });
+                   std::int64_t* integers, const scalar* scales = nullptr) {
+    pool.parallel(count_, [&](std::size_t unit, std::size_t) { weigh(unit, rule, averaged, grid.unit, scales); });
     const auto steps = static_cast<double>(std::int64_t{1} << grid.steps);
     pool.parallel((width + stretch - 1) / stretch, [&](std::size_t number, std::size_t) {
       const std::size_t first = number * stretch;
@@ -106,7 +107,7 @@ class unit_gradients {
   using layer_weights = std::array<scalar, stretches.size() == 0 ? 1 : stretches.size()>;
 
   template <class Rule>
-  void weigh(std::size_t unit, const Rule& rule, bool averaged, int grid_unit) noexcept {
+  void weigh(std::size_t unit, const Rule& rule, bool averaged, int grid_unit, const scalar* scales) noexcept {
     scalar* const values = units_.data() + unit * width;
     weights_[unit].fill(0);
     norms_[unit] = 0;
@@ -114,6 +115,9 @@ class unit_gradients {
     if (averaged) {
       const auto rows = static_cast<scalar>(row_counts_[unit]);
       for (std::size_t k = 0; k < width; ++k) values[k] /= rows;
+    }
+    if (scales != nullptr) {
+      for (std::size_t k = 0; k < width; ++k) values[k] *= scales[k];
     }
     std::array<norm_bound, stretches.size()> layers{};
     sample_facts<scalar> facts;

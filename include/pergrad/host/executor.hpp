@@ -24,7 +24,7 @@
 namespace pergrad::inline v0_1 {
 
 namespace detail {
-template <class Network, class Loss, executor Executor, bool OfUnits>
+template <class Network, class Loss, executor Executor, step_gradients Gradients>
 class step_by_verbs;
 }
 
@@ -54,7 +54,7 @@ class host {
   template <class Loss>
   using loss_explanation = char;
   template <class Network, class Loss>
-  using trainer = detail::step_by_verbs<Network, Loss, host, false>;
+  using trainer = detail::step_by_verbs<Network, Loss, host, detail::step_gradients::unformed>;
   template <class Network>
   static constexpr bool decodes = on_host::decodes<Network>;
   template <class Network>

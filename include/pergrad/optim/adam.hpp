@@ -52,6 +52,12 @@ inline void require_adam_options(const adam_options& options) {
   require_weight_decay(options.weight_decay);
 }
 
+/// Of scale-then-privatise.
+inline void require_scale_stability(double stability) {
+  if (stability > 0 && stability <= largest_double) return;
+  throw_invalid_argument({"pergrad: scaled adam: stability must be finite and above 0, got ", stability});
+}
+
 }  // namespace detail
 
 /// `torch.optim.Adam` without weight decay; with it, `torch.optim.AdamW`; with a noise floor, DP-AdamBC.

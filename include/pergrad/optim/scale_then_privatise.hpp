@@ -12,7 +12,9 @@
 // order of the root of the number of parameters. `stability` is not Adam's: it says below which size elements are not
 // told apart.
 //
-//   pg::scaled_adam<net_type> optimizer{rate, clip, 1e-3, max_batch};
+//   pg::scaled_adam_options<> options;  // of a dp_sgd
+//
+//   pg::scaled_adam<net_type> optimizer{rate, clip, 1e-3, max_batch};  // or by hand
 //   auto step = loop.begin(records);
 //   while (step.next()) optimizer.accumulate(exec, step);
 //   optimizer.step(exec, net, std::move(step));
@@ -63,9 +65,7 @@ class scaled_adam : public optimizer_steps<scaled_adam<Network>, Network> {
         gradients_{rows.count},
         numbers_(rows.count),
         scales_{Network::parameter_count, "scales of gradients"} {
-    if (!(stability > 0 && stability <= detail::largest_double)) {
-      detail::throw_invalid_argument({"pergrad: scaled_adam: stability must be finite and above 0, got ", stability});
-    }
+    detail::require_scale_stability(stability);
     std::iota(numbers_.begin(), numbers_.end(), 0U);
   }
 
@@ -78,7 +78,6 @@ class scaled_adam : public optimizer_steps<scaled_adam<Network>, Network> {
   void accumulate(const Executor& executor, Step& step) {
     using detail::total_access;
     const detail::float_environment proven;
-    scale_by_moments();
     const auto g = step.gradients();
     if (g.capacity() > most_) {
       detail::throw_invalid_argument({"pergrad: scaled_adam: made for physical batches of ", most_,
@@ -91,22 +90,20 @@ class scaled_adam : public optimizer_steps<scaled_adam<Network>, Network> {
     state.expect(grid, 1);
     const std::span<scalar> rows = gradients_.rows(samples.size());
     unprotected::evaluate_into(executor, assign(rows, materialise(g)));
-    executor.pool().parallel(samples.size(), [&](std::size_t sample, std::size_t) {
-      scalar* const row = rows.data() + sample * Network::parameter_count;
-      for (std::size_t k = 0; k < Network::parameter_count; ++k) row[k] *= scales_.data()[k];
-    });
     state.admit(samples.source(), samples.size(), [&](std::size_t i) { return samples.record(i); });
     const bool begun = state.has_integers();
     static_cast<void>(state.next_as_integers(std::numeric_limits<std::size_t>::max() / 2, {}));  // as far beyond it
     gradients_.begin(samples.size());
     gradients_.add_rows(executor.pool(), std::span{numbers_}.first(samples.size()));
     gradients_.add_clipped(executor.pool(), detail::flat_clip{clip_}, false, grid,
-                           total_access::integers(step.total(), !begun));
+                           total_access::integers(step.total(), !begun), scales());
     step.is_in_the_sum();
   }
 
  private:
   friend struct optimizer_access;
+  template <class OfNetwork, class Loss, executor Executor, detail::step_gradients Gradients>
+  friend class detail::step_by_verbs;
   friend struct detail::checkpoint_access;
   static constexpr std::array<const char*, 2> state_names{"exp_avg", "exp_avg_sq"};  // PyTorch's
   [[nodiscard]] const char* kind() const noexcept { return "adam, scaled then private"; }
@@ -115,9 +112,9 @@ class scaled_adam : public optimizer_steps<scaled_adam<Network>, Network> {
     is_scaled_ = false;  // whoever reads a file changes what the scales are made of
     return optimizer_access::count(adam_);
   }
-  /// The scales of the next step, unless it has them.
-  void scale_by_moments() {
-    if (is_scaled_) return;
+  /// The scales of the next step.
+  [[nodiscard]] const scalar* scales() {
+    if (is_scaled_) return scales_.data();
     const auto moments = optimizer_access::state(adam_)[1];
     const auto steps = static_cast<double>(*optimizer_access::count(adam_));
     const double weights = steps > 0 ? 1 - std::pow(beta2_, steps) : 1;
@@ -126,16 +123,17 @@ class scaled_adam : public optimizer_steps<scaled_adam<Network>, Network> {
       scales_.data()[k] = static_cast<scalar>(1 / (size + stability_));
     }
     is_scaled_ = true;
+    return scales_.data();
   }
   [[nodiscard]] auto begin(Network& network, double scale) {
-    scale_by_moments();  // of a step without a batch
+    const scalar* const by = scales();  // of a step without a batch, too
     is_scaled_ = false;
-    return [update = optimizer_access::begin(adam_, network, scale), scales = scales_.data()](
-               std::size_t first, const scalar* released, std::size_t size) {
+    return [update = optimizer_access::begin(adam_, network, scale), by](std::size_t first, const scalar* released,
+                                                                         std::size_t size) {
       scalar gradient[256];
       for (std::size_t done = 0; done < size; done += std::size(gradient)) {
         const std::size_t count = std::min(std::size(gradient), size - done);
-        for (std::size_t k = 0; k < count; ++k) gradient[k] = released[done + k] / scales[first + done + k];
+        for (std::size_t k = 0; k < count; ++k) gradient[k] = released[done + k] / by[first + done + k];
         update(first + done, gradient, count);
       }
     };

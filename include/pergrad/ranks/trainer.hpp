@@ -135,8 +135,8 @@ struct owned_parts {
 
 /// The step of a rank: its own records' gradients, everybody's sum of its own parameters, and their update.
 template <class Network, class Loss, executor Executor>
-class step_on_ranks : public step_by_verbs<Network, Loss, Executor, false> {
-  using base = step_by_verbs<Network, Loss, Executor, false>;
+class step_on_ranks : public step_by_verbs<Network, Loss, Executor, step_gradients::unformed> {
+  using base = step_by_verbs<Network, Loss, Executor, step_gradients::unformed>;
 
  public:
   using typename base::scalar;
@@ -353,8 +353,8 @@ requires(!detail::cannot_be_trained<Network, Loss>) class dp_sgd<Network, Loss, 
       private detail::dp_sgd_base<Network, Loss, detail::on_ranks<Executor, Ranks>, Options> {
   using place = detail::executor_of_ranks<detail::on_ranks<Executor, Ranks>>;
   using base = detail::dp_sgd_base<Network, Loss, detail::on_ranks<Executor, Ranks>, Options>;
-  static_assert(!detail::draws_units<typename Options::sampling_type>,
-                "pergrad: ranks draw records: owners and views are not divided among ranks yet");
+  static_assert(detail::gradients_of_step<Options> == detail::step_gradients::unformed,
+                "pergrad: ranks draw records: owners, views and scaled gradients are not divided among ranks yet");
 
  public:
   using typename base::input_value;

@@ -43,9 +43,9 @@ template <class Network, class Loss, random_generator Generator = os_keyed_gener
           class Options = dp_sgd_options>
 class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor, Options> {
   using base = detail::dp_sgd_base<Network, Loss, Executor, Options>;
-  static constexpr bool lacks_units = detail::draws_units<typename Options::sampling_type> &&
-                                      Executor::template trainer<Network, Loss>::trains_on_a_copy;
-  static_assert(sizeof(std::conditional_t<lacks_units, error::on_the_host_only<Executor>, char>) != 0);
+  static constexpr bool forms_gradients = detail::gradients_of_step<Options> != detail::step_gradients::unformed;
+  static constexpr bool lacks_them = forms_gradients && Executor::template trainer<Network, Loss>::trains_on_a_copy;
+  static_assert(sizeof(std::conditional_t<lacks_them, error::on_the_host_only<Executor>, char>) != 0);
 
  public:
   using typename base::input_value;

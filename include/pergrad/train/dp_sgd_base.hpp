@@ -38,14 +38,14 @@ namespace detail {
 
 struct statistics_access;
 
-/// What an executor does in a step; of units of privacy by verbs, on executors that read records where they lie.
-template <class Executor, class Network, class Loss, bool OfUnits>
+/// What an executor does in a step; where gradients are formed by verbs, on executors that read records where they lie.
+template <class Executor, class Network, class Loss, step_gradients Gradients>
 struct trainer_for {
-  using type = typename Executor::template trainer<Network, Loss>;
+  using type = step_by_verbs<Network, Loss, Executor, Gradients>;
 };
 template <class Executor, class Network, class Loss>
-struct trainer_for<Executor, Network, Loss, true> {
-  using type = step_by_verbs<Network, Loss, Executor, true>;
+struct trainer_for<Executor, Network, Loss, step_gradients::unformed> {
+  using type = typename Executor::template trainer<Network, Loss>;
 };
 
 template <class Network, class Loss, executor Executor, class Options>
@@ -59,8 +59,7 @@ class dp_sgd_base
   using input_value = typename Network::input_value;
   using target = target_of<Loss, scalar>;
   /// What the executor keeps of a run and does in a step.
-  using executor_trainer =
-      typename trainer_for<Executor, Network, Loss, draws_units<typename Options::sampling_type>>::type;
+  using executor_trainer = typename trainer_for<Executor, Network, Loss, gradients_of_step<Options>>::type;
   static_assert(sizeof(std::conditional_t < run::is_correlated && executor_trainer::trains_on_a_copy,
                        error::correlated_noise_on_a_device<Executor>, char >) != 0);
   /// Whose data a unit of privacy is: by which neighbours differ.
@@ -120,6 +119,7 @@ class dp_sgd_base
         refuse_training("adam's noise_floor takes off independent noise, and this one is correlated");
       }
     }
+    if constexpr (gradients_of_step<Options> == step_gradients::scaled) require_scaled_adam(options);
     const Options first = with_first_step(options);
     require_training_choices(first, clipping_groups<Network>);
     return settled<scalar>(first, is_private);
@@ -240,7 +240,7 @@ class dp_sgd_base
     }
   }
   [[gnu::cold]] void begin_certified() {
-    if constexpr (executor_trainer::trains_on_a_copy || draws_units<typename Options::sampling_type> ||
+    if constexpr (executor_trainer::trains_on_a_copy || gradients_of_step<Options> != step_gradients::unformed ||
                   run::is_correlated) {
       refuse_training("the option certified is for records and independent noise on the host");
     } else {

@@ -166,6 +166,14 @@ struct dp_options : training_choices, noise_choice<Noise> {
     return {static_cast<const private_choices&>(*this), static_cast<const noise_choice<Noise>&>(*this), sampling};
   }
 };
+/// Options of a `dp_sgd` whose optimizer is Adam by scale-then-privatise (optim/scale_then_privatise.hpp): gradients
+/// are scaled by its second moment before they are clipped, so that the noise has their shape. `clip` bounds scaled
+/// gradients. Excludes `certified`, `individual` and adam's noise_floor.
+template <class Sampling = poisson_sampling, class Noise = independent_noise>
+struct scaled_adam_options : dp_options<Sampling, Noise> {
+  double scale_stability = 1e-3;  ///< below which size elements are not told apart; finite and above 0
+  scaled_adam_options() { this->optimizer = optimizer_kind::adam; }
+};
 /// With Poisson sampling.
 using private_options = loop_options<poisson_sampling>;
 using dp_sgd_options = dp_options<poisson_sampling>;
@@ -180,6 +188,15 @@ template <class Options>
 concept private_loop_options = std::derived_from<Options, private_choices> && !trainer_options<Options> && requires {
   typename Options::sampling_type;
 };
+
+namespace detail {
+/// What a step of these options adds up.
+template <class Options>
+inline constexpr step_gradients gradients_of_step = [] {
+  if (requires(const Options& options) { options.scale_stability; }) return step_gradients::scaled;
+  return draws_units<typename Options::sampling_type> ? step_gradients::formed : step_gradients::unformed;
+}();
+}  // namespace detail
 
 /// Private values of one step: for debugging, never for release.
 struct step_metrics {
@@ -289,6 +306,20 @@ inline void require_private_choices(const private_choices& options, bool has_a_s
         !l2_clip_norm::holds(options.clip->value() * adaptive_clip::range)) {
       refuse_training("the option clip, from which adaptive_clip sets out, must be in [1e-24, 1e300]");
     }
+  }
+}
+
+/// The same for options of scale-then-privatise.
+template <class Options>
+[[gnu::cold]] void require_scaled_adam(const Options& options) {
+  require_scale_stability(options.scale_stability);
+  if (options.optimizer != optimizer_kind::adam) refuse_training("scaled_adam_options are for optimizer_kind::adam");
+  if (options.adam.noise_floor != 0) {
+    refuse_training("adam's noise_floor takes off noise of one size, and scaled_adam_options give it the gradients'");
+  }
+  if (options.certified || options.individual) {
+    refuse_training(
+        "scaled_adam_options exclude the options certified and individual: both are of gradients as they are");
   }
 }
 

@@ -206,12 +206,13 @@ template <class Scalar>
 template <class Scalar, class Options>
 [[nodiscard, gnu::cold]] Options settled(Options options, bool is_private) {
   require_private_choices(options, options.sampling.has_value(), is_private);
-  if (options.lanes && draws_units<typename Options::sampling_type>) {
-    refuse_training("the option lanes is for records: owners and views are added up as integers, which need none");
+  constexpr bool as_integers = gradients_of_step<Options> != step_gradients::unformed;
+  if (options.lanes && as_integers) {
+    refuse_training(
+        "the option lanes is for records: owners, views and scaled gradients are added up as integers, which need "
+        "none");
   }
-  // What a unit of several rows adds is added up as integers.
-  const record_capacity capacity =
-      draws_units<typename Options::sampling_type> ? record_capacity{0} : capacity_for<Scalar>(options);
+  const record_capacity capacity = as_integers ? record_capacity{0} : capacity_for<Scalar>(options);
   options.capacity = capacity;
   if (capacity.count > 0) options.max_batch.count = std::min(options.max_batch.count, capacity.count);
   return options;

@@ -17,6 +17,7 @@
 #include <pergrad/expressions/evaluate.hpp>
 #include <pergrad/expressions/unit_gradients.hpp>
 #include <pergrad/optim/adam.hpp>
+#include <pergrad/optim/scale_then_privatise.hpp>
 #include <pergrad/optim/sgd.hpp>
 #include <pergrad/privacy/layer_randomness.hpp>
 #include <pergrad/privacy/release.hpp>
@@ -86,17 +87,30 @@ struct units_of_step {
   std::vector<double> loss_of_unit;
 };
 
-/// What a `dp_sgd` keeps on such an executor. Refers to the executor, the network and the tape. `OfUnits`: what is
-/// drawn are units of privacy of several rows each.
-template <class Network, class Loss, executor Executor, bool OfUnits>
+/// Optimizers that options choose from.
+template <class Network, step_gradients Gradients>
+struct optimizers_of {
+  using type = std::variant<sgd<Network>, adam<Network>>;
+};
+template <class Network>
+struct optimizers_of<Network, step_gradients::scaled> {
+  using type = std::variant<scaled_adam<Network>>;
+};
+
+/// What a `dp_sgd` keeps on such an executor. Refers to the executor, the network and the tape.
+template <class Network, class Loss, executor Executor, step_gradients Gradients>
 class step_by_verbs {
+  static constexpr bool forms = Gradients != step_gradients::unformed;
+  static constexpr bool scales = Gradients == step_gradients::scaled;
+
  public:
   using scalar = typename Network::scalar;
   /// Records are read where they lie.
   static constexpr bool trains_on_a_copy = false;
 
-  step_by_verbs(const Executor& executor, Network& network, Loss loss, tape<Network>& tape,
-                const training_choices& options, double sensitivity)
+  template <class Options>
+  step_by_verbs(const Executor& executor, Network& network, Loss loss, tape<Network>& tape, const Options& options,
+                double sensitivity)
       : executor_{&executor},
         network_{&network},
         loss_{loss},
@@ -105,7 +119,7 @@ class step_by_verbs {
         sensitivity_{sensitivity},
         total_{total_access::total_of<Network>(executor, summation_of<scalar>(options))},
         optimizer_{make_optimizer(options, sensitivity)} {
-    if constexpr (OfUnits) {
+    if constexpr (forms) {
       units_ = std::make_unique<units_of_step<Network>>(tape.capacity());
       static_cast<void>(total_access::integers(total_, false));  // no step takes memory
     }
@@ -125,13 +139,15 @@ class step_by_verbs {
     try {
       total_.clear();
       total_access::state(total_).expect(release_grid::of(sensitivity_, Network::parameter_count), 1);
-      if constexpr (OfUnits) {
+      if constexpr (forms) {
         add_units(records);
       } else {
         add_chunks(records);
       }
-      if (auto* const with_noise = std::get_if<adam<Network>>(&optimizer_)) {
-        with_noise->set_noise(noise.multiplier, l2_clip_norm{sensitivity_});
+      if constexpr (!scales) {
+        if (auto* const with_noise = std::get_if<adam<Network>>(&optimizer_)) {
+          with_noise->set_noise(noise.multiplier, l2_clip_norm{sensitivity_});
+        }
       }
       std::visit(
           [&](auto& optimizer) {
@@ -155,13 +171,20 @@ class step_by_verbs {
  private:
   template <class OfNetwork, class OfLoss, executor OnRanks>
   friend class step_on_ranks;
-  using any_optimizer = std::variant<sgd<Network>, adam<Network>>;
-  [[nodiscard]] static any_optimizer make_optimizer(const training_choices& options, double sensitivity) {
-    if (options.adam.noise_floor > 0) {
-      return adam<Network>{*options.learning_rate, options.adam, *options.noise, l2_clip_norm{sensitivity}};
+  using any_optimizer = typename optimizers_of<Network, Gradients>::type;
+  template <class Options>
+  [[nodiscard]] static any_optimizer make_optimizer(const Options& options, double sensitivity) {
+    if constexpr (scales) {
+      // It adds up nothing itself here, so it needs no rows.
+      return scaled_adam<Network>{*options.learning_rate, l2_clip_norm{sensitivity}, options.scale_stability,
+                                  max_batch{0}, options.adam};
+    } else {
+      if (options.adam.noise_floor > 0) {
+        return adam<Network>{*options.learning_rate, options.adam, *options.noise, l2_clip_norm{sensitivity}};
+      }
+      if (options.optimizer == optimizer_kind::adam) return adam<Network>{*options.learning_rate, options.adam};
+      return sgd<Network>{*options.learning_rate, options.momentum, options.weight_decay};
     }
-    if (options.optimizer == optimizer_kind::adam) return adam<Network>{*options.learning_rate, options.adam};
-    return sgd<Network>{*options.learning_rate, options.momentum, options.weight_decay};
   }
 
   [[gnu::noinline]] void add_chunks(const step_records<Network, Loss>& records) {
@@ -193,9 +216,11 @@ class step_by_verbs {
     if (charges != nullptr) charges->end_of_step();
   }
 
-  /// Rows go through the network a tape full at a time, whichever unit they are of.
+  /// Rows go through the network a tape full at a time, whichever unit they are of. A record is a unit of one row.
   template <class = void>
   void add_units(const step_records<Network, Loss>& records) {
+    const scalar* scaled_by = nullptr;
+    if constexpr (scales) scaled_by = std::get<scaled_adam<Network>>(optimizer_).scales();
     total_state& state = total_access::state(total_);
     const bool begun = state.has_integers();
     static_cast<void>(state.next_as_integers(tape_->capacity(), tape_->way_of_additions()));
@@ -203,24 +228,24 @@ class step_by_verbs {
     for (auto drawn = records.next(); !drawn.empty(); drawn = records.next()) {
       units_->gradients.begin(drawn.size());
       std::fill(units_->loss_of_unit.begin(), units_->loss_of_unit.end(), 0.0);
-      const privacy_units& units = *records.units;
-      if (units.are_owners()) {
+      const privacy_units* const units = records.units;
+      if (units != nullptr && units->are_owners()) {
         for (std::uint32_t i = 0; i < drawn.size(); ++i) {
-          for (const std::uint32_t record : units.records_of(drawn[i])) {
+          for (const std::uint32_t record : units->records_of(drawn[i])) {
             if (fits_the_trainer<Network, Loss>(*records.records, record)) add_row(records, record, i, 0);
           }
         }
         evaluate_rows(records, 0);
       } else {
-        for (std::uint32_t view = 0; view < units.views(); ++view) {
+        for (std::uint32_t view = 0; view < (units != nullptr ? units->views() : 1); ++view) {
           for (std::uint32_t i = 0; i < drawn.size(); ++i) add_row(records, drawn[i], i, view);
           evaluate_rows(records, view);
         }
       }
       const batch<Network, Loss> nobody{*records.records, drawn.first(0)};
       with_clipped(*options_, per_sample_gradients(*network_, loss_, nobody, *tape_), [&](const auto& sum) {
-        units_->gradients.add_clipped(executor_->pool(), sum.clipped().rule(), units.are_averaged(), state.grid(),
-                                      integers);
+        units_->gradients.add_clipped(executor_->pool(), sum.clipped().rule(),
+                                      units != nullptr && units->are_averaged(), state.grid(), integers, scaled_by);
       });
       note_units(records, drawn.size());
     }
