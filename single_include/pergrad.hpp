@@ -13416,13 +13416,14 @@ class step_discretiser {
   /// Losses may be counted from 0, or from where the lower side is best.
   enum class grid_points { best, at_zero };
 
-  /// Of losses up to `cap`; what is above is cut off (pld.hpp). Precondition: h > 0 has 8 significant bits, the range
-  /// of losses is at most most_points h, |losses| < 2^20 h.
+  /// Of losses up to `cap`; what is above is cut off (pld.hpp), and of a symmetric pair what is below -cap.
+  /// Precondition: h > 0 has 8 significant bits, the range of losses is at most most_points h, |losses| < 2^20 h.
   [[nodiscard, gnu::cold]] discrete_step on_grid(double h, double cap = infinity,
                                                  grid_points where = grid_points::best) const {
-    const double anchor = where == grid_points::at_zero ? 0 : anchor_of(h);
+    const double anchor = where == grid_points::at_zero || Pair::is_symmetric ? 0 : anchor_of(h);
     const double unit = h / static_cast<double>(pld<upper>::parts);
-    const auto before = static_cast<std::int64_t>(std::floor((lowest_loss() - anchor) / h)) - 2;
+    const double floor = Pair::is_symmetric ? std::max(lowest_loss(), -cap) : lowest_loss();
+    const auto before = static_cast<std::int64_t>(std::floor((floor - anchor) / h)) - 2;
     const auto behind =
         static_cast<std::int64_t>(std::ceil((std::max(0.0, std::min(cap, highest_loss())) - anchor) / h)) + 1;
     const auto n = static_cast<std::size_t>(behind - before);  // buckets; one more point
@@ -13439,10 +13440,17 @@ class step_discretiser {
     const double scale = -std::expm1(-h);
 
     point here = pair_.point_at(made.remove.loss(0));
-    {
+    {  // of adding, spread to the last point and infinity, as at the other end
       const pair_masses beyond = between(-infinity, here.at);
       up[0] += more(pair_.most_p(beyond));
-      made.add.infinite = more(pair_.most_q(beyond)) + least_mass;
+      const double mass = more(pair_.most_q(beyond));
+      const double num = pair_.difference_error(here, beyond) - pair_.difference(here, beyond);
+      const double b =
+          mass > 0 ? std::clamp(more(std::exp(-made.remove.loss(0)) * num) + mass * (2 * here.xi), 0.0, mass) : 0;
+      const double shift = std::min(1.0, 1.01 * here.xi / scale);
+      add[n] += more(mass - b) * more(1 - shift);
+      add[n + 1] += more(mass - b) * more(shift);
+      made.add.infinite = more(b) + least_mass;
     }
     for (std::size_t i = 0; i < n; ++i) {
       point next = pair_.point_at(made.remove.loss(i + 1));
@@ -14039,7 +14047,7 @@ class loss_plan {
 
   /// Where losses of steps may be cut for an answer of about `epsilon` and `delta`. What is cut off decides alone that
   /// the sum is above epsilon, which is wrong where all other losses take it back: that has to be improbable, by its
-  /// Chernoff bound, or what is cut off has.
+  /// Chernoff bound, or what is cut off has. And two steps that are cut off are not told from one.
   [[nodiscard, gnu::cold]] double cap_for(double epsilon, double delta) const {
     constexpr std::size_t rates = 24;
     std::array<std::pair<double, double>, rates> rate;  // t, ln E[e^(-t loss)]
@@ -14049,7 +14057,8 @@ class loss_plan {
     return least_cap([&](double cap) {
       double exponent = 0;
       for (const auto& [at, value] : rate) exponent = std::max(exponent, at * (cap - epsilon) - value);
-      return above(cap).mass * std::exp(-exponent) <= 1e-6 * delta;
+      const double mass = above(cap).mass;
+      return mass * std::exp(-exponent) <= 1e-6 * delta && mass <= 1e-4;
     });
   }
 
@@ -14599,7 +14608,7 @@ class pld_grids {
   [[nodiscard]] losses_of_block range_of(const portion& part, double cap) const {
     const loss_source& source = *kinds_[part.kind].source;
     if (part.of == share::common) return {source.is_symmetric() ? -part.at : -infinity, part.at};
-    return {-infinity, std::min(source.highest_loss(), cap)};
+    return {source.is_symmetric() ? -cap : -infinity, std::min(source.highest_loss(), cap)};
   }
 
   /// The least spacing that memory has room for: of grids of single steps, and of windows of blocks.

@@ -3,6 +3,7 @@
 // both families against each other and against published values, and events that are none
 #include <boost/test/unit_test.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -107,6 +108,37 @@ BOOST_AUTO_TEST_CASE(replacing_costs_what_others_say) {
   // Without sampling one Gaussian of sensitivity 2.
   const pg::bracket whole = bracket_of(pg::replace_one_gaussian_event{1, 2}, 1, 1e-5);
   BOOST_TEST(std::abs(whole.upper - 4.37717809568122463) < 1e-9);
+}
+
+// Brackets are within 1e-3 of each other, or 1e-4: also where one record is replaced and hardly ever drawn, and at
+// deltas so large that two large losses in one run matter.
+BOOST_AUTO_TEST_CASE(brackets_are_narrow) {
+  const auto check = [](const auto& event, std::uint64_t steps, double delta) {
+    const pg::bracket found = bracket_of(event, steps, delta);
+    const bool is_narrow = found.upper - found.lower <= std::max(1e-3 * found.upper, 1e-4);
+    BOOST_TEST(is_narrow, event.sampling_probability << " " << event.noise_multiplier << " " << steps << " " << delta
+                                                     << ": " << found.lower << " " << found.upper);
+    BOOST_TEST(found.lower <= by_renyi(event, steps, delta));
+  };
+  const auto both = [&](double q, double s, std::uint64_t steps, double delta) {
+    check(pg::replace_one_gaussian_event{q, s}, steps, delta);
+    check(pg::sampled_gaussian_event{q, s}, steps, delta);
+  };
+  both(1.26e-6, 0.356, 46'971, 4.9e-9);
+  both(1.6e-5, 0.372, 28'614, 2.3e-7);
+  both(4.6e-6, 0.496, 5608, 6.8e-9);
+  both(4.49e-7, 0.481, 43, 5.1e-7);
+  both(0.00032789030206871754, 0.39001908210435798, 77, 0.00086975438925366113);
+  both(0.00015655805413583262, 0.24318642579033528, 5, 0.00035504666554599335);
+  both(8.1946241339255415e-6, 0.32878485751859865, 14'318, 0.00081791975410569874);
+  std::mt19937 random{29};
+  std::uniform_real_distribution<double> fraction;
+  for (int run = 0; run < 30; ++run) {
+    const double q = std::pow(10, -5.5 + 5.4 * fraction(random));
+    const double s = std::pow(10, -0.5 + 1.2 * fraction(random));
+    const auto steps = static_cast<std::uint64_t>(std::pow(10, 6 * fraction(random)));
+    both(q, s, steps, std::pow(10, -9 + 6 * fraction(random)));
+  }
 }
 
 BOOST_AUTO_TEST_CASE(batches_of_fixed_size_cost_more_than_an_attack_on_them_finds) {

@@ -83,9 +83,9 @@ long double violation(const pld<Side>& bound, const stick& exact_at, bool weaken
   return worst;
 }
 
-d::discrete_step grid(d::step_losses losses, double spacing) {
+d::discrete_step grid(d::step_losses losses, double spacing, double cap = d::infinity) {
   BOOST_TEST_REQUIRE(losses.parts.at(0).source->reach(1e-18));
-  return losses.parts[0].source->on_grid(d::coarse_spacing(spacing), d::infinity);
+  return losses.parts[0].source->on_grid(d::coarse_spacing(spacing), cap);
 }
 
 }  // namespace
@@ -104,6 +104,15 @@ BOOST_AUTO_TEST_CASE(replacing_in_poisson_batches_lies_between_its_grids) {
       const auto at = static_cast<double>(exact(eps));
       if (at > 1e-12) BOOST_TEST(std::abs(made.remove.delta(eps) / at - 1) < 1e-7 + 1e-17 / at);
     }
+    // Cut off at both ends, at about half of the highest loss: what is beyond counts as one loss.
+    const double cap = made.remove.loss(made.remove.masses.size() * 3 / 4);
+    const d::discrete_step cut = grid(d::poisson_replace_losses(of.q, of.noise), of.spacing, cap);
+    BOOST_TEST(cut.remove.masses.size() < made.remove.masses.size() * 2 / 3);
+    BOOST_TEST(violation(cut.remove, exact, false) <= 0, of.q << " " << of.noise << " upper, cut");
+    BOOST_TEST(violation(cut.add, exact, false) <= 0, of.q << " " << of.noise << " upper, the other way, cut");
+    BOOST_TEST(violation(cut.remove_below, exact, false) <= 0, of.q << " " << of.noise << " lower, cut");
+    BOOST_TEST(cut.remove.delta(cap) <= cut.add.delta(cap) * (1 + 1e-9) + 1e-15);
+    BOOST_TEST(cut.add.delta(cap) <= cut.remove.delta(cap) * (1 + 1e-9) + 1e-15);
   }
   BOOST_TEST(found == static_cast<int>(shapes.size()));
 }

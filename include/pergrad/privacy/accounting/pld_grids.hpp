@@ -139,7 +139,7 @@ class pld_grids {
   [[nodiscard]] losses_of_block range_of(const portion& part, double cap) const {
     const loss_source& source = *kinds_[part.kind].source;
     if (part.of == share::common) return {source.is_symmetric() ? -part.at : -infinity, part.at};
-    return {-infinity, std::min(source.highest_loss(), cap)};
+    return {source.is_symmetric() ? -cap : -infinity, std::min(source.highest_loss(), cap)};
   }
 
   /// The least spacing that memory has room for: of grids of single steps, and of windows of blocks.

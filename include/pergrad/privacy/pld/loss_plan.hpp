@@ -162,7 +162,7 @@ class loss_plan {
 
   /// Where losses of steps may be cut for an answer of about `epsilon` and `delta`. What is cut off decides alone that
   /// the sum is above epsilon, which is wrong where all other losses take it back: that has to be improbable, by its
-  /// Chernoff bound, or what is cut off has.
+  /// Chernoff bound, or what is cut off has. And two steps that are cut off are not told from one.
   [[nodiscard, gnu::cold]] double cap_for(double epsilon, double delta) const {
     constexpr std::size_t rates = 24;
     std::array<std::pair<double, double>, rates> rate;  // t, ln E[e^(-t loss)]
@@ -172,7 +172,8 @@ class loss_plan {
     return least_cap([&](double cap) {
       double exponent = 0;
       for (const auto& [at, value] : rate) exponent = std::max(exponent, at * (cap - epsilon) - value);
-      return above(cap).mass * std::exp(-exponent) <= 1e-6 * delta;
+      const double mass = above(cap).mass;
+      return mass * std::exp(-exponent) <= 1e-6 * delta && mass <= 1e-4;
     });
   }
 

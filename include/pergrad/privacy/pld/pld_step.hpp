@@ -81,13 +81,14 @@ class step_discretiser {
   /// Losses may be counted from 0, or from where the lower side is best.
   enum class grid_points { best, at_zero };
 
-  /// Of losses up to `cap`; what is above is cut off (pld.hpp). Precondition: h > 0 has 8 significant bits, the range
-  /// of losses is at most most_points h, |losses| < 2^20 h.
+  /// Of losses up to `cap`; what is above is cut off (pld.hpp), and of a symmetric pair what is below -cap.
+  /// Precondition: h > 0 has 8 significant bits, the range of losses is at most most_points h, |losses| < 2^20 h.
   [[nodiscard, gnu::cold]] discrete_step on_grid(double h, double cap = infinity,
                                                  grid_points where = grid_points::best) const {
-    const double anchor = where == grid_points::at_zero ? 0 : anchor_of(h);
+    const double anchor = where == grid_points::at_zero || Pair::is_symmetric ? 0 : anchor_of(h);
     const double unit = h / static_cast<double>(pld<upper>::parts);
-    const auto before = static_cast<std::int64_t>(std::floor((lowest_loss() - anchor) / h)) - 2;
+    const double floor = Pair::is_symmetric ? std::max(lowest_loss(), -cap) : lowest_loss();
+    const auto before = static_cast<std::int64_t>(std::floor((floor - anchor) / h)) - 2;
     const auto behind =
         static_cast<std::int64_t>(std::ceil((std::max(0.0, std::min(cap, highest_loss())) - anchor) / h)) + 1;
     const auto n = static_cast<std::size_t>(behind - before);  // buckets; one more point
@@ -104,10 +105,17 @@ class step_discretiser {
     const double scale = -std::expm1(-h);
 
     point here = pair_.point_at(made.remove.loss(0));
-    {
+    {  // of adding, spread to the last point and infinity, as at the other end
       const pair_masses beyond = between(-infinity, here.at);
       up[0] += more(pair_.most_p(beyond));
-      made.add.infinite = more(pair_.most_q(beyond)) + least_mass;
+      const double mass = more(pair_.most_q(beyond));
+      const double num = pair_.difference_error(here, beyond) - pair_.difference(here, beyond);
+      const double b =
+          mass > 0 ? std::clamp(more(std::exp(-made.remove.loss(0)) * num) + mass * (2 * here.xi), 0.0, mass) : 0;
+      const double shift = std::min(1.0, 1.01 * here.xi / scale);
+      add[n] += more(mass - b) * more(1 - shift);
+      add[n + 1] += more(mass - b) * more(shift);
+      made.add.infinite = more(b) + least_mass;
     }
     for (std::size_t i = 0; i < n; ++i) {
       point next = pair_.point_at(made.remove.loss(i + 1));
