@@ -37,13 +37,15 @@ double largest_in(Network& network, const std::vector<pg::interval>& box, std::u
   pg::tape<Network> tape{executor, pg::max_batch{together}};
   std::mt19937_64 random{seed};
   const auto below = [&](std::size_t count) { return random() % count; };
-  std::vector<float> inputs(together * width);
+  using value = typename Network::input_value;
+  std::vector<value> inputs(together * width);
   std::vector<target> targets(together * targets_each);
   std::vector<std::uint32_t> numbers(together);
+  const std::vector<std::uint32_t> lengths = certify_tests::lengths_of<Network>(together);
   const auto draw = [&](std::size_t b, std::size_t i) {
     const double share = below(3) == 0 ? static_cast<double>(below(1001)) / 1000 : static_cast<double>(below(2));
     const double x = box[i].lower + share * (box[i].upper - box[i].lower);
-    inputs[b * width + i] = static_cast<float>(x);
+    inputs[b * width + i] = static_cast<value>(x);
   };
   double best = 0;
   for (int round = 0; round < rounds; ++round) {
@@ -61,7 +63,7 @@ double largest_in(Network& network, const std::vector<pg::interval>& box, std::u
         targets[b * targets_each + i] = static_cast<target>(std::is_integral_v<target> ? b % classes : below(2));
       }
     }
-    const pg::dataset<float, target> records{inputs, targets, Network::input_shape, targets_each};
+    const pg::dataset<value, target> records{inputs, targets, Network::input_shape, targets_each, lengths};
     const pg::batch<Network, Loss> all{records, std::span<const std::uint32_t>{numbers}};
     const std::vector<double> norms =
         pg::unprotected::evaluate(executor, l2_norms(per_sample_gradients(network, Loss{}, all, tape)));
@@ -158,6 +160,28 @@ BOOST_AUTO_TEST_CASE(branches_and_layers_without_a_rule) {
             token_cross_entropy<>>("positions");
   tightened<network<shape{5}, tied<1, linear<5>>, relu, tied<1, linear<5>>, linear<2>>, cross_entropy>("tied");
 #endif
+}
+
+// What lies behind a record's length is 0, whatever the box says of it.
+BOOST_AUTO_TEST_CASE(records_of_varying_length) {
+  using namespace pg;
+  tightened<network<variable(shape{4, 3}), linear<4>, relu, mean_over_positions, linear<3>>, cross_entropy>(
+      "varying length, mean_over_positions");
+#ifdef PERGRAD_LONG_TESTS
+  tightened<network<variable(shape{4, 3}), linear<4>, pg::tanh, select_last, linear<3>>, cross_entropy>(
+      "varying length, select_last");
+  tightened<network<variable(shape{4, 3}), transpose, conv1d<4, 2>, max_pool1d<2, stride<1>>, transpose,
+                    mean_over_positions, linear<3>>,
+            cross_entropy>("varying length, conv1d, max_pool1d");
+  tightened<network<variable(shape{4, 3}), added_bias, sigmoid, linear<3>>, token_cross_entropy<>>(
+      "varying length, added_bias");
+  tightened<network<variable(shape{4, 3}), lstm<4, last_output>, linear<3>>, cross_entropy>("varying length, lstm");
+#endif
+}
+
+BOOST_AUTO_TEST_CASE(networks_of_double) {
+  using namespace pg;
+  tightened<basic_network<double, shape{5}, linear<8>, relu, linear<6>, pg::tanh, linear<4>>, cross_entropy>("double");
 }
 
 // x in [1, 2], y = W x, sure and wrong: the record of length sqrt(4 + 4) has a gradient of sqrt(2) sqrt(8 + 1).

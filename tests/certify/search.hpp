@@ -37,6 +37,17 @@ using filtered_in_pairs =
 static_assert(is_filtered<pg::conv2d<64, 3, pg::padding<1>>>(filtered::input_shape) &&
               is_filtered<pg::conv2d<32, 4>>(filtered_in_pairs::input_shape));
 
+/// Lengths of records, where those of a network have one: the first and every fourth are whole.
+template <class Network>
+[[nodiscard]] std::vector<std::uint32_t> lengths_of(std::size_t records) {
+  constexpr std::size_t axis = Network::input_shape.varying_axis();
+  if constexpr (axis == 0) return {};
+  std::vector<std::uint32_t> all(records);
+  const auto longest = static_cast<std::uint32_t>(Network::input_shape[axis == 0 ? 0 : axis - 1]);
+  for (std::uint32_t b = 0; b < records; ++b) all[b] = b % 4 == 0 ? longest : 1 + b / 4 % longest;
+  return all;
+}
+
 template <class Network, class Loss>
 class adversary {
   using value = typename Network::input_value;
@@ -181,7 +192,7 @@ class adversary {
     rescale(b, length * (below(4) == 0 ? 0.5 : 1));
   }
   std::vector<double> evaluate() {
-    const pg::dataset<value, target> records{inputs_, targets_, Network::input_shape, targets_each};
+    const pg::dataset<value, target> records{inputs_, targets_, Network::input_shape, targets_each, lengths_};
     const pg::batch<Network, Loss> all{records, std::span<const std::uint32_t>{numbers_}};
     return pg::unprotected::evaluate(executor_, l2_norms(per_sample_gradients(*network_, Loss{}, all, tape_)));
   }
@@ -192,6 +203,7 @@ class adversary {
   pg::tape<Network> tape_{executor_, pg::max_batch{together}};
   std::vector<value> inputs_ = std::vector<value>(together * width);
   std::vector<target> targets_ = std::vector<target>(together * targets_each);
+  std::vector<std::uint32_t> lengths_ = lengths_of<Network>(together);
   std::vector<std::uint32_t> numbers_ = [] {
     std::vector<std::uint32_t> all(together);
     for (std::uint32_t i = 0; i < together; ++i) all[i] = i;

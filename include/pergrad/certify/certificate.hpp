@@ -121,8 +121,8 @@ struct certificate {
   char line[400];
   std::snprintf(line, sizeof line,
                 "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"680\" height=\"%zu\" font-family=\"sans-serif\" "
-                "font-size=\"12\">\n<text x=\"8\" y=\"18\">bound of the gradient's norm: %.4g; dark: of a layer's "
-                "parameters, light: dL/dy</text>\n",
+                "font-size=\"12\">\n<rect width=\"100%%\" height=\"100%%\" fill=\"#ffffff\"/>\n<text x=\"8\" y=\"18\">"
+                "bound of the gradient's norm: %.4g; dark: of a layer's parameters, light: dL/dy; logarithmic</text>\n",
                 40 + 30 * of.layers.size(), of.bound);
   std::string text = line;
   std::size_t y = 32;

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// tests/certify/other_layers_test.cpp - relatives of layers that the other sources have, containers, and models: none
+// of their gradients is above K
+#include <boost/test/unit_test.hpp>
+
+#include <pergrad/models.hpp>
+
+#include "search.hpp"
+
+BOOST_AUTO_TEST_SUITE(certify_other_layers)
+
+namespace {
+
+namespace pg = pergrad;
+using certify_tests::nearest;
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(one_and_three_axes) {
+  using namespace pg;
+  nearest<network<shape{3, 8}, conv1d<3, 3, padding<1>>, instance_norm1d<eps<1, 10>>,
+                  parallel_channels<sequential<conv1d<2, 3, padding<1>>>, sequential<pg::tanh>>, avg_pool1d<2>,
+                  adaptive_avg_pool1d<2>, flatten, linear<3>>,
+          cross_entropy>("instance_norm1d, parallel_channels, avg_pool1d, adaptive_avg_pool1d");
+#ifdef PERGRAD_LONG_TESTS
+  nearest<network<shape{2, 4, 3, 4}, conv3d<2, 2, padding<1>>, instance_norm3d<eps<1, 10>>, max_pool3d<2, stride<1>>,
+                  adaptive_avg_pool3d<2>, flatten, linear<3>>,
+          cross_entropy>("conv3d, instance_norm3d, max_pool3d, adaptive_avg_pool3d");
+#endif
+}
+
+BOOST_AUTO_TEST_CASE(containers) {
+  using namespace pg;
+  nearest<network<shape{2, 5, 5}, augment<random_shift<1>>, repeat<2, conv2d<2, 3, padding<1>>, pg::tanh>,
+                  recomputed<conv2d<3, 2>, relu>, flatten, linear<3>>,
+          cross_entropy>("random_shift, repeat, recomputed");
+#ifdef PERGRAD_LONG_TESTS
+  nearest<
+      network<shape{2, 4, 4}, residual<conv2d<3, 3, stride<2>, padding<1>>, relu, projection<conv2d<3, 1, stride<2>>>>,
+              reshape<shape{12}>, merge<elementwise_product, sequential<linear<4>>, sequential<linear<4>, sigmoid>>,
+              linear<2>>,
+      huber<>>("residual with projection, reshape, merge");
+  nearest<network<shape{2, 6}, with_state<gru<3, last_output>, sequence<>, state<flatten, slice<1, 3>>>,
+                  parameter_group<1, linear<4>, relu>, linear<2>>,
+          cross_entropy>("parameter_group");
+#endif
+}
+
+BOOST_AUTO_TEST_CASE(ids) {
+  using namespace pg;
+  nearest<network<token_ids(5, 7), embedding_bag<4, padding_idx<2>>, linear<3>>, cross_entropy>(
+      "embedding_bag, mean, padding_idx");
+  nearest<network<token_ids(4, 6), tied<0, embedding<4>>, linear<4>, tied<0, linear<6, no_bias>>>,
+          token_cross_entropy<>>("a table that is tied to a linear layer");
+#ifdef PERGRAD_LONG_TESTS
+  nearest<network<token_ids(4, 6), embedding<4, padding_idx<0>>, linear<3>>, token_cross_entropy<>>(
+      "embedding, padding_idx");
+  nearest<network<variable(token_ids(5, 7)), embedding<4>, linear<4>, relu, mean_over_positions, linear<3>>,
+          cross_entropy>("ids of varying length");
+  nearest<network<variable(shape{4, 3}), linear<4>, relu, select_last, linear<3>>, cross_entropy>("varying length");
+  nearest<basic_network<double, shape{6}, linear<8>, pg::tanh, linear<4>>, cross_entropy>("double");
+#endif
+}
+
+#ifdef PERGRAD_LONG_TESTS
+BOOST_AUTO_TEST_CASE(models_of_language) {
+  using namespace pg;
+  nearest<models::gpt2<4, 1, 4, 2, 6>, token_cross_entropy<>>("gpt2");
+  nearest<models::llama<models::llama_size{.positions = 4,
+                                           .blocks = 1,
+                                           .features = 4,
+                                           .heads = 2,
+                                           .key_value_heads = 1,
+                                           .feed_forward = 6,
+                                           .vocabulary = 6}>,
+          token_cross_entropy<>>("llama");
+}
+#endif
+
+BOOST_AUTO_TEST_SUITE_END()
