@@ -128,10 +128,27 @@ BOOST_AUTO_TEST_CASE(no_record_moves_a_sum_by_more_than_is_claimed) {
           most_found([&](const table& data) { return exact<replacement_ledger>(query, data); }, range, true);
       BOOST_TEST(by_removal <= grid);
       BOOST_TEST(by_replacement <= grid);
+      // And what is said to be attained is: the proof is of a point, which no bound is below.
+      const pg::query_sensitivity added = pg::sensitivity(query, people, pg::neighbouring::add_or_remove_one);
+      const pg::query_sensitivity exchanged = pg::sensitivity(query, people, pg::neighbouring::replace_one);
+      BOOST_TEST(added.attained <= added.bound);
+      BOOST_TEST(exchanged.attained <= exchanged.bound);
+      BOOST_TEST(added.attained >= 0.999 * added.bound);
+      BOOST_TEST(exchanged.attained >= (query.size() == 1 ? 0.999 : 0.8) * exchanged.bound);
       // The adversary is no fool: records at the corners come close to what is possible.
       if (query.size() == 1) BOOST_TEST(by_removal >= 0.9);
     }
   }
+}
+BOOST_AUTO_TEST_CASE(two_records_at_the_ends_of_a_diameter_attain_it) {
+  constexpr pg::query_sensitivity found =
+      pg::sensitivity(vector(age, weight), people, pg::neighbouring::replace_one);  // 18 to 100, 40 to 200
+  static_assert(found.attained <= found.bound && found.bound <= found.attained * (1 + 1e-9));
+  BOOST_TEST(std::fabs(found.attained - std::hypot(82.0, 160.0)) < 1e-9);
+  // A triangle: no ball around its middle says how far its corners are apart.
+  const auto folded = vector(age / 100, max(0.0, age / 100 - 0.59));
+  const pg::query_sensitivity corner = pg::sensitivity(folded, people, pg::neighbouring::replace_one);
+  BOOST_TEST(std::fabs(corner.attained - std::hypot(0.82, 0.41)) < 1e-9);
 }
 BOOST_AUTO_TEST_CASE(the_adversary_finds_planted_weaknesses) {
   // Clamping left out.

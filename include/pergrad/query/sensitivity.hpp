@@ -23,13 +23,51 @@ namespace pergrad::inline v0_1 {
 /// What one record can do to a sum of a query's values.
 struct query_sensitivity {
   double bound = 0;         ///< proven: the most, in L2, that neighbours' sums differ by
-  double attained = 0;      ///< some records do: so much at least; 0 for a vector
+  double attained = 0;      ///< some records do: so much at least
   double record_bound = 0;  ///< proven: the most that a record's value is away from `centre`, in L2
   neighbouring relation = neighbouring::add_or_remove_one;
   int size = 0;                                               ///< values of the query
   std::array<interval, query::inside::most_outputs> range{};  ///< of each of them
   std::array<double, query::inside::most_outputs> centre{};   ///< 0 unless a record is replaced
 };
+
+namespace query::inside {
+
+using output_intervals = std::array<interval, most_outputs>;
+
+/// A query's values where a bound is attained; a field that was not read is in the middle of its bounds.
+[[nodiscard]] constexpr output_intervals values_at(const expression& query, const box& in, const extremum& found) {
+  const node_list& list = query_access::nodes(query);
+  field_intervals fields = in.of(query);
+  for (std::size_t i = 0; i < place(list.field_count); ++i) {
+    double value = fields[i].middle();
+    for (const binding& each : found.point) {
+      if (each.name.text != nullptr && each.name.compared(list.fields[i]) == 0) value = each.value;
+    }
+    fields[i] = value;
+  }
+  return proven([&] {
+    node_values<interval> values{};
+    evaluate_nodes(list, fields.data(), values);
+    output_intervals outputs{};
+    for (int i = 0; i < query.size(); ++i) outputs[place(i)] = values[place(list.outputs[place(i)])];
+    return outputs;
+  });
+}
+/// ‖a - b‖₂ from below.
+[[nodiscard]] constexpr double least_distance(const output_intervals& a, const output_intervals& b, int size) {
+  return proven([&] {
+    interval squares{0};
+    for (int i = 0; i < size; ++i) {
+      const interval apart = a[place(i)] - b[place(i)];
+      const interval least{std::max({apart.lower, -apart.upper, 0.0})};
+      squares = squares + least * least;
+    }
+    return sqrt(squares).lower;
+  });
+}
+
+}  // namespace query::inside
 
 /// What one record whose fields lie in the box can do to a sum of the query over records. Throws what `supremum`
 /// throws.
@@ -39,7 +77,11 @@ struct query_sensitivity {
   found.relation = relation;
   found.size = query.size();
   const bool is_replaced = relation == neighbouring::replace_one;
-  query::expression distance{0};
+  const auto distance_from = [&](const auto& centre) {
+    query::expression squares{0};
+    for (int i = 0; i < query.size(); ++i) squares = squares + pow(query[i] - centre[query::inside::place(i)], 2);
+    return sqrt(squares);
+  };
   double farthest = 0;
   for (int i = 0; i < query.size(); ++i) {
     const std::size_t at = query::inside::place(i);
@@ -48,12 +90,24 @@ struct query_sensitivity {
     found.range[at] = {low.lower, high.upper};
     found.centre[at] = is_replaced ? found.range[at].middle() : 0;
     farthest = (found.range[at] - interval{found.centre[at]}).magnitude();
-    distance = distance + pow(query[i] - found.centre[at], 2);
     if (query.size() == 1) {
       found.attained = is_replaced ? std::max(high.lower - low.upper, 0.0) : std::max({high.lower, -low.upper, 0.0});
     }
   }
-  found.record_bound = query.size() == 1 ? farthest : supremum(sqrt(distance), in, limits).upper;
+  if (query.size() == 1) {
+    found.record_bound = farthest;
+  } else {
+    const extremum record = supremum(distance_from(found.centre), in, limits);
+    found.record_bound = record.upper;
+    found.attained = std::max(record.lower, 0.0);
+    if (is_replaced) {  // that record, and the one that is farthest from it
+      const auto there = query::inside::values_at(query, in, record);
+      std::array<double, query::inside::most_outputs> from{};
+      for (std::size_t i = 0; i < query::inside::place(query.size()); ++i) from[i] = there[i].middle();
+      const extremum other = supremum(distance_from(from), in, limits);
+      found.attained = query::inside::least_distance(there, query::inside::values_at(query, in, other), query.size());
+    }
+  }
   found.bound = is_replaced ? 2 * found.record_bound : found.record_bound;
   return found;
 }
