@@ -39492,8 +39492,8 @@ class private_selection {
 
   /// Upper bound of epsilon for the selected run, if each run has this ledger; infinity if there is none. Some tenths
   /// of a second.
-  template <class = void>
-  [[nodiscard]] double epsilon(const rdp_accountant& each_run, delta at) const {
+  template <class Event>
+  [[nodiscard]] double epsilon(const basic_rdp_accountant<Event>& each_run, delta at) const {
     const detail::float_environment proven;
     std::array<double, orders> divergences{};
     for (std::size_t i = 0; i < orders; ++i) divergences[i] = each_run.renyi(order(i));
