@@ -40770,6 +40770,10 @@ struct device_options {
   /// Trainers copy data sets to the device also where it could read them where they lie, as GPUs can that share the
   /// host's memory. A step then does not wait for the device at its end.
   bool copy_records = false;
+  /// Bytes of a data set that trainers copy to the device at most. A larger one, and one for which the device has no
+  /// memory, stays with the host, pinned, and each physical batch fetches its own records from there, in the graph of
+  /// its step; the step waits for the device at its end. Not of records that differ in length.
+  std::size_t most_record_bytes = ~std::size_t{0};
 };
 
 }  // namespace pergrad::inline v0_1
@@ -40800,7 +40804,7 @@ concept device = requires(Device& it, typename Device::graph& graph, typename De
   noexcept;
   it.upload(memory, other, bytes);
   it.download(memory, other, bytes);
-  { it.view(other, bytes) } -> std::same_as<std::shared_ptr<const std::byte>>;
+  { it.view(other, bytes, true) } -> std::same_as<std::shared_ptr<const std::byte>>;
   it.fill_zero(memory, bytes);
   it.launch(emulation::any_kernel{}, 1);
   { it.capture(step) } -> std::same_as<typename Device::graph>;
@@ -40883,6 +40887,7 @@ class emulated_device {
 
   [[nodiscard]] void* allocate(std::size_t bytes) {
     refuse_in_capture("allocates");
+    if (bytes > memory_limit_ - std::min(memory_limit_, statistics_.allocated_bytes)) throw std::bad_alloc{};
     void* memory = ::operator new(bytes == 0 ? 1 : bytes, alignment);
     std::memset(memory, 0xff, bytes);
     memory_.push_back({static_cast<std::byte*>(memory), bytes});
@@ -40913,9 +40918,9 @@ class emulated_device {
     if (bytes > 0) std::memcpy(to, from, bytes);
     ++statistics_.downloads;
   }
-  [[nodiscard]] std::shared_ptr<const std::byte> view(const void* memory, std::size_t /*bytes*/) {
+  [[nodiscard]] std::shared_ptr<const std::byte> view(const void* memory, std::size_t /*bytes*/, bool streams) {
     refuse_in_capture("views");
-    if (!shares_memory_) return nullptr;
+    if (!shares_memory_ && !streams) return nullptr;
     ++statistics_.views;
     return {static_cast<const std::byte*>(memory), [](const std::byte* /*of the host*/) {}};
   }
@@ -40971,6 +40976,8 @@ class emulated_device {
 
   /// From now on it reads the host's memory, as GPUs do that have none of their own.
   void share_memory() noexcept { shares_memory_ = true; }
+  /// From now on it has no memory for more than this.
+  void limit_memory(std::size_t bytes) noexcept { memory_limit_ = bytes; }
   /// One of the next calls that hand work to the device throws std::runtime_error: 1 is the very next upload, launch or
   /// replay. Nothing of it is done then.
   void fail_after(std::size_t calls) noexcept { calls_to_failure_ = calls; }
@@ -41007,6 +41014,7 @@ class emulated_device {
   statistics statistics_;
   std::size_t calls_to_failure_ = 0;  ///< 0: none is planted
   bool shares_memory_ = false;
+  std::size_t memory_limit_ = ~std::size_t{0};
   emulation_order order_;
   graph* capturing_ = nullptr;
 };
@@ -42753,11 +42761,11 @@ class cuda_device {
     cuda_detail::check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream_), "cudaMemcpyAsync");
     synchronise();
   }
-  /// Memory of the host's is read by integrated GPUs: as it is where they follow the host's page tables, else once it
-  /// is pinned, for as long as it is viewed. Null also where the runtime refuses that.
-  [[nodiscard]] std::shared_ptr<const std::byte> view(const void* memory, std::size_t bytes) {
+  /// Memory of the host's is read by integrated GPUs, and by others if it `streams`: as it is where they follow the
+  /// host's page tables, else once it is pinned, for as long as it is viewed. Null also where the runtime refuses that.
+  [[nodiscard]] std::shared_ptr<const std::byte> view(const void* memory, std::size_t bytes, bool streams) {
     const auto* const bytes_of_it = static_cast<const std::byte*>(memory);
-    if (bytes == 0 || !is(cudaDevAttrIntegrated)) return nullptr;
+    if (bytes == 0 || !(streams || is(cudaDevAttrIntegrated))) return nullptr;
     if (is(cudaDevAttrPageableMemoryAccess)) return {bytes_of_it, [](const std::byte* /*of the host*/) {}};
     if (!is(cudaDevAttrCanMapHostMemory) || !is(cudaDevAttrHostRegisterSupported)) return nullptr;
     void* const pinned = const_cast<std::byte*>(bytes_of_it);
@@ -46340,6 +46348,8 @@ class network_memory {
   [[nodiscard]] bool tf32() const noexcept { return options_.tf32 && std::is_same_v<Scalar, float>; }
   /// Whether data sets are copied even where the device could read them where they lie.
   [[nodiscard]] bool copies_records() const noexcept { return options_.copy_records; }
+  /// Bytes of a data set that are copied at most.
+  [[nodiscard]] std::size_t most_record_bytes() const noexcept { return options_.most_record_bytes; }
   [[nodiscard]] std::size_t max_batch() const noexcept { return max_batch_; }
   [[nodiscard]] std::size_t bytes() const noexcept { return places_.bytes; }
   [[nodiscard]] const arena_layout& places() const noexcept { return places_; }
@@ -47549,7 +47559,9 @@ class network_trainer {
     }
     if (captured_ && copied_->same_view(records)) return;
     captured_ = false;
-    if (view_records(records)) {
+    seen_inputs_.reset();  // before there are others
+    seen_targets_.reset();
+    if (!memory_->copies_records() && view_records(records, false)) {
       copied_ = records;
       return capture_gathered();
     }
@@ -47560,8 +47572,22 @@ class network_trainer {
     if (room_ < bytes) {
       room_ = 0;
       records_.reset();  // before there is another one
-      records_ = allocate_on(device_, bytes);
-      room_ = bytes;
+      if (bytes <= memory_->most_record_bytes()) {
+        try {
+          records_ = allocate_on(device_, bytes);
+          room_ = bytes;
+        } catch (const std::bad_alloc&) {
+          if (!view_records(records, true)) throw;
+        }
+      } else if (!view_records(records, true)) {
+        pergrad::detail::refuse_training(
+            "the data set has " + std::to_string(bytes) +
+            " bytes, more than most_record_bytes of the device's options, and cannot be read where it lies");
+      }
+      if (reads_in_place()) {
+        copied_ = records;
+        return capture_gathered();
+      }
     }
     if (records.size() > 0) {
       upload_inputs(records);
@@ -47671,15 +47697,13 @@ class network_trainer {
                       .groups = static_cast<int>(bounds.size()),
                       .unit = grid_.unit};
   }
-  /// Has the device read the records where they lie, if it can: not those whose lengths differ, which lie there in
-  /// another way.
-  [[nodiscard]] bool view_records(const records_type& records) {
-    seen_inputs_.reset();  // before there are others
-    seen_targets_.reset();
-    if (memory_->copies_records() || net().input_positions > 0 || records.size() == 0) return false;
-    auto inputs = device_->view(records.input(0), records.size() * net().input_size * sizeof(Value));
+  /// Has the device read the records where they lie, if it can, also if it `streams` them over a bus: not those whose
+  /// lengths differ, which lie there in another way.
+  [[nodiscard]] bool view_records(const records_type& records, bool streams) {
+    if (net().input_positions > 0 || records.size() == 0) return false;
+    auto inputs = device_->view(records.input(0), records.size() * net().input_size * sizeof(Value), streams);
     if (inputs == nullptr) return false;
-    seen_targets_ = device_->view(records.targets().data(), records.targets().size_bytes());
+    seen_targets_ = device_->view(records.targets().data(), records.targets().size_bytes(), streams);
     if (seen_targets_ == nullptr) return false;
     seen_inputs_ = std::move(inputs);
     records_.reset();

@@ -169,7 +169,9 @@ class listing_device {
   void release(void* memory) noexcept { ::operator delete(memory); }
   void upload(void* /*to*/, const void* /*from*/, std::size_t /*bytes*/) {}
   void download(void* to, const void* /*from*/, std::size_t bytes) { std::memset(to, 0, bytes); }
-  [[nodiscard]] std::shared_ptr<const std::byte> view(const void* /*memory*/, std::size_t /*bytes*/) { return nullptr; }
+  [[nodiscard]] std::shared_ptr<const std::byte> view(const void* /*memory*/, std::size_t /*bytes*/, bool /*streams*/) {
+    return nullptr;
+  }
   void fill_zero(void* /*to*/, std::size_t bytes) {
     entry to;
     to.what = "fill";

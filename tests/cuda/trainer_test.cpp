@@ -136,20 +136,62 @@ BOOST_AUTO_TEST_CASE(an_epoch_is_the_hosts_epoch) {
 BOOST_AUTO_TEST_CASE(a_device_that_shares_the_hosts_memory_reads_records_where_they_lie) {
   auto options = usual_options();
   options.max_batch = pg::max_batch{7};
+  constexpr std::size_t all = record_count * (network::input_shape.size() * sizeof(float) + sizeof(std::int32_t));
   const auto bytes_of_records = [&](const pg::device_options& choice, bool shares) {
     const pg::emulated device{choice};
-    const pg::emulated usual{choice};
+    const pg::emulated usual{pg::device_options{.tf32 = choice.tf32}};
     if (shares) device.device().share_memory();
     const auto there = trained(device, options, 4);
     check_same(there, trained(usual, options, 4), "the same bits");
-    BOOST_TEST((device.device().counted().views == 2) == (shares && !choice.copy_records));
+    const bool streams = choice.most_record_bytes < all;
+    BOOST_TEST((device.device().counted().views == 2) == (streams || (shares && !choice.copy_records)));
     return usual.device().counted().uploaded_bytes - device.device().counted().uploaded_bytes;
   };
-  constexpr std::size_t all = record_count * (network::input_shape.size() * sizeof(float) + sizeof(std::int32_t));
   BOOST_TEST(bytes_of_records({}, true) == all);
   BOOST_TEST(bytes_of_records({.tf32 = true}, true) == all);
   BOOST_TEST(bytes_of_records({.copy_records = true}, true) == 0U);
   BOOST_TEST(bytes_of_records({}, false) == 0U);
+  // A device with memory of its own, for which they are too many.
+  BOOST_TEST(bytes_of_records({.most_record_bytes = all / 2}, false) == all);
+  BOOST_TEST(bytes_of_records({.copy_records = true, .most_record_bytes = all / 2}, true) == all);
+  BOOST_TEST(bytes_of_records({.tf32 = true, .most_record_bytes = 0}, false) == all);
+}
+
+BOOST_AUTO_TEST_CASE(records_for_which_a_device_has_no_memory_stay_with_the_host) {
+  const records_of_noise data;
+  auto options = usual_options();
+  options.max_batch = pg::max_batch{7};
+  const auto after = [&](bool limited) {
+    const pg::emulated device;
+    network net{device, pg::kaiming_uniform{5}};
+    pg::dp_sgd trainer{device, net, pg::cross_entropy{}, options, pg::seeded_generator{9}};
+    const std::size_t before = device.device().counted().allocated_bytes;
+    if (limited) device.device().limit_memory(before + 2000);
+    for (int step = 0; step < 3; ++step) trainer.step(data.view());
+    constexpr std::size_t all = record_count * (network::input_shape.size() * sizeof(float) + sizeof(std::int32_t));
+    BOOST_TEST((device.device().counted().allocated_bytes < before + all) == limited);
+    // Others that fit are copied.
+    const records_of_noise few{data};
+    device.device().limit_memory(~std::size_t{0});
+    trainer.step(few.view());
+    BOOST_TEST(device.device().counted().allocated_bytes >= before + all);
+    return std::vector<float>(net.parameters().begin(), net.parameters().end());
+  };
+  BOOST_TEST((after(true) == after(false)));
+}
+
+BOOST_AUTO_TEST_CASE(records_of_varying_length_have_to_be_on_the_device) {
+  using reader = pg::network<pg::variable(pg::shape{4, 3}), pg::linear<5>, pg::mean_over_positions, pg::linear<3>>;
+  const std::vector<float> inputs(20 * 12, 0.5F);
+  const std::vector<std::int32_t> classes(20, 1);
+  const std::vector<std::uint32_t> lengths(20, 2);
+  const pg::dataset<float, std::int32_t> records{inputs, classes, reader::input_shape, 1, lengths};
+  const pg::emulated device{pg::device_options{.most_record_bytes = 100}};
+  reader net{device, pg::kaiming_uniform{5}};
+  const std::vector<float> before(net.parameters().begin(), net.parameters().end());
+  pg::dp_sgd trainer{device, net, pg::cross_entropy{}, usual_options(), pg::seeded_generator{9}};
+  BOOST_CHECK_THROW(trainer.step(records), std::invalid_argument);
+  BOOST_TEST((std::vector<float>(net.parameters().begin(), net.parameters().end()) == before));
 }
 
 BOOST_AUTO_TEST_CASE(records_that_are_read_where_they_lie_are_looked_at_before_each_step) {

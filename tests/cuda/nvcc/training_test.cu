@@ -94,9 +94,9 @@ void reads_records_where_they_lie(const training::images& set) {
   if (!fake_cuda::plays_the_device()) return;
   training::choices chosen;
   chosen.max_batch = 200;
-  const auto train = [&](fake_cuda::host_memory how, bool copies) {
+  const auto train = [&](fake_cuda::host_memory how, bool copies, std::size_t most = ~std::size_t{0}) {
     fake_cuda::share(how);
-    const pergrad::cuda exec{pergrad::cuda_options{.copy_records = copies}};
+    const pergrad::cuda exec{pergrad::cuda_options{.copy_records = copies, .most_record_bytes = most}};
     fake_cuda::reset();
     const std::vector<float> after = training::train<training::cnn>(exec, set, chosen).after;
     fake_cuda::share(fake_cuda::host_memory::separate);
@@ -111,6 +111,9 @@ void reads_records_where_they_lie(const training::images& set) {
     CHECK(train(how, true) == wanted);
     CHECK(fake_cuda::counted().uploaded_bytes == with_records);
   }
+  // A data set that is too large for a GPU with memory of its own.
+  CHECK(train(fake_cuda::host_memory::separate, false, of_records / 2) == wanted);
+  CHECK(fake_cuda::counted().uploaded_bytes == with_records - of_records);
   // What is read is read before the step is over: then the caller may do with it what he likes.
   fake_cuda::share(fake_cuda::host_memory::registered);
   const pergrad::cuda exec;

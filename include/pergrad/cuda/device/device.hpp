@@ -19,6 +19,7 @@
 // download, synchronise and a mailbox's wait let the host wait. A device may also have `library_gemm` (gemm_door.hpp).
 #pragma once
 
+#include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -45,6 +46,10 @@ struct device_options {
   /// Trainers copy data sets to the device also where it could read them where they lie, as GPUs can that share the
   /// host's memory. A step then does not wait for the device at its end.
   bool copy_records = false;
+  /// Bytes of a data set that trainers copy to the device at most. A larger one, and one for which the device has no
+  /// memory, stays with the host, pinned, and each physical batch fetches its own records from there, in the graph of
+  /// its step; the step waits for the device at its end. Not of records that differ in length.
+  std::size_t most_record_bytes = ~std::size_t{0};
 };
 
 }  // namespace pergrad::inline v0_1
@@ -75,7 +80,7 @@ concept device = requires(Device& it, typename Device::graph& graph, typename De
   noexcept;
   it.upload(memory, other, bytes);
   it.download(memory, other, bytes);
-  { it.view(other, bytes) } -> std::same_as<std::shared_ptr<const std::byte>>;
+  { it.view(other, bytes, true) } -> std::same_as<std::shared_ptr<const std::byte>>;
   it.fill_zero(memory, bytes);
   it.launch(emulation::any_kernel{}, 1);
   { it.capture(step) } -> std::same_as<typename Device::graph>;
@@ -158,6 +163,7 @@ class emulated_device {
 
   [[nodiscard]] void* allocate(std::size_t bytes) {
     refuse_in_capture("allocates");
+    if (bytes > memory_limit_ - std::min(memory_limit_, statistics_.allocated_bytes)) throw std::bad_alloc{};
     void* memory = ::operator new(bytes == 0 ? 1 : bytes, alignment);
     std::memset(memory, 0xff, bytes);
     memory_.push_back({static_cast<std::byte*>(memory), bytes});
@@ -188,9 +194,9 @@ class emulated_device {
     if (bytes > 0) std::memcpy(to, from, bytes);
     ++statistics_.downloads;
   }
-  [[nodiscard]] std::shared_ptr<const std::byte> view(const void* memory, std::size_t /*bytes*/) {
+  [[nodiscard]] std::shared_ptr<const std::byte> view(const void* memory, std::size_t /*bytes*/, bool streams) {
     refuse_in_capture("views");
-    if (!shares_memory_) return nullptr;
+    if (!shares_memory_ && !streams) return nullptr;
     ++statistics_.views;
     return {static_cast<const std::byte*>(memory), [](const std::byte* /*of the host*/) {}};
   }
@@ -246,6 +252,8 @@ class emulated_device {
 
   /// From now on it reads the host's memory, as GPUs do that have none of their own.
   void share_memory() noexcept { shares_memory_ = true; }
+  /// From now on it has no memory for more than this.
+  void limit_memory(std::size_t bytes) noexcept { memory_limit_ = bytes; }
   /// One of the next calls that hand work to the device throws std::runtime_error: 1 is the very next upload, launch or
   /// replay. Nothing of it is done then.
   void fail_after(std::size_t calls) noexcept { calls_to_failure_ = calls; }
@@ -282,6 +290,7 @@ class emulated_device {
   statistics statistics_;
   std::size_t calls_to_failure_ = 0;  ///< 0: none is planted
   bool shares_memory_ = false;
+  std::size_t memory_limit_ = ~std::size_t{0};
   emulation_order order_;
   graph* capturing_ = nullptr;
 };

@@ -317,11 +317,11 @@ class cuda_device {
     cuda_detail::check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream_), "cudaMemcpyAsync");
     synchronise();
   }
-  /// Memory of the host's is read by integrated GPUs: as it is where they follow the host's page tables, else once it
-  /// is pinned, for as long as it is viewed. Null also where the runtime refuses that.
-  [[nodiscard]] std::shared_ptr<const std::byte> view(const void* memory, std::size_t bytes) {
+  /// Memory of the host's is read by integrated GPUs, and by others if it `streams`: as it is where they follow the
+  /// host's page tables, else once it is pinned, for as long as it is viewed. Null also where the runtime refuses that.
+  [[nodiscard]] std::shared_ptr<const std::byte> view(const void* memory, std::size_t bytes, bool streams) {
     const auto* const bytes_of_it = static_cast<const std::byte*>(memory);
-    if (bytes == 0 || !is(cudaDevAttrIntegrated)) return nullptr;
+    if (bytes == 0 || !(streams || is(cudaDevAttrIntegrated))) return nullptr;
     if (is(cudaDevAttrPageableMemoryAccess)) return {bytes_of_it, [](const std::byte* /*of the host*/) {}};
     if (!is(cudaDevAttrCanMapHostMemory) || !is(cudaDevAttrHostRegisterSupported)) return nullptr;
     void* const pinned = const_cast<std::byte*>(bytes_of_it);

@@ -56,6 +56,8 @@ class network_memory {
   [[nodiscard]] bool tf32() const noexcept { return options_.tf32 && std::is_same_v<Scalar, float>; }
   /// Whether data sets are copied even where the device could read them where they lie.
   [[nodiscard]] bool copies_records() const noexcept { return options_.copy_records; }
+  /// Bytes of a data set that are copied at most.
+  [[nodiscard]] std::size_t most_record_bytes() const noexcept { return options_.most_record_bytes; }
   [[nodiscard]] std::size_t max_batch() const noexcept { return max_batch_; }
   [[nodiscard]] std::size_t bytes() const noexcept { return places_.bytes; }
   [[nodiscard]] const arena_layout& places() const noexcept { return places_; }

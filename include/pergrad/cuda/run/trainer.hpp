@@ -17,9 +17,11 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <new>
 #include <optional>
 #include <span>
 #include <stdexcept>
+#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -175,7 +177,9 @@ class network_trainer {
     }
     if (captured_ && copied_->same_view(records)) return;
     captured_ = false;
-    if (view_records(records)) {
+    seen_inputs_.reset();  // before there are others
+    seen_targets_.reset();
+    if (!memory_->copies_records() && view_records(records, false)) {
       copied_ = records;
       return capture_gathered();
     }
@@ -186,8 +190,22 @@ class network_trainer {
     if (room_ < bytes) {
       room_ = 0;
       records_.reset();  // before there is another one
-      records_ = allocate_on(device_, bytes);
-      room_ = bytes;
+      if (bytes <= memory_->most_record_bytes()) {
+        try {
+          records_ = allocate_on(device_, bytes);
+          room_ = bytes;
+        } catch (const std::bad_alloc&) {
+          if (!view_records(records, true)) throw;
+        }
+      } else if (!view_records(records, true)) {
+        pergrad::detail::refuse_training(
+            "the data set has " + std::to_string(bytes) +
+            " bytes, more than most_record_bytes of the device's options, and cannot be read where it lies");
+      }
+      if (reads_in_place()) {
+        copied_ = records;
+        return capture_gathered();
+      }
     }
     if (records.size() > 0) {
       upload_inputs(records);
@@ -297,15 +315,13 @@ class network_trainer {
                       .groups = static_cast<int>(bounds.size()),
                       .unit = grid_.unit};
   }
-  /// Has the device read the records where they lie, if it can: not those whose lengths differ, which lie there in
-  /// another way.
-  [[nodiscard]] bool view_records(const records_type& records) {
-    seen_inputs_.reset();  // before there are others
-    seen_targets_.reset();
-    if (memory_->copies_records() || net().input_positions > 0 || records.size() == 0) return false;
-    auto inputs = device_->view(records.input(0), records.size() * net().input_size * sizeof(Value));
+  /// Has the device read the records where they lie, if it can, also if it `streams` them over a bus: not those whose
+  /// lengths differ, which lie there in another way.
+  [[nodiscard]] bool view_records(const records_type& records, bool streams) {
+    if (net().input_positions > 0 || records.size() == 0) return false;
+    auto inputs = device_->view(records.input(0), records.size() * net().input_size * sizeof(Value), streams);
     if (inputs == nullptr) return false;
-    seen_targets_ = device_->view(records.targets().data(), records.targets().size_bytes());
+    seen_targets_ = device_->view(records.targets().data(), records.targets().size_bytes(), streams);
     if (seen_targets_ == nullptr) return false;
     seen_inputs_ = std::move(inputs);
     records_.reset();
