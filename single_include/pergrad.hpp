@@ -2055,7 +2055,7 @@ struct draw_place {
   using stream = detail::secret_stream<detail::randomness::sampling>;
   stream step;                 ///< of this step alone
   stream round;                ///< of the step that began the round: of all steps that one event pays
-  stream run;                  ///< of all steps that are drawn with one key
+  stream run;                  ///< of all steps that are drawn with one key, of the same records
   std::uint64_t position = 0;  ///< of the step in its round
   std::uint64_t taken = 0;     ///< steps of the run before this one
 
@@ -12767,7 +12767,10 @@ class composed_pld {
       } else {
         const double kept = stick * (1 - rounding) - outside;
         if (kept > 0) delta = std::min(scale, 1e304) * kept * (1 - 1e-12);
-        if (beyond_p > 0) delta += std::max(0.0, beyond_p - std::exp(e + off) * beyond_q) * (1 - 1e-12);
+        // Only where it is so up to the next point: between them it is taken to be linear in e^eps.
+        if (beyond_p > std::exp(e + spacing + off) * beyond_q) {
+          delta += (beyond_p - std::exp(e + off) * beyond_q) * (1 - 1e-12);
+        }
         delta -= lost;
         if (!(delta > 0)) delta = 0;  // also what is no number
         delta = std::min(delta, 1.0);
@@ -13442,12 +13445,13 @@ class step_discretiser {
     point here = pair_.point_at(made.remove.loss(0));
     {  // of adding, spread to the last point and infinity, as at the other end
       const pair_masses beyond = between(-infinity, here.at);
-      up[0] += more(pair_.most_p(beyond));
+      const double shift = std::min(1.0, 1.01 * here.xi / scale);
+      const double lower = more(pair_.most_p(beyond));
+      up[0] += lower * more(1 - shift);
+      up[1] += more(lower * shift);
       const double mass = more(pair_.most_q(beyond));
       const double num = pair_.difference_error(here, beyond) - pair_.difference(here, beyond);
-      const double b =
-          mass > 0 ? std::clamp(more(std::exp(-made.remove.loss(0)) * num) + mass * (2 * here.xi), 0.0, mass) : 0;
-      const double shift = std::min(1.0, 1.01 * here.xi / scale);
+      const double b = std::clamp(more(std::exp(-made.remove.loss(0)) * num) + mass * (2 * here.xi), 0.0, mass);
       add[n] += more(mass - b) * more(1 - shift);
       add[n + 1] += more(mass - b) * more(shift);
       made.add.infinite = more(b) + least_mass;
@@ -13499,7 +13503,9 @@ class step_discretiser {
       up[n] += more(mass - b) * more(1 - shift);
       up[n + 1] += more(mass - b) * more(shift);
       made.remove.infinite = more(b) + least_mass;
-      add[0] += more(pair_.most_q(beyond));
+      const double higher = more(pair_.most_q(beyond));
+      add[0] += higher * more(1 - shift);
+      add[1] += more(higher * shift);
       made.remove_below.beyond_p = pair_.least_p(beyond) * (1 - 32 * u);
       made.remove_below.beyond_q = more(pair_.most_q(beyond)) + least_mass;
     }
@@ -13599,7 +13605,8 @@ inline void add_common(pld<upper>& rare, double p, double shift) {
   }
   rare.masses[0] *= (1 - moves) / p * (1 + 16 * u);
   rare.infinite *= (1 + 16 * u) / p;
-  rare.masses[static_cast<std::size_t>(-rare.first / pld<upper>::parts)] += 1;
+  double& others = rare.masses[static_cast<std::size_t>(-rare.first / pld<upper>::parts)];
+  others = (others + 1) * (1 + 2 * u);
 }
 
 /// The rare losses of a step, those outside of `common`, up to `cap`, with 1 for all others.
@@ -13627,7 +13634,8 @@ template <class Pair>
   for (double& each : below.masses) each *= share;
   below.beyond_p *= share;
   below.beyond_q *= (1 + 16 * u) / (1 - most_q);
-  below.masses[static_cast<std::size_t>(-below.first / pld<lower>::parts)] += 1;
+  double& others = below.masses[static_cast<std::size_t>(-below.first / pld<lower>::parts)];
+  others = (others + 1) * (1 - 2 * u);
   return made;
 }
 
@@ -13694,8 +13702,10 @@ class loss_source {
   virtual void estimate(loss_points& into) const = 0;
   /// Upper bound.
   [[nodiscard]] virtual double total_variation() const = 0;
-  /// Whether both directions have the same losses.
+  /// Whether it is its own mirror image, as its grids are, so that both directions have the same losses.
   [[nodiscard]] virtual bool is_symmetric() const = 0;
+  /// Whether both directions have the same losses.
+  [[nodiscard]] virtual bool has_one_direction() const { return is_symmetric(); }
   /// Whether the lower side comes as close to the upper one as a grid is fine.
   [[nodiscard]] virtual bool is_tight() const = 0;
 };
@@ -13756,6 +13766,8 @@ class pair_source final : public loss_source {
     return total_variation_of(step_, Pair::is_symmetric) * (1 + 1e-9);
   }
   [[nodiscard]] bool is_symmetric() const override { return Pair::is_symmetric; }
+  /// Also that of Gaussians alone.
+  [[nodiscard]] bool has_one_direction() const override { return Pair::is_symmetric || step_.q == 1; }
   [[nodiscard]] bool is_tight() const override { return true; }
 
  private:
@@ -14578,9 +14590,17 @@ class pld_grids {
   [[nodiscard]] static double rare_share(std::uint64_t steps) noexcept {
     return std::clamp(100 / static_cast<double>(steps), 1e-7, 1e-5);
   }
-  /// The same of common losses, in whole blocks, and rare ones; nothing where a kind has no such parts.
+  /// The same of common losses, in whole blocks, and rare ones; nothing where a kind has no such parts, or only
+  /// some kinds are symmetric.
   [[nodiscard]] std::vector<portion> parts_of(std::uint64_t block, double delta) const {
     std::vector<portion> all;
+    // The common losses of a symmetric kind are no mirror image of themselves, and blocks take them for one: right
+    // where all are, as the other direction is then not asked for.
+    const auto is_symmetric = [](const kind& each) { return each.source->is_symmetric(); };
+    if (std::any_of(kinds_.begin(), kinds_.end(), is_symmetric) &&
+        !std::all_of(kinds_.begin(), kinds_.end(), is_symmetric)) {
+      return {};
+    }
     for (std::size_t i = 0; i < kinds_.size(); ++i) {
       const std::uint64_t steps = kinds_[i].count;
       const loss_plan<> one = plan_.alone(i, 1);
@@ -15527,7 +15547,7 @@ class pld_engine : public pld_grids<> {
       take_common(made.remove_below, rare.least_log_p, rare.most_log_q, steps - below);
       made.remove_below.lost += more_than(steps - below, steps, -std::expm1(rare.least_log_p) * (1 + 1e-12));
     });
-    if (std::all_of(kinds_.begin(), kinds_.end(), [](const kind& each) { return each.source->is_symmetric(); })) {
+    if (std::all_of(kinds_.begin(), kinds_.end(), [](const kind& each) { return each.source->has_one_direction(); })) {
       made.add = made.remove;
     } else {
       transform_plan add_plan{tilt, add.lowest, length, add.below, add.above};
@@ -17782,10 +17802,11 @@ class drawn_records<Sampling> {
 
 /// Where a run is in the rounds of its sampler.
 struct run_place {
-  std::uint64_t position = 0;  ///< of the next step in its round; 0 begins one
-  std::uint64_t round = 0;     ///< the generator's step that began it
-  std::uint64_t taken = 0;     ///< steps
-  std::uint64_t paid = 0;      ///< steps that entered no event, as one before them had
+  std::uint64_t position = 0;           ///< of the next step in its round; 0 begins one
+  std::uint64_t round = 0;              ///< the generator's step that began it
+  std::uint64_t taken = 0;              ///< steps
+  std::uint64_t paid = 0;               ///< steps that entered no event, as one before them had
+  std::uint64_t run = step_of_the_run;  ///< the generator's step of which draws are that depend on those of other steps
 };
 
 /// How many records a step's sum, or each lane of it, is made for, by public numbers: far more than are ever drawn if
@@ -17937,14 +17958,17 @@ class private_run {
   [[nodiscard]] bool pays(std::uint64_t step) const noexcept {
     return (place_.position + (step - place_.taken)) % noise_.steps_of_an_event(sampling_) == 0;
   }
-  /// Other records than those of the step before: where a record stands in a round has changed, so a new one begins.
-  /// What a sampler promises correlated noise is of one set of records: throws std::logic_error for others.
+  /// Other records than those of the step before: a new round begins, and nothing that is drawn from now on depends on
+  /// earlier draws. A record's number is another one's now, and a draw that stayed with the number would tell which: of
+  /// all records, where one stands before them. What a sampler promises correlated noise is of one set of records:
+  /// throws std::logic_error for others.
   void begin_a_round() {
     if (!has_drawn_) return;  // the first ones, also behind a file
     if constexpr (is_correlated) {
       throw_logic_error({"pergrad: private training: correlated noise needs the same records in all steps"});
     } else {
       place_.position = 0;
+      draws_anew_ = true;
     }
   }
   /// Enters a step in the ledger, or refuses it; then its draws may begin. An event that pays a round is entered with
@@ -17975,9 +17999,9 @@ class private_run {
     } else {
       ++place_.paid;
     }
+    if (std::exchange(draws_anew_, false)) place_.run = step;
     const auto stream = [&](std::uint64_t of) { return generator.template stream<randomness::sampling>(of); };
-    drawn_.begin(sampling_,
-                 {stream(step), stream(place_.round), stream(step_of_the_run), place_.position, place_.taken},
+    drawn_.begin(sampling_, {stream(step), stream(place_.round), stream(place_.run), place_.position, place_.taken},
                  record_count, mine);
     has_drawn_ = true;
     ++place_.taken;
@@ -18019,7 +18043,8 @@ class private_run {
   std::optional<statistic_of_steps> statistic_;
   double sensitivity_ = 0;  ///< of the next step's sum
   run_place place_;
-  bool has_drawn_ = false;  ///< a step, of records that it was given
+  bool has_drawn_ = false;   ///< a step, of records that it was given
+  bool draws_anew_ = false;  ///< the next step, as it has other records
   static constexpr std::uint64_t without_end = ~std::uint64_t{0};
   std::uint64_t most_ = without_end;  ///< steps that its schedules, or its noise's strategy, have
   option<record_lanes> lanes_;
@@ -18179,9 +18204,8 @@ class private_loop : private detail::private_run<typename Options::sampling_type
       throw std::logic_error("pergrad: private_loop: another step is under way: release it, or let it go out of scope");
     }
     if (!records_ || !records_->same_view(records)) {
-      this->begin_a_round();
-      records_.reset();
       detail::require_fit_for_training<Network, Loss>(records);
+      this->begin_a_round();
       records_ = records;
     }
     const std::uint64_t step = this->spend_and_draw(generator_, records.size());
@@ -18416,9 +18440,9 @@ class individual_filter {
     event_ = event;
   }
 
-  /// How many records there are: the first time and, as a data set's records keep their numbers, no other one later.
+  /// Begins a step, of so many records: as a data set's records keep their numbers, no other one than the first time.
   /// Throws std::logic_error for another number.
-  void set_records(std::size_t count) {
+  void begin_step(std::size_t count) {
     if (spent_.empty() && count > 0) {
       spent_.resize(count);
       is_drawn_.resize((count + 63) / 64);
@@ -18427,6 +18451,7 @@ class individual_filter {
       detail::throw_logic_error({"pergrad: individual accounting follows the records of one data set: it had ",
                                  spent_.size(), " records, and this one has ", count});
     }
+    std::fill(is_drawn_.begin(), is_drawn_.end(), std::uint64_t{0});  // of a step that failed halfway
   }
 
   /// The level of a share of the sensitivity: the lowest that is not below. 0 is for records that add nothing at all.
@@ -19144,10 +19169,14 @@ class dp_sgd_base
   /// Looks at the records if it has not seen them.
   void look_at(const dataset<input_value, target>& records) {
     if (checked_ && checked_->same_view(records)) return;
-    this->begin_a_round();
-    checked_.reset();
     static_cast<void>(unit_count(records.size()));
     require_fit_for_training<Network, Loss>(records);
+    if (this->has_drawn_ && (charges_ || (units() != nullptr && units()->are_owners()))) {
+      throw_logic_error({"pergrad: private training: ", charges_ ? "individual accounting" : "a sampler of owners",
+                         " follows the records of one data set by their numbers: other ones, or the same somewhere "
+                         "else, need a trainer of their own"});
+    }
+    this->begin_a_round();
     checked_ = records;
   }
   /// The records of a step that is drawn. Refers to the trainer and to `records`.
@@ -19285,7 +19314,7 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor, Options> {
   void step(const dataset<input_value, target>& records) {
     const detail::float_environment proven;
     this->look_at(records);
-    if (this->charges_) this->charges_->filter().set_records(records.size());
+    if (this->charges_) this->charges_->filter().begin_step(records.size());
     this->plan_next_step();
     if (this->options_.certified) this->certify_next_step();
     this->notes_.begin();
@@ -21344,7 +21373,7 @@ template <class = void>
                                            {"ledger.order", "F64", {}, 0, 8},
                                            {"optimizer.steps", "U64", {}, 0, 8},
                                            {"generator.steps", "U64", {}, 0, 8}};
-  if (has_place) tensors.push_back({"sampling.place", "U64", {4}, 0, sizeof(run_place)});
+  if (has_place) tensors.push_back({"sampling.place", "U64", {sizeof(run_place) / 8}, 0, sizeof(run_place)});
   if (noise) tensors.push_back({"noise.steps", "U64", {*noise}, 0, 8 * *noise});
   return tensors;
 }
@@ -21586,7 +21615,7 @@ struct run_state_access {
     }
     if (trainer.average_) trainer.average_->updates_ = read.updates;
     if (trainer.charges_ && !read.spent.empty()) {
-      trainer.charges_->filter().set_records(read.spent.size());
+      trainer.charges_->filter().begin_step(read.spent.size());
       trainer.charges_->filter().spent_ = std::move(read.spent);
     }
   }
@@ -21760,7 +21789,11 @@ struct checkpoint_access {
     run.place_ = from.place;
     if constexpr (Run::is_private) {
       run.place_.position = 0;
+      run.place_.run = step_of_the_run;
     } else {
+      // A round that other options have paid is not this one's.
+      const auto is_paid = [&](const auto& entry) { return entry.event == run.event_ && entry.count > 0; };
+      if (!std::ranges::any_of(run.accountant_.accountant().ledger(), is_paid)) run.place_.position = 0;
       run.generator_ = seeded_generator{run.generator_.seed(), std::max(run.generator_.step(), from.given_out)};
     }
     if constexpr (requires { run.options_.schedules; }) {

@@ -26,7 +26,7 @@ const pg::privacy_budget usual{pg::epsilon{3}, pg::delta{1e-5}};
 [[nodiscard]] pg::individual_filter filter_of(std::size_t records, const event& each, double order = 8,
                                               std::size_t levels = 64, const pg::privacy_budget& budget = usual) {
   pg::individual_filter filter{budget, each, levels, order};
-  filter.set_records(records);
+  filter.begin_step(records);
   return filter;
 }
 /// Steps in which record 0 is used before it is left out for the first time, always drawn with this share.
@@ -173,8 +173,8 @@ BOOST_AUTO_TEST_CASE(no_budget_no_filter) {
   BOOST_CHECK_THROW(static_cast<void>(filter_of(1, {1, 1}, 8, 0)), std::invalid_argument);
   BOOST_CHECK_THROW(static_cast<void>(filter_of(1, {1, 1}, 8, 70'000)), std::invalid_argument);
   auto filter = filter_of(3, {1, 1});
-  BOOST_CHECK_THROW(filter.set_records(4), std::logic_error);
-  BOOST_CHECK_NO_THROW(filter.set_records(3));
+  BOOST_CHECK_THROW(filter.begin_step(4), std::logic_error);
+  BOOST_CHECK_NO_THROW(filter.begin_step(3));
   const pg::individual_filter by_itself{usual, {0.01, 1.1}};
   BOOST_TEST(by_itself.order() == pg::rdp_accountant::order_for(usual, {0.01, 1.1}));
   BOOST_TEST(by_itself.epsilon(usual.delta) <= usual.max_epsilon.value());
@@ -220,6 +220,18 @@ BOOST_AUTO_TEST_CASE(an_adaptive_record_stays_within_its_budget) {
   BOOST_TEST(found < most);
   BOOST_TEST(found > 0.51);
   BOOST_TEST(planted > most);
+}
+
+// Who was drawn in a step that failed halfway pays in the next one, in which he may not be drawn.
+BOOST_AUTO_TEST_CASE(a_step_that_failed_is_forgotten) {
+  const pg::sampled_gaussian_event event{0.5, 4};
+  pg::individual_filter filter{pg::privacy_budget{pg::epsilon{8}, pg::delta{1e-5}}, event, 4};
+  filter.begin_step(3);
+  filter.charge_drawn(0, 1);
+  const double before = filter.spent(0);
+  filter.begin_step(3);
+  filter.charge_others();
+  BOOST_TEST(filter.spent(0) - before >= pg::renyi_divergence(event, filter.order()));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -117,6 +117,29 @@ BOOST_AUTO_TEST_CASE(replacing_in_poisson_batches_lies_between_its_grids) {
   BOOST_TEST(found == static_cast<int>(shapes.size()));
 }
 
+// Kinds that are their own mirror image beside others that are not.
+BOOST_AUTO_TEST_CASE(replacing_beside_other_releases) {
+  struct row {
+    double q, noise;
+    std::uint64_t steps;
+    double gaussian, delta;
+  };
+  for (const row& each :
+       {row{1.7279e-5, .31074, 2, 3.02757, 3.2e-8}, row{1e-4, .6, 1000, 2, 1e-6}, row{.02, 1.1, 500, 5, 1e-5}}) {
+    const bracket found = epsilon({{{[&] { return d::poisson_replace_losses(each.q, each.noise); }}, each.steps},
+                                   {{[&] { return d::poisson_losses(1, each.gaussian); }}, 1}},
+                                  each.delta);
+    BOOST_TEST(narrow(found), each.q << ": " << found.lower << " " << found.upper);
+    BOOST_TEST(found.upper >=
+               epsilon([&] { return d::poisson_replace_losses(each.q, each.noise); }, each.steps, each.delta).lower);
+  }
+  // At epsilon 0 the first kind alone has a hockey stick of 0.354357 at least.
+  const std::vector<test_entry> ledger{{{[] { return d::poisson_replace_losses(1e-5, .4); }}, 10'000'000},
+                                       {{[] { return d::poisson_losses(1e-6, .5); }}, 10'000'000}};
+  d::pld_engine<> engine{ledger};
+  BOOST_TEST(engine.true_positive_rate(.3225) >= .3225 + .354357);
+}
+
 BOOST_AUTO_TEST_CASE(both_ways_lie_under_their_grid) {
   int found = 0;
   for (const shape& of : shapes) {

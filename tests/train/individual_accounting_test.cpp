@@ -207,7 +207,12 @@ BOOST_AUTO_TEST_CASE(it_follows_one_data_set) {
   run it{individual_options()};
   it.trainer.step(data.records());
   BOOST_CHECK_THROW(it.trainer.step(clouds{61}.records()), std::logic_error);
+  // As many, whose numbers may be others': each would have a budget for each of its numbers.
+  const clouds elsewhere{data};
+  BOOST_CHECK_THROW(it.trainer.step(elsewhere.records()), std::logic_error);
   BOOST_TEST(it.trainer.steps() == 1U);
+  it.trainer.step(data.records());
+  BOOST_TEST(it.trainer.steps() == 2U);
   const run without{usual_options()};
   BOOST_CHECK_THROW(static_cast<void>(without.spent()), std::logic_error);
 }

@@ -230,4 +230,99 @@ BOOST_AUTO_TEST_CASE(what_a_sampler_was_not_made_for_is_refused_before_anything_
                                          pg::public_record_count{count}});
 }
 
+// Were draws to stay with records' numbers where the records are others, one that stands before all of them would
+// change which draws belong together.
+BOOST_AUTO_TEST_CASE(other_records_are_drawn_independently_of_those_before) {
+  using selector = pg::network<pg::shape{count}, pg::linear<1, pg::no_bias>>;
+  std::vector<float> inputs(count * count);  // of record i, a one at i: its weight moves if it is drawn
+  for (std::size_t i = 0; i < count; ++i) inputs[i * count + i] = 1;
+  const std::vector<float> others = inputs;
+  const std::vector<float> targets(count, 100);
+  const pg::host exec{pg::threads{1}};
+  constexpr std::uint64_t steps = 4;
+  constexpr std::uint64_t runs = 40;
+  int compared = 0;
+  for_each_sampler([&](const auto& sampling) {
+    double first[steps] = {};
+    double second[steps] = {};
+    double both[steps][steps] = {};
+    for (std::uint64_t run = 0; run < runs; ++run) {
+      auto options = options_with(sampling);
+      options.noise = pg::noise_multiplier{0};
+      selector net{exec, pg::zeros{}};
+      pg::dp_sgd trainer{exec, net, pg::mean_squared_error{}, options, pg::seeded_generator{run}};
+      std::vector<std::vector<bool>> drawn;
+      for (std::uint64_t t = 0; t < 2 * steps; ++t) {
+        trainer.step(pg::dataset<float, float>{t < steps ? inputs : others, targets, selector::input_shape});
+        drawn.emplace_back();
+        for (const float value : trainer.last_update().values()) drawn.back().push_back(value != 0);
+      }
+      for (std::size_t i = 0; i < steps; ++i) {
+        for (std::size_t r = 0; r < count; ++r) {
+          first[i] += drawn[i][r] ? 1 : 0;
+          second[i] += drawn[steps + i][r] ? 1 : 0;
+          for (std::size_t j = 0; j < steps; ++j) both[i][j] += drawn[i][r] && drawn[steps + j][r] ? 1 : 0;
+        }
+      }
+    }
+    constexpr double all = count * runs;
+    for (std::size_t i = 0; i < steps; ++i) {
+      for (std::size_t j = 0; j < steps; ++j) {
+        const double p = first[i] / all;
+        const double q = second[j] / all;
+        BOOST_TEST(std::abs(both[i][j] - all * p * q) <= 5 * std::sqrt(all * p * (1 - p) * q * (1 - q)));
+        ++compared;
+      }
+    }
+    BOOST_TEST(first[0] > 0);
+    BOOST_TEST(second[0] > 0);
+  });
+  BOOST_TEST(compared == 11 * 16);
+}
+
+// A seed that goes on in the middle has the bits of a run that was not cut, also with other records behind it.
+BOOST_AUTO_TEST_CASE(files_keep_which_draws_belong_together) {
+  const clouds data{count};
+  const clouds other{count, 7};
+  const pg::host exec{pg::threads{1}};
+  for_each_sampler([&](const auto& sampling) {
+    const auto options = options_with(sampling);
+    const scratch_file file;
+    classifier whole{exec, pg::kaiming_uniform{3}};
+    pg::dp_sgd trainer{exec, whole, pg::cross_entropy{}, options, pg::seeded_generator{seed}};
+    for (int step = 0; step < 2; ++step) trainer.step(data.records());
+    for (int step = 0; step < 2; ++step) trainer.step(other.records());
+    pg::save_checkpoint(trainer, file.path);
+    classifier part{exec, pg::zeros{}};
+    pg::dp_sgd cut{exec, part, pg::cross_entropy{}, options, pg::seeded_generator{seed}};
+    pg::load_checkpoint(cut, file.path);
+    for (int step = 0; step < 5; ++step) {
+      trainer.step(other.records());
+      cut.step(other.records());
+    }
+    BOOST_TEST((parameters_of(part) == parameters_of(whole)));
+    BOOST_TEST(cut.epsilon(pg::delta{1e-5}) == trainer.epsilon(pg::delta{1e-5}));
+  });
+}
+
+// What is left of a round belongs to the options that paid it.
+BOOST_AUTO_TEST_CASE(other_options_behind_a_file_pay_a_round_of_their_own) {
+  const clouds data{count};
+  const pg::host exec{pg::threads{1}};
+  const scratch_file file;
+  auto options = options_with(pg::random_allocation{pg::round_steps{10}});
+  options.noise = pg::noise_multiplier{50};
+  classifier net{exec, pg::kaiming_uniform{3}};
+  pg::dp_sgd trainer{exec, net, pg::cross_entropy{}, options, pg::seeded_generator{seed}};
+  for (int step = 0; step < 3; ++step) trainer.step(data.records());
+  pg::save_checkpoint(trainer, file.path);
+  options.noise = pg::noise_multiplier{0.5};
+  pg::dp_sgd loud{exec, net, pg::cross_entropy{}, options, pg::seeded_generator{seed}};
+  pg::load_checkpoint(loud, file.path);
+  loud.step(data.records());
+  pg::basic_pld_accountant<pg::random_allocation::event_type> one;
+  one.record(options.sampling->event(*options.noise), 1);
+  BOOST_TEST(loud.epsilon(pg::delta{1e-5}) >= one.bracket(pg::delta{1e-5}).lower);
+}
+
 BOOST_AUTO_TEST_SUITE_END()

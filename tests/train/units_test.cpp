@@ -298,6 +298,8 @@ BOOST_AUTO_TEST_CASE(the_ledger_counts_owners_and_other_records_are_refused) {
     return std::string{error.what()}.find("owners of 30 records are known, and the data set has 31") !=
            std::string::npos;
   });
+  const clouds elsewhere{data};  // in another order, for all that is known
+  BOOST_CHECK_THROW(trainer.step(elsewhere.records()), std::logic_error);
   BOOST_TEST(trainer.steps() == 1U);
   // A statistic of all records has one value an owner.
   const std::vector<double> of_records(30, 1.0), of_owners{1.0};

@@ -189,7 +189,11 @@ struct checkpoint_access {
     run.place_ = from.place;
     if constexpr (Run::is_private) {
       run.place_.position = 0;
+      run.place_.run = step_of_the_run;
     } else {
+      // A round that other options have paid is not this one's.
+      const auto is_paid = [&](const auto& entry) { return entry.event == run.event_ && entry.count > 0; };
+      if (!std::ranges::any_of(run.accountant_.accountant().ledger(), is_paid)) run.place_.position = 0;
       run.generator_ = seeded_generator{run.generator_.seed(), std::max(run.generator_.step(), from.given_out)};
     }
     if constexpr (requires { run.options_.schedules; }) {

@@ -61,7 +61,7 @@ template <class = void>
                                            {"ledger.order", "F64", {}, 0, 8},
                                            {"optimizer.steps", "U64", {}, 0, 8},
                                            {"generator.steps", "U64", {}, 0, 8}};
-  if (has_place) tensors.push_back({"sampling.place", "U64", {4}, 0, sizeof(run_place)});
+  if (has_place) tensors.push_back({"sampling.place", "U64", {sizeof(run_place) / 8}, 0, sizeof(run_place)});
   if (noise) tensors.push_back({"noise.steps", "U64", {*noise}, 0, 8 * *noise});
   return tensors;
 }

@@ -120,7 +120,7 @@ struct run_state_access {
     }
     if (trainer.average_) trainer.average_->updates_ = read.updates;
     if (trainer.charges_ && !read.spent.empty()) {
-      trainer.charges_->filter().set_records(read.spent.size());
+      trainer.charges_->filter().begin_step(read.spent.size());
       trainer.charges_->filter().spent_ = std::move(read.spent);
     }
   }

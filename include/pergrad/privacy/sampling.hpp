@@ -51,7 +51,7 @@ struct draw_place {
   using stream = detail::secret_stream<detail::randomness::sampling>;
   stream step;                 ///< of this step alone
   stream round;                ///< of the step that began the round: of all steps that one event pays
-  stream run;                  ///< of all steps that are drawn with one key
+  stream run;                  ///< of all steps that are drawn with one key, of the same records
   std::uint64_t position = 0;  ///< of the step in its round
   std::uint64_t taken = 0;     ///< steps of the run before this one
 

@@ -95,7 +95,7 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor, Options> {
   void step(const dataset<input_value, target>& records) {
     const detail::float_environment proven;
     this->look_at(records);
-    if (this->charges_) this->charges_->filter().set_records(records.size());
+    if (this->charges_) this->charges_->filter().begin_step(records.size());
     this->plan_next_step();
     if (this->options_.certified) this->certify_next_step();
     this->notes_.begin();

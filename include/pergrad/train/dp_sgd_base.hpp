@@ -291,10 +291,14 @@ class dp_sgd_base
   /// Looks at the records if it has not seen them.
   void look_at(const dataset<input_value, target>& records) {
     if (checked_ && checked_->same_view(records)) return;
-    this->begin_a_round();
-    checked_.reset();
     static_cast<void>(unit_count(records.size()));
     require_fit_for_training<Network, Loss>(records);
+    if (this->has_drawn_ && (charges_ || (units() != nullptr && units()->are_owners()))) {
+      throw_logic_error({"pergrad: private training: ", charges_ ? "individual accounting" : "a sampler of owners",
+                         " follows the records of one data set by their numbers: other ones, or the same somewhere "
+                         "else, need a trainer of their own"});
+    }
+    this->begin_a_round();
     checked_ = records;
   }
   /// The records of a step that is drawn. Refers to the trainer and to `records`.

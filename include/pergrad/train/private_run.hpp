@@ -16,6 +16,7 @@
 #include <span>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <pergrad/detail/executors.hpp>
@@ -178,10 +179,11 @@ class drawn_records<Sampling> {
 
 /// Where a run is in the rounds of its sampler.
 struct run_place {
-  std::uint64_t position = 0;  ///< of the next step in its round; 0 begins one
-  std::uint64_t round = 0;     ///< the generator's step that began it
-  std::uint64_t taken = 0;     ///< steps
-  std::uint64_t paid = 0;      ///< steps that entered no event, as one before them had
+  std::uint64_t position = 0;           ///< of the next step in its round; 0 begins one
+  std::uint64_t round = 0;              ///< the generator's step that began it
+  std::uint64_t taken = 0;              ///< steps
+  std::uint64_t paid = 0;               ///< steps that entered no event, as one before them had
+  std::uint64_t run = step_of_the_run;  ///< the generator's step of which draws are that depend on those of other steps
 };
 
 /// How many records a step's sum, or each lane of it, is made for, by public numbers: far more than are ever drawn if
@@ -333,14 +335,17 @@ class private_run {
   [[nodiscard]] bool pays(std::uint64_t step) const noexcept {
     return (place_.position + (step - place_.taken)) % noise_.steps_of_an_event(sampling_) == 0;
   }
-  /// Other records than those of the step before: where a record stands in a round has changed, so a new one begins.
-  /// What a sampler promises correlated noise is of one set of records: throws std::logic_error for others.
+  /// Other records than those of the step before: a new round begins, and nothing that is drawn from now on depends on
+  /// earlier draws. A record's number is another one's now, and a draw that stayed with the number would tell which: of
+  /// all records, where one stands before them. What a sampler promises correlated noise is of one set of records:
+  /// throws std::logic_error for others.
   void begin_a_round() {
     if (!has_drawn_) return;  // the first ones, also behind a file
     if constexpr (is_correlated) {
       throw_logic_error({"pergrad: private training: correlated noise needs the same records in all steps"});
     } else {
       place_.position = 0;
+      draws_anew_ = true;
     }
   }
   /// Enters a step in the ledger, or refuses it; then its draws may begin. An event that pays a round is entered with
@@ -371,9 +376,9 @@ class private_run {
     } else {
       ++place_.paid;
     }
+    if (std::exchange(draws_anew_, false)) place_.run = step;
     const auto stream = [&](std::uint64_t of) { return generator.template stream<randomness::sampling>(of); };
-    drawn_.begin(sampling_,
-                 {stream(step), stream(place_.round), stream(step_of_the_run), place_.position, place_.taken},
+    drawn_.begin(sampling_, {stream(step), stream(place_.round), stream(place_.run), place_.position, place_.taken},
                  record_count, mine);
     has_drawn_ = true;
     ++place_.taken;
@@ -415,7 +420,8 @@ class private_run {
   std::optional<statistic_of_steps> statistic_;
   double sensitivity_ = 0;  ///< of the next step's sum
   run_place place_;
-  bool has_drawn_ = false;  ///< a step, of records that it was given
+  bool has_drawn_ = false;   ///< a step, of records that it was given
+  bool draws_anew_ = false;  ///< the next step, as it has other records
   static constexpr std::uint64_t without_end = ~std::uint64_t{0};
   std::uint64_t most_ = without_end;  ///< steps that its schedules, or its noise's strategy, have
   option<record_lanes> lanes_;

@@ -87,9 +87,9 @@ class individual_filter {
     event_ = event;
   }
 
-  /// How many records there are: the first time and, as a data set's records keep their numbers, no other one later.
+  /// Begins a step, of so many records: as a data set's records keep their numbers, no other one than the first time.
   /// Throws std::logic_error for another number.
-  void set_records(std::size_t count) {
+  void begin_step(std::size_t count) {
     if (spent_.empty() && count > 0) {
       spent_.resize(count);
       is_drawn_.resize((count + 63) / 64);
@@ -98,6 +98,7 @@ class individual_filter {
       detail::throw_logic_error({"pergrad: individual accounting follows the records of one data set: it had ",
                                  spent_.size(), " records, and this one has ", count});
     }
+    std::fill(is_drawn_.begin(), is_drawn_.end(), std::uint64_t{0});  // of a step that failed halfway
   }
 
   /// The level of a share of the sensitivity: the lowest that is not below. 0 is for records that add nothing at all.

@@ -365,7 +365,7 @@ class pld_engine : public pld_grids<> {
       take_common(made.remove_below, rare.least_log_p, rare.most_log_q, steps - below);
       made.remove_below.lost += more_than(steps - below, steps, -std::expm1(rare.least_log_p) * (1 + 1e-12));
     });
-    if (std::all_of(kinds_.begin(), kinds_.end(), [](const kind& each) { return each.source->is_symmetric(); })) {
+    if (std::all_of(kinds_.begin(), kinds_.end(), [](const kind& each) { return each.source->has_one_direction(); })) {
       made.add = made.remove;
     } else {
       transform_plan add_plan{tilt, add.lowest, length, add.below, add.above};

@@ -109,9 +109,17 @@ class pld_grids {
   [[nodiscard]] static double rare_share(std::uint64_t steps) noexcept {
     return std::clamp(100 / static_cast<double>(steps), 1e-7, 1e-5);
   }
-  /// The same of common losses, in whole blocks, and rare ones; nothing where a kind has no such parts.
+  /// The same of common losses, in whole blocks, and rare ones; nothing where a kind has no such parts, or only
+  /// some kinds are symmetric.
   [[nodiscard]] std::vector<portion> parts_of(std::uint64_t block, double delta) const {
     std::vector<portion> all;
+    // The common losses of a symmetric kind are no mirror image of themselves, and blocks take them for one: right
+    // where all are, as the other direction is then not asked for.
+    const auto is_symmetric = [](const kind& each) { return each.source->is_symmetric(); };
+    if (std::any_of(kinds_.begin(), kinds_.end(), is_symmetric) &&
+        !std::all_of(kinds_.begin(), kinds_.end(), is_symmetric)) {
+      return {};
+    }
     for (std::size_t i = 0; i < kinds_.size(); ++i) {
       const std::uint64_t steps = kinds_[i].count;
       const loss_plan<> one = plan_.alone(i, 1);

@@ -144,7 +144,10 @@ class composed_pld {
       } else {
         const double kept = stick * (1 - rounding) - outside;
         if (kept > 0) delta = std::min(scale, 1e304) * kept * (1 - 1e-12);
-        if (beyond_p > 0) delta += std::max(0.0, beyond_p - std::exp(e + off) * beyond_q) * (1 - 1e-12);
+        // Only where it is so up to the next point: between them it is taken to be linear in e^eps.
+        if (beyond_p > std::exp(e + spacing + off) * beyond_q) {
+          delta += (beyond_p - std::exp(e + off) * beyond_q) * (1 - 1e-12);
+        }
         delta -= lost;
         if (!(delta > 0)) delta = 0;  // also what is no number
         delta = std::min(delta, 1.0);

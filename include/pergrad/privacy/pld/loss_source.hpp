@@ -62,8 +62,10 @@ class loss_source {
   virtual void estimate(loss_points& into) const = 0;
   /// Upper bound.
   [[nodiscard]] virtual double total_variation() const = 0;
-  /// Whether both directions have the same losses.
+  /// Whether it is its own mirror image, as its grids are, so that both directions have the same losses.
   [[nodiscard]] virtual bool is_symmetric() const = 0;
+  /// Whether both directions have the same losses.
+  [[nodiscard]] virtual bool has_one_direction() const { return is_symmetric(); }
   /// Whether the lower side comes as close to the upper one as a grid is fine.
   [[nodiscard]] virtual bool is_tight() const = 0;
 };
@@ -124,6 +126,8 @@ class pair_source final : public loss_source {
     return total_variation_of(step_, Pair::is_symmetric) * (1 + 1e-9);
   }
   [[nodiscard]] bool is_symmetric() const override { return Pair::is_symmetric; }
+  /// Also that of Gaussians alone.
+  [[nodiscard]] bool has_one_direction() const override { return Pair::is_symmetric || step_.q == 1; }
   [[nodiscard]] bool is_tight() const override { return true; }
 
  private:

@@ -47,7 +47,8 @@ inline void add_common(pld<upper>& rare, double p, double shift) {
   }
   rare.masses[0] *= (1 - moves) / p * (1 + 16 * u);
   rare.infinite *= (1 + 16 * u) / p;
-  rare.masses[static_cast<std::size_t>(-rare.first / pld<upper>::parts)] += 1;
+  double& others = rare.masses[static_cast<std::size_t>(-rare.first / pld<upper>::parts)];
+  others = (others + 1) * (1 + 2 * u);
 }
 
 /// The rare losses of a step, those outside of `common`, up to `cap`, with 1 for all others.
@@ -75,7 +76,8 @@ template <class Pair>
   for (double& each : below.masses) each *= share;
   below.beyond_p *= share;
   below.beyond_q *= (1 + 16 * u) / (1 - most_q);
-  below.masses[static_cast<std::size_t>(-below.first / pld<lower>::parts)] += 1;
+  double& others = below.masses[static_cast<std::size_t>(-below.first / pld<lower>::parts)];
+  others = (others + 1) * (1 - 2 * u);
   return made;
 }
 

@@ -107,12 +107,13 @@ class step_discretiser {
     point here = pair_.point_at(made.remove.loss(0));
     {  // of adding, spread to the last point and infinity, as at the other end
       const pair_masses beyond = between(-infinity, here.at);
-      up[0] += more(pair_.most_p(beyond));
+      const double shift = std::min(1.0, 1.01 * here.xi / scale);
+      const double lower = more(pair_.most_p(beyond));
+      up[0] += lower * more(1 - shift);
+      up[1] += more(lower * shift);
       const double mass = more(pair_.most_q(beyond));
       const double num = pair_.difference_error(here, beyond) - pair_.difference(here, beyond);
-      const double b =
-          mass > 0 ? std::clamp(more(std::exp(-made.remove.loss(0)) * num) + mass * (2 * here.xi), 0.0, mass) : 0;
-      const double shift = std::min(1.0, 1.01 * here.xi / scale);
+      const double b = std::clamp(more(std::exp(-made.remove.loss(0)) * num) + mass * (2 * here.xi), 0.0, mass);
       add[n] += more(mass - b) * more(1 - shift);
       add[n + 1] += more(mass - b) * more(shift);
       made.add.infinite = more(b) + least_mass;
@@ -164,7 +165,9 @@ class step_discretiser {
       up[n] += more(mass - b) * more(1 - shift);
       up[n + 1] += more(mass - b) * more(shift);
       made.remove.infinite = more(b) + least_mass;
-      add[0] += more(pair_.most_q(beyond));
+      const double higher = more(pair_.most_q(beyond));
+      add[0] += higher * more(1 - shift);
+      add[1] += more(higher * shift);
       made.remove_below.beyond_p = pair_.least_p(beyond) * (1 - 32 * u);
       made.remove_below.beyond_q = more(pair_.most_q(beyond)) + least_mass;
     }
