@@ -17,6 +17,7 @@
 #include <pergrad/privacy/accounting/calibrate.hpp>
 #include <pergrad/privacy/accounting/event_costs.hpp>
 #include <pergrad/privacy/accounting/pld_accountant.hpp>
+#include <pergrad/privacy/accounting/private_selection.hpp>
 #include <pergrad/privacy/accounting/rdp_accountant.hpp>
 #include <pergrad/privacy/events.hpp>
 #include <pergrad/privacy/samplers/cyclic_poisson.hpp>
@@ -313,6 +314,19 @@ BOOST_AUTO_TEST_CASE(events_that_are_none_are_refused) {
   refused(pg::allocated_gaussian_event{2, 1, infinity});
   BOOST_CHECK_THROW(static_cast<void>(pg::renyi_divergence(pg::allocated_gaussian_event{2, 1, 1}, 1)),
                     std::invalid_argument);
+}
+
+// Of whatever sampler the runs are: of all records, replacing one is a Gaussian of twice the sensitivity.
+BOOST_AUTO_TEST_CASE(runs_may_have_any_events) {
+  pg::rdp_accountant added;
+  added.record({1, 2}, 3);
+  pg::basic_rdp_accountant<pg::replace_one_gaussian_event> replaced;
+  replaced.record({1, 4}, 3);
+  for (const pg::private_selection& rule : {pg::private_selection::geometric(5), pg::private_selection::poisson(5)}) {
+    const double wanted = rule.epsilon(added, pg::delta{1e-5});
+    BOOST_TEST(std::abs(rule.epsilon(replaced, pg::delta{1e-5}) - wanted) < 1e-6 * wanted);
+    BOOST_TEST(wanted > added.epsilon(pg::delta{1e-5}));
+  }
 }
 
 BOOST_AUTO_TEST_SUITE_END()

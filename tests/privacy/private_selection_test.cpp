@@ -9,10 +9,8 @@
 #include <vector>
 
 #include <pergrad/privacy/accounting/estimates.hpp>
-#include <pergrad/privacy/accounting/event_costs.hpp>
 #include <pergrad/privacy/accounting/pld_accountant.hpp>
 #include <pergrad/privacy/accounting/private_selection.hpp>
-#include <pergrad/privacy/events.hpp>
 
 #include "pld_oracle.hpp"
 
@@ -55,19 +53,6 @@ long double selected_delta(const generating& runs, long double noise, long doubl
 }
 
 }  // namespace
-
-// Of whatever sampler the runs are: of all records, replacing one is a Gaussian of twice the sensitivity.
-BOOST_AUTO_TEST_CASE(runs_may_have_any_events) {
-  rdp_accountant added;
-  added.record({1, 2}, 3);
-  pergrad::basic_rdp_accountant<pergrad::replace_one_gaussian_event> replaced;
-  replaced.record({1, 4}, 3);
-  for (const private_selection& rule : {private_selection::geometric(5), private_selection::poisson(5)}) {
-    const double wanted = rule.epsilon(added, delta{1e-5});
-    BOOST_TEST(std::abs(rule.epsilon(replaced, delta{1e-5}) - wanted) < 1e-6 * wanted);
-    BOOST_TEST(wanted > added.epsilon(delta{1e-5}));
-  }
-}
 
 BOOST_AUTO_TEST_CASE(the_best_of_several_runs_costs_no_more_than_is_said) {
   int more_than_one_run = 0;
