@@ -18204,8 +18204,9 @@ class private_loop : private detail::private_run<typename Options::sampling_type
       throw std::logic_error("pergrad: private_loop: another step is under way: release it, or let it go out of scope");
     }
     if (!records_ || !records_->same_view(records)) {
-      detail::require_fit_for_training<Network, Loss>(records);
       this->begin_a_round();
+      records_.reset();
+      detail::require_fit_for_training<Network, Loss>(records);
       records_ = records;
     }
     const std::uint64_t step = this->spend_and_draw(generator_, records.size());
@@ -18975,7 +18976,7 @@ class dp_sgd_base
   /// and a device copies them again. Needed on a device, which trains on its copy; on the host, and on a device that
   /// shares the host's memory, each step reads the memory anyway.
   void records_changed() noexcept {
-    checked_.reset();
+    must_look_ = true;
     trainer_->forget_records();
   }
 
@@ -19166,18 +19167,24 @@ class dp_sgd_base
     return with_clipped(options_, per_sample_gradients(*network_, loss_, empty, tape_), f);
   }
 
+  [[nodiscard]] bool has_seen(const dataset<input_value, target>& records) const noexcept {
+    return checked_ && checked_->same_view(records) && !must_look_;
+  }
   /// Looks at the records if it has not seen them.
   void look_at(const dataset<input_value, target>& records) {
-    if (checked_ && checked_->same_view(records)) return;
+    if (has_seen(records)) return;
     static_cast<void>(unit_count(records.size()));
-    require_fit_for_training<Network, Loss>(records);
-    if (this->has_drawn_ && (charges_ || (units() != nullptr && units()->are_owners()))) {
+    const bool are_others = checked_ && !checked_->same_view(records);
+    if (are_others && this->has_drawn_ && (charges_ || (units() != nullptr && units()->are_owners()))) {
       throw_logic_error({"pergrad: private training: ", charges_ ? "individual accounting" : "a sampler of owners",
                          " follows the records of one data set by their numbers: other ones, or the same somewhere "
                          "else, need a trainer of their own"});
     }
     this->begin_a_round();
+    must_look_ = true;  // also at those of before, until some fit
+    require_fit_for_training<Network, Loss>(records);
     checked_ = records;
+    must_look_ = false;
   }
   /// The records of a step that is drawn. Refers to the trainer and to `records`.
   [[nodiscard]] step_records<Network, Loss> records_of_step(const dataset<input_value, target>& records,
@@ -19235,6 +19242,7 @@ class dp_sgd_base
   [[no_unique_address]] Loss loss_;
   tape<Network> tape_;
   std::optional<dataset<input_value, target>> checked_;  ///< all of its records did fit when they were looked at
+  bool must_look_ = false;                               ///< again, at whatever comes
   std::unique_ptr<executor_trainer> trainer_;            ///< refers to the tape and the options, so it goes first
 };
 

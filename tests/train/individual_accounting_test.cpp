@@ -211,6 +211,7 @@ BOOST_AUTO_TEST_CASE(it_follows_one_data_set) {
   const clouds elsewhere{data};
   BOOST_CHECK_THROW(it.trainer.step(elsewhere.records()), std::logic_error);
   BOOST_TEST(it.trainer.steps() == 1U);
+  it.trainer.records_changed();  // in place: their numbers stay
   it.trainer.step(data.records());
   BOOST_TEST(it.trainer.steps() == 2U);
   const run without{usual_options()};

@@ -450,7 +450,7 @@ requires(!detail::cannot_be_trained<Network, Loss>) class dp_sgd<Network, Loss, 
       detail::shard_place records;
       std::uint64_t are_others;  ///< than in the step before
     };
-    const bool seen = this->checked_ && this->checked_->same_view(mine.records);
+    const bool seen = this->has_seen(mine.records);
     std::vector<detail::shard_place> parts;
     bool are_others = false;
     for (const arrival& each : detail::values_of_all(

@@ -187,8 +187,9 @@ class private_loop : private detail::private_run<typename Options::sampling_type
       throw std::logic_error("pergrad: private_loop: another step is under way: release it, or let it go out of scope");
     }
     if (!records_ || !records_->same_view(records)) {
-      detail::require_fit_for_training<Network, Loss>(records);
       this->begin_a_round();
+      records_.reset();
+      detail::require_fit_for_training<Network, Loss>(records);
       records_ = records;
     }
     const std::uint64_t step = this->spend_and_draw(generator_, records.size());
