@@ -17042,7 +17042,8 @@ class of_owners : public unit_sampling<Sampling> {
  public:
   static constexpr const char* unit = "owner";
 
-  /// `owner_of_record`: an id a record, in the data set's order. Throws std::invalid_argument for more than 2^32 - 1.
+  /// `owner_of_record`: an id a record, in the data set's order, which stays what it is: a trainer refuses another data
+  /// set than that of its first step with std::logic_error. Throws std::invalid_argument for more than 2^32 - 1.
   of_owners(Sampling sampling, std::span<const std::uint32_t> owner_of_record, combined how = combined::mean)
       : unit_sampling<Sampling>{std::move(sampling), privacy_units{owner_of_record, how}} {}
 };
@@ -17186,7 +17187,8 @@ struct adaptive_clip {
 /// Each record pays for what it really adds, and is left out where its own budget, the option `budget`, would be
 /// exceeded (privacy/accounting/individual_filter.hpp): a run may then go on for longer than the ledger's events allow.
 /// Of flat clipping and Poisson sampling; a record that is not drawn pays as if it added C, so that most is won where
-/// all are drawn. All records are added up as integers.
+/// all are drawn. All records are added up as integers. Budgets go with records' numbers, so a trainer takes one data
+/// set, whose records keep theirs; a step with another one throws std::logic_error.
 struct individual_accounting {
   std::size_t levels = 64;  ///< to which shares of C are rounded up
 };
@@ -39531,8 +39533,8 @@ class private_selection {
     return mode;
   }
 
-  /// Upper bound of epsilon for the selected run, if each run has this ledger; infinity if there is none. Some tenths
-  /// of a second.
+  /// Upper bound of epsilon for the selected run, if each run has this ledger, planned beforehand (one that is made on
+  /// the way differs from run to run); infinity if there is none. Some tenths of a second.
   template <class Event>
   [[nodiscard]] double epsilon(const basic_rdp_accountant<Event>& each_run, delta at) const {
     const detail::float_environment proven;
@@ -39593,9 +39595,11 @@ class private_selection {
 // pergrad/privacy/samplers/cyclic_poisson.hpp - Poisson sampling within one of several groups of records, whose turn it
 // is
 //
-// Every record draws its group once for a key, all groups alike; step t draws records of group t mod b. Groups are
-// drawn and not counted off, so that the records behind one that is removed keep theirs, in law. A record takes part at
-// most once in any b steps in a row: what banded correlated noise needs (Choquette-Choo et al. 2023, arXiv:2306.08153).
+// Every record draws its group once for a key and a data set, all groups alike; step t draws records of group t mod b.
+// Groups are drawn and not counted off, so that the records behind one that is removed keep theirs, in law. They go
+// with a record's number, so records keep theirs as long as a trainer is not given, or told of, other ones: it draws
+// anew then. A record takes part at most once in any b steps in a row: what banded correlated noise needs
+// (Choquette-Choo et al. 2023, arXiv:2306.08153).
 //
 // With independent noise: whatever a record's group is, b steps in a row have one of its group, so they cost one step
 // of Poisson sampling. A mixture over groups costs no more than the worst of them.
@@ -40068,7 +40072,8 @@ class fixed_size_sampling::listing {
 // A record that did not take part in the b - 1 steps before takes part with probability p. It draws attempts, one a
 // step, independent and each with probability p, and takes part in step t if it attempts and took part in none of the b
 // - 1 steps before. Where b - 1 steps in a row have no attempt, what lies before them does not matter: so the draw
-// looks back no further, and nothing of earlier steps is kept.
+// looks back no further, and nothing of earlier steps is kept. Attempts go with a record's number, so records keep
+// theirs as long as a trainer is not given, or told of, other ones: it draws anew then.
 //
 // With independent noise each step costs no more than one of Poisson sampling with probability p. Let an adversary see
 // all steps before t. In the world with the record, it takes part in t with probability q_t = p P(it may | what was

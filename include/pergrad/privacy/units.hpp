@@ -105,7 +105,8 @@ class of_owners : public unit_sampling<Sampling> {
  public:
   static constexpr const char* unit = "owner";
 
-  /// `owner_of_record`: an id a record, in the data set's order. Throws std::invalid_argument for more than 2^32 - 1.
+  /// `owner_of_record`: an id a record, in the data set's order, which stays what it is: a trainer refuses another data
+  /// set than that of its first step with std::logic_error. Throws std::invalid_argument for more than 2^32 - 1.
   of_owners(Sampling sampling, std::span<const std::uint32_t> owner_of_record, combined how = combined::mean)
       : unit_sampling<Sampling>{std::move(sampling), privacy_units{owner_of_record, how}} {}
 };

@@ -83,7 +83,8 @@ struct adaptive_clip {
 /// Each record pays for what it really adds, and is left out where its own budget, the option `budget`, would be
 /// exceeded (privacy/accounting/individual_filter.hpp): a run may then go on for longer than the ledger's events allow.
 /// Of flat clipping and Poisson sampling; a record that is not drawn pays as if it added C, so that most is won where
-/// all are drawn. All records are added up as integers.
+/// all are drawn. All records are added up as integers. Budgets go with records' numbers, so a trainer takes one data
+/// set, whose records keep theirs; a step with another one throws std::logic_error.
 struct individual_accounting {
   std::size_t levels = 64;  ///< to which shares of C are rounded up
 };

@@ -88,8 +88,8 @@ class private_selection {
     return mode;
   }
 
-  /// Upper bound of epsilon for the selected run, if each run has this ledger; infinity if there is none. Some tenths
-  /// of a second.
+  /// Upper bound of epsilon for the selected run, if each run has this ledger, planned beforehand (one that is made on
+  /// the way differs from run to run); infinity if there is none. Some tenths of a second.
   template <class Event>
   [[nodiscard]] double epsilon(const basic_rdp_accountant<Event>& each_run, delta at) const {
     const detail::float_environment proven;

@@ -2,9 +2,11 @@
 // pergrad/privacy/samplers/cyclic_poisson.hpp - Poisson sampling within one of several groups of records, whose turn it
 // is
 //
-// Every record draws its group once for a key, all groups alike; step t draws records of group t mod b. Groups are
-// drawn and not counted off, so that the records behind one that is removed keep theirs, in law. A record takes part at
-// most once in any b steps in a row: what banded correlated noise needs (Choquette-Choo et al. 2023, arXiv:2306.08153).
+// Every record draws its group once for a key and a data set, all groups alike; step t draws records of group t mod b.
+// Groups are drawn and not counted off, so that the records behind one that is removed keep theirs, in law. They go
+// with a record's number, so records keep theirs as long as a trainer is not given, or told of, other ones: it draws
+// anew then. A record takes part at most once in any b steps in a row: what banded correlated noise needs
+// (Choquette-Choo et al. 2023, arXiv:2306.08153).
 //
 // With independent noise: whatever a record's group is, b steps in a row have one of its group, so they cost one step
 // of Poisson sampling. A mixture over groups costs no more than the worst of them.

@@ -4,7 +4,8 @@
 // A record that did not take part in the b - 1 steps before takes part with probability p. It draws attempts, one a
 // step, independent and each with probability p, and takes part in step t if it attempts and took part in none of the b
 // - 1 steps before. Where b - 1 steps in a row have no attempt, what lies before them does not matter: so the draw
-// looks back no further, and nothing of earlier steps is kept.
+// looks back no further, and nothing of earlier steps is kept. Attempts go with a record's number, so records keep
+// theirs as long as a trainer is not given, or told of, other ones: it draws anew then.
 //
 // With independent noise each step costs no more than one of Poisson sampling with probability p. Let an adversary see
 // all steps before t. In the world with the record, it takes part in t with probability q_t = p P(it may | what was
