@@ -40,11 +40,8 @@ using output_intervals = std::array<interval, most_outputs>;
   const node_list& list = query_access::nodes(query);
   field_intervals fields = in.of(query);
   for (std::size_t i = 0; i < place(list.field_count); ++i) {
-    double value = fields[i].middle();
-    for (const binding& each : found.point) {
-      if (each.name.text != nullptr && each.name.compared(list.fields[i]) == 0) value = each.value;
-    }
-    fields[i] = value;
+    const binding* const at = found.find(list.fields[i]);
+    fields[i] = at != nullptr ? at->value : fields[i].middle();
   }
   return proven([&] {
     node_values<interval> values{};

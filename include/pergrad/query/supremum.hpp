@@ -44,10 +44,15 @@ struct extremum {
 
   /// Where the bound that is attained is attained. Throws std::invalid_argument for a field that the query reads not.
   [[nodiscard]] constexpr double where(const query::field_base& field) const {
-    for (const query::binding& each : point) {
-      if (each.name.text != nullptr && each.name.compared(field.name()) == 0) return each.value;
-    }
+    if (const query::binding* const found = find(field.name())) return found->value;
     query::inside::field_has_no_value(query::inside::short_text_of(field.name()));
+  }
+  /// Null for a field that the query reads not.
+  [[nodiscard]] constexpr const query::binding* find(const query::inside::field_name& name) const noexcept {
+    for (const query::binding& each : point) {
+      if (each.name.text != nullptr && each.name.compared(name) == 0) return &each;
+    }
+    return nullptr;
   }
 };
 

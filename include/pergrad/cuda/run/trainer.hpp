@@ -177,12 +177,10 @@ class network_trainer {
     }
     if (captured_ && copied_->same_view(records)) return;
     captured_ = false;
+    copied_ = records;
     seen_inputs_.reset();  // before there are others
     seen_targets_.reset();
-    if (!memory_->copies_records() && view_records(records, false)) {
-      copied_ = records;
-      return capture_gathered();
-    }
+    if (!memory_->copies_records() && view_records(records, false)) return capture_gathered();
     const auto behind = [](std::size_t bytes) { return (bytes + 255) / 256 * 256; };
     const std::size_t target_start = behind(records.size() * net().input_size * sizeof(Scalar));
     const std::size_t length_start = behind(target_start + records.targets().size_bytes());
@@ -202,17 +200,13 @@ class network_trainer {
             "the data set has " + std::to_string(bytes) +
             " bytes, more than most_record_bytes of the device's options, and cannot be read where it lies");
       }
-      if (reads_in_place()) {
-        copied_ = records;
-        return capture_gathered();
-      }
+      if (reads_in_place()) return capture_gathered();
     }
     if (records.size() > 0) {
       upload_inputs(records);
       if (net().input_positions > 0) upload_lengths(records, length_start);
       device_->upload(records_.get() + target_start, records.targets().data(), records.targets().size_bytes());
     }
-    copied_ = records;
     const auto* const drawn = memory_->template at<const std::uint32_t>(memory_->places().records);
     capture(memory_->samples(reinterpret_cast<const Scalar*>(records_.get()),
                              reinterpret_cast<const Target*>(records_.get() + target_start), target_count_,
