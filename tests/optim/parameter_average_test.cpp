@@ -2,9 +2,14 @@
 // tests/optim/parameter_average_test.cpp - the average of parameters against its definition, a weighted sum in double
 #include <boost/test/unit_test.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
+#include <filesystem>
 #include <stdexcept>
+#include <string>
+#include <unistd.h>
 #include <vector>
 
 #include <pergrad/pergrad.hpp>
@@ -68,6 +73,40 @@ BOOST_AUTO_TEST_CASE(goes_on_where_it_was) {
   for (std::size_t i = 0; i < net.parameters().size(); ++i) {
     BOOST_TEST_REQUIRE(part.network().parameters()[i] == whole.network().parameters()[i]);
   }
+}
+
+// A trainer's average is made before a checkpoint is read, weights are loaded, or another rank's arrive.
+BOOST_AUTO_TEST_CASE(what_is_not_trained_is_the_networks) {
+  using half_frozen = pg::network<pg::shape{9}, pg::frozen<pg::linear<7>>, pg::tanh, pg::linear<3>>;
+  const pg::host exec{pg::threads{1}};
+  half_frozen net{exec, pg::kaiming_uniform{1}};
+  const auto trainer_of = [&](half_frozen& its_net) {
+    pg::dp_sgd_options options;
+    options.sampling = pg::poisson_sampling{pg::sampling_probability{0.5}};
+    options.noise = pg::noise_multiplier{1};
+    options.clip = pg::l2_clip_norm{1};
+    options.divisor = pg::expected_batch_size{4};
+    options.learning_rate = pg::learning_rate{0.1};
+    options.average_decay = 0.9;
+    return pg::dp_sgd{exec, its_net, pg::cross_entropy{}, options, pg::seeded_generator{3}};
+  };
+  const std::vector<float> inputs(8 * 9, 0.5F);
+  const std::vector<std::int32_t> labels(8);
+  const pg::dataset<float, std::int32_t> records{inputs, labels, half_frozen::input_shape};
+  auto trainer = trainer_of(net);
+  net.frozen_parameters()[5] = 3;
+  trainer.step(records);
+  BOOST_TEST(trainer.average().frozen_parameters()[5] == 3);
+  const std::string path =
+      (std::filesystem::temp_directory_path() / ("pergrad_average_" + std::to_string(::getpid()))).string();
+  pg::save_checkpoint(trainer, path);
+  half_frozen other{exec, pg::kaiming_uniform{2}};
+  auto later = trainer_of(other);
+  pg::load_checkpoint(later, path);
+  std::filesystem::remove(path);
+  const auto wanted = trainer.average().all_parameters();
+  const auto found = later.average().all_parameters();
+  BOOST_TEST(std::equal(wanted.begin(), wanted.end(), found.begin(), found.end()));
 }
 
 BOOST_AUTO_TEST_CASE(a_decay_that_is_none) {

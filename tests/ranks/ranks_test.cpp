@@ -13,10 +13,12 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <initializer_list>
 #include <limits>
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <unistd.h>
 #include <vector>
 
@@ -345,6 +347,116 @@ BOOST_AUTO_TEST_CASE(ranks_that_are_told_different_things_end_with_one_message) 
     options.budget = pg::privacy_budget{pg::epsilon{9}, pg::delta{1e-5}};
   });
   for (const std::string& each : thrown_with([](auto&) {})) BOOST_TEST(each == "");
+}
+
+/// What a trainer with these options throws on three ranks, of which the last one's are changed before.
+template <class Options>
+std::vector<std::string> thrown_where_one_differs(const Options& options, const std::function<void(Options&)>& differ) {
+  return on_threads<pg::thread_ranks::member>(3, [&](const pg::thread_ranks::member& me) {
+    const pg::host exec{pg::threads{1}};
+    cnn net{exec, pg::kaiming_uniform{1}};
+    Options mine = options;
+    if (me.rank() == 2) differ(mine);
+    const pg::dp_sgd trainer{exec, net, pg::cross_entropy{}, mine, me, pg::seeded_generator{3}};
+  });
+}
+template <class Sampling, class Noise = pg::independent_noise>
+pg::dp_options<Sampling, Noise> usual_of(Sampling sampling) {
+  pg::dp_options<Sampling, Noise> options;
+  static_cast<pg::training_choices&>(options) = usual();
+  options.sampling = sampling;
+  return options;
+}
+
+// Each rank draws among its own records. Samplers whose events are the same may draw them more or less often: then the
+// ledger that rank 0 tells and saves would not be that of the other ranks' records.
+BOOST_AUTO_TEST_CASE(ranks_draw_alike_and_have_one_strategy) {
+  const auto require = [](const char* what, const auto& options, const auto& other) {
+    using chosen = std::remove_cvref_t<decltype(options)>;
+    for (const std::string& each : thrown_where_one_differs<chosen>(options, [&](chosen& mine) { mine = other; })) {
+      BOOST_TEST(each.find(what) != std::string::npos, each);
+      BOOST_TEST(each.find("rank 2 has") != std::string::npos, each);
+    }
+    for (const std::string& each : thrown_where_one_differs<chosen>(options, [](chosen&) {})) BOOST_TEST(each == "");
+  };
+  const pg::sampling_probability q{0.5};
+  require("the steps that an event pays", usual_of(pg::cyclic_poisson_sampling{q, pg::round_steps{8}}),
+          usual_of(pg::cyclic_poisson_sampling{q, pg::round_steps{2}}));
+  require("the least separation", usual_of(pg::min_separation_sampling{q, pg::round_steps{4}}),
+          usual_of(pg::min_separation_sampling{q, pg::round_steps{2}}));
+  const auto shuffled = [](std::uint32_t size) {
+    return usual_of(pg::shuffled_batches{pg::batch_size{size}, pg::public_record_count{60}});
+  };
+  require("the steps that an event pays", shuffled(5), shuffled(20));
+  require("the sampler's batch size", shuffled(31), shuffled(40));
+  const auto banded = [&](std::uint32_t groups, double coefficient, std::uint64_t steps) {
+    auto options = usual_of<pg::cyclic_poisson_sampling, pg::banded_noise>({q, pg::round_steps{groups}});
+    options.correlation.emplace(steps, std::initializer_list<double>{coefficient});
+    return options;
+  };
+  require("the steps that an event pays", banded(8, 0.5, 16), banded(2, 0.5, 16));
+  require("the hash of the noise's strategy", banded(8, 0.5, 16), banded(8, -0.5, 16));
+  require("the steps of the noise's strategy", banded(8, 0.5, 16), banded(8, 0.5, 17));
+}
+
+// Each rank reads its own machine's file.
+BOOST_AUTO_TEST_CASE(all_ranks_go_on_from_the_same_file_or_none_does) {
+  const data all{60};
+  auto options = usual();
+  options.adaptive_clip = pg::adaptive_clip{pg::noise_multiplier{3}};
+  options.average_decay = 0.9;
+  const std::string path =
+      (std::filesystem::temp_directory_path() / ("pergrad_rank_files_" + std::to_string(::getpid()))).string();
+  const auto file = [&](int number) { return path + "_" + std::to_string(number); };
+  const auto run = [&](const std::function<void(
+                           std::size_t rank, pg::shard<float, std::int32_t> mine,
+                           pg::dp_sgd<cnn, pg::cross_entropy, pg::seeded_generator,
+                                      pg::detail::on_ranks<pg::host, pg::thread_ranks::member>, pg::dp_sgd_options> &
+                               trainer)>& f) {
+    return on_threads<pg::thread_ranks::member>(2, [&](const pg::thread_ranks::member& me) {
+      const pg::host exec{pg::threads{1}};
+      cnn net{exec, pg::kaiming_uniform{1}};
+      pg::dp_sgd trainer{exec, net, pg::cross_entropy{}, options, me, pg::seeded_generator{3}};
+      f(me.rank(), pg::shard{all.part(30 * me.rank(), 30), 30 * me.rank()}, trainer);
+    });
+  };
+  for (const std::string& each : run([&](std::size_t, auto mine, auto&trainer) {
+         for (const int steps : {1, 4}) {
+           for (int i = 0; i < steps; ++i) trainer.step(mine);
+           pg::unprotected::save_checkpoint(trainer, file(steps));
+         }
+       })) {
+    BOOST_TEST(each == "");
+  }
+  const auto require = [&](const char* what, int of_rank_1) {
+    std::vector<double> clips(2);
+    for (const std::string& each : run([&](std::size_t rank, auto mine, auto&trainer) {
+           const double before = trainer.epsilon(pg::delta{1e-5});
+           std::string thrown;
+           try {
+             pg::load_checkpoint(trainer, rank == 0 ? file(4) : file(of_rank_1));
+           } catch (const std::exception& error) {
+             thrown = error.what();
+           }
+           if (thrown.find(what) == std::string::npos) throw std::runtime_error("it said: " + thrown);
+           if (trainer.steps() != 0 || trainer.epsilon(pg::delta{1e-5}) != before) throw std::runtime_error("changed");
+           trainer.step(mine);  // anew, all alike
+           clips[rank] = trainer.options().clip->value();
+         })) {
+      BOOST_TEST(each == "");
+    }
+    BOOST_TEST(clips[0] == clips[1]);
+  };
+  require("a checkpoint with hash", 1);
+  require("cannot be opened", 2);
+  for (const std::string& each : run([&](std::size_t, auto mine, auto&trainer) {
+         pg::load_checkpoint(trainer, file(4));
+         if (trainer.steps() != 5) throw std::runtime_error("other steps");
+         trainer.step(mine);
+       })) {
+    BOOST_TEST(each == "");
+  }
+  for (const int number : {1, 4}) std::filesystem::remove(file(number));
 }
 
 BOOST_AUTO_TEST_CASE(a_rank_that_fails_or_is_gone_ends_all) {

@@ -118,7 +118,10 @@ struct run_state_access {
       trainer.clip_to(l2_clip_norm{read.clip});
       trainer.statistic_->counted.set_edge(read.clip);
     }
-    if (trainer.average_) trainer.average_->updates_ = read.updates;
+    if (trainer.average_) {
+      trainer.average_->updates_ = read.updates;
+      trainer.average_->take_frozen(*trainer.network_);
+    }
     if (trainer.charges_ && !read.spent.empty()) {
       trainer.charges_->filter().begin_step(read.spent.size());
       trainer.charges_->filter().spent_ = std::move(read.spent);

@@ -54,6 +54,7 @@ class parameter_average {
   template <executor Executor>
   void update(const Executor& executor, const Network& network) {
     const detail::float_environment proven;
+    if (updates_ == 0) take_frozen(network);
     ++updates_;
     const double share = (1 - decay_) / (1 - std::pow(decay_, static_cast<double>(updates_)));
     const auto mine = static_cast<scalar>(1 - share);
@@ -74,7 +75,12 @@ class parameter_average {
     });
   }
 
-  /// With the averaged parameters; frozen ones as they were when this was made.
+  /// Those that are not trained become the network's.
+  void take_frozen(const Network& network) {
+    const auto theirs = network.frozen_parameters();
+    std::copy(theirs.begin(), theirs.end(), average_.frozen_parameters().begin());
+  }
+  /// With the averaged parameters; frozen ones as they were at the first update, or at `take_frozen`.
   [[nodiscard]] const Network& network() const noexcept { return average_; }
   [[nodiscard]] std::uint64_t updates() const noexcept { return updates_; }
   [[nodiscard]] double decay() const noexcept { return decay_; }

@@ -80,27 +80,34 @@ template <communicator Ranks>
   for (std::size_t i = 0; i < ranks.size(); ++i) texts[i] = all.substr(places[i], sizes[i]);
   return texts;
 }
+/// Throws rank_failed with what the first rank says that says anything.
+inline void require_none(const std::vector<std::string>& problems) {
+  for (std::size_t rank = 0; rank < problems.size(); ++rank) {
+    if (problems[rank].empty()) continue;
+    throw rank_failed("pergrad: rank " + std::to_string(rank) + " of " + std::to_string(problems.size()) +
+                      " failed: " + problems[rank]);
+  }
+}
+/// What f() throws, as a text; empty if it does not.
+template <class Function>
+[[nodiscard]] std::string problem_of(Function&& f) {
+  try {
+    f();
+  } catch (const std::exception& thrown) {
+    const std::string problem = thrown.what();
+    return problem.empty() ? "an exception without a text" : problem;
+  }
+  return {};
+}
 /// All ranks go on, or none: throws rank_failed on every rank with what the first one says that says anything.
 template <communicator Ranks>
 void go_on_together(const Ranks& ranks, const std::string& problem) {
-  const std::vector<std::string> problems = texts_of_all(ranks, problem);
-  for (std::size_t rank = 0; rank < problems.size(); ++rank) {
-    if (problems[rank].empty()) continue;
-    throw rank_failed("pergrad: rank " + std::to_string(rank) + " of " + std::to_string(ranks.size()) +
-                      " failed: " + problems[rank]);
-  }
+  require_none(texts_of_all(ranks, problem));
 }
 /// Calls f() on every rank. If it throws on any, all ranks end with that one's message.
 template <communicator Ranks, class Function>
 void do_together(const Ranks& ranks, Function&& f) {
-  std::string problem;
-  try {
-    f();
-  } catch (const std::exception& thrown) {
-    problem = thrown.what();
-    if (problem.empty()) problem = "an exception without a text";
-  }
-  go_on_together(ranks, problem);
+  go_on_together(ranks, problem_of(f));
 }
 /// A text `name: value` a line, which must be the same on all ranks. Throws std::invalid_argument on every rank, which
 /// names the first line and the first rank that differ from rank 0.

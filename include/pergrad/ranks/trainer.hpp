@@ -26,6 +26,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <exception>
+#include <fstream>
 #include <limits>
 #include <span>
 #include <string>
@@ -231,10 +232,11 @@ struct counts_of_ranks {
   }
 };
 
-/// What all ranks must have in common, a line each.
-template <class Network, class Generator, class Options, class Event>
+/// What all ranks must have in common, a line each. `tell_draws(add)` calls add(name, number) for what decides who is
+/// drawn.
+template <class Network, class Generator, class Options, class Event, class TellDraws>
 [[nodiscard]] std::string common_ground(const Options& options, const Generator& generator, const Event& event,
-                                        double noise_sensitivity) {
+                                        double noise_sensitivity, const TellDraws& tell_draws) {
   std::string lines;
   const auto line = [&](const char* name, const std::string& value) {
     lines += std::string{name} + ": " + value + '\n';
@@ -281,6 +283,9 @@ template <class Network, class Generator, class Options, class Event>
   add(numbers, event);
   line("the first event's hash", numbers.text());
   number("the noise's sensitivity", noise_sensitivity);
+  safetensors::checksum strategy;
+  tell_draws([&](const char* name, double value) { name == nullptr ? add(strategy, value) : number(name, value); });
+  line("the hash of the noise's strategy", strategy.text());
   safetensors::checksum schedules;
   for (std::uint64_t step = 0; step < options.schedules.steps; ++step) {
     for (const auto* each : {&options.schedules.noise, &options.schedules.clip, &options.schedules.sampling,
@@ -303,6 +308,20 @@ template <class Network, class Generator, class Options, class Event>
   if constexpr (!Generator::is_private) line("the seed", std::to_string(generator.seed()));
   line("steps given out", std::to_string(generator.step()));
   return lines;
+}
+
+/// Of a file's bytes. Throws std::runtime_error that names the file.
+[[nodiscard]] inline std::string hash_of_file(const std::string& path) {
+  std::ifstream opened{path, std::ios::binary};
+  if (!opened) fail_with_file(path, "cannot be opened");
+  safetensors::checksum sum;
+  std::vector<char> some(std::size_t{1} << 20U);
+  do {
+    opened.read(some.data(), static_cast<std::streamsize>(some.size()));
+    sum.add(std::as_bytes(std::span{some}.first(static_cast<std::size_t>(opened.gcount()))));
+  } while (opened);
+  if (opened.bad()) fail_with_file(path, "cannot be read");
+  return std::string{sum.text()};
 }
 
 /// Whose records lie where in the whole data set.
@@ -374,7 +393,8 @@ requires(!detail::cannot_be_trained<Network, Loss>) class dp_sgd<Network, Loss, 
   using base::within_budget;
 
   /// As in one process; the executor and the ranks are referred to. Rank 0's parameters and key are everybody's. Throws
-  /// on all ranks what one of them throws, and std::invalid_argument where they are told different things.
+  /// std::invalid_argument on all ranks where they are told different things. What one rank alone is told wrong it
+  /// throws alone, before the others have heard of it: they wait for it as for one that is gone.
   dp_sgd(const Executor& executor, Network& network, Loss loss, const Options& chosen, const Ranks& ranks,
          Generator generator = Generator{})
       : place{{executor, ranks}},
@@ -384,7 +404,8 @@ requires(!detail::cannot_be_trained<Network, Loss>) class dp_sgd<Network, Loss, 
                              this->options_, generator_, this->event_,
                              this->noise_.filter() == nullptr
                                  ? this->sensitivity_
-                                 : this->noise_.filter()->sensitivity(this->sensitivity_, Network::parameter_count)));
+                                 : this->noise_.filter()->sensitivity(this->sensitivity_, Network::parameter_count),
+                             [this](const auto& add_number) { this->tell_draws(add_number); }));
     detail::shared_key::share(generator_, ranks);
     ranks.broadcast(std::as_writable_bytes(network.all_parameters()), 0);
   }
@@ -396,15 +417,17 @@ requires(!detail::cannot_be_trained<Network, Loss>) class dp_sgd<Network, Loss, 
   /// all ranks with rank_failed, which has its message; nothing is changed then, but that a step that had begun stays
   /// in the ledger. Throws as in one process otherwise, on all ranks alike.
   void step(const shard<input_value, target>& mine) {
+    require_whole();
     const detail::float_environment proven;
     const auto& ranks = place::held.ranks();
     const std::uint64_t total = meet(mine);
+    const std::uint64_t first = mine.records.size() == 0 ? 0 : mine.first_record;
     this->plan_next_step();
     this->notes_.begin();
     const std::uint64_t step =
-        this->spend_and_draw(generator_, total, {mine.first_record, static_cast<std::uint64_t>(mine.records.size())});
+        this->spend_and_draw(generator_, total, {first, static_cast<std::uint64_t>(mine.records.size())});
     auto records = this->records_of_step(mine.records, base::inside_layers(generator_, step));
-    records.first_record = mine.first_record;
+    records.first_record = first;
     this->trainer_->step(records,
                          detail::noise_of<Generator>{*this->options_.noise, &generator_, this->noise_.filter()},
                          [&] { return base::next_noise(generator_); }, {});
@@ -424,7 +447,13 @@ requires(!detail::cannot_be_trained<Network, Loss>) class dp_sgd<Network, Loss, 
   friend struct detail::checkpoint_of_ranks;
   [[nodiscard]] const step_metrics& noted() const noexcept { return this->notes_.metrics(); }
 
+  void require_whole() const {
+    if (!is_half_loaded_) return;
+    detail::throw_logic_error(
+        {"pergrad: a checkpoint was loaded on some ranks and not on all: this run cannot go on, make new trainers"});
+  }
   void save(const std::string& path) const {
+    require_whole();
     const auto& ranks = place::held.ranks();
     this->trainer_->gather_state();
     detail::do_together(ranks, [&] {
@@ -433,7 +462,17 @@ requires(!detail::cannot_be_trained<Network, Loss>) class dp_sgd<Network, Loss, 
     this->trainer_->forget_others();
   }
   void load(const std::string& path) {
-    detail::do_together(place::held.ranks(), [&] { detail::checkpoint_access::load(*this, path, false); });
+    const auto& ranks = place::held.ranks();
+    require_whole();
+    // Each rank reads a file of its own machine, perhaps an older one: nothing is changed before all have the same.
+    std::string what;
+    detail::do_together(ranks, [&] { what = detail::hash_of_file(path); });
+    detail::agree(ranks, "a checkpoint with hash: " + what + '\n');
+    const std::vector<std::string> problems =
+        detail::texts_of_all(ranks, detail::problem_of([&] { detail::checkpoint_access::load(*this, path, false); }));
+    const auto failed = std::ranges::count_if(problems, [](const auto& each) { return !each.empty(); });
+    is_half_loaded_ = failed != 0 && static_cast<std::size_t>(failed) != problems.size();
+    detail::require_none(problems);
     this->trainer_->forget_others();
   }
   [[nodiscard]] static Options of_exact_sums(Options options) {
@@ -463,6 +502,7 @@ requires(!detail::cannot_be_trained<Network, Loss>) class dp_sgd<Network, Loss, 
     if (this->options_.lanes) detail::require_whole_lanes(parts, *this->options_.lanes);
     // A round, or a run with correlated noise, is of one set of records: on all ranks or on none.
     detail::do_together(ranks, [&] {
+      if constexpr (requires { this->sampling_.require_records(total); }) this->sampling_.require_records(total);
       if (are_others || parts != parts_) this->begin_a_round();
       this->look_at(mine.records);
     });
@@ -470,6 +510,7 @@ requires(!detail::cannot_be_trained<Network, Loss>) class dp_sgd<Network, Loss, 
     return total;
   }
   std::vector<detail::shard_place> parts_;  ///< of the last step
+  bool is_half_loaded_ = false;
   Generator generator_;
 };
 
@@ -495,7 +536,9 @@ struct checkpoint_of_ranks {
 }  // namespace detail
 
 /// The same of a trainer on ranks, on all of them: rank 0 writes the file, with which any number of ranks can go on.
-/// Every rank reads it. If one of them fails, all end with rank_failed.
+/// Every rank reads it, by the path that it is told; std::invalid_argument on all ranks if the files' bytes differ. If
+/// one of them fails, all end with rank_failed. Nothing is changed then; where a disk fails so late that some ranks
+/// have changed, their trainers take no step any more.
 template <class Network, class Loss, class Generator, class Executor, class Ranks, class Options>
 void save_checkpoint(const dp_sgd<Network, Loss, Generator, detail::on_ranks<Executor, Ranks>, Options>& trainer,
                      const std::string& path) {
@@ -507,4 +550,19 @@ void load_checkpoint(dp_sgd<Network, Loss, Generator, detail::on_ranks<Executor,
   detail::checkpoint_of_ranks::load(trainer, path);
 }
 
+namespace unprotected {
+
+/// On ranks nothing in a checkpoint is private: as `save_checkpoint`.
+template <class Network, class Loss, class Generator, class Executor, class Ranks, class Options>
+void save_checkpoint(
+    const dp_sgd<Network, Loss, Generator, pergrad::detail::on_ranks<Executor, Ranks>, Options>& trainer,
+    const std::string& path) {
+  pergrad::detail::checkpoint_of_ranks::save(trainer, path);
+}
+/// In one process: `save_checkpoint` there writes today's form, with which ranks go on.
+template <class Network, class Loss, class Generator, class Executor, class Ranks, class Options>
+void load_older_checkpoint(dp_sgd<Network, Loss, Generator, pergrad::detail::on_ranks<Executor, Ranks>, Options>&,
+                           const std::string&) = delete;
+
+}  // namespace unprotected
 }  // namespace pergrad::inline v0_1

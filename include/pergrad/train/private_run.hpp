@@ -309,6 +309,20 @@ class private_run {
     gradient_noise_ = *options.noise;
     event_ = event_of(options, sampling_);
   }
+  /// Calls add(name, number) for all that decides who is drawn and what hides it: a ledger has only what that costs.
+  /// The strategy's numbers have no name.
+  template <class Add>
+  void tell_draws(const Add& add) const {
+    add("the steps that an event pays", static_cast<double>(noise_.steps_of_an_event(sampling_)));
+    add("the steps of the noise's strategy", static_cast<double>(noise_.steps()));
+    if constexpr (requires { sampling_.min_separation(); }) {
+      add("the least separation of a record's steps", static_cast<double>(sampling_.min_separation()));
+    }
+    if constexpr (requires { sampling_.size(); }) {
+      add("the sampler's batch size", static_cast<double>(sampling_.size()));
+    }
+    noise_.tell([&](double each) { add(nullptr, each); });
+  }
   /// What an event of these options costs.
   [[nodiscard]] event_type event_of(const private_choices& options, const Sampling& sampling) const {
     return noise_.event(sampling, options.noise_of_event());

@@ -51,6 +51,9 @@ class run_noise {
   template <class Generator>
   static void catch_up(Generator& /*generator*/, std::uint64_t /*taken*/) noexcept {}
   [[nodiscard]] static noise_filter* filter() noexcept { return nullptr; }
+  /// Calls add(number) for all that makes the noise what it is, beside its deviation.
+  template <class Add>
+  static void tell(const Add& /*add*/) noexcept {}
 };
 
 /// Correlated noise.
@@ -109,6 +112,12 @@ requires(!std::is_same_v<Noise, independent_noise>) class run_noise<Sampling, No
     }
   }
   [[nodiscard]] noise_filter* filter() const noexcept { return filter_.get(); }
+  template <class Add>
+  void tell(const Add& add) const {
+    if constexpr (requires { noise_->coefficients(); }) {
+      for (const double each : noise_->coefficients()) add(each);
+    }
+  }
 
   /// For files: how many steps are before those that are listed, and the generator's steps of these. Only of a seed.
   [[nodiscard]] std::uint64_t before() const noexcept { return filter_->begun() - filter_->drawn().size(); }

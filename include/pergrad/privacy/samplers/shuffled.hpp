@@ -43,6 +43,8 @@ class shuffled_batches {
 
   /// What one epoch with `noise` costs.
   [[nodiscard]] event_type event(noise_multiplier noise) const { return {1, noise.value()}; }
+  /// Records of a batch, but for an epoch's last one.
+  [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
   /// Steps of an epoch.
   [[nodiscard]] std::uint64_t steps_of_an_event() const noexcept { return (records_ + size_ - 1) / size_; }
   /// Throws std::invalid_argument for another number of records than this was made for; it is public.
