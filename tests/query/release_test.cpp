@@ -229,6 +229,19 @@ BOOST_AUTO_TEST_CASE(lipschitz_bounds_and_shares) {
   BOOST_CHECK_EXCEPTION(jumps(), std::invalid_argument, [](const std::invalid_argument& error) {
     return std::string{error.what()}.find("where(age - 65 > 0, weight, 0)") != std::string::npos;
   });
+  // So do signs, and poles that are clamped: both are constant on either side.
+  const expression clamped_pole = clamp(1 / (age - 50), -1, 1);
+  for (const expression& each : {derivative(abs(age - 50), age), clamped_pole, tanh(pow(age - 50, -3))}) {
+    BOOST_CHECK_THROW(static_cast<void>(pg::lipschitz(each, people)), std::invalid_argument);
+    const auto share = pg::field_shares(each, people).front();
+    BOOST_TEST(std::isinf(share.slope));
+    BOOST_TEST(share.change >= 2 * (1 - 1e-6));
+  }
+  // These have none: even poles, and a denominator whose interval alone holds 0.
+  BOOST_TEST(pg::lipschitz(clamp(pow(age - 50, -2), -1, 1), people).upper >= 1.9);
+  BOOST_TEST(pg::lipschitz(1 / (age * age / 1000 - age / 10 + 30), people).upper <= 1);
+  BOOST_CHECK_THROW(static_cast<void>(pg::field_shares(vector(age, 100 * age + 5 * weight), people)),
+                    std::invalid_argument);
   // Outside of the jump there is none.
   BOOST_TEST(pg::lipschitz(where(age > 100, weight, 3 * weight), people).upper == 3,
              boost::test_tools::tolerance(1e-12));

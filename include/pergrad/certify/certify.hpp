@@ -29,7 +29,8 @@
 
 namespace pergrad::inline v0_1 {
 
-/// Of every trained layer: ‖W‖₂, gains and rows of tables at most `norm`, what is added ‖b‖₂ at most `bias`.
+/// Of every trained layer: ‖W‖₂, gains and rows of tables at most `norm`, what is added ‖b‖₂ at most `bias`. A tied
+/// block is within the limits of each of its uses.
 struct weight_limits {
   double norm = 1;
   double bias = 1;
@@ -85,6 +86,7 @@ struct network_rules {
     std::array<effect, size> effects{};
     certificate result;
     result.layers.resize(size);
+    bool overflows = false;
     values[0] = value_bound::of(Network::input_shape.size(), inputs.l2, inputs.largest);
     if constexpr (Network::input_shape.ids != 0) values[0] = {};
     detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> layer, std::size_t i) {
@@ -95,7 +97,7 @@ struct network_rules {
                              structure::shapes[i + 1],
                              values[structure::inputs[i]],
                              values[structure::inputs2[i]],
-                             weights[structure::owners[i]],
+                             weights[i],  // of a tied block too: each use has a norm of its own
                              rounds};
         effects[i] = rule_of(layer, at);
         effects[i].dx += nothing_lost;
@@ -103,6 +105,8 @@ struct network_rules {
         values[i + 1] = {effects[i].y.l2 + 0x1p-60, effects[i].y.largest + 0x1p-60};
         // Before boxes see it: sums whose terms cancel may overflow on the way, and only norms tell.
         if (largest < values[i + 1].l2.value()) values[i + 1] = {};
+        // What lies behind may be finite again, as into_ball makes it: this layer's own derivatives may be NaN.
+        overflows = overflows || (trained[i + 1] && !values[i + 1].l2.is_finite());
         boxes.forward(layer, i, at, values[i + 1]);
       }
     });
@@ -111,7 +115,6 @@ struct network_rules {
     std::array<upper, size> blocks{};
     gradients[size] = std::max(boxes.loss(loss), upper{0x1p-30});
     const upper grows = rounds.growth(1);
-    bool overflows = false;
     for (std::size_t i = size; i-- > 0;) {
       overflows = overflows || largest < gradients[i + 1].value();
       gradients[i + 1] = boxes.gradient(i + 1, gradients[i + 1]);
@@ -139,7 +142,7 @@ struct network_rules {
       }
       layer.node = i;
       layer.input = values[structure::inputs[i]].l2.value();
-      layer.weights = structure::parameter_counts[i] == 0 ? 0 : weights[owner].norm.value();
+      layer.weights = structure::parameter_counts[i] == 0 ? 0 : weights[i].norm.value();
       layer.backprop = gradients[i + 1].value();
       layer.growth_forward = layer.input > 0 ? values[i + 1].l2.value() / layer.input : 1;
       layer.growth_backward = effects[i].dx.value();

@@ -30,9 +30,17 @@ struct into_ball {
 
   template <class Scalar>
   static void forward(shape /*in*/, std::span<const Scalar> /*w*/, std::span<const Scalar> x, std::span<Scalar> y) {
-    const auto by = static_cast<Scalar>(place_of(x).shrinks);
-    // Not multiplied by 0: infinity might be there.
-    for (std::size_t i = 0; i < x.size(); ++i) y[i] = by == 0 ? Scalar{0} : x[i] * by;
+    const place at = place_of(x);
+    const double onto_sphere = radius / at.length;
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      if (at.shrinks == 1) {
+        y[i] = x[i];
+      } else if (at.shrinks == 0) {
+        y[i] = 0;  // not multiplied by it: infinity might be there
+      } else {     // by two factors: their product may be so small that it has no bits left
+        y[i] = static_cast<Scalar>(static_cast<double>(x[i]) / at.largest * onto_sphere);
+      }
+    }
   }
   template <class Scalar>
   static void backward(shape /*in*/, std::span<const Scalar> /*w*/, std::span<const Scalar> x,

@@ -90,7 +90,9 @@ template <class Cell, std::size_t Hidden, std::size_t Biases, bool Reversed, boo
   const upper bias = root_of(Biases) * at.weights.bias;
   const upper given = Given ? at.x2.l2 : upper{};
   const upper start = Given ? at.x2.largest : upper{};
-  const upper largest = (is_gru ? std::max(upper{1}, start) : upper{1}) * grows;
+  // Of a sequence that a pool has left nothing of, the last state is the given one.
+  constexpr bool hands_on = Last && Given;
+  const upper largest = (is_gru || hands_on ? std::max(upper{1}, start) : upper{1}) * grows;
   const upper one = at.rounds.growth(64);
   const upper of_gru = length_of(length_of((w * root_of(Hidden) * largest + bias) / 4, (largest + upper{1}) / 4), 1);
   const upper of_lstm = length_of(length_of(1, (start + upper{steps}) * grows / 4), 0.25);
@@ -113,12 +115,13 @@ template <class Cell, std::size_t Hidden, std::size_t Biases, bool Reversed, boo
   if (!(before < inside::largest_inside)) return {};
   upper states = root_of(steps * Hidden) * largest;
   if (is_relu) states = (powers * (w * at.x.l2 + root_of(steps) * bias) + powers * w * given) * grows;
+  if (hands_on) states = std::max(states, given * grows);
 
   effect result;
   result.y = is_relu ? at.y(states, states) : at.y(states, largest);
   result.inside = Last ? sqrt(squares) : sum;
   result.dx = w * result.inside;
-  result.dx2 = sqrt(squares_of_state);
+  result.dx2 = hands_on ? std::max(upper{1}, sqrt(squares_of_state)) : sqrt(squares_of_state);
   result.block =
       result.inside * length_of(length_of(at.x.l2, length_of(states, given)), root_of(steps * Biases)) * grows;
   return result;

@@ -66,14 +66,15 @@ void shrink(std::span<Scalar> values, double by) noexcept {
   for (Scalar& each : values) each = static_cast<Scalar>(static_cast<double>(each) * by);
 }
 
-/// Brings the trained weights of a network, of which this was found, within limits; returns their bounds. Throws
-/// std::invalid_argument for weights that are not finite.
+/// Brings the trained weights of a network, of which this was found, within limits; returns their bounds. A block of
+/// several uses is brought within those of each, and keeps them when it shrinks again. Throws std::invalid_argument for
+/// weights that are not finite.
 template <class Network>
 weights_of<Network> project(Network& network, weights_of<Network> found, const weights_of<Network>& limits) {
   using structure = typename Network::structure;
   detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> layer, std::size_t i) {
     if constexpr (requires(shape in, std::span<const typename Network::scalar> w) { measure_of(layer, in, w); }) {
-      if (structure::trained_counts[i] == 0 || structure::owners[i] != i) return;
+      if (structure::trained_counts[i] == 0) return;
       const shape in = structure::shapes[structure::inputs[i]];
       const std::span<typename Network::scalar> all = network.layer_parameters(i);
       const std::size_t weights = weights_before_bias<Layer>(in, all.size());

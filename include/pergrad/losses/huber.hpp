@@ -9,6 +9,7 @@
 #include <pergrad/detail/host_device.hpp>
 #include <pergrad/detail/number.hpp>
 #include <pergrad/losses/mean_squared_error.hpp>
+#include <pergrad/shape.hpp>
 
 namespace pergrad::inline v0_1 {
 
@@ -19,6 +20,14 @@ template <detail::number Delta = 1.0>
 struct huber : mean_squared_error {
   static_assert(Delta.is_size() && Delta.value > 0, "huber: delta must be finite and above 0");
 
+  /// Slopes are bounded but those of a target that is NaN: a sum without clipping relies on it.
+  template <class Scalar>
+  [[nodiscard]] static constexpr bool valid(shape /*output*/, std::span<const Scalar> targets) noexcept {
+    for (const Scalar each : targets) {
+      if (!(each == each)) return false;
+    }
+    return true;
+  }
   template <class Scalar>
   [[nodiscard]] static double evaluate(std::span<const Scalar> y, std::span<const Scalar> targets,
                                        std::span<Scalar> dy) noexcept {

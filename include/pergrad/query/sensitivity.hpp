@@ -110,25 +110,46 @@ using output_intervals = std::array<interval, most_outputs>;
 }
 
 namespace query::inside {
-/// A `where` that may jump in the box, or -1.
+/// Is it proven that this node's values have one sign in the box, and none of them is 0?
+[[nodiscard]] constexpr bool has_one_sign(const node_list& list, std::int16_t node, const box& in) {
+  node_list its = list;
+  its.outputs[0] = node;
+  its.output_count = 1;
+  const expression value = query_access::of(its)[0];
+  const auto is_negative = [&](const expression& of) {
+    const extremum_or_problem most = try_supremum(of, in, {});
+    return most.problem.mistake == query_mistake::none && most.found.upper < 0;
+  };
+  return is_negative(-value) || is_negative(value);
+}
+/// A node that may jump in the box, or -1: a `where`, a sign, an odd pole, which jumps from one end of the numbers to
+/// the other and may be clamped behind.
 [[nodiscard]] constexpr int place_of_jump(const expression& query, const box& in) {
   const field_intervals fields = in.of(query);
-  return proven([&] {
-    const node_list& list = query_access::nodes(query);
-    node_values<interval> values{};
-    evaluate_nodes(list, fields.data(), values);
-    for (int i = 0; i < list.node_count; ++i) {
-      if (may_jump(list.nodes[place(i)], values)) return i;
-    }
-    return -1;
+  const node_list& list = query_access::nodes(query);
+  const auto values = proven([&] {
+    node_values<interval> found{};
+    evaluate_nodes(list, fields.data(), found);
+    return found;
   });
+  for (int i = 0; i < list.node_count; ++i) {
+    const node& each = list.nodes[place(i)];
+    if (may_jump(each, values)) return i;
+    const bool is_pole = each.kind == node_kind::power && each.number < 0 && each.number > -0x1p52 &&
+                         near_whole(each.number / 2) != each.number / 2 && near_whole(each.number) == each.number;
+    if (!is_pole && each.kind != node_kind::sign) continue;
+    const interval& x = values[place(each.first)];
+    const bool may_be = is_pole ? x.lower < 0 && x.upper > 0 : x.contains(0) && !x.is_point();
+    if (may_be && !has_one_sign(list, each.first, in)) return i;
+  }
+  return -1;
 }
 }  // namespace query::inside
 
 /// sup ‖gradient‖ over the box, as paper 003 defines it: two records at distance r in the box have values that differ
 /// by at most r times that. Of a vector, with the Frobenius norm of all derivatives. Throws what `supremum` throws, and
-/// std::invalid_argument where the query may jump in the box: a `where` whose condition may hold and may not. `abs`,
-/// `min`, `max` and `clamp` have no jumps.
+/// std::invalid_argument where the query may jump in the box: a `where` whose condition may hold and may not, a
+/// derivative of `abs`, a pole that is clamped. `abs`, `min`, `max` and `clamp` have no jumps themselves.
 [[nodiscard]] constexpr extremum lipschitz(const query::expression& query, const box& in,
                                            const search_limits& limits = {}) {
   const int jump = query::inside::place_of_jump(query, in);
@@ -150,6 +171,7 @@ struct field_share {
 /// Which field costs how much privacy: of a query of one value, the dearest field first. Throws what `supremum` throws.
 [[nodiscard]] inline std::vector<field_share> field_shares(const query::expression& query, const box& in,
                                                            const search_limits& limits = {}) {
+  if (query.size() != 1) query::inside::query_has_several_values(query.size());
   const detail::float_environment environment;
   namespace inside = query::inside;
   const inside::node_list& list = inside::query_access::nodes(query);

@@ -86,7 +86,8 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor, Options> {
   // clang-format on
 
   /// One logical step on the whole data set. Throws budget_exhausted if it would exceed the budget,
-  /// std::invalid_argument for records that do not fit the network or the loss; nothing is changed then.
+  /// std::invalid_argument for records that do not fit the network or the loss; nothing is changed then, but that
+  /// certified training brings weights within their limits.
   ///
   /// All records are looked at, drawn or not, as which ones are drawn is private; but only in the first step on these
   /// spans, since that takes time for each of them. Memory behind the same spans may change between steps. If a record
