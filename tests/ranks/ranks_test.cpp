@@ -53,6 +53,14 @@ pg::dp_sgd_options usual() {
   return options;
 }
 
+/// The same records are drawn, and neighbours differ by replacing one: what lanes are for.
+pg::dp_options<pg::replace_one_poisson_sampling> replacing(const pg::dp_sgd_options& options) {
+  pg::dp_options<pg::replace_one_poisson_sampling> same;
+  static_cast<pg::training_choices&>(same) = options;
+  same.sampling = pg::replace_one_poisson_sampling{options.sampling->probability()};
+  return same;
+}
+
 using rank_tests::parameters_of, rank_tests::values;
 
 template <class Options>
@@ -145,7 +153,13 @@ BOOST_AUTO_TEST_CASE(so_have_other_optimizers_and_samplers) {
 }
 
 BOOST_AUTO_TEST_CASE(so_have_sums_in_floating_point_by_lanes) {
-  const auto in_lanes = [](auto options, std::size_t count, std::size_t records, std::size_t capacity = 32) {
+  const auto in_lanes = [](const auto& given, std::size_t count, std::size_t records, std::size_t capacity = 32) {
+    auto options = [&] {
+      if constexpr (std::is_same_v<std::remove_cvref_t<decltype(given)>, pg::dp_sgd_options>)
+        return replacing(given);
+      else
+        return given;
+    }();
     options.lanes = pg::record_lanes{count, records};
     options.capacity = pg::record_capacity{capacity};
     return options;
@@ -342,7 +356,6 @@ BOOST_AUTO_TEST_CASE(ranks_that_are_told_different_things_end_with_one_message) 
   require("the option clipping", [](auto& options) { options.clipping = pg::clipping_kind::per_layer; });
   require("the first event's hash",
           [](auto& options) { options.sampling = pg::poisson_sampling{pg::sampling_probability{0.2}}; });
-  require("the number of the option lanes", [](auto& options) { options.lanes = pg::record_lanes{2, 30}; });
   require("the option budget's epsilon", [](auto& options) {
     options.budget = pg::privacy_budget{pg::epsilon{9}, pg::delta{1e-5}};
   });
@@ -397,6 +410,9 @@ BOOST_AUTO_TEST_CASE(ranks_draw_alike_and_have_one_strategy) {
   require("the steps that an event pays", banded(8, 0.5, 16), banded(2, 0.5, 16));
   require("the hash of the noise's strategy", banded(8, 0.5, 16), banded(8, -0.5, 16));
   require("the steps of the noise's strategy", banded(8, 0.5, 16), banded(8, 0.5, 17));
+  auto in_lanes = replacing(usual());
+  in_lanes.lanes = pg::record_lanes{2, 30};
+  require("the number of the option lanes", replacing(usual()), in_lanes);
 }
 
 // Each rank reads its own machine's file.
@@ -503,7 +519,7 @@ BOOST_AUTO_TEST_CASE(a_rank_that_fails_or_is_gone_ends_all) {
   for (const std::string& each : on_threads<pg::thread_ranks::member>(3, [&](const pg::thread_ranks::member& me) {
          const pg::host exec{pg::threads{1}};
          cnn net{exec, pg::kaiming_uniform{1}};
-         auto options = usual();
+         auto options = replacing(usual());
          options.lanes = pg::record_lanes{2, 30};
          pg::dp_sgd trainer{exec, net, pg::cross_entropy{}, options, me, pg::seeded_generator{3}};
          trainer.step(pg::shard{all.part(20 * me.rank(), 20), 20 * me.rank()});

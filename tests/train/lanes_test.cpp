@@ -7,10 +7,12 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <random>
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include <pergrad/pergrad.hpp>
@@ -29,9 +31,10 @@ static_assert(identity::parameter_count == width);
 constexpr double bound = 64;  // of a record; a unit of sums is 64 or 128
 const pg::release_grid grid = pg::release_grid::of(bound, width);
 
-pg::dp_sgd_options options_for(const pg::record_lanes& lanes, std::size_t capacity) {
-  pg::dp_sgd_options options;
-  options.sampling = pg::poisson_sampling{pg::sampling_probability{1}};
+using options_type = pg::dp_options<pg::replace_one_poisson_sampling>;
+options_type options_for(const pg::record_lanes& lanes, std::size_t capacity) {
+  options_type options;
+  options.sampling = pg::replace_one_poisson_sampling{pg::sampling_probability{1}};
   options.noise = pg::noise_multiplier{0};  // a rehearsal, in which everybody sees the sum
   options.clip = pg::l2_clip_norm{bound};
   options.divisor = pg::expected_batch_size{1};
@@ -43,7 +46,7 @@ pg::dp_sgd_options options_for(const pg::record_lanes& lanes, std::size_t capaci
 }
 
 /// The sum of records, each of which has one number in all its elements, or nearly so, in steps of the grid.
-std::vector<double> sum_of(const std::vector<float>& records, const pg::dp_sgd_options& options, float slope = 0) {
+std::vector<double> sum_of(const std::vector<float>& records, const options_type& options, float slope = 0) {
   std::vector<float> inputs;
   for (const float value : records) {
     for (std::size_t i = 0; i < width; ++i) inputs.push_back(value * (1 - slope * static_cast<float>(i)));
@@ -67,10 +70,8 @@ double distance(const std::vector<double>& a, const std::vector<double>& b) {
 
 }  // namespace
 
-BOOST_AUTO_TEST_CASE(one_record_rounds_every_lane_anew_and_that_is_counted) {
-  // Four records a lane. The first one of each lane is a little larger than the next lane's, and each lane's sum lies
-  // that little above the middle between two steps. Without the first record of all, the first of each lane moves to
-  // the lane before, and all lanes' sums are rounded down.
+BOOST_AUTO_TEST_CASE(a_record_that_is_replaced_rounds_its_lane_anew_and_no_other) {
+  // Four records a lane, whose sums lie a little above the middle between two steps.
   constexpr pg::record_lanes lanes{16, 4};
   constexpr std::size_t capacity = 32;
   const double step = std::ldexp(1.0, grid.unit - grid.steps);
@@ -78,17 +79,21 @@ BOOST_AUTO_TEST_CASE(one_record_rounds_every_lane_anew_and_that_is_counted) {
   const double whole = std::floor(usual);
   std::vector<float> records;
   for (std::size_t lane = 0; lane < lanes.count; ++lane) {
-    const double first = whole - 0x1p-8 * static_cast<double>(lane);
-    const double second = whole + 0.5 + 0x1p-9 + (whole - first);
-    for (const double value : {first, second, whole, whole}) records.push_back(static_cast<float>(value * step));
+    for (const double value : {whole, whole + 0.5 + 0x1p-9, whole, whole}) {
+      records.push_back(static_cast<float>(value * step));
+    }
   }
-  const pg::dp_sgd_options options = options_for(lanes, capacity);
+  const options_type options = options_for(lanes, capacity);
   const auto all = sum_of(records, options);
   BOOST_TEST(all[0] == 64 * whole + 16 * 1);  // a half a lane is rounded up
-  const double moved = distance(all, sum_of({records.begin() + 1, records.end()}, options));
-  BOOST_TEST(moved <= pg::sensitivity_in_steps(grid, pg::summation::of<float>(capacity, lanes.count), 1));
-  // A claim that has forgotten the lanes, or all but one's rounding, is found out.
-  BOOST_TEST(moved > pg::sensitivity_in_steps(grid, pg::summation::of<float>(capacity), 1));
+  std::vector<float> others = records;
+  others[21] = static_cast<float>((-whole - 0.5 - 0x1p-9) * step);
+  const auto replaced = sum_of(others, options);
+  BOOST_TEST(replaced[0] == 62 * whole + 15 * 1 - 1);
+  const double moved = distance(all, replaced);
+  BOOST_TEST(moved <= pg::sensitivity_in_steps(grid, pg::summation::of<float>(capacity), 2));
+  // A claim that has forgotten rounding is found out.
+  BOOST_TEST(moved > 2 * std::ldexp(grid.bound * 0.999, grid.steps - grid.unit));
 }
 
 BOOST_AUTO_TEST_CASE(lanes_that_are_full_go_on_in_integers) {
@@ -97,21 +102,43 @@ BOOST_AUTO_TEST_CASE(lanes_that_are_full_go_on_in_integers) {
   std::uniform_real_distribution<float> uniform{-1, 1};
   std::vector<float> records(61);
   for (float& each : records) each = uniform(random);
-  const double claim = pg::sensitivity_in_steps(grid, pg::summation::of<float>(4, 8), 1);
-  const pg::dp_sgd_options options = options_for({8, 8}, 4);
+  const double claim = pg::sensitivity_in_steps(grid, pg::summation::of<float>(4), 2);
+  const options_type options = options_for({8, 8}, 4);
   constexpr float slope = 1e-6F;
   const auto all = sum_of(records, options, slope);
-  pg::dp_sgd_options integers = options_for({8, 8}, 0);
+  options_type integers = options_for({8, 8}, 0);
   const auto exact = sum_of(records, integers, slope);
   integers.lanes.reset();
   BOOST_TEST((sum_of(records, integers, slope) == exact));  // lanes are nothing to integers
   BOOST_TEST(distance(all, exact) > 0);
   BOOST_TEST(distance(all, exact) < std::sqrt(width) * (8 + 61 / 2.0));
-  for (std::size_t left_out = 0; left_out < records.size(); ++left_out) {
+  for (std::size_t other = 0; other < records.size(); ++other) {
     std::vector<float> others = records;
-    others.erase(others.begin() + static_cast<std::ptrdiff_t>(left_out));
+    others[other] = other % 3 == 0 ? std::numeric_limits<float>::quiet_NaN() : -others[other];  // NaN adds nothing
     BOOST_TEST(distance(all, sum_of(others, options, slope)) <= claim);
   }
+}
+
+// Without record 0 the first record of each lane would be in the lane before, and sums would round anew in steps in
+// which record 0 is not drawn: they would tell of it at full price.
+BOOST_AUTO_TEST_CASE(there_are_none_where_records_are_added_or_removed) {
+  const auto refused = [](const auto& sampling) {
+    pg::dp_options<std::remove_cvref_t<decltype(sampling)>> options;
+    static_cast<pg::training_choices&>(options) = options_for({4, 13}, 8);
+    options.sampling = sampling;
+    const pg::host exec{pg::threads{1}};
+    identity net{exec, pg::zeros{}};
+    const auto says_why = [](const std::invalid_argument& thrown) {
+      return std::string{thrown.what()}.find("replacing one record") != std::string::npos;
+    };
+    BOOST_CHECK_EXCEPTION((pg::dp_sgd{exec, net, pg::mean_squared_error{}, options, pg::seeded_generator{1}}),
+                          std::invalid_argument, says_why);
+    BOOST_CHECK_EXCEPTION((pg::private_loop{exec, net, pg::mean_squared_error{}, options, pg::seeded_generator{1}}),
+                          std::invalid_argument, says_why);
+  };
+  refused(pg::poisson_sampling{pg::sampling_probability{0.5}});
+  refused(pg::poisson_sampling{pg::sampling_probability{1}});
+  refused(pg::random_allocation{pg::round_steps{3}});
 }
 
 BOOST_AUTO_TEST_CASE(a_loop_by_hand_has_the_same_lanes) {
@@ -121,9 +148,9 @@ BOOST_AUTO_TEST_CASE(a_loop_by_hand_has_the_same_lanes) {
   for (float& each : inputs) each = normal(random) / 100;
   const std::vector<float> targets(50, 1.0F);
   const pg::dataset<float, float> records{inputs, targets, identity::input_shape, 1};
-  pg::dp_sgd_options options = options_for({4, 13}, 8);
+  options_type options = options_for({4, 13}, 8);
   options.clip = pg::l2_clip_norm{0.3};
-  options.sampling = pg::poisson_sampling{pg::sampling_probability{0.7}};
+  options.sampling = pg::replace_one_poisson_sampling{pg::sampling_probability{0.7}};
   options.noise = pg::noise_multiplier{1};
   const pg::host exec;
   identity trained{exec, pg::kaiming_uniform{1}};
@@ -144,7 +171,7 @@ BOOST_AUTO_TEST_CASE(a_loop_by_hand_has_the_same_lanes) {
 }
 
 BOOST_AUTO_TEST_CASE(lanes_that_cannot_be_are_refused) {
-  const auto message = [](const pg::dp_sgd_options& options, std::size_t count = 4) -> std::string {
+  const auto message = [](const options_type& options, std::size_t count = 4) -> std::string {
     try {
       static_cast<void>(sum_of(std::vector<float>(count, 0.1F), options));
     } catch (const std::invalid_argument& thrown) {

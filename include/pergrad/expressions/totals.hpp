@@ -38,9 +38,10 @@ struct record_capacity {
 
 /// Lanes of records: record number r of the data set is in lane r / records. Each lane is added up in floating point by
 /// itself, and its sum is rounded to the release's grid; rounded sums are integers and add up exactly. So the sum has
-/// the same bits whoever adds up which lanes, as ranks do (ranks/trainer.hpp).
+/// the same bits whoever adds up which lanes, as ranks do (ranks/trainer.hpp). For samplers whose neighbours differ by
+/// replacing one record: where one is removed, records behind it change lanes (privacy/sensitivity.hpp).
 struct record_lanes {
-  std::size_t count = 8;    ///< 1 to 16; each makes the noise up to 1/1000 larger, as it rounds once more
+  std::size_t count = 8;    ///< 1 to 16
   std::size_t records = 0;  ///< of a lane; a data set has at most `count` times as many
 
   [[nodiscard]] std::size_t of(std::uint64_t record) const noexcept { return record / records; }

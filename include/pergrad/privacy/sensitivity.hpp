@@ -15,17 +15,17 @@
 //    the sum of integers is exact in any order, on any number of threads.
 // 4. Where records beyond the capacity are added up as integers behind F, taking one record away moves another one from
 //    I to F: sqrt(d) / 2 more.
-// 5. Lanes. A sum may be made of L sums F_1 ... F_L, each of at most `capacity` records that have these numbers, each
-//    rounded by itself; Q(S) = sum_l round(F_l / g) + I. Taking one record away gives all behind it another number, so
-//    that one record may leave every lane for the one before: all F_l round anew (L times 1. and 2.), one record a lane
-//    moves from I to F as in 4., and one between two lanes may have been in F and be in I: 2 L - 1 times sqrt(d) / 2.
-//    No F_l is anywhere near the ends of the grid, 2^50, so nothing is clamped before all are added up.
+// 5. Lanes. A sum may be made of sums F_l, each of at most `capacity` records that have these numbers, each rounded by
+//    itself; Q(S) = sum_l round(F_l / g) + I. Where one record is replaced, all others keep their numbers and so their
+//    lanes: what holds of F and I holds of its lane alone, and the other lanes have the same bits. No F_l is anywhere
+//    near the ends of the grid, 2^50, so nothing is clamped before all are added up. Where records are added or removed
+//    there are no lanes: all records behind get other numbers, so that lanes round anew in steps that do not draw the
+//    record, which no sampler makes cheaper.
 //
 // Clamping Q(S) to +-2^50 brings no two of them further apart. Together, with m records exchanged (1 or 2):
 //     D = m C / g + sqrt(d) m / 2                                         integers only
-//     D = m C / g + 2 e L capacity C / g + sqrt(d) (2 L + m / 2 - 1 / 2)  F and I
-// The grid is sqrt(d) g <= 2^-11 C, from C and d alone; so with one lane the terms of rounding are at most 2^-9 of the
-// first, and with 16 of them 2^-6.
+//     D = m C / g + 2 e capacity C / g + sqrt(d) (m + 3) / 2             F and I
+// The grid is sqrt(d) g <= 2^-11 C, from C and d alone; so the terms of rounding are at most 2^-9 of the first.
 #pragma once
 
 #include <cmath>
@@ -65,7 +65,6 @@ struct release_grid {
 struct summation {
   std::size_t capacity = 0;  ///< records; those beyond are added up as integers, and with 0 all are
   double error = 0;          ///< e of the head of this file
-  std::size_t lanes = 1;     ///< L of the head of this file, each of this capacity
 
   /// Additions on the longest way of an addend to a sum. A longer one is for fewer records, see `allows`.
   static constexpr std::size_t most_additions = 60;
@@ -75,15 +74,15 @@ struct summation {
   static constexpr double most_share = 0.0185;
 
   /// Of up to `capacity` records in a type that rounds by `unit_roundoff` of a sum.
-  [[nodiscard]] static summation of(std::size_t capacity, double unit_roundoff, std::size_t lanes = 1) noexcept {
+  [[nodiscard]] static summation of(std::size_t capacity, double unit_roundoff) noexcept {
     const detail::float_environment proven;
     const double one = static_cast<double>(most_additions) * unit_roundoff;
-    const summation floating{capacity, one / (1 - one), lanes};
+    const summation floating{capacity, one / (1 - one)};
     return floating.share() <= most_share ? floating : summation{};
   }
   template <class Scalar>
-  [[nodiscard]] static summation of(std::size_t capacity, std::size_t lanes = 1) noexcept {
-    return of(capacity, static_cast<double>(std::numeric_limits<Scalar>::epsilon()) / 2, lanes);
+  [[nodiscard]] static summation of(std::size_t capacity) noexcept {
+    return of(capacity, static_cast<double>(std::numeric_limits<Scalar>::epsilon()) / 2);
   }
   /// May the sum have so many records, if the longest way of an addend has so many additions? e' records <= e capacity
   /// for the e' of a longer way, which is less than u additions (1 + 2^-10), as u is at most 2^-24 and there are at
@@ -93,9 +92,7 @@ struct summation {
     return additions <= 4096 && 1024 * additions * records <= 1023 * most_additions * capacity;
   }
   /// What adding up in floating point adds to the sensitivity, as a share of C.
-  [[nodiscard]] double share() const noexcept {
-    return 2 * error * static_cast<double>(capacity) * static_cast<double>(lanes);
-  }
+  [[nodiscard]] double share() const noexcept { return 2 * error * static_cast<double>(capacity); }
 };
 
 /// D of the head of this file, in steps of the grid, rounded up: for neighbours that differ in `exchanged` records, 1
@@ -106,7 +103,7 @@ struct summation {
   const double bound = std::ldexp(grid.bound, grid.steps - grid.unit);
   const double root = std::sqrt(static_cast<double>(grid.elements));
   double sensitivity = exchanged * (bound + root / 2);
-  if (added.capacity > 0) sensitivity += added.share() * bound + (2 * static_cast<double>(added.lanes) - 0.5) * root;
+  if (added.capacity > 0) sensitivity += added.share() * bound + 1.5 * root;
   return sensitivity * (1 + 0x1p-40);
 }
 

@@ -159,13 +159,13 @@ inline constexpr addition additions[] = {{"at once", 64, 64},
                                          {"record by record", 1, 64},
                                          {"in threes, floats then integers", 3, 8},
                                          {"in threes, as integers", 3, 0},
-                                         {"in lanes of five, three as floats", 3, 3, 5}};
+                                         {"in lanes of five, three as floats", 3, 3, 5}};  // or in threes, where none
 
 /// g D of a release.
 template <class Network>
-[[nodiscard]] double claim_of(double bound, std::size_t capacity, int exchanged, std::size_t lanes = 1) {
+[[nodiscard]] double claim_of(double bound, std::size_t capacity, int exchanged) {
   const release_grid grid = release_grid::of(bound, Network::parameter_count);
-  return std::ldexp(sensitivity_in_steps(grid, summation::of<typename Network::scalar>(capacity, lanes), exchanged),
+  return std::ldexp(sensitivity_in_steps(grid, summation::of<typename Network::scalar>(capacity), exchanged),
                     grid.unit - grid.steps);
 }
 /// What the conversion to floats may add to a movement.
@@ -252,7 +252,6 @@ template <class Loss, class Network, class MakeSampler>
   // What a unit of several rows adds is added up as integers.
   const bool as_integers = detail::draws_units<sampling>;
   const std::size_t capacity = as_integers ? 0 : adding.capacity;
-  const std::size_t lanes = as_integers || adding.lane == 0 ? 1 : record_lanes::most;
   dp_options<sampling> chosen;
   if (clipping == clipping_kind::per_group) {
     chosen.group_bounds.assign(groups, l2_clip_norm{probed_clip});
@@ -265,7 +264,9 @@ template <class Loss, class Network, class MakeSampler>
   chosen.learning_rate = learning_rate{1};
   chosen.max_batch = max_batch{adding.chunk};
   chosen.capacity = record_capacity{adding.capacity};
-  if (lanes > 1) chosen.lanes = record_lanes{lanes, adding.lane};
+  // Where records are removed there are no lanes.
+  const bool in_lanes = adding.lane != 0 && !as_integers && sampling::event_type::relation == neighbouring::replace_one;
+  if (in_lanes) chosen.lanes = record_lanes{record_lanes::most, adding.lane};
   const double bound = clipping == clipping_kind::per_group ? probed_clip * std::sqrt(static_cast<double>(groups)) *
                                                                   (1 + 8 * std::numeric_limits<double>::epsilon())
                                                             : probed_clip;
@@ -282,10 +283,15 @@ template <class Loss, class Network, class MakeSampler>
       sampling::event_type::relation == neighbouring::add_or_remove_one || requires(const sampling& sampler) {
     sampler.probability();
   };
+  const bool draws_all = [&] {
+    if constexpr (std::is_same_v<sampling, poisson_sampling>) return make(1).probability().value() == 1;
+    return false;
+  }();
   probed_sum<Network, Loss> probed;
   probed.relation = relation;
-  probed.only_at_the_end = true;
-  probed.claimed = moves * claim_of<Network>(bound, capacity, 1, lanes);
+  // Where all are drawn it does not matter that records behind get other numbers.
+  probed.only_at_the_end = !draws_all;
+  probed.claimed = moves * claim_of<Network>(bound, capacity, 1);
   probed.evaluate = [&](const samples& data, std::uint64_t seed) {
     if (!can_draw_none && data.size() == 0) return std::vector<double>(Network::parameter_count);
     chosen.noise = noise_multiplier{0};
@@ -297,7 +303,7 @@ template <class Loss, class Network, class MakeSampler>
   release_report report;
   probe(probed, options, report.moved);
   const double claimed = report.moved.sensitivity;
-  report.moved.sensitivity = claim_of<Network>(bound, capacity, 1, lanes);  // the unit of a noise multiplier
+  report.moved.sensitivity = claim_of<Network>(bound, capacity, 1);  // the unit of a noise multiplier
   dp_options<std::conditional_t<can_draw_none, sampling, poisson_sampling>> of_nobody;
   static_cast<training_choices&>(of_nobody) = chosen;
   of_nobody.noise = noise_multiplier{1};

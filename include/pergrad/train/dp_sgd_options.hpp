@@ -223,7 +223,7 @@ inline void require_option(bool given, const char* name) {
 /// How a step's records are added up. Precondition: the options are settled.
 template <class Scalar>
 [[nodiscard]] summation summation_of(const private_choices& options) noexcept {
-  return summation::of<Scalar>(options.capacity->count, lanes_of(options));
+  return summation::of<Scalar>(options.capacity->count);
 }
 /// Throws std::invalid_argument naming the first option that is missing but for `clip`. What single numbers may be is
 /// said where they are used. A run without noise is for generators that are not private.

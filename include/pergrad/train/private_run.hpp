@@ -198,7 +198,7 @@ template <class Scalar>
   const double expected = std::min(options.divisor->value(), 0x1p31) / static_cast<double>(lanes);
   const auto records = static_cast<std::size_t>(expected + 6 * std::sqrt(expected)) + 16;
   std::size_t enough = (records + granule - 1) / granule * granule;
-  while (summation::of<Scalar>(enough, lanes).capacity == 0 && static_cast<double>(enough - granule) >= expected) {
+  while (summation::of<Scalar>(enough).capacity == 0 && static_cast<double>(enough - granule) >= expected) {
     enough -= granule;
   }
   return {enough};
@@ -213,6 +213,12 @@ template <class Scalar, class Options>
     refuse_training(
         "the option lanes is for records: owners, views and scaled gradients are added up as integers, which need "
         "none");
+  }
+  if (options.lanes && Options::sampling_type::event_type::relation != neighbouring::replace_one) {
+    refuse_training(
+        "the option lanes is for samplers whose neighbours differ by replacing one record: where one is removed, "
+        "others "
+        "change lanes in steps that do not draw it. Take replace_one_poisson_sampling, say, or leave lanes out");
   }
   const record_capacity capacity = as_integers ? record_capacity{0} : capacity_for<Scalar>(options);
   options.capacity = capacity;
