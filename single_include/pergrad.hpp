@@ -7548,17 +7548,17 @@ void fill_rounded_gaussians(const chacha_key& key, const chacha_nonce& nonce, st
 //    the sum of integers is exact in any order, on any number of threads.
 // 4. Where records beyond the capacity are added up as integers behind F, taking one record away moves another one from
 //    I to F: sqrt(d) / 2 more.
-// 5. Lanes. A sum may be made of L sums F_1 ... F_L, each of at most `capacity` records that have these numbers, each
-//    rounded by itself; Q(S) = sum_l round(F_l / g) + I. Taking one record away gives all behind it another number, so
-//    that one record may leave every lane for the one before: all F_l round anew (L times 1. and 2.), one record a lane
-//    moves from I to F as in 4., and one between two lanes may have been in F and be in I: 2 L - 1 times sqrt(d) / 2.
-//    No F_l is anywhere near the ends of the grid, 2^50, so nothing is clamped before all are added up.
+// 5. Lanes. A sum may be made of sums F_l, each of at most `capacity` records that have these numbers, each rounded by
+//    itself; Q(S) = sum_l round(F_l / g) + I. Where one record is replaced, all others keep their numbers and so their
+//    lanes: what holds of F and I holds of its lane alone, and the other lanes have the same bits. No F_l is anywhere
+//    near the ends of the grid, 2^50, so nothing is clamped before all are added up. Where records are added or removed
+//    there are no lanes: all records behind get other numbers, so that lanes round anew in steps that do not draw the
+//    record, which no sampler makes cheaper.
 //
 // Clamping Q(S) to +-2^50 brings no two of them further apart. Together, with m records exchanged (1 or 2):
 //     D = m C / g + sqrt(d) m / 2                                         integers only
-//     D = m C / g + 2 e L capacity C / g + sqrt(d) (2 L + m / 2 - 1 / 2)  F and I
-// The grid is sqrt(d) g <= 2^-11 C, from C and d alone; so with one lane the terms of rounding are at most 2^-9 of the
-// first, and with 16 of them 2^-6.
+//     D = m C / g + 2 e capacity C / g + sqrt(d) (m + 3) / 2             F and I
+// The grid is sqrt(d) g <= 2^-11 C, from C and d alone; so the terms of rounding are at most 2^-9 of the first.
 
 namespace pergrad::inline v0_1 {
 
@@ -7589,7 +7589,6 @@ struct release_grid {
 struct summation {
   std::size_t capacity = 0;  ///< records; those beyond are added up as integers, and with 0 all are
   double error = 0;          ///< e of the head of this file
-  std::size_t lanes = 1;     ///< L of the head of this file, each of this capacity
 
   /// Additions on the longest way of an addend to a sum. A longer one is for fewer records, see `allows`.
   static constexpr std::size_t most_additions = 60;
@@ -7599,15 +7598,15 @@ struct summation {
   static constexpr double most_share = 0.0185;
 
   /// Of up to `capacity` records in a type that rounds by `unit_roundoff` of a sum.
-  [[nodiscard]] static summation of(std::size_t capacity, double unit_roundoff, std::size_t lanes = 1) noexcept {
+  [[nodiscard]] static summation of(std::size_t capacity, double unit_roundoff) noexcept {
     const detail::float_environment proven;
     const double one = static_cast<double>(most_additions) * unit_roundoff;
-    const summation floating{capacity, one / (1 - one), lanes};
+    const summation floating{capacity, one / (1 - one)};
     return floating.share() <= most_share ? floating : summation{};
   }
   template <class Scalar>
-  [[nodiscard]] static summation of(std::size_t capacity, std::size_t lanes = 1) noexcept {
-    return of(capacity, static_cast<double>(std::numeric_limits<Scalar>::epsilon()) / 2, lanes);
+  [[nodiscard]] static summation of(std::size_t capacity) noexcept {
+    return of(capacity, static_cast<double>(std::numeric_limits<Scalar>::epsilon()) / 2);
   }
   /// May the sum have so many records, if the longest way of an addend has so many additions? e' records <= e capacity
   /// for the e' of a longer way, which is less than u additions (1 + 2^-10), as u is at most 2^-24 and there are at
@@ -7617,9 +7616,7 @@ struct summation {
     return additions <= 4096 && 1024 * additions * records <= 1023 * most_additions * capacity;
   }
   /// What adding up in floating point adds to the sensitivity, as a share of C.
-  [[nodiscard]] double share() const noexcept {
-    return 2 * error * static_cast<double>(capacity) * static_cast<double>(lanes);
-  }
+  [[nodiscard]] double share() const noexcept { return 2 * error * static_cast<double>(capacity); }
 };
 
 /// D of the head of this file, in steps of the grid, rounded up: for neighbours that differ in `exchanged` records, 1
@@ -7630,7 +7627,7 @@ struct summation {
   const double bound = std::ldexp(grid.bound, grid.steps - grid.unit);
   const double root = std::sqrt(static_cast<double>(grid.elements));
   double sensitivity = exchanged * (bound + root / 2);
-  if (added.capacity > 0) sensitivity += added.share() * bound + (2 * static_cast<double>(added.lanes) - 0.5) * root;
+  if (added.capacity > 0) sensitivity += added.share() * bound + 1.5 * root;
   return sensitivity * (1 + 0x1p-40);
 }
 
@@ -9519,9 +9516,10 @@ struct record_capacity {
 
 /// Lanes of records: record number r of the data set is in lane r / records. Each lane is added up in floating point by
 /// itself, and its sum is rounded to the release's grid; rounded sums are integers and add up exactly. So the sum has
-/// the same bits whoever adds up which lanes, as ranks do (ranks/trainer.hpp).
+/// the same bits whoever adds up which lanes, as ranks do (ranks/trainer.hpp). For samplers whose neighbours differ by
+/// replacing one record: where one is removed, records behind it change lanes (privacy/sensitivity.hpp).
 struct record_lanes {
-  std::size_t count = 8;    ///< 1 to 16; each makes the noise up to 1/1000 larger, as it rounds once more
+  std::size_t count = 8;    ///< 1 to 16
   std::size_t records = 0;  ///< of a lane; a data set has at most `count` times as many
 
   [[nodiscard]] std::size_t of(std::uint64_t record) const noexcept { return record / records; }
@@ -11448,6 +11446,7 @@ class parameter_average {
   template <executor Executor>
   void update(const Executor& executor, const Network& network) {
     const detail::float_environment proven;
+    if (updates_ == 0) take_frozen(network);
     ++updates_;
     const double share = (1 - decay_) / (1 - std::pow(decay_, static_cast<double>(updates_)));
     const auto mine = static_cast<scalar>(1 - share);
@@ -11468,7 +11467,12 @@ class parameter_average {
     });
   }
 
-  /// With the averaged parameters; frozen ones as they were when this was made.
+  /// Those that are not trained become the network's.
+  void take_frozen(const Network& network) {
+    const auto theirs = network.frozen_parameters();
+    std::copy(theirs.begin(), theirs.end(), average_.frozen_parameters().begin());
+  }
+  /// With the averaged parameters; frozen ones as they were at the first update, or at `take_frozen`.
   [[nodiscard]] const Network& network() const noexcept { return average_; }
   [[nodiscard]] std::uint64_t updates() const noexcept { return updates_; }
   [[nodiscard]] double decay() const noexcept { return decay_; }
@@ -17327,7 +17331,7 @@ inline void require_option(bool given, const char* name) {
 /// How a step's records are added up. Precondition: the options are settled.
 template <class Scalar>
 [[nodiscard]] summation summation_of(const private_choices& options) noexcept {
-  return summation::of<Scalar>(options.capacity->count, lanes_of(options));
+  return summation::of<Scalar>(options.capacity->count);
 }
 /// Throws std::invalid_argument naming the first option that is missing but for `clip`. What single numbers may be is
 /// said where they are used. A run without noise is for generators that are not private.
@@ -17586,6 +17590,9 @@ class run_noise {
   template <class Generator>
   static void catch_up(Generator& /*generator*/, std::uint64_t /*taken*/) noexcept {}
   [[nodiscard]] static noise_filter* filter() noexcept { return nullptr; }
+  /// Calls add(number) for all that makes the noise what it is, beside its deviation.
+  template <class Add>
+  static void tell(const Add& /*add*/) noexcept {}
 };
 
 /// Correlated noise.
@@ -17644,6 +17651,12 @@ requires(!std::is_same_v<Noise, independent_noise>) class run_noise<Sampling, No
     }
   }
   [[nodiscard]] noise_filter* filter() const noexcept { return filter_.get(); }
+  template <class Add>
+  void tell(const Add& add) const {
+    if constexpr (requires { noise_->coefficients(); }) {
+      for (const double each : noise_->coefficients()) add(each);
+    }
+  }
 
   /// For files: how many steps are before those that are listed, and the generator's steps of these. Only of a seed.
   [[nodiscard]] std::uint64_t before() const noexcept { return filter_->begun() - filter_->drawn().size(); }
@@ -17823,7 +17836,7 @@ template <class Scalar>
   const double expected = std::min(options.divisor->value(), 0x1p31) / static_cast<double>(lanes);
   const auto records = static_cast<std::size_t>(expected + 6 * std::sqrt(expected)) + 16;
   std::size_t enough = (records + granule - 1) / granule * granule;
-  while (summation::of<Scalar>(enough, lanes).capacity == 0 && static_cast<double>(enough - granule) >= expected) {
+  while (summation::of<Scalar>(enough).capacity == 0 && static_cast<double>(enough - granule) >= expected) {
     enough -= granule;
   }
   return {enough};
@@ -17838,6 +17851,12 @@ template <class Scalar, class Options>
     refuse_training(
         "the option lanes is for records: owners, views and scaled gradients are added up as integers, which need "
         "none");
+  }
+  if (options.lanes && Options::sampling_type::event_type::relation != neighbouring::replace_one) {
+    refuse_training(
+        "the option lanes is for samplers whose neighbours differ by replacing one record: where one is removed, "
+        "others "
+        "change lanes in steps that do not draw it. Take replace_one_poisson_sampling, say, or leave lanes out");
   }
   const record_capacity capacity = as_integers ? record_capacity{0} : capacity_for<Scalar>(options);
   options.capacity = capacity;
@@ -17933,6 +17952,20 @@ class private_run {
     sampling_ = sampling;
     gradient_noise_ = *options.noise;
     event_ = event_of(options, sampling_);
+  }
+  /// Calls add(name, number) for all that decides who is drawn and what hides it: a ledger has only what that costs.
+  /// The strategy's numbers have no name.
+  template <class Add>
+  void tell_draws(const Add& add) const {
+    add("the steps that an event pays", static_cast<double>(noise_.steps_of_an_event(sampling_)));
+    add("the steps of the noise's strategy", static_cast<double>(noise_.steps()));
+    if constexpr (requires { sampling_.min_separation(); }) {
+      add("the least separation of a record's steps", static_cast<double>(sampling_.min_separation()));
+    }
+    if constexpr (requires { sampling_.size(); }) {
+      add("the sampler's batch size", static_cast<double>(sampling_.size()));
+    }
+    noise_.tell([&](double each) { add(nullptr, each); });
   }
   /// What an event of these options costs.
   [[nodiscard]] event_type event_of(const private_choices& options, const Sampling& sampling) const {
@@ -19315,7 +19348,8 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor, Options> {
   // clang-format on
 
   /// One logical step on the whole data set. Throws budget_exhausted if it would exceed the budget,
-  /// std::invalid_argument for records that do not fit the network or the loss; nothing is changed then.
+  /// std::invalid_argument for records that do not fit the network or the loss; nothing is changed then, but that
+  /// certified training brings weights within their limits.
   ///
   /// All records are looked at, drawn or not, as which ones are drawn is private; but only in the first step on these
   /// spans, since that takes time for each of them. Memory behind the same spans may change between steps. If a record
@@ -21623,7 +21657,10 @@ struct run_state_access {
       trainer.clip_to(l2_clip_norm{read.clip});
       trainer.statistic_->counted.set_edge(read.clip);
     }
-    if (trainer.average_) trainer.average_->updates_ = read.updates;
+    if (trainer.average_) {
+      trainer.average_->updates_ = read.updates;
+      trainer.average_->take_frozen(*trainer.network_);
+    }
     if (trainer.charges_ && !read.spent.empty()) {
       trainer.charges_->filter().begin_step(read.spent.size());
       trainer.charges_->filter().spent_ = std::move(read.spent);
@@ -38533,6 +38570,14 @@ template <detail::number Delta = 1.0>
 struct huber : mean_squared_error {
   static_assert(Delta.is_size() && Delta.value > 0, "huber: delta must be finite and above 0");
 
+  /// Slopes are bounded but those of a target that is NaN: a sum without clipping relies on it.
+  template <class Scalar>
+  [[nodiscard]] static constexpr bool valid(shape /*output*/, std::span<const Scalar> targets) noexcept {
+    for (const Scalar each : targets) {
+      if (!(each == each)) return false;
+    }
+    return true;
+  }
   template <class Scalar>
   [[nodiscard]] static double evaluate(std::span<const Scalar> y, std::span<const Scalar> targets,
                                        std::span<Scalar> dy) noexcept {
@@ -40220,6 +40265,8 @@ class shuffled_batches {
 
   /// What one epoch with `noise` costs.
   [[nodiscard]] event_type event(noise_multiplier noise) const { return {1, noise.value()}; }
+  /// Records of a batch, but for an epoch's last one.
+  [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
   /// Steps of an epoch.
   [[nodiscard]] std::uint64_t steps_of_an_event() const noexcept { return (records_ + size_ - 1) / size_; }
   /// Throws std::invalid_argument for another number of records than this was made for; it is public.
@@ -40621,8 +40668,8 @@ using rounded::square_root;
 /// Rounds to the 10 bits of TF32's fraction, to nearest, ties to even; overflows to infinity, keeps NaN.
 [[nodiscard]] PERGRAD_HD inline float round_to_tf32(float x) noexcept {
   const auto bits = __builtin_bit_cast(std::uint32_t, x);
-  if ((bits & 0x7f80'0000U) == 0x7f80'0000U) return x;
-  return __builtin_bit_cast(float, (bits + 0xfffU + ((bits >> 13U) & 1U)) & ~0x1fffU);
+  const std::uint32_t to_nearest = (bits + 0xfffU + ((bits >> 13U) & 1U)) & ~0x1fffU;  // of infinity the same
+  return __builtin_bit_cast(float, x == x ? to_nearest : bits);
 }
 /// The nearest integer; where there are two, the even one.
 [[nodiscard]] PERGRAD_HD inline std::int64_t to_integer(float x) noexcept {
@@ -41207,6 +41254,10 @@ __global__ void __launch_bounds__(Kernel::threads, least_blocks<Kernel>)
 // read from memory while the one before is multiplied. Each result is one chain of fma over the depth in ascending
 // order, from what is there before: neither block sizes nor the cut of a logical batch into physical ones changes a
 // bit.
+//
+// An element of an operand lies where a *line*, of its row or column, and a *step*, of its place in the depth, say. All
+// divisions are in these: a thread finds its lines once, and one thread of a block finds a step, two slices ahead of
+// its use.
 
 // pergrad/cuda/kernels/sample_values.hpp - where things lie: a sample's values, the taps of a view, one element of a
 // gradient; and a view's addresses in either direction, without a division
@@ -41726,6 +41777,13 @@ class divisor {
   std::uint32_t shift_ = 0;
 };
 
+/// A part of an address: an offset, and how far along each axis. A position's and a tap's together are an element of x,
+/// those of a pixel and of an output's tap an element of y, if their sums along all axes lie inside.
+struct alignas(16) coordinates {
+  int offset = 0;
+  int at[axes] = {0, 0, 0};
+};
+
 /// Addresses of one group of an `affine_view`. Element k = (channel, tap) of view t; an element of y is (output, t).
 struct geometry {
   affine_view view;
@@ -41736,7 +41794,8 @@ struct geometry {
   divisor stride[axes];
   divisor width;  ///< of the view
   divisor groups;
-  int contiguous = 0;  ///< one position whose view is x itself, in order
+  int apart[axes] = {0, 0, 0};  ///< remainders of a stride, which must be equal, in units that no position reaches
+  int contiguous = 0;           ///< one position whose view is x itself, in order
 
   geometry() = default;
   constexpr explicit geometry(const affine_view& of)
@@ -41753,35 +41812,86 @@ struct geometry {
         stride{divisor{of.stride[0]}, divisor{of.stride[1]}, divisor{of.stride[2]}},
         width{of.view_width()},
         groups{of.groups} {
+    for (int axis = 0; axis < axes; ++axis) {
+      const int last_tap = (of.kernel[axis] - 1) * of.dilation[axis] / of.stride[axis];
+      const int last_pixel = (of.in[axis] - 1 + of.padding[axis]) / of.stride[axis];
+      apart[axis] = larger_of(of.out[axis] + last_tap, last_pixel + 1);
+    }
+    const coordinates first = position(0, 0);
     bool in_order = of.positions() == 1 && of.y_output == 1;
-    for (int k = 0; in_order && k < of.view_width(); ++k) in_order = x_offset(0, 0, k) == k;
+    for (int k = 0; in_order && k < of.view_width(); ++k) {
+      const coordinates of_tap = tap(k);
+      in_order = inside_x(first, of_tap) && first.offset + of_tap.offset == k;
+    }
     contiguous = in_order ? 1 : 0;
+  }
+
+  /// A position of x's views, and element k of a view.
+  [[nodiscard]] PERGRAD_HD constexpr coordinates position(int group, int t) const noexcept {
+    coordinates to{group * view.x_group, {0, 0, 0}};
+    split(t, out_height, out_width, to.at);
+    for (int axis = 0; axis < axes; ++axis) {
+      to.at[axis] = to.at[axis] * view.stride[axis] - view.padding[axis];
+      to.offset += to.at[axis] * view.x_step[axis];
+    }
+    return to;
+  }
+  [[nodiscard]] PERGRAD_HD constexpr coordinates tap(int k) const noexcept {
+    const int number = taps.divide(k);
+    coordinates to{k * view.x_channel, {0, 0, 0}};
+    split(number, kernel_height, kernel_width, to.at);
+    for (int axis = 0; axis < axes; ++axis) {
+      to.at[axis] *= view.dilation[axis];
+      to.offset += to.at[axis] * view.x_step[axis];
+    }
+    return to;
+  }
+  /// A pixel of x that y's positions see, and an output whose position sees it at a tap.
+  [[nodiscard]] PERGRAD_HD constexpr coordinates pixel(int group, int i) const noexcept {
+    coordinates to{group * view.y_group, {0, 0, 0}};
+    split(i, in_height, in_width, to.at);
+    for (int axis = 0; axis < axes; ++axis) {
+      int whole = to.at[axis] + view.padding[axis];
+      const int rest = stride[axis].divide(whole);
+      to.offset += whole * view.y_step[axis];
+      to.at[axis] = whole + rest * apart[axis];
+    }
+    return to;
+  }
+  [[nodiscard]] PERGRAD_HD constexpr coordinates seen_by(int output, int tap) const noexcept {
+    coordinates to{output * view.y_output, {0, 0, 0}};
+    split(tap, kernel_height, kernel_width, to.at);
+    for (int axis = 0; axis < axes; ++axis) {
+      int whole = to.at[axis] * view.dilation[axis];
+      const int rest = stride[axis].divide(whole);
+      to.offset -= whole * view.y_step[axis];
+      to.at[axis] = -whole - rest * apart[axis];
+    }
+    return to;
+  }
+  /// Is what they are together an element of x, or of y?
+  [[nodiscard]] PERGRAD_HD constexpr bool inside_x(const coordinates& a, const coordinates& b) const noexcept {
+    return inside(a, b, view.in);
+  }
+  [[nodiscard]] PERGRAD_HD constexpr bool inside_y(const coordinates& a, const coordinates& b) const noexcept {
+    return inside(a, b, view.out);
   }
 
   /// Where group `group`'s view t of x has element k; negative: in the padding.
   [[nodiscard]] PERGRAD_HD constexpr int x_offset(int group, int t, int k) const noexcept {
-    if (contiguous != 0) return group * view.x_group + k;
-    const int tap = taps.divide(k);
-    int offset = group * view.x_group + k * view.x_channel;
+    const coordinates of_position = position(group, t);
+    const coordinates of_tap = tap(k);
+    return inside_x(of_position, of_tap) ? of_position.offset + of_tap.offset : -1;
+  }
+  /// Where a position of y lies behind the first one.
+  [[nodiscard]] PERGRAD_HD constexpr int y_step(int t) const noexcept {
     int at[axes] = {0, 0, 0};
-    int of_kernel[axes] = {0, 0, 0};
     split(t, out_height, out_width, at);
-    split(tap, kernel_height, kernel_width, of_kernel);
-    bool inside = true;
-    for (int axis = 0; axis < axes; ++axis) {
-      const int pixel = at[axis] * view.stride[axis] - view.padding[axis] + of_kernel[axis] * view.dilation[axis];
-      inside = inside && pixel >= 0 && pixel < view.in[axis];
-      offset += pixel * view.x_step[axis];
-    }
-    return inside ? offset : -1;
+    return at[0] * view.y_step[0] + at[1] * view.y_step[1] + at[2] * view.y_step[2];
   }
   /// Where y has group `group`'s output at position t.
   [[nodiscard]] PERGRAD_HD constexpr int y_offset(int group, int output, int t) const noexcept {
-    const int offset = group * view.y_group + output * view.y_output;
-    if (contiguous != 0) return offset;
-    int at[axes] = {0, 0, 0};
-    split(t, out_height, out_width, at);
-    return offset + at[0] * view.y_step[0] + at[1] * view.y_step[1] + at[2] * view.y_step[2];
+    return group * view.y_group + output * view.y_output + y_step(t);
   }
   /// Where x has group `group`'s channel at pixel i.
   [[nodiscard]] PERGRAD_HD constexpr int pixel_offset(int group, int channel, int i) const noexcept {
@@ -41790,29 +41900,20 @@ struct geometry {
     return group * view.x_group + channel * view.x_channel + at[0] * view.x_step[0] + at[1] * view.x_step[1] +
            at[2] * view.x_step[2];
   }
-  /// Where y has the output whose view sees pixel i at `tap`; negative: there is none.
-  [[nodiscard]] PERGRAD_HD constexpr int seen_from(int group, int output, int i, int tap) const noexcept {
-    int offset = group * view.y_group + output * view.y_output;
-    int pixel[axes] = {0, 0, 0};
-    int of_kernel[axes] = {0, 0, 0};
-    split(i, in_height, in_width, pixel);
-    split(tap, kernel_height, kernel_width, of_kernel);
-    bool seen = true;
-    for (int axis = 0; axis < axes; ++axis) {
-      int position = pixel[axis] + view.padding[axis] - of_kernel[axis] * view.dilation[axis];
-      seen = seen && position >= 0;
-      if (!seen) position = 0;
-      seen = stride[axis].divide(position) == 0 && seen && position < view.out[axis];
-      offset += position * view.y_step[axis];
-    }
-    return seen ? offset : -1;
-  }
 
  private:
   PERGRAD_HD static constexpr void split(int i, const divisor& height, const divisor& width, int (&at)[axes]) noexcept {
     at[2] = width.divide(i);
     at[1] = height.divide(i);
     at[0] = i;
+  }
+  [[nodiscard]] PERGRAD_HD static constexpr bool inside(const coordinates& a, const coordinates& b,
+                                                        const int (&size)[axes]) noexcept {
+    bool result = true;
+    for (int axis = 0; axis < axes; ++axis) {
+      result = result && static_cast<unsigned>(a.at[axis] + b.at[axis]) < static_cast<unsigned>(size[axis]);
+    }
+    return result;
   }
 };
 
@@ -41861,8 +41962,12 @@ struct alignas(4 * sizeof(Scalar)) quad {
   Scalar v[4];
 };
 
-/// The product of `Problem`, which says `rows`, `columns` and `depth` of batch z, `left(z, row, k)`, `right(z, k,
-/// column)`, of what type sums are, where chains begin and what becomes of results. blocks() of them.
+/// The product of `Problem`, which says `rows`, `columns` and `depth` of batch z, its operands `left(z)` and
+/// `right(z)`, of what type sums are, where chains begin and what becomes of results. blocks() of them.
+///
+/// An operand says `line_at(row or column)`, also beyond the last one, `step_at(k)`, `read(line, step)`, and whether
+/// threads next to each other should take neighbours of the depth (`depth_first`); perhaps what becomes of an element
+/// that has been rounded (`weighted(step, element)`).
 template <class Scalar, class Problem, class Sizes>
 struct gemm_kernel {
   static constexpr int threads = Sizes::threads;
@@ -41876,8 +41981,15 @@ struct gemm_kernel {
     quad<Scalar> left[Sizes::depth][(Sizes::rows + padding) / 4];
     quad<Scalar> right[Sizes::depth][(Sizes::columns + padding) / 4];
   };
+  using left_operand = decltype(std::declval<const Problem&>().left(0));
+  using right_operand = decltype(std::declval<const Problem&>().right(0));
+  struct step_table {
+    typename left_operand::step left[Sizes::depth];
+    typename right_operand::step right[Sizes::depth];
+  };
   struct shared_type {
     slice slices[2];
+    step_table steps[2];
     double partial[static_cast<std::size_t>(threads / warp_size)];
   };
 
@@ -41903,28 +42015,51 @@ struct gemm_kernel {
     const int column = column_block * Sizes::columns;
     auto& shared = block.template shared<shared_type>();
     typename Block::template local<sums_type> sums;
+    typename Block::template local<lines_type> lines;
+    const left_operand left = problem.left(z);
+    const right_operand right = problem.right(z);
     block.each([&](int t) {
       start(sums[t], z, row + row_of(t), column + column_of(t));
-      fetched_left left;
-      fetched_right right;
-      fetch(left, right, t, z, row, column, 0, depth);
-      put(left, right, t, shared.slices[0]);
+      each_left(t, [&](int i, int /*k*/, int at) {
+        if (i < lines_type::left_count) lines[t].left[i] = left.line_at(row + at);
+      });
+      each_right(t, [&](int i, int /*k*/, int at) {
+        if (i < lines_type::right_count) lines[t].right[i] = right.line_at(column + at);
+      });
+      find_steps(left, right, t, 0, depth, shared.steps[0]);
+      find_steps(left, right, t, Sizes::depth, depth, shared.steps[1]);
     });
+    // Reads a slice, does something meanwhile, and puts it there.
+    const auto move = [&](int t, const step_table& steps, slice& to, auto&& meanwhile) {
+      fetched_left from_left;
+      fetched_right from_right;
+      each_left(t, [&](int i, int k, int /*at*/) {
+        from_left[i] = left.read(lines[t].left[smaller_of(i, lines_type::left_count - 1)], steps.left[k]);
+      });
+      each_right(t, [&](int i, int k, int /*at*/) {
+        from_right[i] = right.read(lines[t].right[smaller_of(i, lines_type::right_count - 1)], steps.right[k]);
+      });
+      meanwhile();
+      finish_elements(from_left, from_right, t, steps);
+      put(from_left, from_right, t, to);
+    };
+    if (depth > 0) {
+      block.each([&](int t) { move(t, shared.steps[0], shared.slices[0], [] {}); });
+    }
     int stage = 0;
-    for (int begin = 0; begin < depth; begin += Sizes::depth, stage ^= 1) {
-      const int next = begin + Sizes::depth;
+    int begin = 0;
+    for (; begin + Sizes::depth < depth; begin += Sizes::depth, stage ^= 1) {
       block.each([&](int t) {
-        fetched_left left;
-        fetched_right right;
-        if (next < depth) fetch(left, right, t, z, row, column, next, depth);
-        multiply(sums[t], shared.slices[stage], row_of(t) / 4, column_of(t) / 4,
-                 smaller_of(static_cast<int>(Sizes::depth), depth - begin));
-        if (next < depth) put(left, right, t, shared.slices[stage ^ 1]);
+        move(t, shared.steps[stage ^ 1], shared.slices[stage ^ 1], [&] {
+          find_steps(left, right, t, begin + 2 * Sizes::depth, depth, shared.steps[stage]);
+          multiply(sums[t], shared.slices[stage], t);
+        });
       });
     }
+    block.each([&](int t) { multiply_some(sums[t], shared.slices[stage], t, depth - begin); });
     if constexpr (Problem::squares) {
       typename Block::template local<double> own;
-      block.each([&](int t) { own[t] = sum_of_squares(sums[t]); });
+      block.each([&](int t) { own[t] = sum_of_squares(sums[t], row + row_of(t), column + column_of(t)); });
       const double total = block.sum(own, shared.partial);
       block.once([&] { problem.store_square(z, row_block + row_blocks() * column_block, total); });
     } else {
@@ -41941,6 +42076,13 @@ struct gemm_kernel {
   static constexpr int right_each = Sizes::columns * Sizes::depth / threads;
   using fetched_left = registers<Scalar, left_each>;
   using fetched_right = registers<Scalar, right_each>;
+  /// Where a thread's elements lie: in as many lines, or all in one.
+  struct lines_type {
+    static constexpr int left_count = left_operand::depth_first ? left_each : 1;
+    static constexpr int right_count = right_operand::depth_first ? right_each : 1;
+    typename left_operand::line left[static_cast<std::size_t>(left_count)];
+    typename right_operand::line right[static_cast<std::size_t>(right_count)];
+  };
   using sums_type = registers<typename Problem::sum_type, Sizes::own_rows * Sizes::own_columns>;
   static constexpr int row_quads = Sizes::rows / Sizes::own_rows;  // quads of rows between a thread's own
 
@@ -41951,50 +42093,68 @@ struct gemm_kernel {
   PERGRAD_HD static constexpr int own_column(int j) noexcept { return j / 4 * 4 * Sizes::across + j % 4; }
 
   /// Calls f(i, k, at) for the `Count` numbers that thread t moves: number i is `k` deep in the slice, at row or column
-  /// `at` of the block. Threads next to each other read along the operand's own order.
+  /// `at` of the block. Threads next to each other read along the operand's own order; all k, or all `at`, are one.
   template <bool DepthFirst, int Width, int Count, class Function>
   PERGRAD_HD static void each_moved(int t, Function&& f) noexcept {
+    static_assert(threads % (DepthFirst ? Sizes::depth : Width) == 0);
     PERGRAD_UNROLL
     for (int i = 0; i < Count; ++i) {
-      const int number = t + i * threads;
-      f(i, DepthFirst ? number % Sizes::depth : number / Width, DepthFirst ? number / Sizes::depth : number % Width);
+      if constexpr (DepthFirst) {
+        f(i, t % Sizes::depth, t / Sizes::depth + i * (threads / Sizes::depth));
+      } else {
+        f(i, t / Width + i * (threads / Width), t % Width);
+      }
     }
   }
   template <class Function>
   PERGRAD_HD static void each_left(int t, Function&& f) noexcept {
-    each_moved<Problem::left_depth_first, Sizes::rows, left_each>(t, f);
+    each_moved<left_operand::depth_first, Sizes::rows, left_each>(t, f);
   }
   template <class Function>
   PERGRAD_HD static void each_right(int t, Function&& f) noexcept {
-    each_moved<Problem::right_depth_first, Sizes::columns, right_each>(t, f);
+    each_moved<right_operand::depth_first, Sizes::columns, right_each>(t, f);
   }
 
-  PERGRAD_HD void fetch(fetched_left& left, fetched_right& right, int t, int z, int row, int column, int begin,
-                        int depth) const noexcept {
-    each_left(t, [&](int i, int k, int at) {
-      left[i] = begin + k < depth && row + at < problem.rows() ? problem.left(z, row + at, begin + k) : Scalar{0};
-    });
-    each_right(t, [&](int i, int k, int at) {
-      right[i] =
-          begin + k < depth && column + at < problem.columns() ? problem.right(z, begin + k, column + at) : Scalar{0};
-    });
+  /// The steps of the slice that begins there, a thread one of them; beyond the depth the last one again.
+  PERGRAD_HD static void find_steps(const left_operand& left, const right_operand& right, int t, int begin, int depth,
+                                    step_table& to) noexcept {
+    static_assert(threads >= 2 * Sizes::depth);
+    if (t >= 2 * Sizes::depth || begin >= depth) return;
+    const int k = t % Sizes::depth;
+    const int number = smaller_of(begin + k, depth - 1);
+    if (t < Sizes::depth) {
+      to.left[k] = left.step_at(number);
+    } else {
+      to.right[k] = right.step_at(number);
+    }
+  }
+  /// Rounds what was read, and weighs it.
+  PERGRAD_HD void finish_elements(fetched_left& left, fetched_right& right, int t,
+                                  const step_table& steps) const noexcept {
+    if (problem.on.tf32 != 0) {
+      each_left(t, [&](int i, int /*k*/, int /*at*/) { left[i] = round_to_tf32(left[i]); });
+      each_right(t, [&](int i, int /*k*/, int /*at*/) { right[i] = round_to_tf32(right[i]); });
+    }
+    if constexpr (requires { left_operand::weighted(steps.left[0], Scalar{}); }) {
+      each_left(t, [&](int i, int k, int /*at*/) { left[i] = left_operand::weighted(steps.left[k], left[i]); });
+    }
   }
   PERGRAD_HD static void put(const fetched_left& left, const fetched_right& right, int t, slice& to) noexcept {
     each_left(t, [&](int i, int k, int at) { to.left[k][at / 4].v[at % 4] = left[i]; });
     each_right(t, [&](int i, int k, int at) { to.right[k][at / 4].v[at % 4] = right[i]; });
   }
-  // `count` is below the slice's depth at the end only: adding products of zeros there would turn -0 into 0.
-  PERGRAD_HD void multiply(sums_type& sums, const slice& from, int row_quad, int column_quad,
-                           int count) const noexcept {
+  PERGRAD_HD void multiply(sums_type& sums, const slice& from, int t) const noexcept {
     if constexpr (std::is_integral_v<typename Problem::sum_type>) {  // which wait for conversions, and fill registers
-      PERGRAD_ROLLED
-      for (int k = 0; k < count; ++k) multiply_one(sums, from, row_quad, column_quad, k);
-    } else if (count == Sizes::depth) {
-      PERGRAD_UNROLL
-      for (int k = 0; k < Sizes::depth; ++k) multiply_one(sums, from, row_quad, column_quad, k);
+      multiply_some(sums, from, t, Sizes::depth);
     } else {
-      for (int k = 0; k < count; ++k) multiply_one(sums, from, row_quad, column_quad, k);
+      PERGRAD_UNROLL
+      for (int k = 0; k < Sizes::depth; ++k) multiply_one(sums, from, row_of(t) / 4, column_of(t) / 4, k);
     }
+  }
+  /// Of the last slice: adding products of zeros to fill it would turn -0 into 0.
+  PERGRAD_HD void multiply_some(sums_type& sums, const slice& from, int t, int count) const noexcept {
+    PERGRAD_ROLLED
+    for (int k = 0; k < count; ++k) multiply_one(sums, from, row_of(t) / 4, column_of(t) / 4, k);
   }
   PERGRAD_HD void multiply_one(sums_type& sums, const slice& from, int row_quad, int column_quad,
                                int k) const noexcept {
@@ -42037,13 +42197,12 @@ struct gemm_kernel {
   PERGRAD_HD void finish(const sums_type& sums, int z, int row, int column) const noexcept {
     each_result(sums, row, column, [&](int r, int c, auto sum) { problem.store(z, r, c, sum); });
   }
-  PERGRAD_HD static double sum_of_squares(const sums_type& sums) noexcept {
+  PERGRAD_HD double sum_of_squares(const sums_type& sums, int row, int column) const noexcept {
     double total = 0;
-    PERGRAD_UNROLL
-    for (int i = 0; i < Sizes::own_rows * Sizes::own_columns; ++i) {
-      const auto value = static_cast<double>(sums[i]);
+    each_result(sums, row, column, [&](int /*r*/, int /*c*/, auto sum) {
+      const auto value = static_cast<double>(sum);
       total = fma(value, value, total);
-    }
+    });
     return total;
   }
 };
@@ -42073,20 +42232,176 @@ struct affine_operands {
   int tf32_result = 0;   ///< forward, adjoint: store the result as TF32
 
   [[nodiscard]] PERGRAD_HD int samples() const noexcept { return static_cast<int>(state->count); }
-  [[nodiscard]] PERGRAD_HD Scalar rounded(Scalar value) const noexcept {
-    return tf32 != 0 ? round_to_tf32(value) : value;
-  }
   [[nodiscard]] PERGRAD_HD Scalar stored(Scalar value) const noexcept {
     return tf32_result != 0 ? round_to_tf32(value) : value;
   }
-  /// Of an output of sample b at a position, whose place is `y`.
-  [[nodiscard]] PERGRAD_HD Scalar delta(int b, int group, int output, int t) const noexcept {
-    return rounded(values.read(b, y)[map.y_offset(group, output, t)]);
+};
+
+// Operands of the products: gemm.hpp says what a line and a step are. Lines beyond the last one read it again: nobody
+// asks for their results.
+
+/// Weights of a group. Lines: outputs; steps: the view.
+template <class Scalar>
+struct weight_rows {
+  static constexpr bool depth_first = true;
+  using line = int;
+  using step = int;
+  const Scalar* weights;
+  int width;
+  int last;
+
+  [[nodiscard]] PERGRAD_HD line line_at(int row) const noexcept { return smaller_of(row, last) * width; }
+  [[nodiscard]] PERGRAD_HD step step_at(int k) const noexcept { return k; }
+  [[nodiscard]] PERGRAD_HD Scalar read(line a, step b) const noexcept { return weights[a + b]; }
+};
+/// The same. Lines: channels; steps: (output, tap).
+template <class Scalar>
+struct weight_columns {
+  static constexpr bool depth_first = false;
+  using line = int;
+  using step = int;
+  const Scalar* weights;
+  const geometry& map;
+
+  [[nodiscard]] PERGRAD_HD line line_at(int row) const noexcept {
+    return smaller_of(row, map.view.channels - 1) * map.taps.value();
   }
-  /// Element k of view t of sample b.
-  [[nodiscard]] PERGRAD_HD Scalar view(int group, int b, int t, int k) const noexcept {
-    const int offset = map.x_offset(group, t, k);
-    return offset < 0 ? Scalar{0} : rounded(values.read(b, x)[offset]);
+  [[nodiscard]] PERGRAD_HD step step_at(int k) const noexcept {
+    const int tap = map.taps.divide(k);
+    return k * map.width.value() + tap;
+  }
+  [[nodiscard]] PERGRAD_HD Scalar read(line a, step b) const noexcept { return weights[a + b]; }
+};
+/// Values of x. Lines: (sample, position); steps: the view.
+template <class Scalar>
+struct views_of_samples {
+  static constexpr bool depth_first = false;
+  struct line {
+    const Scalar* values;
+    coordinates at;
+  };
+  using step = coordinates;
+  const affine_operands<Scalar>& on;
+  int group;
+
+  [[nodiscard]] PERGRAD_HD line line_at(int column) const noexcept {
+    int sample = smaller_of(column, on.samples() * on.map.positions.value() - 1);
+    const int t = on.map.positions.divide(sample);
+    return {on.values.read(sample, on.x), on.map.position(group, t)};
+  }
+  [[nodiscard]] PERGRAD_HD step step_at(int k) const noexcept { return on.map.tap(k); }
+  [[nodiscard]] PERGRAD_HD Scalar read(const line& a, const step& b) const noexcept {
+    return on.map.inside_x(a.at, b) ? a.values[a.at.offset + b.offset] : Scalar{0};
+  }
+};
+/// Values of y. Lines: (sample, pixel); steps: (output, tap).
+template <class Scalar>
+struct outputs_that_see {
+  static constexpr bool depth_first = false;
+  using line = typename views_of_samples<Scalar>::line;
+  using step = coordinates;
+  const affine_operands<Scalar>& on;
+  int group;
+
+  [[nodiscard]] PERGRAD_HD line line_at(int column) const noexcept {
+    int sample = smaller_of(column, on.samples() * on.map.pixels.value() - 1);
+    const int i = on.map.pixels.divide(sample);
+    return {on.values.read(sample, on.y), on.map.pixel(group, i)};
+  }
+  [[nodiscard]] PERGRAD_HD step step_at(int k) const noexcept {
+    const int tap = on.map.taps.divide(k);
+    return on.map.seen_by(k, tap);
+  }
+  [[nodiscard]] PERGRAD_HD Scalar read(const line& a, const step& b) const noexcept {
+    return on.map.inside_y(a.at, b) ? a.values[a.at.offset + b.offset] : Scalar{0};
+  }
+};
+/// Deltas of one sample. Lines: outputs; steps: positions from `first` on.
+template <class Scalar>
+struct deltas_of_sample {
+  static constexpr bool depth_first = true;
+  using line = int;
+  using step = int;
+  const Scalar* values;
+  const geometry& map;
+  int group;
+  int first = 0;
+
+  [[nodiscard]] PERGRAD_HD line line_at(int row) const noexcept {
+    return group * map.view.y_group + smaller_of(row, map.view.outputs - 1) * map.view.y_output;
+  }
+  [[nodiscard]] PERGRAD_HD step step_at(int k) const noexcept { return map.y_step(first + k); }
+  [[nodiscard]] PERGRAD_HD Scalar read(line a, step b) const noexcept { return values[a + b]; }
+};
+/// Values of x of one sample. Lines: the view; steps: positions from `first` on.
+template <class Scalar>
+struct views_of_sample {
+  static constexpr bool depth_first = true;
+  using line = coordinates;
+  using step = coordinates;
+  const Scalar* values;
+  const geometry& map;
+  int group;
+  int first = 0;
+
+  [[nodiscard]] PERGRAD_HD line line_at(int column) const noexcept {
+    return map.tap(smaller_of(column, map.width.value() - 1));
+  }
+  [[nodiscard]] PERGRAD_HD step step_at(int k) const noexcept { return map.position(group, first + k); }
+  [[nodiscard]] PERGRAD_HD Scalar read(const line& a, const step& b) const noexcept {
+    return map.inside_x(a, b) ? values[a.offset + b.offset] : Scalar{0};
+  }
+};
+/// Samples `first`, `first + apart`, ... of a batch, with their factors: those of 0 read nothing.
+template <class Scalar>
+struct weighted_samples {
+  struct step {
+    const Scalar* values;
+    Scalar factor;
+  };
+  const affine_operands<Scalar>& on;
+  const Scalar* factors;
+  int place;
+  int first;
+  int apart;
+
+  [[nodiscard]] PERGRAD_HD step step_at(int k) const noexcept {
+    const int b = first + k * apart;
+    return {on.values.read(b, place), factors == nullptr ? Scalar{1} : factors[b]};
+  }
+};
+/// Their weighted deltas, of one position. Lines: outputs; steps: samples.
+template <class Scalar>
+struct weighted_deltas : weighted_samples<Scalar> {
+  static constexpr bool depth_first = false;
+  using line = int;
+  using typename weighted_samples<Scalar>::step;
+  int group;
+
+  [[nodiscard]] PERGRAD_HD line line_at(int row) const noexcept {
+    return this->on.map.y_offset(group, smaller_of(row, this->on.map.view.outputs - 1), 0);
+  }
+  [[nodiscard]] PERGRAD_HD Scalar read(line a, const step& b) const noexcept {
+    return b.factor == 0 ? Scalar{0} : b.values[a];
+  }
+  /// A delta once it is rounded, if it is.
+  [[nodiscard]] PERGRAD_HD static Scalar weighted(const step& b, Scalar delta) noexcept {
+    return b.factor == 0 ? Scalar{0} : multiply(b.factor, delta);
+  }
+};
+/// Their views at the one position. Lines: the view; steps: samples.
+template <class Scalar>
+struct views_at_one_position : weighted_samples<Scalar> {
+  static constexpr bool depth_first = false;
+  using line = int;  ///< negative: padding
+  using typename weighted_samples<Scalar>::step;
+  int group;
+
+  [[nodiscard]] PERGRAD_HD line line_at(int column) const noexcept {
+    return this->on.map.x_offset(group, 0, smaller_of(column, this->on.map.width.value() - 1));
+  }
+  [[nodiscard]] PERGRAD_HD Scalar read(line a, const step& b) const noexcept {
+    return b.factor == 0 || a < 0 ? Scalar{0} : b.values[a];
   }
 };
 
@@ -42094,8 +42409,6 @@ struct affine_operands {
 template <class Scalar>
 struct affine_forward {
   static constexpr bool squares = false;
-  static constexpr bool left_depth_first = true;
-  static constexpr bool right_depth_first = false;
   using sum_type = Scalar;
   affine_operands<Scalar> on;
 
@@ -42106,13 +42419,10 @@ struct affine_forward {
   [[nodiscard]] PERGRAD_HD bool wanted(int /*z*/, int column) const noexcept {
     return column < on.samples() * on.map.positions.value();
   }
-  [[nodiscard]] PERGRAD_HD Scalar left(int z, int row, int k) const noexcept {
-    return on.rounded(on.weights[(z * rows() + row) * on.map.width.value() + k]);
+  [[nodiscard]] PERGRAD_HD weight_rows<Scalar> left(int z) const noexcept {
+    return {on.weights + z * rows() * on.map.width.value(), on.map.width.value(), rows() - 1};
   }
-  [[nodiscard]] PERGRAD_HD Scalar right(int z, int k, int column) const noexcept {
-    const int t = on.map.positions.divide(column);
-    return column < on.samples() ? on.view(z, column, t, k) : Scalar{0};
-  }
+  [[nodiscard]] PERGRAD_HD views_of_samples<Scalar> right(int z) const noexcept { return {on, z}; }
   [[nodiscard]] PERGRAD_HD Scalar before(int z, int row, int column) const noexcept {
     const int t = on.map.positions.divide(column);
     if (column >= on.samples()) return Scalar{0};
@@ -42129,8 +42439,6 @@ struct affine_forward {
 template <class Scalar>
 struct affine_adjoint {
   static constexpr bool squares = false;
-  static constexpr bool left_depth_first = false;
-  static constexpr bool right_depth_first = false;
   using sum_type = Scalar;
   affine_operands<Scalar> on;
 
@@ -42141,18 +42449,10 @@ struct affine_adjoint {
   [[nodiscard]] PERGRAD_HD bool wanted(int /*z*/, int column) const noexcept {
     return column < on.samples() * on.map.pixels.value();
   }
-  [[nodiscard]] PERGRAD_HD Scalar left(int z, int row, int k) const noexcept {
-    const int tap = on.map.taps.divide(k);
-    return on.rounded(
-        on.weights[(z * on.map.view.outputs + k) * on.map.width.value() + row * on.map.taps.value() + tap]);
+  [[nodiscard]] PERGRAD_HD weight_columns<Scalar> left(int z) const noexcept {
+    return {on.weights + z * on.map.view.outputs * on.map.width.value(), on.map};
   }
-  [[nodiscard]] PERGRAD_HD Scalar right(int z, int k, int column) const noexcept {
-    const int tap = on.map.taps.divide(k);
-    const int pixel = on.map.pixels.divide(column);
-    if (column >= on.samples()) return Scalar{0};
-    const int offset = on.map.seen_from(z, k, pixel, tap);
-    return offset < 0 ? Scalar{0} : on.rounded(on.values.read(column, on.y)[offset]);
-  }
+  [[nodiscard]] PERGRAD_HD outputs_that_see<Scalar> right(int z) const noexcept { return {on, z}; }
   [[nodiscard]] PERGRAD_HD Scalar before(int z, int row, int column) const noexcept {
     const int pixel = on.map.pixels.divide(column);
     if (column >= on.samples()) return Scalar{0};
@@ -42170,8 +42470,6 @@ struct affine_adjoint {
 template <class Scalar, class Sum>
 struct affine_sums {
   static constexpr bool squares = false;
-  static constexpr bool left_depth_first = false;
-  static constexpr bool right_depth_first = false;
   using sum_type = Sum;
   affine_operands<Scalar> on;       ///< `y` is the place of delta
   const Scalar* factors = nullptr;  ///< w_b; nullptr: all are 1
@@ -42195,14 +42493,11 @@ struct affine_sums {
   [[nodiscard]] PERGRAD_HD bool wanted(int z, int /*column*/) const noexcept {
     return depth(z) > 0 || state().first != 0;
   }
-  [[nodiscard]] PERGRAD_HD Scalar left(int z, int row, int k) const noexcept {
-    const int b = first_sample(z % accumulator_count) + k * accumulator_count;
-    const Scalar factor = factor_of(b);
-    return factor == 0 ? Scalar{0} : multiply(factor, on.delta(b, z / accumulator_count, row, 0));
+  [[nodiscard]] PERGRAD_HD weighted_deltas<Scalar> left(int z) const noexcept {
+    return {samples_of(z, on.y), z / accumulator_count};
   }
-  [[nodiscard]] PERGRAD_HD Scalar right(int z, int k, int column) const noexcept {
-    const int b = first_sample(z % accumulator_count) + k * accumulator_count;
-    return factor_of(b) == 0 ? Scalar{0} : on.view(z / accumulator_count, b, 0, column);
+  [[nodiscard]] PERGRAD_HD views_at_one_position<Scalar> right(int z) const noexcept {
+    return {samples_of(z, on.x), z / accumulator_count};
   }
   [[nodiscard]] PERGRAD_HD Sum before(int z, int row, int column) const noexcept {
     return state().first != 0 ? Sum{0} : *result(z, row, column);
@@ -42218,8 +42513,8 @@ struct affine_sums {
 
  private:
   [[nodiscard]] PERGRAD_HD const step_state& state() const noexcept { return *on.state; }
-  [[nodiscard]] PERGRAD_HD Scalar factor_of(int b) const noexcept {
-    return factors == nullptr ? Scalar{1} : factors[b];
+  [[nodiscard]] PERGRAD_HD weighted_samples<Scalar> samples_of(int z, int place) const noexcept {
+    return {on, factors, place, first_sample(z % accumulator_count), accumulator_count};
   }
   [[nodiscard]] PERGRAD_HD Sum* result(int z, int row, int column) const noexcept {
     return accumulators + z % accumulator_count * accumulator_stride +
@@ -42233,8 +42528,6 @@ struct affine_sums {
 template <class Scalar>
 struct affine_partials {
   static constexpr bool squares = false;
-  static constexpr bool left_depth_first = true;
-  static constexpr bool right_depth_first = true;
   using sum_type = Scalar;
   affine_operands<Scalar> on;  ///< `y` is the place of delta; `most_samples` of them
   Scalar* partials = nullptr;  ///< [sample][chunk][weight]
@@ -42259,11 +42552,11 @@ struct affine_partials {
     return larger_of(0, smaller_of(chunk, on.map.positions.value() - first_position(z)));
   }
   [[nodiscard]] PERGRAD_HD bool wanted(int z, int /*column*/) const noexcept { return sample(z) < on.samples(); }
-  [[nodiscard]] PERGRAD_HD Scalar left(int z, int row, int k) const noexcept {
-    return on.delta(sample(z), group(z), row, first_position(z) + k);
+  [[nodiscard]] PERGRAD_HD deltas_of_sample<Scalar> left(int z) const noexcept {
+    return {on.values.read(sample(z), on.y), on.map, group(z), first_position(z)};
   }
-  [[nodiscard]] PERGRAD_HD Scalar right(int z, int k, int column) const noexcept {
-    return on.view(group(z), sample(z), first_position(z) + k, column);
+  [[nodiscard]] PERGRAD_HD views_of_sample<Scalar> right(int z) const noexcept {
+    return {on.values.read(sample(z), on.x), on.map, group(z), first_position(z)};
   }
   [[nodiscard]] PERGRAD_HD Scalar before(int /*z*/, int /*row*/, int /*column*/) const noexcept { return Scalar{0}; }
   PERGRAD_HD void store(int z, int row, int column, Scalar value) const noexcept {
@@ -42276,8 +42569,6 @@ struct affine_partials {
 template <class Scalar>
 struct affine_squares {
   static constexpr bool squares = true;
-  static constexpr bool left_depth_first = true;
-  static constexpr bool right_depth_first = true;
   using sum_type = Scalar;
   affine_operands<Scalar> on;  ///< `y` is the place of delta
   double* partial = nullptr;   ///< sample b's at [b * partial_stride + g * blocks + block]
@@ -42291,13 +42582,13 @@ struct affine_squares {
   [[nodiscard]] PERGRAD_HD bool wanted(int z, int /*column*/) const noexcept {
     return on.samples() > on.map.groups.quotient(z);
   }
-  [[nodiscard]] PERGRAD_HD Scalar left(int z, int row, int k) const noexcept {
+  [[nodiscard]] PERGRAD_HD deltas_of_sample<Scalar> left(int z) const noexcept {
     const int group = on.map.groups.divide(z);
-    return on.delta(z, group, row, k);
+    return {on.values.read(z, on.y), on.map, group};
   }
-  [[nodiscard]] PERGRAD_HD Scalar right(int z, int k, int column) const noexcept {
+  [[nodiscard]] PERGRAD_HD views_of_sample<Scalar> right(int z) const noexcept {
     const int group = on.map.groups.divide(z);
-    return on.view(group, z, k, column);
+    return {on.values.read(z, on.x), on.map, group};
   }
   [[nodiscard]] PERGRAD_HD Scalar before(int /*z*/, int /*row*/, int /*column*/) const noexcept { return Scalar{0}; }
   PERGRAD_HD void store_square(int z, int block, double value) const noexcept {

@@ -50,6 +50,7 @@ struct more_often {
     claim.sampling = 1;
     return audited_dp_sgd<>{}(executor, network, claim);
   }
+  [[nodiscard]] static bool is_memoryless() { return true; }
 };
 /// A loop by hand that forgets something.
 enum class forgotten { clip, fresh_noise, noise_of_elements, constant_noise, not_finite };
@@ -160,6 +161,18 @@ BOOST_AUTO_TEST_CASE(planted_weaknesses_are_found) {
   // Half the noise against its own curve, in one run, too.
   const one_run run = audit_gradients_in_one_run(exec, less_noise{0.5}, {.divisor = 512}, 5);
   BOOST_TEST(run.contradicts(gaussian_trade_off{1}));
+}
+
+// A trainer that carries something from step to step is audited run by run: else a run would show the sum of all
+// before.
+BOOST_AUTO_TEST_CASE(momentum_is_no_leak) {
+  audited_dp_sgd<> with_momentum;
+  with_momentum.options.momentum = 0.9;
+  const step_claim quiet{.noise = 2};
+  const auto seen = audit_gradients(pg::host{pg::threads{1}}, with_momentum, quiet, {.runs = 600});
+  BOOST_TEST(!with_momentum.is_memoryless());
+  BOOST_TEST(seen.contradicts(gaussian_trade_off{0.5}) == nullptr);
+  BOOST_TEST(seen.gaussian_mu() <= 0.5);
 }
 
 // Without the canary in either world there is nothing to see: audits may say so in the stated part of all cases.

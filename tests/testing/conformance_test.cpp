@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // tests/testing/conformance_test.cpp - the trainer does to gradients what it claims, in every number that can be seen;
-// tests/testing/planted_bugs.py breaks the library in 18 ways, and each of these cases must find its own
+// tests/testing/planted_bugs.py breaks the library in many ways, and each of these cases must find its own
 #include <boost/test/unit_test.hpp>
 
+#include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <string>
 #include <vector>
@@ -39,6 +41,9 @@ BOOST_AUTO_TEST_CASE(noise_mean) { expect("noise mean"); }
 BOOST_AUTO_TEST_CASE(noise_of_an_empty_set) { expect("noise of an empty set"); }
 BOOST_AUTO_TEST_CASE(noise_of_steps) { expect("steps"); }
 BOOST_AUTO_TEST_CASE(noise_of_elements) { expect("elements"); }
+BOOST_AUTO_TEST_CASE(noise_fourth_moment) { expect("noise fourth moment"); }
+BOOST_AUTO_TEST_CASE(noise_of_any_two_steps) { expect("pairs of steps"); }
+BOOST_AUTO_TEST_CASE(noise_of_any_two_elements) { expect("pairs of elements"); }
 BOOST_AUTO_TEST_CASE(inclusion_rate) { expect("inclusion rate"); }
 BOOST_AUTO_TEST_CASE(inclusion_dispersion) { expect("inclusion dispersion"); }
 BOOST_AUTO_TEST_CASE(clipped_size) { expect("clipped size"); }
@@ -100,6 +105,49 @@ BOOST_AUTO_TEST_CASE(a_weakness_of_ones_own_is_found) {
   BOOST_CHECK_THROW(static_cast<void>(report.at("noise")), std::out_of_range);
   BOOST_CHECK_THROW(static_cast<void>(check_conformance(pg::host{pg::threads{1}}, make, {}, 10)),
                     std::invalid_argument);
+}
+
+// Noise of the right size, whatever else is wrong with it: a sum of nobody's.
+BOOST_AUTO_TEST_CASE(noise_that_repeats_anywhere_is_found) {
+  using released = std::vector<double>;
+  const auto report_of = [](const auto& change) {
+    return check_conformance(pg::host{pg::threads{1}}, [&](const auto& executor, auto& network, const auto& claim) {
+      auto step = audited_dp_sgd<>{}(executor, network, claim);
+      return [step, change, before = std::vector<released>{}](const auto& records) mutable {
+        released now = step(records);
+        change(now, before);
+        before.push_back(now);
+        return now;
+      };
+    });
+  };
+  const auto expect_broken = [&](const char* name, const auto& change) {
+    const conformance_report report = report_of(change);
+    BOOST_TEST(!report.at(name).holds(), name << "\n" << report.text());
+  };
+  // Its elements from 32 on are nobody's in the narrow space, and all in the wide one.
+  const auto keep = [](released& now, const released& from, std::size_t first) {
+    std::copy(from.begin() + static_cast<std::ptrdiff_t>(first), from.end(),
+              now.begin() + static_cast<std::ptrdiff_t>(first));
+  };
+  expect_broken("pairs of steps", [&](released& now, const std::vector<released>& before) {
+    if (before.size() % 4 >= 2) keep(now, before[before.size() - 2], 32);
+  });
+  expect_broken("pairs of steps", [&](released& now, const std::vector<released>& before) {
+    if (before.size() >= 150) keep(now, before[before.size() - 150], 32);
+  });
+  expect_broken("pairs of steps", [&](released& now, const std::vector<released>& before) {
+    if (now.size() > 64 && !before.empty()) keep(now, before[0], now.size() / 2);  // half of the elements
+  });
+  expect_broken("pairs of elements", [](released& now, const auto&) {
+    for (std::size_t i = 512; i < now.size(); ++i) now[i] = now[i - 512];
+  });
+  expect_broken("pairs of elements", [](released& now, const std::vector<released>& before) {
+    for (std::size_t i = 512; !before.empty() && i < now.size(); ++i) now[i] = before.back()[i - 512];
+  });
+  expect_broken("noise fourth moment", [](released& now, const auto&) {
+    for (std::size_t i = 32; i < now.size(); ++i) now[i] *= i % 2 == 0 ? 0 : std::sqrt(2);
+  });
 }
 
 BOOST_AUTO_TEST_SUITE_END()

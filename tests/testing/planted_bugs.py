@@ -72,11 +72,16 @@ BUGS = [
     Bug("6", "the same noise in every step", "conformance", "noise_of_steps",
         [(RELEASE, "stream<randomness::noise>(generator.next_step());",
           "stream<randomness::noise>((static_cast<void>(generator.next_step()), 1));")]),
+    Bug("6b", "four steps in eight have the noise of the four before", "conformance", "noise_of_any_two_steps",
+        [(RELEASE, "stream<randomness::noise>(generator.next_step());",
+          "stream<randomness::noise>(generator.next_step() & ~std::uint64_t{4});")]),
     Bug("7", "the same noise for all elements", "conformance", "noise_of_elements",
         [(RELEASE, "      fill_rounded_gaussians<native_lanes, Scalar>(stream.key(), stream.nonce(), first / "
           "gaussian_block, sigma_, k);",
           "      fill_rounded_gaussians<native_lanes, Scalar>(stream.key(), stream.nonce(), first / "
           "gaussian_block, sigma_, k);\n      std::fill_n(k, gaussian_block, k[0]);")]),
+    Bug("7b", "the same noise in every block of elements", "conformance", "noise_of_any_two_elements",
+        [(RELEASE, "stream.nonce(), first / gaussian_block, sigma_, k);", "stream.nonce(), 0, sigma_, k);")]),
     Bug("8", "noise missing on half of the physical batches", "conformance", "noise_deviation",
         [*counted("1"), noise_times("counted_ > 1 ? std::sqrt(0.5) : 1.0")],
         "noise is drawn once a step here: planted is what would be left of it"),

@@ -24,6 +24,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -139,26 +140,40 @@ inline void require_audit(const step_claim& claim, std::size_t steps) {
 
 }  // namespace testing_detail
 
-/// Runs of `options.steps` steps in each world, with the steps that `make` makes (testing/gradient_space.hpp). All runs
-/// of a world are made by one trainer, one after the other: gradients do not depend on what was learnt. Throws
-/// std::invalid_argument for a claim without noise, less than 4 runs or no steps, and what the trainer throws.
+/// Runs of `options.steps` steps in each world, with the steps that `make` makes (testing/gradient_space.hpp): each run
+/// is another trainer's with a seed of its own, as bounds count runs that know nothing of each other (an optimizer's
+/// momentum would add up a world's earlier runs). All runs of a world are one trainer's where make.is_memoryless() says
+/// that its steps are the same however many came before. Throws std::invalid_argument for a claim without noise, less
+/// than 4 runs or no steps, and what the trainer throws.
 template <class Make>
 [[nodiscard]] gradient_audit audit_gradients(const host& executor, const Make& make, const step_claim& claim,
                                              const audit_options& options = {}) {
   using namespace testing_detail;
   require_audit(claim, options.steps);
   std::vector<double> scores[2][run_scores::count];
+  const bool is_memoryless = [&] {
+    if constexpr (requires { make.is_memoryless(); }) return make.is_memoryless();
+    return false;
+  }();
   for (const std::size_t world : {0U, 1U}) {
     conformance_records records = ordinary_records(options.records, claim.clip);
     if (world == 1) records.add().front() = static_cast<float>(10 * claim.clip);
-    gradient_space<conformance_width> network{executor, zeros{}};
-    step_claim of_world = claim;
-    of_world.seed = 2 * claim.seed + world;
-    auto step = make(executor, network, of_world);
     const auto view = records.view();
+    gradient_space<conformance_width> network{executor, zeros{}};
+    const auto make_for = [&](std::size_t run) {
+      step_claim of_run_alone = claim;
+      of_run_alone.seed = 2 * claim.seed + world + (std::uint64_t{run} << 32U);
+      return make(executor, network, of_run_alone);
+    };
+    std::optional step{make_for(0)};
     for (std::size_t run = 0; run < options.runs; ++run) {
+      if (run > 0 && !is_memoryless) {
+        step.reset();
+        network = gradient_space<conformance_width>{executor, zeros{}};
+        step.emplace(make_for(run));
+      }
       released_steps released;
-      for (std::size_t t = 0; t < options.steps; ++t) released.push_back(step(view));
+      for (std::size_t t = 0; t < options.steps; ++t) released.push_back((*step)(view));
       const run_scores of_run{released, claim};
       for (std::size_t kind = 0; kind < run_scores::count; ++kind) scores[world][kind].push_back(of_run.values[kind]);
     }

@@ -120,6 +120,53 @@ class noise_alone {
   const released_steps& steps_;
 };
 
+/// The largest correlation, in magnitude, of two of these steps' elements from `first` on.
+[[nodiscard]] inline double largest_of_step_pairs(const released_steps& steps, std::size_t first) {
+  std::vector<std::vector<double>> normalised;
+  for (const std::vector<double>& step : steps) {
+    std::vector<double>& to = normalised.emplace_back(step.begin() + static_cast<std::ptrdiff_t>(first), step.end());
+    double squares = 0;
+    for (const double each : to) squares += each * each;
+    for (double& each : to) each /= std::sqrt(squares);
+  }
+  double most = 0;
+  for (std::size_t t = 0; t < normalised.size(); ++t) {
+    for (std::size_t later = t + 1; later < normalised.size(); ++later) {
+      double product = 0;
+      for (std::size_t i = 0; i < normalised[t].size(); ++i) product += normalised[t][i] * normalised[later][i];
+      most = std::max(most, std::isnan(product) ? detail::infinity : std::abs(product));
+    }
+  }
+  return most;
+}
+/// The same of elements so far apart, whatever the distance, in one step and in two that follow each other.
+[[nodiscard]] inline double largest_of_element_pairs(const released_steps& steps) {
+  const std::size_t width = steps.front().size();
+  double variance = 0;
+  for (const std::vector<double>& step : steps) {
+    for (const double each : step) variance += each * each / static_cast<double>(steps.size() * width);
+  }
+  double most = 0;
+  for (std::size_t apart = 1; apart <= width * 3 / 4; ++apart) {
+    double within = 0;
+    double forwards = 0;
+    double backwards = 0;
+    for (std::size_t t = 0; t < steps.size(); ++t) {
+      const std::vector<double>& before = steps[t == 0 ? steps.size() - 1 : t - 1];
+      for (std::size_t i = 0; i + apart < width; ++i) {
+        within += steps[t][i] * steps[t][i + apart];
+        forwards += steps[t][i] * before[i + apart];
+        backwards += before[i] * steps[t][i + apart];
+      }
+    }
+    const double terms = static_cast<double>(steps.size() * (width - apart)) * variance;
+    for (const double sum : {within, forwards, backwards}) {
+      most = std::max(most, std::isnan(sum / terms) ? detail::infinity : std::abs(sum / terms));
+    }
+  }
+  return most;
+}
+
 }  // namespace testing_detail
 
 /// Takes some four times `steps` steps with trainers from `make` (testing/gradient_space.hpp) and looks at what they
@@ -130,7 +177,10 @@ class noise_alone {
 ///   noise deviation        of elements that no record has: at least sigma C, at most (1 + slack) sigma C
 ///   noise mean             zero
 ///   noise of an empty set  the same deviation where there is no record at all
+///   noise fourth moment    is that of a normal distribution, whose deviation is the same everywhere
 ///   steps, elements        noise of steps that follow each other, and of neighbouring elements, is uncorrelated
+///   pairs of steps         no two steps, and no two elements of a step or of two that follow each other, have the same
+///   pairs of elements      noise or a large part of it
 ///   inclusion rate         a record is in a step with probability q,
 ///   inclusion dispersion   independently of the steps before: counts in 1/q steps have variance over mean 1 - q
 ///   clipped size           a record that is much too large adds C, and not more
@@ -184,6 +234,35 @@ template <class Make>
   add("noise mean", noise.mean(), 0, std::sqrt(variance / noise.count()));
   add("steps", noise.product(1, 0) / variance, 0, 1 / std::sqrt(noise.count()));
   add("elements", noise.product(0, 1) / variance, 0, 1 / std::sqrt(noise.count()));
+
+  double fourth = 0;
+  for (const std::vector<double>& step : usual) {
+    for (std::size_t i = first_of_nobody; i < conformance_width; ++i) fourth += std::pow(step[i], 4) / noise.count();
+  }
+  add("noise fourth moment", fourth / (variance * variance), 3, std::sqrt(96 / noise.count()));
+
+  // Chance has none so large: of 32 elements 1 - 0.95² to the power of 15, of more elements or terms less.
+  const auto add_largest = [&](const char* name, double largest, double most) {
+    report.checks.push_back({name, largest, 0, largest < most ? 0 : detail::infinity});
+  };
+  constexpr std::size_t wide = 1024;  // more than a block of noise
+  constexpr std::size_t wide_steps = 64;
+  released_steps of_nobody;
+  {
+    gradient_space<wide> network{executor, zeros{}};
+    auto step = make(executor, network, [&] {
+      step_claim of_these = claim;
+      of_these.noise = 1;
+      of_these.sampling = often;
+      return of_these;
+    }());
+    const gradient_records<wide> none;
+    const auto view = none.view();
+    for (std::size_t t = 0; t < wide_steps; ++t) of_nobody.push_back(step(view));
+  }
+  add_largest("pairs of steps",
+              std::max(largest_of_step_pairs(usual, first_of_nobody) - 0.7, largest_of_step_pairs(of_nobody, 0)), 0.25);
+  add_largest("pairs of elements", largest_of_element_pairs(of_nobody), 0.1);
 
   const released_steps empty = take({}, 1, often, steps / 4);
   add_deviation("noise of an empty set", noise_alone{empty});

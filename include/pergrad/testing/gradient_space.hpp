@@ -26,6 +26,8 @@
 #include <pergrad/layers/linear.hpp>
 #include <pergrad/network.hpp>
 #include <pergrad/pergrad.hpp>
+#include <pergrad/privacy/samplers/fixed_size.hpp>
+#include <pergrad/privacy/samplers/poisson_replace_one.hpp>
 #include <pergrad/privacy/sampling.hpp>
 #include <pergrad/privacy/types.hpp>
 #include <pergrad/train/dp_sgd.hpp>
@@ -104,6 +106,16 @@ template <random_generator Generator = seeded_generator, class Sampler = poisson
 struct audited_dp_sgd {
   using options_type = dp_options<std::decay_t<std::invoke_result_t<Sampler, double>>>;
   options_type options{};
+
+  /// Are steps the same however many came before? Rounds, turns, an optimizer, a clip norm may remember them.
+  [[nodiscard]] bool is_memoryless() const {
+    using sampling = typename options_type::sampling_type;
+    constexpr bool draws_anew = std::is_same_v<sampling, poisson_sampling> ||
+                                std::is_same_v<sampling, replace_one_poisson_sampling> ||
+                                std::is_same_v<sampling, fixed_size_sampling>;
+    return draws_anew && options.optimizer == optimizer_kind::sgd && options.momentum == 0 && !options.adaptive_clip &&
+           !options.individual && !options.schedules.any() && !options.budget;
+  }
 
   template <class Network>
   [[nodiscard]] auto operator()(const host& executor, Network& network, const step_claim& claim) const {
