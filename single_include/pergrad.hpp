@@ -17263,15 +17263,25 @@ struct loop_options : private_choices, noise_choice<Noise> {
   using sampling_type = Sampling;
   option<Sampling> sampling;  ///< how records enter a batch, and what that costs
 };
+namespace detail {
+[[noreturn]] inline void refuse_training(const std::string& what) {
+  throw std::invalid_argument("pergrad: private training: " + what);
+}
+}  // namespace detail
 /// Options of a `dp_sgd` with this sampler and this noise.
 template <class Sampling = poisson_sampling, class Noise = independent_noise>
 struct dp_options : training_choices, noise_choice<Noise> {
   static_assert(sizeof(detail::noise_explanation<Noise, Sampling>) != 0);
   using sampling_type = Sampling;
-  using of_a_loop = loop_options<Sampling>;
+  using of_a_loop = loop_options<Sampling, Noise>;
   option<Sampling> sampling;  ///< how records enter a batch, and what that costs
-  /// Those that a loop has, too.
+  /// Those that a loop has, too. Throws std::invalid_argument where a trainer would change noise, clip norm or
+  /// sampling, which a loop does by hand.
   operator loop_options<Sampling, Noise>() const {  // NOLINT(google-explicit-constructor): one is the other, and more
+    if (schedules.any() || adaptive_clip || individual || certified) {
+      detail::refuse_training(
+          "the options schedules, adaptive_clip, individual and certified are a trainer's: a loop by hand has none");
+    }
     return {static_cast<const private_choices&>(*this), static_cast<const noise_choice<Noise>&>(*this), sampling};
   }
 };
@@ -17321,10 +17331,6 @@ namespace detail {
 inline void require_option(bool given, const char* name) {
   if (!given) throw std::invalid_argument(std::string{"pergrad: private training: the option "} + name + " is not set");
 }
-[[noreturn]] inline void refuse_training(const std::string& what) {
-  throw std::invalid_argument("pergrad: private training: " + what);
-}
-
 [[nodiscard]] inline std::size_t lanes_of(const private_choices& options) noexcept {
   return options.lanes ? options.lanes->count : 1;
 }
@@ -18222,7 +18228,7 @@ class private_loop : private detail::private_run<typename Options::sampling_type
   /// Throws std::invalid_argument naming an option that is missing or out of range, or a budget that is less than what
   /// one step costs.
   private_loop(const Executor& executor, const Network& network, Loss loss, const Options& chosen,
-               Generator generator = Generator{})
+               Generator generator = Generator{}) requires(!trainer_options<Options>)
       : private_loop{detail::settled<scalar>(chosen, is_private), executor, network, loss, std::move(generator)} {}
   private_loop(const private_loop&) = delete;
   private_loop& operator=(const private_loop&) = delete;

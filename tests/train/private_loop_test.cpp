@@ -176,6 +176,13 @@ BOOST_AUTO_TEST_CASE(options_that_are_missing_or_protect_nobody) {
   refuse([](auto& options) { options.sampling.reset(); }, "sampling");
   refuse([](auto& options) { options.divisor.reset(); }, "divisor");
   refuse([](auto& options) { options.max_batch.count = 0; }, "max_batch");
+  // A trainer's options are a loop's and more; what a loop would not do is not left out silently.
+  pg::dp_sgd_options of_a_trainer;
+  static_cast<pg::private_choices&>(of_a_trainer) = it.options;
+  of_a_trainer.sampling = it.options.sampling;
+  const pg::private_loop taken{it.exec, it.net, pg::cross_entropy{}, of_a_trainer};
+  of_a_trainer.adaptive_clip = pg::adaptive_clip{pg::noise_multiplier{3}};
+  BOOST_CHECK_THROW((pg::private_loop{it.exec, it.net, pg::cross_entropy{}, of_a_trainer}), std::invalid_argument);
 }
 
 // A tape takes no more records than a sum is made for, so larger physical batches are cut; of 0, all are integers.

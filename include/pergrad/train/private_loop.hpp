@@ -170,7 +170,7 @@ class private_loop : private detail::private_run<typename Options::sampling_type
   /// Throws std::invalid_argument naming an option that is missing or out of range, or a budget that is less than what
   /// one step costs.
   private_loop(const Executor& executor, const Network& network, Loss loss, const Options& chosen,
-               Generator generator = Generator{})
+               Generator generator = Generator{}) requires(!trainer_options<Options>)
       : private_loop{detail::settled<scalar>(chosen, is_private), executor, network, loss, std::move(generator)} {}
   private_loop(const private_loop&) = delete;
   private_loop& operator=(const private_loop&) = delete;

@@ -63,8 +63,8 @@ using rounded::square_root;
 /// Rounds to the 10 bits of TF32's fraction, to nearest, ties to even; overflows to infinity, keeps NaN.
 [[nodiscard]] PERGRAD_HD inline float round_to_tf32(float x) noexcept {
   const auto bits = __builtin_bit_cast(std::uint32_t, x);
-  if ((bits & 0x7f80'0000U) == 0x7f80'0000U) return x;
-  return __builtin_bit_cast(float, (bits + 0xfffU + ((bits >> 13U) & 1U)) & ~0x1fffU);
+  const std::uint32_t to_nearest = (bits + 0xfffU + ((bits >> 13U) & 1U)) & ~0x1fffU;  // of infinity the same
+  return __builtin_bit_cast(float, x == x ? to_nearest : bits);
 }
 /// The nearest integer; where there are two, the even one.
 [[nodiscard]] PERGRAD_HD inline std::int64_t to_integer(float x) noexcept {

@@ -12,11 +12,16 @@
 // read from memory while the one before is multiplied. Each result is one chain of fma over the depth in ascending
 // order, from what is there before: neither block sizes nor the cut of a logical batch into physical ones changes a
 // bit.
+//
+// An element of an operand lies where a *line*, of its row or column, and a *step*, of its place in the depth, say. All
+// divisions are in these: a thread finds its lines once, and one thread of a block finds a step, two slices ahead of
+// its use.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
+#include <utility>
 
 #include <pergrad/cuda/device/kernel.hpp>
 #include <pergrad/cuda/kernels/sample_values.hpp>
@@ -46,8 +51,12 @@ struct alignas(4 * sizeof(Scalar)) quad {
   Scalar v[4];
 };
 
-/// The product of `Problem`, which says `rows`, `columns` and `depth` of batch z, `left(z, row, k)`, `right(z, k,
-/// column)`, of what type sums are, where chains begin and what becomes of results. blocks() of them.
+/// The product of `Problem`, which says `rows`, `columns` and `depth` of batch z, its operands `left(z)` and
+/// `right(z)`, of what type sums are, where chains begin and what becomes of results. blocks() of them.
+///
+/// An operand says `line_at(row or column)`, also beyond the last one, `step_at(k)`, `read(line, step)`, and whether
+/// threads next to each other should take neighbours of the depth (`depth_first`); perhaps what becomes of an element
+/// that has been rounded (`weighted(step, element)`).
 template <class Scalar, class Problem, class Sizes>
 struct gemm_kernel {
   static constexpr int threads = Sizes::threads;
@@ -61,8 +70,15 @@ struct gemm_kernel {
     quad<Scalar> left[Sizes::depth][(Sizes::rows + padding) / 4];
     quad<Scalar> right[Sizes::depth][(Sizes::columns + padding) / 4];
   };
+  using left_operand = decltype(std::declval<const Problem&>().left(0));
+  using right_operand = decltype(std::declval<const Problem&>().right(0));
+  struct step_table {
+    typename left_operand::step left[Sizes::depth];
+    typename right_operand::step right[Sizes::depth];
+  };
   struct shared_type {
     slice slices[2];
+    step_table steps[2];
     double partial[static_cast<std::size_t>(threads / warp_size)];
   };
 
@@ -88,28 +104,51 @@ struct gemm_kernel {
     const int column = column_block * Sizes::columns;
     auto& shared = block.template shared<shared_type>();
     typename Block::template local<sums_type> sums;
+    typename Block::template local<lines_type> lines;
+    const left_operand left = problem.left(z);
+    const right_operand right = problem.right(z);
     block.each([&](int t) {
       start(sums[t], z, row + row_of(t), column + column_of(t));
-      fetched_left left;
-      fetched_right right;
-      fetch(left, right, t, z, row, column, 0, depth);
-      put(left, right, t, shared.slices[0]);
+      each_left(t, [&](int i, int /*k*/, int at) {
+        if (i < lines_type::left_count) lines[t].left[i] = left.line_at(row + at);
+      });
+      each_right(t, [&](int i, int /*k*/, int at) {
+        if (i < lines_type::right_count) lines[t].right[i] = right.line_at(column + at);
+      });
+      find_steps(left, right, t, 0, depth, shared.steps[0]);
+      find_steps(left, right, t, Sizes::depth, depth, shared.steps[1]);
     });
+    // Reads a slice, does something meanwhile, and puts it there.
+    const auto move = [&](int t, const step_table& steps, slice& to, auto&& meanwhile) {
+      fetched_left from_left;
+      fetched_right from_right;
+      each_left(t, [&](int i, int k, int /*at*/) {
+        from_left[i] = left.read(lines[t].left[smaller_of(i, lines_type::left_count - 1)], steps.left[k]);
+      });
+      each_right(t, [&](int i, int k, int /*at*/) {
+        from_right[i] = right.read(lines[t].right[smaller_of(i, lines_type::right_count - 1)], steps.right[k]);
+      });
+      meanwhile();
+      finish_elements(from_left, from_right, t, steps);
+      put(from_left, from_right, t, to);
+    };
+    if (depth > 0) {
+      block.each([&](int t) { move(t, shared.steps[0], shared.slices[0], [] {}); });
+    }
     int stage = 0;
-    for (int begin = 0; begin < depth; begin += Sizes::depth, stage ^= 1) {
-      const int next = begin + Sizes::depth;
+    int begin = 0;
+    for (; begin + Sizes::depth < depth; begin += Sizes::depth, stage ^= 1) {
       block.each([&](int t) {
-        fetched_left left;
-        fetched_right right;
-        if (next < depth) fetch(left, right, t, z, row, column, next, depth);
-        multiply(sums[t], shared.slices[stage], row_of(t) / 4, column_of(t) / 4,
-                 smaller_of(static_cast<int>(Sizes::depth), depth - begin));
-        if (next < depth) put(left, right, t, shared.slices[stage ^ 1]);
+        move(t, shared.steps[stage ^ 1], shared.slices[stage ^ 1], [&] {
+          find_steps(left, right, t, begin + 2 * Sizes::depth, depth, shared.steps[stage]);
+          multiply(sums[t], shared.slices[stage], t);
+        });
       });
     }
+    block.each([&](int t) { multiply_some(sums[t], shared.slices[stage], t, depth - begin); });
     if constexpr (Problem::squares) {
       typename Block::template local<double> own;
-      block.each([&](int t) { own[t] = sum_of_squares(sums[t]); });
+      block.each([&](int t) { own[t] = sum_of_squares(sums[t], row + row_of(t), column + column_of(t)); });
       const double total = block.sum(own, shared.partial);
       block.once([&] { problem.store_square(z, row_block + row_blocks() * column_block, total); });
     } else {
@@ -126,6 +165,13 @@ struct gemm_kernel {
   static constexpr int right_each = Sizes::columns * Sizes::depth / threads;
   using fetched_left = registers<Scalar, left_each>;
   using fetched_right = registers<Scalar, right_each>;
+  /// Where a thread's elements lie: in as many lines, or all in one.
+  struct lines_type {
+    static constexpr int left_count = left_operand::depth_first ? left_each : 1;
+    static constexpr int right_count = right_operand::depth_first ? right_each : 1;
+    typename left_operand::line left[static_cast<std::size_t>(left_count)];
+    typename right_operand::line right[static_cast<std::size_t>(right_count)];
+  };
   using sums_type = registers<typename Problem::sum_type, Sizes::own_rows * Sizes::own_columns>;
   static constexpr int row_quads = Sizes::rows / Sizes::own_rows;  // quads of rows between a thread's own
 
@@ -136,50 +182,68 @@ struct gemm_kernel {
   PERGRAD_HD static constexpr int own_column(int j) noexcept { return j / 4 * 4 * Sizes::across + j % 4; }
 
   /// Calls f(i, k, at) for the `Count` numbers that thread t moves: number i is `k` deep in the slice, at row or column
-  /// `at` of the block. Threads next to each other read along the operand's own order.
+  /// `at` of the block. Threads next to each other read along the operand's own order; all k, or all `at`, are one.
   template <bool DepthFirst, int Width, int Count, class Function>
   PERGRAD_HD static void each_moved(int t, Function&& f) noexcept {
+    static_assert(threads % (DepthFirst ? Sizes::depth : Width) == 0);
     PERGRAD_UNROLL
     for (int i = 0; i < Count; ++i) {
-      const int number = t + i * threads;
-      f(i, DepthFirst ? number % Sizes::depth : number / Width, DepthFirst ? number / Sizes::depth : number % Width);
+      if constexpr (DepthFirst) {
+        f(i, t % Sizes::depth, t / Sizes::depth + i * (threads / Sizes::depth));
+      } else {
+        f(i, t / Width + i * (threads / Width), t % Width);
+      }
     }
   }
   template <class Function>
   PERGRAD_HD static void each_left(int t, Function&& f) noexcept {
-    each_moved<Problem::left_depth_first, Sizes::rows, left_each>(t, f);
+    each_moved<left_operand::depth_first, Sizes::rows, left_each>(t, f);
   }
   template <class Function>
   PERGRAD_HD static void each_right(int t, Function&& f) noexcept {
-    each_moved<Problem::right_depth_first, Sizes::columns, right_each>(t, f);
+    each_moved<right_operand::depth_first, Sizes::columns, right_each>(t, f);
   }
 
-  PERGRAD_HD void fetch(fetched_left& left, fetched_right& right, int t, int z, int row, int column, int begin,
-                        int depth) const noexcept {
-    each_left(t, [&](int i, int k, int at) {
-      left[i] = begin + k < depth && row + at < problem.rows() ? problem.left(z, row + at, begin + k) : Scalar{0};
-    });
-    each_right(t, [&](int i, int k, int at) {
-      right[i] =
-          begin + k < depth && column + at < problem.columns() ? problem.right(z, begin + k, column + at) : Scalar{0};
-    });
+  /// The steps of the slice that begins there, a thread one of them; beyond the depth the last one again.
+  PERGRAD_HD static void find_steps(const left_operand& left, const right_operand& right, int t, int begin, int depth,
+                                    step_table& to) noexcept {
+    static_assert(threads >= 2 * Sizes::depth);
+    if (t >= 2 * Sizes::depth || begin >= depth) return;
+    const int k = t % Sizes::depth;
+    const int number = smaller_of(begin + k, depth - 1);
+    if (t < Sizes::depth) {
+      to.left[k] = left.step_at(number);
+    } else {
+      to.right[k] = right.step_at(number);
+    }
+  }
+  /// Rounds what was read, and weighs it.
+  PERGRAD_HD void finish_elements(fetched_left& left, fetched_right& right, int t,
+                                  const step_table& steps) const noexcept {
+    if (problem.on.tf32 != 0) {
+      each_left(t, [&](int i, int /*k*/, int /*at*/) { left[i] = round_to_tf32(left[i]); });
+      each_right(t, [&](int i, int /*k*/, int /*at*/) { right[i] = round_to_tf32(right[i]); });
+    }
+    if constexpr (requires { left_operand::weighted(steps.left[0], Scalar{}); }) {
+      each_left(t, [&](int i, int k, int /*at*/) { left[i] = left_operand::weighted(steps.left[k], left[i]); });
+    }
   }
   PERGRAD_HD static void put(const fetched_left& left, const fetched_right& right, int t, slice& to) noexcept {
     each_left(t, [&](int i, int k, int at) { to.left[k][at / 4].v[at % 4] = left[i]; });
     each_right(t, [&](int i, int k, int at) { to.right[k][at / 4].v[at % 4] = right[i]; });
   }
-  // `count` is below the slice's depth at the end only: adding products of zeros there would turn -0 into 0.
-  PERGRAD_HD void multiply(sums_type& sums, const slice& from, int row_quad, int column_quad,
-                           int count) const noexcept {
+  PERGRAD_HD void multiply(sums_type& sums, const slice& from, int t) const noexcept {
     if constexpr (std::is_integral_v<typename Problem::sum_type>) {  // which wait for conversions, and fill registers
-      PERGRAD_ROLLED
-      for (int k = 0; k < count; ++k) multiply_one(sums, from, row_quad, column_quad, k);
-    } else if (count == Sizes::depth) {
-      PERGRAD_UNROLL
-      for (int k = 0; k < Sizes::depth; ++k) multiply_one(sums, from, row_quad, column_quad, k);
+      multiply_some(sums, from, t, Sizes::depth);
     } else {
-      for (int k = 0; k < count; ++k) multiply_one(sums, from, row_quad, column_quad, k);
+      PERGRAD_UNROLL
+      for (int k = 0; k < Sizes::depth; ++k) multiply_one(sums, from, row_of(t) / 4, column_of(t) / 4, k);
     }
+  }
+  /// Of the last slice: adding products of zeros to fill it would turn -0 into 0.
+  PERGRAD_HD void multiply_some(sums_type& sums, const slice& from, int t, int count) const noexcept {
+    PERGRAD_ROLLED
+    for (int k = 0; k < count; ++k) multiply_one(sums, from, row_of(t) / 4, column_of(t) / 4, k);
   }
   PERGRAD_HD void multiply_one(sums_type& sums, const slice& from, int row_quad, int column_quad,
                                int k) const noexcept {
@@ -222,13 +286,12 @@ struct gemm_kernel {
   PERGRAD_HD void finish(const sums_type& sums, int z, int row, int column) const noexcept {
     each_result(sums, row, column, [&](int r, int c, auto sum) { problem.store(z, r, c, sum); });
   }
-  PERGRAD_HD static double sum_of_squares(const sums_type& sums) noexcept {
+  PERGRAD_HD double sum_of_squares(const sums_type& sums, int row, int column) const noexcept {
     double total = 0;
-    PERGRAD_UNROLL
-    for (int i = 0; i < Sizes::own_rows * Sizes::own_columns; ++i) {
-      const auto value = static_cast<double>(sums[i]);
+    each_result(sums, row, column, [&](int /*r*/, int /*c*/, auto sum) {
+      const auto value = static_cast<double>(sum);
       total = fma(value, value, total);
-    }
+    });
     return total;
   }
 };

@@ -33,20 +33,176 @@ struct affine_operands {
   int tf32_result = 0;   ///< forward, adjoint: store the result as TF32
 
   [[nodiscard]] PERGRAD_HD int samples() const noexcept { return static_cast<int>(state->count); }
-  [[nodiscard]] PERGRAD_HD Scalar rounded(Scalar value) const noexcept {
-    return tf32 != 0 ? round_to_tf32(value) : value;
-  }
   [[nodiscard]] PERGRAD_HD Scalar stored(Scalar value) const noexcept {
     return tf32_result != 0 ? round_to_tf32(value) : value;
   }
-  /// Of an output of sample b at a position, whose place is `y`.
-  [[nodiscard]] PERGRAD_HD Scalar delta(int b, int group, int output, int t) const noexcept {
-    return rounded(values.read(b, y)[map.y_offset(group, output, t)]);
+};
+
+// Operands of the products: gemm.hpp says what a line and a step are. Lines beyond the last one read it again: nobody
+// asks for their results.
+
+/// Weights of a group. Lines: outputs; steps: the view.
+template <class Scalar>
+struct weight_rows {
+  static constexpr bool depth_first = true;
+  using line = int;
+  using step = int;
+  const Scalar* weights;
+  int width;
+  int last;
+
+  [[nodiscard]] PERGRAD_HD line line_at(int row) const noexcept { return smaller_of(row, last) * width; }
+  [[nodiscard]] PERGRAD_HD step step_at(int k) const noexcept { return k; }
+  [[nodiscard]] PERGRAD_HD Scalar read(line a, step b) const noexcept { return weights[a + b]; }
+};
+/// The same. Lines: channels; steps: (output, tap).
+template <class Scalar>
+struct weight_columns {
+  static constexpr bool depth_first = false;
+  using line = int;
+  using step = int;
+  const Scalar* weights;
+  const geometry& map;
+
+  [[nodiscard]] PERGRAD_HD line line_at(int row) const noexcept {
+    return smaller_of(row, map.view.channels - 1) * map.taps.value();
   }
-  /// Element k of view t of sample b.
-  [[nodiscard]] PERGRAD_HD Scalar view(int group, int b, int t, int k) const noexcept {
-    const int offset = map.x_offset(group, t, k);
-    return offset < 0 ? Scalar{0} : rounded(values.read(b, x)[offset]);
+  [[nodiscard]] PERGRAD_HD step step_at(int k) const noexcept {
+    const int tap = map.taps.divide(k);
+    return k * map.width.value() + tap;
+  }
+  [[nodiscard]] PERGRAD_HD Scalar read(line a, step b) const noexcept { return weights[a + b]; }
+};
+/// Values of x. Lines: (sample, position); steps: the view.
+template <class Scalar>
+struct views_of_samples {
+  static constexpr bool depth_first = false;
+  struct line {
+    const Scalar* values;
+    coordinates at;
+  };
+  using step = coordinates;
+  const affine_operands<Scalar>& on;
+  int group;
+
+  [[nodiscard]] PERGRAD_HD line line_at(int column) const noexcept {
+    int sample = smaller_of(column, on.samples() * on.map.positions.value() - 1);
+    const int t = on.map.positions.divide(sample);
+    return {on.values.read(sample, on.x), on.map.position(group, t)};
+  }
+  [[nodiscard]] PERGRAD_HD step step_at(int k) const noexcept { return on.map.tap(k); }
+  [[nodiscard]] PERGRAD_HD Scalar read(const line& a, const step& b) const noexcept {
+    return on.map.inside_x(a.at, b) ? a.values[a.at.offset + b.offset] : Scalar{0};
+  }
+};
+/// Values of y. Lines: (sample, pixel); steps: (output, tap).
+template <class Scalar>
+struct outputs_that_see {
+  static constexpr bool depth_first = false;
+  using line = typename views_of_samples<Scalar>::line;
+  using step = coordinates;
+  const affine_operands<Scalar>& on;
+  int group;
+
+  [[nodiscard]] PERGRAD_HD line line_at(int column) const noexcept {
+    int sample = smaller_of(column, on.samples() * on.map.pixels.value() - 1);
+    const int i = on.map.pixels.divide(sample);
+    return {on.values.read(sample, on.y), on.map.pixel(group, i)};
+  }
+  [[nodiscard]] PERGRAD_HD step step_at(int k) const noexcept {
+    const int tap = on.map.taps.divide(k);
+    return on.map.seen_by(k, tap);
+  }
+  [[nodiscard]] PERGRAD_HD Scalar read(const line& a, const step& b) const noexcept {
+    return on.map.inside_y(a.at, b) ? a.values[a.at.offset + b.offset] : Scalar{0};
+  }
+};
+/// Deltas of one sample. Lines: outputs; steps: positions from `first` on.
+template <class Scalar>
+struct deltas_of_sample {
+  static constexpr bool depth_first = true;
+  using line = int;
+  using step = int;
+  const Scalar* values;
+  const geometry& map;
+  int group;
+  int first = 0;
+
+  [[nodiscard]] PERGRAD_HD line line_at(int row) const noexcept {
+    return group * map.view.y_group + smaller_of(row, map.view.outputs - 1) * map.view.y_output;
+  }
+  [[nodiscard]] PERGRAD_HD step step_at(int k) const noexcept { return map.y_step(first + k); }
+  [[nodiscard]] PERGRAD_HD Scalar read(line a, step b) const noexcept { return values[a + b]; }
+};
+/// Values of x of one sample. Lines: the view; steps: positions from `first` on.
+template <class Scalar>
+struct views_of_sample {
+  static constexpr bool depth_first = true;
+  using line = coordinates;
+  using step = coordinates;
+  const Scalar* values;
+  const geometry& map;
+  int group;
+  int first = 0;
+
+  [[nodiscard]] PERGRAD_HD line line_at(int column) const noexcept {
+    return map.tap(smaller_of(column, map.width.value() - 1));
+  }
+  [[nodiscard]] PERGRAD_HD step step_at(int k) const noexcept { return map.position(group, first + k); }
+  [[nodiscard]] PERGRAD_HD Scalar read(const line& a, const step& b) const noexcept {
+    return map.inside_x(a, b) ? values[a.offset + b.offset] : Scalar{0};
+  }
+};
+/// Samples `first`, `first + apart`, ... of a batch, with their factors: those of 0 read nothing.
+template <class Scalar>
+struct weighted_samples {
+  struct step {
+    const Scalar* values;
+    Scalar factor;
+  };
+  const affine_operands<Scalar>& on;
+  const Scalar* factors;
+  int place;
+  int first;
+  int apart;
+
+  [[nodiscard]] PERGRAD_HD step step_at(int k) const noexcept {
+    const int b = first + k * apart;
+    return {on.values.read(b, place), factors == nullptr ? Scalar{1} : factors[b]};
+  }
+};
+/// Their weighted deltas, of one position. Lines: outputs; steps: samples.
+template <class Scalar>
+struct weighted_deltas : weighted_samples<Scalar> {
+  static constexpr bool depth_first = false;
+  using line = int;
+  using typename weighted_samples<Scalar>::step;
+  int group;
+
+  [[nodiscard]] PERGRAD_HD line line_at(int row) const noexcept {
+    return this->on.map.y_offset(group, smaller_of(row, this->on.map.view.outputs - 1), 0);
+  }
+  [[nodiscard]] PERGRAD_HD Scalar read(line a, const step& b) const noexcept {
+    return b.factor == 0 ? Scalar{0} : b.values[a];
+  }
+  /// A delta once it is rounded, if it is.
+  [[nodiscard]] PERGRAD_HD static Scalar weighted(const step& b, Scalar delta) noexcept {
+    return b.factor == 0 ? Scalar{0} : multiply(b.factor, delta);
+  }
+};
+/// Their views at the one position. Lines: the view; steps: samples.
+template <class Scalar>
+struct views_at_one_position : weighted_samples<Scalar> {
+  static constexpr bool depth_first = false;
+  using line = int;  ///< negative: padding
+  using typename weighted_samples<Scalar>::step;
+  int group;
+
+  [[nodiscard]] PERGRAD_HD line line_at(int column) const noexcept {
+    return this->on.map.x_offset(group, 0, smaller_of(column, this->on.map.width.value() - 1));
+  }
+  [[nodiscard]] PERGRAD_HD Scalar read(line a, const step& b) const noexcept {
+    return b.factor == 0 || a < 0 ? Scalar{0} : b.values[a];
   }
 };
 
@@ -54,8 +210,6 @@ struct affine_operands {
 template <class Scalar>
 struct affine_forward {
   static constexpr bool squares = false;
-  static constexpr bool left_depth_first = true;
-  static constexpr bool right_depth_first = false;
   using sum_type = Scalar;
   affine_operands<Scalar> on;
 
@@ -66,13 +220,10 @@ struct affine_forward {
   [[nodiscard]] PERGRAD_HD bool wanted(int /*z*/, int column) const noexcept {
     return column < on.samples() * on.map.positions.value();
   }
-  [[nodiscard]] PERGRAD_HD Scalar left(int z, int row, int k) const noexcept {
-    return on.rounded(on.weights[(z * rows() + row) * on.map.width.value() + k]);
+  [[nodiscard]] PERGRAD_HD weight_rows<Scalar> left(int z) const noexcept {
+    return {on.weights + z * rows() * on.map.width.value(), on.map.width.value(), rows() - 1};
   }
-  [[nodiscard]] PERGRAD_HD Scalar right(int z, int k, int column) const noexcept {
-    const int t = on.map.positions.divide(column);
-    return column < on.samples() ? on.view(z, column, t, k) : Scalar{0};
-  }
+  [[nodiscard]] PERGRAD_HD views_of_samples<Scalar> right(int z) const noexcept { return {on, z}; }
   [[nodiscard]] PERGRAD_HD Scalar before(int z, int row, int column) const noexcept {
     const int t = on.map.positions.divide(column);
     if (column >= on.samples()) return Scalar{0};
@@ -89,8 +240,6 @@ struct affine_forward {
 template <class Scalar>
 struct affine_adjoint {
   static constexpr bool squares = false;
-  static constexpr bool left_depth_first = false;
-  static constexpr bool right_depth_first = false;
   using sum_type = Scalar;
   affine_operands<Scalar> on;
 
@@ -101,18 +250,10 @@ struct affine_adjoint {
   [[nodiscard]] PERGRAD_HD bool wanted(int /*z*/, int column) const noexcept {
     return column < on.samples() * on.map.pixels.value();
   }
-  [[nodiscard]] PERGRAD_HD Scalar left(int z, int row, int k) const noexcept {
-    const int tap = on.map.taps.divide(k);
-    return on.rounded(
-        on.weights[(z * on.map.view.outputs + k) * on.map.width.value() + row * on.map.taps.value() + tap]);
+  [[nodiscard]] PERGRAD_HD weight_columns<Scalar> left(int z) const noexcept {
+    return {on.weights + z * on.map.view.outputs * on.map.width.value(), on.map};
   }
-  [[nodiscard]] PERGRAD_HD Scalar right(int z, int k, int column) const noexcept {
-    const int tap = on.map.taps.divide(k);
-    const int pixel = on.map.pixels.divide(column);
-    if (column >= on.samples()) return Scalar{0};
-    const int offset = on.map.seen_from(z, k, pixel, tap);
-    return offset < 0 ? Scalar{0} : on.rounded(on.values.read(column, on.y)[offset]);
-  }
+  [[nodiscard]] PERGRAD_HD outputs_that_see<Scalar> right(int z) const noexcept { return {on, z}; }
   [[nodiscard]] PERGRAD_HD Scalar before(int z, int row, int column) const noexcept {
     const int pixel = on.map.pixels.divide(column);
     if (column >= on.samples()) return Scalar{0};
@@ -130,8 +271,6 @@ struct affine_adjoint {
 template <class Scalar, class Sum>
 struct affine_sums {
   static constexpr bool squares = false;
-  static constexpr bool left_depth_first = false;
-  static constexpr bool right_depth_first = false;
   using sum_type = Sum;
   affine_operands<Scalar> on;       ///< `y` is the place of delta
   const Scalar* factors = nullptr;  ///< w_b; nullptr: all are 1
@@ -155,14 +294,11 @@ struct affine_sums {
   [[nodiscard]] PERGRAD_HD bool wanted(int z, int /*column*/) const noexcept {
     return depth(z) > 0 || state().first != 0;
   }
-  [[nodiscard]] PERGRAD_HD Scalar left(int z, int row, int k) const noexcept {
-    const int b = first_sample(z % accumulator_count) + k * accumulator_count;
-    const Scalar factor = factor_of(b);
-    return factor == 0 ? Scalar{0} : multiply(factor, on.delta(b, z / accumulator_count, row, 0));
+  [[nodiscard]] PERGRAD_HD weighted_deltas<Scalar> left(int z) const noexcept {
+    return {samples_of(z, on.y), z / accumulator_count};
   }
-  [[nodiscard]] PERGRAD_HD Scalar right(int z, int k, int column) const noexcept {
-    const int b = first_sample(z % accumulator_count) + k * accumulator_count;
-    return factor_of(b) == 0 ? Scalar{0} : on.view(z / accumulator_count, b, 0, column);
+  [[nodiscard]] PERGRAD_HD views_at_one_position<Scalar> right(int z) const noexcept {
+    return {samples_of(z, on.x), z / accumulator_count};
   }
   [[nodiscard]] PERGRAD_HD Sum before(int z, int row, int column) const noexcept {
     return state().first != 0 ? Sum{0} : *result(z, row, column);
@@ -178,8 +314,8 @@ struct affine_sums {
 
  private:
   [[nodiscard]] PERGRAD_HD const step_state& state() const noexcept { return *on.state; }
-  [[nodiscard]] PERGRAD_HD Scalar factor_of(int b) const noexcept {
-    return factors == nullptr ? Scalar{1} : factors[b];
+  [[nodiscard]] PERGRAD_HD weighted_samples<Scalar> samples_of(int z, int place) const noexcept {
+    return {on, factors, place, first_sample(z % accumulator_count), accumulator_count};
   }
   [[nodiscard]] PERGRAD_HD Sum* result(int z, int row, int column) const noexcept {
     return accumulators + z % accumulator_count * accumulator_stride +
@@ -193,8 +329,6 @@ struct affine_sums {
 template <class Scalar>
 struct affine_partials {
   static constexpr bool squares = false;
-  static constexpr bool left_depth_first = true;
-  static constexpr bool right_depth_first = true;
   using sum_type = Scalar;
   affine_operands<Scalar> on;  ///< `y` is the place of delta; `most_samples` of them
   Scalar* partials = nullptr;  ///< [sample][chunk][weight]
@@ -219,11 +353,11 @@ struct affine_partials {
     return larger_of(0, smaller_of(chunk, on.map.positions.value() - first_position(z)));
   }
   [[nodiscard]] PERGRAD_HD bool wanted(int z, int /*column*/) const noexcept { return sample(z) < on.samples(); }
-  [[nodiscard]] PERGRAD_HD Scalar left(int z, int row, int k) const noexcept {
-    return on.delta(sample(z), group(z), row, first_position(z) + k);
+  [[nodiscard]] PERGRAD_HD deltas_of_sample<Scalar> left(int z) const noexcept {
+    return {on.values.read(sample(z), on.y), on.map, group(z), first_position(z)};
   }
-  [[nodiscard]] PERGRAD_HD Scalar right(int z, int k, int column) const noexcept {
-    return on.view(group(z), sample(z), first_position(z) + k, column);
+  [[nodiscard]] PERGRAD_HD views_of_sample<Scalar> right(int z) const noexcept {
+    return {on.values.read(sample(z), on.x), on.map, group(z), first_position(z)};
   }
   [[nodiscard]] PERGRAD_HD Scalar before(int /*z*/, int /*row*/, int /*column*/) const noexcept { return Scalar{0}; }
   PERGRAD_HD void store(int z, int row, int column, Scalar value) const noexcept {
@@ -236,8 +370,6 @@ struct affine_partials {
 template <class Scalar>
 struct affine_squares {
   static constexpr bool squares = true;
-  static constexpr bool left_depth_first = true;
-  static constexpr bool right_depth_first = true;
   using sum_type = Scalar;
   affine_operands<Scalar> on;  ///< `y` is the place of delta
   double* partial = nullptr;   ///< sample b's at [b * partial_stride + g * blocks + block]
@@ -251,13 +383,13 @@ struct affine_squares {
   [[nodiscard]] PERGRAD_HD bool wanted(int z, int /*column*/) const noexcept {
     return on.samples() > on.map.groups.quotient(z);
   }
-  [[nodiscard]] PERGRAD_HD Scalar left(int z, int row, int k) const noexcept {
+  [[nodiscard]] PERGRAD_HD deltas_of_sample<Scalar> left(int z) const noexcept {
     const int group = on.map.groups.divide(z);
-    return on.delta(z, group, row, k);
+    return {on.values.read(z, on.y), on.map, group};
   }
-  [[nodiscard]] PERGRAD_HD Scalar right(int z, int k, int column) const noexcept {
+  [[nodiscard]] PERGRAD_HD views_of_sample<Scalar> right(int z) const noexcept {
     const int group = on.map.groups.divide(z);
-    return on.view(group, z, k, column);
+    return {on.values.read(z, on.x), on.map, group};
   }
   [[nodiscard]] PERGRAD_HD Scalar before(int /*z*/, int /*row*/, int /*column*/) const noexcept { return Scalar{0}; }
   PERGRAD_HD void store_square(int z, int block, double value) const noexcept {

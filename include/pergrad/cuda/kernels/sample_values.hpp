@@ -274,6 +274,13 @@ class divisor {
   std::uint32_t shift_ = 0;
 };
 
+/// A part of an address: an offset, and how far along each axis. A position's and a tap's together are an element of x,
+/// those of a pixel and of an output's tap an element of y, if their sums along all axes lie inside.
+struct alignas(16) coordinates {
+  int offset = 0;
+  int at[axes] = {0, 0, 0};
+};
+
 /// Addresses of one group of an `affine_view`. Element k = (channel, tap) of view t; an element of y is (output, t).
 struct geometry {
   affine_view view;
@@ -284,7 +291,8 @@ struct geometry {
   divisor stride[axes];
   divisor width;  ///< of the view
   divisor groups;
-  int contiguous = 0;  ///< one position whose view is x itself, in order
+  int apart[axes] = {0, 0, 0};  ///< remainders of a stride, which must be equal, in units that no position reaches
+  int contiguous = 0;           ///< one position whose view is x itself, in order
 
   geometry() = default;
   constexpr explicit geometry(const affine_view& of)
@@ -301,35 +309,86 @@ struct geometry {
         stride{divisor{of.stride[0]}, divisor{of.stride[1]}, divisor{of.stride[2]}},
         width{of.view_width()},
         groups{of.groups} {
+    for (int axis = 0; axis < axes; ++axis) {
+      const int last_tap = (of.kernel[axis] - 1) * of.dilation[axis] / of.stride[axis];
+      const int last_pixel = (of.in[axis] - 1 + of.padding[axis]) / of.stride[axis];
+      apart[axis] = larger_of(of.out[axis] + last_tap, last_pixel + 1);
+    }
+    const coordinates first = position(0, 0);
     bool in_order = of.positions() == 1 && of.y_output == 1;
-    for (int k = 0; in_order && k < of.view_width(); ++k) in_order = x_offset(0, 0, k) == k;
+    for (int k = 0; in_order && k < of.view_width(); ++k) {
+      const coordinates of_tap = tap(k);
+      in_order = inside_x(first, of_tap) && first.offset + of_tap.offset == k;
+    }
     contiguous = in_order ? 1 : 0;
+  }
+
+  /// A position of x's views, and element k of a view.
+  [[nodiscard]] PERGRAD_HD constexpr coordinates position(int group, int t) const noexcept {
+    coordinates to{group * view.x_group, {0, 0, 0}};
+    split(t, out_height, out_width, to.at);
+    for (int axis = 0; axis < axes; ++axis) {
+      to.at[axis] = to.at[axis] * view.stride[axis] - view.padding[axis];
+      to.offset += to.at[axis] * view.x_step[axis];
+    }
+    return to;
+  }
+  [[nodiscard]] PERGRAD_HD constexpr coordinates tap(int k) const noexcept {
+    const int number = taps.divide(k);
+    coordinates to{k * view.x_channel, {0, 0, 0}};
+    split(number, kernel_height, kernel_width, to.at);
+    for (int axis = 0; axis < axes; ++axis) {
+      to.at[axis] *= view.dilation[axis];
+      to.offset += to.at[axis] * view.x_step[axis];
+    }
+    return to;
+  }
+  /// A pixel of x that y's positions see, and an output whose position sees it at a tap.
+  [[nodiscard]] PERGRAD_HD constexpr coordinates pixel(int group, int i) const noexcept {
+    coordinates to{group * view.y_group, {0, 0, 0}};
+    split(i, in_height, in_width, to.at);
+    for (int axis = 0; axis < axes; ++axis) {
+      int whole = to.at[axis] + view.padding[axis];
+      const int rest = stride[axis].divide(whole);
+      to.offset += whole * view.y_step[axis];
+      to.at[axis] = whole + rest * apart[axis];
+    }
+    return to;
+  }
+  [[nodiscard]] PERGRAD_HD constexpr coordinates seen_by(int output, int tap) const noexcept {
+    coordinates to{output * view.y_output, {0, 0, 0}};
+    split(tap, kernel_height, kernel_width, to.at);
+    for (int axis = 0; axis < axes; ++axis) {
+      int whole = to.at[axis] * view.dilation[axis];
+      const int rest = stride[axis].divide(whole);
+      to.offset -= whole * view.y_step[axis];
+      to.at[axis] = -whole - rest * apart[axis];
+    }
+    return to;
+  }
+  /// Is what they are together an element of x, or of y?
+  [[nodiscard]] PERGRAD_HD constexpr bool inside_x(const coordinates& a, const coordinates& b) const noexcept {
+    return inside(a, b, view.in);
+  }
+  [[nodiscard]] PERGRAD_HD constexpr bool inside_y(const coordinates& a, const coordinates& b) const noexcept {
+    return inside(a, b, view.out);
   }
 
   /// Where group `group`'s view t of x has element k; negative: in the padding.
   [[nodiscard]] PERGRAD_HD constexpr int x_offset(int group, int t, int k) const noexcept {
-    if (contiguous != 0) return group * view.x_group + k;
-    const int tap = taps.divide(k);
-    int offset = group * view.x_group + k * view.x_channel;
+    const coordinates of_position = position(group, t);
+    const coordinates of_tap = tap(k);
+    return inside_x(of_position, of_tap) ? of_position.offset + of_tap.offset : -1;
+  }
+  /// Where a position of y lies behind the first one.
+  [[nodiscard]] PERGRAD_HD constexpr int y_step(int t) const noexcept {
     int at[axes] = {0, 0, 0};
-    int of_kernel[axes] = {0, 0, 0};
     split(t, out_height, out_width, at);
-    split(tap, kernel_height, kernel_width, of_kernel);
-    bool inside = true;
-    for (int axis = 0; axis < axes; ++axis) {
-      const int pixel = at[axis] * view.stride[axis] - view.padding[axis] + of_kernel[axis] * view.dilation[axis];
-      inside = inside && pixel >= 0 && pixel < view.in[axis];
-      offset += pixel * view.x_step[axis];
-    }
-    return inside ? offset : -1;
+    return at[0] * view.y_step[0] + at[1] * view.y_step[1] + at[2] * view.y_step[2];
   }
   /// Where y has group `group`'s output at position t.
   [[nodiscard]] PERGRAD_HD constexpr int y_offset(int group, int output, int t) const noexcept {
-    const int offset = group * view.y_group + output * view.y_output;
-    if (contiguous != 0) return offset;
-    int at[axes] = {0, 0, 0};
-    split(t, out_height, out_width, at);
-    return offset + at[0] * view.y_step[0] + at[1] * view.y_step[1] + at[2] * view.y_step[2];
+    return group * view.y_group + output * view.y_output + y_step(t);
   }
   /// Where x has group `group`'s channel at pixel i.
   [[nodiscard]] PERGRAD_HD constexpr int pixel_offset(int group, int channel, int i) const noexcept {
@@ -338,29 +397,20 @@ struct geometry {
     return group * view.x_group + channel * view.x_channel + at[0] * view.x_step[0] + at[1] * view.x_step[1] +
            at[2] * view.x_step[2];
   }
-  /// Where y has the output whose view sees pixel i at `tap`; negative: there is none.
-  [[nodiscard]] PERGRAD_HD constexpr int seen_from(int group, int output, int i, int tap) const noexcept {
-    int offset = group * view.y_group + output * view.y_output;
-    int pixel[axes] = {0, 0, 0};
-    int of_kernel[axes] = {0, 0, 0};
-    split(i, in_height, in_width, pixel);
-    split(tap, kernel_height, kernel_width, of_kernel);
-    bool seen = true;
-    for (int axis = 0; axis < axes; ++axis) {
-      int position = pixel[axis] + view.padding[axis] - of_kernel[axis] * view.dilation[axis];
-      seen = seen && position >= 0;
-      if (!seen) position = 0;
-      seen = stride[axis].divide(position) == 0 && seen && position < view.out[axis];
-      offset += position * view.y_step[axis];
-    }
-    return seen ? offset : -1;
-  }
 
  private:
   PERGRAD_HD static constexpr void split(int i, const divisor& height, const divisor& width, int (&at)[axes]) noexcept {
     at[2] = width.divide(i);
     at[1] = height.divide(i);
     at[0] = i;
+  }
+  [[nodiscard]] PERGRAD_HD static constexpr bool inside(const coordinates& a, const coordinates& b,
+                                                        const int (&size)[axes]) noexcept {
+    bool result = true;
+    for (int axis = 0; axis < axes; ++axis) {
+      result = result && static_cast<unsigned>(a.at[axis] + b.at[axis]) < static_cast<unsigned>(size[axis]);
+    }
+    return result;
   }
 };
 
