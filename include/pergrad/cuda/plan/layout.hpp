@@ -21,7 +21,7 @@ namespace pergrad::inline v0_1::on_device {
 /// Accumulators of a network's sums: as many as keep a device busy with a small network and cost little memory with a
 /// large one. A constant of the network, so that no bit depends on the device or on the batch.
 [[nodiscard]] constexpr int accumulator_count(const network_facts& net) noexcept {
-  constexpr std::size_t most = std::size_t{1} << 20U;  // elements of all accumulators
+  constexpr std::size_t most = std::size_t{1} << 22U;  // elements of all accumulators
   int accumulators = 32;
   while (accumulators > 1 && static_cast<std::size_t>(accumulators) * net.parameters > most) accumulators /= 2;
   return std::max(accumulators, 2);
