@@ -53,7 +53,11 @@ void train(Generator generator, const pg::dp_sgd_options& options, const pg::hos
   pg::dp_sgd trainer{exec, net, pg::cross_entropy{}, options, world, std::move(generator)};
   // trainer.step(mine), on every rank alike: mine is pg::shard{records, number of the first one}
   // [snippet end]
-  example::run_of run{trainer, mine, exec};
+  example::run_of run{trainer, mine, exec, [&world] {  // a rank that stopped by itself would leave the others waiting
+                        char stops = example::interrupted() ? 1 : 0;
+                        world.broadcast(std::as_writable_bytes(std::span{&stops, 1}), 0);
+                        return stops != 0;
+                      }};
   example::train_for_epochs(run, report, test);
 }
 

@@ -88,7 +88,7 @@ void train_for_epochs(training_run& run, run_report& report, const std::function
   const options& chosen = report.chosen;
   const std::size_t epoch_steps = report.planned_steps / chosen.epochs;
   pergrad::progress_bar bar{report.planned_steps};
-  const auto going_on = [&] { return run.steps() < report.planned_steps && run.within_budget() && !interrupted(); };
+  const auto going_on = [&] { return run.steps() < report.planned_steps && run.within_budget() && !run.interrupted(); };
   do {
     const auto start = clock_type::now();
     const std::size_t epoch = run.steps() / epoch_steps + 1;
@@ -107,7 +107,7 @@ void train_for_epochs(training_run& run, run_report& report, const std::function
     bar.clear();
     print_epoch(label, report.epochs.back());
   } while (going_on());
-  report.interrupted = interrupted() && run.steps() < report.planned_steps;
+  report.interrupted = run.interrupted() && run.steps() < report.planned_steps;
   report.attacks = attacks_on(run.accountant());
   report.stopped_by_budget = !report.interrupted && run.steps() < report.planned_steps;
 }

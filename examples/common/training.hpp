@@ -16,6 +16,7 @@
 
 #include "cli.hpp"
 #include "executor.hpp"
+#include "interrupt.hpp"
 #include "report.hpp"
 
 namespace example {
@@ -40,6 +41,7 @@ class training_run {
   [[nodiscard]] virtual std::size_t steps() const = 0;
   [[nodiscard]] virtual double epsilon(pergrad::delta delta) const = 0;
   [[nodiscard]] virtual const pergrad::privacy_accountant& accountant() const = 0;
+  [[nodiscard]] virtual bool interrupted() const = 0;  ///< has somebody pressed Ctrl-C?
 
  protected:
   ~training_run() = default;
@@ -53,19 +55,23 @@ void train_for_epochs(training_run& run, run_report& report, const std::function
 template <class Trainer, class Records, class Executor>
 class run_of final : public training_run {
  public:
-  run_of(Trainer& trainer, const Records& records, const Executor& exec)
-      : trainer_{trainer}, records_{records}, exec_{exec} {}
+  /// `is_interrupted`: of processes that take steps together, the same for all.
+  run_of(Trainer& trainer, const Records& records, const Executor& exec,
+         std::function<bool()> is_interrupted = example::interrupted)
+      : trainer_{trainer}, records_{records}, exec_{exec}, is_interrupted_{std::move(is_interrupted)} {}
   [[nodiscard]] bool within_budget() const override { return trainer_.within_budget(); }
   void step() override { trainer_.step(records_); }
   void wait() override { wait_for(exec_); }
   [[nodiscard]] std::size_t steps() const override { return static_cast<std::size_t>(trainer_.steps()); }
   [[nodiscard]] double epsilon(pergrad::delta delta) const override { return trainer_.epsilon(delta); }
   [[nodiscard]] const pergrad::privacy_accountant& accountant() const override { return trainer_.accountant(); }
+  [[nodiscard]] bool interrupted() const override { return is_interrupted_(); }
 
  private:
   Trainer& trainer_;
   const Records& records_;
   const Executor& exec_;
+  std::function<bool()> is_interrupted_;
 };
 
 /// Trains with the given source of noise. `test` measures the network on the test set.

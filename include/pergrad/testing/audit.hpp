@@ -24,7 +24,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <optional>
+#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
@@ -165,12 +165,13 @@ template <class Make>
       of_run_alone.seed = 2 * claim.seed + world + (std::uint64_t{run} << 32U);
       return make(executor, network, of_run_alone);
     };
-    std::optional step{make_for(0)};
+    using step_type = decltype(make_for(0));
+    auto step = std::make_unique<step_type>(make_for(0));
     for (std::size_t run = 0; run < options.runs; ++run) {
       if (run > 0 && !is_memoryless) {
-        step.reset();
+        step.reset();  // it may refer to the network
         network = gradient_space<conformance_width>{executor, zeros{}};
-        step.emplace(make_for(run));
+        step = std::make_unique<step_type>(make_for(run));
       }
       released_steps released;
       for (std::size_t t = 0; t < options.steps; ++t) released.push_back((*step)(view));
