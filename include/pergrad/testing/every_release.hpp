@@ -304,13 +304,13 @@ template <class Loss, class Network, class MakeSampler>
   probe(probed, options, report.moved);
   const double claimed = report.moved.sensitivity;
   report.moved.sensitivity = claim_of<Network>(bound, capacity, 1);  // the unit of a noise multiplier
-  dp_options<std::conditional_t<can_draw_none, sampling, poisson_sampling>> of_nobody;
+  dp_options<std::conditional_t<can_draw_none, sampling, replace_one_poisson_sampling>> of_nobody;
   static_cast<training_choices&>(of_nobody) = chosen;
   of_nobody.noise = noise_multiplier{1};
   if constexpr (can_draw_none) {
     of_nobody.sampling = make(0);
   } else {
-    of_nobody.sampling = poisson_sampling{sampling_probability{1}};  // noise has nothing to do with it
+    of_nobody.sampling = replace_one_poisson_sampling{sampling_probability{1}};  // noise has nothing to do with it
   }
   dp_sgd noisy{executor, trained, Loss{}, of_nobody, seeded_generator{options.seed}};
   measure_noise(report, [&] {
