@@ -159,6 +159,18 @@ namespace detail {
 [[noreturn]] inline void refuse_training(const std::string& what) {
   throw std::invalid_argument("pergrad: private training: " + what);
 }
+/// Options of a loop, or a trainer's. Throws std::invalid_argument where a trainer would change noise, clip norm or
+/// sampling, which a loop does by hand.
+template <class Options>
+[[nodiscard]] const Options& of_a_loop(const Options& options) {
+  if constexpr (std::derived_from<Options, training_choices>) {
+    if (options.schedules.any() || options.adaptive_clip || options.individual || options.certified) {
+      refuse_training(
+          "the options schedules, adaptive_clip, individual and certified are a trainer's: a loop by hand has none");
+    }
+  }
+  return options;
+}
 }  // namespace detail
 /// Options of a `dp_sgd` with this sampler and this noise.
 template <class Sampling = poisson_sampling, class Noise = independent_noise>
@@ -167,13 +179,9 @@ struct dp_options : training_choices, noise_choice<Noise> {
   using sampling_type = Sampling;
   using of_a_loop = loop_options<Sampling, Noise>;
   option<Sampling> sampling;  ///< how records enter a batch, and what that costs
-  /// Those that a loop has, too. Throws std::invalid_argument where a trainer would change noise, clip norm or
-  /// sampling, which a loop does by hand.
+  /// Those that a loop has, too.
   operator loop_options<Sampling, Noise>() const {  // NOLINT(google-explicit-constructor): one is the other, and more
-    if (schedules.any() || adaptive_clip || individual || certified) {
-      detail::refuse_training(
-          "the options schedules, adaptive_clip, individual and certified are a trainer's: a loop by hand has none");
-    }
+    static_cast<void>(detail::of_a_loop(*this));
     return {static_cast<const private_choices&>(*this), static_cast<const noise_choice<Noise>&>(*this), sampling};
   }
 };

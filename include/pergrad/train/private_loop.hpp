@@ -167,11 +167,12 @@ class private_loop : private detail::private_run<typename Options::sampling_type
   using base::steps;
   using base::within_budget;
 
-  /// Throws std::invalid_argument naming an option that is missing or out of range, or a budget that is less than what
-  /// one step costs.
+  /// Throws std::invalid_argument naming an option that is missing or out of range, a trainer's that a loop does not
+  /// follow (schedules, adaptive_clip, individual, certified), or a budget that is less than what one step costs.
   private_loop(const Executor& executor, const Network& network, Loss loss, const Options& chosen,
-               Generator generator = Generator{}) requires(!trainer_options<Options>)
-      : private_loop{detail::settled<scalar>(chosen, is_private), executor, network, loss, std::move(generator)} {}
+               Generator generator = Generator{})
+      : private_loop{detail::settled<scalar>(detail::of_a_loop(chosen), is_private), executor, network, loss,
+                     std::move(generator)} {}
   private_loop(const private_loop&) = delete;
   private_loop& operator=(const private_loop&) = delete;
   ~private_loop() {

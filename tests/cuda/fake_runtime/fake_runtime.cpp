@@ -243,9 +243,9 @@ cudaError_t launch(const void* stub, dim3 grid, dim3 block, void** arguments, st
     return answer(cudaErrorInvalidValue);
   }
   std::memcpy(members, arguments[0], kernel.bytes);
-  kernel.clear_padding(members);
   const auto copy = std::make_shared<bytes_type>(members, members + kernel.bytes);
-  look_for_host_pointers(name, *copy);
+  kernel.clear_padding(members);  // g++ 12 takes an element of an array of structures for padding, too
+  look_for_host_pointers(name, bytes_type(members, members + kernel.bytes));
   operation next;
   next.name = "kernel " + name + " " + std::to_string(grid.x) + " x " + std::to_string(block.x) + ", shared " +
               std::to_string(shared);
