@@ -125,7 +125,7 @@ struct deltas_of_sample {
   using step = int;
   const Scalar* values;
   const geometry& map;
-  int group;
+  int group = 0;
   int first = 0;
 
   [[nodiscard]] PERGRAD_HD line line_at(int row) const noexcept {
@@ -142,7 +142,7 @@ struct views_of_sample {
   using step = coordinates;
   const Scalar* values;
   const geometry& map;
-  int group;
+  int group = 0;
   int first = 0;
 
   [[nodiscard]] PERGRAD_HD line line_at(int column) const noexcept {
