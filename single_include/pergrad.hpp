@@ -17869,8 +17869,7 @@ template <class Scalar, class Options>
   if (options.lanes && Options::sampling_type::event_type::relation != neighbouring::replace_one) {
     refuse_training(
         "the option lanes is for samplers whose neighbours differ by replacing one record: where one is removed, "
-        "others "
-        "change lanes in steps that do not draw it. Take replace_one_poisson_sampling, say, or leave lanes out");
+        "others change lanes in steps that do not draw it. Take replace_one_poisson_sampling, say, or leave lanes out");
   }
   const record_capacity capacity = as_integers ? record_capacity{0} : capacity_for<Scalar>(options);
   options.capacity = capacity;
