@@ -241,9 +241,10 @@ template <class Make>
   }
   add("noise fourth moment", fourth / (variance * variance), 3, std::sqrt(96 / noise.count()));
 
-  // Chance has none so large: of 32 elements 1 - 0.95² to the power of 15, of more elements or terms less.
-  const auto add_largest = [&](const char* name, double largest, double most) {
-    report.checks.push_back({name, largest, 0, largest < most ? 0 : detail::infinity});
+  // As shares of what chance does not reach: of 32 elements 1 - 0.95² to the power of 15, of more elements or terms
+  // less.
+  const auto add_largest = [&](const char* name, double share) {
+    report.checks.push_back({name, share, 0, share < 1 ? 0 : detail::infinity});
   };
   constexpr std::size_t wide = 1024;  // more than a block of noise
   constexpr std::size_t wide_steps = 64;
@@ -260,9 +261,9 @@ template <class Make>
     const auto view = none.view();
     for (std::size_t t = 0; t < wide_steps; ++t) of_nobody.push_back(step(view));
   }
-  add_largest("pairs of steps",
-              std::max(largest_of_step_pairs(usual, first_of_nobody) - 0.7, largest_of_step_pairs(of_nobody, 0)), 0.25);
-  add_largest("pairs of elements", largest_of_element_pairs(of_nobody), 0.1);
+  add_largest("pairs of steps", std::max(largest_of_step_pairs(usual, first_of_nobody) / 0.95,
+                                         largest_of_step_pairs(of_nobody, 0) / 0.25));
+  add_largest("pairs of elements", largest_of_element_pairs(of_nobody) / 0.1);
 
   const released_steps empty = take({}, 1, often, steps / 4);
   add_deviation("noise of an empty set", noise_alone{empty});
