@@ -502,7 +502,7 @@ requires(!detail::cannot_be_trained<Network, Loss>) class dp_sgd<Network, Loss, 
     if (this->options_.lanes) detail::require_whole_lanes(parts, *this->options_.lanes);
     // A round, or a run with correlated noise, is of one set of records: on all ranks or on none.
     detail::do_together(ranks, [&] {
-      if constexpr (requires { this->sampling_.require_records(total); }) this->sampling_.require_records(total);
+      this->require_records(total);
       if (are_others || parts != parts_) this->begin_a_round();
       this->look_at(mine.records);
     });

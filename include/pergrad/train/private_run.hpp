@@ -367,6 +367,10 @@ class private_run {
       draws_anew_ = true;
     }
   }
+  /// Throws what the sampler throws where it cannot draw from so many records.
+  void require_records(std::uint64_t record_count) const {
+    if constexpr (requires { sampling_.require_records(record_count); }) sampling_.require_records(record_count);
+  }
   /// Enters a step in the ledger, or refuses it; then its draws may begin. An event that pays a round is entered with
   /// its first step.
   template <class Generator>
@@ -375,7 +379,7 @@ class private_run {
   }
   template <class Generator>
   std::uint64_t spend_and_draw(Generator& generator, std::uint64_t record_count, const record_share& mine) {
-    if constexpr (requires { sampling_.require_records(record_count); }) sampling_.require_records(record_count);
+    require_records(record_count);
     if (lanes_ && record_count > lanes_->count * std::uint64_t{lanes_->records}) {
       refuse_training("the option lanes has room for " + std::to_string(lanes_->count) + " times " +
                       std::to_string(lanes_->records) + " records, and there are " + std::to_string(record_count));
