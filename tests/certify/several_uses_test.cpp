@@ -4,10 +4,12 @@
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <ratio>
 #include <span>
 #include <stdexcept>
 #include <vector>
@@ -119,6 +121,75 @@ BOOST_AUTO_TEST_CASE(a_value_that_overflows_has_no_bound_whatever_is_behind_it) 
   const double bound = pg::certify(behind, pg::cross_entropy{}).bound;
   BOOST_TEST(std::isfinite(bound));
   BOOST_TEST((one_record<frozen, pg::cross_entropy>{{9, -9}, {0}}.norm(behind)) <= bound);
+}
+
+// A mean is a sum first, and a gradient is multiplied by gains before it is divided by a deviation: they overflow where
+// neither what comes in nor what goes out is large.
+BOOST_AUTO_TEST_CASE(what_is_formed_inside_of_a_layer_may_overflow) {
+  const pg::cross_entropy loss;
+  const auto expect_none = [&]<class Network>(const Network& net, const auto& record) {
+    BOOST_TEST(!std::isfinite(record.norm(net)));
+    BOOST_TEST(std::isinf(pg::certify(net, loss).bound));
+    BOOST_CHECK_THROW((pg::certified_bound{net, loss}), std::invalid_argument);
+  };
+  using bag = pg::network<pg::token_ids(512, 2), pg::embedding_bag<1>, pg::frozen<pg::linear<2>>>;
+  bag words{exec, pg::zeros{}};
+  std::ranges::fill(words.layer_parameters(0), 8e35F);
+  words.layer_parameters(1)[0] = 1e-36F;
+  words.layer_parameters(1)[1] = -1e-36F;
+  expect_none(words, one_record<bag, pg::cross_entropy>{std::vector<std::int32_t>(512, 1), {0}});
+
+  using tiny = pg::scale<std::ratio<1, 1'000'000'000'000'000'000>>;
+  using huge = pg::scale<std::ratio<1'000'000'000'000'000'000, 1>>;
+  using pooled = pg::network<pg::shape{1, 300, 300}, pg::into_ball<1.3e18>, huge, pg::adaptive_avg_pool2d<1>,
+                             pg::flatten, tiny, tiny, pg::linear<2>>;
+  pooled image{exec, pg::zeros{}};
+  image.layer_parameters(6)[0] = 1;
+  expect_none(image, one_record<pooled, pg::cross_entropy>{std::vector<float>(90'000, 4.3e15F), {0}});
+
+  using averaged = pg::network<pg::shape{70'000, 1}, pg::into_ball<1.3e18>, huge, pg::mean_over_positions, tiny, tiny,
+                               pg::linear<2>>;
+  averaged sequence{exec, pg::zeros{}};
+  sequence.layer_parameters(5)[0] = 1;
+  expect_none(sequence, one_record<averaged, pg::cross_entropy>{std::vector<float>(70'000, 4.9e15F), {0}});
+
+  using eps = pg::eps<1'000'000'000'000'000'000, 1>;
+  using rows = pg::network<pg::shape{2}, pg::into_ball<1.0>, pg::linear<2, pg::no_bias>, pg::layer_norm<eps>, pg::tanh,
+                           pg::linear<2>>;
+  rows of_rows{exec, pg::zeros{}};
+  of_rows.layer_parameters(1)[0] = of_rows.layer_parameters(1)[3] = 1;
+  of_rows.layer_parameters(2)[0] = of_rows.layer_parameters(2)[1] = 1e30F;
+  of_rows.layer_parameters(4)[0] = of_rows.layer_parameters(4)[3] = 1e10F;
+  expect_none(of_rows, one_record<rows, pg::cross_entropy>{{0.5F, 0.5F}, {0}});
+
+  using groups = pg::network<pg::shape{4, 2, 2}, pg::into_ball<1.0>, pg::conv2d<4, 1>, pg::group_norm<2, eps>,
+                             pg::flatten, pg::tanh, pg::linear<2>>;
+  groups of_groups{exec, pg::zeros{}};
+  for (std::size_t i = 0; i < 4; ++i) {
+    of_groups.layer_parameters(1)[5 * i] = 1;
+    of_groups.layer_parameters(2)[i] = 1e30F;
+  }
+  std::ranges::fill(of_groups.layer_parameters(5), 1e10F);
+  of_groups.layer_parameters(5)[0] = -1e10F;
+  expect_none(of_groups, one_record<groups, pg::cross_entropy>{std::vector<float>(16, 0.1F), {0}});
+}
+
+// Signs are the uppermost bits, which products leave where they are.
+BOOST_AUTO_TEST_CASE(a_proof_ends_with_the_signs_of_weights) {
+  using net_type = pg::basic_network<double, pg::shape{16}, pg::into_ball<1.0>, pg::linear<16, pg::no_bias>,
+                                     pg::linear<2, pg::no_bias>>;
+  net_type net{exec, pg::zeros{}};
+  for (unsigned i = 0; i < 256; ++i) net.parameters()[i] = std::popcount(i / 16 & i % 16) % 2 == 0 ? 1 : -1;
+  const pg::certified_bound proof{net, pg::cross_entropy{}};
+  std::ranges::fill(net.parameters().first(256), 1.0);
+  const std::vector<double> x(16, 0.25);
+  const std::vector<std::int32_t> y{0};
+  pg::tape<net_type> tape{exec, pg::max_batch{1}};
+  const pg::batch<net_type, pg::cross_entropy> one{x, y};
+  BOOST_CHECK_THROW(
+      static_cast<void>(pg::unclipped(pg::per_sample_gradients(net, pg::cross_entropy{}, one, tape), proof)),
+      std::logic_error);
+  BOOST_TEST((pg::certified_bound{net, pg::cross_entropy{}}.bound().value()) > 3 * proof.bound().value());
 }
 
 BOOST_AUTO_TEST_CASE(a_ball_holds_the_longest_records) {

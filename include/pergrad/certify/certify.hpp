@@ -104,7 +104,7 @@ struct network_rules {
         effects[i].dx2 += nothing_lost;
         values[i + 1] = {effects[i].y.l2 + 0x1p-60, effects[i].y.largest + 0x1p-60};
         // Before boxes see it: sums whose terms cancel may overflow on the way, and only norms tell.
-        if (largest < values[i + 1].l2.value()) values[i + 1] = {};
+        if (largest < std::max(values[i + 1].l2, effects[i].formed).value()) values[i + 1] = {};
         // What lies behind may be finite again, as into_ball makes it: this layer's own derivatives may be NaN.
         overflows = overflows || (trained[i + 1] && !values[i + 1].l2.is_finite());
         boxes.forward(layer, i, at, values[i + 1]);

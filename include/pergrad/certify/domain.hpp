@@ -46,14 +46,15 @@ struct node_bounds {
 };
 
 /// What a rule says: bounds of the output, and by what factor ‖dL/dy‖₂ bounds ‖dL/dx‖₂ and the norm of the gradient of
-/// the layer's own parameters. `inside`: of any other gradient that is formed on the way, for the question whether it
-/// might overflow.
+/// the layer's own parameters. `inside`: of any other gradient that is formed on the way, and `formed` bounds any other
+/// value, for the question whether it might overflow.
 struct effect {
   value_bound y{};
   upper dx = 1;
   upper dx2 = 1;
   upper block = 0;
   upper inside = 1;
+  upper formed = 0;
 };
 
 /// Where |f'| is the largest: at the upper end, as f' does not fall, or at 0, from which it falls to both sides.

@@ -217,6 +217,7 @@ requires detail::has_windows<Layer>
     const upper row_sum = upper{longest} / divisor;
     result.dx = sqrt(row_sum * (upper{overlap} / divisor)) * grows;
     result.y = at.y(result.dx * at.x.l2, row_sum * at.x.largest * grows);
+    result.formed = std::min(upper{longest} * at.x.largest, root_of(longest) * at.x.l2);
   }
   return result;
 }
@@ -297,7 +298,9 @@ template <probability Probability, class... Options>
   // Of one position it may be the value itself.
   const upper share = at.in.varying_axis() == 0 ? sqrt(upper{1} / static_cast<double>(at.in.e0)) : upper{1};
   const upper grows = share * at.rounds.growth(at.in.e0 + 2);
-  return {.y = at.y(grows * at.x.l2, at.x.largest * at.rounds.growth(at.in.e0 + 2)), .dx = grows};
+  return {.y = at.y(grows * at.x.l2, at.x.largest * at.rounds.growth(at.in.e0 + 2)),
+          .dx = grows,
+          .formed = std::min(upper{at.in.e0} * at.x.largest, root_of(at.in.e0) * at.x.l2)};
 }
 
 // Positions and biases
@@ -385,7 +388,9 @@ namespace inside {
   effect result;
   if (!at.x.l2.is_finite()) return result;
   result.y = at.y((gain * all + root_of(uses) * at.weights.bias) * grows, (gain * largest + at.weights.bias) * grows);
-  result.dx = rate * gain * (upper{1 + 0x1p-10} + upper{8} * off + off * off);
+  const upper centred = upper{1 + 0x1p-10} + upper{8} * off + off * off;
+  result.dx = rate * gain * centred;
+  result.inside = upper{4} * gain * centred;  // before the rate, which may be small
   if (has_gains) result.block = length_of(std::min(all, root_of(uses) * largest), root_of(uses)) * grows;
   return result;
 }
@@ -455,7 +460,10 @@ template <std::size_t Dim, class... Options>
 [[nodiscard]] effect rule_of(std::type_identity<embedding_bag<Dim, Options...>> /*layer*/, const node_bounds& at) {
   const upper times = embedding_bag<Dim, Options...>::options.sum ? upper{at.in.e0} : upper{1};
   const upper grows = at.rounds.growth(2 * at.in.e0 + 4);
-  return {.y = at.y(times * at.weights.norm * grows, times * at.weights.norm * grows), .dx = 0, .block = times * grows};
+  return {.y = at.y(times * at.weights.norm * grows, times * at.weights.norm * grows),
+          .dx = 0,
+          .block = times * grows,
+          .formed = upper{at.in.e0} * at.weights.norm};
 }
 template <std::size_t Dim, class... Options>
 void is_a_table(const detail::table_layer<Dim, Options...>*);

@@ -70,7 +70,8 @@ struct sample_gate {
   bool (*passes)(void* context, std::size_t sample, double most);
 };
 
-/// Of the bits of some parameters (FNV-1a, four at a time).
+/// Of the bits of some parameters (FNV-1a, four at a time, with upper bits brought down: a sign is the uppermost one,
+/// and a product would leave it there, where another sign takes it back).
 template <class Scalar>
 [[nodiscard]] inline std::uint64_t fingerprint_of(std::span<const Scalar> parameters) noexcept {
   using word = std::conditional_t<sizeof(Scalar) == 4, std::uint32_t, std::uint64_t>;
@@ -78,6 +79,7 @@ template <class Scalar>
   std::uint64_t lanes[4] = {0xcbf29ce484222325U, 1, 2, 3};
   const auto mix = [&](std::size_t lane, std::size_t i) {
     lanes[lane] = (lanes[lane] ^ std::bit_cast<word>(parameters[i])) * prime;
+    lanes[lane] ^= lanes[lane] >> 32U;
   };
   const std::size_t whole = parameters.size() / 4 * 4;
   for (std::size_t i = 0; i < whole; i += 4) {  // written out, so that lanes stay in registers
