@@ -224,6 +224,19 @@ BOOST_AUTO_TEST_CASE(poles_infinities_and_what_is_undefined) {
   BOOST_TEST((pow(interval{-2, 1}, 2) == interval{0, 4}));
   BOOST_TEST((pow(interval{-1, 1}, -2) == interval{1, infinity}));
   BOOST_TEST((pow(interval{4, 9}, 0.5) == interval{2, 3}));
+  // Whole exponents beyond those of repeated products, even and odd.
+  for (const double even : {0x1p20, 0x1p40, 0x1p53, 0x1.8p60}) {
+    BOOST_TEST(pow(interval{-1, 0.5}, even).contains(interval{0, 1}));
+    BOOST_TEST(pow(interval{-1, -0.5}, even).upper >= 1);
+    BOOST_TEST(pow(interval{-2, 2}, even).upper == infinity);
+  }
+  for (const double odd : {0x1p20 + 1, 0x1p40 - 1, 0x1p52 + 1}) {
+    BOOST_TEST(pow(interval{-1, 0.5}, odd).contains(interval{-1, 0}));
+    BOOST_TEST(pow(interval{-2, -1}, odd).contains(-1));
+    BOOST_TEST((pow(interval{-2, 2}, odd) == everything));
+    BOOST_TEST(pow(interval{-2, -1}, odd).upper <= 0);
+  }
+  BOOST_TEST(pow(interval{-2, -1}, 0x1p20 + 0.5).is_empty());
   BOOST_TEST((interval::nothing() + interval{1}).is_empty());
 }
 BOOST_AUTO_TEST_CASE(constant_expressions_give_the_same_bits) {

@@ -237,6 +237,15 @@ BOOST_AUTO_TEST_CASE(lipschitz_bounds_and_shares) {
     BOOST_TEST(std::isinf(share.slope));
     BOOST_TEST(share.change >= 2 * (1 - 1e-6));
   }
+  // What is not defined parts the box: ((age - 59)² - 100)^1.5 has no values around the middle, and what stands beside
+  // it jumps.
+  const expression parted = clamp(1e6 * (age - 59), -1, 1) + 1e-9 * pow(pow(age - 59, 2) - 100, 1.5);
+  BOOST_CHECK_THROW(static_cast<void>(pg::lipschitz(parted, people)), std::invalid_argument);
+  BOOST_TEST(pg::field_shares(parted, people).front().change >= 2);
+  BOOST_CHECK_THROW(static_cast<void>(pg::lipschitz(log(pow(age - 59, 2) - 100), people)), std::invalid_argument);
+  // On one side of a plane alone it is in one piece; and this is never below 0, though its enclosure is.
+  BOOST_TEST(pg::lipschitz(pow(age - weight / 4, 1.5), people).upper >= 14);
+  BOOST_TEST(pg::lipschitz(sqrt(age * age / 1000 - age / 10 + 7), people).upper <= 1);
   // These have none: even poles, and a denominator whose interval alone holds 0.
   BOOST_TEST(pg::lipschitz(clamp(pow(age - 50, -2), -1, 1), people).upper >= 1.9);
   BOOST_TEST(pg::lipschitz(1 / (age * age / 1000 - age / 10 + 30), people).upper <= 1);
@@ -277,6 +286,7 @@ BOOST_AUTO_TEST_CASE(what_a_release_costs) {
   refused(age - age, 1, data.records());
   BOOST_TEST(ledger.epsilon(pg::delta{1e-5}) == same.epsilon(pg::delta{1e-5}));
   BOOST_CHECK_THROW((pg::records{age = data.ages, weight = numbers{1}}), std::invalid_argument);
+  BOOST_CHECK_THROW((pg::records{age = data.ages, age = data.ages}), std::invalid_argument);
 }
 BOOST_AUTO_TEST_CASE(noise_has_the_stated_deviation) {
   const table data = some_people(5, 1);

@@ -207,6 +207,30 @@ BOOST_AUTO_TEST_CASE(what_is_not_defined_is_left_out) {
   BOOST_TEST(found.upper >= 10);
   BOOST_TEST(found.upper <= 10.001);
 }
+// A value that is not defined is a NaN, whatever stands beside it, and no condition chooses.
+BOOST_AUTO_TEST_CASE(what_is_not_defined_stays_so) {
+  for (const expression& each : {min(sqrt(x), 3), max(log(x), -5), clamp(sqrt(x), 1, 2), where(sqrt(x) > -1, 3, 7),
+                                 where(x > 0, x, sqrt(x)), sqrt(x) + age, where(!(sqrt(x) > 1), 1, 2)}) {
+    BOOST_TEST(std::isnan(each(x = -1, age = 0)));
+    BOOST_TEST(std::isnan(each.given(x = -1)(age = 0)));
+  }
+  const expression chosen = where(sqrt(age) > 1, 5, x);
+  BOOST_TEST(std::isnan(chosen(age = -1, x = 100)));
+  BOOST_TEST(std::isnan(chosen.given(age = -1)(x = 100)));
+  BOOST_TEST(chosen.given(age = 4)(x = 100) == 5);
+  BOOST_TEST(complaint(chosen.given(age = -1), pg::box{x.in(0, 200)}).find("not defined") != std::string::npos);
+}
+BOOST_AUTO_TEST_CASE(high_powers_of_what_is_below_zero_count) {
+  const pg::box in{x.in(-1, 0.5)};
+  expression nested = x;
+  for (int i = 0; i < 20; ++i) nested = pow(nested, 2);
+  for (const expression& each : {pow(x, 0x1p20), pow(pow(x, 2000), 1000), nested}) {
+    BOOST_TEST(pg::supremum(each, in).upper >= 1);
+    BOOST_TEST(pg::supremum(each, in).upper <= 1 + 1e-6);
+  }
+  BOOST_TEST(pg::infimum(pow(x, 0x1p20 + 1), in).lower <= -1);
+  BOOST_TEST(pg::infimum(x - pow(x, 0x1p20), in).lower <= -2);
+}
 BOOST_AUTO_TEST_CASE(what_has_no_bound_is_named) {
   BOOST_TEST(complaint(age / (height - 2), people) == "pergrad: query: 1 / (height - 2) is unbounded in the box");
   BOOST_TEST(complaint(-log(height - 1.4), people) == "pergrad: query: log(height - 1.4) is unbounded in the box");
@@ -218,6 +242,10 @@ BOOST_AUTO_TEST_CASE(what_has_no_bound_is_named) {
   BOOST_CHECK_THROW(pg::box{age.in(nan, 1)}, std::invalid_argument);
   BOOST_CHECK_THROW((pg::box{age.in(0, std::numeric_limits<double>::infinity())}), std::invalid_argument);
   BOOST_CHECK_THROW((pg::box{age.in(0, 1), age.in(0, 2)}), std::invalid_argument);
+  BOOST_CHECK_THROW(static_cast<void>(expression{x}(x = 1, x = 2)), std::invalid_argument);
+  BOOST_CHECK_THROW(static_cast<void>((x + age).given(x = 1, x = 2)), std::invalid_argument);
+  BOOST_CHECK_THROW(static_cast<void>(clamp(x, 2, 1)), std::invalid_argument);
+  BOOST_CHECK_THROW(static_cast<void>(clamp(x, nan, 1)), std::invalid_argument);
   BOOST_CHECK_THROW(static_cast<void>(pg::supremum(bmi, people, {.tolerance = nan})), std::invalid_argument);
   // No pole, though one enclosure of the whole box has one: x² - x + 1 >= 3/4.
   const auto bounded = pg::supremum(1 / (x * x - x + 1), pg::box{x.in(-10, 10)});

@@ -223,10 +223,21 @@ template <class At>
 [[nodiscard]] constexpr interval softplus(const interval& x) noexcept { return inside::rising(x, inside::softplus_at); }
 [[nodiscard]] constexpr interval erf(const interval& x) noexcept { return inside::rising(x, inside::erf_at); }
 
-/// x^y of the numbers x >= 0 of an interval; whole exponents, and halves of them, at their own precision.
+namespace inside {
+[[nodiscard]] constexpr bool is_whole(double y) noexcept { return magnitude(y) >= 0x1p52 || near_whole(y) == y; }
+[[nodiscard]] constexpr bool is_even(double y) noexcept { return magnitude(y) >= 0x1p53 || is_whole(y / 2); }
+}  // namespace inside
+
+/// x^y of the numbers of an interval for which it is defined: x >= 0 where y is not whole. Whole exponents below 2^20,
+/// and halves of them, at their own precision.
 [[nodiscard]] constexpr interval pow(const interval& x, double y) noexcept {
   if (inside::magnitude(y) < 0x1p20 && inside::near_whole(y) == y) return pow(x, static_cast<int>(y));
   if (inside::magnitude(y) < 0x1p20 && inside::near_whole(2 * y) == 2 * y) return pow(sqrt(x), static_cast<int>(2 * y));
+  if (x.lower < 0 && inside::is_whole(y)) {
+    if (inside::is_even(y)) return pow(abs(x), y);
+    const interval below = -pow(interval{x.upper < 0 ? -x.upper : 0, -x.lower}, y);
+    return x.upper < 0 ? below : hull(below, pow(interval{0, x.upper}, y));
+  }
   const interval found = exp(interval{y} * log(x));
   return y > 0 && x.contains(0) ? hull(found, interval{0}) : found;
 }

@@ -35,6 +35,15 @@ struct monomial {
                                   most_outputs, " components, or ", monomial::most, " factors of a product"});
 }
 
+/// The same of a field that is told two values, and of reversed bounds.
+[[noreturn, gnu::cold]] inline void field_has_value_twice(const field_name& field) {
+  if (field.number < 0) detail::throw_invalid_argument({"pergrad: query: ", field.text, " has a value twice"});
+  detail::throw_invalid_argument({"pergrad: query: ", field.text, "[", field.number, "] has a value twice"});
+}
+[[noreturn, gnu::cold]] inline void bounds_of_clamp_are_no_interval(double lower, double upper) {
+  detail::throw_invalid_argument({"pergrad: query: clamp: from ", lower, " to ", upper, " is no interval"});
+}
+
 /// The same of vectors that do not go together.
 [[noreturn]] inline void query_has_vectors_of_unlike_sizes() {
   detail::throw_invalid_argument(
@@ -120,6 +129,7 @@ class builder {
                      static_cast<std::int16_t>(is_in_order ? j : i), -1, 0, 0});
   }
   constexpr int select(int sign, int positive, int otherwise) {
+    if (is(sign, node_kind::constant) && constant_at(sign).is_empty()) return sign;  // not defined
     if (positive == otherwise) return positive;
     if (is(sign, node_kind::constant) && constant_at(sign).lower > 0) return positive;
     if (is(sign, node_kind::constant) && constant_at(sign).upper <= 0) return otherwise;

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <type_traits>
 
@@ -52,10 +53,10 @@ template <class Value>
     return {each.number, each.number_above};
   } else if constexpr (std::is_same_v<Value, lanes>) {
     lanes found{};
-    found.values.fill(each.number);
+    found.values.fill(constant_of<double>(each));
     return found;
-  } else {
-    return each.number;
+  } else {  // what is not defined anywhere is an interval without numbers
+    return each.number <= each.number_above ? each.number : std::numeric_limits<double>::quiet_NaN();
   }
 }
 
@@ -79,7 +80,7 @@ constexpr void evaluate_nodes(const node_list& list, const Value* fields, Values
   }
 }
 
-/// Values of the fields of a query by their names. Throws std::invalid_argument for one that has none.
+/// Values of the fields of a query by their names. Throws std::invalid_argument for one that has none, or two.
 template <class... Bindings>
 [[nodiscard]] constexpr std::array<double, most_fields> bound_values(const node_list& list,
                                                                      const Bindings&... bindings) {
@@ -88,6 +89,7 @@ template <class... Bindings>
     bool is_bound = false;
     const auto take = [&](const query::binding& each) {
       if (list.fields[i].compared(each.name) != 0) return;
+      if (is_bound) field_has_value_twice(each.name);
       found[i] = each.value;
       is_bound = true;
     };

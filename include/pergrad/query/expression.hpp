@@ -118,7 +118,8 @@ class expression {
     const auto outputs = all.imported(nodes_);
     return expression{all.finished({outputs[query::inside::place(i)]}, 1)};
   }
-  /// With numbers in the place of some fields: `bmi.given(height = 1.8)`. Other fields' numbers are not read.
+  /// With numbers in the place of some fields: `bmi.given(height = 1.8)`. Other fields' numbers are not read. Throws
+  /// std::invalid_argument for two numbers for one field.
   template <class... Bindings>
   [[nodiscard]] constexpr expression given(const Bindings&... bindings) const {
     return query::inside::proven([&] {
@@ -127,7 +128,12 @@ class expression {
       for (int i = 0; i < nodes_.field_count; ++i) {
         const query::inside::field_name& name = nodes_.fields[query::inside::place(i)];
         int found = -1;
-        ((found = found < 0 && name.compared(bindings.name) == 0 ? all.constant(bindings.value) : found), ...);
+        const auto take = [&](const query::binding& each) {
+          if (name.compared(each.name) != 0) return;
+          if (found >= 0) query::inside::field_has_value_twice(name);
+          found = all.constant(each.value);
+        };
+        (take(bindings), ...);
         fields[query::inside::place(i)] = found < 0 ? all.field(name) : found;
       }
       return expression{all.finished(all.substituted(nodes_, fields), nodes_.output_count)};

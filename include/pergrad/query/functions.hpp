@@ -76,7 +76,9 @@ namespace pergrad::inline v0_1::query {
   return query::inside::query_access::made(
       [](auto& all, int i, int j) { return all.extreme(query::inside::node_kind::max, i, j); }, x, y);
 }
+/// Throws std::invalid_argument where the bounds are no interval.
 [[nodiscard]] constexpr expression clamp(const expression& x, double lower, double upper) {
+  if (!(lower <= upper)) query::inside::bounds_of_clamp_are_no_interval(lower, upper);
   return min(max(x, lower), upper);
 }
 

@@ -123,10 +123,11 @@ using std::abs, std::cos, std::erf, std::exp, std::log, std::sin, std::tanh;
 [[nodiscard]] inline double sigmoid(double x) noexcept { return x > 0 ? 1 / (1 + exp(-x)) : exp(x) / (1 + exp(x)); }
 [[nodiscard]] inline double softplus(double x) noexcept { return (x > 0 ? x : 0) + std::log1p(exp(-abs(x))); }
 [[nodiscard]] inline double sign(double x) noexcept { return x > 0 ? 1 : x < 0 ? -1 : x; }
-[[nodiscard]] inline double min(double x, double y) noexcept { return y < x ? y : x; }
-[[nodiscard]] inline double max(double x, double y) noexcept { return x < y ? y : x; }
+// What is not defined, a NaN, stays so.
+[[nodiscard]] inline double min(double x, double y) noexcept { return x != x || x < y ? x : y; }
+[[nodiscard]] inline double max(double x, double y) noexcept { return x != x || x > y ? x : y; }
 [[nodiscard]] inline double select(double x, double positive, double otherwise) noexcept {
-  return x > 0 ? positive : otherwise;
+  return x > 0 ? positive : x <= 0 ? otherwise : x;
 }
 /// Small whole powers by multiplications: they are what queries have.
 [[nodiscard]] inline double pow(double x, double exponent) noexcept {
@@ -142,7 +143,7 @@ using std::abs, std::cos, std::erf, std::exp, std::log, std::sin, std::tanh;
 }
 [[nodiscard]] constexpr interval select(const interval& x, const interval& positive,
                                         const interval& otherwise) noexcept {
-  if (x.is_empty()) return hull(positive, otherwise);
+  if (x.is_empty()) return x;
   if (x.lower > 0) return positive;
   return x.upper <= 0 ? otherwise : hull(positive, otherwise);
 }

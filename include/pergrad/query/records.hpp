@@ -14,12 +14,14 @@
 namespace pergrad::inline v0_1 {
 
 /// The fields of records as columns: `pg::records{age = ages, weight = weights}`, views of the caller's numbers. Throws
-/// std::invalid_argument unless all columns are of one length.
+/// std::invalid_argument unless all columns are of one length, and of one field each.
 class records {
  public:
   template <class... Columns>
   explicit records(const query::column& first, const Columns&... others) : columns_{first, others...} {
     for (const query::column& each : columns_) {
+      const auto is_its = [&](const query::column& other) { return other.name.compared(each.name) == 0; };
+      if (std::ranges::count_if(columns_, is_its) > 1) query::inside::field_has_value_twice(each.name);
       if (each.values.size() == size()) continue;
       detail::throw_invalid_argument({"pergrad: records: ", query::inside::short_text_of(each.name).text, " has ",
                                       each.values.size(), " values, and ",

@@ -110,20 +110,23 @@ using output_intervals = std::array<interval, most_outputs>;
 }
 
 namespace query::inside {
-/// Is it proven that this node's values have one sign in the box, and none of them is 0?
-[[nodiscard]] constexpr bool has_one_sign(const node_list& list, std::int16_t node, const box& in) {
+/// What is proven of a node's values in the box.
+enum class sign_question : unsigned char { one_and_not_zero, not_negative };
+[[nodiscard]] constexpr bool is_proven(sign_question asked, const node_list& list, std::int16_t node, const box& in) {
   node_list its = list;
   its.outputs[0] = node;
   its.output_count = 1;
   const expression value = query_access::of(its)[0];
-  const auto is_negative = [&](const expression& of) {
+  const auto largest_of = [&](const expression& of) {
     const extremum_or_problem most = try_supremum(of, in, {});
-    return most.problem.mistake == query_mistake::none && most.found.upper < 0;
+    return most.problem.mistake == query_mistake::none ? most.found.upper : unbounded;
   };
-  return is_negative(-value) || is_negative(value);
+  if (asked == sign_question::not_negative) return largest_of(-value) <= 0;
+  return largest_of(-value) < 0 || largest_of(value) < 0;
 }
 /// A node that may jump in the box, or -1: a `where`, a sign, an odd pole, which jumps from one end of the numbers to
-/// the other and may be clamped behind.
+/// the other and may be clamped behind; a logarithm or a root that is not defined somewhere, perhaps between two parts
+/// of the box. What is defined on one side of a plane alone is in one piece, and has no jump.
 [[nodiscard]] constexpr int place_of_jump(const expression& query, const box& in) {
   const field_intervals fields = in.of(query);
   const node_list& list = query_access::nodes(query);
@@ -132,15 +135,30 @@ namespace query::inside {
     evaluate_nodes(list, fields.data(), found);
     return found;
   });
+  std::array<bool, most_nodes> is_affine{};
   for (int i = 0; i < list.node_count; ++i) {
     const node& each = list.nodes[place(i)];
     if (may_jump(each, values)) return i;
+    const auto of = [&](std::int16_t operand) { return is_affine[place(operand)]; };
+    const auto is_constant = [&](std::int16_t operand) {
+      return list.nodes[place(operand)].kind == node_kind::constant;
+    };
+    is_affine[place(i)] = each.kind == node_kind::constant || each.kind == node_kind::field ||
+                          (each.kind == node_kind::add && of(each.first) && of(each.second)) ||
+                          (each.kind == node_kind::multiply && of(each.first) && of(each.second) &&
+                           (is_constant(each.first) || is_constant(each.second)));
+    const bool has_edge =
+        each.kind == node_kind::log || (each.kind == node_kind::power && !intervals::inside::is_whole(each.number));
+    if (has_edge && !of(each.first) && !(values[place(each.first)].lower >= 0) &&
+        !is_proven(sign_question::not_negative, list, each.first, in)) {
+      return i;
+    }
     const bool is_pole = each.kind == node_kind::power && each.number < 0 && each.number > -0x1p52 &&
                          near_whole(each.number / 2) != each.number / 2 && near_whole(each.number) == each.number;
     if (!is_pole && each.kind != node_kind::sign) continue;
     const interval& x = values[place(each.first)];
     const bool may_be = is_pole ? x.lower < 0 && x.upper > 0 : x.contains(0) && !x.is_point();
-    if (may_be && !has_one_sign(list, each.first, in)) return i;
+    if (may_be && !is_proven(sign_question::one_and_not_zero, list, each.first, in)) return i;
   }
   return -1;
 }
@@ -149,7 +167,8 @@ namespace query::inside {
 /// sup ‖gradient‖ over the box, as paper 003 defines it: two records at distance r in the box have values that differ
 /// by at most r times that. Of a vector, with the Frobenius norm of all derivatives. Throws what `supremum` throws, and
 /// std::invalid_argument where the query may jump in the box: a `where` whose condition may hold and may not, a
-/// derivative of `abs`, a pole that is clamped. `abs`, `min`, `max` and `clamp` have no jumps themselves.
+/// derivative of `abs`, a pole that is clamped, a root or a logarithm that is not defined everywhere, unless of a sum
+/// of fields times numbers. `abs`, `min`, `max` and `clamp` have no jumps themselves.
 [[nodiscard]] constexpr extremum lipschitz(const query::expression& query, const box& in,
                                            const search_limits& limits = {}) {
   const int jump = query::inside::place_of_jump(query, in);
