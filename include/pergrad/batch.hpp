@@ -369,6 +369,8 @@ class batch {
     other.first_record_ = first_record;
     return other;
   }
+  /// The number of its data set's first record.
+  [[nodiscard]] std::uint64_t first_number() const noexcept { return first_record_; }
   /// Where the records lie: batches of one data set have the same source.
   [[nodiscard]] const void* source() const noexcept { return records_.input(0); }
 

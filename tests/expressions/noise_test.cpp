@@ -272,6 +272,8 @@ BOOST_AUTO_TEST_CASE(every_record_is_in_a_sum_once) {
   BOOST_CHECK_THROW(add(g1), std::logic_error);
   add(g2);
   BOOST_CHECK_THROW(add(g1), std::logic_error);
+  // a record under another number
+  BOOST_CHECK_THROW(add(c.gradients(first.numbered_from(100))), std::logic_error);
   // two losses over one batch
   total.clear();
   add(g1);

@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <pergrad/privacy/accounting/budget.hpp>
@@ -115,6 +116,30 @@ BOOST_AUTO_TEST_CASE(what_privacy_loss_distributions_refuse_the_other_family_ans
   BOOST_TEST(!guard.within(loud));
   BOOST_TEST(guard.epsilon(delta{1e-5}) == renyi.epsilon(delta{1e-5}));
   BOOST_TEST(guard.bracket(delta{1e-5}).lower == 0);
+}
+
+// What was spent is not forgotten by whoever is moved from: his budget would be there again.
+BOOST_AUTO_TEST_CASE(a_ledger_that_was_moved_from_knows_what_was_spent) {
+  const pergrad::sampled_gaussian_event event{.01, 1};
+  const pergrad::privacy_budget budget{epsilon{1}, delta{1e-5}};
+  for (const pergrad::run_plan plan : {pergrad::run_plan::beforehand, pergrad::run_plan::on_the_way}) {
+    pergrad::privacy_accountant guard{budget, plan};
+    guard.prepare(event);
+    while (guard.within(event)) guard.spend(event);
+    const std::uint64_t steps = guard.steps();
+    const double spent = guard.epsilon(delta{1e-5});
+    pergrad::privacy_accountant other = std::move(guard);
+    for (const pergrad::privacy_accountant* each : {&guard, &other}) {  // NOLINT(bugprone-use-after-move)
+      BOOST_TEST(each->steps() == steps);
+      BOOST_TEST(each->epsilon(delta{1e-5}) == spent);
+      BOOST_TEST(!each->within(event));
+    }
+    BOOST_CHECK_THROW(guard.spend(event), pergrad::budget_exhausted);
+  }
+  pergrad::pld_accountant losses;
+  losses.record(event, 1000);
+  const pergrad::pld_accountant taken = std::move(losses);
+  BOOST_TEST(losses.epsilon(delta{1e-5}) == taken.epsilon(delta{1e-5}));  // NOLINT(bugprone-use-after-move)
 }
 
 // A schedule that was declared beforehand: its steps in any order, and nothing else.

@@ -225,6 +225,10 @@ BOOST_AUTO_TEST_CASE(sensitivity_counts_every_rounding) {
   BOOST_TEST(filter->sensitivity(1000, 100) <= (1000 * sensitivity.of_sums + std::sqrt(100.0 * 12)) * (1 + 1e-9));
   const auto of_tree = tree.sensitivity(pattern);
   BOOST_TEST(tree.make_filter(of_tree, 100, 1)->sensitivity(1000, 100) <= 1000 * of_tree.of_sums * (1 + 1e-9));
+  // A buffer that hardly forgets has no more errors than steps.
+  const std::vector<double> decay{1 - 0x1p-30};
+  const std::vector<double> scale{1};
+  BOOST_TEST(detail::buffered_recursion(decay, scale, 1000).rounding() <= 1 + 1010 * 0x1p-20);
   // At the size of a network the grid costs next to nothing.
   for (const std::size_t parameters : {26'010U, 1'000'000U, 100'000'000U}) {
     const release_grid of_network = release_grid::of(1, parameters);

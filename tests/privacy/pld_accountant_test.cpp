@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include <pergrad/privacy/accounting/budget.hpp>
 #include <pergrad/privacy/accounting/estimates.hpp>
 #include <pergrad/privacy/accounting/pld_accountant.hpp>
 #include <pergrad/privacy/accounting/rdp_accountant.hpp>
@@ -315,6 +316,21 @@ BOOST_AUTO_TEST_CASE(edges_have_a_bracket_or_a_reason) {
     }
   }
   BOOST_TEST(answers > cases / 2);
+}
+
+// Of little noise no grid reaches the deltas that nobody asked for; the total variation is a bound in any case.
+BOOST_AUTO_TEST_CASE(little_noise_has_a_delta) {
+  for (const double noise : {.035, .06, .07, .13}) {
+    const pld_accountant accountant = run(1e-4, noise, 10);
+    const bracket at_one = accountant.delta_bracket(pergrad::epsilon{1});
+    BOOST_TEST(at_one.upper <= 1.0001e-3);  // that one of ten steps draws the record
+    BOOST_TEST(at_one.upper >= at_one.lower);
+    BOOST_TEST(accountant.advantage() <= 1.0001e-3);
+    BOOST_TEST(accountant.true_positive_rate(0) <= 1.0001e-3);
+    pergrad::privacy_accountant guard;
+    for (int step = 0; step < 10; ++step) guard.spend({1e-4, noise});
+    BOOST_TEST(guard.advantage() <= 1.0001e-3);
+  }
 }
 
 BOOST_AUTO_TEST_CASE(long_runs_keep_to_memory) {

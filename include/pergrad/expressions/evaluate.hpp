@@ -125,7 +125,7 @@ class chunk_of_total : public usual_needs {
     const std::size_t most = sum_.leaf().capacity();
     state.require_room(most);
     state.expect(grid, Sum::exchanged);
-    state.admit(samples.source(), samples.size(), [&](std::size_t i) { return samples.record(i); });
+    state.admit(samples);
     const bool had_floating = state.has_floating();
     const bool had_integers = state.has_integers();
     const bool as_integers = state.next_as_integers(most, sum_.leaf().way_of_additions());

@@ -99,25 +99,27 @@ class total_state {
     throw_invalid_argument({"pergrad: a tape for ", most, " records and a clipped sum for ", added_.capacity,
                             ": construct it with pergrad::record_capacity{", most, "}"});
   }
-  /// Records of `data` in the order of their numbers, none of which may be in the total: `record(i)` for i < count.
-  /// Throws std::logic_error if one is, or may be.
-  template <class Record>
-  void admit(const void* data, std::size_t count, const Record& record) {
+  /// The records of a batch in the order of their numbers, none of which may be in the total. Throws std::logic_error
+  /// if one is, or may be.
+  template <class Batch>
+  void admit(const Batch& records) {
     require_whole();
-    if (count == 0) return;
-    if (data_ != nullptr && data_ != data) {
+    if (records.size() == 0) return;
+    const bool is_its = data_ == records.source() && first_number_ == records.first_number();
+    if (data_ != nullptr && !is_its) {
       throw_logic_error({"pergrad: chunks of one sum must be of one data set, as their records could be the same"});
     }
     std::uint64_t next = next_record_;
-    for (std::size_t i = 0; i < count; ++i) {
-      const std::uint64_t number = record(i);
+    for (std::size_t i = 0; i < records.size(); ++i) {
+      const std::uint64_t number = records.record(i);
       if (number < next) {
         throw_logic_error({"pergrad: a clipped sum takes every record once, in the order of their numbers: record ",
                            number, " comes behind ", next - 1});
       }
       next = number + 1;
     }
-    data_ = data;
+    data_ = records.source();
+    first_number_ = records.first_number();
     next_record_ = next;
   }
   /// Whether the next chunk is to be added up as integers; counts it. `most`: records that it may have, `way`: how
@@ -187,6 +189,7 @@ class total_state {
   std::optional<release_grid> grid_;
   int exchanged_ = 1;
   const void* data_ = nullptr;
+  std::uint64_t first_number_ = 0;  ///< of the data set's records
   std::uint64_t next_record_ = 0;
   std::size_t records_ = 0;    ///< that there may be in floating point
   std::size_t longest_ = 0;    ///< way of an addend to a sum that was added

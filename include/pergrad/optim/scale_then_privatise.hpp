@@ -90,7 +90,7 @@ class scaled_adam : public optimizer_steps<scaled_adam<Network>, Network> {
     state.expect(grid, 1);
     const std::span<scalar> rows = gradients_.rows(samples.size());
     unprotected::evaluate_into(executor, assign(rows, materialise(g)));
-    state.admit(samples.source(), samples.size(), [&](std::size_t i) { return samples.record(i); });
+    state.admit(samples);
     const bool begun = state.has_integers();
     static_cast<void>(state.next_as_integers(std::numeric_limits<std::size_t>::max() / 2, {}));  // as far beyond it
     gradients_.begin(samples.size());

@@ -164,8 +164,14 @@ class basic_privacy_accountant {
     }
   }
 
-  /// Finds how many steps of this event the budget allows (a second at most, usually some tenths), so that later calls
-  /// with it are cheap and free of allocation. The first event fixes the order of a filter.
+  // A ledger that was moved from would have forgotten what was spent, so that its budget were there again.
+  basic_privacy_accountant(const basic_privacy_accountant&) = default;
+  basic_privacy_accountant& operator=(const basic_privacy_accountant&) = default;
+  ~basic_privacy_accountant() = default;
+
+  /// Finds how many steps of this event the budget allows (a second at most, usually some tenths; of random allocation
+  /// some ten times as long), so that later calls with it are cheap and free of allocation. The first event fixes the
+  /// order of a filter.
   template <class = void>
   [[gnu::cold]] void prepare(const Event& event) {
     accountant_.prepare(event);

@@ -163,7 +163,8 @@ template <class Sampling>
 
 /// Smallest noise multiplier (to 1e-5, beyond a million steps to 1e-4, on the safe side) with which `steps`
 /// Poisson-sampled steps stay within (target, at), by the bounds of privacy_accountant, and a budget of that allows all
-/// of them; 0 when nothing is ever released (no steps or no sampling) or target is infinite. Takes up to 3 s. Throws
+/// of them; 0 when nothing is ever released (no steps or no sampling) or target is infinite. Takes up to 3 s; of random
+/// allocation some ten times as long. Throws
 /// std::invalid_argument when no noise multiplier up to 2^30 is enough, and for 2^62 steps or more.
 template <class = void>
 [[nodiscard]] noise_multiplier calibrate_noise(epsilon target, delta at, sampling_probability q, std::uint64_t steps) {

@@ -69,6 +69,11 @@ class individual_filter {
     set_event(first);
   }
 
+  // A ledger that was moved from would have forgotten what was spent, so that its budget were there again.
+  individual_filter(const individual_filter&) = default;
+  individual_filter& operator=(const individual_filter&) = default;
+  ~individual_filter() = default;
+
   /// Of the next steps: what a record with a share of 1 costs. Allocates nothing.
   [[gnu::cold]] void set_event(const sampled_gaussian_event& event) {
     if (event == event_) return;

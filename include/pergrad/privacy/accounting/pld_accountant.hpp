@@ -23,7 +23,7 @@ namespace pergrad::inline v0_1 {
 
 /// Accountant by privacy loss distributions of one kind of sampler's events, for neighbours of their relation. Events
 /// have to be chosen before the first step. Every number is a proven bound; questions throw accounting_refused where
-/// there is none: noise multipliers below about 1/24, more than 2^34 steps, more than 256 kinds of events.
+/// there is none: noise multipliers below 1/32, more than 2^34 steps, more than 256 kinds of events.
 template <class Event>
 class basic_pld_accountant {
  public:
@@ -31,6 +31,10 @@ class basic_pld_accountant {
   using entry = ledger_entry<Event>;
 
   basic_pld_accountant() = default;
+  // A ledger that was moved from would have forgotten what was spent, so that its budget were there again.
+  basic_pld_accountant(const basic_pld_accountant&) = default;
+  basic_pld_accountant& operator=(const basic_pld_accountant&) = default;
+  ~basic_pld_accountant() = default;
   /// With the steps of another ledger.
   explicit basic_pld_accountant(std::span<const entry> ledger) {
     for (const entry& each : ledger) record(each.event, each.count);

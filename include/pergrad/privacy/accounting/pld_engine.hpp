@@ -130,7 +130,12 @@ class pld_engine : public pld_grids<> {
       const stick_with_error above = gaussian_stick(gaussian_mu(1), epsilon);
       return {std::clamp(below.value - below.error, 0.0, 1.0), std::clamp(above.value + above.error, 0.0, 1.0)};
     }
-    constexpr double least = 1e-100;
+    bracket result{0, std::min(1.0, total_variation())};
+    // With little noise only larger deltas are within reach, or none.
+    double least = 1e-100;
+    bool is_reached = reaches(least);
+    while (!is_reached && least < 1e-10) is_reached = reaches(least = std::sqrt(least));
+    if (!is_reached) return result;
     double delta = least;
     double tilt = 1;
     for (int round = 0; round < 3; ++round) {  // the grid's end depends on delta
@@ -141,7 +146,6 @@ class pld_engine : public pld_grids<> {
       tilt = std::max(tilt, 0.1 / std::sqrt(sum.second));
       delta = std::clamp(std::exp(sum.value - tilt * epsilon) * 1e-4, least, 1.0);
     }
-    bracket result{0, std::min(1.0, total_variation())};
     if (!(tilt < 1e17)) {
       pld_engine& same = *this;  // nvcc drops a `this->`
       if (same.epsilon(least).upper <= epsilon) return {0, least};
@@ -160,9 +164,11 @@ class pld_engine : public pld_grids<> {
   /// positives are at most alpha: the least that hockey sticks at eps >= 0 allow both ways.
   [[nodiscard]] double true_positive_rate(double alpha) {
     if (kinds_.empty() || alpha >= 1) return std::min(1.0, alpha);
-    constexpr double least = 1e-100;
     double bound = std::min(1.0, alpha + total_variation());
-    reach(std::max(least, 1e-3 * alpha));
+    double least = 1e-100;
+    bool is_reached = reaches(std::max(least, 1e-3 * alpha));
+    while (!is_reached && least < 1e-10) is_reached = reaches(std::max(least = std::sqrt(least), 1e-3 * alpha));
+    if (!is_reached) return bound;
     double before = 2;
     refine(plan_.saddle_tilt(std::max(alpha, least)), std::max(alpha, least), false,
            [&](const attempt& made) -> verdict {
@@ -213,15 +219,18 @@ class pld_engine : public pld_grids<> {
 
   /// Grids end where what lies outside in all steps is below 1e-7 delta.
   [[gnu::cold]] void reach(double delta) {
+    if (reaches(delta)) return;
+    refuse_accounting(
+        {"pergrad: pld_accountant: no bound: with so little noise and so small a delta, Gaussian tails beyond 37 "
+         "deviations matter; rdp_accountant has one"});
+  }
+  [[gnu::cold, nodiscard]] bool reaches(double delta) {
     plan_.clear();
     for (const kind& each : kinds_) {
-      if (!each.source->reach(std::min(1e-7 * delta / steps_, 0.5))) {
-        refuse_accounting(
-            {"pergrad: pld_accountant: no bound: with so little noise and so small a delta, Gaussian tails beyond 37 "
-             "deviations matter; rdp_accountant has one"});
-      }
+      if (!each.source->reach(std::min(1e-7 * delta / steps_, 0.5))) return false;
       plan_.add(*each.source, static_cast<double>(each.count));
     }
+    return true;
   }
 
   /// Tries finer and finer grids until `judge` says that what is missing is at most 1. `delta`: about;

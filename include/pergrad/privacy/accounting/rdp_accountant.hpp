@@ -41,6 +41,12 @@ class basic_rdp_accountant {
   using event_type = Event;
   using entry = ledger_entry<Event>;
 
+  basic_rdp_accountant() = default;
+  // A ledger that was moved from would have forgotten what was spent, so that its budget were there again.
+  basic_rdp_accountant(const basic_rdp_accountant&) = default;
+  basic_rdp_accountant& operator=(const basic_rdp_accountant&) = default;
+  ~basic_rdp_accountant() = default;
+
   /// Computes the event's curve (some milliseconds) and reserves its place, so that later calls with this event are
   /// cheap and allocate nothing. Throws std::invalid_argument on an event that is none.
   void prepare(const Event& event) { static_cast<void>(place_of(event)); }

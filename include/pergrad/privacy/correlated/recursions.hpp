@@ -17,7 +17,8 @@
 // `require_room` refuses noise so large that a sum of products might not fit a double, or 64 bits. So bits depend on no
 // compiler, vector width or order of sums. With |x - round(x)| <= 1/2, two histories n, n' whose exact sums differ by y
 // have |f - f' - y| <= `rounding()` in every element; it is 1 but for the share of round', errors of at most 1 step
-// each of which decays by h_j:  1 + 2^-20 sum_j w_j / (1 - h_j). What that does to privacy: correlated_noise.hpp.
+// each of which decays by h_j, and no more of them than steps:  1 + 2^-20 sum_j w_j min(1 / (1 - h_j), T). What that
+// does to privacy: correlated_noise.hpp.
 #pragma once
 
 // clang-format off
@@ -170,7 +171,9 @@ class buffered_recursion {
   [[nodiscard]] std::size_t rows() const noexcept { return buffers_.size(); }
   [[nodiscard]] double rounding() const noexcept {
     double share = 0;
-    for (std::size_t j = 0; j < buffers_.size(); ++j) share += scale(j) / (1 - decay(j));
+    for (std::size_t j = 0; j < buffers_.size(); ++j) {
+      share += scale(j) * std::min(1 / (1 - decay(j)), static_cast<double>(steps_));
+    }
     return 1 + std::ldexp(share, -cell_bits) * covers_rounding;
   }
   void require_room(double sigma) const {
