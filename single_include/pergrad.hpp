@@ -4734,6 +4734,8 @@ class batch {
     other.first_record_ = first_record;
     return other;
   }
+  /// The number of its data set's first record.
+  [[nodiscard]] std::uint64_t first_number() const noexcept { return first_record_; }
   /// Where the records lie: batches of one data set have the same source.
   [[nodiscard]] const void* source() const noexcept { return records_.input(0); }
 
@@ -5691,7 +5693,8 @@ struct sample_gate {
   bool (*passes)(void* context, std::size_t sample, double most);
 };
 
-/// Of the bits of some parameters (FNV-1a, four at a time).
+/// Of the bits of some parameters (FNV-1a, four at a time, with upper bits brought down: a sign is the uppermost one,
+/// and a product would leave it there, where another sign takes it back).
 template <class Scalar>
 [[nodiscard]] inline std::uint64_t fingerprint_of(std::span<const Scalar> parameters) noexcept {
   using word = std::conditional_t<sizeof(Scalar) == 4, std::uint32_t, std::uint64_t>;
@@ -5699,6 +5702,7 @@ template <class Scalar>
   std::uint64_t lanes[4] = {0xcbf29ce484222325U, 1, 2, 3};
   const auto mix = [&](std::size_t lane, std::size_t i) {
     lanes[lane] = (lanes[lane] ^ std::bit_cast<word>(parameters[i])) * prime;
+    lanes[lane] ^= lanes[lane] >> 32U;
   };
   const std::size_t whole = parameters.size() / 4 * 4;
   for (std::size_t i = 0; i < whole; i += 4) {  // written out, so that lanes stay in registers
@@ -9577,25 +9581,27 @@ class total_state {
     throw_invalid_argument({"pergrad: a tape for ", most, " records and a clipped sum for ", added_.capacity,
                             ": construct it with pergrad::record_capacity{", most, "}"});
   }
-  /// Records of `data` in the order of their numbers, none of which may be in the total: `record(i)` for i < count.
-  /// Throws std::logic_error if one is, or may be.
-  template <class Record>
-  void admit(const void* data, std::size_t count, const Record& record) {
+  /// The records of a batch in the order of their numbers, none of which may be in the total. Throws std::logic_error
+  /// if one is, or may be.
+  template <class Batch>
+  void admit(const Batch& records) {
     require_whole();
-    if (count == 0) return;
-    if (data_ != nullptr && data_ != data) {
+    if (records.size() == 0) return;
+    const bool is_its = data_ == records.source() && first_number_ == records.first_number();
+    if (data_ != nullptr && !is_its) {
       throw_logic_error({"pergrad: chunks of one sum must be of one data set, as their records could be the same"});
     }
     std::uint64_t next = next_record_;
-    for (std::size_t i = 0; i < count; ++i) {
-      const std::uint64_t number = record(i);
+    for (std::size_t i = 0; i < records.size(); ++i) {
+      const std::uint64_t number = records.record(i);
       if (number < next) {
         throw_logic_error({"pergrad: a clipped sum takes every record once, in the order of their numbers: record ",
                            number, " comes behind ", next - 1});
       }
       next = number + 1;
     }
-    data_ = data;
+    data_ = records.source();
+    first_number_ = records.first_number();
     next_record_ = next;
   }
   /// Whether the next chunk is to be added up as integers; counts it. `most`: records that it may have, `way`: how
@@ -9665,6 +9671,7 @@ class total_state {
   std::optional<release_grid> grid_;
   int exchanged_ = 1;
   const void* data_ = nullptr;
+  std::uint64_t first_number_ = 0;  ///< of the data set's records
   std::uint64_t next_record_ = 0;
   std::size_t records_ = 0;    ///< that there may be in floating point
   std::size_t longest_ = 0;    ///< way of an addend to a sum that was added
@@ -10259,7 +10266,7 @@ class chunk_of_total : public usual_needs {
     const std::size_t most = sum_.leaf().capacity();
     state.require_room(most);
     state.expect(grid, Sum::exchanged);
-    state.admit(samples.source(), samples.size(), [&](std::size_t i) { return samples.record(i); });
+    state.admit(samples);
     const bool had_floating = state.has_floating();
     const bool had_integers = state.has_integers();
     const bool as_integers = state.next_as_integers(most, sum_.leaf().way_of_additions());
@@ -11922,7 +11929,7 @@ class scaled_adam : public optimizer_steps<scaled_adam<Network>, Network> {
     state.expect(grid, 1);
     const std::span<scalar> rows = gradients_.rows(samples.size());
     unprotected::evaluate_into(executor, assign(rows, materialise(g)));
-    state.admit(samples.source(), samples.size(), [&](std::size_t i) { return samples.record(i); });
+    state.admit(samples);
     const bool begun = state.has_integers();
     static_cast<void>(state.next_as_integers(std::numeric_limits<std::size_t>::max() / 2, {}));  // as far beyond it
     gradients_.begin(samples.size());
@@ -15316,7 +15323,12 @@ class pld_engine : public pld_grids<> {
       const stick_with_error above = gaussian_stick(gaussian_mu(1), epsilon);
       return {std::clamp(below.value - below.error, 0.0, 1.0), std::clamp(above.value + above.error, 0.0, 1.0)};
     }
-    constexpr double least = 1e-100;
+    bracket result{0, std::min(1.0, total_variation())};
+    // With little noise only larger deltas are within reach, or none.
+    double least = 1e-100;
+    bool is_reached = reaches(least);
+    while (!is_reached && least < 1e-10) is_reached = reaches(least = std::sqrt(least));
+    if (!is_reached) return result;
     double delta = least;
     double tilt = 1;
     for (int round = 0; round < 3; ++round) {  // the grid's end depends on delta
@@ -15327,7 +15339,6 @@ class pld_engine : public pld_grids<> {
       tilt = std::max(tilt, 0.1 / std::sqrt(sum.second));
       delta = std::clamp(std::exp(sum.value - tilt * epsilon) * 1e-4, least, 1.0);
     }
-    bracket result{0, std::min(1.0, total_variation())};
     if (!(tilt < 1e17)) {
       pld_engine& same = *this;  // nvcc drops a `this->`
       if (same.epsilon(least).upper <= epsilon) return {0, least};
@@ -15346,9 +15357,11 @@ class pld_engine : public pld_grids<> {
   /// positives are at most alpha: the least that hockey sticks at eps >= 0 allow both ways.
   [[nodiscard]] double true_positive_rate(double alpha) {
     if (kinds_.empty() || alpha >= 1) return std::min(1.0, alpha);
-    constexpr double least = 1e-100;
     double bound = std::min(1.0, alpha + total_variation());
-    reach(std::max(least, 1e-3 * alpha));
+    double least = 1e-100;
+    bool is_reached = reaches(std::max(least, 1e-3 * alpha));
+    while (!is_reached && least < 1e-10) is_reached = reaches(std::max(least = std::sqrt(least), 1e-3 * alpha));
+    if (!is_reached) return bound;
     double before = 2;
     refine(plan_.saddle_tilt(std::max(alpha, least)), std::max(alpha, least), false,
            [&](const attempt& made) -> verdict {
@@ -15399,15 +15412,18 @@ class pld_engine : public pld_grids<> {
 
   /// Grids end where what lies outside in all steps is below 1e-7 delta.
   [[gnu::cold]] void reach(double delta) {
+    if (reaches(delta)) return;
+    refuse_accounting(
+        {"pergrad: pld_accountant: no bound: with so little noise and so small a delta, Gaussian tails beyond 37 "
+         "deviations matter; rdp_accountant has one"});
+  }
+  [[gnu::cold, nodiscard]] bool reaches(double delta) {
     plan_.clear();
     for (const kind& each : kinds_) {
-      if (!each.source->reach(std::min(1e-7 * delta / steps_, 0.5))) {
-        refuse_accounting(
-            {"pergrad: pld_accountant: no bound: with so little noise and so small a delta, Gaussian tails beyond 37 "
-             "deviations matter; rdp_accountant has one"});
-      }
+      if (!each.source->reach(std::min(1e-7 * delta / steps_, 0.5))) return false;
       plan_.add(*each.source, static_cast<double>(each.count));
     }
+    return true;
   }
 
   /// Tries finer and finer grids until `judge` says that what is missing is at most 1. `delta`: about;
@@ -15802,6 +15818,12 @@ class basic_rdp_accountant {
   using event_type = Event;
   using entry = ledger_entry<Event>;
 
+  basic_rdp_accountant() = default;
+  // A ledger that was moved from would have forgotten what was spent, so that its budget were there again.
+  basic_rdp_accountant(const basic_rdp_accountant&) = default;
+  basic_rdp_accountant& operator=(const basic_rdp_accountant&) = default;
+  ~basic_rdp_accountant() = default;
+
   /// Computes the event's curve (some milliseconds) and reserves its place, so that later calls with this event are
   /// cheap and allocate nothing. Throws std::invalid_argument on an event that is none.
   void prepare(const Event& event) { static_cast<void>(place_of(event)); }
@@ -16071,7 +16093,7 @@ namespace pergrad::inline v0_1 {
 
 /// Accountant by privacy loss distributions of one kind of sampler's events, for neighbours of their relation. Events
 /// have to be chosen before the first step. Every number is a proven bound; questions throw accounting_refused where
-/// there is none: noise multipliers below about 1/24, more than 2^34 steps, more than 256 kinds of events.
+/// there is none: noise multipliers below 1/32, more than 2^34 steps, more than 256 kinds of events.
 template <class Event>
 class basic_pld_accountant {
  public:
@@ -16079,6 +16101,10 @@ class basic_pld_accountant {
   using entry = ledger_entry<Event>;
 
   basic_pld_accountant() = default;
+  // A ledger that was moved from would have forgotten what was spent, so that its budget were there again.
+  basic_pld_accountant(const basic_pld_accountant&) = default;
+  basic_pld_accountant& operator=(const basic_pld_accountant&) = default;
+  ~basic_pld_accountant() = default;
   /// With the steps of another ledger.
   explicit basic_pld_accountant(std::span<const entry> ledger) {
     for (const entry& each : ledger) record(each.event, each.count);
@@ -16467,8 +16493,14 @@ class basic_privacy_accountant {
     }
   }
 
-  /// Finds how many steps of this event the budget allows (a second at most, usually some tenths), so that later calls
-  /// with it are cheap and free of allocation. The first event fixes the order of a filter.
+  // A ledger that was moved from would have forgotten what was spent, so that its budget were there again.
+  basic_privacy_accountant(const basic_privacy_accountant&) = default;
+  basic_privacy_accountant& operator=(const basic_privacy_accountant&) = default;
+  ~basic_privacy_accountant() = default;
+
+  /// Finds how many steps of this event the budget allows (a second at most, usually some tenths; of random allocation
+  /// some ten times as long), so that later calls with it are cheap and free of allocation. The first event fixes the
+  /// order of a filter.
   template <class = void>
   [[gnu::cold]] void prepare(const Event& event) {
     accountant_.prepare(event);
@@ -18475,6 +18507,11 @@ class individual_filter {
     budget_ = static_cast<std::uint64_t>(std::floor(std::ldexp(rdp_budget_, shift_)));
     set_event(first);
   }
+
+  // A ledger that was moved from would have forgotten what was spent, so that its budget were there again.
+  individual_filter(const individual_filter&) = default;
+  individual_filter& operator=(const individual_filter&) = default;
+  ~individual_filter() = default;
 
   /// Of the next steps: what a record with a share of 1 costs. Allocates nothing.
   [[gnu::cold]] void set_event(const sampled_gaussian_event& event) {
@@ -38951,7 +38988,8 @@ template <class Sampling>
 
 /// Smallest noise multiplier (to 1e-5, beyond a million steps to 1e-4, on the safe side) with which `steps`
 /// Poisson-sampled steps stay within (target, at), by the bounds of privacy_accountant, and a budget of that allows all
-/// of them; 0 when nothing is ever released (no steps or no sampling) or target is infinite. Takes up to 3 s. Throws
+/// of them; 0 when nothing is ever released (no steps or no sampling) or target is infinite. Takes up to 3 s; of random
+/// allocation some ten times as long. Throws
 /// std::invalid_argument when no noise multiplier up to 2^30 is enough, and for 2^62 steps or more.
 template <class = void>
 [[nodiscard]] noise_multiplier calibrate_noise(epsilon target, delta at, sampling_probability q, std::uint64_t steps) {

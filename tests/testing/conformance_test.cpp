@@ -7,11 +7,14 @@
 #include <cmath>
 #include <cstddef>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <pergrad/pergrad.hpp>
 #include <pergrad/testing/conformance.hpp>
 #include <pergrad/testing/gradient_space.hpp>
+
+#include "own_mechanism.hpp"
 
 BOOST_AUTO_TEST_SUITE(conformance)
 
@@ -46,7 +49,10 @@ BOOST_AUTO_TEST_CASE(noise_of_any_two_steps) { expect("pairs of steps"); }
 BOOST_AUTO_TEST_CASE(noise_of_any_two_elements) { expect("pairs of elements"); }
 BOOST_AUTO_TEST_CASE(inclusion_rate) { expect("inclusion rate"); }
 BOOST_AUTO_TEST_CASE(inclusion_dispersion) { expect("inclusion dispersion"); }
+BOOST_AUTO_TEST_CASE(inclusion_of_others) { expect("inclusion of others"); }
 BOOST_AUTO_TEST_CASE(clipped_size) { expect("clipped size"); }
+BOOST_AUTO_TEST_CASE(size_at_any_norm) { expect("size at any norm"); }
+BOOST_AUTO_TEST_CASE(noise_among_records) { expect("noise among records"); }
 BOOST_AUTO_TEST_CASE(number_of_records) { expect("other records"); }
 BOOST_AUTO_TEST_CASE(largest_record) { expect("largest record"); }
 BOOST_AUTO_TEST_CASE(not_finite) { expect("not finite"); }
@@ -105,6 +111,26 @@ BOOST_AUTO_TEST_CASE(a_weakness_of_ones_own_is_found) {
   BOOST_CHECK_THROW(static_cast<void>(report.at("noise")), std::out_of_range);
   BOOST_CHECK_THROW(static_cast<void>(check_conformance(pg::host{pg::threads{1}}, make, {}, 10)),
                     std::invalid_argument);
+}
+
+// A mechanism that is written anew, and five ways in which such are wrong.
+BOOST_AUTO_TEST_CASE(mechanisms_of_ones_own) {
+  const auto report_of = [](own_mistake wrong) {
+    return check_conformance(pg::host{pg::threads{1}}, own_mechanism{wrong}, {.clip = 2.5, .seed = 3});
+  };
+  const conformance_report right = report_of(own_mistake::none);
+  BOOST_TEST(right.holds(), right.text());
+  const std::pair<own_mistake, const char*> mistakes[] = {
+      {own_mistake::clips_elements, "size at any norm"},
+      {own_mistake::clips_the_largest_alone, "size at any norm"},
+      {own_mistake::no_noise_among_records, "noise among records"},
+      {own_mistake::one_coin, "inclusion of others"},
+      {own_mistake::fixed_size, "inclusion of others"},
+  };
+  for (const auto& [wrong, name] : mistakes) {
+    const conformance_report report = report_of(wrong);
+    BOOST_TEST(!report.at(name).holds(), name << "\n" << report.text());
+  }
 }
 
 // Noise of the right size, whatever else is wrong with it: a sum of nobody's.

@@ -3,6 +3,7 @@
 //
 //   audit_gradients              many runs with and without a canary, in gradient space (testing/gradient_space.hpp):
 //                                the tightest, as the canary and the attacker are the worst that the analysis allows
+//                                of clipping by norm (of elements clipped by themselves check_conformance tells)
 //   audit_gradients_in_one_run   a thousand canaries in directions of their own, one run
 //   audit_inputs_in_one_run      canaries that are records of a network, trained by any program; their losses are seen
 //

@@ -120,6 +120,23 @@ class noise_alone {
   const released_steps& steps_;
 };
 
+/// Of each element, over steps: its mean and its variance.
+struct step_means {
+  std::vector<double> mean;
+  std::vector<double> variance;
+};
+[[nodiscard]] inline step_means means_of(const released_steps& steps) {
+  const auto count = static_cast<double>(steps.size());
+  step_means of{std::vector<double>(steps.front().size()), std::vector<double>(steps.front().size())};
+  for (const std::vector<double>& step : steps) {
+    for (std::size_t i = 0; i < step.size(); ++i) of.mean[i] += step[i] / count;
+  }
+  for (const std::vector<double>& step : steps) {
+    for (std::size_t i = 0; i < step.size(); ++i) of.variance[i] += std::pow(step[i] - of.mean[i], 2) / (count - 1);
+  }
+  return of;
+}
+
 /// The largest correlation, in magnitude, of two of these steps' elements from `first` on.
 [[nodiscard]] inline double largest_of_step_pairs(const released_steps& steps, std::size_t first) {
   std::vector<std::vector<double>> normalised;
@@ -169,7 +186,7 @@ class noise_alone {
 
 }  // namespace testing_detail
 
-/// Takes some four times `steps` steps with trainers from `make` (testing/gradient_space.hpp) and looks at what they
+/// Takes some five times `steps` steps with trainers from `make` (testing/gradient_space.hpp) and looks at what they
 /// let out. The claim's clip, divisor, batch and seed are used as they are; noise multipliers and sampling
 /// probabilities are chosen here. `slack`: by how much the noise may be larger than sigma C, as it also covers rounding
 /// (2 % in `dp_sgd`).
@@ -183,8 +200,11 @@ class noise_alone {
 ///   pairs of elements      noise or a large part of it
 ///   inclusion rate         a record is in a step with probability q,
 ///   inclusion dispersion   independently of the steps before: counts in 1/q steps have variance over mean 1 - q
+///   inclusion of others    and of the other records: of N records N q are in a step, with variance N q (1 - q)
 ///   clipped size           a record that is much too large adds C, and not more
-///   other records          the noise's deviation does not depend on how many records there are,
+///   size at any norm       nor does one whose norm is some C, in 16 elements together
+///   noise among records    the noise's deviation is the same in elements that records have
+///   other records          it does not depend on how many records there are,
 ///   largest record         nor on how large one of them is
 ///   not finite             a record with NaN or infinity adds nothing, to any element
 ///
@@ -213,11 +233,14 @@ template <class Make>
     report.checks.push_back({name, measured, expected, std::isnan(apart) ? detail::infinity : apart});
   };
   // Between 1 and (1 + slack)^2 times the claimed variance.
-  const auto add_deviation = [&](const char* name, const noise_alone& noise) {
-    const double ratio = noise.product(0, 0) / (claim.clip * claim.clip);
+  const auto add_variance = [&](const char* name, double found, double count) {
+    const double ratio = found / (claim.clip * claim.clip);
     const double most = (1 + slack) * (1 + slack);
     const double expected = std::isnan(ratio) ? 1 : std::clamp(ratio, 1.0, most);
-    add(name, std::sqrt(ratio), std::sqrt(expected), expected * std::sqrt(2 / noise.count()) / 2);
+    add(name, std::sqrt(ratio), std::sqrt(expected), expected * std::sqrt(2 / count) / 2);
+  };
+  const auto add_deviation = [&](const char* name, const noise_alone& noise) {
+    add_variance(name, noise.product(0, 0), noise.count());
   };
 
   constexpr double often = 0.25;
@@ -292,6 +315,41 @@ template <class Make>
   add("inclusion dispersion", (squares / blocks - mean * mean) / mean, 1 - often, (1 - often) * std::sqrt(2 / blocks));
   const double error_of_size = 1.1 * little * claim.clip / std::sqrt(std::max(included, 1.0));
   add("clipped size", included > 0 ? size / included : 0, claim.clip, error_of_size);
+
+  // Of records that all add C to one element it is how many of them are in a step.
+  conformance_records alike;
+  constexpr std::size_t alike_count = 40;
+  for (std::size_t i = 0; i < alike_count; ++i) alike.add()[0] = static_cast<float>(10 * claim.clip);
+  const step_means number = means_of(take(alike, little, often, steps));
+  const auto taken = static_cast<double>(steps);
+  const double spread = alike_count * often * (1 - often);
+  add("inclusion of others", number.mean[0] / claim.clip, alike_count * often, std::sqrt(spread / taken));
+  report.checks.back().errors =
+      std::max(std::abs(report.checks.back().errors),
+               std::abs(number.variance[0] / (claim.clip * claim.clip) - spread) / (spread * std::sqrt(2 / taken)));
+
+  // In elements that belong to nobody else, evenly: elements that are clipped one by one add up to more.
+  constexpr std::size_t shared = 16;
+  constexpr std::size_t few_steps = 20;
+  const step_means nobody = means_of(take(few, little, 1, few_steps));
+  double largest = 0;
+  for (const double times : {0.5, 1.2, 2.0, 5.0, 1000.0}) {
+    conformance_records with = few;
+    const auto canary = with.add();
+    for (std::size_t i = 0; i < shared; ++i) {
+      canary[first_of_nobody + i] = static_cast<float>(times * claim.clip / std::sqrt(shared));
+    }
+    const step_means found = means_of(take(with, little, 1, few_steps));
+    double added = 0;
+    for (std::size_t i = first_of_nobody; i < first_of_nobody + shared; ++i) added += found.mean[i] - nobody.mean[i];
+    largest = std::max(largest, std::isnan(added) ? detail::infinity : added / (std::sqrt(shared) * claim.clip));
+  }
+  add("size at any norm", largest, std::min(largest, 1.0), 1.1 * little * std::sqrt(2.0 / few_steps));
+
+  const step_means among = means_of(take(few, 1, 1, steps / 4));
+  double of_all = 0;
+  for (std::size_t i = 0; i < first_of_nobody; ++i) of_all += among.variance[i] / first_of_nobody;
+  add_variance("noise among records", of_all, static_cast<double>((steps / 4 - 1) * first_of_nobody));
 
   const auto add_same_noise = [&](const char* name, const released_steps& other) {
     const noise_alone of_other{other};
