@@ -100,34 +100,34 @@ class training {
   training(std::size_t thread_count, std::size_t batch_size, const data& records)
       : exec_{pg::threads{thread_count}},
         tape_{exec_, pg::max_batch{batch_size}},
+        sum_{make_sum(exec_, batch_size)},
         norms_(Private && !task::update ? batch_size : 0),
         batch_size_{batch_size},
         records_{records} {}
 
-  void start(const std::string& parameters, double learning_rate, double noise_multiplier) {
+  void start(const std::string& parameters, double learning_rate) {
     pg::unprotected::load_parameters(net_, parameters, pg::parameter_order::frozen_last);
     optimizer_ = pg::sgd<network>{pg::learning_rate{learning_rate}};
-    noise_ = noise_multiplier;
     first_ = 0;
   }
   void step() {
-    if ((first_ + batch_size_) * targets_of_sample > records_.targets.size()) first_ = 0;
-    const pg::batch<network, loss> samples{
-        std::span{records_.inputs}.subspan(first_ * sample_size, batch_size_ * sample_size),
-        std::span{records_.targets}.subspan(first_ * targets_of_sample, batch_size_ * targets_of_sample)};
-    first_ += batch_size_;
-    const auto gradients = pg::per_sample_gradients(net_, loss{}, samples, tape_);
-    if constexpr (!task::update && Private) {
-      pg::unprotected::evaluate_into(exec_, pg::assign(update_, pg::mean(gradients)),
-                                     pg::assign(norms_, pg::l2_norms(gradients)));
-    } else if constexpr (Private) {
-      const auto clipped = pg::sum(pg::clip(gradients, pg::l2_clip_norm{1.0}));
-      optimizer_.step(exec_, net_, update_,
-                      clipped + pg::unaccounted::gaussian_noise(pg::noise_multiplier{noise_}, generator_),
-                      pg::expected_batch_size{static_cast<double>(batch_size_)});
+    sum_up();
+    if constexpr (updates_privately) {
+      optimizer_.step(exec_, net_, sum_ + pg::unaccounted::gaussian_noise(pg::noise_multiplier{noise}, noise_), size());
+    } else if constexpr (task::update) {
+      pg::unprotected::step(optimizer_, exec_, net_, sum_);
+    }
+  }
+  /// A step without noise, which nothing that is private allows: a rehearsal.
+  void step_without_noise() {
+    if constexpr (updates_privately) {
+      sum_up();
+      pg::seeded_generator none{1};
+      pg::unprotected::rehearsed_gradient<network> update{exec_};
+      optimizer_.step(exec_, net_, update, sum_ + pg::unaccounted::gaussian_noise(pg::noise_multiplier{0}, none),
+                      size());
     } else {
-      pg::unprotected::evaluate_into(exec_, update_, pg::mean(gradients));
-      if constexpr (task::update) pg::unprotected::step(optimizer_, exec_, net_, update_);
+      step();
     }
   }
   /// What the step gave that the others are compared with.
@@ -135,25 +135,53 @@ class training {
     if constexpr (task::update) {
       write_values(path, net_.all_parameters(), {});
     } else {
-      write_values(path, update_.values(), std::vector<float>(norms_.begin(), norms_.end()));
+      write_values(path, sum_.values(), std::vector<float>(norms_.begin(), norms_.end()));
     }
   }
 
  private:
   static constexpr std::size_t sample_size = network::input_shape.size();
   static constexpr std::size_t targets_of_sample = loss::target_count(network::output_shape);
-  /// A rehearsal: the first step is without noise, which nothing that is private allows. It takes the same way.
-  using update = std::conditional_t<Private && task::update, pg::unprotected::rehearsed_gradient<network>,
-                                    pg::unprotected::gradient<network>>;
+  static constexpr bool updates_privately = Private && task::update;
+  /// Nothing keeps what a step releases, as with the option keep_update = false.
+  using sum = std::conditional_t<updates_privately, pg::bounded_total<network>, pg::unprotected::gradient<network>>;
+  [[nodiscard]] static sum make_sum(const pg::host& executor, std::size_t batch_size) {
+    if constexpr (updates_privately) {
+      return sum{executor, pg::record_capacity{batch_size}};
+    } else {
+      return sum{executor};
+    }
+  }
+  [[nodiscard]] pg::expected_batch_size size() const {
+    return pg::expected_batch_size{static_cast<double>(batch_size_)};
+  }
+
+  /// Forward, backward, and what becomes of the next batch's gradients.
+  void sum_up() {
+    if ((first_ + batch_size_) * targets_of_sample > records_.targets.size()) first_ = 0;
+    const pg::batch<network, loss> samples{
+        std::span{records_.inputs}.subspan(first_ * sample_size, batch_size_ * sample_size),
+        std::span{records_.targets}.subspan(first_ * targets_of_sample, batch_size_ * targets_of_sample)};
+    first_ += batch_size_;
+    const auto gradients = pg::per_sample_gradients(net_, loss{}, samples, tape_);
+    if constexpr (updates_privately) {
+      sum_.clear();
+      pg::evaluate_into(exec_, pg::accumulate(sum_, pg::sum(pg::clip(gradients, pg::l2_clip_norm{1.0}))));
+    } else if constexpr (Private) {
+      pg::unprotected::evaluate_into(exec_, pg::assign(sum_, pg::mean(gradients)),
+                                     pg::assign(norms_, pg::l2_norms(gradients)));
+    } else {
+      pg::unprotected::evaluate_into(exec_, sum_, pg::mean(gradients));
+    }
+  }
 
   pg::host exec_;
   network net_{exec_, pg::zeros{}};
   network::tape tape_;
-  pg::seeded_generator generator_{1};
-  update update_{exec_};
+  pg::os_keyed_generator noise_;
+  sum sum_;
   pg::sgd<network> optimizer_{pg::learning_rate{rate}};
   std::vector<double> norms_;
-  double noise_ = noise;
   std::size_t batch_size_;
   std::size_t first_ = 0;
   const data& records_;
@@ -177,15 +205,15 @@ class session {
     release();
     const double first = seconds_of([&] {
       current_ = std::make_unique<training<Private>>(threads_, batch_size, records_);
-      current_->start(initial_, static_cast<double>(batch_size), 0);
-      current_->step();
+      current_->start(initial_, static_cast<double>(batch_size));
+      current_->step_without_noise();
     });
     current_->write_result(file);
     return "{\"version\": \"" + std::string{pg::version} + "\", \"first_step_seconds\": " + std::to_string(first) +
            ", \"peak_mb\": " + std::to_string(peak()) + "}";
   }
   std::string run(double seconds) {
-    current_->start(initial_, rate, noise);
+    current_->start(initial_, rate);
     malloc_trim(0);
     earlier_peak_ = peak();
     peak_is_of_run_ = forget_peak();
