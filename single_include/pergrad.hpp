@@ -40694,11 +40694,80 @@ inline constexpr std::string_view version = "0.1.0";
 // gives other bits in another order. Rules:
 //   - between phases, code must be uniform: it runs once here and in every thread there
 //   - `block.warps([&](const auto& warp) { ... })` makes each warp a block of its own for a while
+//   - `block.overlap(begin, together, end)` is one phase in which threads read what is far away, then do something
+//     together, `block.multiply_tf32(sums, f)` say, and then write what they have read: no barrier stands between
 //   - two threads may touch the same element in one phase only if both read it; likewise two blocks in one launch
 //   - no atomics; sums go through `sum`, whose order of additions is the same on both sides, or through a chain of one
 //     thread
 //   - template arguments are ints, sizes and public structs at namespace scope, never a network
 //   - what must have the same bits on host and device says `fma` where it means one
+
+// pergrad/cuda/device/tensor.hpp - what a warp's threads hold of a product on tensor cores, and that product as the
+// host emulates it
+//
+// mma.m16n8k8 of TF32 (PTX ISA, "Matrix fragments for mma.m16n8k8"): lane 4 g + q of a warp holds
+//
+//   of A, 16 x 8, rows g and g + 8, columns q and q + 4
+//   of B, 8 x 8, column g, rows q and q + 4
+//   of C and D, 16 x 8, rows g and g + 8, columns 2 q and 2 q + 1
+//
+// Which row of a matrix is called which row of a fragment is free. So that what a thread reads lies side by side, in
+// the order of its registers, rows g and g + 8 of a fragment are neighbours, and so are columns g of two fragments.
+
+namespace pergrad::inline v0_1::on_device {
+
+/// A thread's operands of a warp's product, 16 RowPairs x 32 results and 8 deep.
+template <int RowPairs>
+struct tf32_fragments {
+  static constexpr int row_pairs = RowPairs;
+  static constexpr int column_pairs = 2;
+  float left[static_cast<std::size_t>(row_pairs)][4];      ///< A's registers of a product
+  float right[static_cast<std::size_t>(column_pairs)][4];  ///< B's of two
+};
+
+/// The registers of one mma.m16n8k8 for a thread: c += a b.
+struct tf32_registers {
+  float a[4];
+  float b[2];
+};
+/// Those of product (i, j) of a warp, of RowPairs x 4.
+template <int RowPairs>
+[[nodiscard]] PERGRAD_HD tf32_registers registers_of(const tf32_fragments<RowPairs>& from, int i, int j) noexcept {
+  const float(&a)[4] = from.left[i];
+  const float(&b)[4] = from.right[j / 2];
+  return {{a[0], a[1], a[2], a[3]}, {b[j % 2 * 2], b[j % 2 * 2 + 1]}};
+}
+/// Where register `number` of C stands among a thread's sums, 2 RowPairs rows of 8.
+[[nodiscard]] PERGRAD_HD constexpr int place_of_result(int i, int j, int number) noexcept {
+  return (2 * i + number / 2) * 8 + j / 2 * 4 + number % 2 * 2 + j % 2;
+}
+
+namespace emulation {
+
+/// What a tensor core sees of an operand: the bits below TF32's are ignored, not rounded.
+[[nodiscard]] inline double tf32_bits(float x) noexcept {
+  return static_cast<double>(__builtin_bit_cast(float, __builtin_bit_cast(std::uint32_t, x) & ~0x1fffU));
+}
+/// The instruction for a warp. Hardware adds up in an order and with roundings of its own, which are not published;
+/// here the eight products and what was there before are added up in double.
+inline void multiply_add_tf32(const tf32_registers (&from)[32], float (&c)[32][4]) noexcept {
+  for (int row = 0; row < 16; ++row) {
+    for (int column = 0; column < 8; ++column) {
+      float& to = c[4 * (row % 8) + column / 2][row / 8 * 2 + column % 2];
+      auto sum = static_cast<double>(to);
+      for (int k = 0; k < 8; ++k) {
+        const float a = from[4 * (row % 8) + k % 4].a[row / 8 + k / 4 * 2];
+        const float b = from[4 * column + k % 4].b[k / 4];
+        sum += tf32_bits(a) * tf32_bits(b);
+      }
+      to = static_cast<float>(sum);
+    }
+  }
+}
+
+}  // namespace emulation
+
+}  // namespace pergrad::inline v0_1::on_device
 
 #ifdef __CUDACC__
 /// Before a loop whose counter chooses registers.
@@ -40721,11 +40790,17 @@ using rounded::fma;
 using rounded::multiply;
 using rounded::square_root;
 
-/// Rounds to the 10 bits of TF32's fraction, to nearest, ties to even; overflows to infinity, keeps NaN.
+/// Rounds to the 10 bits of TF32's fraction, to nearest, ties away from zero, as tensor cores' own conversion does;
+/// overflows to infinity, keeps NaN.
 [[nodiscard]] PERGRAD_HD inline float round_to_tf32(float x) noexcept {
-  const auto bits = __builtin_bit_cast(std::uint32_t, x);
-  const std::uint32_t to_nearest = (bits + 0xfffU + ((bits >> 13U) & 1U)) & ~0x1fffU;  // of infinity the same
-  return __builtin_bit_cast(float, x == x ? to_nearest : bits);
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  std::uint32_t bits;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
+  return __uint_as_float(bits);
+#else
+  const std::uint32_t to_nearest = (__builtin_bit_cast(std::uint32_t, x) + 0x1000U) & ~0x1fffU;  // of infinity the same
+  return x == x ? __builtin_bit_cast(float, to_nearest) : x;
+#endif
 }
 /// The nearest integer; where there are two, the even one.
 [[nodiscard]] PERGRAD_HD inline std::int64_t to_integer(float x) noexcept {
@@ -40862,6 +40937,40 @@ class emulated_block {
     ++phase_;
     f();
   }
+  /// begin(t) of all threads, together(), end(t) of all threads; then a barrier.
+  template <class Begin, class Together, class End>
+  void overlap(Begin&& begin, Together&& together, End&& end) const {
+    each(begin);
+    together();
+    each(end);
+  }
+  /// Adds to the sums of a block's threads, 2 RowPairs rows of 8, the products of f(t), their tf32_fragments<RowPairs>,
+  /// warp by warp, on tensor cores. No barrier.
+  template <class Sums, class Function>
+  void multiply_tf32(local<Sums>& sums, Function&& f) const {
+    using fragments = decltype(f(0));
+    for (int first = 0; first < Threads; first += warp_size) {
+      fragments from[warp_size];
+      for (int lane = 0; lane < warp_size; ++lane) from[lane] = f(first + lane);
+      for (int i = 0; i < fragments::row_pairs; ++i) {
+        for (int j = 0; j < 2 * fragments::column_pairs; ++j) {
+          tf32_registers operands[warp_size];
+          float c[warp_size][4];
+          const auto each_result = [&](auto&& move) {
+            for (int lane = 0; lane < warp_size; ++lane) {
+              for (int number = 0; number < 4; ++number) {
+                move(sums[first + lane][place_of_result(i, j, number)], c[lane][number]);
+              }
+            }
+          };
+          for (int lane = 0; lane < warp_size; ++lane) operands[lane] = registers_of(from[lane], i, j);
+          each_result([](float& sum, float& held) { held = sum; });
+          emulation::multiply_add_tf32(operands, c);
+          each_result([](float& sum, float& held) { sum = held; });
+        }
+      }
+    }
+  }
   /// f(warp) for every warp of the block, each of which is a block of its own; then a barrier.
   template <class Function>
   void warps(Function&& f) const {
@@ -40912,9 +41021,10 @@ namespace pergrad::inline v0_1 {
 /// Choices of an executor on a device.
 struct device_options {
   /// What layers hand to each other, and its gradients, is stored with the 10 bits of fraction that TF32 has, and
-  /// products of matrices may round weights so, too. That lets cuBLAS use tensor cores; the library's own kernels only
-  /// give the same numbers. Norms, clipping and sums see exactly the numbers that are stored, so the clip bound holds
-  /// as it does without. For networks in float; the network's output, losses, parameters and sums stay float.
+  /// products of matrices round weights so, too, and are formed by tensor cores: in layered networks, and by cuBLAS.
+  /// What is squared for a norm are the numbers that the sum adds, formed by the same instructions, so the clip bound
+  /// holds as it does without. For networks in float; the network's output, losses, parameters and sums stay float.
+  /// From compute capability 8.0 on.
   bool tf32 = false;
   /// Trainers copy data sets to the device also where it could read them where they lie, as GPUs can that share the
   /// host's memory. A step then does not wait for the device at its end.
@@ -41194,6 +41304,20 @@ class thread_value {
   Value value_;
 };
 
+/// c += a b of a warp, from compute capability 8.0 on.
+__device__ inline void multiply_add_tf32(const tf32_registers& from, float& c0, float& c1, float& c2,
+                                         float& c3) noexcept {
+#if __CUDA_ARCH__ >= 800
+  asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%0, %1, %2, %3};"
+      : "+f"(c0), "+f"(c1), "+f"(c2), "+f"(c3)
+      : "r"(__float_as_uint(from.a[0])), "r"(__float_as_uint(from.a[1])), "r"(__float_as_uint(from.a[2])),
+        "r"(__float_as_uint(from.a[3])), "r"(__float_as_uint(from.b[0])), "r"(__float_as_uint(from.b[1])));
+#else
+  __trap();
+#endif
+}
+
 /// A warp of a block, as a block of its own.
 class device_warp {
  public:
@@ -41241,6 +41365,26 @@ class device_block {
   __device__ void once(Function&& f) const {
     if (threadIdx.x == 0) f();
     __syncthreads();
+  }
+  template <class Begin, class Together, class End>
+  __device__ void overlap(Begin&& begin, Together&& together, End&& end) const {
+    begin(static_cast<int>(threadIdx.x));
+    together();
+    end(static_cast<int>(threadIdx.x));
+    __syncthreads();
+  }
+  template <class Sums, class Function>
+  __device__ void multiply_tf32(local<Sums>& sums, Function&& f) const {
+    const auto from = f(static_cast<int>(threadIdx.x));
+    Sums& own = sums[0];
+    PERGRAD_UNROLL
+    for (int i = 0; i < from.row_pairs; ++i) {
+      PERGRAD_UNROLL
+      for (int j = 0; j < 2 * from.column_pairs; ++j) {
+        multiply_add_tf32(registers_of(from, i, j), own[place_of_result(i, j, 0)], own[place_of_result(i, j, 1)],
+                          own[place_of_result(i, j, 2)], own[place_of_result(i, j, 3)]);
+      }
+    }
   }
   template <class Function>
   __device__ void warps(Function&& f) const {
@@ -41291,7 +41435,8 @@ __global__ void __launch_bounds__(Kernel::threads, least_blocks<Kernel>)
 // The choice is a constant of the shape. cuBLAS gets products that are plain matrices, one position whose view is x
 // itself, large enough to be worth a call, and only with PERGRAD_CUBLAS=1 (the program is then linked with cuBLAS;
 // without, nothing of it is mentioned). It never forms a sum over samples: the order of its additions is its own, and
-// those sums must not depend on how a batch is cut.
+// those sums must not depend on how a batch is cut. Where TF32 is allowed the own kernel's products, but those over
+// samples, are formed on tensor cores.
 //
 // Forward and input gradient through cuBLAS are called for `library_slice` samples at a time, so that every call has
 // the same shape and a sample the same place in it whatever the physical batch. Workspaces are rounded up to whole
@@ -41309,7 +41454,8 @@ __global__ void __launch_bounds__(Kernel::threads, least_blocks<Kernel>)
 // of them in registers; slices of Depth go through shared memory twice buffered, so a slice costs one barrier and is
 // read from memory while the one before is multiplied. Each result is one chain of fma over the depth in ascending
 // order, from what is there before: neither block sizes nor the cut of a logical batch into physical ones changes a
-// bit.
+// bit. Where TF32 is allowed tensor cores add eight terms at a time, in that order too, as a function of the result's
+// own row and column: the same holds as far as their hardware does not care where in a block a result lies.
 //
 // An element of an operand lies where a *line*, of its row or column, and a *step*, of its place in the depth, say. All
 // divisions are in these: a thread finds its lines once, and one thread of a block finds a step, two slices ahead of
@@ -41965,11 +42111,11 @@ struct geometry {
   }
   [[nodiscard]] PERGRAD_HD static constexpr bool inside(const coordinates& a, const coordinates& b,
                                                         const int (&size)[axes]) noexcept {
-    bool result = true;
+    int result = 1;  // of all axes: a product's main loop has no room for branches
     for (int axis = 0; axis < axes; ++axis) {
-      result = result && static_cast<unsigned>(a.at[axis] + b.at[axis]) < static_cast<unsigned>(size[axis]);
+      result &= static_cast<unsigned>(a.at[axis] + b.at[axis]) < static_cast<unsigned>(size[axis]) ? 1 : 0;
     }
-    return result;
+    return result != 0;
   }
 };
 
@@ -41996,9 +42142,17 @@ struct batch_values {
 
 namespace pergrad::inline v0_1::on_device {
 
-/// How results are cut. `threads` = (Rows / OwnRows) (Columns / OwnColumns).
+/// Where an element lies among the quads of a slice.
+struct slice_place {
+  int quad;
+  int number;
+};
+
+/// How results are cut. `threads` = (Rows / OwnRows) (Columns / OwnColumns). A thread's first result is at
+/// (row_of(t), column_of(t)) of the block, its others own_row(i) and own_column(j) behind it.
 template <int Rows, int Columns, int Depth, int OwnRows, int OwnColumns>
 struct gemm_block {
+  static constexpr bool on_tensor_cores = false;
   static constexpr int rows = Rows;
   static constexpr int columns = Columns;
   static constexpr int depth = Depth;
@@ -42008,10 +42162,66 @@ struct gemm_block {
   static constexpr int threads = Rows / OwnRows * across;
   static_assert(OwnRows % 4 == 0 && OwnColumns % 4 == 0 && Rows % OwnRows == 0 && Columns % OwnColumns == 0);
   static_assert(Rows * Depth % threads == 0 && Columns * Depth % threads == 0);
+
+  // A thread's rows are own_rows / 4 quads, as far apart as all threads' quads take; columns likewise.
+  PERGRAD_HD static constexpr int row_of(int t) noexcept { return 4 * (t / across); }
+  PERGRAD_HD static constexpr int column_of(int t) noexcept { return 4 * (t % across); }
+  PERGRAD_HD static constexpr int own_row(int i) noexcept { return i / 4 * 4 * (Rows / OwnRows) + i % 4; }
+  PERGRAD_HD static constexpr int own_column(int j) noexcept { return j / 4 * 4 * across + j % 4; }
+  // Where a slice has an element: neighbours are a quad, and lines meet other banks.
+  static constexpr int together = 4;
+  static constexpr int left_quads = Depth * (Rows / 4 + 1);
+  static constexpr int right_quads = Depth * (Columns / 4 + 1);
+  PERGRAD_HD static constexpr slice_place left_at(int k, int row) noexcept {
+    return {k * (Rows / 4 + 1) + row / 4, row % 4};
+  }
+  PERGRAD_HD static constexpr slice_place right_at(int k, int column) noexcept {
+    return {k * (Columns / 4 + 1) + column / 4, column % 4};
+  }
 };
 using narrow_block = gemm_block<32, 128, 8, 4, 8>;  ///< of few rows: 128 threads
 using square_block = gemm_block<64, 64, 16, 4, 4>;  ///< 256 threads
 using large_block = gemm_block<128, 128, 8, 8, 8>;  ///< 256 threads
+
+/// The same on tensor cores (device/tensor.hpp): warps of 16 RowPairs x 32 results.
+template <int Rows, int Columns, int RowPairs>
+struct tensor_block {
+  static constexpr bool on_tensor_cores = true;
+  static constexpr int rows = Rows;
+  static constexpr int columns = Columns;
+  static constexpr int depth = 8;
+  static constexpr int row_pairs = RowPairs;
+  static constexpr int own_rows = 2 * RowPairs;
+  static constexpr int own_columns = 8;
+  static constexpr int warps_across = Columns / 32;
+  static constexpr int threads = Rows / (16 * RowPairs) * warps_across * warp_size;
+  static_assert(Rows % (16 * RowPairs) == 0 && Columns % 32 == 0);
+
+  // What fragments call rows g and g + 8, and columns g of two products, are neighbours.
+  PERGRAD_HD static constexpr int row_of(int t) noexcept {
+    return t / warp_size / warps_across * 16 * RowPairs + t % warp_size / 4 * 2;
+  }
+  PERGRAD_HD static constexpr int first_column(int t) noexcept { return t / warp_size % warps_across * 32; }
+  PERGRAD_HD static constexpr int column_of(int t) noexcept { return first_column(t) + t % 4 * 4; }
+  PERGRAD_HD static constexpr int own_row(int i) noexcept { return i / 2 * 16 + i % 2; }
+  PERGRAD_HD static constexpr int own_column(int j) noexcept { return j / 4 * 16 + j % 4; }
+  // Two neighbours at depths k and k + 4 are a quad, in the order of a thread's registers. Lines of them begin in other
+  // banks: eight threads that read quads, two of each of four lines, meet in none, nor do threads that write neighbours
+  // of the depth.
+  static constexpr int together = 2;
+  static constexpr int left_quads = 4 * (Rows / 2 + 2);
+  static constexpr int right_quads = 4 * (Columns / 2 + 2);
+  PERGRAD_HD static constexpr slice_place left_at(int k, int row) noexcept {
+    return {k % 4 * (Rows / 2 + 2) + row / 2, k / 4 * 2 + row % 2};
+  }
+  PERGRAD_HD static constexpr slice_place right_at(int k, int column) noexcept {
+    return {k % 4 * (Columns / 2 + 2) + column / 2, column % 2 * 2 + k / 4};
+  }
+};
+/// The blocks of the same results.
+using narrow_tensor_block = tensor_block<32, 128, 2>;  ///< 128 threads
+using square_tensor_block = tensor_block<64, 64, 2>;   ///< 128 threads
+using large_tensor_block = tensor_block<128, 128, 4>;  ///< 256 threads
 
 template <class Scalar>
 struct alignas(4 * sizeof(Scalar)) quad {
@@ -42029,13 +42239,13 @@ struct gemm_kernel {
   static constexpr int threads = Sizes::threads;
   // Blocks that registers leave room for, as far as nothing spills: integers take two for a sum.
   static constexpr int least_blocks = [] {
+    if (Sizes::on_tensor_cores) return threads < 256 ? 4 : 1;
     if (sizeof(typename Problem::sum_type) > sizeof(Scalar) || Sizes::own_rows * Sizes::own_columns > 32) return 1;
     return threads < 256 ? 3 : 2;
   }();
-  static constexpr int padding = 4;  // a slice's rows meet other banks
   struct slice {
-    quad<Scalar> left[Sizes::depth][(Sizes::rows + padding) / 4];
-    quad<Scalar> right[Sizes::depth][(Sizes::columns + padding) / 4];
+    quad<Scalar> left[static_cast<std::size_t>(Sizes::left_quads)];
+    quad<Scalar> right[static_cast<std::size_t>(Sizes::right_quads)];
   };
   using left_operand = decltype(std::declval<const Problem&>().left(0));
   using right_operand = decltype(std::declval<const Problem&>().right(0));
@@ -42072,10 +42282,11 @@ struct gemm_kernel {
     auto& shared = block.template shared<shared_type>();
     typename Block::template local<sums_type> sums;
     typename Block::template local<lines_type> lines;
+    typename Block::template local<fetched_type> next;
     const left_operand left = problem.left(z);
     const right_operand right = problem.right(z);
     block.each([&](int t) {
-      start(sums[t], z, row + row_of(t), column + column_of(t));
+      start(sums[t], z, row + Sizes::row_of(t), column + Sizes::column_of(t));
       each_left(t, [&](int i, int /*k*/, int at) {
         if (i < lines_type::left_count) lines[t].left[i] = left.line_at(row + at);
       });
@@ -42085,41 +42296,49 @@ struct gemm_kernel {
       find_steps(left, right, t, 0, depth, shared.steps[0]);
       find_steps(left, right, t, Sizes::depth, depth, shared.steps[1]);
     });
-    // Reads a slice, does something meanwhile, and puts it there.
-    const auto move = [&](int t, const step_table& steps, slice& to, auto&& meanwhile) {
-      fetched_left from_left;
-      fetched_right from_right;
+    const auto fetch = [&](int t, const step_table& steps) {
       each_left(t, [&](int i, int k, int /*at*/) {
-        from_left[i] = left.read(lines[t].left[smaller_of(i, lines_type::left_count - 1)], steps.left[k]);
+        next[t].left[i] = left.read(lines[t].left[smaller_of(i, lines_type::left_count - 1)], steps.left[k]);
       });
       each_right(t, [&](int i, int k, int /*at*/) {
-        from_right[i] = right.read(lines[t].right[smaller_of(i, lines_type::right_count - 1)], steps.right[k]);
+        next[t].right[i] = right.read(lines[t].right[smaller_of(i, lines_type::right_count - 1)], steps.right[k]);
       });
-      meanwhile();
-      finish_elements(from_left, from_right, t, steps);
-      put(from_left, from_right, t, to);
     };
     if (depth > 0) {
-      block.each([&](int t) { move(t, shared.steps[0], shared.slices[0], [] {}); });
+      block.each([&](int t) {
+        fetch(t, shared.steps[0]);
+        put(next[t], t, shared.steps[0], depth, shared.slices[0]);
+      });
     }
     int stage = 0;
     int begin = 0;
     for (; begin + Sizes::depth < depth; begin += Sizes::depth, stage ^= 1) {
-      block.each([&](int t) {
-        move(t, shared.steps[stage ^ 1], shared.slices[stage ^ 1], [&] {
-          find_steps(left, right, t, begin + 2 * Sizes::depth, depth, shared.steps[stage]);
-          multiply(sums[t], shared.slices[stage], t);
-        });
-      });
+      block.overlap(
+          [&](int t) {
+            fetch(t, shared.steps[stage ^ 1]);
+            find_steps(left, right, t, begin + 2 * Sizes::depth, depth, shared.steps[stage]);
+            if constexpr (!Sizes::on_tensor_cores) multiply(sums[t], shared.slices[stage], t);
+          },
+          [&] {
+            if constexpr (Sizes::on_tensor_cores) multiply_by_warps(block, sums, shared.slices[stage]);
+          },
+          [&](int t) {
+            put(next[t], t, shared.steps[stage ^ 1], depth - begin - Sizes::depth, shared.slices[stage ^ 1]);
+          });
     }
-    block.each([&](int t) { multiply_some(sums[t], shared.slices[stage], t, depth - begin); });
+    if constexpr (Sizes::on_tensor_cores) {
+      if (depth > 0) multiply_by_warps(block, sums, shared.slices[stage]);
+    } else {
+      block.each([&](int t) { multiply_some(sums[t], shared.slices[stage], t, depth - begin); });
+    }
     if constexpr (Problem::squares) {
       typename Block::template local<double> own;
-      block.each([&](int t) { own[t] = sum_of_squares(sums[t], row + row_of(t), column + column_of(t)); });
+      block.each(
+          [&](int t) { own[t] = sum_of_squares(sums[t], row + Sizes::row_of(t), column + Sizes::column_of(t)); });
       const double total = block.sum(own, shared.partial);
       block.once([&] { problem.store_square(z, row_block + row_blocks() * column_block, total); });
     } else {
-      block.each([&](int t) { finish(sums[t], z, row + row_of(t), column + column_of(t)); });
+      block.each([&](int t) { finish(sums[t], z, row + Sizes::row_of(t), column + Sizes::column_of(t)); });
     }
   }
 
@@ -42130,8 +42349,10 @@ struct gemm_kernel {
   };
   static constexpr int left_each = Sizes::rows * Sizes::depth / threads;
   static constexpr int right_each = Sizes::columns * Sizes::depth / threads;
-  using fetched_left = registers<Scalar, left_each>;
-  using fetched_right = registers<Scalar, right_each>;
+  struct fetched_type {
+    registers<Scalar, left_each> left;
+    registers<Scalar, right_each> right;
+  };
   /// Where a thread's elements lie: in as many lines, or all in one.
   struct lines_type {
     static constexpr int left_count = left_operand::depth_first ? left_each : 1;
@@ -42140,13 +42361,6 @@ struct gemm_kernel {
     typename right_operand::line right[static_cast<std::size_t>(right_count)];
   };
   using sums_type = registers<typename Problem::sum_type, Sizes::own_rows * Sizes::own_columns>;
-  static constexpr int row_quads = Sizes::rows / Sizes::own_rows;  // quads of rows between a thread's own
-
-  // A thread's rows are own_rows / 4 quads, each `4 * row_quads` rows behind the one before; columns likewise.
-  PERGRAD_HD static constexpr int row_of(int t) noexcept { return 4 * (t / Sizes::across); }
-  PERGRAD_HD static constexpr int column_of(int t) noexcept { return 4 * (t % Sizes::across); }
-  PERGRAD_HD static constexpr int own_row(int i) noexcept { return i / 4 * 4 * row_quads + i % 4; }
-  PERGRAD_HD static constexpr int own_column(int j) noexcept { return j / 4 * 4 * Sizes::across + j % 4; }
 
   /// Calls f(i, k, at) for the `Count` numbers that thread t moves: number i is `k` deep in the slice, at row or column
   /// `at` of the block. Threads next to each other read along the operand's own order; all k, or all `at`, are one.
@@ -42184,42 +42398,75 @@ struct gemm_kernel {
       to.right[k] = right.step_at(number);
     }
   }
-  /// Rounds what was read, and weighs it.
-  PERGRAD_HD void finish_elements(fetched_left& left, fetched_right& right, int t,
-                                  const step_table& steps) const noexcept {
-    if (problem.on.tf32 != 0) {
-      each_left(t, [&](int i, int /*k*/, int /*at*/) { left[i] = round_to_tf32(left[i]); });
-      each_right(t, [&](int i, int /*k*/, int /*at*/) { right[i] = round_to_tf32(right[i]); });
+  /// Rounds what was read, weighs it, and puts it there. Tensor cores multiply whole slices: what is beyond the first
+  /// `count` of the depth is zero for them.
+  PERGRAD_HD void put(fetched_type& from, int t, const step_table& steps, int count, slice& to) const noexcept {
+    if (Sizes::on_tensor_cores || problem.on.tf32 != 0) {
+      each_left(t, [&](int i, int /*k*/, int /*at*/) { from.left[i] = round_to_tf32(from.left[i]); });
+      each_right(t, [&](int i, int /*k*/, int /*at*/) { from.right[i] = round_to_tf32(from.right[i]); });
     }
     if constexpr (requires { left_operand::weighted(steps.left[0], Scalar{}); }) {
-      each_left(t, [&](int i, int k, int /*at*/) { left[i] = left_operand::weighted(steps.left[k], left[i]); });
+      each_left(t,
+                [&](int i, int k, int /*at*/) { from.left[i] = left_operand::weighted(steps.left[k], from.left[i]); });
     }
+    if (Sizes::on_tensor_cores && count < Sizes::depth) {
+      each_left(t, [&](int i, int k, int /*at*/) { from.left[i] = k < count ? from.left[i] : Scalar{0}; });
+      each_right(t, [&](int i, int k, int /*at*/) { from.right[i] = k < count ? from.right[i] : Scalar{0}; });
+    }
+    // Addresses of a thread's elements differ by constants.
+    each_left(t, [&](int i, int k, int at) {
+      const int apart = left_operand::depth_first ? i * (threads / Sizes::depth) : 0;
+      const slice_place first = Sizes::left_at(k, at - apart);
+      to.left[first.quad + apart / Sizes::together].v[first.number] = from.left[i];
+    });
+    each_right(t, [&](int i, int k, int at) {
+      const int apart = right_operand::depth_first ? i * (threads / Sizes::depth) : 0;
+      const slice_place first = Sizes::right_at(k, at - apart);
+      to.right[first.quad + apart / Sizes::together].v[first.number] = from.right[i];
+    });
   }
-  PERGRAD_HD static void put(const fetched_left& left, const fetched_right& right, int t, slice& to) noexcept {
-    each_left(t, [&](int i, int k, int at) { to.left[k][at / 4].v[at % 4] = left[i]; });
-    each_right(t, [&](int i, int k, int at) { to.right[k][at / 4].v[at % 4] = right[i]; });
+  template <class Block>
+  PERGRAD_HD static void multiply_by_warps(const Block& block, typename Block::template local<sums_type>& sums,
+                                           const slice& from) noexcept {
+    block.multiply_tf32(sums, [&](int t) {
+      tf32_fragments<Sizes::row_pairs> own;
+      const auto copy = [](const quad<Scalar>& four, float(&to)[4]) {
+        PERGRAD_UNROLL
+        for (int i = 0; i < 4; ++i) to[i] = four.v[i];
+      };
+      const int row = Sizes::left_at(t % 4, Sizes::row_of(t)).quad;
+      const int column = Sizes::right_at(t % 4, Sizes::first_column(t) + t % warp_size / 4 * 2).quad;
+      PERGRAD_UNROLL
+      for (int i = 0; i < own.row_pairs; ++i) copy(from.left[row + 8 * i], own.left[i]);
+      PERGRAD_UNROLL
+      for (int j = 0; j < own.column_pairs; ++j) copy(from.right[column + 8 * j], own.right[j]);
+      return own;
+    });
   }
   PERGRAD_HD void multiply(sums_type& sums, const slice& from, int t) const noexcept {
     if constexpr (std::is_integral_v<typename Problem::sum_type>) {  // which wait for conversions, and fill registers
       multiply_some(sums, from, t, Sizes::depth);
     } else {
       PERGRAD_UNROLL
-      for (int k = 0; k < Sizes::depth; ++k) multiply_one(sums, from, row_of(t) / 4, column_of(t) / 4, k);
+      for (int k = 0; k < Sizes::depth; ++k) multiply_one(sums, from, t, k);
     }
   }
   /// Of the last slice: adding products of zeros to fill it would turn -0 into 0.
   PERGRAD_HD void multiply_some(sums_type& sums, const slice& from, int t, int count) const noexcept {
     PERGRAD_ROLLED
-    for (int k = 0; k < count; ++k) multiply_one(sums, from, row_of(t) / 4, column_of(t) / 4, k);
+    for (int k = 0; k < count; ++k) multiply_one(sums, from, t, k);
   }
-  PERGRAD_HD void multiply_one(sums_type& sums, const slice& from, int row_quad, int column_quad,
-                               int k) const noexcept {
+  PERGRAD_HD void multiply_one(sums_type& sums, const slice& from, int t, int k) const noexcept {
     quad<Scalar> down[Sizes::own_rows / 4];
     quad<Scalar> across[Sizes::own_columns / 4];
     PERGRAD_UNROLL
-    for (int i = 0; i < Sizes::own_rows / 4; ++i) down[i] = from.left[k][row_quad + i * row_quads];
+    for (int i = 0; i < Sizes::own_rows / 4; ++i) {
+      down[i] = from.left[Sizes::left_at(k, Sizes::row_of(t) + Sizes::own_row(4 * i)).quad];
+    }
     PERGRAD_UNROLL
-    for (int j = 0; j < Sizes::own_columns / 4; ++j) across[j] = from.right[k][column_quad + j * Sizes::across];
+    for (int j = 0; j < Sizes::own_columns / 4; ++j) {
+      across[j] = from.right[Sizes::right_at(k, Sizes::column_of(t) + Sizes::own_column(4 * j)).quad];
+    }
     PERGRAD_UNROLL
     for (int i = 0; i < Sizes::own_rows; ++i) {
       PERGRAD_UNROLL
@@ -42240,8 +42487,8 @@ struct gemm_kernel {
     for (int i = 0; i < Sizes::own_rows; ++i) {
       PERGRAD_UNROLL
       for (int j = 0; j < Sizes::own_columns; ++j) {
-        const int r = row + own_row(i);
-        const int c = column + own_column(j);
+        const int r = row + Sizes::own_row(i);
+        const int c = column + Sizes::own_column(j);
         if (r < problem.rows() && c < problem.columns()) f(r, c, sums[i * Sizes::own_columns + j]);
       }
     }
@@ -42328,6 +42575,13 @@ struct weight_columns {
   }
   [[nodiscard]] PERGRAD_HD Scalar read(line a, step b) const noexcept { return weights[a + b]; }
 };
+/// values[offset], or 0 in the padding; something is read in any case, so that nothing branches.
+template <class Scalar>
+[[nodiscard]] PERGRAD_HD Scalar read_inside(bool inside, const Scalar* values, int offset) noexcept {
+  const Scalar value = values[inside ? offset : 0];
+  return inside ? value : Scalar{0};
+}
+
 /// Values of x. Lines: (sample, position); steps: the view.
 template <class Scalar>
 struct views_of_samples {
@@ -42347,7 +42601,7 @@ struct views_of_samples {
   }
   [[nodiscard]] PERGRAD_HD step step_at(int k) const noexcept { return on.map.tap(k); }
   [[nodiscard]] PERGRAD_HD Scalar read(const line& a, const step& b) const noexcept {
-    return on.map.inside_x(a.at, b) ? a.values[a.at.offset + b.offset] : Scalar{0};
+    return read_inside(on.map.inside_x(a.at, b), a.values, a.at.offset + b.offset);
   }
 };
 /// Values of y. Lines: (sample, pixel); steps: (output, tap).
@@ -42369,7 +42623,7 @@ struct outputs_that_see {
     return on.map.seen_by(k, tap);
   }
   [[nodiscard]] PERGRAD_HD Scalar read(const line& a, const step& b) const noexcept {
-    return on.map.inside_y(a.at, b) ? a.values[a.at.offset + b.offset] : Scalar{0};
+    return read_inside(on.map.inside_y(a.at, b), a.values, a.at.offset + b.offset);
   }
 };
 /// Deltas of one sample. Lines: outputs; steps: positions from `first` on.
@@ -42405,7 +42659,7 @@ struct views_of_sample {
   }
   [[nodiscard]] PERGRAD_HD step step_at(int k) const noexcept { return map.position(group, first + k); }
   [[nodiscard]] PERGRAD_HD Scalar read(const line& a, const step& b) const noexcept {
-    return map.inside_x(a, b) ? values[a.offset + b.offset] : Scalar{0};
+    return read_inside(map.inside_x(a, b), values, a.offset + b.offset);
   }
 };
 /// Samples `first`, `first + apart`, ... of a batch, with their factors: those of 0 read nothing.
@@ -42833,10 +43087,27 @@ constexpr auto with_block_sizes(gemm_way way, Function&& f) {
                                 static_cast<int>(most_elements / (std::int64_t{leaf.chunks} * leaf.size())));
   return static_cast<int>(smaller_of(static_cast<std::size_t>(samples), max_batch));
 }
+/// The same results on tensor cores.
+template <class Function>
+constexpr auto with_tensor_block_sizes(gemm_way way, Function&& f) {
+  return way == gemm_way::narrow  ? f(narrow_tensor_block{})
+         : way == gemm_way::large ? f(large_tensor_block{})
+                                  : f(square_tensor_block{});
+}
+/// Products that tensor cores form where TF32 is allowed. Those over samples are of integers or of records with
+/// factors.
+template <class Scalar, class Problem>
+inline constexpr bool has_tensor_kernel = std::is_same_v<Scalar, float> && !requires(const Problem& it) {
+  it.accumulator_count;
+};
 /// Launches the own kernel for a problem of gemm_affine.hpp.
 template <class Scalar, class Device, class Problem>
 void launch_gemm(Device& device, gemm_way way, const Problem& problem) {
-  with_block_sizes(way, [&]<class Sizes>(Sizes) { launch(device, gemm_kernel<Scalar, Problem, Sizes>{problem}); });
+  const auto with = [&]<class Sizes>(Sizes) { launch(device, gemm_kernel<Scalar, Problem, Sizes>{problem}); };
+  if constexpr (has_tensor_kernel<Scalar, Problem>) {
+    if (problem.on.tf32 != 0) return with_tensor_block_sizes(way, with);
+  }
+  with_block_sizes(way, with);
 }
 /// Launches an affine layer's product over samples, `forward` or `adjoint`, whoever forms it: 1 node; with cuBLAS one a
 /// slice, and one more for a forward product and where results are TF32.
@@ -43245,6 +43516,8 @@ class cuda_device {
   /// Is this the first time of a function that is captured? What is no kernel of the library's is left out then if it
   /// must not be done twice.
   [[nodiscard]] bool is_warming_up() const noexcept { return is_warming_up_; }
+  /// Has the current device tensor cores that take TF32?
+  [[nodiscard]] static bool multiplies_tf32() { return attribute_of(cudaDevAttrComputeCapabilityMajor) >= 8; }
   /// Is everything done that was put into the stream? Does not wait.
   [[nodiscard]] bool is_done() const {
     const cudaError_t state = cudaStreamQuery(stream_);
@@ -43257,14 +43530,15 @@ class cuda_device {
   }
 
  private:
-  /// Does the current device say so of itself?
-  [[nodiscard]] static bool is(cudaDeviceAttr attribute) {
+  /// What the current device says of itself.
+  [[nodiscard]] static int attribute_of(cudaDeviceAttr attribute) {
     int device = 0;
     int value = 0;
     cuda_detail::check(cudaGetDevice(&device), "cudaGetDevice");
     cuda_detail::check(cudaDeviceGetAttribute(&value, attribute, device), "cudaDeviceGetAttribute");
-    return value != 0;
+    return value;
   }
+  [[nodiscard]] static bool is(cudaDeviceAttr attribute) { return attribute_of(attribute) != 0; }
   void launch_stub(const void* stub, int blocks, int threads, std::size_t shared, void** arguments) const {
     if (is_warming_up_) {
       cudaFuncAttributes attributes{};
@@ -43614,9 +43888,19 @@ namespace pergrad::inline v0_1::on_device {
 struct method_choice {
   norm_method method = norm_method::automatic;
   std::uint64_t nodes = ~std::uint64_t{0};
+  int on_tensor_cores = 0;  ///< they form the gradients that sums add up
 
   /// How the norm of a leaf is found. `instantiate` only for leaves that have room to be kept: else its twin `direct`.
+  /// How tensor cores round is not published, so that there is no slack for it: of what they form the numbers
+  /// themselves are squared, formed by the same instructions.
   [[nodiscard]] PERGRAD_HD norm_method of(const outer_leaf& leaf) const noexcept {
+    const norm_method asked = asked_of(leaf);
+    const bool forms_it = on_tensor_cores != 0 && leaf.view.positions() > 1;
+    return forms_it && asked == norm_method::gram ? norm_method::direct : asked;
+  }
+
+ private:
+  [[nodiscard]] PERGRAD_HD norm_method asked_of(const outer_leaf& leaf) const noexcept {
     const bool chosen = nodes == ~std::uint64_t{0} || (leaf.node < 64 && (nodes >> leaf.node & 1U) != 0);
     if (method == norm_method::automatic || !chosen) return leaf.method;
     if (method == norm_method::product && leaf.view.positions() != 1) return leaf.method;
@@ -46855,6 +47139,7 @@ struct sample_launch {
   const random_stream* layers = nullptr;  ///< of the bits inside layers; nullptr: none
   bool backward = true;
   bool norms = true;
+  bool gradients = false;  ///< as sums are formed
   Scalar* outputs = nullptr;
   int samples = 0;  ///< the most that there may be
 };
@@ -46960,7 +47245,7 @@ class launcher {
                         .square_stride = net_->squares,
                         .outputs = wanted.outputs},
             .rule = wanted.rule,
-            .method = wanted.method,
+            .method = method_of(wanted),
             .layers = random ? *wanted.layers : random_stream{},
             .random = random ? 1 : 0,
             .output = net_->output,
@@ -46974,6 +47259,13 @@ class launcher {
             .last = node_count()};
   }
   [[nodiscard]] int node_count() const noexcept { return static_cast<int>(net_->ops.size()); }
+  /// Tensor cores form gradients, unless sums are formed of every sample's own.
+  template <class Wanted>
+  [[nodiscard]] method_choice method_of(const Wanted& wanted) const {
+    method_choice method = wanted.method;
+    method.on_tensor_cores = Layered != 0 && memory_->tf32() && !wanted.gradients ? 1 : 0;
+    return method;
+  }
 
   [[nodiscard]] affine_operands<Scalar> operands(const affine_view& view, int x, int y, int samples) const {
     return {.map = geometry{view},
@@ -47123,17 +47415,19 @@ class launcher {
   void squares(const sample_launch<Scalar>& wanted) const {
     for (const outer_leaf& leaf : net_->outer) {
       if (!is_one_product(leaf)) continue;
-      const norm_method chosen = wanted.method.of(leaf);
+      const method_choice method = method_of(wanted);
+      const norm_method chosen = method.of(leaf);
       if (chosen == norm_method::product || chosen == norm_method::gram) continue;
       double* const to = memory_->template at<double>(memory_->places().squares) + leaf.squares;
       if (leaf.chunks > 1) {
-        for_each_partial(leaf, wanted.samples, [&](const partial_gradients<Scalar>& gradients) {
+        for_each_partial(leaf, wanted.samples, method.on_tensor_cores, [&](const partial_gradients<Scalar>& gradients) {
           launch(device(), square_partials_kernel<Scalar>{gradients, to, net_->squares});
         });
         continue;
       }
       affine_squares<Scalar> problem;
       problem.on = operands(leaf.view, leaf.x, leaf.delta, wanted.samples);
+      problem.on.tf32 = leaf.view.positions() > 1 ? method.on_tensor_cores : 0;
       problem.partial = to;
       problem.partial_stride = net_->squares;
       problem.blocks = leaf.square_count / leaf.view.groups;
@@ -47148,7 +47442,7 @@ class launcher {
         .state = memory_->state(),
         .tables = memory_->tables(),
         .samples = view_,
-        .method = wanted.method,
+        .method = method_of(wanted),
         .weights = wanted.weights,
         .layer_stride = wanted.per_layer ? static_cast<int>(memory_->max_batch()) : 0,
         .squares = wanted.squares ? 1 : 0,
@@ -47185,13 +47479,14 @@ class launcher {
   }
   /// Forms the gradients of a leaf of several positions, for some samples at a time, and calls f(them) for each time.
   template <class Function>
-  void for_each_partial(const outer_leaf& leaf, int samples, const Function& f) const {
+  void for_each_partial(const outer_leaf& leaf, int samples, int on_tensor_cores, const Function& f) const {
     auto* const partials = memory_->template at<Scalar>(memory_->places().partials);
     const int together = samples_together(leaf, memory_->max_batch());
     for (int first = 0; first == 0 || first < samples; first += together) {
       const int count = smaller_of(together, samples - first);
       affine_partials<Scalar> problem;
       problem.on = operands(leaf.view, leaf.x, leaf.delta, count);
+      problem.on.tf32 = on_tensor_cores;
       problem.partials = partials;
       problem.first_sample = first;
       problem.chunks = divisor{leaf.chunks};
@@ -47202,15 +47497,16 @@ class launcher {
   }
   template <class Sum>
   void sum_of_partials(const sum_launch<Scalar>& wanted, const outer_leaf& leaf, Scalar to_grid) const {
-    for_each_partial(leaf, wanted.samples, [&](const partial_gradients<Scalar>& gradients) {
-      launch(device(), fold_partials_kernel<Scalar, Sum>{
-                           .gradients = gradients,
-                           .factors = weights_of(wanted, leaf),
-                           .to_grid = to_grid,
-                           .accumulators = memory_->template at<Sum>(memory_->places().sums) + leaf.parameters,
-                           .accumulator_stride = static_cast<std::int64_t>(net_->parameters),
-                           .accumulator_count = accumulator_count(*net_)});
-    });
+    for_each_partial(
+        leaf, wanted.samples, method_of(wanted).on_tensor_cores, [&](const partial_gradients<Scalar>& gradients) {
+          launch(device(), fold_partials_kernel<Scalar, Sum>{
+                               .gradients = gradients,
+                               .factors = weights_of(wanted, leaf),
+                               .to_grid = to_grid,
+                               .accumulators = memory_->template at<Sum>(memory_->places().sums) + leaf.parameters,
+                               .accumulator_stride = static_cast<std::int64_t>(net_->parameters),
+                               .accumulator_count = accumulator_count(*net_)});
+        });
   }
 
   memory_type* memory_;
@@ -47385,6 +47681,7 @@ class engine {
                              .layers = it.is_random ? &it.layers.stream : nullptr,
                              .backward = it.request.backward,
                              .norms = norms,
+                             .gradients = it.way.gradients,
                              .outputs = memory_.template at<Scalar>(memory_.places().outputs),
                              .samples = static_cast<int>(count)});
   }
@@ -47524,14 +47821,18 @@ class basic_device_executor {
  public:
   static constexpr bool is_executor = true;
 
-  /// Throws what the device throws where there is none.
+  /// Throws what the device throws where there is none, and std::runtime_error for TF32 on one that has none.
   explicit basic_device_executor(const device_options& options = {})
-      : device_{std::make_shared<Device>()}, options_{options} {}
-  /// `handle` is the device's own: a stream. Throws what the device throws.
+      : device_{std::make_shared<Device>()}, options_{options} {
+    require_options();
+  }
+  /// `handle` is the device's own: a stream. Throws the same.
   template <class Handle>
   requires std::constructible_from<Device, Handle>
   explicit basic_device_executor(Handle handle, const device_options& options = {})
-      : device_{std::make_shared<Device>(std::move(handle))}, options_{options} {}
+      : device_{std::make_shared<Device>(std::move(handle))}, options_{options} {
+    require_options();
+  }
   basic_device_executor(const basic_device_executor&) = delete;
   basic_device_executor& operator=(const basic_device_executor&) = delete;
   ~basic_device_executor() = default;
@@ -47618,6 +47919,13 @@ class basic_device_executor {
   }
 
  private:
+  void require_options() const {
+    if constexpr (requires { Device::multiplies_tf32(); }) {
+      if (options_.tf32 && !Device::multiplies_tf32()) {
+        throw std::runtime_error("pergrad: cuda: tf32 needs a GPU of compute capability 8.0 or above");
+      }
+    }
+  }
   template <class Network>
   static void bring_parameters(const Network& network, on_device::engine<typename Network::scalar, Device>& engine) {
     engine.bring_parameters(detail::network_access::remote(network), &network, [](const void* self) {

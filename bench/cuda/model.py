@@ -13,7 +13,7 @@ and lets the blocks that fit run together: in a wave a multiprocessor takes the 
 
     issue          warp instructions / 4 a clock, a conversion to 64 bits in the place of 8
     FFMA, DFMA     multiply-adds, in float and in double, / units
-    tensor         HMMA / units; the library's kernels have none so far
+    tensor         HMMA / units
     shared memory  128 bytes a clock, for shared memory and, by the same pipe, loads and stores
     latency        what one block waits for, one after the other, if nothing else ran there
 
@@ -31,8 +31,8 @@ No number is fitted to a measurement of this library: there is none yet. Where i
       they cost what its innermost loops of that kind cost on average, and wait for a cache at every round
     - latencies are those of data-centre GPUs on all devices; clocks are the highest, which no GPU holds for long
     - caches are an all or nothing: what is fetched again comes from L2 as long as it fits
-    - TF32 adds the roundings in products only, and the library's own kernels have no tensor-core path; cuBLAS is not
-      modelled
+    - tensor cores take mma.sync at their full rate, which Hopper's reach by other instructions only; one warp of a block
+      finds the steps of a slice, and all count as if they did; cuBLAS is not modelled
 
 Writes DIR/model.json (a row a step, and one a kernel of it), .md and .svg (default out/cuda_model). --update writes
 docs/results/device_model.json and docs/images/device_model.svg, which docs/cuda.md shows. Needs nvcc, g++, c++filt and
@@ -202,11 +202,13 @@ def resident_blocks(device, threads, registers, shared):
 
 def pipe_clocks(counts):
     """Of one warp: what goes through shared memory's pipe. A load of 128 bits by a warp takes two clocks, as either
-    half of the threads of a product's warp reads the same column or row; else a clock for each 4 bytes a thread."""
+    half of the threads of a product's warp reads the same column or row, but for tensor cores; else a clock for each 4
+    bytes a thread."""
     clocks = 0
+    shared = 4 if any(name.startswith("HMMA") for name in counts) else 2
     for name, number in counts.items():
         if name.split(".")[0] in ("LDS", "STS", "LDG", "STG"):
-            clocks += number * {"64": 2, "128": 2 if name.startswith("LDS") else 4}.get(name.partition(".")[2], 1)
+            clocks += number * {"64": 2, "128": shared if name.startswith("LDS") else 4}.get(name.partition(".")[2], 1)
     return clocks
 
 

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <span>
 #include <vector>
 
@@ -376,6 +377,93 @@ void all_products(const dev::affine_view& view, dev::emulation_order order) {
   }
 }
 
+/// Of two settings: the largest difference of their values.
+template <class Scalar>
+double worst_difference(const setting<Scalar>& a, const setting<Scalar>& b) {
+  double worst = 0;
+  for (std::size_t i = 0; i < a.values.size(); ++i) {
+    worst = std::max(worst, std::abs(static_cast<double>(a.values[i]) - static_cast<double>(b.values[i])));
+  }
+  return worst;
+}
+
+/// Products on tensor cores, beside those of rounded operands that are chains.
+template <class Tensor, class Chains>
+void products_on_tensor_cores(const dev::affine_view& view, dev::emulation_order order) {
+  constexpr int samples = 5;
+  constexpr int capacity = 7;
+  const auto both = [&]<class Problem>(Problem, bool accumulate) {
+    setting<float> it{view, samples, capacity};
+    setting<float> expected = it;
+    Problem problem{it.operands()};
+    Problem same{expected.operands()};
+    for (Problem* each : {&problem, &same}) {
+      each->on.tf32 = 1;
+      each->on.accumulate = accumulate ? 1 : 0;
+    }
+    emulate<Tensor, float>(problem, order);
+    emulate<Chains, float>(same, order);
+    BOOST_TEST(worst_difference(it, expected) < 1e-4);
+    expected = setting<float>{view, samples, capacity};
+    same = Problem{expected.operands()};  // of operands that are not rounded
+    same.on.accumulate = accumulate ? 1 : 0;
+    emulate<Chains, float>(same, order);
+    BOOST_TEST(worst_difference(it, expected) > 3e-4);
+  };
+  both(dev::affine_forward<float>{}, false);
+  both(dev::affine_forward<float>{}, true);
+  both(dev::affine_adjoint<float>{}, false);
+  // What is squared is what is added, bit for bit.
+  setting<float> it{view, samples, capacity};
+  const dev::gemm_kernel<float, dev::affine_squares<float>, Tensor> measure{{.on = it.operands()}};
+  const int blocks = measure.row_blocks() * measure.column_blocks();
+  std::vector<double> squares(static_cast<std::size_t>(capacity * view.groups * blocks), -1);
+  dev::affine_squares<float> problem;
+  problem.on = it.operands();
+  problem.on.tf32 = 1;
+  problem.partial = squares.data();
+  problem.partial_stride = view.groups * blocks;
+  problem.blocks = blocks;
+  emulate<Tensor, float>(problem, order);
+  for (const int chunks : {1, 2}) {
+    if (chunks > view.positions()) break;
+    std::vector<float> gradients(static_cast<std::size_t>(capacity * chunks * view.size()), -1);
+    dev::affine_partials<float> partials;
+    partials.on = it.operands();
+    partials.on.tf32 = 1;
+    partials.partials = gradients.data();
+    partials.chunks = dev::divisor{chunks};
+    partials.chunk = (view.positions() + chunks - 1) / chunks;
+    emulate<Tensor, float>(partials, order);
+    setting<float> rounded = it;
+    for (float& value : rounded.values) value = dev::round_to_tf32(value);
+    for (int b = 0; b < samples; ++b) {
+      double total = 0;
+      double worst = 0;
+      for (int g = 0; g < view.groups; ++g) {
+        for (int o = 0; o < view.outputs; ++o) {
+          for (int k = 0; k < view.view_width(); ++k) {
+            float sum = 0;
+            for (int chunk = 0; chunk < chunks; ++chunk) {
+              sum += gradients[static_cast<std::size_t>(
+                  (((b * chunks + chunk) * view.groups + g) * view.outputs + o) * view.view_width() + k)];
+            }
+            total += static_cast<double>(sum) * static_cast<double>(sum);
+            worst = std::max(worst, std::abs(static_cast<double>(sum - gradient_of(rounded, b, g, o, k, chunks))));
+          }
+        }
+      }
+      BOOST_TEST(worst < 1e-4);
+      const auto begin = squares.begin() + std::ptrdiff_t{b} * view.groups * blocks;
+      const double squared = std::accumulate(begin, begin + view.groups * blocks, 0.0);
+      BOOST_TEST(std::abs(squared - total) <= (chunks == 1 ? 1e-13 : 1e-5) * total);
+    }
+    BOOST_TEST(
+        std::ranges::all_of(std::span{gradients}.subspan(static_cast<std::size_t>(samples * chunks * view.size())),
+                            [](float value) { return value == -1; }));
+  }
+}
+
 }  // namespace
 
 BOOST_AUTO_TEST_CASE(a_divisor_divides) {
@@ -400,6 +488,53 @@ BOOST_AUTO_TEST_CASE(products_are_the_loops_chains) {
       }
       all_products<float, dev::large_block>(each.view, dev::emulation_order::shuffled);
       all_products<double, dev::square_block>(each.view, dev::emulation_order::reversed);
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(tensor_cores_form_the_products_of_rounded_operands) {
+  for (const named_view& each : views()) {
+    BOOST_TEST_CONTEXT(each.name) {
+      for (const dev::emulation_order order : orders) {
+        products_on_tensor_cores<dev::square_tensor_block, dev::square_block>(each.view, order);
+        products_on_tensor_cores<dev::narrow_tensor_block, dev::narrow_block>(each.view, order);
+      }
+      products_on_tensor_cores<dev::large_tensor_block, dev::large_block>(each.view, dev::emulation_order::shuffled);
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_warps_product_lies_where_the_manual_says) {
+  // PTX ISA, mma.m16n8k8 with .tf32: of register i of a thread with this group and number in it.
+  const std::vector<float> left = numbers<float>(16 * 8, 1);
+  const std::vector<float> right = numbers<float>(8 * 8, 2);
+  dev::tf32_registers from[32];
+  float c[32][4];
+  const auto at = [](int row, int width, int column) { return static_cast<std::size_t>(row * width + column); };
+  for (int lane = 0; lane < 32; ++lane) {
+    const int group = lane >> 2;
+    const int in_group = lane % 4;
+    for (int i = 0; i < 4; ++i) {
+      const int row = i == 0 || i == 2 ? group : group + 8;
+      from[lane].a[i] = dev::round_to_tf32(left[at(row, 8, i < 2 ? in_group : in_group + 4)]);
+      c[lane][i] = static_cast<float>(lane);
+    }
+    for (int i = 0; i < 2; ++i) {
+      // What is below TF32's bits is not seen.
+      from[lane].b[i] = dev::round_to_tf32(right[at(i == 0 ? in_group : in_group + 4, 8, group)]) * (1 + 0x1p-20F);
+    }
+  }
+  dev::emulation::multiply_add_tf32(from, c);
+  for (int lane = 0; lane < 32; ++lane) {
+    for (int i = 0; i < 4; ++i) {
+      const int row = i < 2 ? lane >> 2 : (lane >> 2) + 8;
+      const int column = lane % 4 * 2 + (i & 1);
+      double sum = lane;
+      for (int k = 0; k < 8; ++k) {
+        sum += static_cast<double>(dev::round_to_tf32(left[at(row, 8, k)])) *
+               static_cast<double>(dev::round_to_tf32(right[at(k, 8, column)]));
+      }
+      BOOST_TEST(std::abs(static_cast<double>(c[lane][i]) - sum) < 1e-5);
     }
   }
 }
@@ -467,9 +602,10 @@ BOOST_AUTO_TEST_CASE(inputs_may_lie_in_the_data_set) {
 
 BOOST_AUTO_TEST_CASE(tf32_rounds_operands_only) {
   using limits = std::numeric_limits<float>;
-  BOOST_TEST(dev::round_to_tf32(1.0F + 0x1p-11F) == 1.0F);  // ties to even
+  BOOST_TEST(dev::round_to_tf32(1.0F + 0x1p-11F) == 1.0F + 0x1p-10F);  // ties away from zero
+  BOOST_TEST(dev::round_to_tf32(-1.0F - 0x1p-11F) == -1.0F - 0x1p-10F);
   BOOST_TEST(dev::round_to_tf32(1.0F + 0x1.8p-10F) == 1.0F + 0x1p-9F);
-  BOOST_TEST(dev::round_to_tf32(1.0F + 0x1.2p-11F) == 1.0F + 0x1p-10F);
+  BOOST_TEST(dev::round_to_tf32(1.0F + 0x1.ep-12F) == 1.0F);
   BOOST_TEST(dev::round_to_tf32(-limits::max()) == -limits::infinity());
   BOOST_TEST(std::isnan(dev::round_to_tf32(limits::quiet_NaN())));
   BOOST_TEST(dev::round_to_tf32(limits::infinity()) == limits::infinity());

@@ -30,6 +30,12 @@ template <class Scalar>
 using layered_image = pg::basic_network<Scalar, pg::shape{2, 33, 32}, pg::conv2d<3, 3, pg::padding<1>>, pg::tanh,
                                         pg::max_pool2d<4>, pg::flatten, pg::linear<3>>;
 
+/// Of layers at several positions alone.
+template <class Scalar>
+using layered_convs =
+    pg::basic_network<Scalar, pg::shape{2, 9, 9}, pg::conv2d<4, 3, pg::padding<1>>, pg::tanh, pg::conv2d<40, 3>,
+                      pg::tanh, pg::conv2d<3, 6>, pg::sigmoid, pg::adaptive_avg_pool2d<1>, pg::flatten>;
+
 /// Nodes of so many elements that blocks share a sample: of every kind that may, and a bias at many positions.
 template <class Scalar>
 using layered_nodes =
@@ -41,6 +47,8 @@ using layered_nodes =
 
 namespace pergrad::inline v0_1::on_device {
 
+template <>
+inline constexpr plan_kind plan_of<layered_convs<float>> = plan_kind::layered;
 template <>
 inline constexpr plan_kind plan_of<layered_nodes<float>> = plan_kind::layered;
 template <>
@@ -243,6 +251,24 @@ BOOST_AUTO_TEST_CASE(with_tf32_norms_are_those_of_the_rows) {
   check_close(it.evaluate(pg::l2_norms(it.on_device())), norms, 1e-6, "norms");
   check_close(it.evaluate(pg::outputs(it.on_device())), pg::unprotected::evaluate(it.host, pg::outputs(it.on_host())),
               1e-2, "outputs");
+}
+
+// Of what tensor cores form the very numbers are squared that a sum adds: nobody knows how they round.
+BOOST_AUTO_TEST_CASE(with_tf32_norms_are_those_of_what_sums_add) {
+  using network = layered_convs<float>;
+  constexpr std::size_t records = 4;
+  both<network, pg::cross_entropy> it{records, emulation_order::forward, 3, {.tf32 = true}};
+  const auto norms = it.evaluate(pg::l2_norms(it.on_device()));
+  // Gram matrices give way.
+  check_same(it.evaluate(pg::l2_norms(pg::with_method<pg::norm_method::gram>(it.on_device()))), norms, "Gram norms");
+  for (std::size_t record = 0; record < records; ++record) {
+    std::vector<float> weights(records);
+    weights[record] = 1;
+    const auto added = it.evaluate(pg::weighted_sum(it.on_device(), std::span<const float>{weights}));
+    double squares = 0;
+    for (const float each : added) squares += static_cast<double>(each) * static_cast<double>(each);
+    BOOST_TEST(norms[record] == std::sqrt(squares), boost::test_tools::tolerance(1e-12));
+  }
 }
 
 BOOST_AUTO_TEST_CASE(a_sample_that_is_not_finite_contributes_exactly_zero) {

@@ -80,6 +80,7 @@ struct world {
   std::vector<std::string> last_graph, violations;
   fake_cuda::counts counts;
   int failing = 0;
+  int capability = 8;
   bool fail_allocation = false;
   fake_cuda::host_memory shared = fake_cuda::host_memory::separate;
   std::map<char*, std::size_t> registered;
@@ -340,6 +341,7 @@ void submit(void* stream, const std::string& name, std::function<void()> work) {
 bool on_the_device(const void* memory, std::size_t bytes) { return ::on_the_device(memory, bytes); }
 void blame(const std::string& what) { ::blame(what); }
 void fail_with(int error) { it().failing = error; }
+void be_of_capability(int major) { it().capability = major; }
 void fail_next_allocation() { it().fail_allocation = true; }
 void share(host_memory how) { it().shared = how; }
 bool plays_the_device() { return true; }
@@ -427,7 +429,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
   if (it().failing != 0) return answer(static_cast<cudaError_t>(it().failing));
   switch (attribute) {
     case cudaDevAttrComputeCapabilityMajor:
-      *value = 8;
+      *value = it().capability;
       break;
     case cudaDevAttrComputeCapabilityMinor:
       *value = 7;

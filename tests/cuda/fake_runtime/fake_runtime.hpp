@@ -62,6 +62,8 @@ void fail_with(int error);
 /// reads all, by the host's page tables. Only where the host emulates the device.
 enum class host_memory { separate, registered, pageable };
 void share(host_memory how);
+/// Of the compute capability of the device: 8 where the host emulates it.
+void be_of_capability(int major);
 /// The next allocation of device memory fails with cudaErrorMemoryAllocation.
 void fail_next_allocation();
 

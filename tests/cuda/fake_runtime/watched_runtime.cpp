@@ -95,6 +95,7 @@ void fail_with(int error) { it().failing = error; }
 void fail_next_allocation() { it().fail_allocation = true; }
 bool plays_the_device() { return false; }
 void share(host_memory /*how*/) {}
+void be_of_capability(int /*major*/) {}
 
 }  // namespace fake_cuda
 

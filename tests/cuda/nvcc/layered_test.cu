@@ -42,10 +42,30 @@ void ends_where_the_host_ends(const training::images& set) {
   CHECK(training::train<training::wide>(exec, set, chosen).after == device.after);
 }
 
+void ends_near_there_with_tf32(const training::images& set) {
+  training::choices chosen;
+  chosen.max_batch = 40;
+  const pergrad::device_options tf32{.tf32 = true};
+  const pergrad::cuda exec{tf32};
+  const training::outcome device = training::train<training::wide>(exec, set, chosen);
+  const double apart = training::distance(device, training::train_wide_on_host(set, chosen));
+  std::printf("wide, TF32: %.2e of the way apart\n", apart);
+  CHECK(apart > 1e-5 && apart < 1e-2);
+  if (PERGRAD_CUBLAS == 0) {
+    const auto options = training::make_options(chosen);
+    CHECK(fake_cuda::last_graph() ==
+          launch_list::as_text(launch_list::private_step<training::wide, pergrad::cross_entropy>(40, options, tf32)));
+  }
+  chosen.max_batch = 19;
+  CHECK(training::train<training::wide>(exec, set, chosen).after == device.after);
+}
+
 }  // namespace
 
 int main() {
-  ends_where_the_host_ends(training::load_images(training::image_count));
+  const training::images set = training::load_images(training::image_count);
+  ends_where_the_host_ends(set);
+  ends_near_there_with_tf32(set);
   CHECK(fake_cuda::live_device_bytes() == 0);
   CHECK(fake_cuda::live_pinned_bytes() == 0);
   CHECK(fake_cuda::live_handles() == 0);

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdio>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -171,6 +172,17 @@ void memory_that_is_not_there() {
         "pergrad: cuda: no memory for " + std::to_string(training::cnn::device_bytes<64>) + " bytes on the device");
 }
 
+void older_devices_have_no_tf32() {
+  if (!fake_cuda::plays_the_device()) return;
+  fake_cuda::be_of_capability(7);
+  const pergrad::cuda usual;
+  CHECK(check::thrown_by<std::runtime_error>([] {
+          const pergrad::cuda device{pergrad::cuda_options{.tf32 = true}};
+        }).find("pergrad: cuda: tf32 needs a GPU of compute capability 8.0") == 0);
+  fake_cuda::be_of_capability(8);
+  const pergrad::cuda device{pergrad::cuda_options{.tf32 = true}};
+}
+
 }  // namespace
 
 int main() {
@@ -183,6 +195,7 @@ int main() {
   an_empty_batch_is_a_step(set);
   judges_like_the_host(set);
   memory_that_is_not_there();
+  older_devices_have_no_tf32();
   CHECK(fake_cuda::live_device_bytes() == 0);
   CHECK(fake_cuda::live_pinned_bytes() == 0);
   CHECK(fake_cuda::live_handles() == 0);

@@ -25,6 +25,20 @@ class thread_value {
   Value value_;
 };
 
+/// c += a b of a warp, from compute capability 8.0 on.
+__device__ inline void multiply_add_tf32(const tf32_registers& from, float& c0, float& c1, float& c2,
+                                         float& c3) noexcept {
+#if __CUDA_ARCH__ >= 800
+  asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%0, %1, %2, %3};"
+      : "+f"(c0), "+f"(c1), "+f"(c2), "+f"(c3)
+      : "r"(__float_as_uint(from.a[0])), "r"(__float_as_uint(from.a[1])), "r"(__float_as_uint(from.a[2])),
+        "r"(__float_as_uint(from.a[3])), "r"(__float_as_uint(from.b[0])), "r"(__float_as_uint(from.b[1])));
+#else
+  __trap();
+#endif
+}
+
 /// A warp of a block, as a block of its own.
 class device_warp {
  public:
@@ -72,6 +86,26 @@ class device_block {
   __device__ void once(Function&& f) const {
     if (threadIdx.x == 0) f();
     __syncthreads();
+  }
+  template <class Begin, class Together, class End>
+  __device__ void overlap(Begin&& begin, Together&& together, End&& end) const {
+    begin(static_cast<int>(threadIdx.x));
+    together();
+    end(static_cast<int>(threadIdx.x));
+    __syncthreads();
+  }
+  template <class Sums, class Function>
+  __device__ void multiply_tf32(local<Sums>& sums, Function&& f) const {
+    const auto from = f(static_cast<int>(threadIdx.x));
+    Sums& own = sums[0];
+    PERGRAD_UNROLL
+    for (int i = 0; i < from.row_pairs; ++i) {
+      PERGRAD_UNROLL
+      for (int j = 0; j < 2 * from.column_pairs; ++j) {
+        multiply_add_tf32(registers_of(from, i, j), own[place_of_result(i, j, 0)], own[place_of_result(i, j, 1)],
+                          own[place_of_result(i, j, 2)], own[place_of_result(i, j, 3)]);
+      }
+    }
   }
   template <class Function>
   __device__ void warps(Function&& f) const {

@@ -24,6 +24,8 @@
 // gives other bits in another order. Rules:
 //   - between phases, code must be uniform: it runs once here and in every thread there
 //   - `block.warps([&](const auto& warp) { ... })` makes each warp a block of its own for a while
+//   - `block.overlap(begin, together, end)` is one phase in which threads read what is far away, then do something
+//     together, `block.multiply_tf32(sums, f)` say, and then write what they have read: no barrier stands between
 //   - two threads may touch the same element in one phase only if both read it; likewise two blocks in one launch
 //   - no atomics; sums go through `sum`, whose order of additions is the same on both sides, or through a chain of one
 //     thread
@@ -36,6 +38,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include <pergrad/cuda/device/tensor.hpp>
 #include <pergrad/detail/host_device.hpp>
 #include <pergrad/simd/rounded.hpp>
 
@@ -60,11 +63,17 @@ using rounded::fma;
 using rounded::multiply;
 using rounded::square_root;
 
-/// Rounds to the 10 bits of TF32's fraction, to nearest, ties to even; overflows to infinity, keeps NaN.
+/// Rounds to the 10 bits of TF32's fraction, to nearest, ties away from zero, as tensor cores' own conversion does;
+/// overflows to infinity, keeps NaN.
 [[nodiscard]] PERGRAD_HD inline float round_to_tf32(float x) noexcept {
-  const auto bits = __builtin_bit_cast(std::uint32_t, x);
-  const std::uint32_t to_nearest = (bits + 0xfffU + ((bits >> 13U) & 1U)) & ~0x1fffU;  // of infinity the same
-  return __builtin_bit_cast(float, x == x ? to_nearest : bits);
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  std::uint32_t bits;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
+  return __uint_as_float(bits);
+#else
+  const std::uint32_t to_nearest = (__builtin_bit_cast(std::uint32_t, x) + 0x1000U) & ~0x1fffU;  // of infinity the same
+  return x == x ? __builtin_bit_cast(float, to_nearest) : x;
+#endif
 }
 /// The nearest integer; where there are two, the even one.
 [[nodiscard]] PERGRAD_HD inline std::int64_t to_integer(float x) noexcept {
@@ -200,6 +209,40 @@ class emulated_block {
   void once(Function&& f) const {
     ++phase_;
     f();
+  }
+  /// begin(t) of all threads, together(), end(t) of all threads; then a barrier.
+  template <class Begin, class Together, class End>
+  void overlap(Begin&& begin, Together&& together, End&& end) const {
+    each(begin);
+    together();
+    each(end);
+  }
+  /// Adds to the sums of a block's threads, 2 RowPairs rows of 8, the products of f(t), their tf32_fragments<RowPairs>,
+  /// warp by warp, on tensor cores. No barrier.
+  template <class Sums, class Function>
+  void multiply_tf32(local<Sums>& sums, Function&& f) const {
+    using fragments = decltype(f(0));
+    for (int first = 0; first < Threads; first += warp_size) {
+      fragments from[warp_size];
+      for (int lane = 0; lane < warp_size; ++lane) from[lane] = f(first + lane);
+      for (int i = 0; i < fragments::row_pairs; ++i) {
+        for (int j = 0; j < 2 * fragments::column_pairs; ++j) {
+          tf32_registers operands[warp_size];
+          float c[warp_size][4];
+          const auto each_result = [&](auto&& move) {
+            for (int lane = 0; lane < warp_size; ++lane) {
+              for (int number = 0; number < 4; ++number) {
+                move(sums[first + lane][place_of_result(i, j, number)], c[lane][number]);
+              }
+            }
+          };
+          for (int lane = 0; lane < warp_size; ++lane) operands[lane] = registers_of(from[lane], i, j);
+          each_result([](float& sum, float& held) { held = sum; });
+          emulation::multiply_add_tf32(operands, c);
+          each_result([](float& sum, float& held) { sum = held; });
+        }
+      }
+    }
   }
   /// f(warp) for every warp of the block, each of which is a block of its own; then a barrier.
   template <class Function>

@@ -11,7 +11,8 @@
 // of them in registers; slices of Depth go through shared memory twice buffered, so a slice costs one barrier and is
 // read from memory while the one before is multiplied. Each result is one chain of fma over the depth in ascending
 // order, from what is there before: neither block sizes nor the cut of a logical batch into physical ones changes a
-// bit.
+// bit. Where TF32 is allowed tensor cores add eight terms at a time, in that order too, as a function of the result's
+// own row and column: the same holds as far as their hardware does not care where in a block a result lies.
 //
 // An element of an operand lies where a *line*, of its row or column, and a *step*, of its place in the depth, say. All
 // divisions are in these: a thread finds its lines once, and one thread of a block finds a step, two slices ahead of
@@ -29,9 +30,17 @@
 
 namespace pergrad::inline v0_1::on_device {
 
-/// How results are cut. `threads` = (Rows / OwnRows) (Columns / OwnColumns).
+/// Where an element lies among the quads of a slice.
+struct slice_place {
+  int quad;
+  int number;
+};
+
+/// How results are cut. `threads` = (Rows / OwnRows) (Columns / OwnColumns). A thread's first result is at
+/// (row_of(t), column_of(t)) of the block, its others own_row(i) and own_column(j) behind it.
 template <int Rows, int Columns, int Depth, int OwnRows, int OwnColumns>
 struct gemm_block {
+  static constexpr bool on_tensor_cores = false;
   static constexpr int rows = Rows;
   static constexpr int columns = Columns;
   static constexpr int depth = Depth;
@@ -41,10 +50,66 @@ struct gemm_block {
   static constexpr int threads = Rows / OwnRows * across;
   static_assert(OwnRows % 4 == 0 && OwnColumns % 4 == 0 && Rows % OwnRows == 0 && Columns % OwnColumns == 0);
   static_assert(Rows * Depth % threads == 0 && Columns * Depth % threads == 0);
+
+  // A thread's rows are own_rows / 4 quads, as far apart as all threads' quads take; columns likewise.
+  PERGRAD_HD static constexpr int row_of(int t) noexcept { return 4 * (t / across); }
+  PERGRAD_HD static constexpr int column_of(int t) noexcept { return 4 * (t % across); }
+  PERGRAD_HD static constexpr int own_row(int i) noexcept { return i / 4 * 4 * (Rows / OwnRows) + i % 4; }
+  PERGRAD_HD static constexpr int own_column(int j) noexcept { return j / 4 * 4 * across + j % 4; }
+  // Where a slice has an element: neighbours are a quad, and lines meet other banks.
+  static constexpr int together = 4;
+  static constexpr int left_quads = Depth * (Rows / 4 + 1);
+  static constexpr int right_quads = Depth * (Columns / 4 + 1);
+  PERGRAD_HD static constexpr slice_place left_at(int k, int row) noexcept {
+    return {k * (Rows / 4 + 1) + row / 4, row % 4};
+  }
+  PERGRAD_HD static constexpr slice_place right_at(int k, int column) noexcept {
+    return {k * (Columns / 4 + 1) + column / 4, column % 4};
+  }
 };
 using narrow_block = gemm_block<32, 128, 8, 4, 8>;  ///< of few rows: 128 threads
 using square_block = gemm_block<64, 64, 16, 4, 4>;  ///< 256 threads
 using large_block = gemm_block<128, 128, 8, 8, 8>;  ///< 256 threads
+
+/// The same on tensor cores (device/tensor.hpp): warps of 16 RowPairs x 32 results.
+template <int Rows, int Columns, int RowPairs>
+struct tensor_block {
+  static constexpr bool on_tensor_cores = true;
+  static constexpr int rows = Rows;
+  static constexpr int columns = Columns;
+  static constexpr int depth = 8;
+  static constexpr int row_pairs = RowPairs;
+  static constexpr int own_rows = 2 * RowPairs;
+  static constexpr int own_columns = 8;
+  static constexpr int warps_across = Columns / 32;
+  static constexpr int threads = Rows / (16 * RowPairs) * warps_across * warp_size;
+  static_assert(Rows % (16 * RowPairs) == 0 && Columns % 32 == 0);
+
+  // What fragments call rows g and g + 8, and columns g of two products, are neighbours.
+  PERGRAD_HD static constexpr int row_of(int t) noexcept {
+    return t / warp_size / warps_across * 16 * RowPairs + t % warp_size / 4 * 2;
+  }
+  PERGRAD_HD static constexpr int first_column(int t) noexcept { return t / warp_size % warps_across * 32; }
+  PERGRAD_HD static constexpr int column_of(int t) noexcept { return first_column(t) + t % 4 * 4; }
+  PERGRAD_HD static constexpr int own_row(int i) noexcept { return i / 2 * 16 + i % 2; }
+  PERGRAD_HD static constexpr int own_column(int j) noexcept { return j / 4 * 16 + j % 4; }
+  // Two neighbours at depths k and k + 4 are a quad, in the order of a thread's registers. Lines of them begin in other
+  // banks: eight threads that read quads, two of each of four lines, meet in none, nor do threads that write neighbours
+  // of the depth.
+  static constexpr int together = 2;
+  static constexpr int left_quads = 4 * (Rows / 2 + 2);
+  static constexpr int right_quads = 4 * (Columns / 2 + 2);
+  PERGRAD_HD static constexpr slice_place left_at(int k, int row) noexcept {
+    return {k % 4 * (Rows / 2 + 2) + row / 2, k / 4 * 2 + row % 2};
+  }
+  PERGRAD_HD static constexpr slice_place right_at(int k, int column) noexcept {
+    return {k % 4 * (Columns / 2 + 2) + column / 2, column % 2 * 2 + k / 4};
+  }
+};
+/// The blocks of the same results.
+using narrow_tensor_block = tensor_block<32, 128, 2>;  ///< 128 threads
+using square_tensor_block = tensor_block<64, 64, 2>;   ///< 128 threads
+using large_tensor_block = tensor_block<128, 128, 4>;  ///< 256 threads
 
 template <class Scalar>
 struct alignas(4 * sizeof(Scalar)) quad {
@@ -62,13 +127,13 @@ struct gemm_kernel {
   static constexpr int threads = Sizes::threads;
   // Blocks that registers leave room for, as far as nothing spills: integers take two for a sum.
   static constexpr int least_blocks = [] {
+    if (Sizes::on_tensor_cores) return threads < 256 ? 4 : 1;
     if (sizeof(typename Problem::sum_type) > sizeof(Scalar) || Sizes::own_rows * Sizes::own_columns > 32) return 1;
     return threads < 256 ? 3 : 2;
   }();
-  static constexpr int padding = 4;  // a slice's rows meet other banks
   struct slice {
-    quad<Scalar> left[Sizes::depth][(Sizes::rows + padding) / 4];
-    quad<Scalar> right[Sizes::depth][(Sizes::columns + padding) / 4];
+    quad<Scalar> left[static_cast<std::size_t>(Sizes::left_quads)];
+    quad<Scalar> right[static_cast<std::size_t>(Sizes::right_quads)];
   };
   using left_operand = decltype(std::declval<const Problem&>().left(0));
   using right_operand = decltype(std::declval<const Problem&>().right(0));
@@ -105,10 +170,11 @@ struct gemm_kernel {
     auto& shared = block.template shared<shared_type>();
     typename Block::template local<sums_type> sums;
     typename Block::template local<lines_type> lines;
+    typename Block::template local<fetched_type> next;
     const left_operand left = problem.left(z);
     const right_operand right = problem.right(z);
     block.each([&](int t) {
-      start(sums[t], z, row + row_of(t), column + column_of(t));
+      start(sums[t], z, row + Sizes::row_of(t), column + Sizes::column_of(t));
       each_left(t, [&](int i, int /*k*/, int at) {
         if (i < lines_type::left_count) lines[t].left[i] = left.line_at(row + at);
       });
@@ -118,41 +184,49 @@ struct gemm_kernel {
       find_steps(left, right, t, 0, depth, shared.steps[0]);
       find_steps(left, right, t, Sizes::depth, depth, shared.steps[1]);
     });
-    // Reads a slice, does something meanwhile, and puts it there.
-    const auto move = [&](int t, const step_table& steps, slice& to, auto&& meanwhile) {
-      fetched_left from_left;
-      fetched_right from_right;
+    const auto fetch = [&](int t, const step_table& steps) {
       each_left(t, [&](int i, int k, int /*at*/) {
-        from_left[i] = left.read(lines[t].left[smaller_of(i, lines_type::left_count - 1)], steps.left[k]);
+        next[t].left[i] = left.read(lines[t].left[smaller_of(i, lines_type::left_count - 1)], steps.left[k]);
       });
       each_right(t, [&](int i, int k, int /*at*/) {
-        from_right[i] = right.read(lines[t].right[smaller_of(i, lines_type::right_count - 1)], steps.right[k]);
+        next[t].right[i] = right.read(lines[t].right[smaller_of(i, lines_type::right_count - 1)], steps.right[k]);
       });
-      meanwhile();
-      finish_elements(from_left, from_right, t, steps);
-      put(from_left, from_right, t, to);
     };
     if (depth > 0) {
-      block.each([&](int t) { move(t, shared.steps[0], shared.slices[0], [] {}); });
+      block.each([&](int t) {
+        fetch(t, shared.steps[0]);
+        put(next[t], t, shared.steps[0], depth, shared.slices[0]);
+      });
     }
     int stage = 0;
     int begin = 0;
     for (; begin + Sizes::depth < depth; begin += Sizes::depth, stage ^= 1) {
-      block.each([&](int t) {
-        move(t, shared.steps[stage ^ 1], shared.slices[stage ^ 1], [&] {
-          find_steps(left, right, t, begin + 2 * Sizes::depth, depth, shared.steps[stage]);
-          multiply(sums[t], shared.slices[stage], t);
-        });
-      });
+      block.overlap(
+          [&](int t) {
+            fetch(t, shared.steps[stage ^ 1]);
+            find_steps(left, right, t, begin + 2 * Sizes::depth, depth, shared.steps[stage]);
+            if constexpr (!Sizes::on_tensor_cores) multiply(sums[t], shared.slices[stage], t);
+          },
+          [&] {
+            if constexpr (Sizes::on_tensor_cores) multiply_by_warps(block, sums, shared.slices[stage]);
+          },
+          [&](int t) {
+            put(next[t], t, shared.steps[stage ^ 1], depth - begin - Sizes::depth, shared.slices[stage ^ 1]);
+          });
     }
-    block.each([&](int t) { multiply_some(sums[t], shared.slices[stage], t, depth - begin); });
+    if constexpr (Sizes::on_tensor_cores) {
+      if (depth > 0) multiply_by_warps(block, sums, shared.slices[stage]);
+    } else {
+      block.each([&](int t) { multiply_some(sums[t], shared.slices[stage], t, depth - begin); });
+    }
     if constexpr (Problem::squares) {
       typename Block::template local<double> own;
-      block.each([&](int t) { own[t] = sum_of_squares(sums[t], row + row_of(t), column + column_of(t)); });
+      block.each(
+          [&](int t) { own[t] = sum_of_squares(sums[t], row + Sizes::row_of(t), column + Sizes::column_of(t)); });
       const double total = block.sum(own, shared.partial);
       block.once([&] { problem.store_square(z, row_block + row_blocks() * column_block, total); });
     } else {
-      block.each([&](int t) { finish(sums[t], z, row + row_of(t), column + column_of(t)); });
+      block.each([&](int t) { finish(sums[t], z, row + Sizes::row_of(t), column + Sizes::column_of(t)); });
     }
   }
 
@@ -163,8 +237,10 @@ struct gemm_kernel {
   };
   static constexpr int left_each = Sizes::rows * Sizes::depth / threads;
   static constexpr int right_each = Sizes::columns * Sizes::depth / threads;
-  using fetched_left = registers<Scalar, left_each>;
-  using fetched_right = registers<Scalar, right_each>;
+  struct fetched_type {
+    registers<Scalar, left_each> left;
+    registers<Scalar, right_each> right;
+  };
   /// Where a thread's elements lie: in as many lines, or all in one.
   struct lines_type {
     static constexpr int left_count = left_operand::depth_first ? left_each : 1;
@@ -173,13 +249,6 @@ struct gemm_kernel {
     typename right_operand::line right[static_cast<std::size_t>(right_count)];
   };
   using sums_type = registers<typename Problem::sum_type, Sizes::own_rows * Sizes::own_columns>;
-  static constexpr int row_quads = Sizes::rows / Sizes::own_rows;  // quads of rows between a thread's own
-
-  // A thread's rows are own_rows / 4 quads, each `4 * row_quads` rows behind the one before; columns likewise.
-  PERGRAD_HD static constexpr int row_of(int t) noexcept { return 4 * (t / Sizes::across); }
-  PERGRAD_HD static constexpr int column_of(int t) noexcept { return 4 * (t % Sizes::across); }
-  PERGRAD_HD static constexpr int own_row(int i) noexcept { return i / 4 * 4 * row_quads + i % 4; }
-  PERGRAD_HD static constexpr int own_column(int j) noexcept { return j / 4 * 4 * Sizes::across + j % 4; }
 
   /// Calls f(i, k, at) for the `Count` numbers that thread t moves: number i is `k` deep in the slice, at row or column
   /// `at` of the block. Threads next to each other read along the operand's own order; all k, or all `at`, are one.
@@ -217,42 +286,75 @@ struct gemm_kernel {
       to.right[k] = right.step_at(number);
     }
   }
-  /// Rounds what was read, and weighs it.
-  PERGRAD_HD void finish_elements(fetched_left& left, fetched_right& right, int t,
-                                  const step_table& steps) const noexcept {
-    if (problem.on.tf32 != 0) {
-      each_left(t, [&](int i, int /*k*/, int /*at*/) { left[i] = round_to_tf32(left[i]); });
-      each_right(t, [&](int i, int /*k*/, int /*at*/) { right[i] = round_to_tf32(right[i]); });
+  /// Rounds what was read, weighs it, and puts it there. Tensor cores multiply whole slices: what is beyond the first
+  /// `count` of the depth is zero for them.
+  PERGRAD_HD void put(fetched_type& from, int t, const step_table& steps, int count, slice& to) const noexcept {
+    if (Sizes::on_tensor_cores || problem.on.tf32 != 0) {
+      each_left(t, [&](int i, int /*k*/, int /*at*/) { from.left[i] = round_to_tf32(from.left[i]); });
+      each_right(t, [&](int i, int /*k*/, int /*at*/) { from.right[i] = round_to_tf32(from.right[i]); });
     }
     if constexpr (requires { left_operand::weighted(steps.left[0], Scalar{}); }) {
-      each_left(t, [&](int i, int k, int /*at*/) { left[i] = left_operand::weighted(steps.left[k], left[i]); });
+      each_left(t,
+                [&](int i, int k, int /*at*/) { from.left[i] = left_operand::weighted(steps.left[k], from.left[i]); });
     }
+    if (Sizes::on_tensor_cores && count < Sizes::depth) {
+      each_left(t, [&](int i, int k, int /*at*/) { from.left[i] = k < count ? from.left[i] : Scalar{0}; });
+      each_right(t, [&](int i, int k, int /*at*/) { from.right[i] = k < count ? from.right[i] : Scalar{0}; });
+    }
+    // Addresses of a thread's elements differ by constants.
+    each_left(t, [&](int i, int k, int at) {
+      const int apart = left_operand::depth_first ? i * (threads / Sizes::depth) : 0;
+      const slice_place first = Sizes::left_at(k, at - apart);
+      to.left[first.quad + apart / Sizes::together].v[first.number] = from.left[i];
+    });
+    each_right(t, [&](int i, int k, int at) {
+      const int apart = right_operand::depth_first ? i * (threads / Sizes::depth) : 0;
+      const slice_place first = Sizes::right_at(k, at - apart);
+      to.right[first.quad + apart / Sizes::together].v[first.number] = from.right[i];
+    });
   }
-  PERGRAD_HD static void put(const fetched_left& left, const fetched_right& right, int t, slice& to) noexcept {
-    each_left(t, [&](int i, int k, int at) { to.left[k][at / 4].v[at % 4] = left[i]; });
-    each_right(t, [&](int i, int k, int at) { to.right[k][at / 4].v[at % 4] = right[i]; });
+  template <class Block>
+  PERGRAD_HD static void multiply_by_warps(const Block& block, typename Block::template local<sums_type>& sums,
+                                           const slice& from) noexcept {
+    block.multiply_tf32(sums, [&](int t) {
+      tf32_fragments<Sizes::row_pairs> own;
+      const auto copy = [](const quad<Scalar>& four, float(&to)[4]) {
+        PERGRAD_UNROLL
+        for (int i = 0; i < 4; ++i) to[i] = four.v[i];
+      };
+      const int row = Sizes::left_at(t % 4, Sizes::row_of(t)).quad;
+      const int column = Sizes::right_at(t % 4, Sizes::first_column(t) + t % warp_size / 4 * 2).quad;
+      PERGRAD_UNROLL
+      for (int i = 0; i < own.row_pairs; ++i) copy(from.left[row + 8 * i], own.left[i]);
+      PERGRAD_UNROLL
+      for (int j = 0; j < own.column_pairs; ++j) copy(from.right[column + 8 * j], own.right[j]);
+      return own;
+    });
   }
   PERGRAD_HD void multiply(sums_type& sums, const slice& from, int t) const noexcept {
     if constexpr (std::is_integral_v<typename Problem::sum_type>) {  // which wait for conversions, and fill registers
       multiply_some(sums, from, t, Sizes::depth);
     } else {
       PERGRAD_UNROLL
-      for (int k = 0; k < Sizes::depth; ++k) multiply_one(sums, from, row_of(t) / 4, column_of(t) / 4, k);
+      for (int k = 0; k < Sizes::depth; ++k) multiply_one(sums, from, t, k);
     }
   }
   /// Of the last slice: adding products of zeros to fill it would turn -0 into 0.
   PERGRAD_HD void multiply_some(sums_type& sums, const slice& from, int t, int count) const noexcept {
     PERGRAD_ROLLED
-    for (int k = 0; k < count; ++k) multiply_one(sums, from, row_of(t) / 4, column_of(t) / 4, k);
+    for (int k = 0; k < count; ++k) multiply_one(sums, from, t, k);
   }
-  PERGRAD_HD void multiply_one(sums_type& sums, const slice& from, int row_quad, int column_quad,
-                               int k) const noexcept {
+  PERGRAD_HD void multiply_one(sums_type& sums, const slice& from, int t, int k) const noexcept {
     quad<Scalar> down[Sizes::own_rows / 4];
     quad<Scalar> across[Sizes::own_columns / 4];
     PERGRAD_UNROLL
-    for (int i = 0; i < Sizes::own_rows / 4; ++i) down[i] = from.left[k][row_quad + i * row_quads];
+    for (int i = 0; i < Sizes::own_rows / 4; ++i) {
+      down[i] = from.left[Sizes::left_at(k, Sizes::row_of(t) + Sizes::own_row(4 * i)).quad];
+    }
     PERGRAD_UNROLL
-    for (int j = 0; j < Sizes::own_columns / 4; ++j) across[j] = from.right[k][column_quad + j * Sizes::across];
+    for (int j = 0; j < Sizes::own_columns / 4; ++j) {
+      across[j] = from.right[Sizes::right_at(k, Sizes::column_of(t) + Sizes::own_column(4 * j)).quad];
+    }
     PERGRAD_UNROLL
     for (int i = 0; i < Sizes::own_rows; ++i) {
       PERGRAD_UNROLL
@@ -273,8 +375,8 @@ struct gemm_kernel {
     for (int i = 0; i < Sizes::own_rows; ++i) {
       PERGRAD_UNROLL
       for (int j = 0; j < Sizes::own_columns; ++j) {
-        const int r = row + own_row(i);
-        const int c = column + own_column(j);
+        const int r = row + Sizes::own_row(i);
+        const int c = column + Sizes::own_column(j);
         if (r < problem.rows() && c < problem.columns()) f(r, c, sums[i * Sizes::own_columns + j]);
       }
     }

@@ -73,6 +73,13 @@ struct weight_columns {
   }
   [[nodiscard]] PERGRAD_HD Scalar read(line a, step b) const noexcept { return weights[a + b]; }
 };
+/// values[offset], or 0 in the padding; something is read in any case, so that nothing branches.
+template <class Scalar>
+[[nodiscard]] PERGRAD_HD Scalar read_inside(bool inside, const Scalar* values, int offset) noexcept {
+  const Scalar value = values[inside ? offset : 0];
+  return inside ? value : Scalar{0};
+}
+
 /// Values of x. Lines: (sample, position); steps: the view.
 template <class Scalar>
 struct views_of_samples {
@@ -92,7 +99,7 @@ struct views_of_samples {
   }
   [[nodiscard]] PERGRAD_HD step step_at(int k) const noexcept { return on.map.tap(k); }
   [[nodiscard]] PERGRAD_HD Scalar read(const line& a, const step& b) const noexcept {
-    return on.map.inside_x(a.at, b) ? a.values[a.at.offset + b.offset] : Scalar{0};
+    return read_inside(on.map.inside_x(a.at, b), a.values, a.at.offset + b.offset);
   }
 };
 /// Values of y. Lines: (sample, pixel); steps: (output, tap).
@@ -114,7 +121,7 @@ struct outputs_that_see {
     return on.map.seen_by(k, tap);
   }
   [[nodiscard]] PERGRAD_HD Scalar read(const line& a, const step& b) const noexcept {
-    return on.map.inside_y(a.at, b) ? a.values[a.at.offset + b.offset] : Scalar{0};
+    return read_inside(on.map.inside_y(a.at, b), a.values, a.at.offset + b.offset);
   }
 };
 /// Deltas of one sample. Lines: outputs; steps: positions from `first` on.
@@ -150,7 +157,7 @@ struct views_of_sample {
   }
   [[nodiscard]] PERGRAD_HD step step_at(int k) const noexcept { return map.position(group, first + k); }
   [[nodiscard]] PERGRAD_HD Scalar read(const line& a, const step& b) const noexcept {
-    return map.inside_x(a, b) ? values[a.offset + b.offset] : Scalar{0};
+    return read_inside(map.inside_x(a, b), values, a.offset + b.offset);
   }
 };
 /// Samples `first`, `first + apart`, ... of a batch, with their factors: those of 0 read nothing.

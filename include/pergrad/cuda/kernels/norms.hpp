@@ -27,9 +27,19 @@ namespace pergrad::inline v0_1::on_device {
 struct method_choice {
   norm_method method = norm_method::automatic;
   std::uint64_t nodes = ~std::uint64_t{0};
+  int on_tensor_cores = 0;  ///< they form the gradients that sums add up
 
   /// How the norm of a leaf is found. `instantiate` only for leaves that have room to be kept: else its twin `direct`.
+  /// How tensor cores round is not published, so that there is no slack for it: of what they form the numbers
+  /// themselves are squared, formed by the same instructions.
   [[nodiscard]] PERGRAD_HD norm_method of(const outer_leaf& leaf) const noexcept {
+    const norm_method asked = asked_of(leaf);
+    const bool forms_it = on_tensor_cores != 0 && leaf.view.positions() > 1;
+    return forms_it && asked == norm_method::gram ? norm_method::direct : asked;
+  }
+
+ private:
+  [[nodiscard]] PERGRAD_HD norm_method asked_of(const outer_leaf& leaf) const noexcept {
     const bool chosen = nodes == ~std::uint64_t{0} || (leaf.node < 64 && (nodes >> leaf.node & 1U) != 0);
     if (method == norm_method::automatic || !chosen) return leaf.method;
     if (method == norm_method::product && leaf.view.positions() != 1) return leaf.method;

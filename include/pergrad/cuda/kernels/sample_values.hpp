@@ -406,11 +406,11 @@ struct geometry {
   }
   [[nodiscard]] PERGRAD_HD static constexpr bool inside(const coordinates& a, const coordinates& b,
                                                         const int (&size)[axes]) noexcept {
-    bool result = true;
+    int result = 1;  // of all axes: a product's main loop has no room for branches
     for (int axis = 0; axis < axes; ++axis) {
-      result = result && static_cast<unsigned>(a.at[axis] + b.at[axis]) < static_cast<unsigned>(size[axis]);
+      result &= static_cast<unsigned>(a.at[axis] + b.at[axis]) < static_cast<unsigned>(size[axis]) ? 1 : 0;
     }
-    return result;
+    return result != 0;
   }
 };
 

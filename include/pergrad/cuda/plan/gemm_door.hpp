@@ -4,7 +4,8 @@
 // The choice is a constant of the shape. cuBLAS gets products that are plain matrices, one position whose view is x
 // itself, large enough to be worth a call, and only with PERGRAD_CUBLAS=1 (the program is then linked with cuBLAS;
 // without, nothing of it is mentioned). It never forms a sum over samples: the order of its additions is its own, and
-// those sums must not depend on how a batch is cut.
+// those sums must not depend on how a batch is cut. Where TF32 is allowed the own kernel's products, but those over
+// samples, are formed on tensor cores.
 //
 // Forward and input gradient through cuBLAS are called for `library_slice` samples at a time, so that every call has
 // the same shape and a sample the same place in it whatever the physical batch. Workspaces are rounded up to whole
@@ -14,6 +15,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include <pergrad/cuda/kernels/gemm.hpp>
 #include <pergrad/cuda/kernels/gemm_affine.hpp>
@@ -198,10 +200,27 @@ constexpr auto with_block_sizes(gemm_way way, Function&& f) {
                                 static_cast<int>(most_elements / (std::int64_t{leaf.chunks} * leaf.size())));
   return static_cast<int>(smaller_of(static_cast<std::size_t>(samples), max_batch));
 }
+/// The same results on tensor cores.
+template <class Function>
+constexpr auto with_tensor_block_sizes(gemm_way way, Function&& f) {
+  return way == gemm_way::narrow  ? f(narrow_tensor_block{})
+         : way == gemm_way::large ? f(large_tensor_block{})
+                                  : f(square_tensor_block{});
+}
+/// Products that tensor cores form where TF32 is allowed. Those over samples are of integers or of records with
+/// factors.
+template <class Scalar, class Problem>
+inline constexpr bool has_tensor_kernel = std::is_same_v<Scalar, float> && !requires(const Problem& it) {
+  it.accumulator_count;
+};
 /// Launches the own kernel for a problem of gemm_affine.hpp.
 template <class Scalar, class Device, class Problem>
 void launch_gemm(Device& device, gemm_way way, const Problem& problem) {
-  with_block_sizes(way, [&]<class Sizes>(Sizes) { launch(device, gemm_kernel<Scalar, Problem, Sizes>{problem}); });
+  const auto with = [&]<class Sizes>(Sizes) { launch(device, gemm_kernel<Scalar, Problem, Sizes>{problem}); };
+  if constexpr (has_tensor_kernel<Scalar, Problem>) {
+    if (problem.on.tf32 != 0) return with_tensor_block_sizes(way, with);
+  }
+  with_block_sizes(way, with);
 }
 /// Launches an affine layer's product over samples, `forward` or `adjoint`, whoever forms it: 1 node; with cuBLAS one a
 /// slice, and one more for a forward product and where results are TF32.

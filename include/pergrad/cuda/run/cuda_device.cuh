@@ -408,6 +408,8 @@ class cuda_device {
   /// Is this the first time of a function that is captured? What is no kernel of the library's is left out then if it
   /// must not be done twice.
   [[nodiscard]] bool is_warming_up() const noexcept { return is_warming_up_; }
+  /// Has the current device tensor cores that take TF32?
+  [[nodiscard]] static bool multiplies_tf32() { return attribute_of(cudaDevAttrComputeCapabilityMajor) >= 8; }
   /// Is everything done that was put into the stream? Does not wait.
   [[nodiscard]] bool is_done() const {
     const cudaError_t state = cudaStreamQuery(stream_);
@@ -420,14 +422,15 @@ class cuda_device {
   }
 
  private:
-  /// Does the current device say so of itself?
-  [[nodiscard]] static bool is(cudaDeviceAttr attribute) {
+  /// What the current device says of itself.
+  [[nodiscard]] static int attribute_of(cudaDeviceAttr attribute) {
     int device = 0;
     int value = 0;
     cuda_detail::check(cudaGetDevice(&device), "cudaGetDevice");
     cuda_detail::check(cudaDeviceGetAttribute(&value, attribute, device), "cudaDeviceGetAttribute");
-    return value != 0;
+    return value;
   }
+  [[nodiscard]] static bool is(cudaDeviceAttr attribute) { return attribute_of(attribute) != 0; }
   void launch_stub(const void* stub, int blocks, int threads, std::size_t shared, void** arguments) const {
     if (is_warming_up_) {
       cudaFuncAttributes attributes{};

@@ -190,6 +190,7 @@ class engine {
                              .layers = it.is_random ? &it.layers.stream : nullptr,
                              .backward = it.request.backward,
                              .norms = norms,
+                             .gradients = it.way.gradients,
                              .outputs = memory_.template at<Scalar>(memory_.places().outputs),
                              .samples = static_cast<int>(count)});
   }

@@ -37,14 +37,18 @@ class basic_device_executor {
  public:
   static constexpr bool is_executor = true;
 
-  /// Throws what the device throws where there is none.
+  /// Throws what the device throws where there is none, and std::runtime_error for TF32 on one that has none.
   explicit basic_device_executor(const device_options& options = {})
-      : device_{std::make_shared<Device>()}, options_{options} {}
-  /// `handle` is the device's own: a stream. Throws what the device throws.
+      : device_{std::make_shared<Device>()}, options_{options} {
+    require_options();
+  }
+  /// `handle` is the device's own: a stream. Throws the same.
   template <class Handle>
   requires std::constructible_from<Device, Handle>
   explicit basic_device_executor(Handle handle, const device_options& options = {})
-      : device_{std::make_shared<Device>(std::move(handle))}, options_{options} {}
+      : device_{std::make_shared<Device>(std::move(handle))}, options_{options} {
+    require_options();
+  }
   basic_device_executor(const basic_device_executor&) = delete;
   basic_device_executor& operator=(const basic_device_executor&) = delete;
   ~basic_device_executor() = default;
@@ -131,6 +135,13 @@ class basic_device_executor {
   }
 
  private:
+  void require_options() const {
+    if constexpr (requires { Device::multiplies_tf32(); }) {
+      if (options_.tf32 && !Device::multiplies_tf32()) {
+        throw std::runtime_error("pergrad: cuda: tf32 needs a GPU of compute capability 8.0 or above");
+      }
+    }
+  }
   template <class Network>
   static void bring_parameters(const Network& network, on_device::engine<typename Network::scalar, Device>& engine) {
     engine.bring_parameters(detail::network_access::remote(network), &network, [](const void* self) {

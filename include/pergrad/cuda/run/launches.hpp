@@ -30,6 +30,7 @@ struct sample_launch {
   const random_stream* layers = nullptr;  ///< of the bits inside layers; nullptr: none
   bool backward = true;
   bool norms = true;
+  bool gradients = false;  ///< as sums are formed
   Scalar* outputs = nullptr;
   int samples = 0;  ///< the most that there may be
 };
@@ -135,7 +136,7 @@ class launcher {
                         .square_stride = net_->squares,
                         .outputs = wanted.outputs},
             .rule = wanted.rule,
-            .method = wanted.method,
+            .method = method_of(wanted),
             .layers = random ? *wanted.layers : random_stream{},
             .random = random ? 1 : 0,
             .output = net_->output,
@@ -149,6 +150,13 @@ class launcher {
             .last = node_count()};
   }
   [[nodiscard]] int node_count() const noexcept { return static_cast<int>(net_->ops.size()); }
+  /// Tensor cores form gradients, unless sums are formed of every sample's own.
+  template <class Wanted>
+  [[nodiscard]] method_choice method_of(const Wanted& wanted) const {
+    method_choice method = wanted.method;
+    method.on_tensor_cores = Layered != 0 && memory_->tf32() && !wanted.gradients ? 1 : 0;
+    return method;
+  }
 
   [[nodiscard]] affine_operands<Scalar> operands(const affine_view& view, int x, int y, int samples) const {
     return {.map = geometry{view},
@@ -298,17 +306,19 @@ class launcher {
   void squares(const sample_launch<Scalar>& wanted) const {
     for (const outer_leaf& leaf : net_->outer) {
       if (!is_one_product(leaf)) continue;
-      const norm_method chosen = wanted.method.of(leaf);
+      const method_choice method = method_of(wanted);
+      const norm_method chosen = method.of(leaf);
       if (chosen == norm_method::product || chosen == norm_method::gram) continue;
       double* const to = memory_->template at<double>(memory_->places().squares) + leaf.squares;
       if (leaf.chunks > 1) {
-        for_each_partial(leaf, wanted.samples, [&](const partial_gradients<Scalar>& gradients) {
+        for_each_partial(leaf, wanted.samples, method.on_tensor_cores, [&](const partial_gradients<Scalar>& gradients) {
           launch(device(), square_partials_kernel<Scalar>{gradients, to, net_->squares});
         });
         continue;
       }
       affine_squares<Scalar> problem;
       problem.on = operands(leaf.view, leaf.x, leaf.delta, wanted.samples);
+      problem.on.tf32 = leaf.view.positions() > 1 ? method.on_tensor_cores : 0;
       problem.partial = to;
       problem.partial_stride = net_->squares;
       problem.blocks = leaf.square_count / leaf.view.groups;
@@ -323,7 +333,7 @@ class launcher {
         .state = memory_->state(),
         .tables = memory_->tables(),
         .samples = view_,
-        .method = wanted.method,
+        .method = method_of(wanted),
         .weights = wanted.weights,
         .layer_stride = wanted.per_layer ? static_cast<int>(memory_->max_batch()) : 0,
         .squares = wanted.squares ? 1 : 0,
@@ -360,13 +370,14 @@ class launcher {
   }
   /// Forms the gradients of a leaf of several positions, for some samples at a time, and calls f(them) for each time.
   template <class Function>
-  void for_each_partial(const outer_leaf& leaf, int samples, const Function& f) const {
+  void for_each_partial(const outer_leaf& leaf, int samples, int on_tensor_cores, const Function& f) const {
     auto* const partials = memory_->template at<Scalar>(memory_->places().partials);
     const int together = samples_together(leaf, memory_->max_batch());
     for (int first = 0; first == 0 || first < samples; first += together) {
       const int count = smaller_of(together, samples - first);
       affine_partials<Scalar> problem;
       problem.on = operands(leaf.view, leaf.x, leaf.delta, count);
+      problem.on.tf32 = on_tensor_cores;
       problem.partials = partials;
       problem.first_sample = first;
       problem.chunks = divisor{leaf.chunks};
@@ -377,15 +388,16 @@ class launcher {
   }
   template <class Sum>
   void sum_of_partials(const sum_launch<Scalar>& wanted, const outer_leaf& leaf, Scalar to_grid) const {
-    for_each_partial(leaf, wanted.samples, [&](const partial_gradients<Scalar>& gradients) {
-      launch(device(), fold_partials_kernel<Scalar, Sum>{
-                           .gradients = gradients,
-                           .factors = weights_of(wanted, leaf),
-                           .to_grid = to_grid,
-                           .accumulators = memory_->template at<Sum>(memory_->places().sums) + leaf.parameters,
-                           .accumulator_stride = static_cast<std::int64_t>(net_->parameters),
-                           .accumulator_count = accumulator_count(*net_)});
-    });
+    for_each_partial(
+        leaf, wanted.samples, method_of(wanted).on_tensor_cores, [&](const partial_gradients<Scalar>& gradients) {
+          launch(device(), fold_partials_kernel<Scalar, Sum>{
+                               .gradients = gradients,
+                               .factors = weights_of(wanted, leaf),
+                               .to_grid = to_grid,
+                               .accumulators = memory_->template at<Sum>(memory_->places().sums) + leaf.parameters,
+                               .accumulator_stride = static_cast<std::int64_t>(net_->parameters),
+                               .accumulator_count = accumulator_count(*net_)});
+        });
   }
 
   memory_type* memory_;
