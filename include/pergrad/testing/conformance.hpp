@@ -346,10 +346,11 @@ template <class Make>
   }
   add("size at any norm", largest, std::min(largest, 1.0), 1.1 * little * std::sqrt(2.0 / few_steps));
 
-  const step_means among = means_of(take(few, 1, 1, steps / 4));
+  const std::size_t quarter = steps / 4;
+  const step_means among = means_of(take(few, 1, 1, quarter));
   double of_all = 0;
   for (std::size_t i = 0; i < first_of_nobody; ++i) of_all += among.variance[i] / first_of_nobody;
-  add_variance("noise among records", of_all, static_cast<double>((steps / 4 - 1) * first_of_nobody));
+  add_variance("noise among records", of_all, static_cast<double>((quarter - 1) * first_of_nobody));
 
   const auto add_same_noise = [&](const char* name, const released_steps& other) {
     const noise_alone of_other{other};
