@@ -404,28 +404,28 @@ def number(value, digits=3):
 
 def document(steps, builder):
     """What docs/cuda.md shows."""
-    known = {(step["task"], step["batch"], step["device"]): step
-             for step in steps if step["precision"] == "float" and step["private"]}
+    known = {(step["task"], step["batch"], step["device"], step["precision"]): step for step in steps if step["private"]}
     rows = []
     for task, title in TASKS.items():
         batches = OWN_BATCHES.get(task, BATCHES)
         for batch in batches:
             row = [title if batch == batches[0] else "", f"{batch:,}"]
             for device in SHOWN:
-                step = known[task, batch, device]
-                row += [number(step["step_us"] / 1000), step["bound"], number(step["roofline_share"], 2)]
+                step = known[task, batch, device, "float"]
+                row += [number(step["step_us"] / 1000), step["bound"], number(step["roofline_share"], 2),
+                        number(known[task, batch, device, "tf32"]["step_us"] / 1000)]
             rows.append(row)
     columns = ["task", "batch"]
     for device in SHOWN:
-        columns += [f"{DEVICES[device]['title']}: ms", "bound", "of the roofline"]
+        columns += [f"{DEVICES[device]['title']}: ms", "bound", "of the roofline", "TF32: ms"]
     version = run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"])[0].strip()
     release = run([builder.nvcc, "--version"])[0].partition("release ")[2].partition(",")[0]
     return {"what": "a model of one private step in float on GPUs that were not there: milliseconds, what bounds most "
-                    "of them, and the share of the roofline",
+                    "of them, and the share of the roofline; and milliseconds with TF32",
             "commands": ["python3 bench/cuda/model.py --update"], "machine": "none: modelled, not measured",
             "date": datetime.date.today().isoformat(), "version": f"the tree after commit {version}",
             "note": f"machine code by CUDA {release}; sources of the devices' figures: bench/cuda/model.py",
-            "align": "lr" + "rlr" * len(SHOWN), "columns": columns, "rows": rows,
+            "align": "lr" + "rlrr" * len(SHOWN), "columns": columns, "rows": rows,
             "steps": [{**{key: step[key] for key in ("task", "device", "batch", "precision", "private", "kernels")},
                        **{key: float(f"{step[key]:.4g}") for key in ("step_us", "roofline_share")},
                        "bound": step["bound"]} for step in steps]}
