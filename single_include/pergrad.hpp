@@ -15324,11 +15324,8 @@ class pld_engine : public pld_grids<> {
       return {std::clamp(below.value - below.error, 0.0, 1.0), std::clamp(above.value + above.error, 0.0, 1.0)};
     }
     bracket result{0, std::min(1.0, total_variation())};
-    // With little noise only larger deltas are within reach, or none.
-    double least = 1e-100;
-    bool is_reached = reaches(least);
-    while (!is_reached && least < 1e-10) is_reached = reaches(least = std::sqrt(least));
-    if (!is_reached) return result;
+    const double least = smallest_within_reach(0);
+    if (least == 0) return result;
     double delta = least;
     double tilt = 1;
     for (int round = 0; round < 3; ++round) {  // the grid's end depends on delta
@@ -15358,10 +15355,8 @@ class pld_engine : public pld_grids<> {
   [[nodiscard]] double true_positive_rate(double alpha) {
     if (kinds_.empty() || alpha >= 1) return std::min(1.0, alpha);
     double bound = std::min(1.0, alpha + total_variation());
-    double least = 1e-100;
-    bool is_reached = reaches(std::max(least, 1e-3 * alpha));
-    while (!is_reached && least < 1e-10) is_reached = reaches(std::max(least = std::sqrt(least), 1e-3 * alpha));
-    if (!is_reached) return bound;
+    const double least = smallest_within_reach(1e-3 * alpha);
+    if (least == 0) return bound;
     double before = 2;
     refine(plan_.saddle_tilt(std::max(alpha, least)), std::max(alpha, least), false,
            [&](const attempt& made) -> verdict {
@@ -15416,6 +15411,14 @@ class pld_engine : public pld_grids<> {
     refuse_accounting(
         {"pergrad: pld_accountant: no bound: with so little noise and so small a delta, Gaussian tails beyond 37 "
          "deviations matter; rdp_accountant has one"});
+  }
+  /// Reaches 1e-100, or `wanted` if that is more; with little noise something larger instead. What it is, or 0 if
+  /// nothing.
+  [[gnu::cold, nodiscard]] double smallest_within_reach(double wanted) {
+    for (double least = 1e-100; least < 1e-6; least = std::sqrt(least)) {
+      if (reaches(std::max(least, wanted))) return least;
+    }
+    return 0;
   }
   [[gnu::cold, nodiscard]] bool reaches(double delta) {
     plan_.clear();
@@ -38988,8 +38991,7 @@ template <class Sampling>
 
 /// Smallest noise multiplier (to 1e-5, beyond a million steps to 1e-4, on the safe side) with which `steps`
 /// Poisson-sampled steps stay within (target, at), by the bounds of privacy_accountant, and a budget of that allows all
-/// of them; 0 when nothing is ever released (no steps or no sampling) or target is infinite. Takes up to 3 s; of random
-/// allocation some ten times as long. Throws
+/// of them; 0 when nothing is ever released (no steps or no sampling) or target is infinite. Takes up to 3 s. Throws
 /// std::invalid_argument when no noise multiplier up to 2^30 is enough, and for 2^62 steps or more.
 template <class = void>
 [[nodiscard]] noise_multiplier calibrate_noise(epsilon target, delta at, sampling_probability q, std::uint64_t steps) {
@@ -39001,7 +39003,8 @@ template <class = void>
       },
       steps);
 }
-/// The same of any sampler, for its neighbours; a round that is begun counts as a whole one.
+/// The same of any sampler, for its neighbours; a round that is begun counts as a whole one. Of random allocation it
+/// takes up to some ten times as long.
 template <detail::yields_events Sampling>
 [[nodiscard]] noise_multiplier calibrate_noise(epsilon target, delta at, const Sampling& sampling,
                                                std::uint64_t steps) {
@@ -47413,9 +47416,9 @@ class launcher {
     return false;
   }
   void squares(const sample_launch<Scalar>& wanted) const {
+    const method_choice method = method_of(wanted);
     for (const outer_leaf& leaf : net_->outer) {
       if (!is_one_product(leaf)) continue;
-      const method_choice method = method_of(wanted);
       const norm_method chosen = method.of(leaf);
       if (chosen == norm_method::product || chosen == norm_method::gram) continue;
       double* const to = memory_->template at<double>(memory_->places().squares) + leaf.squares;

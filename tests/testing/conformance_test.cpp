@@ -50,6 +50,7 @@ BOOST_AUTO_TEST_CASE(noise_of_any_two_elements) { expect("pairs of elements"); }
 BOOST_AUTO_TEST_CASE(inclusion_rate) { expect("inclusion rate"); }
 BOOST_AUTO_TEST_CASE(inclusion_dispersion) { expect("inclusion dispersion"); }
 BOOST_AUTO_TEST_CASE(inclusion_of_others) { expect("inclusion of others"); }
+BOOST_AUTO_TEST_CASE(dispersion_of_others) { expect("dispersion of others"); }
 BOOST_AUTO_TEST_CASE(clipped_size) { expect("clipped size"); }
 BOOST_AUTO_TEST_CASE(size_at_any_norm) { expect("size at any norm"); }
 BOOST_AUTO_TEST_CASE(noise_among_records) { expect("noise among records"); }
@@ -124,8 +125,8 @@ BOOST_AUTO_TEST_CASE(mechanisms_of_ones_own) {
       {own_mistake::clips_elements, "size at any norm"},
       {own_mistake::clips_the_largest_alone, "size at any norm"},
       {own_mistake::no_noise_among_records, "noise among records"},
-      {own_mistake::one_coin, "inclusion of others"},
-      {own_mistake::fixed_size, "inclusion of others"},
+      {own_mistake::one_coin, "dispersion of others"},
+      {own_mistake::fixed_size, "dispersion of others"},
   };
   for (const auto& [wrong, name] : mistakes) {
     const conformance_report report = report_of(wrong);

@@ -6,11 +6,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <cstdint>
-#include <memory>
 #include <random>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include <pergrad/pergrad.hpp>

@@ -231,8 +231,8 @@ namespace inside {
 /// x^y of the numbers of an interval for which it is defined: x >= 0 where y is not whole. Whole exponents below 2^20,
 /// and halves of them, at their own precision.
 [[nodiscard]] constexpr interval pow(const interval& x, double y) noexcept {
-  if (inside::magnitude(y) < 0x1p20 && inside::near_whole(y) == y) return pow(x, static_cast<int>(y));
-  if (inside::magnitude(y) < 0x1p20 && inside::near_whole(2 * y) == 2 * y) return pow(sqrt(x), static_cast<int>(2 * y));
+  if (inside::magnitude(y) < 0x1p20 && inside::is_whole(y)) return pow(x, static_cast<int>(y));
+  if (inside::magnitude(y) < 0x1p20 && inside::is_whole(2 * y)) return pow(sqrt(x), static_cast<int>(2 * y));
   if (x.lower < 0 && inside::is_whole(y)) {
     if (inside::is_even(y)) return pow(abs(x), y);
     const interval below = -pow(interval{x.upper < 0 ? -x.upper : 0, -x.lower}, y);

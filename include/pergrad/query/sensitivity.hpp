@@ -153,8 +153,8 @@ enum class sign_question : unsigned char { one_and_not_zero, not_negative };
         !is_proven(sign_question::not_negative, list, each.first, in)) {
       return i;
     }
-    const bool is_pole = each.kind == node_kind::power && each.number < 0 && each.number > -0x1p52 &&
-                         near_whole(each.number / 2) != each.number / 2 && near_whole(each.number) == each.number;
+    const bool is_pole = each.kind == node_kind::power && each.number < 0 && intervals::inside::is_whole(each.number) &&
+                         !intervals::inside::is_even(each.number);
     if (!is_pole && each.kind != node_kind::sign) continue;
     const interval& x = values[place(each.first)];
     const bool may_be = is_pole ? x.lower < 0 && x.upper > 0 : x.contains(0) && !x.is_point();

@@ -200,7 +200,8 @@ struct step_means {
 ///   pairs of elements      noise or a large part of it
 ///   inclusion rate         a record is in a step with probability q,
 ///   inclusion dispersion   independently of the steps before: counts in 1/q steps have variance over mean 1 - q
-///   inclusion of others    and of the other records: of N records N q are in a step, with variance N q (1 - q)
+///   inclusion of others    and of the other records: of N records N q are in a step,
+///   dispersion of others   with variance N q (1 - q)
 ///   clipped size           a record that is much too large adds C, and not more
 ///   size at any norm       nor does one whose norm is some C, in 16 elements together
 ///   noise among records    the noise's deviation is the same in elements that records have
@@ -324,9 +325,7 @@ template <class Make>
   const auto taken = static_cast<double>(steps);
   const double spread = alike_count * often * (1 - often);
   add("inclusion of others", number.mean[0] / claim.clip, alike_count * often, std::sqrt(spread / taken));
-  report.checks.back().errors =
-      std::max(std::abs(report.checks.back().errors),
-               std::abs(number.variance[0] / (claim.clip * claim.clip) - spread) / (spread * std::sqrt(2 / taken)));
+  add("dispersion of others", number.variance[0] / (claim.clip * claim.clip), spread, spread * std::sqrt(2 / taken));
 
   // In elements that belong to nobody else, evenly: elements that are clipped one by one add up to more.
   constexpr std::size_t shared = 16;

@@ -88,10 +88,10 @@ def processor_seconds(command):
 def slowness(folder):
     """How much longer a compiler takes here than where the limits come from: Eigen/Core took 0.77 s there
     (docs/results/asides.json). At least 1, and 1 without Eigen."""
-    source = folder / "eigen.cpp"
-    source.write_text("#include <Eigen/Core>\nint main() {}\n", encoding="utf-8")
     if not EIGEN.exists():
         return 1.0
+    source = folder / "eigen.cpp"
+    source.write_text("#include <Eigen/Core>\nint main() {}\n", encoding="utf-8")
     command = ["g++", "-std=c++20", "-O2", "-isystem", str(EIGEN), "-c", str(source), "-o", str(folder / "eigen.o")]
     return max(1.0, min(processor_seconds(command) for _ in range(3)) / 0.77)
 

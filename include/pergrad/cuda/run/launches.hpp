@@ -304,9 +304,9 @@ class launcher {
     return false;
   }
   void squares(const sample_launch<Scalar>& wanted) const {
+    const method_choice method = method_of(wanted);
     for (const outer_leaf& leaf : net_->outer) {
       if (!is_one_product(leaf)) continue;
-      const method_choice method = method_of(wanted);
       const norm_method chosen = method.of(leaf);
       if (chosen == norm_method::product || chosen == norm_method::gram) continue;
       double* const to = memory_->template at<double>(memory_->places().squares) + leaf.squares;

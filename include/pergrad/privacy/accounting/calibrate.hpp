@@ -163,8 +163,7 @@ template <class Sampling>
 
 /// Smallest noise multiplier (to 1e-5, beyond a million steps to 1e-4, on the safe side) with which `steps`
 /// Poisson-sampled steps stay within (target, at), by the bounds of privacy_accountant, and a budget of that allows all
-/// of them; 0 when nothing is ever released (no steps or no sampling) or target is infinite. Takes up to 3 s; of random
-/// allocation some ten times as long. Throws
+/// of them; 0 when nothing is ever released (no steps or no sampling) or target is infinite. Takes up to 3 s. Throws
 /// std::invalid_argument when no noise multiplier up to 2^30 is enough, and for 2^62 steps or more.
 template <class = void>
 [[nodiscard]] noise_multiplier calibrate_noise(epsilon target, delta at, sampling_probability q, std::uint64_t steps) {
@@ -176,7 +175,8 @@ template <class = void>
       },
       steps);
 }
-/// The same of any sampler, for its neighbours; a round that is begun counts as a whole one.
+/// The same of any sampler, for its neighbours; a round that is begun counts as a whole one. Of random allocation it
+/// takes up to some ten times as long.
 template <detail::yields_events Sampling>
 [[nodiscard]] noise_multiplier calibrate_noise(epsilon target, delta at, const Sampling& sampling,
                                                std::uint64_t steps) {

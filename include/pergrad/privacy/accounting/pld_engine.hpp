@@ -131,11 +131,8 @@ class pld_engine : public pld_grids<> {
       return {std::clamp(below.value - below.error, 0.0, 1.0), std::clamp(above.value + above.error, 0.0, 1.0)};
     }
     bracket result{0, std::min(1.0, total_variation())};
-    // With little noise only larger deltas are within reach, or none.
-    double least = 1e-100;
-    bool is_reached = reaches(least);
-    while (!is_reached && least < 1e-10) is_reached = reaches(least = std::sqrt(least));
-    if (!is_reached) return result;
+    const double least = smallest_within_reach(0);
+    if (least == 0) return result;
     double delta = least;
     double tilt = 1;
     for (int round = 0; round < 3; ++round) {  // the grid's end depends on delta
@@ -165,10 +162,8 @@ class pld_engine : public pld_grids<> {
   [[nodiscard]] double true_positive_rate(double alpha) {
     if (kinds_.empty() || alpha >= 1) return std::min(1.0, alpha);
     double bound = std::min(1.0, alpha + total_variation());
-    double least = 1e-100;
-    bool is_reached = reaches(std::max(least, 1e-3 * alpha));
-    while (!is_reached && least < 1e-10) is_reached = reaches(std::max(least = std::sqrt(least), 1e-3 * alpha));
-    if (!is_reached) return bound;
+    const double least = smallest_within_reach(1e-3 * alpha);
+    if (least == 0) return bound;
     double before = 2;
     refine(plan_.saddle_tilt(std::max(alpha, least)), std::max(alpha, least), false,
            [&](const attempt& made) -> verdict {
@@ -223,6 +218,14 @@ class pld_engine : public pld_grids<> {
     refuse_accounting(
         {"pergrad: pld_accountant: no bound: with so little noise and so small a delta, Gaussian tails beyond 37 "
          "deviations matter; rdp_accountant has one"});
+  }
+  /// Reaches 1e-100, or `wanted` if that is more; with little noise something larger instead. What it is, or 0 if
+  /// nothing.
+  [[gnu::cold, nodiscard]] double smallest_within_reach(double wanted) {
+    for (double least = 1e-100; least < 1e-6; least = std::sqrt(least)) {
+      if (reaches(std::max(least, wanted))) return least;
+    }
+    return 0;
   }
   [[gnu::cold, nodiscard]] bool reaches(double delta) {
     plan_.clear();
