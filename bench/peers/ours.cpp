@@ -9,8 +9,6 @@
 //   run SECONDS          steps with rate 0.15 and noise multiplier 1.1 from the initial parameters; gives their times.
 //                        In a task without update: forward and backward
 //   release              forgets the network and what it needed
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
@@ -66,11 +64,17 @@ void write_values(const std::string& path, std::span<const float> first, std::sp
   if (!file) throw std::runtime_error(path + ": cannot be written");
 }
 
-/// The most memory that this process held since its start or since forget_peak, and what it holds now.
+/// The most memory that this process held since its start or since forget_peak, and what it holds now. Not ru_maxrss of
+/// getrusage: that begins with what the process held that started this one.
 double peak_megabytes() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return static_cast<double>(usage.ru_maxrss) * 1024e-6;
+  std::ifstream file{"/proc/self/status"};
+  for (std::string word; file >> word;) {
+    if (word != "VmHWM:") continue;
+    double kibibytes = 0;
+    file >> kibibytes;
+    return kibibytes * 1024e-6;
+  }
+  throw std::runtime_error("/proc/self/status does not say VmHWM");
 }
 double held_megabytes() {
   std::ifstream file{"/proc/self/statm"};

@@ -140,6 +140,8 @@ TASKS = {
     "gpt2_small_full": gpt2("Radford et al. 2019: GPT-2 small on 128 ids, 123,751,680 parameters, its table used twice"),
     "gpt2_small_lora": gpt2("Hu et al. 2021: GPT-2 small on 128 ids, adapters of rank 8 on queries, keys and values",
                             rank=8),
+    "gpt2_small_full_512": gpt2("GPT-2 small on 512 ids", positions=512),
+    "gpt2_small_lora_512": gpt2("GPT-2 small with adapters on 512 ids", positions=512, rank=8),
     "roberta_cls": roberta("Liu et al. 2019: RoBERTa's base model on 128 ids, without token types, as a classifier"),
     "vit_tiny": vit("Touvron et al. 2021: ViT's tiny model on images of 224 x 224, 5,717,416 parameters"),
     # Do they run, and are their sums right? What they take says nothing.

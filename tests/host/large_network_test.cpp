@@ -23,7 +23,8 @@ namespace large_network {
 namespace pg = pergrad;
 
 /// What makes a twin of a network another type, and does nothing.
-struct large {
+template <int Number>
+struct twin {
   template <class Value>
   static Value value(Value x) noexcept {
     return x;
@@ -39,6 +40,12 @@ using language_model =
     pg::basic_network<Scalar, pg::token_ids(19, 70), pg::tied<0, pg::embedding<24>>, pg::learned_positions,
                       pg::repeat<2, pg::models::detail::gpt2_block<24, 3, pg::models::everything>>, pg::layer_norm<>,
                       More..., pg::tied<0, pg::linear<70, pg::no_bias>>>;
+// Its table is a table alone: samples leave the rows that they use.
+template <class Scalar, class... More>
+using text_network =
+    pg::basic_network<Scalar, pg::token_ids(19, 300), pg::embedding<24>, pg::learned_positions,
+                      pg::repeat<2, pg::models::detail::gpt2_block<24, 3, pg::models::everything>>, pg::layer_norm<>,
+                      pg::select_last, More..., pg::linear<40>, pg::tanh, pg::linear<2>>;
 template <class Scalar, class... More>
 using image_network = pg::basic_network<Scalar, pg::shape{5, 7, 6}, pg::conv2d<9, 1>, pg::relu,
                                         pg::residual<pg::conv2d<9, 1>, pg::tanh>, pg::conv2d<4, 3, pg::padding<1>>,
@@ -70,11 +77,17 @@ using tuned_sequences =
                           pg::models::lora_on<2, "q_proj", "gate_proj", "down_proj">>,
                       pg::mean_over_positions, pg::linear<3>, More...>;
 
+using large = twin<0>;
+/// Its samples' values share places by the times when they are needed.
+using timed = twin<1>;
+
 }  // namespace large_network
 
 namespace pergrad::inline v0_1::on_host {
 template <>
 inline constexpr std::size_t large_from<large_network::language_model<float, large_network::large>> = 0;
+template <>
+inline constexpr std::size_t large_from<large_network::text_network<float, large_network::large>> = 0;
 template <>
 inline constexpr std::size_t large_from<large_network::image_network<float, large_network::large>> = 0;
 template <>
@@ -90,6 +103,12 @@ template <>
 inline constexpr std::size_t large_from<large_network::tuned_model<float, 6, large_network::large>> = 6000;
 template <>
 inline constexpr std::size_t large_from<large_network::tuned_sequences<float, large_network::large>> = 6000;
+template <>
+inline constexpr index places_by_times_from<large_network::text_network<float, large_network::timed>> = 0;
+template <>
+inline constexpr index places_by_times_from<large_network::image_network<float, large_network::timed>> = 0;
+template <>
+inline constexpr index places_by_times_from<large_network::sequence_network<double, large_network::timed>> = 0;
 }  // namespace pergrad::inline v0_1::on_host
 
 BOOST_AUTO_TEST_SUITE(large_networks)
@@ -99,6 +118,7 @@ namespace {
 namespace pg = pergrad;
 using comparing::same_bits;
 using large_network::large;
+using large_network::timed;
 using told_results::records;
 using told_results::told;
 
@@ -111,12 +131,8 @@ double noise_of_roundings() {
   return 5.5 * std::sqrt(2.0) * step * (pg::summation::of<Scalar>(2048).share() + 0x1p-10);
 }
 
-template <bool Shares, class Network, class Twin, class Loss>
-void compare(double tolerance) {
-  static_assert(pg::on_host::program<Twin>::table.shares_sums == Shares);
-  static_assert(pg::on_host::program<Twin>::table.reads_weights);
-  static_assert(!pg::on_host::program<Network>::table.reads_weights);
-  static_assert(pg::on_host::program<Twin>::table.panel_size < pg::on_host::program<Network>::table.panel_size);
+template <class Network, class Twin, class Loss>
+void compare_results(double tolerance) {
   const told<Network, Loss> wanted{2};
   const told<Twin, Loss> found{2};
   BOOST_TEST(same_bits(found.losses, wanted.losses));
@@ -145,8 +161,36 @@ void compare(double tolerance) {
   }
 }
 
+template <bool Shares, class Network, class Twin, class Loss>
+void compare(double tolerance) {
+  static_assert(pg::on_host::program<Twin>::table.shares_sums == Shares);
+  static_assert(pg::on_host::program<Twin>::table.reads_weights);
+  static_assert(!pg::on_host::program<Network>::table.reads_weights);
+  static_assert(pg::on_host::program<Twin>::table.panel_size < pg::on_host::program<Network>::table.panel_size);
+  compare_results<Network, Twin, Loss>(tolerance);
+}
+
 }  // namespace
 
+BOOST_AUTO_TEST_CASE(tables_that_nobody_multiplies_with) {
+  static_assert(pg::on_host::program<large_network::text_network<float, large>>::table.sparse_count > 0);
+  compare<true, large_network::text_network<float>, large_network::text_network<float, large>, pg::cross_entropy>(1e-5);
+}
+BOOST_AUTO_TEST_CASE(places_by_times) {
+  const auto compare_places = []<class Network, class Twin>(std::type_identity<Network> /*network*/,
+                                                            std::type_identity<Twin> /*twin*/, auto loss,
+                                                            double tolerance) {
+    static_assert(pg::on_host::program<Twin>::table.workspace < pg::on_host::program<Network>::table.workspace);
+    static_assert(pg::on_host::program<Twin>::table.panel_size == pg::on_host::program<Network>::table.panel_size);
+    compare_results<Network, Twin, decltype(loss)>(tolerance);
+  };
+  compare_places(std::type_identity<large_network::text_network<float>>{},
+                 std::type_identity<large_network::text_network<float, timed>>{}, pg::cross_entropy{}, 1e-5);
+  compare_places(std::type_identity<large_network::image_network<float>>{},
+                 std::type_identity<large_network::image_network<float, timed>>{}, pg::mean_squared_error{}, 1e-5);
+  compare_places(std::type_identity<large_network::sequence_network<double>>{},
+                 std::type_identity<large_network::sequence_network<double, timed>>{}, pg::mean_squared_error{}, 1e-13);
+}
 BOOST_AUTO_TEST_CASE(language_models) {
   compare<true, large_network::language_model<float>, large_network::language_model<float, large>,
           pg::token_cross_entropy<>>(1e-5);

@@ -49,7 +49,7 @@ struct told {
     std::vector<typename Network::input_value> inputs(records * Network::input_shape.size());
     std::vector<pg::target_of<Loss, scalar>> targets(records * Loss::target_count(Network::output_shape));
     fill(inputs, Network::input_shape.ids);
-    fill(targets, Network::output_shape.e1);
+    fill(targets, Network::output_shape.rank() > 1 ? Network::output_shape.e1 : Network::output_shape.e0);
     std::vector<std::uint32_t> lengths;
     for (std::size_t i = 0; i < records && Network::input_shape.varying_axis() != 0; ++i) {
       lengths.push_back(static_cast<std::uint32_t>(1 + i));

@@ -133,7 +133,7 @@ class register_walk {
 };
 
 // What blocks, their limits and what is fetched meanwhile gain: docs/internals/tricks.md.
-inline constexpr std::size_t block_row_count = 252;                              // whose sums wait in a buffer
+inline constexpr std::size_t block_row_count = 264;  // whose sums wait in a buffer: 2 x 128 and a register block
 inline constexpr std::size_t block_bytes = std::size_t{64} << 10U;               // of the copied rows of `right`
 inline constexpr std::size_t fewest_rows_to_block = 32;                          // fewer do not pay for the copy
 inline constexpr std::ptrdiff_t least_bytes_to_block = std::ptrdiff_t{1} << 20;  // of `right`, gaps included

@@ -262,11 +262,13 @@ struct program {
     t.output_in_slot = trained[size] && is_plain(t, size);
     if (!t.output_in_slot) t.sample_size += 2 * round_up(static_cast<index>(Network::output_shape.size()));
     t.shares_sums = is_large && leaf_tables<program>::shares_sums(t, large_from<Network>);
-    leaf_tables<program>::list(t, is_large);
-    choose_tiles(t, sizeof(scalar));
+    const bool by_times =
+        is_large || t.sample_size * static_cast<index>(sizeof(scalar)) >= places_by_times_from<Network>;
+    leaf_tables<program>::list(t, by_times);
+    choose_tiles(t, sizeof(scalar), static_cast<index>(Network::parameter_count));
     if (!t.shares_sums) leaf_tables<program>::choose_late(t);
     t.workspace = t.winograd.sample = choose_winograd_rooms(t);  // the first thing there
-    if (is_large || plan::recomputed_count > 0) {
+    if (by_times || plan::recomputed_count > 0) {
       assign_shared_places(t, trained);
     } else {
       assign_places(t, trained);

@@ -20,6 +20,11 @@ namespace pergrad::inline v0_1::on_host {
 template <class Network>
 inline constexpr std::size_t large_from = std::size_t{1} << 27U;
 
+/// Bytes of a sample's values from which on they share places by the times when they are needed (lifetimes.hpp): no
+/// cache holds all of them, and what has just been used may be in one.
+template <class Network>
+inline constexpr index places_by_times_from = index{8} << 20;
+
 /// Where something of a tile lies in a worker's workspace: its first element for sample 0, and the step to the next
 /// sample.
 struct place {

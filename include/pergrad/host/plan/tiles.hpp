@@ -24,16 +24,20 @@ inline constexpr index wide_tile_bytes = index{64} << 20;
 
 /// Sets the tile of a program's tables: as many samples as stay in the cache, but no fewer than a layer wants together.
 ///
+/// Two samples of a large network whose sums are shared go together, as products of both copy each block of the weights
+/// once; where a sample has fewer values than two thirds of the parameters, before they share places by lifetime.
+///
 /// Each tile reads all weights of the deferred layers. So from the first of them on more samples go together than stay
 /// in the cache; the layers before it take them in parts that do.
 template <class Tables>
-constexpr void choose_tiles(Tables& t, std::size_t scalar_bytes) {
+constexpr void choose_tiles(Tables& t, std::size_t scalar_bytes, index parameters) {
   const auto bytes = [&](index samples, index elements) {
     return samples * elements * static_cast<index>(scalar_bytes);
   };
   t.tile = most_samples;
   while (t.tile > 1 && bytes(t.tile, t.sample_size + t.kept_size) > tile_bytes) t.tile /= 2;
   if (t.tile == 1 && bytes(2, t.sample_size + t.kept_size) <= bytes_for_two) t.tile = 2;
+  if (t.tile == 1 && t.shares_sums && 3 * t.sample_size <= 2 * parameters) t.tile = 2;
   t.tile = std::max(t.least_tile, t.tile);
   t.cache_tile = t.tile;
   if (t.deferred_count == 0) return;

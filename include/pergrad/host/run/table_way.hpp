@@ -70,7 +70,7 @@ struct table_way {
   /// Adds the segments of a chunk's samples up, sample after sample, in buckets of rows.
   static void finish_chunk(const detail::thread_pool& pool, tape_type& tape, const run_request<scalar>& request,
                            index chunk_first, index count) {
-    if (chunk_first == 0) clear(pool, tape, request);
+    if (chunk_first == 0 && !table.shares_sums) clear(pool, tape, request);
     const bool is_last = chunk_first + count == static_cast<index>(request.count);
     constexpr std::size_t tasks = table.sparse_count * static_cast<std::size_t>(sparse_buckets);
     pool.parallel(request.sum_count * tasks, [&](std::size_t task, std::size_t) {
@@ -147,15 +147,18 @@ struct table_way {
   }
 
   /// Is the sum over tables formed in double, elsewhere, before it goes where it belongs? So it is where it is added to
-  /// something; and in a clipped sum, where a row may have as many addends as there are samples.
-  [[nodiscard]] static bool sums_in_double(const sum_request<scalar>& sum) { return sum.accumulate || !sum.is_plain; }
+  /// something; and in a clipped sum, where a row may have as many addends as there are samples. A shared sum is one
+  /// chain over the samples in any case, and its bound knows that (`way_of_additions`).
+  [[nodiscard]] static bool sums_in_double(const sum_request<scalar>& sum) {
+    return !table.shares_sums && (sum.accumulate || !sum.is_plain);
+  }
   static double* sum_in_double(tape_type& tape, std::size_t which, std::size_t number) {
     double* to = tape.additions.data() + static_cast<index>(which) * table.sparse_size;
     for (std::size_t k = 0; k < number; ++k) to += table.sparse[k].use.first ? table.sparse[k].size() : 0;
     return to;
   }
   /// Sets the sums to zero, in long stretches: row by row, as buckets have them, it takes longer than all that follows
-  /// (docs/internals/tricks.md).
+  /// (docs/internals/tricks.md). Shared sums begin with the round.
   static void clear(const detail::thread_pool& pool, tape_type& tape, const run_request<scalar>& request) {
     constexpr index stretch = (index{1} << 17) / static_cast<index>(sizeof(scalar));
     constexpr auto stretches = [](const sparse_leaf& leaf) {

@@ -180,7 +180,8 @@ struct working_memory {
   buffer<std::int32_t> integers{total(table.sparse_integers, chunk), "a tape's segments", detail::uninitialised};
   buffer<scalar> scalars{total(table.sparse_scalars, chunk), "a tape's segments", detail::uninitialised};
   buffer<scalar> table_weights{total(chunk_samples<Network>, table.sparse_count* max_sums), "a tape's weights"};
-  buffer<double> additions{total(table.sparse_size, max_sums), "a tape's sums over tables", detail::uninitialised};
+  buffer<double> additions{total(table.shares_sums ? 0 : table.sparse_size, max_sums), "a tape's sums over tables",
+                           detail::uninitialised};
   // And of large blocks (deferred_way.hpp, host/plan/deferred_rows.hpp):
   buffer<scalar> rows{total(table.deferred_x + table.deferred_delta, chunk), "a tape's rows", detail::uninitialised};
   buffer<scalar> deferred_weights{total(chunk_samples<Network>, table.deferred_count* max_sums), "a tape's weights",
