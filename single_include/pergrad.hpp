@@ -23983,6 +23983,11 @@ namespace pergrad::inline v0_1::on_host {
 template <class Network>
 inline constexpr std::size_t large_from = std::size_t{1} << 27U;
 
+/// Bytes of a sample's values from which on they share places by the times when they are needed (lifetimes.hpp): no
+/// cache holds all of them, and what has just been used may be in one.
+template <class Network>
+inline constexpr index places_by_times_from = index{8} << 20;
+
 /// Where something of a tile lies in a worker's workspace: its first element for sample 0, and the step to the next
 /// sample.
 struct place {
@@ -24843,16 +24848,20 @@ inline constexpr index wide_tile_bytes = index{64} << 20;
 
 /// Sets the tile of a program's tables: as many samples as stay in the cache, but no fewer than a layer wants together.
 ///
+/// Two samples of a large network whose sums are shared go together, as products of both copy each block of the weights
+/// once; where a sample has fewer values than two thirds of the parameters, before they share places by lifetime.
+///
 /// Each tile reads all weights of the deferred layers. So from the first of them on more samples go together than stay
 /// in the cache; the layers before it take them in parts that do.
 template <class Tables>
-constexpr void choose_tiles(Tables& t, std::size_t scalar_bytes) {
+constexpr void choose_tiles(Tables& t, std::size_t scalar_bytes, index parameters) {
   const auto bytes = [&](index samples, index elements) {
     return samples * elements * static_cast<index>(scalar_bytes);
   };
   t.tile = most_samples;
   while (t.tile > 1 && bytes(t.tile, t.sample_size + t.kept_size) > tile_bytes) t.tile /= 2;
   if (t.tile == 1 && bytes(2, t.sample_size + t.kept_size) <= bytes_for_two) t.tile = 2;
+  if (t.tile == 1 && t.shares_sums && 3 * t.sample_size <= 2 * parameters) t.tile = 2;
   t.tile = std::max(t.least_tile, t.tile);
   t.cache_tile = t.tile;
   if (t.deferred_count == 0) return;
@@ -25887,11 +25896,13 @@ struct program {
     t.output_in_slot = trained[size] && is_plain(t, size);
     if (!t.output_in_slot) t.sample_size += 2 * round_up(static_cast<index>(Network::output_shape.size()));
     t.shares_sums = is_large && leaf_tables<program>::shares_sums(t, large_from<Network>);
-    leaf_tables<program>::list(t, is_large);
-    choose_tiles(t, sizeof(scalar));
+    const bool by_times =
+        is_large || t.sample_size * static_cast<index>(sizeof(scalar)) >= places_by_times_from<Network>;
+    leaf_tables<program>::list(t, by_times);
+    choose_tiles(t, sizeof(scalar), static_cast<index>(Network::parameter_count));
     if (!t.shares_sums) leaf_tables<program>::choose_late(t);
     t.workspace = t.winograd.sample = choose_winograd_rooms(t);  // the first thing there
-    if (is_large || plan::recomputed_count > 0) {
+    if (by_times || plan::recomputed_count > 0) {
       assign_shared_places(t, trained);
     } else {
       assign_places(t, trained);
@@ -26391,7 +26402,7 @@ class register_walk {
 };
 
 // What blocks, their limits and what is fetched meanwhile gain: docs/internals/tricks.md.
-inline constexpr std::size_t block_row_count = 252;                              // whose sums wait in a buffer
+inline constexpr std::size_t block_row_count = 264;  // whose sums wait in a buffer: 2 x 128 and a register block
 inline constexpr std::size_t block_bytes = std::size_t{64} << 10U;               // of the copied rows of `right`
 inline constexpr std::size_t fewest_rows_to_block = 32;                          // fewer do not pay for the copy
 inline constexpr std::ptrdiff_t least_bytes_to_block = std::ptrdiff_t{1} << 20;  // of `right`, gaps included
@@ -27583,7 +27594,8 @@ struct working_memory {
   buffer<std::int32_t> integers{total(table.sparse_integers, chunk), "a tape's segments", detail::uninitialised};
   buffer<scalar> scalars{total(table.sparse_scalars, chunk), "a tape's segments", detail::uninitialised};
   buffer<scalar> table_weights{total(chunk_samples<Network>, table.sparse_count* max_sums), "a tape's weights"};
-  buffer<double> additions{total(table.sparse_size, max_sums), "a tape's sums over tables", detail::uninitialised};
+  buffer<double> additions{total(table.shares_sums ? 0 : table.sparse_size, max_sums), "a tape's sums over tables",
+                           detail::uninitialised};
   // And of large blocks (deferred_way.hpp, host/plan/deferred_rows.hpp):
   buffer<scalar> rows{total(table.deferred_x + table.deferred_delta, chunk), "a tape's rows", detail::uninitialised};
   buffer<scalar> deferred_weights{total(chunk_samples<Network>, table.deferred_count* max_sums), "a tape's weights",
@@ -32813,7 +32825,7 @@ struct table_way {
   /// Adds the segments of a chunk's samples up, sample after sample, in buckets of rows.
   static void finish_chunk(const detail::thread_pool& pool, tape_type& tape, const run_request<scalar>& request,
                            index chunk_first, index count) {
-    if (chunk_first == 0) clear(pool, tape, request);
+    if (chunk_first == 0 && !table.shares_sums) clear(pool, tape, request);
     const bool is_last = chunk_first + count == static_cast<index>(request.count);
     constexpr std::size_t tasks = table.sparse_count * static_cast<std::size_t>(sparse_buckets);
     pool.parallel(request.sum_count * tasks, [&](std::size_t task, std::size_t) {
@@ -32890,15 +32902,18 @@ struct table_way {
   }
 
   /// Is the sum over tables formed in double, elsewhere, before it goes where it belongs? So it is where it is added to
-  /// something; and in a clipped sum, where a row may have as many addends as there are samples.
-  [[nodiscard]] static bool sums_in_double(const sum_request<scalar>& sum) { return sum.accumulate || !sum.is_plain; }
+  /// something; and in a clipped sum, where a row may have as many addends as there are samples. A shared sum is one
+  /// chain over the samples in any case, and its bound knows that (`way_of_additions`).
+  [[nodiscard]] static bool sums_in_double(const sum_request<scalar>& sum) {
+    return !table.shares_sums && (sum.accumulate || !sum.is_plain);
+  }
   static double* sum_in_double(tape_type& tape, std::size_t which, std::size_t number) {
     double* to = tape.additions.data() + static_cast<index>(which) * table.sparse_size;
     for (std::size_t k = 0; k < number; ++k) to += table.sparse[k].use.first ? table.sparse[k].size() : 0;
     return to;
   }
   /// Sets the sums to zero, in long stretches: row by row, as buckets have them, it takes longer than all that follows
-  /// (docs/internals/tricks.md).
+  /// (docs/internals/tricks.md). Shared sums begin with the round.
   static void clear(const detail::thread_pool& pool, tape_type& tape, const run_request<scalar>& request) {
     constexpr index stretch = (index{1} << 17) / static_cast<index>(sizeof(scalar));
     constexpr auto stretches = [](const sparse_leaf& leaf) {
@@ -40670,7 +40685,8 @@ inline constexpr std::string_view version = "0.1.0";
 //   mailbox{device, bytes}     memory of the host's: post(from, bytes) has the device copy into it, in stream order and
 //                              without waiting; wait() waits for what was posted last, and says where it is
 // allocate, release, upload, download, view, synchronise, replay and a mailbox are errors inside a capture. Only
-// download, synchronise and a mailbox's wait let the host wait. A device may also have `library_gemm` (gemm_door.hpp).
+// download, synchronise and a mailbox's wait let the host wait. A device may also have `library_gemm` (gemm_door.hpp),
+// and `speed()`, for descriptions.
 
 // pergrad/cuda/device/kernel.hpp - how a kernel is written: once, as phases, for the device and for a host that
 // emulates it
@@ -41041,6 +41057,12 @@ struct device_options {
 }  // namespace pergrad::inline v0_1
 
 namespace pergrad::inline v0_1::on_device {
+
+/// What a device does at its best; 0: not known.
+struct device_speed {
+  double multiply_adds = 0;  ///< of floats, a second
+  double bytes = 0;          ///< to and from its memory, a second
+};
 
 namespace emulation {
 
@@ -41931,8 +41953,22 @@ template <class Scalar>
   const Scalar* delta = values.at(leaf.delta) + i * leaf.delta_stride;
   const Scalar* other = leaf.ones != 0 ? delta : values.at(leaf.other) + i * leaf.other_stride;
   const int positions = leaf.out[0] * leaf.out[1] * leaf.out[2];
+  int t = part;
+  if (leaf.ones != 0 && leaf.delta_line != 0) {  // a bias: several loads are under way before the first is added
+    constexpr int together = 8;
+    const int step = parts * leaf.delta_line;
+    const Scalar* from = delta + t * leaf.delta_line;
+    PERGRAD_ROLLED
+    for (; t < positions - (together - 1) * parts; t += together * parts, from += together * step) {
+      Scalar read[together];
+      PERGRAD_UNROLL
+      for (int k = 0; k < together; ++k) read[k] = from[k * step];
+      PERGRAD_UNROLL
+      for (int k = 0; k < together; ++k) sum += read[k];
+    }
+  }
   PERGRAD_ROLLED
-  for (int t = part; t < positions; t += parts) {
+  for (; t < positions; t += parts) {
     const Scalar value = delta[offset_of(leaf.out, leaf.delta_step, leaf.delta_line, t)];
     sum =
         leaf.ones != 0 ? sum + value : fma(value, other[offset_of(leaf.out, leaf.other_step, leaf.other_line, t)], sum);
@@ -43521,6 +43557,16 @@ class cuda_device {
   [[nodiscard]] bool is_warming_up() const noexcept { return is_warming_up_; }
   /// Has the current device tensor cores that take TF32?
   [[nodiscard]] static bool multiplies_tf32() { return attribute_of(cudaDevAttrComputeCapabilityMajor) >= 8; }
+  /// By what the driver says of the current device's clocks, units and memory. A multiprocessor has 64 units for floats
+  /// in compute capability 7.0 to 8.0, 128 in later ones (CUDA C++ Programming Guide, "Arithmetic Instructions").
+  [[nodiscard]] static device_speed speed() {
+    const int capability =
+        10 * attribute_of(cudaDevAttrComputeCapabilityMajor) + attribute_of(cudaDevAttrComputeCapabilityMinor);
+    const auto kilohertz = [](cudaDeviceAttr clock) { return 1e3 * attribute_of(clock); };
+    return {.multiply_adds = kilohertz(cudaDevAttrClockRate) * attribute_of(cudaDevAttrMultiProcessorCount) *
+                             (capability <= 80 ? 64 : 128),
+            .bytes = 2 * kilohertz(cudaDevAttrMemoryClockRate) * attribute_of(cudaDevAttrGlobalMemoryBusWidth) / 8};
+  }
   /// Is everything done that was put into the stream? Does not wait.
   [[nodiscard]] bool is_done() const {
     const cudaError_t state = cudaStreamQuery(stream_);
@@ -43587,7 +43633,7 @@ static_assert(device<cuda_device>);
 }  // namespace on_device
 }  // namespace pergrad::inline v0_1
 // pergrad/cuda/run/describe.hpp - a network as a table of what a device does with it: who forms which product, how
-// norms are found, and what memory that takes
+// norms are found, what memory that takes, and how long the device needs at the least
 
 // pergrad/cuda/plan/build.hpp - from a network's plan to a device's tables: how it is cut into launches, what nodes do,
 // where values lie
@@ -47960,11 +48006,87 @@ struct device_description {
   std::string_view backward = "-";  ///< the same for the gradient of x
   std::string_view norm = "-";      ///< how the norm of the block is found; `frozen` blocks have none
   std::string_view sum = "-";       ///< who forms the weighted sum: `sum kernel` or a blocked kernel
+  /// Microseconds that forward, backward, norm and sum of a batch take at the least: each its multiply-adds at the
+  /// device's peak in float, or its operands and results at the full bandwidth, whichever is longer (Williams et al.
+  /// 2009, the roofline). What kernels really take comes on top: docs/cuda.md has it modelled from their code. 0: the
+  /// device does not say how fast it is.
+  double least_us = 0;
 };
 
-/// The rows of `describe<Network>(executor)`.
+namespace on_device {
+
+/// What a device says of its speed; emulated ones say nothing.
+template <class Device>
+[[nodiscard]] device_speed speed_of() {
+  if constexpr (requires { Device::speed(); }) {
+    return Device::speed();
+  } else {
+    return {};
+  }
+}
+
+/// The least time of a node's passes over a batch. Where a block of threads takes a sample through the whole network,
+/// values stay with it, and only multiply-adds count.
+class least_time {
+ public:
+  least_time(device_speed speed, std::size_t samples, std::size_t bytes_each, bool through_memory)
+      : speed_{speed}, samples_{static_cast<double>(samples)}, bytes_{through_memory ? double(bytes_each) : 0.0} {}
+
+  /// Adds a pass: `multiply_adds` and `values` of a sample, and what is read or written once.
+  void add(double multiply_adds, double values, double once) noexcept {
+    if (speed_.multiply_adds <= 0 || speed_.bytes <= 0) return;
+    const double multiplied = samples_ * multiply_adds / speed_.multiply_adds;
+    const double moved = (samples_ * values + once) * bytes_ / speed_.bytes;
+    microseconds_ += 1e6 * (multiplied > moved ? multiplied : moved);
+  }
+  [[nodiscard]] double microseconds() const noexcept { return microseconds_; }
+
+ private:
+  device_speed speed_;
+  double samples_;
+  double bytes_;
+  double microseconds_ = 0;
+};
+
+/// All passes of node `row`: products of its view, or of those that a layer on tiles has, one for each of its factors.
+template <class Table>
+void add_passes(const Table& table, const op_row& row, bool has_gradient, bool is_trained, least_time& to) {
+  const double values = row.in_size + row.in2_size + row.out_size;
+  const auto products = [](const affine_view& view) { return double(view.size()) * view.positions(); };
+  const bool is_affine = row.kind == detail::node_kind::affine;
+  double multiply_adds = is_affine ? products(row.view) : 0;
+  double weights = is_affine ? row.view.size() : 0;
+  for (int k = row.first_outer; k < row.last_outer && !is_affine; ++k) {
+    const outer_leaf& leaf = table.outer[static_cast<std::size_t>(k)];
+    if (leaf.by_ids != 0) continue;
+    multiply_adds += products(leaf.view);
+    weights += leaf.view.size();
+  }
+  to.add(multiply_adds, values, weights);
+  if (has_gradient) to.add(multiply_adds, values, weights);
+  for (int k = row.first_outer; k < row.last_outer && is_trained; ++k) {
+    const outer_leaf& leaf = table.outer[static_cast<std::size_t>(k)];
+    const double positions = leaf.view.positions();
+    const double x = double(leaf.view.groups) * leaf.view.channels * leaf.view.pixels();
+    const double delta = leaf.view.groups * leaf.view.outputs * positions;
+    const double formed = leaf.by_ids != 0 ? 0 : products(leaf.view);
+    const double pairs = positions * (positions + 1) / 2;
+    if (leaf.method == norm_method::gram) {
+      to.add(pairs * leaf.view.groups * (leaf.view.view_width() + leaf.view.outputs), x + delta, 0);
+    } else if (leaf.method == norm_method::product) {
+      to.add(0, x + delta, 0);
+    } else {
+      to.add(formed, x + delta, 0);
+    }
+    if (leaf.method != norm_method::instantiate) to.add(formed, x + delta, leaf.view.size());
+  }
+}
+
+}  // namespace on_device
+
+/// The rows of `describe<Network>(executor, batch)`.
 template <class Network, on_device::device Device>
-[[nodiscard]] auto describe_rows(const basic_device_executor<Device>& /*executor*/) {
+[[nodiscard]] auto describe_rows(const basic_device_executor<Device>& /*executor*/, max_batch batch = {256}) {
   using program = on_device::program<Network>;
   using structure = typename Network::structure;
   using detail::node_kind;
@@ -47974,6 +48096,7 @@ template <class Network, on_device::device Device>
     const on_device::gemm_way planned = on_device::way_of(of, which);
     return std::string_view{on_device::name_of(on_device::way_on<Device, typename Network::scalar>(planned))};
   };
+  const on_device::device_speed speed = on_device::speed_of<Device>();
   std::array<device_description, structure::size> rows;
   detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
     device_description& to = rows[i];
@@ -47982,6 +48105,7 @@ template <class Network, on_device::device Device>
     to.in = structure::shapes[structure::inputs[i]];
     to.out = structure::shapes[i + 1];
     to.parameters = structure::parameter_counts[i];
+    const bool is_trained = structure::trained_counts[i] > 0;
     if (row.out_size > 0) {
       const bool is_product = program::layered && row.kind == node_kind::affine;
       const bool has_gradient = row.input_gradient != 0 || row.input2_gradient != 0 ||
@@ -47992,9 +48116,12 @@ template <class Network, on_device::device Device>
                                                             : "sample kernel";
       to.forward = is_product ? way(row, false) : by_sample;
       if (has_gradient) to.backward = is_product ? way(row, true) : by_sample;
+      on_device::least_time time{speed, batch.count, sizeof(typename Network::scalar), program::layered};
+      on_device::add_passes(table, row, has_gradient, is_trained, time);
+      to.least_us = time.microseconds();
     }
     if (to.parameters == 0) return;
-    if (structure::trained_counts[i] == 0 || structure::owners[i] != i) {
+    if (!is_trained || structure::owners[i] != i) {
       to.norm = structure::owners[i] != i ? "tied" : "frozen";
       return;
     }
@@ -48009,9 +48136,9 @@ template <class Network, on_device::device Device>
   return rows;
 }
 
-/// A table of the network's entries on a device: who forms which product, how norms are found, who adds up; with the
-/// plan, the accumulators of the sums and the bytes that a tape for batches of `batch` takes there, all in one
-/// allocation.
+/// A table of the network's entries on a device: who forms which product, how norms are found, who adds up, and how
+/// long the device needs for a batch of `batch` at the least; with the plan, the accumulators of the sums and the bytes
+/// that a tape for such batches takes there, all in one allocation.
 template <class Network, on_device::device Device>
 [[nodiscard]] std::string describe(const basic_device_executor<Device>& executor, max_batch batch = {256}) {
   char line[512];
@@ -48020,18 +48147,27 @@ template <class Network, on_device::device Device>
     std::snprintf(line, sizeof line, values...);
     text += line;
   };
-  constexpr const char* format = "%5s  %-28.28s %-14s %-14s %10s  %-30s %-30s %-11s %s\n";
-  print(format, "entry", "layer", "in", "out", "parameters", "forward", "backward", "norm", "sum");
+  constexpr const char* format = "%5s  %-28.28s %-14s %-14s %10s  %-30s %-30s %-11s %-30s %s\n";
+  print(format, "entry", "layer", "in", "out", "parameters", "forward", "backward", "norm", "sum", "at least, us");
   std::size_t number = 0;
-  for (const device_description& row : describe_rows<Network>(executor)) {
+  double least_us = 0;
+  for (const device_description& row : describe_rows<Network>(executor, batch)) {
+    char least[32] = "-";
+    if (row.least_us > 0) std::snprintf(least, sizeof least, "%.1f", row.least_us);
+    least_us += row.least_us;
     print(format, std::to_string(number++).c_str(), row.layer.c_str(), detail::to_text(row.in).c_str(),
           detail::to_text(row.out).c_str(), std::to_string(row.parameters).c_str(), std::string{row.forward}.c_str(),
-          std::string{row.backward}.c_str(), std::string{row.norm}.c_str(), std::string{row.sum}.c_str());
+          std::string{row.backward}.c_str(), std::string{row.norm}.c_str(), std::string{row.sum}.c_str(), least);
   }
   using program = on_device::program<Network>;
   constexpr bool layered = program::layered;
   print("plan   %s\n", layered ? "layered: products of the whole batch, and between them a block a sample"
                                : "fused: a block takes a sample through everything, in one launch");
+  if (least_us > 0) {
+    const on_device::device_speed speed = on_device::speed_of<Device>();
+    print("least  %.1f us for %zu samples, without noise and update: %.3g multiply-adds and %.3g bytes a second\n",
+          least_us, batch.count, speed.multiply_adds, speed.bytes);
+  }
   print(
       "total  %zu parameters, %d accumulators, %s, %zu bytes a sample's workspace, %zu bytes on the device for batches "
       "of up "

@@ -101,6 +101,46 @@ BOOST_AUTO_TEST_CASE(a_description_says_who_does_what_and_what_it_takes) {
                 pg::on_device::gemm_way::square);
 }
 
+namespace {
+
+/// A device that says how fast it is, and is not.
+struct timed_device : pg::on_device::emulated_device {
+  using emulated_device::emulated_device;
+  static pg::on_device::device_speed speed() { return {.multiply_adds = 1e12, .bytes = 4e9}; }
+};
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(a_description_says_how_long_a_device_needs_at_the_least) {
+  const pg::basic_device_executor<timed_device> device;
+  // A billion floats a second go through memory: 784 to 1024 to 10, all layers' inputs, outputs and weights.
+  using large = pg::network<pg::shape{784}, pg::linear<1024>, pg::relu, pg::linear<10>>;
+  const auto few = pg::describe_rows<large>(device, pg::max_batch{2});
+  const double first = 784 * 1024 + 2 * (784 + 1024);  // forward; the sum reads and writes as much
+  const double norms = 2 * (784 + 1024);
+  BOOST_TEST(few[0].least_us == 1e-3 * (2 * first + norms), boost::test_tools::tolerance(1e-12));
+  BOOST_TEST(few[1].least_us == 1e-3 * 2 * 2 * 2 * 1024, boost::test_tools::tolerance(1e-12));  // forward and backward
+  // Of many samples the products take longest: two of them, and norms of one position.
+  const auto many = pg::describe_rows<large>(device, pg::max_batch{1'000'000});
+  BOOST_TEST(many[0].least_us > few[0].least_us);
+  BOOST_TEST(few[2].least_us > 0);
+  const std::string text = pg::describe<large>(device, pg::max_batch{2});
+  BOOST_TEST_MESSAGE(text);
+  BOOST_TEST(text.find("at least, us") != std::string::npos);
+  BOOST_TEST(text.find("us for 2 samples, without noise and update: 1e+12 multiply-adds and 4e+09 bytes a second") !=
+             std::string::npos);
+  // One that says nothing is asked nothing.
+  for (const auto& row : pg::describe_rows<large>(pg::emulated{})) BOOST_TEST(row.least_us == 0);
+  BOOST_TEST(pg::describe<large>(pg::emulated{}).find("least  ") == std::string::npos);
+  // A block of threads that takes a sample through everything keeps values with it: only multiply-adds count.
+  using small = pg::network<pg::shape{20, 30}, pg::linear<30>, pg::mean_over_positions, pg::linear<5>>;
+  static_assert(pg::on_device::plan_of<small> == pg::on_device::plan_kind::fused);
+  const auto fused = pg::describe_rows<small>(device, pg::max_batch{100});
+  const double product = 20 * 30 * 30;
+  const bool formed = fused[0].norm == "instantiate";
+  BOOST_TEST(fused[0].least_us == 1e6 * 100 * product * (formed ? 2 : 3) / 1e12, boost::test_tools::tolerance(1e-12));
+}
+
 BOOST_AUTO_TEST_CASE(blocks_that_share_a_sample_change_no_bit) {
   namespace dev = pg::on_device;
   using network = layered_nodes<float>;

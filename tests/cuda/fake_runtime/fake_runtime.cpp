@@ -440,6 +440,15 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
     case cudaDevAttrMultiProcessorCount:
       *value = 8;
       break;
+    case cudaDevAttrClockRate:  // kHz
+      *value = 1'000'000;
+      break;
+    case cudaDevAttrMemoryClockRate:
+      *value = 3'000'000;
+      break;
+    case cudaDevAttrGlobalMemoryBusWidth:  // bits
+      *value = 128;
+      break;
     case cudaDevAttrIntegrated:
       *value = it().shared != fake_cuda::host_memory::separate ? 1 : 0;
       break;

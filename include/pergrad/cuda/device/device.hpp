@@ -16,7 +16,8 @@
 //   mailbox{device, bytes}     memory of the host's: post(from, bytes) has the device copy into it, in stream order and
 //                              without waiting; wait() waits for what was posted last, and says where it is
 // allocate, release, upload, download, view, synchronise, replay and a mailbox are errors inside a capture. Only
-// download, synchronise and a mailbox's wait let the host wait. A device may also have `library_gemm` (gemm_door.hpp).
+// download, synchronise and a mailbox's wait let the host wait. A device may also have `library_gemm` (gemm_door.hpp),
+// and `speed()`, for descriptions.
 #pragma once
 
 #include <algorithm>
@@ -56,6 +57,12 @@ struct device_options {
 }  // namespace pergrad::inline v0_1
 
 namespace pergrad::inline v0_1::on_device {
+
+/// What a device does at its best; 0: not known.
+struct device_speed {
+  double multiply_adds = 0;  ///< of floats, a second
+  double bytes = 0;          ///< to and from its memory, a second
+};
 
 namespace emulation {
 

@@ -410,6 +410,16 @@ class cuda_device {
   [[nodiscard]] bool is_warming_up() const noexcept { return is_warming_up_; }
   /// Has the current device tensor cores that take TF32?
   [[nodiscard]] static bool multiplies_tf32() { return attribute_of(cudaDevAttrComputeCapabilityMajor) >= 8; }
+  /// By what the driver says of the current device's clocks, units and memory. A multiprocessor has 64 units for floats
+  /// in compute capability 7.0 to 8.0, 128 in later ones (CUDA C++ Programming Guide, "Arithmetic Instructions").
+  [[nodiscard]] static device_speed speed() {
+    const int capability =
+        10 * attribute_of(cudaDevAttrComputeCapabilityMajor) + attribute_of(cudaDevAttrComputeCapabilityMinor);
+    const auto kilohertz = [](cudaDeviceAttr clock) { return 1e3 * attribute_of(clock); };
+    return {.multiply_adds = kilohertz(cudaDevAttrClockRate) * attribute_of(cudaDevAttrMultiProcessorCount) *
+                             (capability <= 80 ? 64 : 128),
+            .bytes = 2 * kilohertz(cudaDevAttrMemoryClockRate) * attribute_of(cudaDevAttrGlobalMemoryBusWidth) / 8};
+  }
   /// Is everything done that was put into the stream? Does not wait.
   [[nodiscard]] bool is_done() const {
     const cudaError_t state = cudaStreamQuery(stream_);

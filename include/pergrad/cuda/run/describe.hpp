@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // pergrad/cuda/run/describe.hpp - a network as a table of what a device does with it: who forms which product, how
-// norms are found, and what memory that takes
+// norms are found, what memory that takes, and how long the device needs at the least
 #pragma once
 
 #include <array>
@@ -32,11 +32,87 @@ struct device_description {
   std::string_view backward = "-";  ///< the same for the gradient of x
   std::string_view norm = "-";      ///< how the norm of the block is found; `frozen` blocks have none
   std::string_view sum = "-";       ///< who forms the weighted sum: `sum kernel` or a blocked kernel
+  /// Microseconds that forward, backward, norm and sum of a batch take at the least: each its multiply-adds at the
+  /// device's peak in float, or its operands and results at the full bandwidth, whichever is longer (Williams et al.
+  /// 2009, the roofline). What kernels really take comes on top: docs/cuda.md has it modelled from their code. 0: the
+  /// device does not say how fast it is.
+  double least_us = 0;
 };
 
-/// The rows of `describe<Network>(executor)`.
+namespace on_device {
+
+/// What a device says of its speed; emulated ones say nothing.
+template <class Device>
+[[nodiscard]] device_speed speed_of() {
+  if constexpr (requires { Device::speed(); }) {
+    return Device::speed();
+  } else {
+    return {};
+  }
+}
+
+/// The least time of a node's passes over a batch. Where a block of threads takes a sample through the whole network,
+/// values stay with it, and only multiply-adds count.
+class least_time {
+ public:
+  least_time(device_speed speed, std::size_t samples, std::size_t bytes_each, bool through_memory)
+      : speed_{speed}, samples_{static_cast<double>(samples)}, bytes_{through_memory ? double(bytes_each) : 0.0} {}
+
+  /// Adds a pass: `multiply_adds` and `values` of a sample, and what is read or written once.
+  void add(double multiply_adds, double values, double once) noexcept {
+    if (speed_.multiply_adds <= 0 || speed_.bytes <= 0) return;
+    const double multiplied = samples_ * multiply_adds / speed_.multiply_adds;
+    const double moved = (samples_ * values + once) * bytes_ / speed_.bytes;
+    microseconds_ += 1e6 * (multiplied > moved ? multiplied : moved);
+  }
+  [[nodiscard]] double microseconds() const noexcept { return microseconds_; }
+
+ private:
+  device_speed speed_;
+  double samples_;
+  double bytes_;
+  double microseconds_ = 0;
+};
+
+/// All passes of node `row`: products of its view, or of those that a layer on tiles has, one for each of its factors.
+template <class Table>
+void add_passes(const Table& table, const op_row& row, bool has_gradient, bool is_trained, least_time& to) {
+  const double values = row.in_size + row.in2_size + row.out_size;
+  const auto products = [](const affine_view& view) { return double(view.size()) * view.positions(); };
+  const bool is_affine = row.kind == detail::node_kind::affine;
+  double multiply_adds = is_affine ? products(row.view) : 0;
+  double weights = is_affine ? row.view.size() : 0;
+  for (int k = row.first_outer; k < row.last_outer && !is_affine; ++k) {
+    const outer_leaf& leaf = table.outer[static_cast<std::size_t>(k)];
+    if (leaf.by_ids != 0) continue;
+    multiply_adds += products(leaf.view);
+    weights += leaf.view.size();
+  }
+  to.add(multiply_adds, values, weights);
+  if (has_gradient) to.add(multiply_adds, values, weights);
+  for (int k = row.first_outer; k < row.last_outer && is_trained; ++k) {
+    const outer_leaf& leaf = table.outer[static_cast<std::size_t>(k)];
+    const double positions = leaf.view.positions();
+    const double x = double(leaf.view.groups) * leaf.view.channels * leaf.view.pixels();
+    const double delta = leaf.view.groups * leaf.view.outputs * positions;
+    const double formed = leaf.by_ids != 0 ? 0 : products(leaf.view);
+    const double pairs = positions * (positions + 1) / 2;
+    if (leaf.method == norm_method::gram) {
+      to.add(pairs * leaf.view.groups * (leaf.view.view_width() + leaf.view.outputs), x + delta, 0);
+    } else if (leaf.method == norm_method::product) {
+      to.add(0, x + delta, 0);
+    } else {
+      to.add(formed, x + delta, 0);
+    }
+    if (leaf.method != norm_method::instantiate) to.add(formed, x + delta, leaf.view.size());
+  }
+}
+
+}  // namespace on_device
+
+/// The rows of `describe<Network>(executor, batch)`.
 template <class Network, on_device::device Device>
-[[nodiscard]] auto describe_rows(const basic_device_executor<Device>& /*executor*/) {
+[[nodiscard]] auto describe_rows(const basic_device_executor<Device>& /*executor*/, max_batch batch = {256}) {
   using program = on_device::program<Network>;
   using structure = typename Network::structure;
   using detail::node_kind;
@@ -46,6 +122,7 @@ template <class Network, on_device::device Device>
     const on_device::gemm_way planned = on_device::way_of(of, which);
     return std::string_view{on_device::name_of(on_device::way_on<Device, typename Network::scalar>(planned))};
   };
+  const on_device::device_speed speed = on_device::speed_of<Device>();
   std::array<device_description, structure::size> rows;
   detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
     device_description& to = rows[i];
@@ -54,6 +131,7 @@ template <class Network, on_device::device Device>
     to.in = structure::shapes[structure::inputs[i]];
     to.out = structure::shapes[i + 1];
     to.parameters = structure::parameter_counts[i];
+    const bool is_trained = structure::trained_counts[i] > 0;
     if (row.out_size > 0) {
       const bool is_product = program::layered && row.kind == node_kind::affine;
       const bool has_gradient = row.input_gradient != 0 || row.input2_gradient != 0 ||
@@ -64,9 +142,12 @@ template <class Network, on_device::device Device>
                                                             : "sample kernel";
       to.forward = is_product ? way(row, false) : by_sample;
       if (has_gradient) to.backward = is_product ? way(row, true) : by_sample;
+      on_device::least_time time{speed, batch.count, sizeof(typename Network::scalar), program::layered};
+      on_device::add_passes(table, row, has_gradient, is_trained, time);
+      to.least_us = time.microseconds();
     }
     if (to.parameters == 0) return;
-    if (structure::trained_counts[i] == 0 || structure::owners[i] != i) {
+    if (!is_trained || structure::owners[i] != i) {
       to.norm = structure::owners[i] != i ? "tied" : "frozen";
       return;
     }
@@ -81,9 +162,9 @@ template <class Network, on_device::device Device>
   return rows;
 }
 
-/// A table of the network's entries on a device: who forms which product, how norms are found, who adds up; with the
-/// plan, the accumulators of the sums and the bytes that a tape for batches of `batch` takes there, all in one
-/// allocation.
+/// A table of the network's entries on a device: who forms which product, how norms are found, who adds up, and how
+/// long the device needs for a batch of `batch` at the least; with the plan, the accumulators of the sums and the bytes
+/// that a tape for such batches takes there, all in one allocation.
 template <class Network, on_device::device Device>
 [[nodiscard]] std::string describe(const basic_device_executor<Device>& executor, max_batch batch = {256}) {
   char line[512];
@@ -92,18 +173,27 @@ template <class Network, on_device::device Device>
     std::snprintf(line, sizeof line, values...);
     text += line;
   };
-  constexpr const char* format = "%5s  %-28.28s %-14s %-14s %10s  %-30s %-30s %-11s %s\n";
-  print(format, "entry", "layer", "in", "out", "parameters", "forward", "backward", "norm", "sum");
+  constexpr const char* format = "%5s  %-28.28s %-14s %-14s %10s  %-30s %-30s %-11s %-30s %s\n";
+  print(format, "entry", "layer", "in", "out", "parameters", "forward", "backward", "norm", "sum", "at least, us");
   std::size_t number = 0;
-  for (const device_description& row : describe_rows<Network>(executor)) {
+  double least_us = 0;
+  for (const device_description& row : describe_rows<Network>(executor, batch)) {
+    char least[32] = "-";
+    if (row.least_us > 0) std::snprintf(least, sizeof least, "%.1f", row.least_us);
+    least_us += row.least_us;
     print(format, std::to_string(number++).c_str(), row.layer.c_str(), detail::to_text(row.in).c_str(),
           detail::to_text(row.out).c_str(), std::to_string(row.parameters).c_str(), std::string{row.forward}.c_str(),
-          std::string{row.backward}.c_str(), std::string{row.norm}.c_str(), std::string{row.sum}.c_str());
+          std::string{row.backward}.c_str(), std::string{row.norm}.c_str(), std::string{row.sum}.c_str(), least);
   }
   using program = on_device::program<Network>;
   constexpr bool layered = program::layered;
   print("plan   %s\n", layered ? "layered: products of the whole batch, and between them a block a sample"
                                : "fused: a block takes a sample through everything, in one launch");
+  if (least_us > 0) {
+    const on_device::device_speed speed = on_device::speed_of<Device>();
+    print("least  %.1f us for %zu samples, without noise and update: %.3g multiply-adds and %.3g bytes a second\n",
+          least_us, batch.count, speed.multiply_adds, speed.bytes);
+  }
   print(
       "total  %zu parameters, %d accumulators, %s, %zu bytes a sample's workspace, %zu bytes on the device for batches "
       "of up "
