@@ -42261,6 +42261,8 @@ struct tensor_block {
 using narrow_tensor_block = tensor_block<32, 128, 2>;  ///< 128 threads
 using square_tensor_block = tensor_block<64, 64, 2>;   ///< 128 threads
 using large_tensor_block = tensor_block<128, 128, 4>;  ///< 256 threads
+using wide_tensor_block = tensor_block<64, 128, 4>;    ///< of many columns: 128 threads
+using vast_tensor_block = tensor_block<128, 256, 8>;   ///< and many rows: 256 threads
 
 template <class Scalar>
 struct alignas(4 * sizeof(Scalar)) quad {
@@ -42268,7 +42270,8 @@ struct alignas(4 * sizeof(Scalar)) quad {
 };
 
 /// The product of `Problem`, which says `rows`, `columns` and `depth` of batch z, its operands `left(z)` and
-/// `right(z)`, of what type sums are, where chains begin and what becomes of results. blocks() of them.
+/// `right(z)`, of what type sums are, where chains begin and what becomes of results: `before` and `store` get a row
+/// and what `column_of(results(z), column)` finds out once for all of a column's. blocks() of them.
 ///
 /// An operand says `line_at(row or column)`, also beyond the last one, `step_at(k)`, `read(line, step)`, and whether
 /// threads next to each other should take neighbours of the depth (`depth_first`); perhaps what becomes of an element
@@ -42278,7 +42281,7 @@ struct gemm_kernel {
   static constexpr int threads = Sizes::threads;
   // Blocks that registers leave room for, as far as nothing spills: integers take two for a sum.
   static constexpr int least_blocks = [] {
-    if (Sizes::on_tensor_cores) return threads < 256 ? 4 : 1;
+    if (Sizes::on_tensor_cores) return threads >= 256 ? 1 : Sizes::own_rows > 4 ? 3 : 4;
     if (sizeof(typename Problem::sum_type) > sizeof(Scalar) || Sizes::own_rows * Sizes::own_columns > 32) return 1;
     return threads < 256 ? 3 : 2;
   }();
@@ -42532,12 +42535,30 @@ struct gemm_kernel {
       }
     }
   }
+  /// Calls f(where of its column, row, sum) for those: what all results of a column share is found once.
+  template <class Sums, class Function>
+  PERGRAD_HD void each_placed(Sums& sums, int z, int row, int column, Function&& f) const noexcept {
+    const auto results = problem.results(z);
+    PERGRAD_UNROLL
+    for (int j = 0; j < Sizes::own_columns; ++j) {
+      const int c = column + Sizes::own_column(j);
+      if (c >= problem.columns()) continue;
+      const auto where = problem.column_of(results, c);
+      PERGRAD_UNROLL
+      for (int i = 0; i < Sizes::own_rows; ++i) {
+        const int r = row + Sizes::own_row(i);
+        if (r < problem.rows()) f(where, r, sums[i * Sizes::own_columns + j]);
+      }
+    }
+  }
   PERGRAD_HD void start(sums_type& sums, int z, int row, int column) const noexcept {
     sums = {};
-    each_result(sums, row, column, [&](int r, int c, auto& sum) { sum = problem.before(z, r, c); });
+    if constexpr (!Problem::squares) {
+      each_placed(sums, z, row, column, [&](const auto& where, int r, auto& sum) { sum = problem.before(where, r); });
+    }
   }
   PERGRAD_HD void finish(const sums_type& sums, int z, int row, int column) const noexcept {
-    each_result(sums, row, column, [&](int r, int c, auto sum) { problem.store(z, r, c, sum); });
+    each_placed(sums, z, row, column, [&](const auto& where, int r, auto sum) { problem.store(where, r, sum); });
   }
   PERGRAD_HD double sum_of_squares(const sums_type& sums, int row, int column) const noexcept {
     double total = 0;
@@ -42558,6 +42579,20 @@ struct gemm_kernel {
 
 namespace pergrad::inline v0_1::on_device {
 
+/// Where a sample's results of one position or pixel lie, those of neighbouring rows `step` apart.
+template <class Scalar>
+struct sample_column {
+  Scalar* values;      ///< nullptr: there is no such sample
+  const Scalar* bias;  ///< of row 0; nullptr: none
+  int step;
+
+  [[nodiscard]] PERGRAD_HD Scalar before(int row, int accumulate) const noexcept {
+    if (values == nullptr) return Scalar{0};
+    if (accumulate != 0) return values[row * step];
+    return bias == nullptr ? Scalar{0} : bias[row];
+  }
+};
+
 /// What they have in common.
 template <class Scalar>
 struct affine_operands {
@@ -42576,6 +42611,11 @@ struct affine_operands {
   [[nodiscard]] PERGRAD_HD int samples() const noexcept { return static_cast<int>(state->count); }
   [[nodiscard]] PERGRAD_HD Scalar stored(Scalar value) const noexcept {
     return tf32_result != 0 ? round_to_tf32(value) : value;
+  }
+  [[nodiscard]] PERGRAD_HD sample_column<Scalar> column(int sample, int place, int offset, int step,
+                                                        int first_bias) const noexcept {
+    return {sample < samples() ? values.at(sample, place) + offset : nullptr,
+            bias == nullptr ? nullptr : bias + first_bias, step};
   }
 };
 
@@ -42772,15 +42812,16 @@ struct affine_forward {
     return {on.weights + z * rows() * on.map.width.value(), on.map.width.value(), rows() - 1};
   }
   [[nodiscard]] PERGRAD_HD views_of_samples<Scalar> right(int z) const noexcept { return {on, z}; }
-  [[nodiscard]] PERGRAD_HD Scalar before(int z, int row, int column) const noexcept {
+  [[nodiscard]] PERGRAD_HD int results(int z) const noexcept { return z; }
+  [[nodiscard]] PERGRAD_HD sample_column<Scalar> column_of(int z, int column) const noexcept {
     const int t = on.map.positions.divide(column);
-    if (column >= on.samples()) return Scalar{0};
-    if (on.accumulate != 0) return on.values.at(column, on.y)[on.map.y_offset(z, row, t)];
-    return on.bias == nullptr ? Scalar{0} : on.bias[z * rows() + row];
+    return on.column(column, on.y, on.map.y_offset(z, 0, t), on.map.view.y_output, z * rows());
   }
-  PERGRAD_HD void store(int z, int row, int column, Scalar value) const noexcept {
-    const int t = on.map.positions.divide(column);
-    if (column < on.samples()) on.values.at(column, on.y)[on.map.y_offset(z, row, t)] = on.stored(value);
+  [[nodiscard]] PERGRAD_HD Scalar before(const sample_column<Scalar>& where, int row) const noexcept {
+    return where.before(row, on.accumulate);
+  }
+  PERGRAD_HD void store(const sample_column<Scalar>& where, int row, Scalar value) const noexcept {
+    if (where.values != nullptr) where.values[row * where.step] = on.stored(value);
   }
 };
 
@@ -42802,15 +42843,16 @@ struct affine_adjoint {
     return {on.weights + z * on.map.view.outputs * on.map.width.value(), on.map};
   }
   [[nodiscard]] PERGRAD_HD outputs_that_see<Scalar> right(int z) const noexcept { return {on, z}; }
-  [[nodiscard]] PERGRAD_HD Scalar before(int z, int row, int column) const noexcept {
+  [[nodiscard]] PERGRAD_HD int results(int z) const noexcept { return z; }
+  [[nodiscard]] PERGRAD_HD sample_column<Scalar> column_of(int z, int column) const noexcept {
     const int pixel = on.map.pixels.divide(column);
-    if (column >= on.samples()) return Scalar{0};
-    if (on.accumulate != 0) return on.values.at(column, on.x)[on.map.pixel_offset(z, row, pixel)];
-    return on.bias == nullptr ? Scalar{0} : on.bias[z * rows() + row];
+    return on.column(column, on.x, on.map.pixel_offset(z, 0, pixel), on.map.view.x_channel, z * rows());
   }
-  PERGRAD_HD void store(int z, int row, int column, Scalar value) const noexcept {
-    const int pixel = on.map.pixels.divide(column);
-    if (column < on.samples()) on.values.at(column, on.x)[on.map.pixel_offset(z, row, pixel)] = on.stored(value);
+  [[nodiscard]] PERGRAD_HD Scalar before(const sample_column<Scalar>& where, int row) const noexcept {
+    return where.before(row, on.accumulate);
+  }
+  PERGRAD_HD void store(const sample_column<Scalar>& where, int row, Scalar value) const noexcept {
+    if (where.values != nullptr) where.values[row * where.step] = on.stored(value);
   }
 };
 
@@ -42848,8 +42890,14 @@ struct affine_sums {
   [[nodiscard]] PERGRAD_HD views_at_one_position<Scalar> right(int z) const noexcept {
     return {samples_of(z, on.x), z / accumulator_count};
   }
-  [[nodiscard]] PERGRAD_HD Sum before(int z, int row, int column) const noexcept {
-    return state().first != 0 ? Sum{0} : *result(z, row, column);
+  /// The group's weights in the accumulator.
+  [[nodiscard]] PERGRAD_HD Sum* results(int z) const noexcept {
+    return accumulators + z % accumulator_count * accumulator_stride +
+           std::int64_t{z / accumulator_count} * rows() * columns();
+  }
+  [[nodiscard]] PERGRAD_HD Sum* column_of(Sum* first, int column) const noexcept { return first + column; }
+  [[nodiscard]] PERGRAD_HD Sum before(const Sum* where, int row) const noexcept {
+    return state().first != 0 ? Sum{0} : where[row * columns()];
   }
   PERGRAD_HD void add_term(Sum& sum, Scalar delta, Scalar x) const noexcept {
     if constexpr (std::is_integral_v<Sum>) {
@@ -42858,16 +42906,12 @@ struct affine_sums {
       sum = fma(delta, x, sum);
     }
   }
-  PERGRAD_HD void store(int z, int row, int column, Sum value) const noexcept { *result(z, row, column) = value; }
+  PERGRAD_HD void store(Sum* where, int row, Sum value) const noexcept { where[row * columns()] = value; }
 
  private:
   [[nodiscard]] PERGRAD_HD const step_state& state() const noexcept { return *on.state; }
   [[nodiscard]] PERGRAD_HD weighted_samples<Scalar> samples_of(int z, int place) const noexcept {
     return {on, factors, place, first_sample(z % accumulator_count), accumulator_count};
-  }
-  [[nodiscard]] PERGRAD_HD Sum* result(int z, int row, int column) const noexcept {
-    return accumulators + z % accumulator_count * accumulator_stride +
-           (z / accumulator_count * rows() + row) * columns() + column;
   }
 };
 
@@ -42907,10 +42951,12 @@ struct affine_partials {
   [[nodiscard]] PERGRAD_HD views_of_sample<Scalar> right(int z) const noexcept {
     return {on.values.read(sample(z), on.x), on.map, group(z), first_position(z)};
   }
-  [[nodiscard]] PERGRAD_HD Scalar before(int /*z*/, int /*row*/, int /*column*/) const noexcept { return Scalar{0}; }
-  PERGRAD_HD void store(int z, int row, int column, Scalar value) const noexcept {
-    partials[(std::int64_t{z} * rows() + row) * columns() + column] = value;
+  [[nodiscard]] PERGRAD_HD Scalar* results(int z) const noexcept {
+    return partials + std::int64_t{z} * rows() * columns();
   }
+  [[nodiscard]] PERGRAD_HD Scalar* column_of(Scalar* first, int column) const noexcept { return first + column; }
+  [[nodiscard]] PERGRAD_HD Scalar before(const Scalar* /*where*/, int /*row*/) const noexcept { return Scalar{0}; }
+  PERGRAD_HD void store(Scalar* where, int row, Scalar value) const noexcept { where[row * columns()] = value; }
 };
 
 /// Rows: outputs; columns: the view; depth: positions of one sample. Square number i of group g is that of block i: the
@@ -42939,7 +42985,6 @@ struct affine_squares {
     const int group = on.map.groups.divide(z);
     return {on.values.read(z, on.x), on.map, group};
   }
-  [[nodiscard]] PERGRAD_HD Scalar before(int /*z*/, int /*row*/, int /*column*/) const noexcept { return Scalar{0}; }
   PERGRAD_HD void store_square(int z, int block, double value) const noexcept {
     const int groups = on.map.view.groups;
     partial[z / groups * partial_stride + z % groups * blocks + block] = value;
@@ -43126,12 +43171,24 @@ constexpr auto with_block_sizes(gemm_way way, Function&& f) {
                                 static_cast<int>(most_elements / (std::int64_t{leaf.chunks} * leaf.size())));
   return static_cast<int>(smaller_of(static_cast<std::size_t>(samples), max_batch));
 }
-/// The same results on tensor cores.
-template <class Function>
-constexpr auto with_tensor_block_sizes(gemm_way way, Function&& f) {
-  return way == gemm_way::narrow  ? f(narrow_tensor_block{})
-         : way == gemm_way::large ? f(large_tensor_block{})
-                                  : f(square_tensor_block{});
+/// The same results on tensor cores: in wide blocks, which read less for each result, where there are enough of them
+/// and they are full. No bit of a result depends on it; where squares lie does.
+template <class Problem, class Function>
+void with_tensor_block_sizes(gemm_way way, const Problem& problem, Function&& f) {
+  if constexpr (!Problem::squares) {
+    const auto fills = [&]<class Sizes>(Sizes) {
+      constexpr int blocks_that_fill = 128;
+      const int across = blocks_for(problem.columns(), Sizes::columns);
+      const int blocks = blocks_for(problem.rows(), Sizes::rows) * across;
+      const bool full = across * Sizes::columns <= problem.columns() + problem.columns() / 8;
+      return full && problem.batches() >= blocks_for(blocks_that_fill, blocks);
+    };
+    if (way == gemm_way::large && fills(vast_tensor_block{})) return f(vast_tensor_block{});
+    if (way == gemm_way::square && fills(wide_tensor_block{})) return f(wide_tensor_block{});
+  }
+  if (way == gemm_way::narrow) return f(narrow_tensor_block{});
+  if (way == gemm_way::large) return f(large_tensor_block{});
+  f(square_tensor_block{});
 }
 /// Products that tensor cores form where TF32 is allowed. Those over samples are of integers or of records with
 /// factors.
@@ -43144,7 +43201,7 @@ template <class Scalar, class Device, class Problem>
 void launch_gemm(Device& device, gemm_way way, const Problem& problem) {
   const auto with = [&]<class Sizes>(Sizes) { launch(device, gemm_kernel<Scalar, Problem, Sizes>{problem}); };
   if constexpr (has_tensor_kernel<Scalar, Problem>) {
-    if (problem.on.tf32 != 0) return with_tensor_block_sizes(way, with);
+    if (problem.on.tf32 != 0) return with_tensor_block_sizes(way, problem, with);
   }
   with_block_sizes(way, with);
 }

@@ -457,6 +457,8 @@ inline void count_work(const dev::network_facts& net, std::vector<entry>& launch
       each.done = count_sums(net, each, samples);
     } else if (each.what == "gradients of elementwise leaves") {
       each.done = count_elementwise(net, samples);
+      const bool only_biases = std::ranges::all_of(net.elementwise, [](const auto& leaf) { return leaf.ones != 0; });
+      if (only_biases) each.what = "gradients of biases";
     }
   }
 }

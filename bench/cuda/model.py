@@ -251,10 +251,12 @@ def block_of_product(launch, function, far):
 
 
 def block_of_integers(launch, function, far, of_slice):
-    """The same where each product is rounded to an integer, in a loop inside that of the slices."""
+    """The same where each product is rounded to an integer, in a loop inside that of the slices: as often as there are
+    samples, which may be fewer than a slice has room for."""
     warps = launch["threads"] / WARP
     inner = max(function.loops, key=lambda loop: loop.count("F2I"))
-    times = launch["slices"] * of_slice / inner.count("F2I")
+    terms = min(launch["multiply_adds"] / launch["blocks"] / launch["threads"], launch["slices"] * of_slice)
+    times = terms / inner.count("F2I")
     outer = function.around(inner)[-1:]
     per_slice = sum(loop.instructions() for loop in outer)
     top = sum(function.top.values())
@@ -281,12 +283,16 @@ def block_of_loops(launch, function, far):
                               LATENCY[far])),
         "element_rounds": (mean((loop.instructions() / loop.count("STG") for loop in others), 20), 2, LATENCY[far]),
     }
+    if launch["what"].endswith("biases"):  # nothing is multiplied; several loads are under way
+        loop = max(dot_loops(function, "FADD"), key=lambda loop: loop.count("FADD"))
+        each["chain"] = (loop.instructions() / loop.count("FADD"), 1,
+                         LATENCY[far] / loop.count("FADD") + LATENCY["arithmetic"])
     is_sum = launch["what"].endswith("sums")
     if is_sum:  # a sample's weight is read before its element
         each["chain"] = (each["chain"][0], 3, each["chain"][2] + LATENCY[far])
     # Blocks of a sum have chains of all lengths: the mean is what they run, the longest what the last one waits for.
     rounds = {name: launch[name] for name in each}
-    if is_sum or launch["what"].endswith("leaves"):
+    if is_sum or launch["what"].endswith(("leaves", "biases")):
         rounds["chain"] = launch["multiply_adds"] / launch["blocks"] / launch["threads"]
     issued = sum(rounds[name] * instructions for name, (instructions, _, _) in each.items())
     pipe = sum(rounds[name] * loads for name, (_, loads, _) in each.items())

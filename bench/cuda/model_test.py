@@ -123,14 +123,27 @@ class Bounds(unittest.TestCase):
                                       "EXIT"))["_Zkernel"]
         self.assertEqual(self.bound(code, tile=[64, 64, 64])["bound"], "tensor")
 
+    def test_biases_add_what_they_load(self):
+        def bound(loads):
+            lines = [".L_x_1:", *["LDG.E R2, [R2.64]"] * loads, *["FADD R1, R2, R1"] * loads, "@P0 BRA `(.L_x_1)", "EXIT"]
+            return self.bound(sass.functions(listing(*lines))["_Zkernel"], what="gradients of biases", slices=0,
+                              tile=[0, 0, 0], multiply_adds=1320 * 128 * 1000.0, chain=1000.0, double_chain=0,
+                              element_rounds=0)
+        self.assertEqual(bound(1)["bound"], "latency")
+        self.assertLess(bound(8)["us"], 0.5 * bound(1)["us"])
+
     def test_sums_of_integers_wait_for_conversions(self):
         lines = [".L_x_1:", "LDG.E R2, [R2.64]", ".L_x_2:", *["FMUL R1, R2, R3"] * 32, *["F2I.S64 R4, R1"] * 16,
                  *["IADD3 R4, R4, R6, RZ"] * 16, "@P0 BRA `(.L_x_2)", "@P1 BRA `(.L_x_1)", "EXIT"]
-        found = self.bound(sass.functions(listing(*lines))["_Zkernel"], what="sums", threads=256)
+        code = sass.functions(listing(*lines))["_Zkernel"]
+        terms = 1320 * 64 * 64 * 4 * 1000
+        found = self.bound(code, what="sums", threads=256, multiply_adds=terms)
         self.assertEqual(found["bound"], "issue")
         # 64 * 64 * 4 terms a slice: of 16 a round of the inner loop, 65 instructions of which 16 take 8 slots.
         slots = 1 + 1000 * (2 + 4 * (65 + 7 * 16))
         self.assertAlmostEqual(found["us"] - model.GAP, 8 * slots / 4 * 2 * 5 / 1980, delta=0.2 * found["us"])
+        few = self.bound(code, what="sums", threads=256, multiply_adds=terms / 4)  # one sample a slice
+        self.assertAlmostEqual(few["us"] / found["us"], 1 / 4, delta=0.04)
 
     def test_a_loop_without_its_tile_is_refused(self):
         with self.assertRaisesRegex(SystemExit, "no loop has the multiply-adds of its tile"):

@@ -500,6 +500,41 @@ BOOST_AUTO_TEST_CASE(tensor_cores_form_the_products_of_rounded_operands) {
         products_on_tensor_cores<dev::narrow_tensor_block, dev::narrow_block>(each.view, order);
       }
       products_on_tensor_cores<dev::large_tensor_block, dev::large_block>(each.view, dev::emulation_order::shuffled);
+      products_on_tensor_cores<dev::wide_tensor_block, dev::square_block>(each.view, dev::emulation_order::shuffled);
+      products_on_tensor_cores<dev::vast_tensor_block, dev::large_block>(each.view, dev::emulation_order::reversed);
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(no_bit_depends_on_the_blocks_of_tensor_cores) {
+  constexpr int samples = 5;
+  for (const named_view& each : views()) {
+    BOOST_TEST_CONTEXT(each.name) {
+      const auto formed = [&]<class Tensor>(Tensor) {
+        setting<float> it{each.view, samples, samples};
+        dev::affine_forward<float> forward{it.operands()};
+        dev::affine_adjoint<float> adjoint{it.operands()};
+        dev::affine_partials<float> gradients;
+        gradients.on = it.operands();
+        std::vector<float> partials(static_cast<std::size_t>(samples * each.view.size()));
+        gradients.partials = partials.data();
+        gradients.chunk = each.view.positions();
+        forward.on.tf32 = adjoint.on.tf32 = gradients.on.tf32 = 1;
+        emulate<Tensor, float>(gradients, dev::emulation_order::forward);
+        emulate<Tensor, float>(forward, dev::emulation_order::forward);
+        emulate<Tensor, float>(adjoint, dev::emulation_order::forward);
+        partials.insert(partials.end(), it.values.begin(), it.values.end());
+        return partials;
+      };
+      const std::vector<float> wanted = formed(dev::square_tensor_block{});
+      const auto same = [&](const std::vector<float>& found) {
+        return found.size() == wanted.size() &&
+               std::memcmp(found.data(), wanted.data(), wanted.size() * sizeof(float)) == 0;
+      };
+      BOOST_TEST(same(formed(dev::narrow_tensor_block{})));
+      BOOST_TEST(same(formed(dev::large_tensor_block{})));
+      BOOST_TEST(same(formed(dev::wide_tensor_block{})));
+      BOOST_TEST(same(formed(dev::vast_tensor_block{})));
     }
   }
 }

@@ -7,6 +7,7 @@
 #include <deque>
 #include <string>
 #include <typeinfo>
+#include <utility>
 #include <vector>
 
 #include <pergrad/cuda/run/trainer.hpp>
@@ -78,10 +79,20 @@ struct counting : Problem {
     return counting_operand<decltype(Problem::right(z))>{Problem::right(z), to, this->columns(), this->depth(z),
                                                          depth_of_slice};
   }
-  template <class Scalar>
-  void store(int z, int row, int column, Scalar value) const noexcept {
-    to->multiply_adds += this->depth(z);
-    Problem::store(z, row, column, value);
+  // Places of results carry their batch with them.
+  [[nodiscard]] auto results(int z) const noexcept { return std::pair{z, Problem::results(z)}; }
+  template <class Results>
+  [[nodiscard]] auto column_of(const Results& of, int column) const noexcept {
+    return std::pair{of.first, Problem::column_of(of.second, column)};
+  }
+  template <class Place>
+  [[nodiscard]] auto before(const Place& where, int row) const noexcept {
+    return Problem::before(where.second, row);
+  }
+  template <class Place, class Scalar>
+  void store(const Place& where, int row, Scalar value) const noexcept {
+    to->multiply_adds += this->depth(where.first);
+    Problem::store(where.second, row, value);
   }
 };
 

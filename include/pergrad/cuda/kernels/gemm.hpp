@@ -110,6 +110,8 @@ struct tensor_block {
 using narrow_tensor_block = tensor_block<32, 128, 2>;  ///< 128 threads
 using square_tensor_block = tensor_block<64, 64, 2>;   ///< 128 threads
 using large_tensor_block = tensor_block<128, 128, 4>;  ///< 256 threads
+using wide_tensor_block = tensor_block<64, 128, 4>;    ///< of many columns: 128 threads
+using vast_tensor_block = tensor_block<128, 256, 8>;   ///< and many rows: 256 threads
 
 template <class Scalar>
 struct alignas(4 * sizeof(Scalar)) quad {
@@ -117,7 +119,8 @@ struct alignas(4 * sizeof(Scalar)) quad {
 };
 
 /// The product of `Problem`, which says `rows`, `columns` and `depth` of batch z, its operands `left(z)` and
-/// `right(z)`, of what type sums are, where chains begin and what becomes of results. blocks() of them.
+/// `right(z)`, of what type sums are, where chains begin and what becomes of results: `before` and `store` get a row
+/// and what `column_of(results(z), column)` finds out once for all of a column's. blocks() of them.
 ///
 /// An operand says `line_at(row or column)`, also beyond the last one, `step_at(k)`, `read(line, step)`, and whether
 /// threads next to each other should take neighbours of the depth (`depth_first`); perhaps what becomes of an element
@@ -127,7 +130,7 @@ struct gemm_kernel {
   static constexpr int threads = Sizes::threads;
   // Blocks that registers leave room for, as far as nothing spills: integers take two for a sum.
   static constexpr int least_blocks = [] {
-    if (Sizes::on_tensor_cores) return threads < 256 ? 4 : 1;
+    if (Sizes::on_tensor_cores) return threads >= 256 ? 1 : Sizes::own_rows > 4 ? 3 : 4;
     if (sizeof(typename Problem::sum_type) > sizeof(Scalar) || Sizes::own_rows * Sizes::own_columns > 32) return 1;
     return threads < 256 ? 3 : 2;
   }();
@@ -381,12 +384,30 @@ struct gemm_kernel {
       }
     }
   }
+  /// Calls f(where of its column, row, sum) for those: what all results of a column share is found once.
+  template <class Sums, class Function>
+  PERGRAD_HD void each_placed(Sums& sums, int z, int row, int column, Function&& f) const noexcept {
+    const auto results = problem.results(z);
+    PERGRAD_UNROLL
+    for (int j = 0; j < Sizes::own_columns; ++j) {
+      const int c = column + Sizes::own_column(j);
+      if (c >= problem.columns()) continue;
+      const auto where = problem.column_of(results, c);
+      PERGRAD_UNROLL
+      for (int i = 0; i < Sizes::own_rows; ++i) {
+        const int r = row + Sizes::own_row(i);
+        if (r < problem.rows()) f(where, r, sums[i * Sizes::own_columns + j]);
+      }
+    }
+  }
   PERGRAD_HD void start(sums_type& sums, int z, int row, int column) const noexcept {
     sums = {};
-    each_result(sums, row, column, [&](int r, int c, auto& sum) { sum = problem.before(z, r, c); });
+    if constexpr (!Problem::squares) {
+      each_placed(sums, z, row, column, [&](const auto& where, int r, auto& sum) { sum = problem.before(where, r); });
+    }
   }
   PERGRAD_HD void finish(const sums_type& sums, int z, int row, int column) const noexcept {
-    each_result(sums, row, column, [&](int r, int c, auto sum) { problem.store(z, r, c, sum); });
+    each_placed(sums, z, row, column, [&](const auto& where, int r, auto sum) { problem.store(where, r, sum); });
   }
   PERGRAD_HD double sum_of_squares(const sums_type& sums, int row, int column) const noexcept {
     double total = 0;

@@ -17,6 +17,20 @@
 
 namespace pergrad::inline v0_1::on_device {
 
+/// Where a sample's results of one position or pixel lie, those of neighbouring rows `step` apart.
+template <class Scalar>
+struct sample_column {
+  Scalar* values;      ///< nullptr: there is no such sample
+  const Scalar* bias;  ///< of row 0; nullptr: none
+  int step;
+
+  [[nodiscard]] PERGRAD_HD Scalar before(int row, int accumulate) const noexcept {
+    if (values == nullptr) return Scalar{0};
+    if (accumulate != 0) return values[row * step];
+    return bias == nullptr ? Scalar{0} : bias[row];
+  }
+};
+
 /// What they have in common.
 template <class Scalar>
 struct affine_operands {
@@ -35,6 +49,11 @@ struct affine_operands {
   [[nodiscard]] PERGRAD_HD int samples() const noexcept { return static_cast<int>(state->count); }
   [[nodiscard]] PERGRAD_HD Scalar stored(Scalar value) const noexcept {
     return tf32_result != 0 ? round_to_tf32(value) : value;
+  }
+  [[nodiscard]] PERGRAD_HD sample_column<Scalar> column(int sample, int place, int offset, int step,
+                                                        int first_bias) const noexcept {
+    return {sample < samples() ? values.at(sample, place) + offset : nullptr,
+            bias == nullptr ? nullptr : bias + first_bias, step};
   }
 };
 
@@ -231,15 +250,16 @@ struct affine_forward {
     return {on.weights + z * rows() * on.map.width.value(), on.map.width.value(), rows() - 1};
   }
   [[nodiscard]] PERGRAD_HD views_of_samples<Scalar> right(int z) const noexcept { return {on, z}; }
-  [[nodiscard]] PERGRAD_HD Scalar before(int z, int row, int column) const noexcept {
+  [[nodiscard]] PERGRAD_HD int results(int z) const noexcept { return z; }
+  [[nodiscard]] PERGRAD_HD sample_column<Scalar> column_of(int z, int column) const noexcept {
     const int t = on.map.positions.divide(column);
-    if (column >= on.samples()) return Scalar{0};
-    if (on.accumulate != 0) return on.values.at(column, on.y)[on.map.y_offset(z, row, t)];
-    return on.bias == nullptr ? Scalar{0} : on.bias[z * rows() + row];
+    return on.column(column, on.y, on.map.y_offset(z, 0, t), on.map.view.y_output, z * rows());
   }
-  PERGRAD_HD void store(int z, int row, int column, Scalar value) const noexcept {
-    const int t = on.map.positions.divide(column);
-    if (column < on.samples()) on.values.at(column, on.y)[on.map.y_offset(z, row, t)] = on.stored(value);
+  [[nodiscard]] PERGRAD_HD Scalar before(const sample_column<Scalar>& where, int row) const noexcept {
+    return where.before(row, on.accumulate);
+  }
+  PERGRAD_HD void store(const sample_column<Scalar>& where, int row, Scalar value) const noexcept {
+    if (where.values != nullptr) where.values[row * where.step] = on.stored(value);
   }
 };
 
@@ -261,15 +281,16 @@ struct affine_adjoint {
     return {on.weights + z * on.map.view.outputs * on.map.width.value(), on.map};
   }
   [[nodiscard]] PERGRAD_HD outputs_that_see<Scalar> right(int z) const noexcept { return {on, z}; }
-  [[nodiscard]] PERGRAD_HD Scalar before(int z, int row, int column) const noexcept {
+  [[nodiscard]] PERGRAD_HD int results(int z) const noexcept { return z; }
+  [[nodiscard]] PERGRAD_HD sample_column<Scalar> column_of(int z, int column) const noexcept {
     const int pixel = on.map.pixels.divide(column);
-    if (column >= on.samples()) return Scalar{0};
-    if (on.accumulate != 0) return on.values.at(column, on.x)[on.map.pixel_offset(z, row, pixel)];
-    return on.bias == nullptr ? Scalar{0} : on.bias[z * rows() + row];
+    return on.column(column, on.x, on.map.pixel_offset(z, 0, pixel), on.map.view.x_channel, z * rows());
   }
-  PERGRAD_HD void store(int z, int row, int column, Scalar value) const noexcept {
-    const int pixel = on.map.pixels.divide(column);
-    if (column < on.samples()) on.values.at(column, on.x)[on.map.pixel_offset(z, row, pixel)] = on.stored(value);
+  [[nodiscard]] PERGRAD_HD Scalar before(const sample_column<Scalar>& where, int row) const noexcept {
+    return where.before(row, on.accumulate);
+  }
+  PERGRAD_HD void store(const sample_column<Scalar>& where, int row, Scalar value) const noexcept {
+    if (where.values != nullptr) where.values[row * where.step] = on.stored(value);
   }
 };
 
@@ -307,8 +328,14 @@ struct affine_sums {
   [[nodiscard]] PERGRAD_HD views_at_one_position<Scalar> right(int z) const noexcept {
     return {samples_of(z, on.x), z / accumulator_count};
   }
-  [[nodiscard]] PERGRAD_HD Sum before(int z, int row, int column) const noexcept {
-    return state().first != 0 ? Sum{0} : *result(z, row, column);
+  /// The group's weights in the accumulator.
+  [[nodiscard]] PERGRAD_HD Sum* results(int z) const noexcept {
+    return accumulators + z % accumulator_count * accumulator_stride +
+           std::int64_t{z / accumulator_count} * rows() * columns();
+  }
+  [[nodiscard]] PERGRAD_HD Sum* column_of(Sum* first, int column) const noexcept { return first + column; }
+  [[nodiscard]] PERGRAD_HD Sum before(const Sum* where, int row) const noexcept {
+    return state().first != 0 ? Sum{0} : where[row * columns()];
   }
   PERGRAD_HD void add_term(Sum& sum, Scalar delta, Scalar x) const noexcept {
     if constexpr (std::is_integral_v<Sum>) {
@@ -317,16 +344,12 @@ struct affine_sums {
       sum = fma(delta, x, sum);
     }
   }
-  PERGRAD_HD void store(int z, int row, int column, Sum value) const noexcept { *result(z, row, column) = value; }
+  PERGRAD_HD void store(Sum* where, int row, Sum value) const noexcept { where[row * columns()] = value; }
 
  private:
   [[nodiscard]] PERGRAD_HD const step_state& state() const noexcept { return *on.state; }
   [[nodiscard]] PERGRAD_HD weighted_samples<Scalar> samples_of(int z, int place) const noexcept {
     return {on, factors, place, first_sample(z % accumulator_count), accumulator_count};
-  }
-  [[nodiscard]] PERGRAD_HD Sum* result(int z, int row, int column) const noexcept {
-    return accumulators + z % accumulator_count * accumulator_stride +
-           (z / accumulator_count * rows() + row) * columns() + column;
   }
 };
 
@@ -366,10 +389,12 @@ struct affine_partials {
   [[nodiscard]] PERGRAD_HD views_of_sample<Scalar> right(int z) const noexcept {
     return {on.values.read(sample(z), on.x), on.map, group(z), first_position(z)};
   }
-  [[nodiscard]] PERGRAD_HD Scalar before(int /*z*/, int /*row*/, int /*column*/) const noexcept { return Scalar{0}; }
-  PERGRAD_HD void store(int z, int row, int column, Scalar value) const noexcept {
-    partials[(std::int64_t{z} * rows() + row) * columns() + column] = value;
+  [[nodiscard]] PERGRAD_HD Scalar* results(int z) const noexcept {
+    return partials + std::int64_t{z} * rows() * columns();
   }
+  [[nodiscard]] PERGRAD_HD Scalar* column_of(Scalar* first, int column) const noexcept { return first + column; }
+  [[nodiscard]] PERGRAD_HD Scalar before(const Scalar* /*where*/, int /*row*/) const noexcept { return Scalar{0}; }
+  PERGRAD_HD void store(Scalar* where, int row, Scalar value) const noexcept { where[row * columns()] = value; }
 };
 
 /// Rows: outputs; columns: the view; depth: positions of one sample. Square number i of group g is that of block i: the
@@ -398,7 +423,6 @@ struct affine_squares {
     const int group = on.map.groups.divide(z);
     return {on.values.read(z, on.x), on.map, group};
   }
-  [[nodiscard]] PERGRAD_HD Scalar before(int /*z*/, int /*row*/, int /*column*/) const noexcept { return Scalar{0}; }
   PERGRAD_HD void store_square(int z, int block, double value) const noexcept {
     const int groups = on.map.view.groups;
     partial[z / groups * partial_stride + z % groups * blocks + block] = value;

@@ -200,12 +200,24 @@ constexpr auto with_block_sizes(gemm_way way, Function&& f) {
                                 static_cast<int>(most_elements / (std::int64_t{leaf.chunks} * leaf.size())));
   return static_cast<int>(smaller_of(static_cast<std::size_t>(samples), max_batch));
 }
-/// The same results on tensor cores.
-template <class Function>
-constexpr auto with_tensor_block_sizes(gemm_way way, Function&& f) {
-  return way == gemm_way::narrow  ? f(narrow_tensor_block{})
-         : way == gemm_way::large ? f(large_tensor_block{})
-                                  : f(square_tensor_block{});
+/// The same results on tensor cores: in wide blocks, which read less for each result, where there are enough of them
+/// and they are full. No bit of a result depends on it; where squares lie does.
+template <class Problem, class Function>
+void with_tensor_block_sizes(gemm_way way, const Problem& problem, Function&& f) {
+  if constexpr (!Problem::squares) {
+    const auto fills = [&]<class Sizes>(Sizes) {
+      constexpr int blocks_that_fill = 128;
+      const int across = blocks_for(problem.columns(), Sizes::columns);
+      const int blocks = blocks_for(problem.rows(), Sizes::rows) * across;
+      const bool full = across * Sizes::columns <= problem.columns() + problem.columns() / 8;
+      return full && problem.batches() >= blocks_for(blocks_that_fill, blocks);
+    };
+    if (way == gemm_way::large && fills(vast_tensor_block{})) return f(vast_tensor_block{});
+    if (way == gemm_way::square && fills(wide_tensor_block{})) return f(wide_tensor_block{});
+  }
+  if (way == gemm_way::narrow) return f(narrow_tensor_block{});
+  if (way == gemm_way::large) return f(large_tensor_block{});
+  f(square_tensor_block{});
 }
 /// Products that tensor cores form where TF32 is allowed. Those over samples are of integers or of records with
 /// factors.
@@ -218,7 +230,7 @@ template <class Scalar, class Device, class Problem>
 void launch_gemm(Device& device, gemm_way way, const Problem& problem) {
   const auto with = [&]<class Sizes>(Sizes) { launch(device, gemm_kernel<Scalar, Problem, Sizes>{problem}); };
   if constexpr (has_tensor_kernel<Scalar, Problem>) {
-    if (problem.on.tf32 != 0) return with_tensor_block_sizes(way, with);
+    if (problem.on.tf32 != 0) return with_tensor_block_sizes(way, problem, with);
   }
   with_block_sizes(way, with);
 }
