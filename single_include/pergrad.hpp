@@ -24902,7 +24902,7 @@ struct leaf_tables {
   }
 
   /// Sizes and parameter order of every leaf; places follow once the tile is known.
-  static constexpr void list(tables& t, bool is_large) {
+  static constexpr void list(tables& t, bool by_times) {
     for (const detail::plan_factor& each : plan::factors) {
       const node_row& row = t.nodes[each.node];
       const factor& what = each.what;
@@ -24956,7 +24956,7 @@ struct leaf_tables {
       }
     }
     choose_for_uses(t);
-    choose_at_once(t, is_large);
+    choose_at_once(t, by_times);
     arrange_segments(t);
     arrange_deferred(t);
     if (t.shares_sums) order_as_parameters(t);
@@ -25143,14 +25143,14 @@ struct leaf_tables {
       if (by_gram) t.kept_size -= round_up(first.size());
     }
   }
-  /// In large networks, gradients that take less than what they are made of, an adapter's say: who keeps them need not
-  /// keep that. Those of shared weights are gathered as the uses run backwards, whoever asks.
-  static constexpr void choose_at_once(tables& t, bool is_large) {
+  /// Where values share places by times, gradients that take less than what they are made of, an adapter's say: who
+  /// keeps them need not keep that. Those of shared weights are gathered as the uses run backwards, whoever asks.
+  static constexpr void choose_at_once(tables& t, bool by_times) {
     for (std::size_t k = 0; k != t.outer_count; ++k) {
       outer_leaf& leaf = t.outer[k];
       if (leaf.method != norm_method::instantiate || leaf.deferred || leaf.of_uses) continue;
       const bool takes_less = leaf.size() <= leaf.positions() * (leaf.outputs + leaf.view[2].extent);
-      leaf.at_once = leaf.use.shared() || (is_large && !t.shares_sums && takes_less);
+      leaf.at_once = leaf.use.shared() || (by_times && !t.shares_sums && takes_less);
       if (leaf.at_once) leaf.recomputed = 0;
     }
   }
@@ -25236,11 +25236,11 @@ struct leaf_tables {
 }  // namespace pergrad::inline v0_1::on_host
 // pergrad/host/plan/lifetimes.hpp - how long what lies in a workspace is needed, and places that follow from it
 //
-// In a large network the values of a sample are much of the memory. There a value's place is free again when nobody
-// reads it any more: behind its last reader on the way forward if nothing in front of it is trained, when the node that
-// needs it has run backwards, or, if norms and sums are made of it, at the end. So frozen layers keep nothing but what
-// their input's gradient needs. Each sample has a stretch of its own, in which slots share places: samples of a tile
-// may be at different nodes.
+// In a large network, and in any whose sample has many values, these are much of the memory. There a value's place is
+// free again when nobody reads it any more: behind its last reader on the way forward if nothing in front of it is
+// trained, when the node that needs it has run backwards, or, if norms and sums are made of it, at the end. So frozen
+// layers keep nothing but what their input's gradient needs. Each sample has a stretch of its own, in which slots share
+// places: samples of a tile may be at different nodes.
 //
 // What only a recomputed block reads lies in a *room* that all blocks of a sample share: a block computes its values
 // there on the way forward, again before it runs backwards, and again, backwards included, where sums are made of them.
@@ -42522,20 +42522,8 @@ struct gemm_kernel {
       }
     }
   }
-  /// Calls f(row, column, sum) for a thread's results, of which the first is at (row, column), that exist.
-  template <class Sums, class Function>
-  PERGRAD_HD void each_result(Sums& sums, int row, int column, Function&& f) const noexcept {
-    PERGRAD_UNROLL
-    for (int i = 0; i < Sizes::own_rows; ++i) {
-      PERGRAD_UNROLL
-      for (int j = 0; j < Sizes::own_columns; ++j) {
-        const int r = row + Sizes::own_row(i);
-        const int c = column + Sizes::own_column(j);
-        if (r < problem.rows() && c < problem.columns()) f(r, c, sums[i * Sizes::own_columns + j]);
-      }
-    }
-  }
-  /// Calls f(where of its column, row, sum) for those: what all results of a column share is found once.
+  /// Calls f(where of its column, row, sum) for a thread's results, of which the first is at (row, column), that exist.
+  /// What all results of a column share is found once.
   template <class Sums, class Function>
   PERGRAD_HD void each_placed(Sums& sums, int z, int row, int column, Function&& f) const noexcept {
     const auto results = problem.results(z);
@@ -42562,10 +42550,15 @@ struct gemm_kernel {
   }
   PERGRAD_HD double sum_of_squares(const sums_type& sums, int row, int column) const noexcept {
     double total = 0;
-    each_result(sums, row, column, [&](int /*r*/, int /*c*/, auto sum) {
-      const auto value = static_cast<double>(sum);
-      total = fma(value, value, total);
-    });
+    PERGRAD_UNROLL
+    for (int i = 0; i < Sizes::own_rows; ++i) {
+      PERGRAD_UNROLL
+      for (int j = 0; j < Sizes::own_columns; ++j) {
+        if (row + Sizes::own_row(i) >= problem.rows() || column + Sizes::own_column(j) >= problem.columns()) continue;
+        const auto value = static_cast<double>(sums[i * Sizes::own_columns + j]);
+        total = fma(value, value, total);
+      }
+    }
     return total;
   }
 };
@@ -48082,32 +48075,19 @@ template <class Device>
   }
 }
 
-/// The least time of a node's passes over a batch. Where a block of threads takes a sample through the whole network,
-/// values stay with it, and only multiply-adds count.
-class least_time {
- public:
-  least_time(device_speed speed, std::size_t samples, std::size_t bytes_each, bool through_memory)
-      : speed_{speed}, samples_{static_cast<double>(samples)}, bytes_{through_memory ? double(bytes_each) : 0.0} {}
-
-  /// Adds a pass: `multiply_adds` and `values` of a sample, and what is read or written once.
-  void add(double multiply_adds, double values, double once) noexcept {
-    if (speed_.multiply_adds <= 0 || speed_.bytes <= 0) return;
-    const double multiplied = samples_ * multiply_adds / speed_.multiply_adds;
-    const double moved = (samples_ * values + once) * bytes_ / speed_.bytes;
-    microseconds_ += 1e6 * (multiplied > moved ? multiplied : moved);
-  }
-  [[nodiscard]] double microseconds() const noexcept { return microseconds_; }
-
- private:
-  device_speed speed_;
-  double samples_;
-  double bytes_;
-  double microseconds_ = 0;
-};
-
-/// All passes of node `row`: products of its view, or of those that a layer on tiles has, one for each of its factors.
+/// Microseconds of node `row`'s passes over a batch at the least: products of its view, or of those that a layer on
+/// tiles has, one for each of its factors. Where values do not go `through_memory`, as a block of threads takes a
+/// sample through the whole network, only multiply-adds count.
 template <class Table>
-void add_passes(const Table& table, const op_row& row, bool has_gradient, bool is_trained, least_time& to) {
+[[nodiscard]] double least_us_of(const Table& table, const op_row& row, bool has_gradient, bool is_trained,
+                                 device_speed speed, double samples, std::size_t bytes_each, bool through_memory) {
+  if (speed.multiply_adds <= 0 || speed.bytes <= 0) return 0;
+  double seconds = 0;
+  // Multiply-adds and values of a sample, and what is read or written once.
+  const auto pass = [&](double multiply_adds, double values, double once) {
+    const double moved = through_memory ? (samples * values + once) * static_cast<double>(bytes_each) : 0;
+    seconds += larger_of(samples * multiply_adds / speed.multiply_adds, moved / speed.bytes);
+  };
   const double values = row.in_size + row.in2_size + row.out_size;
   const auto products = [](const affine_view& view) { return double(view.size()) * view.positions(); };
   const bool is_affine = row.kind == detail::node_kind::affine;
@@ -48119,24 +48099,19 @@ void add_passes(const Table& table, const op_row& row, bool has_gradient, bool i
     multiply_adds += products(leaf.view);
     weights += leaf.view.size();
   }
-  to.add(multiply_adds, values, weights);
-  if (has_gradient) to.add(multiply_adds, values, weights);
+  pass(multiply_adds, values, weights);
+  if (has_gradient) pass(multiply_adds, values, weights);
   for (int k = row.first_outer; k < row.last_outer && is_trained; ++k) {
     const outer_leaf& leaf = table.outer[static_cast<std::size_t>(k)];
-    const double positions = leaf.view.positions();
-    const double x = double(leaf.view.groups) * leaf.view.channels * leaf.view.pixels();
-    const double delta = leaf.view.groups * leaf.view.outputs * positions;
-    const double formed = leaf.by_ids != 0 ? 0 : products(leaf.view);
-    const double pairs = positions * (positions + 1) / 2;
-    if (leaf.method == norm_method::gram) {
-      to.add(pairs * leaf.view.groups * (leaf.view.view_width() + leaf.view.outputs), x + delta, 0);
-    } else if (leaf.method == norm_method::product) {
-      to.add(0, x + delta, 0);
-    } else {
-      to.add(formed, x + delta, 0);
-    }
-    if (leaf.method != norm_method::instantiate) to.add(formed, x + delta, leaf.view.size());
+    const affine_view& view = leaf.view;
+    const double positions = view.positions();
+    const double read = double(view.groups) * view.channels * view.pixels() + view.groups * view.outputs * positions;
+    const double formed = leaf.by_ids != 0 ? 0 : products(view);
+    const double dots = positions * (positions + 1) / 2 * view.groups * (view.view_width() + view.outputs);
+    pass(leaf.method == norm_method::gram ? dots : leaf.method == norm_method::product ? 0 : formed, read, 0);
+    if (leaf.method != norm_method::instantiate) pass(formed, read, view.size());
   }
+  return 1e6 * seconds;
 }
 
 }  // namespace on_device
@@ -48173,9 +48148,9 @@ template <class Network, on_device::device Device>
                                                             : "sample kernel";
       to.forward = is_product ? way(row, false) : by_sample;
       if (has_gradient) to.backward = is_product ? way(row, true) : by_sample;
-      on_device::least_time time{speed, batch.count, sizeof(typename Network::scalar), program::layered};
-      on_device::add_passes(table, row, has_gradient, is_trained, time);
-      to.least_us = time.microseconds();
+      to.least_us =
+          on_device::least_us_of(table, row, has_gradient, is_trained, speed, static_cast<double>(batch.count),
+                                 sizeof(typename Network::scalar), program::layered);
     }
     if (to.parameters == 0) return;
     if (!is_trained || structure::owners[i] != i) {

@@ -95,6 +95,7 @@ class Comparison:
         self.initial, self.folder = initial, folder
         self.rows = {}
         self.references = {}
+        self.references_of = {}
         self.microseconds = {}
         self.strange_ticks = self.turn_ticks = 0
 
@@ -127,10 +128,10 @@ class Comparison:
             if not numpy.isfinite(values).all():
                 raise PeerFailure(f"WRONG: its {name} is not finite")
             if key not in self.references:
-                self.references[key] = values
+                self.references[key], self.references_of[key] = values, peer.name
                 continue
             clipped = peer.private and task.update
-            if clipped and "pergrad_dp" in self.rows:
+            if clipped and self.references_of[key] == "pergrad_dp":
                 # We clip by a proven upper bound of the norm, so our sums are smaller by what the bound is too large.
                 share = float(values @ self.references[key] / (values @ values))
                 if 1 - MOST_TOO_LARGE <= share < 1:

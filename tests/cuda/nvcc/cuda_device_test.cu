@@ -315,10 +315,20 @@ void host_pointers_are_noticed() {
   device.release(memory);
 }
 
+void says_how_fast_it_is() {
+  const dev::device_speed speed = dev::cuda_device::speed();
+  CHECK(speed.multiply_adds > 0 && speed.bytes > 0);
+  if (!fake_cuda::plays_the_device()) return;
+  // 8 multiprocessors of 128 units at 1 GHz; 128 bits, twice a clock of 3 GHz.
+  CHECK(speed.multiply_adds == 8 * 128 * 1e9);
+  CHECK(speed.bytes == 2 * 16 * 3e9);
+}
+
 }  // namespace
 
 int main() {
   says_what_is_missing();
+  says_how_fast_it_is();
   copies_and_launches_in_order();
   padding_is_not_a_pointer();
   fresh_memory_is_not_a_number();

@@ -371,20 +371,8 @@ struct gemm_kernel {
       }
     }
   }
-  /// Calls f(row, column, sum) for a thread's results, of which the first is at (row, column), that exist.
-  template <class Sums, class Function>
-  PERGRAD_HD void each_result(Sums& sums, int row, int column, Function&& f) const noexcept {
-    PERGRAD_UNROLL
-    for (int i = 0; i < Sizes::own_rows; ++i) {
-      PERGRAD_UNROLL
-      for (int j = 0; j < Sizes::own_columns; ++j) {
-        const int r = row + Sizes::own_row(i);
-        const int c = column + Sizes::own_column(j);
-        if (r < problem.rows() && c < problem.columns()) f(r, c, sums[i * Sizes::own_columns + j]);
-      }
-    }
-  }
-  /// Calls f(where of its column, row, sum) for those: what all results of a column share is found once.
+  /// Calls f(where of its column, row, sum) for a thread's results, of which the first is at (row, column), that exist.
+  /// What all results of a column share is found once.
   template <class Sums, class Function>
   PERGRAD_HD void each_placed(Sums& sums, int z, int row, int column, Function&& f) const noexcept {
     const auto results = problem.results(z);
@@ -411,10 +399,15 @@ struct gemm_kernel {
   }
   PERGRAD_HD double sum_of_squares(const sums_type& sums, int row, int column) const noexcept {
     double total = 0;
-    each_result(sums, row, column, [&](int /*r*/, int /*c*/, auto sum) {
-      const auto value = static_cast<double>(sum);
-      total = fma(value, value, total);
-    });
+    PERGRAD_UNROLL
+    for (int i = 0; i < Sizes::own_rows; ++i) {
+      PERGRAD_UNROLL
+      for (int j = 0; j < Sizes::own_columns; ++j) {
+        if (row + Sizes::own_row(i) >= problem.rows() || column + Sizes::own_column(j) >= problem.columns()) continue;
+        const auto value = static_cast<double>(sums[i * Sizes::own_columns + j]);
+        total = fma(value, value, total);
+      }
+    }
     return total;
   }
 };

@@ -51,32 +51,19 @@ template <class Device>
   }
 }
 
-/// The least time of a node's passes over a batch. Where a block of threads takes a sample through the whole network,
-/// values stay with it, and only multiply-adds count.
-class least_time {
- public:
-  least_time(device_speed speed, std::size_t samples, std::size_t bytes_each, bool through_memory)
-      : speed_{speed}, samples_{static_cast<double>(samples)}, bytes_{through_memory ? double(bytes_each) : 0.0} {}
-
-  /// Adds a pass: `multiply_adds` and `values` of a sample, and what is read or written once.
-  void add(double multiply_adds, double values, double once) noexcept {
-    if (speed_.multiply_adds <= 0 || speed_.bytes <= 0) return;
-    const double multiplied = samples_ * multiply_adds / speed_.multiply_adds;
-    const double moved = (samples_ * values + once) * bytes_ / speed_.bytes;
-    microseconds_ += 1e6 * (multiplied > moved ? multiplied : moved);
-  }
-  [[nodiscard]] double microseconds() const noexcept { return microseconds_; }
-
- private:
-  device_speed speed_;
-  double samples_;
-  double bytes_;
-  double microseconds_ = 0;
-};
-
-/// All passes of node `row`: products of its view, or of those that a layer on tiles has, one for each of its factors.
+/// Microseconds of node `row`'s passes over a batch at the least: products of its view, or of those that a layer on
+/// tiles has, one for each of its factors. Where values do not go `through_memory`, as a block of threads takes a
+/// sample through the whole network, only multiply-adds count.
 template <class Table>
-void add_passes(const Table& table, const op_row& row, bool has_gradient, bool is_trained, least_time& to) {
+[[nodiscard]] double least_us_of(const Table& table, const op_row& row, bool has_gradient, bool is_trained,
+                                 device_speed speed, double samples, std::size_t bytes_each, bool through_memory) {
+  if (speed.multiply_adds <= 0 || speed.bytes <= 0) return 0;
+  double seconds = 0;
+  // Multiply-adds and values of a sample, and what is read or written once.
+  const auto pass = [&](double multiply_adds, double values, double once) {
+    const double moved = through_memory ? (samples * values + once) * static_cast<double>(bytes_each) : 0;
+    seconds += larger_of(samples * multiply_adds / speed.multiply_adds, moved / speed.bytes);
+  };
   const double values = row.in_size + row.in2_size + row.out_size;
   const auto products = [](const affine_view& view) { return double(view.size()) * view.positions(); };
   const bool is_affine = row.kind == detail::node_kind::affine;
@@ -88,24 +75,19 @@ void add_passes(const Table& table, const op_row& row, bool has_gradient, bool i
     multiply_adds += products(leaf.view);
     weights += leaf.view.size();
   }
-  to.add(multiply_adds, values, weights);
-  if (has_gradient) to.add(multiply_adds, values, weights);
+  pass(multiply_adds, values, weights);
+  if (has_gradient) pass(multiply_adds, values, weights);
   for (int k = row.first_outer; k < row.last_outer && is_trained; ++k) {
     const outer_leaf& leaf = table.outer[static_cast<std::size_t>(k)];
-    const double positions = leaf.view.positions();
-    const double x = double(leaf.view.groups) * leaf.view.channels * leaf.view.pixels();
-    const double delta = leaf.view.groups * leaf.view.outputs * positions;
-    const double formed = leaf.by_ids != 0 ? 0 : products(leaf.view);
-    const double pairs = positions * (positions + 1) / 2;
-    if (leaf.method == norm_method::gram) {
-      to.add(pairs * leaf.view.groups * (leaf.view.view_width() + leaf.view.outputs), x + delta, 0);
-    } else if (leaf.method == norm_method::product) {
-      to.add(0, x + delta, 0);
-    } else {
-      to.add(formed, x + delta, 0);
-    }
-    if (leaf.method != norm_method::instantiate) to.add(formed, x + delta, leaf.view.size());
+    const affine_view& view = leaf.view;
+    const double positions = view.positions();
+    const double read = double(view.groups) * view.channels * view.pixels() + view.groups * view.outputs * positions;
+    const double formed = leaf.by_ids != 0 ? 0 : products(view);
+    const double dots = positions * (positions + 1) / 2 * view.groups * (view.view_width() + view.outputs);
+    pass(leaf.method == norm_method::gram ? dots : leaf.method == norm_method::product ? 0 : formed, read, 0);
+    if (leaf.method != norm_method::instantiate) pass(formed, read, view.size());
   }
+  return 1e6 * seconds;
 }
 
 }  // namespace on_device
@@ -142,9 +124,9 @@ template <class Network, on_device::device Device>
                                                             : "sample kernel";
       to.forward = is_product ? way(row, false) : by_sample;
       if (has_gradient) to.backward = is_product ? way(row, true) : by_sample;
-      on_device::least_time time{speed, batch.count, sizeof(typename Network::scalar), program::layered};
-      on_device::add_passes(table, row, has_gradient, is_trained, time);
-      to.least_us = time.microseconds();
+      to.least_us =
+          on_device::least_us_of(table, row, has_gradient, is_trained, speed, static_cast<double>(batch.count),
+                                 sizeof(typename Network::scalar), program::layered);
     }
     if (to.parameters == 0) return;
     if (!is_trained || structure::owners[i] != i) {

@@ -44,7 +44,7 @@ struct leaf_tables {
   }
 
   /// Sizes and parameter order of every leaf; places follow once the tile is known.
-  static constexpr void list(tables& t, bool is_large) {
+  static constexpr void list(tables& t, bool by_times) {
     for (const detail::plan_factor& each : plan::factors) {
       const node_row& row = t.nodes[each.node];
       const factor& what = each.what;
@@ -98,7 +98,7 @@ struct leaf_tables {
       }
     }
     choose_for_uses(t);
-    choose_at_once(t, is_large);
+    choose_at_once(t, by_times);
     arrange_segments(t);
     arrange_deferred(t);
     if (t.shares_sums) order_as_parameters(t);
@@ -285,14 +285,14 @@ struct leaf_tables {
       if (by_gram) t.kept_size -= round_up(first.size());
     }
   }
-  /// In large networks, gradients that take less than what they are made of, an adapter's say: who keeps them need not
-  /// keep that. Those of shared weights are gathered as the uses run backwards, whoever asks.
-  static constexpr void choose_at_once(tables& t, bool is_large) {
+  /// Where values share places by times, gradients that take less than what they are made of, an adapter's say: who
+  /// keeps them need not keep that. Those of shared weights are gathered as the uses run backwards, whoever asks.
+  static constexpr void choose_at_once(tables& t, bool by_times) {
     for (std::size_t k = 0; k != t.outer_count; ++k) {
       outer_leaf& leaf = t.outer[k];
       if (leaf.method != norm_method::instantiate || leaf.deferred || leaf.of_uses) continue;
       const bool takes_less = leaf.size() <= leaf.positions() * (leaf.outputs + leaf.view[2].extent);
-      leaf.at_once = leaf.use.shared() || (is_large && !t.shares_sums && takes_less);
+      leaf.at_once = leaf.use.shared() || (by_times && !t.shares_sums && takes_less);
       if (leaf.at_once) leaf.recomputed = 0;
     }
   }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // pergrad/host/plan/lifetimes.hpp - how long what lies in a workspace is needed, and places that follow from it
 //
-// In a large network the values of a sample are much of the memory. There a value's place is free again when nobody
-// reads it any more: behind its last reader on the way forward if nothing in front of it is trained, when the node that
-// needs it has run backwards, or, if norms and sums are made of it, at the end. So frozen layers keep nothing but what
-// their input's gradient needs. Each sample has a stretch of its own, in which slots share places: samples of a tile
-// may be at different nodes.
+// In a large network, and in any whose sample has many values, these are much of the memory. There a value's place is
+// free again when nobody reads it any more: behind its last reader on the way forward if nothing in front of it is
+// trained, when the node that needs it has run backwards, or, if norms and sums are made of it, at the end. So frozen
+// layers keep nothing but what their input's gradient needs. Each sample has a stretch of its own, in which slots share
+// places: samples of a tile may be at different nodes.
 //
 // What only a recomputed block reads lies in a *room* that all blocks of a sample share: a block computes its values
 // there on the way forward, again before it runs backwards, and again, backwards included, where sums are made of them.
