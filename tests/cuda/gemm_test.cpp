@@ -237,11 +237,11 @@ void add_shares(setting<Scalar>& it, std::vector<Sum>& accumulators, int accumul
     }
   }
 }
-/// The same by kernels: one product over the samples, or, with several positions, partial sums of `together` samples at
-/// a time, added up.
+/// The same by kernels: one product over the samples, or, with several positions, shares of integers where there is one
+/// chunk, else partial sums of `together` samples at a time, added up.
 template <class Sizes, class Scalar, class Sum>
 void emulate_sums(setting<Scalar>& it, std::vector<Sum>& accumulators, int accumulator_count, std::uint64_t position,
-                  bool first, int chunks, Scalar to_grid, dev::emulation_order order) {
+                  bool first, int chunks, Scalar to_grid, dev::emulation_order order, int parts = 1) {
   it.state.position = position;
   it.state.first = first ? 1 : 0;
   if (it.view.positions() == 1) {
@@ -253,6 +253,17 @@ void emulate_sums(setting<Scalar>& it, std::vector<Sum>& accumulators, int accum
     problem.accumulator_stride = it.view.size() + 2;
     problem.accumulator_count = accumulator_count;
     return emulate<Sizes, Scalar>(problem, order);
+  }
+  if constexpr (std::is_integral_v<Sum> && Sizes::own_rows * Sizes::own_columns <= 32) {
+    if (chunks == 1) {
+      dev::affine_shares<Scalar> problem;
+      problem.on = it.operands();
+      problem.factors = it.factors.data();
+      problem.to_grid = to_grid;
+      problem.sums = accumulators.data();
+      problem.parts = parts;
+      return emulate<Sizes, Scalar>(problem, order);
+    }
   }
   const int together = 3;
   std::vector<Scalar> partials(static_cast<std::size_t>(together * chunks * it.view.size()),
@@ -282,7 +293,8 @@ void sums(const dev::affine_view& view, dev::emulation_order order) {
   constexpr int capacity = 7;
   constexpr auto to_grid = Scalar(1 << 18);
   for (const int accumulator_count : {1, 3, 8}) {
-    const int chunks = std::min(accumulator_count, view.positions());
+    const bool is_integral = std::is_integral_v<Sum>;
+    const int chunks = is_integral && accumulator_count == 8 ? 1 : std::min(accumulator_count, view.positions());
     setting<Scalar> it{view, samples, capacity};
     it.factors[1] = 0;
     it.x(1, 0) = std::numeric_limits<Scalar>::quiet_NaN();
@@ -290,14 +302,16 @@ void sums(const dev::affine_view& view, dev::emulation_order order) {
     const auto size = static_cast<std::size_t>(accumulator_count * (view.size() + 2));
     std::vector<Sum> accumulators(size, Sum(7));
     std::vector<Sum> expected(size, Sum(7));
-    for (int accumulator = 0; accumulator < accumulator_count; ++accumulator) {
+    // Sums of integers begin with what is there, all others with the batch.
+    for (int accumulator = 0; !is_integral && accumulator < accumulator_count; ++accumulator) {
       for (int i = 0; i < view.size(); ++i) expected[static_cast<std::size_t>(accumulator * (view.size() + 2) + i)] = 0;
     }
-    const int taken = view.positions() > 1 ? 1 : accumulator_count;  // by samples
+    const int taken = is_integral || view.positions() > 1 ? 1 : accumulator_count;  // by samples
     add_shares(it, expected, taken, 2, chunks, to_grid);
     add_shares(it, expected, taken, 2 + samples, chunks, to_grid);
-    emulate_sums<Sizes>(it, accumulators, accumulator_count, 2, true, chunks, to_grid, order);
-    emulate_sums<Sizes>(it, accumulators, accumulator_count, 2 + samples, false, chunks, to_grid, order);
+    const int parts = accumulator_count - accumulator_count / 8 * 4;  // 1, 3, 4 of 7 samples
+    emulate_sums<Sizes>(it, accumulators, accumulator_count, 2, true, chunks, to_grid, order, parts);
+    emulate_sums<Sizes>(it, accumulators, accumulator_count, 2 + samples, false, chunks, to_grid, order, parts);
     BOOST_TEST(std::memcmp(accumulators.data(), expected.data(), size * sizeof(Sum)) == 0);
   }
 }
@@ -315,6 +329,19 @@ void all_products(const dev::affine_view& view, dev::emulation_order order) {
     problem.on.accumulate = accumulate ? 1 : 0;
     emulate<Sizes, Scalar>(problem, order);
     expect_forward(expected, accumulate);
+    BOOST_TEST(same_bits(it.values, expected.values));
+    if (view.positions() > 1) continue;
+    setting<Scalar> again{view, samples, capacity};
+    dev::affine_forward<Scalar, true> one{again.operands()};
+    one.on.accumulate = problem.on.accumulate;
+    emulate<Sizes, Scalar>(one, order);
+    BOOST_TEST(same_bits(again.values, expected.values));
+  }
+  if (view.positions() * view.pixels() * view.taps() == 1) {
+    setting<Scalar> it{view, samples, capacity};
+    setting<Scalar> expected = it;
+    emulate<Sizes, Scalar>(dev::affine_adjoint<Scalar>{expected.operands()}, order);
+    emulate<Sizes, Scalar>(dev::affine_adjoint<Scalar, true>{it.operands()}, order);
     BOOST_TEST(same_bits(it.values, expected.values));
   }
   {
@@ -435,6 +462,26 @@ void products_on_tensor_cores(const dev::affine_view& view, dev::emulation_order
     partials.chunks = dev::divisor{chunks};
     partials.chunk = (view.positions() + chunks - 1) / chunks;
     emulate<Tensor, float>(partials, order);
+    if constexpr (Tensor::own_rows * Tensor::own_columns <= 32) {
+      if (chunks == 1) {
+        const auto size = static_cast<std::size_t>(view.size());
+        std::vector<std::int64_t> shares(size);
+        dev::affine_shares<float> sum;
+        sum.on = it.operands();
+        sum.on.tf32 = 1;
+        sum.factors = it.factors.data();
+        sum.to_grid = 1 << 18;
+        sum.sums = shares.data();
+        sum.parts = 2;
+        emulate<Tensor, float>(sum, order);
+        for (std::size_t i = 0; i < size; ++i) {
+          for (std::size_t b = 0; b < samples; ++b) {
+            shares[i] -= dev::to_integer(it.factors[b] * gradients[b * size + i] * sum.to_grid);
+          }
+        }
+        BOOST_TEST(std::ranges::count(shares, 0) == view.size());
+      }
+    }
     setting<float> rounded = it;
     for (float& value : rounded.values) value = dev::round_to_tf32(value);
     for (int b = 0; b < samples; ++b) {
@@ -486,7 +533,8 @@ BOOST_AUTO_TEST_CASE(products_are_the_loops_chains) {
         all_products<float, dev::square_block>(each.view, order);
         all_products<float, dev::narrow_block>(each.view, order);
       }
-      all_products<float, dev::large_block>(each.view, dev::emulation_order::shuffled);
+      all_products<float, dev::slim_block>(each.view, dev::emulation_order::shuffled);
+      all_products<float, dev::small_block>(each.view, dev::emulation_order::reversed);
       all_products<double, dev::square_block>(each.view, dev::emulation_order::reversed);
     }
   }
@@ -499,9 +547,9 @@ BOOST_AUTO_TEST_CASE(tensor_cores_form_the_products_of_rounded_operands) {
         products_on_tensor_cores<dev::square_tensor_block, dev::square_block>(each.view, order);
         products_on_tensor_cores<dev::narrow_tensor_block, dev::narrow_block>(each.view, order);
       }
-      products_on_tensor_cores<dev::large_tensor_block, dev::large_block>(each.view, dev::emulation_order::shuffled);
+      products_on_tensor_cores<dev::large_tensor_block, dev::square_block>(each.view, dev::emulation_order::shuffled);
       products_on_tensor_cores<dev::wide_tensor_block, dev::square_block>(each.view, dev::emulation_order::shuffled);
-      products_on_tensor_cores<dev::vast_tensor_block, dev::large_block>(each.view, dev::emulation_order::reversed);
+      products_on_tensor_cores<dev::vast_tensor_block, dev::square_block>(each.view, dev::emulation_order::reversed);
     }
   }
 }

@@ -44,13 +44,12 @@ std::vector<std::int64_t> integers(std::size_t count, std::uint64_t salt) {
 template <class Scalar>
 struct launch {
   std::size_t count;
-  int accumulator_count;
   std::uint64_t at;
   double sigma;  ///< in steps of the grid
   int rule = 0;
   pg::release_grid grid = pg::release_grid::of(0.75, count);
   dev::step_state state{.last = 1, .noise_step = at};
-  std::vector<std::int64_t> accumulators = integers((count + 5) * static_cast<std::size_t>(accumulator_count), at + 1);
+  std::vector<std::int64_t> sums = integers(count, at + 1);
   std::vector<Scalar> parameters{};
   std::vector<Scalar> first{};
   std::vector<Scalar> second{};
@@ -66,41 +65,28 @@ struct launch {
     settings.sigma = sigma;
     settings.grid = {std::ldexp(1.0, grid.steps), std::ldexp(1.0, grid.unit - grid.steps),
                      static_cast<double>(std::numeric_limits<Scalar>::max())};
-    const dev::release_work<Scalar> work{
-        .state = &state,
-        .settings = settings,
-        .accumulators = accumulators.data(),
-        .accumulator_count = accumulator_count,
-        .accumulator_stride = static_cast<std::int64_t>(accumulators.size()) / accumulator_count,
-        .begin = begin,
-        .end = end,
-        .parameters = parameters.data(),
-        .first = first.data(),
-        .second = second.data(),
-        .released = released.data(),
-        .is_open = is_open.data(),
-        .rule = rule};
+    const dev::release_work<Scalar> work{.state = &state,
+                                         .settings = settings,
+                                         .sums = sums.data(),
+                                         .begin = begin,
+                                         .end = end,
+                                         .parameters = parameters.data(),
+                                         .first = first.data(),
+                                         .second = second.data(),
+                                         .released = released.data(),
+                                         .is_open = is_open.data(),
+                                         .rule = rule};
     const dev::release_kernel<Scalar> kernel{work};
     dev::emulate(kernel, kernel.blocks(), order);
     const dev::settle_kernel<Scalar> rest{work};
     dev::emulate(rest, rest.blocks(), order);
   }
-  [[nodiscard]] std::vector<std::int64_t> sum() const {
-    const std::size_t stride = accumulators.size() / static_cast<std::size_t>(accumulator_count);
-    std::vector<std::int64_t> result(count);
-    for (std::size_t i = 0; i < count; ++i) {
-      for (std::size_t accumulator = 0; accumulator < static_cast<std::size_t>(accumulator_count); ++accumulator)
-        result[i] += accumulators[accumulator * stride + i];
-    }
-    return result;
-  }
   /// What the host's gate releases.
   [[nodiscard]] std::vector<Scalar> expected() const {
     pg::seeded_generator generator{seed, at};
-    const auto of_host = sum();
     const pg::detail::release_gate<Scalar> gate{grid, sigma, pg::noise_multiplier{sigma > 0 ? 1.0 : 0.0}, 1, generator};
     std::vector<Scalar> out(count);
-    for (std::size_t i = 0; i < gate.stretches(); ++i) gate.release(i, {nullptr, of_host.data()}, out.data(), {});
+    for (std::size_t i = 0; i < gate.stretches(); ++i) gate.release(i, {nullptr, sums.data()}, out.data(), {});
     return out;
   }
   [[nodiscard]] std::size_t open_pairs() const {
@@ -121,8 +107,7 @@ void steps_agree(Optimizer optimizer, int rule, dev::emulation_order order, auto
   std::vector<float> second(net::parameter_count);
   const double scale = 1 / 48.0;
   for (std::uint64_t at = 1; at <= 3; ++at) {
-    launch<float> kernel{
-        .count = net::parameter_count, .accumulator_count = 3, .at = at, .sigma = 0x1p40, .rule = rule};
+    launch<float> kernel{.count = net::parameter_count, .at = at, .sigma = 0x1p40, .rule = rule};
     kernel.settings = {.noise = {},
                        .sigma = 0,
                        .grid = {},
@@ -155,14 +140,12 @@ BOOST_AUTO_TEST_CASE(releases_have_the_bits_of_the_host_s_gate) {
   for (const dev::emulation_order order : orders) {
     for (const std::size_t count : {1U, 255U, 256U, 257U, 511U, 512U, 513U, 5000U}) {
       for (const std::uint64_t at : {std::uint64_t{0}, std::uint64_t{1} << 40U}) {
-        for (const int accumulator_count : {1, 4}) {
-          launch<float> it{.count = count, .accumulator_count = accumulator_count, .at = at, .sigma = 0x1.8p20};
-          it.run(order);
-          BOOST_TEST(same_bits(it.released, it.expected()));
-        }
+        launch<float> it{.count = count, .at = at, .sigma = 0x1.8p20};
+        it.run(order);
+        BOOST_TEST(same_bits(it.released, it.expected()));
       }
     }
-    launch<double> it{.count = 1300, .accumulator_count = 3, .at = 5, .sigma = 0x1.8p20};
+    launch<double> it{.count = 1300, .at = 5, .sigma = 0x1.8p20};
     it.run(order);
     BOOST_TEST(same_bits(it.released, it.expected()));
   }
@@ -172,7 +155,7 @@ BOOST_AUTO_TEST_CASE(releases_have_the_bits_of_the_host_s_gate) {
 BOOST_AUTO_TEST_CASE(open_roundings_are_settled_as_on_the_host) {
   for (const double sigma : {0x1p38, 0x1p46}) {
     for (const dev::emulation_order order : orders) {
-      launch<double> it{.count = 3001, .accumulator_count = 2, .at = 11, .sigma = sigma};
+      launch<double> it{.count = 3001, .at = 11, .sigma = sigma};
       it.run(order);
       BOOST_TEST(it.open_pairs() > 0U);
       BOOST_TEST(same_bits(it.released, it.expected()));
@@ -182,7 +165,7 @@ BOOST_AUTO_TEST_CASE(open_roundings_are_settled_as_on_the_host) {
 
 // As by several devices, of which each releases what it owns.
 BOOST_AUTO_TEST_CASE(parts_are_released_as_the_whole_is) {
-  launch<double> it{.count = 3001, .accumulator_count = 2, .at = 11, .sigma = 0x1p46};
+  launch<double> it{.count = 3001, .at = 11, .sigma = 0x1p46};
   it.run(dev::emulation_order::shuffled, 1024, 3001);
   const double untouched = it.released[1023];
   BOOST_TEST(untouched == -7.0);
@@ -192,23 +175,23 @@ BOOST_AUTO_TEST_CASE(parts_are_released_as_the_whole_is) {
 }
 
 BOOST_AUTO_TEST_CASE(nothing_happens_before_the_last_chunk) {
-  launch<float> it{.count = 700, .accumulator_count = 2, .at = 3, .sigma = 0x1p20};
+  launch<float> it{.count = 700, .at = 3, .sigma = 0x1p20};
   it.state.last = 0;
   it.run(dev::emulation_order::forward);
   BOOST_TEST(same_bits(it.released, std::vector<float>(700, -7.0F)));
 }
 
 BOOST_AUTO_TEST_CASE(an_empty_batch_is_noised_too) {
-  launch<float> it{.count = 1000, .accumulator_count = 3, .at = 8, .sigma = 0x1p20};
-  std::ranges::fill(it.accumulators, 0);
+  launch<float> it{.count = 1000, .at = 8, .sigma = 0x1p20};
+  std::ranges::fill(it.sums, 0);
   it.run(dev::emulation_order::shuffled);
   BOOST_TEST(same_bits(it.released, it.expected()));
 }
 
 BOOST_AUTO_TEST_CASE(without_noise_the_sum_is_what_it_was) {
-  launch<double> it{.count = 600, .accumulator_count = 1, .at = 4, .sigma = 0};
+  launch<double> it{.count = 600, .at = 4, .sigma = 0};
   it.run(dev::emulation_order::reversed);
-  const auto sum = it.sum();
+  const auto sum = it.sums;
   for (std::size_t i = 0; i < 600; ++i) {
     BOOST_TEST(it.released[i] == std::ldexp(static_cast<double>(sum[i]), it.grid.unit - it.grid.steps));
   }

@@ -152,6 +152,10 @@ std::vector<double> all_of(problem& it, emulation_order order, int cut) {
       it.state = {.position = static_cast<std::uint64_t>(first),
                   .count = static_cast<std::uint32_t>(std::min(cut, samples - first)),
                   .first = first == 0 ? 1U : 0U};
+      if constexpr (std::is_integral_v<Sum>) {
+        const dev::clear_kernel clear{&it.state, sums.data() + 5, parameters - 5};
+        dev::emulate(clear, clear.blocks(), order);
+      }
       dev::emulate(dev::sum_kernel<double, double, Sum, 64>{.state = &it.state,
                                                             .tables = it.tables(),
                                                             .samples = view,
@@ -164,7 +168,7 @@ std::vector<double> all_of(problem& it, emulation_order order, int cut) {
                    blocks * accumulators, order);
     }
     for (std::size_t i = 5; i < parameters; ++i) {
-      all.push_back(static_cast<double>(sums[i] + sums[parameters + i]));
+      all.push_back(static_cast<double>(std::is_integral_v<Sum> ? sums[i] : sums[i] + sums[parameters + i]));
     }
   }
   BOOST_TEST((sums[0] == Sum{-77}));  // nothing beside the table is touched

@@ -52,6 +52,11 @@ class device_warp {
     f(static_cast<int>(threadIdx.x) % warp_size);
     __syncwarp();
   }
+  template <class Function>
+  __device__ void once(Function&& f) const {
+    if (threadIdx.x % warp_size == 0) f();
+    __syncwarp();
+  }
   template <class Value>
   [[nodiscard]] __device__ Value sum(const local<Value>& own, Value (&/*partial*/)[1]) const noexcept {
     return fold_of_warp(own[0], [](Value a, Value b) { return a + b; });

@@ -27,8 +27,8 @@
 //   - `block.overlap(begin, together, end)` is one phase in which threads read what is far away, then do something
 //     together, `block.multiply_tf32(sums, f)` say, and then write what they have read: no barrier stands between
 //   - two threads may touch the same element in one phase only if both read it; likewise two blocks in one launch
-//   - no atomics; sums go through `sum`, whose order of additions is the same on both sides, or through a chain of one
-//     thread
+//   - no atomics but `add_to`, of integers, which have no order; other sums go through `sum`, whose order of additions
+//     is the same on both sides, or through a chain of one thread
 //   - template arguments are ints, sizes and public structs at namespace scope, never a network
 //   - what must have the same bits on host and device says `fma` where it means one
 #pragma once
@@ -88,6 +88,15 @@ using rounded::square_root;
   return __double2ll_rn(x);
 #else
   return __builtin_llrint(x);
+#endif
+}
+
+/// sum += more, where other threads of the launch may add to it, too.
+PERGRAD_HD inline void add_to(std::int64_t& sum, std::int64_t more) noexcept {
+#ifdef __CUDA_ARCH__
+  atomicAdd(reinterpret_cast<unsigned long long*>(&sum), static_cast<unsigned long long>(more));
+#else
+  sum += more;
 #endif
 }
 

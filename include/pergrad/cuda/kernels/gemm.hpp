@@ -4,6 +4,7 @@
 //   forward     y_b[o, t]  = bias[o] + sum_k W[o, k] view_t(x_b)[k]
 //   adjoint     x_b[c, i]  = bias[c] + sum_(o,tap) W[o, c, tap] y_b[o, t]     t: its view has pixel i at that tap
 //   sums        sum[o, k] += sum_b (w_b delta_b[o]) view(x_b)[k]               b: an accumulator's, in order
+//   shares      sum[o, k] += sum_b round(w_b sum_t delta_b[o, t] view_t(x_b)[k])   integers
 //   partials    p_bc[o, k] = sum_t delta_b[o, t] view_t(x_b)[k]                t: chunk c of the positions, in order
 //   squares     n_b        = sum_(o,k) (sum_t delta_b[o, t] view_t(x_b)[k])²
 //
@@ -30,9 +31,9 @@
 
 namespace pergrad::inline v0_1::on_device {
 
-/// Where an element lies among the quads of a slice.
+/// Where an element lies among the groups of a slice.
 struct slice_place {
-  int quad;
+  int group;
   int number;
 };
 
@@ -48,28 +49,34 @@ struct gemm_block {
   static constexpr int own_columns = OwnColumns;
   static constexpr int across = Columns / OwnColumns;
   static constexpr int threads = Rows / OwnRows * across;
-  static_assert(OwnRows % 4 == 0 && OwnColumns % 4 == 0 && Rows % OwnRows == 0 && Columns % OwnColumns == 0);
+  /// Elements that lie together and are read at once.
+  static constexpr int together = OwnRows < 4 || OwnColumns < 4 ? 2 : 4;
+  static constexpr int group = together;
+  static_assert(OwnRows % together == 0 && OwnColumns % together == 0 && Rows % OwnRows == 0 &&
+                Columns % OwnColumns == 0);
   static_assert(Rows * Depth % threads == 0 && Columns * Depth % threads == 0);
 
-  // A thread's rows are own_rows / 4 quads, as far apart as all threads' quads take; columns likewise.
-  PERGRAD_HD static constexpr int row_of(int t) noexcept { return 4 * (t / across); }
-  PERGRAD_HD static constexpr int column_of(int t) noexcept { return 4 * (t % across); }
-  PERGRAD_HD static constexpr int own_row(int i) noexcept { return i / 4 * 4 * (Rows / OwnRows) + i % 4; }
-  PERGRAD_HD static constexpr int own_column(int j) noexcept { return j / 4 * 4 * across + j % 4; }
-  // Where a slice has an element: neighbours are a quad, and lines meet other banks.
-  static constexpr int together = 4;
-  static constexpr int left_quads = Depth * (Rows / 4 + 1);
-  static constexpr int right_quads = Depth * (Columns / 4 + 1);
+  // A thread's rows are own_rows / together groups, as far apart as all threads' groups take; columns likewise.
+  PERGRAD_HD static constexpr int row_of(int t) noexcept { return together * (t / across); }
+  PERGRAD_HD static constexpr int column_of(int t) noexcept { return together * (t % across); }
+  PERGRAD_HD static constexpr int own_row(int i) noexcept {
+    return i / together * together * (Rows / OwnRows) + i % together;
+  }
+  PERGRAD_HD static constexpr int own_column(int j) noexcept { return j / together * together * across + j % together; }
+  // Where a slice has an element: neighbours are a group, and lines meet other banks.
+  static constexpr int left_groups = Depth * (Rows / together + 1);
+  static constexpr int right_groups = Depth * (Columns / together + 1);
   PERGRAD_HD static constexpr slice_place left_at(int k, int row) noexcept {
-    return {k * (Rows / 4 + 1) + row / 4, row % 4};
+    return {k * (Rows / together + 1) + row / together, row % together};
   }
   PERGRAD_HD static constexpr slice_place right_at(int k, int column) noexcept {
-    return {k * (Columns / 4 + 1) + column / 4, column % 4};
+    return {k * (Columns / together + 1) + column / together, column % together};
   }
 };
-using narrow_block = gemm_block<32, 128, 8, 4, 8>;  ///< of few rows: 128 threads
-using square_block = gemm_block<64, 64, 16, 4, 4>;  ///< 256 threads
-using large_block = gemm_block<128, 128, 8, 8, 8>;  ///< 256 threads
+using slim_block = gemm_block<16, 128, 16, 4, 4>;    ///< of very few rows: 128 threads
+using narrow_block = gemm_block<32, 128, 16, 4, 8>;  ///< of few rows: 128 threads
+using square_block = gemm_block<64, 64, 16, 8, 4>;   ///< 128 threads
+using small_block = gemm_block<32, 32, 32, 4, 2>;    ///< of few results: 128 threads, deep slices
 
 /// The same on tensor cores (device/tensor.hpp): warps of 16 RowPairs x 32 results.
 template <int Rows, int Columns, int RowPairs>
@@ -96,9 +103,10 @@ struct tensor_block {
   // Two neighbours at depths k and k + 4 are a quad, in the order of a thread's registers. Lines of them begin in other
   // banks: eight threads that read quads, two of each of four lines, meet in none, nor do threads that write neighbours
   // of the depth.
+  static constexpr int group = 4;
   static constexpr int together = 2;
-  static constexpr int left_quads = 4 * (Rows / 2 + 2);
-  static constexpr int right_quads = 4 * (Columns / 2 + 2);
+  static constexpr int left_groups = 4 * (Rows / 2 + 2);
+  static constexpr int right_groups = 4 * (Columns / 2 + 2);
   PERGRAD_HD static constexpr slice_place left_at(int k, int row) noexcept {
     return {k % 4 * (Rows / 2 + 2) + row / 2, k / 4 * 2 + row % 2};
   }
@@ -113,9 +121,9 @@ using large_tensor_block = tensor_block<128, 128, 4>;  ///< 256 threads
 using wide_tensor_block = tensor_block<64, 128, 4>;    ///< of many columns: 128 threads
 using vast_tensor_block = tensor_block<128, 256, 8>;   ///< and many rows: 256 threads
 
-template <class Scalar>
-struct alignas(4 * sizeof(Scalar)) quad {
-  Scalar v[4];
+template <class Scalar, int Count>
+struct alignas(Count * sizeof(Scalar)) element_group {
+  Scalar v[static_cast<std::size_t>(Count)];
 };
 
 /// The product of `Problem`, which says `rows`, `columns` and `depth` of batch z, its operands `left(z)` and
@@ -128,15 +136,17 @@ struct alignas(4 * sizeof(Scalar)) quad {
 template <class Scalar, class Problem, class Sizes>
 struct gemm_kernel {
   static constexpr int threads = Sizes::threads;
+  /// Is the depth that of several samples, each of which adds its share to a sum of integers?
+  static constexpr bool adds_shares = requires { Problem::adds_shares; };
   // Blocks that registers leave room for, as far as nothing spills: integers take two for a sum.
   static constexpr int least_blocks = [] {
+    if (adds_shares) return Sizes::on_tensor_cores || Sizes::own_columns <= 4 ? 3 : 2;
     if (Sizes::on_tensor_cores) return threads >= 256 ? 1 : Sizes::own_rows > 4 ? 3 : 4;
-    if (sizeof(typename Problem::sum_type) > sizeof(Scalar) || Sizes::own_rows * Sizes::own_columns > 32) return 1;
-    return threads < 256 ? 3 : 2;
+    return sizeof(typename Problem::sum_type) > sizeof(Scalar) ? 1 : threads < 256 ? 3 : 2;
   }();
   struct slice {
-    quad<Scalar> left[static_cast<std::size_t>(Sizes::left_quads)];
-    quad<Scalar> right[static_cast<std::size_t>(Sizes::right_quads)];
+    element_group<Scalar, Sizes::group> left[static_cast<std::size_t>(Sizes::left_groups)];
+    element_group<Scalar, Sizes::group> right[static_cast<std::size_t>(Sizes::right_groups)];
   };
   using left_operand = decltype(std::declval<const Problem&>().left(0));
   using right_operand = decltype(std::declval<const Problem&>().right(0));
@@ -144,9 +154,13 @@ struct gemm_kernel {
     typename left_operand::step left[Sizes::depth];
     typename right_operand::step right[Sizes::depth];
   };
+  /// Lines of several numbers each, where a thread has many, are the block's.
+  static constexpr bool has_line_table = right_operand::depth_first &&
+                                         sizeof(typename right_operand::line) > sizeof(std::int64_t);
   struct shared_type {
     slice slices[2];
     step_table steps[2];
+    typename right_operand::line right_lines[has_line_table ? static_cast<std::size_t>(Sizes::columns) : 1];
     double partial[static_cast<std::size_t>(threads / warp_size)];
   };
 
@@ -174,55 +188,87 @@ struct gemm_kernel {
     typename Block::template local<sums_type> sums;
     typename Block::template local<lines_type> lines;
     typename Block::template local<fetched_type> next;
+    typename Block::template local<totals_type> totals;  // of shares
+    depth_slices slices{depth, depth};
+    if constexpr (adds_shares) slices.segment = problem.positions();
+    slice_number here{};
     const left_operand left = problem.left(z);
     const right_operand right = problem.right(z);
     block.each([&](int t) {
-      start(sums[t], z, row + Sizes::row_of(t), column + Sizes::column_of(t));
+      if constexpr (adds_shares) {
+        sums[t] = {};
+        totals[t] = {};
+      } else {
+        start(sums[t], z, row + Sizes::row_of(t), column + Sizes::column_of(t));
+      }
       each_left(t, [&](int i, int /*k*/, int at) {
         if (i < lines_type::left_count) lines[t].left[i] = left.line_at(row + at);
       });
-      each_right(t, [&](int i, int /*k*/, int at) {
-        if (i < lines_type::right_count) lines[t].right[i] = right.line_at(column + at);
-      });
-      find_steps(left, right, t, 0, depth, shared.steps[0]);
-      find_steps(left, right, t, Sizes::depth, depth, shared.steps[1]);
+      if constexpr (has_line_table) {
+        for (int at = t; at < Sizes::columns; at += threads) shared.right_lines[at] = right.line_at(column + at);
+      } else {
+        each_right(t, [&](int i, int /*k*/, int at) {
+          if (i < lines_type::right_count) lines[t].right[i] = right.line_at(column + at);
+        });
+      }
+      find_steps(left, right, t, slices, here, shared.steps[0]);
+      find_steps(left, right, t, slices, slices.after(here), shared.steps[1]);
     });
     const auto fetch = [&](int t, const step_table& steps) {
       each_left(t, [&](int i, int k, int /*at*/) {
         next[t].left[i] = left.read(lines[t].left[smaller_of(i, lines_type::left_count - 1)], steps.left[k]);
       });
-      each_right(t, [&](int i, int k, int /*at*/) {
-        next[t].right[i] = right.read(lines[t].right[smaller_of(i, lines_type::right_count - 1)], steps.right[k]);
+      each_right(t, [&](int i, int k, int at) {
+        if constexpr (has_line_table) {
+          next[t].right[i] = right.read(shared.right_lines[at], steps.right[k]);
+        } else {
+          next[t].right[i] = right.read(lines[t].right[smaller_of(i, lines_type::right_count - 1)], steps.right[k]);
+        }
       });
     };
     if (depth > 0) {
       block.each([&](int t) {
         fetch(t, shared.steps[0]);
-        put(next[t], t, shared.steps[0], depth, shared.slices[0]);
+        put(next[t], t, shared.steps[0], slices.steps(here), shared.slices[0]);
       });
     }
     int stage = 0;
-    int begin = 0;
-    for (; begin + Sizes::depth < depth; begin += Sizes::depth, stage ^= 1) {
+    for (; slices.has(slices.after(here)); here = slices.after(here), stage ^= 1) {
+      const slice_number behind = slices.after(here);
       block.overlap(
           [&](int t) {
             fetch(t, shared.steps[stage ^ 1]);
-            find_steps(left, right, t, begin + 2 * Sizes::depth, depth, shared.steps[stage]);
-            if constexpr (!Sizes::on_tensor_cores) multiply(sums[t], shared.slices[stage], t);
+            find_steps(left, right, t, slices, slices.after(behind), shared.steps[stage]);
+            if constexpr (!Sizes::on_tensor_cores) {
+              if (adds_shares && slices.steps(here) < Sizes::depth) {
+                multiply_some(sums[t], shared.slices[stage], t, slices.steps(here));
+              } else {
+                multiply(sums[t], shared.slices[stage], t);
+              }
+            }
           },
           [&] {
             if constexpr (Sizes::on_tensor_cores) multiply_by_warps(block, sums, shared.slices[stage]);
           },
           [&](int t) {
-            put(next[t], t, shared.steps[stage ^ 1], depth - begin - Sizes::depth, shared.slices[stage ^ 1]);
+            if constexpr (adds_shares) {
+              if (behind.slice == 0) add_shares_of(here.segment, z, sums[t], totals[t]);
+            }
+            put(next[t], t, shared.steps[stage ^ 1], slices.steps(behind), shared.slices[stage ^ 1]);
           });
     }
     if constexpr (Sizes::on_tensor_cores) {
       if (depth > 0) multiply_by_warps(block, sums, shared.slices[stage]);
     } else {
-      block.each([&](int t) { multiply_some(sums[t], shared.slices[stage], t, depth - begin); });
+      block.each([&](int t) { multiply_some(sums[t], shared.slices[stage], t, slices.steps(here)); });
     }
-    if constexpr (Problem::squares) {
+    if constexpr (adds_shares) {
+      block.each([&](int t) {
+        add_shares_of(here.segment, z, sums[t], totals[t]);
+        each_placed(totals[t], z, row + Sizes::row_of(t), column + Sizes::column_of(t),
+                    [&](const auto& where, int r, std::int64_t sum) { problem.store(where, r, sum); });
+      });
+    } else if constexpr (Problem::squares) {
       typename Block::template local<double> own;
       block.each(
           [&](int t) { own[t] = sum_of_squares(sums[t], row + Sizes::row_of(t), column + Sizes::column_of(t)); });
@@ -247,11 +293,34 @@ struct gemm_kernel {
   /// Where a thread's elements lie: in as many lines, or all in one.
   struct lines_type {
     static constexpr int left_count = left_operand::depth_first ? left_each : 1;
-    static constexpr int right_count = right_operand::depth_first ? right_each : 1;
+    static constexpr int right_count = right_operand::depth_first && !has_line_table ? right_each : 1;
     typename left_operand::line left[static_cast<std::size_t>(left_count)];
     typename right_operand::line right[static_cast<std::size_t>(right_count)];
   };
-  using sums_type = registers<typename Problem::sum_type, Sizes::own_rows * Sizes::own_columns>;
+  static constexpr int own_results = Sizes::own_rows * Sizes::own_columns;
+  using sums_type = registers<typename Problem::sum_type, own_results>;
+  using totals_type = registers<std::int64_t, adds_shares ? own_results : 1>;
+
+  /// A slice of the depth: of a segment of it, a sample where shares are added, else all.
+  struct slice_number {
+    int segment;
+    int slice;
+  };
+  struct depth_slices {
+    int segment;
+    int depth;
+
+    [[nodiscard]] PERGRAD_HD slice_number after(slice_number here) const noexcept {
+      ++here.slice;
+      return adds_shares && here.slice * Sizes::depth >= segment ? slice_number{here.segment + 1, 0} : here;
+    }
+    [[nodiscard]] PERGRAD_HD bool has(slice_number here) const noexcept { return first(here) < depth; }
+    /// Its first step, and how many there are from there to the end of its segment.
+    [[nodiscard]] PERGRAD_HD int first(slice_number here) const noexcept {
+      return here.segment * segment + here.slice * Sizes::depth;
+    }
+    [[nodiscard]] PERGRAD_HD int steps(slice_number here) const noexcept { return segment - here.slice * Sizes::depth; }
+  };
 
   /// Calls f(i, k, at) for the `Count` numbers that thread t moves: number i is `k` deep in the slice, at row or column
   /// `at` of the block. Threads next to each other read along the operand's own order; all k, or all `at`, are one.
@@ -276,13 +345,13 @@ struct gemm_kernel {
     each_moved<right_operand::depth_first, Sizes::columns, right_each>(t, f);
   }
 
-  /// The steps of the slice that begins there, a thread one of them; beyond the depth the last one again.
-  PERGRAD_HD static void find_steps(const left_operand& left, const right_operand& right, int t, int begin, int depth,
-                                    step_table& to) noexcept {
+  /// The steps of a slice, a thread one of them; beyond its segment the last one again.
+  PERGRAD_HD static void find_steps(const left_operand& left, const right_operand& right, int t,
+                                    const depth_slices& slices, slice_number here, step_table& to) noexcept {
     static_assert(threads >= 2 * Sizes::depth);
-    if (t >= 2 * Sizes::depth || begin >= depth) return;
+    if (t >= 2 * Sizes::depth || !slices.has(here)) return;
     const int k = t % Sizes::depth;
-    const int number = smaller_of(begin + k, depth - 1);
+    const int number = slices.first(here) + smaller_of(k, slices.steps(here) - 1);
     if (t < Sizes::depth) {
       to.left[k] = left.step_at(number);
     } else {
@@ -305,15 +374,17 @@ struct gemm_kernel {
       each_right(t, [&](int i, int k, int /*at*/) { from.right[i] = k < count ? from.right[i] : Scalar{0}; });
     }
     // Addresses of a thread's elements differ by constants.
+    constexpr int lines_apart = threads / Sizes::depth;
+    static_assert(lines_apart % Sizes::together == 0 || Sizes::together % lines_apart == 0);
     each_left(t, [&](int i, int k, int at) {
-      const int apart = left_operand::depth_first ? i * (threads / Sizes::depth) : 0;
+      const int apart = left_operand::depth_first ? i * lines_apart : 0;
       const slice_place first = Sizes::left_at(k, at - apart);
-      to.left[first.quad + apart / Sizes::together].v[first.number] = from.left[i];
+      to.left[first.group + apart / Sizes::together].v[first.number + apart % Sizes::together] = from.left[i];
     });
     each_right(t, [&](int i, int k, int at) {
-      const int apart = right_operand::depth_first ? i * (threads / Sizes::depth) : 0;
+      const int apart = right_operand::depth_first ? i * lines_apart : 0;
       const slice_place first = Sizes::right_at(k, at - apart);
-      to.right[first.quad + apart / Sizes::together].v[first.number] = from.right[i];
+      to.right[first.group + apart / Sizes::together].v[first.number + apart % Sizes::together] = from.right[i];
     });
   }
   template <class Block>
@@ -321,12 +392,12 @@ struct gemm_kernel {
                                            const slice& from) noexcept {
     block.multiply_tf32(sums, [&](int t) {
       tf32_fragments<Sizes::row_pairs> own;
-      const auto copy = [](const quad<Scalar>& four, float(&to)[4]) {
+      const auto copy = [](const element_group<Scalar, 4>& four, float(&to)[4]) {
         PERGRAD_UNROLL
         for (int i = 0; i < 4; ++i) to[i] = four.v[i];
       };
-      const int row = Sizes::left_at(t % 4, Sizes::row_of(t)).quad;
-      const int column = Sizes::right_at(t % 4, Sizes::first_column(t) + t % warp_size / 4 * 2).quad;
+      const int row = Sizes::left_at(t % 4, Sizes::row_of(t)).group;
+      const int column = Sizes::right_at(t % 4, Sizes::first_column(t) + t % warp_size / 4 * 2).group;
       PERGRAD_UNROLL
       for (int i = 0; i < own.row_pairs; ++i) copy(from.left[row + 8 * i], own.left[i]);
       PERGRAD_UNROLL
@@ -348,15 +419,16 @@ struct gemm_kernel {
     for (int k = 0; k < count; ++k) multiply_one(sums, from, t, k);
   }
   PERGRAD_HD void multiply_one(sums_type& sums, const slice& from, int t, int k) const noexcept {
-    quad<Scalar> down[Sizes::own_rows / 4];
-    quad<Scalar> across[Sizes::own_columns / 4];
+    constexpr int group = Sizes::group;
+    element_group<Scalar, group> down[Sizes::own_rows / group];
+    element_group<Scalar, group> across[Sizes::own_columns / group];
     PERGRAD_UNROLL
-    for (int i = 0; i < Sizes::own_rows / 4; ++i) {
-      down[i] = from.left[Sizes::left_at(k, Sizes::row_of(t) + Sizes::own_row(4 * i)).quad];
+    for (int i = 0; i < Sizes::own_rows / group; ++i) {
+      down[i] = from.left[Sizes::left_at(k, Sizes::row_of(t) + Sizes::own_row(group * i)).group];
     }
     PERGRAD_UNROLL
-    for (int j = 0; j < Sizes::own_columns / 4; ++j) {
-      across[j] = from.right[Sizes::right_at(k, Sizes::column_of(t) + Sizes::own_column(4 * j)).quad];
+    for (int j = 0; j < Sizes::own_columns / group; ++j) {
+      across[j] = from.right[Sizes::right_at(k, Sizes::column_of(t) + Sizes::own_column(group * j)).group];
     }
     PERGRAD_UNROLL
     for (int i = 0; i < Sizes::own_rows; ++i) {
@@ -364,9 +436,9 @@ struct gemm_kernel {
       for (int j = 0; j < Sizes::own_columns; ++j) {
         auto& sum = sums[i * Sizes::own_columns + j];
         if constexpr (adds_terms) {
-          problem.add_term(sum, down[i / 4].v[i % 4], across[j / 4].v[j % 4]);
+          problem.add_term(sum, down[i / group].v[i % group], across[j / group].v[j % group]);
         } else {
-          sum = fma(down[i / 4].v[i % 4], across[j / 4].v[j % 4], sum);
+          sum = fma(down[i / group].v[i % group], across[j / group].v[j % group], sum);
         }
       }
     }
@@ -393,6 +465,13 @@ struct gemm_kernel {
     if constexpr (!Problem::squares) {
       each_placed(sums, z, row, column, [&](const auto& where, int r, auto& sum) { sum = problem.before(where, r); });
     }
+  }
+  /// A sample's gradient is whole: its shares go to the totals.
+  PERGRAD_HD void add_shares_of(int sample, int z, sums_type& gradient, totals_type& totals) const noexcept {
+    const Scalar factor = problem.factor(z, sample);
+    PERGRAD_UNROLL
+    for (int i = 0; i < own_results; ++i) problem.add_share(totals[i], factor, gradient[i]);
+    gradient = {};
   }
   PERGRAD_HD void finish(const sums_type& sums, int z, int row, int column) const noexcept {
     each_placed(sums, z, row, column, [&](const auto& where, int r, auto sum) { problem.store(where, r, sum); });

@@ -143,6 +143,24 @@ struct outputs_that_see {
     return read_inside(on.map.inside_y(a.at, b), a.values, a.at.offset + b.offset);
   }
 };
+/// Values of x or y with one position, whose neighbours in the depth lie next to each other. Lines: samples.
+template <class Scalar>
+struct samples_of_one_position {
+  static constexpr bool depth_first = true;
+  using line = const Scalar*;
+  using step = int;  ///< negative: padding
+  const affine_operands<Scalar>& on;
+  int group;
+  bool is_x;
+
+  [[nodiscard]] PERGRAD_HD line line_at(int column) const noexcept {
+    return on.values.read(smaller_of(column, on.samples() - 1), is_x ? on.x : on.y);
+  }
+  [[nodiscard]] PERGRAD_HD step step_at(int k) const noexcept {
+    return is_x ? on.map.x_offset(group, 0, k) : on.map.y_offset(group, k, 0);
+  }
+  [[nodiscard]] PERGRAD_HD Scalar read(line a, step b) const noexcept { return read_inside(b >= 0, a, b); }
+};
 /// Deltas of one sample. Lines: outputs; steps: positions from `first` on.
 template <class Scalar>
 struct deltas_of_sample {
@@ -177,6 +195,51 @@ struct views_of_sample {
   [[nodiscard]] PERGRAD_HD step step_at(int k) const noexcept { return map.position(group, first + k); }
   [[nodiscard]] PERGRAD_HD Scalar read(const line& a, const step& b) const noexcept {
     return read_inside(map.inside_x(a, b), values, a.offset + b.offset);
+  }
+};
+/// The same of the samples from `first` on, one after the other: a step is one of (sample, position).
+template <class Scalar>
+struct deltas_of_samples {
+  static constexpr bool depth_first = true;
+  using line = int;
+  struct step {
+    const Scalar* values;
+    int offset;
+  };
+  const affine_operands<Scalar>& on;
+  int group;
+  int first;
+
+  [[nodiscard]] PERGRAD_HD line line_at(int row) const noexcept {
+    return deltas_of_sample<Scalar>{nullptr, on.map, group}.line_at(row);
+  }
+  [[nodiscard]] PERGRAD_HD step step_at(int k) const noexcept {
+    const int position = on.map.positions.divide(k);
+    return {on.values.read(first + k, on.y), on.map.y_step(position)};
+  }
+  [[nodiscard]] PERGRAD_HD Scalar read(line a, const step& b) const noexcept { return b.values[a + b.offset]; }
+};
+template <class Scalar>
+struct views_of_some_samples {
+  static constexpr bool depth_first = true;
+  using line = coordinates;
+  struct step {
+    const Scalar* values;
+    coordinates at;
+  };
+  const affine_operands<Scalar>& on;
+  int group;
+  int first;
+
+  [[nodiscard]] PERGRAD_HD line line_at(int column) const noexcept {
+    return views_of_sample<Scalar>{nullptr, on.map}.line_at(column);
+  }
+  [[nodiscard]] PERGRAD_HD step step_at(int k) const noexcept {
+    const int position = on.map.positions.divide(k);
+    return {on.values.read(first + k, on.x), on.map.position(group, position)};
+  }
+  [[nodiscard]] PERGRAD_HD Scalar read(const line& a, const step& b) const noexcept {
+    return read_inside(on.map.inside_x(a, b.at), b.values, a.offset + b.at.offset);
   }
 };
 /// Samples `first`, `first + apart`, ... of a batch, with their factors: those of 0 read nothing.
@@ -232,10 +295,11 @@ struct views_at_one_position : weighted_samples<Scalar> {
   }
 };
 
-/// Rows: outputs; columns: (sample, position); depth: the view.
-template <class Scalar>
+/// Rows: outputs; columns: (sample, position); depth: the view. `OnePosition`: there is one.
+template <class Scalar, bool OnePosition = false>
 struct affine_forward {
   static constexpr bool squares = false;
+  static constexpr bool one_position = OnePosition;
   using sum_type = Scalar;
   affine_operands<Scalar> on;
 
@@ -249,7 +313,13 @@ struct affine_forward {
   [[nodiscard]] PERGRAD_HD weight_rows<Scalar> left(int z) const noexcept {
     return {on.weights + z * rows() * on.map.width.value(), on.map.width.value(), rows() - 1};
   }
-  [[nodiscard]] PERGRAD_HD views_of_samples<Scalar> right(int z) const noexcept { return {on, z}; }
+  [[nodiscard]] PERGRAD_HD auto right(int z) const noexcept {
+    if constexpr (OnePosition) {
+      return samples_of_one_position<Scalar>{on, z, true};
+    } else {
+      return views_of_samples<Scalar>{on, z};
+    }
+  }
   [[nodiscard]] PERGRAD_HD int results(int z) const noexcept { return z; }
   [[nodiscard]] PERGRAD_HD sample_column<Scalar> column_of(int z, int column) const noexcept {
     const int t = on.map.positions.divide(column);
@@ -263,10 +333,11 @@ struct affine_forward {
   }
 };
 
-/// Rows: channels; columns: (sample, pixel); depth: (output, tap).
-template <class Scalar>
+/// Rows: channels; columns: (sample, pixel); depth: (output, tap). `OnePosition`: there is one, one pixel and one tap.
+template <class Scalar, bool OnePosition = false>
 struct affine_adjoint {
   static constexpr bool squares = false;
+  static constexpr bool one_position = OnePosition;
   using sum_type = Scalar;
   affine_operands<Scalar> on;
 
@@ -280,7 +351,13 @@ struct affine_adjoint {
   [[nodiscard]] PERGRAD_HD weight_columns<Scalar> left(int z) const noexcept {
     return {on.weights + z * on.map.view.outputs * on.map.width.value(), on.map};
   }
-  [[nodiscard]] PERGRAD_HD outputs_that_see<Scalar> right(int z) const noexcept { return {on, z}; }
+  [[nodiscard]] PERGRAD_HD auto right(int z) const noexcept {
+    if constexpr (OnePosition) {
+      return samples_of_one_position<Scalar>{on, z, false};
+    } else {
+      return outputs_that_see<Scalar>{on, z};
+    }
+  }
   [[nodiscard]] PERGRAD_HD int results(int z) const noexcept { return z; }
   [[nodiscard]] PERGRAD_HD sample_column<Scalar> column_of(int z, int column) const noexcept {
     const int pixel = on.map.pixels.divide(column);
@@ -295,10 +372,11 @@ struct affine_adjoint {
 };
 
 /// Of views with one position. Rows: outputs; columns: the view; depth: samples of the accumulator. A `Sum` of integers
-/// adds what each sample adds, rounded to whole steps of the grid.
+/// adds what each sample adds, rounded to whole steps of the grid, and all blocks to accumulator 0, from what is there.
 template <class Scalar, class Sum>
 struct affine_sums {
   static constexpr bool squares = false;
+  static constexpr bool has_order = !std::is_integral_v<Sum>;
   using sum_type = Sum;
   affine_operands<Scalar> on;       ///< `y` is the place of delta
   const Scalar* factors = nullptr;  ///< w_b; nullptr: all are 1
@@ -320,7 +398,7 @@ struct affine_sums {
     return left <= 0 ? 0 : (left + accumulator_count - 1) / accumulator_count;
   }
   [[nodiscard]] PERGRAD_HD bool wanted(int z, int /*column*/) const noexcept {
-    return depth(z) > 0 || state().first != 0;
+    return depth(z) > 0 || (has_order && state().first != 0);
   }
   [[nodiscard]] PERGRAD_HD weighted_deltas<Scalar> left(int z) const noexcept {
     return {samples_of(z, on.y), z / accumulator_count};
@@ -330,12 +408,12 @@ struct affine_sums {
   }
   /// The group's weights in the accumulator.
   [[nodiscard]] PERGRAD_HD Sum* results(int z) const noexcept {
-    return accumulators + z % accumulator_count * accumulator_stride +
+    return accumulators + (has_order ? z % accumulator_count * accumulator_stride : 0) +
            std::int64_t{z / accumulator_count} * rows() * columns();
   }
   [[nodiscard]] PERGRAD_HD Sum* column_of(Sum* first, int column) const noexcept { return first + column; }
   [[nodiscard]] PERGRAD_HD Sum before(const Sum* where, int row) const noexcept {
-    return state().first != 0 ? Sum{0} : where[row * columns()];
+    return !has_order || state().first != 0 ? Sum{0} : where[row * columns()];
   }
   PERGRAD_HD void add_term(Sum& sum, Scalar delta, Scalar x) const noexcept {
     if constexpr (std::is_integral_v<Sum>) {
@@ -344,12 +422,67 @@ struct affine_sums {
       sum = fma(delta, x, sum);
     }
   }
-  PERGRAD_HD void store(Sum* where, int row, Sum value) const noexcept { where[row * columns()] = value; }
+  PERGRAD_HD void store(Sum* where, int row, Sum value) const noexcept {
+    if constexpr (has_order) {
+      where[row * columns()] = value;
+    } else {
+      add_to(where[row * columns()], value);
+    }
+  }
 
  private:
   [[nodiscard]] PERGRAD_HD const step_state& state() const noexcept { return *on.state; }
   [[nodiscard]] PERGRAD_HD weighted_samples<Scalar> samples_of(int z, int place) const noexcept {
     return {on, factors, place, first_sample(z % accumulator_count), accumulator_count};
+  }
+};
+
+/// Of views with several positions, not cut into chunks: a sum of integers. Rows: outputs; columns: the view; depth:
+/// the positions of a part of the samples. A sample's gradient is formed as affine_squares does and adds its share.
+template <class Scalar>
+struct affine_shares {
+  static constexpr bool squares = false;
+  static constexpr bool adds_shares = true;
+  using sum_type = Scalar;
+  affine_operands<Scalar> on;       ///< `y` is the place of delta
+  const Scalar* factors = nullptr;  ///< w_b; nullptr: all are 1
+  Scalar to_grid = 1;               ///< steps of a unit
+  std::int64_t* sums = nullptr;     ///< of the layer's first weight
+  int parts = 1;                    ///< of the samples
+
+  [[nodiscard]] PERGRAD_HD int rows() const noexcept { return on.map.view.outputs; }
+  [[nodiscard]] PERGRAD_HD int columns() const noexcept { return on.map.width.value(); }
+  [[nodiscard]] PERGRAD_HD int batches() const noexcept { return on.map.view.groups * parts; }
+  [[nodiscard]] PERGRAD_HD int of_part() const noexcept { return blocks_for(on.most_samples, parts); }
+  [[nodiscard]] PERGRAD_HD int first_sample(int z) const noexcept { return z % parts * of_part(); }
+  [[nodiscard]] PERGRAD_HD int samples(int z) const noexcept {
+    return larger_of(0, smaller_of(of_part(), on.samples() - first_sample(z)));
+  }
+  /// Steps of a sample, and of all.
+  [[nodiscard]] PERGRAD_HD int positions() const noexcept { return on.map.positions.value(); }
+  [[nodiscard]] PERGRAD_HD int depth(int z) const noexcept { return samples(z) * positions(); }
+  [[nodiscard]] PERGRAD_HD bool wanted(int z, int /*column*/) const noexcept { return samples(z) > 0; }
+  [[nodiscard]] PERGRAD_HD deltas_of_samples<Scalar> left(int z) const noexcept {
+    return {on, z / parts, first_sample(z)};
+  }
+  [[nodiscard]] PERGRAD_HD views_of_some_samples<Scalar> right(int z) const noexcept {
+    return {on, z / parts, first_sample(z)};
+  }
+  /// The share of sample b's gradient; of one without weight nothing, whatever it is.
+  PERGRAD_HD void add_share(std::int64_t& sum, Scalar factor, Scalar gradient) const noexcept {
+    sum += factor == 0 ? 0 : to_integer(multiply(multiply(factor, gradient), to_grid));
+  }
+  [[nodiscard]] PERGRAD_HD Scalar factor(int z, int number) const noexcept {
+    return factors == nullptr ? Scalar{1} : factors[first_sample(z) + number];
+  }
+  [[nodiscard]] PERGRAD_HD std::int64_t* results(int z) const noexcept {
+    return sums + std::int64_t{z / parts} * rows() * columns();
+  }
+  [[nodiscard]] PERGRAD_HD std::int64_t* column_of(std::int64_t* first, int column) const noexcept {
+    return first + column;
+  }
+  PERGRAD_HD void store(std::int64_t* where, int row, std::int64_t value) const noexcept {
+    add_to(where[row * columns()], value);
   }
 };
 

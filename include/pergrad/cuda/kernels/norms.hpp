@@ -161,25 +161,34 @@ struct norm_worker {
     add_squares(squares, part);
   }
 
+  /// Of f(t), f(t + Threads), ...; several loads are under way before the first is added.
+  template <class Function>
+  [[nodiscard]] PERGRAD_HD static double sum_of_squares(int t, int count, Function&& f) noexcept {
+    constexpr int together = 8;
+    double sum = 0;
+    for (int first = t; first < count; first += together * Threads) {
+      Scalar read[together];
+      PERGRAD_UNROLL
+      for (int i = 0; i < together; ++i) read[i] = first + i * Threads < count ? f(first + i * Threads) : Scalar{0};
+      PERGRAD_UNROLL
+      for (int i = 0; i < together; ++i) sum = fma(static_cast<double>(read[i]), static_cast<double>(read[i]), sum);
+    }
+    return sum;
+  }
   PERGRAD_HD void by_product(const outer_leaf& leaf, norm_bound& part) const {
     const affine_view& view = leaf.view;
     for (int group = 0; group < view.groups; ++group) {
       sums x_squares;
       sums delta_squares;
       block.each([&](int t) {
-        double x_sum = 0;
-        for (int k = t; k < view.view_width(); k += Threads) {
-          const auto x = static_cast<double>(factors_at(leaf, values, group * view.outputs * view.view_width() + k).x);
-          x_sum = fma(x, x, x_sum);
-        }
-        x_squares[t] = x_sum;
-        double delta_sum = 0;
+        const Scalar* x = values.at(leaf.x) + group * view.x_group;
         const Scalar* delta = values.at(leaf.delta) + group * view.y_group;
-        for (int n = t; n < view.outputs; n += Threads) {
-          const auto value = static_cast<double>(delta[n * view.y_output]);
-          delta_sum = fma(value, value, delta_sum);
-        }
-        delta_squares[t] = delta_sum;
+        const bool is_line = view.taps() == 1 && view.padding[0] + view.padding[1] + view.padding[2] == 0;
+        x_squares[t] = sum_of_squares(t, view.view_width(), [&](int k) {
+          if (is_line) return x[k * view.x_channel];
+          return factors_at(leaf, values, group * view.outputs * view.view_width() + k).x;
+        });
+        delta_squares[t] = sum_of_squares(t, view.outputs, [&](int n) { return delta[n * view.y_output]; });
       });
       const double x_squared = block.sum(x_squares, partial);
       const double delta_squared = block.sum(delta_squares, partial);
@@ -319,11 +328,11 @@ struct elementwise_kernel {
   int blocks_of_sample = 0;  ///< one a square
   int most_samples = 0;
 
-  /// Threads that share an element: each adds up at least 8 positions.
+  /// Threads that share an element: each adds up at least 32 positions.
   [[nodiscard]] PERGRAD_HD static constexpr int sharing(const elementwise_leaf& leaf) noexcept {
     const int positions = leaf.out[0] * leaf.out[1] * leaf.out[2];
     int parts = 1;
-    while (parts < threads && 16 * parts <= positions) parts *= 2;
+    while (parts < threads && 64 * parts <= positions) parts *= 2;
     return parts;
   }
   [[nodiscard]] static constexpr int blocks_of(const elementwise_leaf& leaf) noexcept {

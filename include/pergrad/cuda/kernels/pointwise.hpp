@@ -33,12 +33,12 @@ struct pointwise_worker {
         return turn(x, static_cast<int>(row.in_shape.e0), row.out_size, y, false);
       case node_kind::branch_sum: {
         const Scalar* second = values.at(row.in2);
-        return for_each(row.out_size, [&](int i) { y[i] = x[i] + second[i]; });
+        return map(row.out_size, y, [&](int i) { return x[i] + second[i]; });
       }
       default:
         return Functions::visit(row.function, [&]<class Function>() {
           if constexpr (is_scalar_function<Function>) {
-            for_each(row.out_size, [&](int i) { y[i] = device_code_of<Function>::value(x[i]); });
+            map(row.out_size, y, [&](int i) { return device_code_of<Function>::value(x[i]); });
           } else if constexpr (is_window_rule<Function>) {
             pool_forward<Function>(row, x, y);
           }
@@ -62,9 +62,9 @@ struct pointwise_worker {
     const Scalar* y = values.at(row.out);
     Functions::visit(row.function, [&]<class Function>() {
       if constexpr (is_scalar_function<Function>) {
-        for_each(row.out_size, [&](int i) {
+        map(row.out_size, dx, [&](int i) {
           const Scalar part = dy[i] * device_code_of<Function>::derivative(x[i], y[i]);
-          dx[i] = row.accumulate != 0 ? dx[i] + part : part;
+          return row.accumulate != 0 ? dx[i] + part : part;
         });
       } else if constexpr (is_window_rule<Function>) {
         pool_backward<Function>(row, x, y, dy, dx);
@@ -87,9 +87,26 @@ struct pointwise_worker {
       for (int i = stretch * Block::threads + t; i < count; i += stretches * Block::threads) f(i);
     });
   }
+  /// to[i] = f(i), four at a time, so that their loads are under way together: no store may come before.
+  template <class Function>
+  PERGRAD_HD void map(int count, Scalar* to, Function&& f) const {
+    constexpr int together = 4;
+    const int apart = stretches * Block::threads;
+    block.each([&](int t) {
+      for (int first = stretch * Block::threads + t; first < count; first += together * apart) {
+        Scalar results[together];
+        PERGRAD_UNROLL
+        for (int k = 0; k < together; ++k) results[k] = first + k * apart < count ? f(first + k * apart) : Scalar{0};
+        PERGRAD_UNROLL
+        for (int k = 0; k < together; ++k) {
+          if (first + k * apart < count) to[first + k * apart] = results[k];
+        }
+      }
+    });
+  }
   /// `onto`: to what is there; else these are all.
   PERGRAD_HD void add(const Scalar* from, int count, Scalar* to, bool onto) const {
-    for_each(count, [&](int i) { to[i] = onto ? to[i] + from[i] : from[i]; });
+    map(count, to, [&](int i) { return onto ? to[i] + from[i] : from[i]; });
   }
   /// A matrix of `rows` rows turned into its transpose. `onto`: added to what is there.
   PERGRAD_HD void turn(const Scalar* from, int rows, int count, Scalar* to, bool onto) const {
@@ -143,6 +160,11 @@ struct pointwise_worker {
             const window_box box = box_of(row, d, r, c);
             const int o = channel * out_pixels + (d * windows[1].out + r) * windows[2].out + c;
             Scalar remaining = dy[o];
+            if constexpr (is_known<Rule, window_rule::mean>) {  // to all alike
+              sum += Rule::share(from[pixel], y[o], remaining, box.divisor);
+              continue;
+            }
+            if (is_known<Rule, window_rule::maximum> && !(from[pixel] == y[o])) continue;  // it has none
             Scalar share = 0;
             for_each_input(row, box, [&](int input) {
               const Scalar part = Rule::share(from[input], y[o], remaining, box.divisor);
@@ -156,6 +178,11 @@ struct pointwise_worker {
       dx[i] = sum;
     });
   }
+  template <class Rule, window_rule Known>
+  static constexpr bool is_known = [] {
+    if constexpr (requires { Rule::known_rule; }) return Rule::known_rule == Known;
+    return false;
+  }();
   /// What a window of a pool covers.
   struct window_box {
     span_of_taps planes, rows, columns;
@@ -227,9 +254,10 @@ struct node_kernel : node_work<Scalar, Target> {
 /// Blocks that share a sample's node; 0: it is the sample kernel's. A constant of the network, of which no bit depends.
 [[nodiscard]] constexpr int stretches_of(const op_row& row) noexcept {
   constexpr int elements = 1024;  // of a block; an estimate
+  constexpr int least = 64;       // fewer are not worth a launch
   if (row.kind == node_kind::affine || row.kind == node_kind::general || row.kind == node_kind::tiled) return 0;
   const int size = row.in_size > row.out_size ? row.in_size : row.out_size;
-  return row.out_size == 0 || row.out_lengths >= 0 || size <= elements ? 0 : blocks_for(size, elements);
+  return row.out_size == 0 || row.out_lengths >= 0 || size < least ? 0 : blocks_for(size, elements);
 }
 
 }  // namespace pergrad::inline v0_1::on_device

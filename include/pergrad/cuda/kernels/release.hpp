@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/cuda/kernels/release.hpp - the release gate on a device (privacy/release.hpp): accumulators of integer sums,
-// noise, update, in one sweep over the parameters
+// pergrad/cuda/kernels/release.hpp - the release gate on a device (privacy/release.hpp): sums of integers, noise,
+// update, in one sweep over the parameters
 //
-//   Q = lane_0 + lane_1 + ...;  r = grid (Q + k);  parameters <- rule(r)
+//   r = grid (Q + k);  parameters <- rule(r)
 //
 // Noise is never stored: a block of threads makes one block of 512 integers (privacy/noise/rounded_gaussian.hpp says
 // from which words) and uses them. 64 threads make its ChaCha20 blocks while the others read the accumulators; then
@@ -13,7 +13,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <type_traits>
 
 #include <pergrad/cuda/device/kernel.hpp>
 #include <pergrad/cuda/kernels/random.hpp>
@@ -56,12 +55,9 @@ template <class Scalar>
 struct release_work {
   const step_state* state = nullptr;  ///< a state that is not the last of its batch: the kernels do nothing
   release_settings<Scalar> settings;
-  const std::int64_t* accumulators =
-      nullptr;                ///< steps of the grid; accumulator l of element e at [l * accumulator_stride + e]
-  int accumulator_count = 1;  ///< at least 1
-  std::int64_t accumulator_stride = 0;  ///< at least `end`
-  std::int64_t begin = 0;               ///< the first element, a multiple of `release_elements`
-  std::int64_t end = 0;                 ///< behind the last one, at most `gaussians_per_step`
+  const std::int64_t* sums = nullptr;  ///< Q: steps of the grid
+  std::int64_t begin = 0;              ///< the first element, a multiple of `release_elements`
+  std::int64_t end = 0;                ///< behind the last one, at most `gaussians_per_step`
   Scalar* parameters = nullptr;
   Scalar* first = nullptr;           ///< velocity or first moment
   Scalar* second = nullptr;          ///< second moment
@@ -87,12 +83,8 @@ struct release_work {
     }
     return false;
   }
-  [[nodiscard]] PERGRAD_HD std::int64_t sum_of_lanes(std::int64_t element) const noexcept {
-    if (element >= end) return 0;
-    std::int64_t sum = accumulators[element];
-    for (int accumulator = 1; accumulator < accumulator_count; ++accumulator)
-      sum += accumulators[accumulator * accumulator_stride + element];
-    return sum;
+  [[nodiscard]] PERGRAD_HD std::int64_t sum_of(std::int64_t element) const noexcept {
+    return element < end ? sums[element] : 0;
   }
   /// Releases one element and takes the step with it. `sum` and `noise` count steps of the grid.
   PERGRAD_HD void release(std::int64_t element, std::int64_t sum, double noise) const noexcept {
@@ -144,7 +136,7 @@ struct release_kernel {
     const std::int64_t begin = std::int64_t{number} * release_elements;
     const bool is_noised = work.settings.sigma > 0;
     block.each([&](int t) {
-      for (int half = 0; half < 2; ++half) sums[t][half] = work.sum_of_lanes(begin + half * threads + t);
+      for (int half = 0; half < 2; ++half) sums[t][half] = work.sum_of(begin + half * threads + t);
       if (is_noised && t < chacha_blocks) {
         std::uint32_t words[16];
         make_random_block(at_step(work.settings.noise, work.state->noise_step),
@@ -210,13 +202,13 @@ struct settle_kernel {
       const std::int64_t begin = std::int64_t{number} * release_elements;
       for (int half = 0; half < 2; ++half) {
         const std::int64_t element = begin + half * threads + t;
-        work.release(element, work.sum_of_lanes(element), static_cast<double>(k[half]));
+        work.release(element, work.sum_of(element), static_cast<double>(k[half]));
       }
     });
   }
 };
 
-/// out[e] = ((lane_0 + lane_1) + lane_2) + ..., in order; of a sum that is not released. `blocks()` of them.
+/// out[e] = ((lane_0 + lane_1) + lane_2) + ..., in order, of a sum in floating point. `blocks()` of them.
 template <class Sum>
 struct fold_kernel {
   static constexpr int threads = 256;
@@ -236,11 +228,7 @@ struct fold_kernel {
       if (element >= count) return;
       Sum sum = accumulators[element];
       for (int accumulator = 1; accumulator < accumulator_count; ++accumulator) {
-        if constexpr (std::is_integral_v<Sum>) {
-          sum += accumulators[accumulator * count + element];
-        } else {
-          sum = add(sum, accumulators[accumulator * count + element]);
-        }
+        sum = add(sum, accumulators[accumulator * count + element]);
       }
       out[element] = sum;
     });

@@ -141,14 +141,30 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
     if (Layered != 0 && (stages & stage::layered_leaves) != 0) {
       const double* squares =
           results.squares + static_cast<std::size_t>(sample) * static_cast<std::size_t>(results.square_stride);
+      // What is little work a warp does, all of a layer's.
+      const auto is_little = [&](const outer_leaf& leaf) {
+        return leaf.next == 0 && method.of(leaf) != norm_method::gram;
+      };
+      if (norms != 0) {
+        block.warps([&](const auto& warp) {
+          double unused[1];
+          const norm_worker<std::remove_cvref_t<decltype(warp)>, Scalar, warp_size> own{warp, values, nullptr, unused};
+          for (int k = 0; k < tables.outer_count; ++k) {
+            const outer_leaf& leaf = tables.outer[k];
+            if (leaf.first == 0 || !is_little(leaf) || leaf.layer % (Threads / warp_size) != warp.index()) continue;
+            own.add_for_products(leaf, method.of(leaf), squares, parts[leaf.layer]);
+          }
+          for (int k = 0; k < tables.elementwise_count; ++k) {
+            const elementwise_leaf& leaf = tables.elementwise[k];
+            if (leaf.first == 0 || leaf.layer % (Threads / warp_size) != warp.index()) continue;
+            own.add_stored(squares + leaf.squares, leaf.square_count, parts[leaf.layer]);
+          }
+        });
+      }
       for (int k = 0; norms != 0 && k < tables.outer_count; ++k) {
         const outer_leaf& leaf = tables.outer[k];
-        if (leaf.first == 0) continue;
+        if (leaf.first == 0 || is_little(leaf)) continue;
         worker.add_for_products(leaf, method.of(leaf), squares, parts[leaf.layer]);
-      }
-      for (int k = 0; norms != 0 && k < tables.elementwise_count; ++k) {
-        const elementwise_leaf& leaf = tables.elementwise[k];
-        if (leaf.first != 0) worker.add_stored(squares + leaf.squares, leaf.square_count, parts[leaf.layer]);
       }
       add_rows(worker, 0, tables.row_count, parts);
     }

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // pergrad/cuda/kernels/sums.hpp - weighted sums over samples, materialised gradients and projections
 //
-// A sum has a fixed number of accumulators: the sample at position p of the logical batch belongs to accumulator p mod
-// their number, and within an accumulator the samples follow each other. One thread adds up one element of one
-// accumulator, so no bit depends on how a logical batch is cut into physical ones. A sum that will be released is one
-// of integers: what a sample adds is rounded to whole steps of the grid by itself (privacy/release.hpp). Products of
-// several positions need no accumulators: they form the samples' gradients, some at a time, which are added up in
-// order.
+// A sum that will be released is one of integers: what a sample adds is rounded to whole steps of the grid by itself
+// (privacy/release.hpp). Integers have no order, so any number of blocks adds to one accumulator, which `clear_kernel`
+// sets to zero where a logical batch begins.
+//
+// A sum in floating point has a fixed number of accumulators: the sample at position p of the logical batch belongs to
+// accumulator p mod their number, and within an accumulator the samples follow each other. One thread adds up one
+// element of one accumulator, so no bit depends on how a logical batch is cut into physical ones. Products of several
+// positions need no accumulators: they form the samples' gradients, some at a time, which are added up in order.
 #pragma once
 
 #include <cstddef>
@@ -94,12 +96,34 @@ PERGRAD_HD inline void add_share(std::int64_t& sum, Scalar factor, Scalar value,
   sum += to_integer(multiply(multiply(factor, value), to_grid));
 }
 
-/// accumulator <- accumulator + sum of w_b g_b over its samples; from zero where the logical batch begins. `blocks(leaf
-/// blocks)` of them. `Sum`: Scalar, or std::int64_t.
+/// Sets a sum of integers to zero where a logical batch begins; blocks() of them.
+struct clear_kernel {
+  static constexpr int threads = 256;
+  struct shared_type {};
+
+  const step_state* state = nullptr;
+  std::int64_t* sums = nullptr;
+  std::int64_t count = 0;
+
+  [[nodiscard]] int blocks() const noexcept { return blocks_for(count, threads); }
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    if (state->first == 0) return;
+    block.each([&](int t) {
+      const std::int64_t element = std::int64_t{block.index()} * threads + t;
+      if (element < count) sums[element] = 0;
+    });
+  }
+};
+
+/// accumulator <- accumulator + sum of w_b g_b over its samples; from zero where the logical batch begins. Leaf blocks
+/// times accumulators of them. `Sum`: Scalar, or std::int64_t: all add to accumulator 0 then, from what is there.
 template <class Scalar, class Target, class Sum, int Threads>
 struct sum_kernel {
   static constexpr int threads = Threads;
   struct shared_type {};
+
+  static constexpr bool has_order = !std::is_integral_v<Sum>;
 
   const step_state* state = nullptr;
   table_view<Scalar> tables;
@@ -117,7 +141,8 @@ struct sum_kernel {
   PERGRAD_HD void operator()(const Block& block) const {
     const int accumulator = block.index() % accumulators;
     const leaf_share share = leaf_share::of(tables, method, block.index() / accumulators, Threads, by_products);
-    Sum* out = sums + static_cast<std::size_t>(accumulator) * static_cast<std::size_t>(tables.parameter_count);
+    const int place = has_order ? accumulator : 0;
+    Sum* out = sums + static_cast<std::size_t>(place) * static_cast<std::size_t>(tables.parameter_count);
     block.each([&](int t) {
       const int e = share.first + t;
       if (e >= share.size) return;
@@ -137,7 +162,7 @@ struct sum_kernel {
   }
   PERGRAD_HD void add(const leaf_share& share, int accumulator, int e, Sum* to) const noexcept {
     const auto count = static_cast<int>(state->count);
-    Sum sum = state->first != 0 ? Sum{0} : *to;
+    Sum sum = !has_order || state->first != 0 ? Sum{0} : *to;
     for (int b = first_of(accumulator); b < count; b += accumulators) {
       const Scalar weight = weight_of(b, share.layer);
       if (weight == 0) continue;  // not multiplied: a non-finite gradient must contribute nothing
@@ -150,18 +175,29 @@ struct sum_kernel {
       const Scalar value = share.element(values, samples.kept_of(b), e);
       add_share(sum, squares != 0 ? multiply(weight, value) : weight, value, to_grid);
     }
-    *to = sum;
+    if constexpr (has_order) {
+      *to = sum;
+    } else {
+      add_to(*to, sum);
+    }
   }
   /// Of the rows of a bucket, sample after sample.
   PERGRAD_HD void add_rows(const leaf_share& share, int accumulator, int e, Sum* table) const noexcept {
     const auto count = static_cast<int>(state->count);
     const int width = share.rows->width;
-    if (state->first != 0) clear_rows(*share.rows, e, table);
+    if (has_order && state->first != 0) clear_rows(*share.rows, e, table);
     for (int b = first_of(accumulator); b < count; b += accumulators) {
       const Scalar weight = weight_of(b, share.layer);
       if (weight == 0) continue;
       table_rows<Scalar>{*share.rows, samples.values(b)}.for_each_row(e, [&](int id, Scalar value) {
-        add_share(table[id * width + e % width], squares != 0 ? multiply(weight, value) : weight, value, to_grid);
+        Sum& to = table[id * width + e % width];
+        Sum sum = has_order ? to : Sum{0};
+        add_share(sum, squares != 0 ? multiply(weight, value) : weight, value, to_grid);
+        if constexpr (has_order) {
+          to = sum;
+        } else {
+          add_to(to, sum);
+        }
       });
     }
   }
@@ -190,8 +226,9 @@ struct partial_gradients {
   }
 };
 
-/// accumulator 0 += sum of w_b g_b over these samples. Sums in floating point go on sample after sample, so no bit
-/// depends on how a logical batch is cut; integers have no order, and several threads share a sum. blocks() of them.
+/// accumulator 0 += sum of w_b g_b over these samples. Sums in floating point begin with the batch and go on sample
+/// after sample, so no bit depends on how it is cut; integers have no order, and several threads share a sum. blocks()
+/// of them.
 template <class Scalar, class Sum>
 struct fold_partials_kernel {
   static constexpr int threads = 256;
@@ -213,7 +250,7 @@ struct fold_partials_kernel {
   template <class Block>
   PERGRAD_HD void operator()(const Block& block) const {
     auto& shared = block.template shared<shared_type>();
-    const bool begins = gradients.state->first != 0 && gradients.first_sample == 0;
+    const bool begins = !std::is_integral_v<Sum> && gradients.state->first != 0 && gradients.first_sample == 0;
     const int samples = gradients.samples();
     block.each([&](int t) {
       const int e = block.index() * elements + t % elements;
@@ -232,9 +269,11 @@ struct fold_partials_kernel {
       Sum sum = shared.sums[t];
       for (int i = 1; i < sharing; ++i) sum += shared.sums[i * elements + t];
       accumulators[e] = sum;
-      if (!begins) return;
-      PERGRAD_ROLLED
-      for (int i = 1; i < accumulator_count; ++i) accumulators[i * accumulator_stride + e] = 0;
+      if constexpr (!std::is_integral_v<Sum>) {
+        if (!begins) return;
+        PERGRAD_ROLLED
+        for (int i = 1; i < accumulator_count; ++i) accumulators[i * accumulator_stride + e] = 0;
+      }
     });
   }
 };

@@ -36,13 +36,14 @@ inline constexpr int library_slice = 128;
 inline constexpr std::int64_t library_work = std::int64_t{1} << 24U;
 
 /// Who forms a product, and the own kernel's blocks.
-enum class gemm_way : int { narrow, square, large, library };
+enum class gemm_way : int { slim, narrow, square, large, library };
 /// Which product of an affine layer.
 enum class gemm_product : int { forward, adjoint, sums, squares };
 
 [[nodiscard]] constexpr const char* name_of(gemm_way way) noexcept {
-  constexpr const char* names[] = {"own kernel, 32 x 128 blocks", "own kernel, 64 x 64 blocks",
-                                   "own kernel, 128 x 128 blocks", "cuBLAS"};
+  constexpr const char* names[] = {"own kernel, 16 x 128 blocks", "own kernel, 32 x 128 blocks",
+                                   "own kernel, 64 x 64 blocks",
+                                   "own kernel, 64 x 64 blocks, on tensor cores 128 x 128", "cuBLAS"};
   return names[static_cast<std::size_t>(way)];
 }
 
@@ -56,11 +57,9 @@ enum class gemm_product : int { forward, adjoint, sums, squares };
     return gemm_way::library;
   }
   const int rows = product == gemm_product::adjoint ? view.channels : view.outputs;
-  if (rows <= 32) return gemm_way::narrow;
-  // Large blocks where they leave enough of them: columns are many where they count samples and positions.
-  const int columns = over_samples ? library_slice * view.positions() : view.view_width();
-  // A sum over samples of one position is one of integers, which take twice the registers.
-  const bool large = rows >= 128 && columns >= 512 && !(product == gemm_product::sums && view.positions() == 1);
+  if (rows <= 32) return rows <= 16 ? gemm_way::slim : gemm_way::narrow;
+  // Large blocks where they leave enough of them.
+  const bool large = over_samples && rows >= 128 && library_slice * view.positions() >= 512;
   return large ? gemm_way::large : gemm_way::square;
 }
 
@@ -176,7 +175,7 @@ struct rounding_kernel {
 /// f(sizes) with the own kernel's blocks.
 template <class Function>
 constexpr auto with_block_sizes(gemm_way way, Function&& f) {
-  return way == gemm_way::narrow ? f(narrow_block{}) : way == gemm_way::large ? f(large_block{}) : f(square_block{});
+  return way == gemm_way::slim ? f(slim_block{}) : way == gemm_way::narrow ? f(narrow_block{}) : f(square_block{});
 }
 /// Blocks that form one sample's gradient of a view.
 [[nodiscard]] constexpr int gradient_blocks(const affine_view& view) noexcept {
@@ -200,11 +199,55 @@ constexpr auto with_block_sizes(gemm_way way, Function&& f) {
                                 static_cast<int>(most_elements / (std::int64_t{leaf.chunks} * leaf.size())));
   return static_cast<int>(smaller_of(static_cast<std::size_t>(samples), max_batch));
 }
+/// Does a product add samples' shares to sums of integers?
+template <class Problem>
+inline constexpr bool adds_shares = requires {
+  Problem::adds_shares;
+};
+/// Is it a sum over samples of one position?
+template <class Problem>
+inline constexpr bool sums_samples = requires(const Problem& it) {
+  it.accumulator_count;
+};
+/// Is it one of one position? There are as many columns as samples, and blocks are small.
+template <class Problem>
+inline constexpr bool one_position = requires {
+  requires Problem::one_position;
+};
+/// Is it one over samples, of whose blocks no bit depends?
+template <class Problem>
+inline constexpr bool over_samples = requires {
+  Problem::one_position;
+};
+/// Products that tensor cores form where TF32 is allowed. Sums over samples are of integers or of records with factors;
+/// of one position there are too few results to keep tensor cores busy.
+template <class Scalar, class Problem>
+inline constexpr bool has_tensor_kernel =
+    std::is_same_v<Scalar, float> && !sums_samples<Problem> && !one_position<Problem>;
+/// The own kernel's blocks, smaller ones where they would be too few to fill a device.
+template <class Problem, class Function>
+void with_filling_block_sizes(gemm_way way, const Problem& problem, Function&& f) {
+  const auto blocks = [&]<class Sizes>(Sizes) {
+    return std::int64_t{blocks_for(problem.rows(), Sizes::rows)} * blocks_for(problem.columns(), Sizes::columns) *
+           problem.batches();
+  };
+  constexpr int blocks_that_fill = 256;
+  if constexpr (over_samples<Problem>) {
+    if constexpr (!one_position<Problem>) {
+      if (way == gemm_way::slim && blocks(slim_block{}) >= blocks_that_fill) return f(slim_block{});
+      if (way == gemm_way::narrow && blocks(narrow_block{}) >= blocks_that_fill) return f(narrow_block{});
+    }
+    if (problem.rows() > 32 && blocks(square_block{}) >= blocks_that_fill) return f(square_block{});
+    f(small_block{});
+  } else {
+    with_block_sizes(way, f);
+  }
+}
 /// The same results on tensor cores: in wide blocks, which read less for each result, where there are enough of them
 /// and they are full. No bit of a result depends on it; where squares lie does.
 template <class Problem, class Function>
 void with_tensor_block_sizes(gemm_way way, const Problem& problem, Function&& f) {
-  if constexpr (!Problem::squares) {
+  if constexpr (!Problem::squares && !adds_shares<Problem>) {
     const auto fills = [&]<class Sizes>(Sizes) {
       constexpr int blocks_that_fill = 128;
       const int across = blocks_for(problem.columns(), Sizes::columns);
@@ -212,19 +255,14 @@ void with_tensor_block_sizes(gemm_way way, const Problem& problem, Function&& f)
       const bool full = across * Sizes::columns <= problem.columns() + problem.columns() / 8;
       return full && problem.batches() >= blocks_for(blocks_that_fill, blocks);
     };
-    if (way == gemm_way::large && fills(vast_tensor_block{})) return f(vast_tensor_block{});
-    if (way == gemm_way::square && fills(wide_tensor_block{})) return f(wide_tensor_block{});
+    if constexpr (over_samples<Problem>) {
+      if (way == gemm_way::large && fills(vast_tensor_block{})) return f(vast_tensor_block{});
+      if (way == gemm_way::large && fills(large_tensor_block{})) return f(large_tensor_block{});
+    }
+    if (way >= gemm_way::square && fills(wide_tensor_block{})) return f(wide_tensor_block{});
   }
-  if (way == gemm_way::narrow) return f(narrow_tensor_block{});
-  if (way == gemm_way::large) return f(large_tensor_block{});
-  f(square_tensor_block{});
+  way < gemm_way::square ? f(narrow_tensor_block{}) : f(square_tensor_block{});
 }
-/// Products that tensor cores form where TF32 is allowed. Those over samples are of integers or of records with
-/// factors.
-template <class Scalar, class Problem>
-inline constexpr bool has_tensor_kernel = std::is_same_v<Scalar, float> && !requires(const Problem& it) {
-  it.accumulator_count;
-};
 /// Launches the own kernel for a problem of gemm_affine.hpp.
 template <class Scalar, class Device, class Problem>
 void launch_gemm(Device& device, gemm_way way, const Problem& problem) {
@@ -232,7 +270,7 @@ void launch_gemm(Device& device, gemm_way way, const Problem& problem) {
   if constexpr (has_tensor_kernel<Scalar, Problem>) {
     if (problem.on.tf32 != 0) return with_tensor_block_sizes(way, problem, with);
   }
-  with_block_sizes(way, with);
+  with_filling_block_sizes(way, problem, with);
 }
 /// Launches an affine layer's product over samples, `forward` or `adjoint`, whoever forms it: 1 node; with cuBLAS one a
 /// slice, and one more for a forward product and where results are TF32.
@@ -248,6 +286,11 @@ void launch_product(Device& device, gemm_product product, gemm_way way, const af
       if (on.tf32_result == 0) return;
       return launch(device, rounding_kernel<Scalar, 128>{on.values, on.state, place, count, on.most_samples});
     }
+  }
+  const affine_view& view = on.map.view;
+  if (view.positions() == 1 && (forward || view.pixels() * view.taps() == 1)) {
+    if (forward) return launch_gemm<Scalar>(device, way, affine_forward<Scalar, true>{on});
+    return launch_gemm<Scalar>(device, way, affine_adjoint<Scalar, true>{on});
   }
   if (forward) return launch_gemm<Scalar>(device, way, affine_forward<Scalar>{on});
   launch_gemm<Scalar>(device, way, affine_adjoint<Scalar>{on});

@@ -18,8 +18,8 @@
 
 namespace pergrad::inline v0_1::on_device {
 
-/// Accumulators of a network's sums: as many as keep a device busy with a small network and cost little memory with a
-/// large one. A constant of the network, so that no bit depends on the device or on the batch.
+/// Accumulators of a network's sums in floating point: as many as keep a device busy with a small network and cost
+/// little memory with a large one. A constant of the network, so that no bit depends on the device or on the batch.
 [[nodiscard]] constexpr int accumulator_count(const network_facts& net) noexcept {
   constexpr std::size_t most = std::size_t{1} << 22U;  // elements of all accumulators
   int accumulators = 32;
@@ -158,7 +158,8 @@ inline constexpr std::size_t target_bytes = 8;
         std::max(most_partials, count(samples_together(leaf, max_batch)) * count(leaf.chunks * leaf.size()));
   }
   place(a.partials, most_partials * scalar_bytes);
-  place(a.sums, count(accumulator_count(net)) * net.parameters * sizeof(std::int64_t));  // or as many scalars
+  // One of integers, or some of scalars.
+  place(a.sums, std::max(sizeof(std::int64_t), count(accumulator_count(net)) * scalar_bytes) * net.parameters);
   place(a.released, net.parameters * scalar_bytes);
   place(a.is_open, net.parameters / 2 + pergrad::detail::gaussian_block);
   place(a.first_moment, net.parameters * scalar_bytes);

@@ -244,27 +244,27 @@ class engine {
                            .samples = static_cast<int>(count)});
     });
     if (sum.integers != nullptr) {
-      fold(integers_);
+      integers_.resize(net().parameters);
+      memory_.get(integers_.data(), memory_.places().sums, net().parameters);
       for (std::size_t i = 0; i < net().parameters; ++i) {
         sum.integers[i] = sum.accumulate ? sum.integers[i] + integers_[i] : integers_[i];
       }
       return;
     }
-    fold(total_);
+    fold();
     const auto scale = static_cast<Scalar>(sum.scale);
     for (std::size_t i = 0; i < net().parameters; ++i) {
       const Scalar value = scale == 1 ? total_[i] : scale * total_[i];
       sum.out[i] = sum.accumulate ? sum.out[i] + value : value;
     }
   }
-  /// Adds up the accumulators of a sum and brings it to the host.
-  template <class Sum>
-  void fold(std::vector<Sum>& to) {
-    to.resize(net().parameters);
-    Sum* const accumulators = memory_.template at<Sum>(memory_.places().sums);
-    launch(memory_.device(), fold_kernel<Sum>{accumulators, accumulator_count(net()),
-                                              static_cast<std::int64_t>(net().parameters), accumulators});
-    memory_.get(to.data(), memory_.places().sums, net().parameters);
+  /// Adds up the accumulators of a sum in floating point and brings it to the host.
+  void fold() {
+    total_.resize(net().parameters);
+    Scalar* const accumulators = memory_.template at<Scalar>(memory_.places().sums);
+    launch(memory_.device(), fold_kernel<Scalar>{accumulators, accumulator_count(net()),
+                                                 static_cast<std::int64_t>(net().parameters), accumulators});
+    memory_.get(total_.data(), memory_.places().sums, net().parameters);
   }
   template <int Layered, class Target>
   void write_rows(evaluation<Layered, Target>& it) {

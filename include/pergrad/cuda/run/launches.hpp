@@ -329,6 +329,11 @@ class launcher {
   void form_sum(const sum_launch<Scalar>& wanted) const {
     const arena_layout& places = memory_->places();
     const auto to_grid = static_cast<Scalar>(std::ldexp(1.0, std::max(0, wanted.grid_steps)));
+    constexpr bool is_integral = std::is_integral_v<Sum>;
+    if constexpr (is_integral) {
+      launch(device(), clear_kernel{memory_->state(), memory_->template at<std::int64_t>(places.sums),
+                                    static_cast<std::int64_t>(net_->parameters)});
+    }
     sum_kernel<Scalar, Target, Sum, sum_threads> kernel{
         .state = memory_->state(),
         .tables = memory_->tables(),
@@ -345,13 +350,35 @@ class launcher {
       if (!wanted.squares && !wanted.gradients) {
         for (const outer_leaf& leaf : net_->outer) {
           if (!is_one_product(leaf)) continue;
-          leaf.view.positions() > 1 ? sum_of_partials<Sum>(wanted, leaf, to_grid)
-                                    : sum_of_products<Sum>(wanted, leaf, to_grid);
+          if (leaf.view.positions() == 1) {
+            sum_of_products<Sum>(wanted, leaf, to_grid);
+          } else if (is_integral && leaf.chunks == 1) {
+            sum_of_shares(wanted, leaf, to_grid);
+          } else {
+            sum_of_partials<Sum>(wanted, leaf, to_grid);
+          }
         }
         kernel.by_products = 1;
       }
     }
-    device().launch(kernel, leaf_blocks(*net_, kernel.by_products != 0) * kernel.accumulators);
+    const int blocks = leaf_blocks(*net_, kernel.by_products != 0);
+    if (is_integral) kernel.accumulators = parts_for(blocks, wanted.samples / 4);
+    device().launch(kernel, blocks * kernel.accumulators);
+  }
+  /// Parts of the samples that add to a sum of integers side by side, with so many blocks each.
+  [[nodiscard]] static int parts_for(int blocks, int most) noexcept {
+    constexpr int blocks_of_launch = 1024;
+    return larger_of(1, smaller_of(blocks_for(blocks_of_launch, larger_of(1, blocks)), most));
+  }
+  void sum_of_shares(const sum_launch<Scalar>& wanted, const outer_leaf& leaf, Scalar to_grid) const {
+    affine_shares<Scalar> problem;
+    problem.on = operands(leaf.view, leaf.x, leaf.delta, wanted.samples);
+    problem.on.tf32 = method_of(wanted).on_tensor_cores;
+    problem.factors = weights_of(wanted, leaf);
+    problem.to_grid = to_grid;
+    problem.sums = memory_->template at<std::int64_t>(memory_->places().sums) + leaf.parameters;
+    problem.parts = parts_for(gradient_blocks(leaf.view), wanted.samples);
+    launch_gemm<Scalar>(device(), way_of(leaf, gemm_product::sums), problem);
   }
   [[nodiscard]] const Scalar* weights_of(const sum_launch<Scalar>& wanted, const outer_leaf& leaf) const {
     if (wanted.weights == nullptr) return nullptr;
@@ -365,7 +392,8 @@ class launcher {
     problem.to_grid = to_grid;
     problem.accumulators = memory_->template at<Sum>(memory_->places().sums) + leaf.parameters;
     problem.accumulator_stride = static_cast<std::int64_t>(net_->parameters);
-    problem.accumulator_count = accumulator_count(*net_);
+    problem.accumulator_count =
+        std::is_integral_v<Sum> ? parts_for(gradient_blocks(leaf.view), wanted.samples / 32) : accumulator_count(*net_);
     launch_gemm<Scalar>(device(), way_of(leaf, gemm_product::sums), problem);
   }
   /// Forms the gradients of a leaf of several positions, for some samples at a time, and calls f(them) for each time.

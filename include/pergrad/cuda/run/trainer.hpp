@@ -388,7 +388,7 @@ class network_trainer {
                   .per_layer = rule_.per_layer(),
                   .grid_steps = grid_.steps,
                   .samples = most});
-      if (peers_ == nullptr) launch_release(0, net().parameters, accumulator_count(net()));
+      if (peers_ == nullptr) launch_release(0, net().parameters);
     });
     if (peers_ != nullptr) {
       release_graph_ = device_->capture([&] { launch_release_together(); });
@@ -401,12 +401,8 @@ class network_trainer {
   }
   void launch_release_together() {
     auto* const sums = memory_->template at<std::int64_t>(memory_->places().sums);
-    if (accumulator_count(net()) > 1) {
-      launch(*device_, fold_kernel<std::int64_t>{sums, accumulator_count(net()),
-                                                 static_cast<std::int64_t>(net().parameters), sums});
-    }
     peers_->add_up(*device_, sums);
-    launch_release(peers_->begin, peers_->end, 1);
+    launch_release(peers_->begin, peers_->end);
     peers_->share(*device_, memory_->parameters());
   }
   void released() noexcept {
@@ -414,13 +410,11 @@ class network_trainer {
     is_released_ = true;
     network_.remote->newer = true;
   }
-  void launch_release(std::size_t begin, std::size_t end, int accumulators) {
+  void launch_release(std::size_t begin, std::size_t end) {
     const arena_layout& places = memory_->places();
     const release_work<Scalar> work{.state = memory_->state(),
                                     .settings = settings_,
-                                    .accumulators = memory_->template at<const std::int64_t>(places.sums),
-                                    .accumulator_count = accumulators,
-                                    .accumulator_stride = static_cast<std::int64_t>(net().parameters),
+                                    .sums = memory_->template at<const std::int64_t>(places.sums),
                                     .begin = static_cast<std::int64_t>(begin),
                                     .end = static_cast<std::int64_t>(end),
                                     .parameters = memory_->parameters(),
