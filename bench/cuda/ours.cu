@@ -8,8 +8,12 @@
 //                                      of the clipped gradients and of the gradients: what the peers read and are
 //                                      compared with
 //   ours time SECONDS RECORDS BATCH... one line of JSON a batch size, in about so many seconds each
+//   ours poisson SECONDS RECORDS BATCH...
+//                                      the same of steps alone that draw their batch from RECORDS
 //   ours memory SECONDS RECORDS PHYSICAL LOGICAL...
 //                                      one line of JSON a logical batch, drawn from RECORDS, in physical batches
+//   ours profile BATCH                 two steps of a full batch and nothing else, for a profiler
+// With `tf32` before the command the device stores and multiplies with TF32.
 // Exit code 1 if a check fails, 3 without a usable GPU.
 #include <algorithm>
 #include <chrono>
@@ -25,6 +29,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -61,9 +66,12 @@ class measured_device : public pg::on_device::cuda_device {
 };
 using executor = pg::basic_device_executor<measured_device>;
 
-/// Made-up records: inputs uniform in [0, 1), labels uniform.
+pg::device_options device_options;  // of every executor here
+
+/// Made-up records: inputs uniform in [0, 1) or, if they are ids, over the vocabulary; labels uniform.
 struct made_up {
-  std::vector<float> inputs;
+  using input = network::input_value;
+  std::vector<input> inputs;
   std::vector<target> targets;
 
   explicit made_up(std::size_t count) : inputs(count * sample_size), targets(count) {
@@ -72,10 +80,16 @@ struct made_up {
       state = state * 6364136223846793005U + 1442695040888963407U;
       return static_cast<std::uint32_t>(state >> 40U);
     };
-    for (float& value : inputs) value = static_cast<float>(draw()) * 0x1p-24F;
+    for (input& value : inputs) {
+      if constexpr (std::is_integral_v<input>) {
+        value = static_cast<input>(draw() % network::input_shape.ids);
+      } else {
+        value = static_cast<input>(static_cast<float>(draw()) * 0x1p-24F);
+      }
+    }
     for (target& each : targets) each = static_cast<target>(draw() % network::output_shape.size());
   }
-  [[nodiscard]] pg::dataset<float, target> first(std::size_t count) const {
+  [[nodiscard]] pg::dataset<input, target> first(std::size_t count) const {
     return {std::span{inputs}.first(count * sample_size), std::span{targets}.first(count), network::input_shape};
   }
 };
@@ -148,8 +162,8 @@ struct outcome {
   std::vector<float> parameters, released;
 };
 template <class Executor>
-outcome train(const Executor& exec, const pg::dataset<float, target>& records, const pg::dp_sgd_options& options,
-              int steps) {
+outcome train(const Executor& exec, const pg::dataset<made_up::input, target>& records,
+              const pg::dp_sgd_options& options, int steps) {
   network net{exec, pg::kaiming_uniform{1}};
   pg::dp_sgd trainer{exec, net, loss{}, options, pg::seeded_generator{3}};
   for (int step = 0; step < steps; ++step) trainer.step(records);
@@ -164,7 +178,7 @@ bool same_bits(const outcome& a, const outcome& b) {
 
 int check(std::size_t records) {
   const made_up data{records};
-  const executor gpu;
+  const executor gpu{device_options};
   const pg::host host;
   const std::size_t count = std::min<std::size_t>(records, 24);
   const evaluation wanted = evaluate(host, data, count);
@@ -201,10 +215,12 @@ void write(const std::string& path, const void* values, std::size_t bytes) {
 }
 int write_data(const std::string& folder, std::size_t records, std::size_t batch) {
   const made_up data{records};
-  const executor gpu;
+  const executor gpu{device_options};
   const network net{gpu, pg::kaiming_uniform{1}};
   const evaluation found = evaluate(gpu, data, batch);
-  write(folder + "/inputs.f32", data.inputs.data(), data.inputs.size() * sizeof(float));
+  static_assert(sizeof(made_up::input) == 4);
+  write(folder + (std::is_integral_v<made_up::input> ? "/inputs.i32" : "/inputs.f32"), data.inputs.data(),
+        data.inputs.size() * sizeof(made_up::input));
   write(folder + "/labels.i32", data.targets.data(), data.targets.size() * sizeof(target));
   write(folder + "/initial.f32", net.parameters().data(), network::parameter_count * sizeof(float));
   write(folder + "/sum.f32", found.sum.data(), found.sum.size() * sizeof(float));
@@ -237,7 +253,8 @@ double median_of_groups(double seconds, Time&& time) {
 }
 /// The same of a trainer's steps, waited for at the end of a group.
 template <class Trainer>
-double median_step(double seconds, const executor& gpu, Trainer& trainer, const pg::dataset<float, target>& records) {
+double median_step(double seconds, const executor& gpu, Trainer& trainer,
+                   const pg::dataset<made_up::input, target>& records) {
   return median_of_groups(seconds, [&](int calls) {
     const auto start = clock_type::now();
     for (int i = 0; i < calls; ++i) trainer.step(records);
@@ -262,18 +279,42 @@ struct timer {
   ~timer() { cudaEventDestroy(event); }
 };
 
+/// What the driver keeps after a step of this kind, such as its context and the code of kernels, is in use from here
+/// on.
+void warm_up(const pg::dp_sgd_options& options, const pg::dataset<made_up::input, target>& records) {
+  const executor gpu{device_options};
+  network net{gpu, pg::kaiming_uniform{1}};
+  pg::dp_sgd trainer{gpu, net, loss{}, options};
+  trainer.step(records);
+  gpu.device().synchronise();
+}
+
+/// Every record of a data set as large as the batch: each step is one physical batch, with room for one record more, as
+/// behind a full one a step does not know that it was the last and ends with an empty one.
+pg::dp_sgd_options full_batch(std::size_t batch) { return options_for(batch, batch, batch + 1); }
+
+/// Poisson sampling from all records, on the host; physical batches that hold nearly every drawn batch at once.
+double median_poisson_step(std::size_t batch, double seconds, const executor& gpu, network& net, const made_up& data) {
+  const std::size_t records = data.targets.size();
+  const auto most = batch + static_cast<std::size_t>(6 * std::sqrt(static_cast<double>(batch))) + 1;
+  pg::dp_sgd trainer{gpu, net, loss{}, options_for(batch, records, most)};
+  for (int step = 0; step < 3; ++step) trainer.step(data.first(records));
+  return median_step(seconds, gpu, trainer, data.first(records));
+}
+
+const char* precision() { return device_options.tf32 ? "tf32" : "float"; }
+
 void time_batch(std::size_t batch, double seconds, const made_up& data) {
+  warm_up(full_batch(batch), data.first(batch));
   const double used_before = used_megabytes();
-  const executor gpu;
+  const executor gpu{device_options};
   network net{gpu, pg::kaiming_uniform{1}};
   double graph_only = 0;
   double host_loop = 0;
   double used = 0;
   std::size_t nodes = 0;
   {
-    // Every record of a data set as large as the batch: each step is one physical batch, with room for one record more,
-    // as behind a full one a step does not know that it was the last and ends with an empty one.
-    pg::dp_sgd trainer{gpu, net, loss{}, options_for(batch, batch, batch + 1)};
+    pg::dp_sgd trainer{gpu, net, loss{}, full_batch(batch)};
     const auto records = data.first(batch);
     for (int step = 0; step < 3; ++step) trainer.step(records);
     if (gpu.device().replays() != 3) throw std::logic_error{"a step is not one replay: an empty batch would be timed"};
@@ -295,25 +336,40 @@ void time_batch(std::size_t batch, double seconds, const made_up& data) {
       return std::max(static_cast<double>(milliseconds) * 1e3, 1e-3);
     });
   }
-  // Poisson sampling from all records, on the host; physical batches that hold nearly every drawn batch at once.
-  const std::size_t records = data.targets.size();
-  const auto most = batch + static_cast<std::size_t>(6 * std::sqrt(static_cast<double>(batch))) + 1;
-  pg::dp_sgd trainer{gpu, net, loss{}, options_for(batch, records, most)};
-  for (int step = 0; step < 3; ++step) trainer.step(data.first(records));
-  const double poisson = median_step(0.2 * seconds, gpu, trainer, data.first(records));
+  const double poisson = median_poisson_step(batch, 0.2 * seconds, gpu, net, data);
   std::printf(
-      "{\"batch\": %zu, \"graph_us\": %.3f, \"loop_us\": %.3f, \"poisson_us\": %.3f, \"nodes\": %zu, \"peak_mb\": "
-      "%.3f}\n",
-      batch, graph_only, host_loop, poisson, nodes, used - used_before);
+      "{\"batch\": %zu, \"precision\": \"%s\", \"graph_us\": %.3f, \"loop_us\": %.3f, \"poisson_us\": %.3f, "
+      "\"nodes\": %zu, \"peak_mb\": %.3f}\n",
+      batch, precision(), graph_only, host_loop, poisson, nodes, used - used_before);
   std::fflush(stdout);
 }
 
-void measure_logical(std::size_t logical, std::size_t physical, double seconds, const made_up& data) {
-  const double used_before = used_megabytes();
-  const executor gpu;
+void time_poisson(std::size_t batch, double seconds, const made_up& data) {
+  const executor gpu{device_options};
   network net{gpu, pg::kaiming_uniform{1}};
+  std::printf("{\"batch\": %zu, \"precision\": \"%s\", \"records\": %zu, \"poisson_us\": %.3f}\n", batch, precision(),
+              data.targets.size(), median_poisson_step(batch, seconds, gpu, net, data));
+  std::fflush(stdout);
+}
+
+int profile(std::size_t batch) {
+  const made_up data{batch};
+  const executor gpu{device_options};
+  network net{gpu, pg::kaiming_uniform{1}};
+  pg::dp_sgd trainer{gpu, net, loss{}, full_batch(batch)};
+  for (int step = 0; step < 2; ++step) trainer.step(data.first(batch));
+  gpu.device().synchronise();
+  return gpu.device().replays() == 2 ? 0 : 1;
+}
+
+void measure_logical(std::size_t logical, std::size_t physical, double seconds, const made_up& data) {
   const auto records = data.first(data.targets.size());
-  pg::dp_sgd trainer{gpu, net, loss{}, options_for(logical, data.targets.size(), physical)};
+  const pg::dp_sgd_options options = options_for(logical, data.targets.size(), physical);
+  warm_up(options, records);
+  const double used_before = used_megabytes();
+  const executor gpu{device_options};
+  network net{gpu, pg::kaiming_uniform{1}};
+  pg::dp_sgd trainer{gpu, net, loss{}, options};
   trainer.step(records);
   const double step = median_step(seconds, gpu, trainer, records);
   std::printf("{\"logical\": %zu, \"physical\": %zu, \"poisson_us\": %.3f, \"peak_mb\": %.3f}\n", logical, physical,
@@ -321,20 +377,29 @@ void measure_logical(std::size_t logical, std::size_t physical, double seconds, 
   std::fflush(stdout);
 }
 
-int run(const std::vector<std::string>& words) {
+int run(std::vector<std::string> words) {
+  if (!words.empty() && words[0] == "tf32") {
+    device_options.tf32 = true;
+    words.erase(words.begin());
+  }
   if (words.empty())
-    throw std::invalid_argument{"usage: ours check | data | time | memory ..., see the head of ours.cu"};
+    throw std::invalid_argument{"usage: ours [tf32] check | data | time | ..., see the head of ours.cu"};
   if (words[0] == "check") return check(words.size() > 1 ? std::stoul(words[1]) : 96);
   if (words[0] == "data") return write_data(words.at(1), std::stoul(words.at(2)), std::stoul(words.at(3)));
+  if (words[0] == "profile") return profile(std::stoul(words.at(1)));
   const double seconds = std::stod(words.at(1));
   const made_up data{std::stoul(words.at(2))};
   const bool measures_memory = words[0] == "memory";
-  if (!measures_memory && words[0] != "time") throw std::invalid_argument{"ours: no such command: " + words[0]};
+  if (!measures_memory && words[0] != "time" && words[0] != "poisson") {
+    throw std::invalid_argument{"ours: no such command: " + words[0]};
+  }
   for (std::size_t i = measures_memory ? 4 : 3; i < words.size(); ++i) {
     const std::size_t batch = std::stoul(words[i]);
     if (batch > data.targets.size()) throw std::invalid_argument{"ours: more records a batch than there are"};
     if (measures_memory) {
       measure_logical(batch, std::stoul(words.at(3)), seconds, data);
+    } else if (words[0] == "poisson") {
+      time_poisson(batch, seconds, data);
     } else {
       time_batch(batch, seconds, data);
     }
