@@ -9,18 +9,26 @@ import pathlib
 MODELLED = pathlib.Path(__file__).resolve().parent.parent.parent / "docs" / "results" / "device_model.json"
 MODELLED_DEVICES = {"H200": "h200", "H100 80GB HBM3": "h100", "Orin": "orin", "Thor": "thor"}  # in names of GPUs
 OURS = "pergrad_dp"
+OURS_WITH_CUBLAS = "pergrad_dp_cublas"
+WITHOUT_DP = ("torch", "torch_compiled", "torch_graph")
 SMALL = ("mnist_cnn", "mlp")
-FIGURES = (("graph_us", "graph alone"), ("loop_us", "host loop"), ("poisson_us", "with sampling"))
+LONGEST_KERNELS = 10
+FIGURES = (("graph_us", "graph alone"), ("loop_us", "host loop"), ("poisson_us", "with sampling"),
+           ("poisson_60000_us", "from 60,000"))
+
+
+def precision_of(row):
+    return row.get("precision", "float")
 
 
 def by_cell(rows):
-    """{(task, batch): rows}, in the order of tasks and batches."""
+    """{(task, batch, precision): rows}, in the order of tasks, precisions and batches."""
     cells = {}
     for row in rows:
         if "batch" in row:
-            cells.setdefault((row["task"], row["batch"]), []).append(row)
-    return dict(sorted(cells.items(), key=lambda item: (list(dict.fromkeys(r["task"] for r in rows)).index(item[0][0]),
-                                                        item[0][1])))
+            cells.setdefault((row["task"], row["batch"], precision_of(row)), []).append(row)
+    tasks = list(dict.fromkeys(row["task"] for row in rows))
+    return dict(sorted(cells.items(), key=lambda item: (tasks.index(item[0][0]), item[0][2], item[0][1])))
 
 
 def own(rows):
@@ -28,21 +36,20 @@ def own(rows):
 
 
 def ratios(rows):
-    """How many times our private step is faster, by its host loop, than others' steps."""
+    """How many times our private step is faster, by its host loop, than others' steps of the same precision."""
     result = []
-    for (task, batch), group in by_cell(rows).items():
+    for (task, batch, precision), group in by_cell(rows).items():
         ours = own(group)
         if ours is None:
             continue
-        entry = {"task": task, "batch": batch}
+        entry = {"task": task, "batch": batch, "precision": precision}
         timed = {row["framework"]: row["us"] for row in group if "us" in row}
-        private = {name: us for name, us in timed.items() if name in ("jax_scan", "opacus_hooks", "opacus_ghost")}
-        if private:
-            best = min(private, key=private.get)
-            entry["best_dp_peer"], entry["faster_than_best_dp_peer"] = best, private[best] / ours["loop_us"]
-        if "torch" in timed:
-            entry["faster_than_torch_without_dp"] = timed["torch"] / ours["loop_us"]
-        if len(entry) > 2:
+        for key, names in (("dp_peer", ("jax_scan", "opacus_hooks", "opacus_ghost")), ("torch_without_dp", WITHOUT_DP)):
+            found = {name: us for name, us in timed.items() if name in names}
+            if found:
+                best = min(found, key=found.get)
+                entry[f"best_{key}"], entry[f"faster_than_best_{key}"] = best, found[best] / ours["loop_us"]
+        if len(entry) > 3:
             result.append(entry)
     return result
 
@@ -51,13 +58,19 @@ def goals(rows):
     """(what is wanted, what was found, whether it holds or None where it was not measured)"""
     found = [entry for entry in ratios(rows) if entry["task"] in SMALL]
     result = []
-    for what, key, least, largest in (
-            ("small networks, batch up to 256: 3 times the best of JAX scan and Opacus", "faster_than_best_dp_peer", 3, 256),
-            ("small networks, batch up to 256: no slower than PyTorch without DP", "faster_than_torch_without_dp", 1, 256),
-            ("small networks, any batch: no slower than PyTorch without DP", "faster_than_torch_without_dp", 1, None)):
-        values = [entry[key] for entry in found if key in entry and (largest is None or entry["batch"] <= largest)]
-        result.append((what, f"at least {min(values):.2f} times in {len(values)} cells" if values else "not measured",
-                       min(values) >= least if values else None))
+    for precision, title in (("float", ""), ("tf32", ", TF32")):
+        entries = [entry for entry in found if entry["precision"] == precision]
+        if precision != "float" and not entries:
+            continue
+        for what, key, least, largest in (
+                ("small networks, batch up to 256: 3 times the best of JAX scan and Opacus", "best_dp_peer", 3, 256),
+                ("small networks, batch up to 256: no slower than PyTorch without DP", "best_torch_without_dp", 1, 256),
+                ("small networks, any batch: no slower than PyTorch without DP", "best_torch_without_dp", 1, None)):
+            cells = [entry for entry in entries if key in entry and (largest is None or entry["batch"] <= largest)]
+            values = {f"{entry['task']}, {entry['batch']}, {entry[key]}": entry[f"faster_than_{key}"] for entry in cells}
+            worst = min(values, key=values.get, default=None)
+            result.append((what + title, f"at least {values[worst]:.2f} times in {len(values)} cells ({worst})"
+                           if values else "not measured", values[worst] >= least if values else None))
     for task in dict.fromkeys(row["task"] for row in rows if "logical" in row):
         memory = [row["peak_mb"] for row in rows if row["task"] == task and "logical" in row]
         # The driver hands out memory in blocks of 2 MB.
@@ -67,11 +80,11 @@ def goals(rows):
 
 
 def modelled(gpu):
-    """{(task, batch): microseconds} of a private step in float, as model.py has it; {} for GPUs it does not know."""
+    """{(task, batch, precision): microseconds} of a private step, as model.py has it; {} for GPUs it does not know."""
     device = next((key for name, key in MODELLED_DEVICES.items() if name in gpu), None)
     steps = json.loads(MODELLED.read_text(encoding="utf-8"))["steps"] if device else []
-    return {(step["task"], step["batch"]): step["step_us"] for step in steps
-            if step["device"] == device and step["precision"] == "float" and step["private"]}
+    return {(step["task"], step["batch"], step["precision"]): step["step_us"] for step in steps
+            if step["device"] == device and step["private"]}
 
 
 def number(value):
@@ -89,7 +102,26 @@ def cell(text):
     return str(text).replace("|", "\\|").replace("\n", " ")
 
 
-def markdown(machine, checks, rows):
+PRECISIONS = {"float": "FP32", "tf32": "TF32"}
+
+
+def kernel_table(kernels):
+    """The longest ones of each step that was profiled, and what all take together."""
+    steps = {}
+    for each in kernels:
+        steps.setdefault((each["task"], each["batch"], each["precision"]), []).append(each)
+    lines = []
+    for (task, batch, precision), step in steps.items():
+        head = [f"`{task}`", str(batch), PRECISIONS[precision]]
+        lines.append([*head, f"all {len(step)}", "", number(sum(each["us"] for each in step)), "", "", ""])
+        for each in sorted(step, key=lambda each: -each["us"])[:LONGEST_KERNELS]:
+            lines.append([*head, f"`{cell(each['kernel'])}`", each["grid"], number(each["us"]),
+                          number(each["instructions"] * 1e-6), f"{each['issue']:.0%}", number(each["bytes"] * 1e-6)])
+    return table(["task", "batch", "precision", "kernel", "grid", "us", "million instructions", "issue", "MB of memory"],
+                 lines)
+
+
+def markdown(machine, checks, rows, kernels=()):
     text = ["# The device part on a GPU\n",
             f"{machine['gpu']}, {machine['multiprocessors']} multiprocessors, CUDA {machine['runtime'] // 1000}."
             f"{machine['runtime'] % 1000 // 10}, driver for CUDA {machine['driver'] // 1000}."
@@ -98,43 +130,50 @@ def markdown(machine, checks, rows):
             "## Goals\n", table(["goal", "found", "holds"], [
                 [what, found, {True: "yes", False: "NO", None: "?"}[holds]] for what, found, holds in goals(rows)]),
             "## Microseconds a private step, ours\n",
-            "FP32. `graph alone`: the captured graph replayed, by CUDA events. `host loop`: `dp_sgd::step` with a full "
+            "`graph alone`: the captured graph replayed, by CUDA events. `host loop`: `dp_sgd::step` with a full "
             "batch, records on the device. `with sampling`: the same with Poisson sampling from all records on the "
-            "host. Medians. `modelled`: what bench/cuda/model.py predicts for the graph. `device MB`: device memory "
-            "taken by network, tape, graph and records. `steps a J`: by the host loop, and the mean of what tegrastats "
+            "host, and `from 60,000` from so many. Medians. `modelled`: what bench/cuda/model.py predicts for the graph. "
+            "`device MB`: device memory taken by network, tape, graph and records. `steps a J`: by the host loop, and the mean of what tegrastats "
             "says of a Jetson meanwhile.\n"]
     lines, predicted = [], modelled(machine["gpu"])
     for row in rows:
-        if row["framework"] == OURS and "logical" not in row:
-            prediction = number(predicted.get((row["task"], row.get("batch"))))
-            figures = [cell(row["failure"])] + [""] * 6 if "failure" in row else [
-                *(number(row[figure]) for figure, _ in FIGURES), prediction, str(row["nodes"]), number(row["peak_mb"]),
+        if row["framework"] in (OURS, OURS_WITH_CUBLAS) and "logical" not in row:
+            is_plain = row["framework"] == OURS
+            prediction = number(predicted.get((row["task"], row.get("batch"), precision_of(row)))) if is_plain else ""
+            figures = [cell(row["failure"])] + [""] * 7 if "failure" in row else [
+                *(number(row.get(figure)) for figure, _ in FIGURES), prediction, str(row["nodes"]), number(row["peak_mb"]),
                 number(row.get("steps_per_joule"))]
-            lines.append([f"`{row['task']}`", str(row.get("batch", "")), *figures])
-    text.append(table(["task", "batch", *(name for _, name in FIGURES), "modelled", "graph nodes", "device MB",
-                       "steps a J"], lines))
+            lines.append([f"`{row['task']}`", str(row.get("batch", "")),
+                          PRECISIONS[precision_of(row)] + ("" if is_plain else ", cuBLAS"), *figures])
+    text.append(table(["task", "batch", "precision", *(name for _, name in FIGURES), "modelled", "graph nodes",
+                       "device MB", "steps a J"], lines))
     text.append("## Logical batches of any size, ours\n")
     text.append(table(["task", "logical batch", "physical batch", "us a step", "device MB"], [
         [f"`{row['task']}`", str(row["logical"]), str(row["physical"]), number(row["poisson_us"]),
          number(row["peak_mb"])] for row in rows if "logical" in row]))
     text.append("## Our private step is so many times faster than\n")
-    text.append(table(["task", "batch", "best of JAX scan and Opacus", "PyTorch without DP"], [
-        [f"`{entry['task']}`", str(entry["batch"]),
-         f"{entry['faster_than_best_dp_peer']:.2f} ({entry['best_dp_peer']})" if "best_dp_peer" in entry else "",
-         f"{entry['faster_than_torch_without_dp']:.2f}" if "faster_than_torch_without_dp" in entry else ""]
-        for entry in ratios(rows)]))
+    text.append(table(["task", "batch", "precision", "best of JAX scan and Opacus", "best of PyTorch without DP"], [
+        [f"`{entry['task']}`", str(entry["batch"]), PRECISIONS[entry["precision"]],
+         *(f"{entry[f'faster_than_{key}']:.2f} ({entry[key]})" if key in entry else ""
+           for key in ("best_dp_peer", "best_torch_without_dp"))] for entry in ratios(rows)]))
+    if kernels:
+        text.append("## Kernels of a step, ours\n")
+        text.append("By ncu, the ten longest of a step; the caches are empty before each. `issue`: of the clocks in which "
+                    "an active scheduler issues an instruction.\n")
+        text.append(kernel_table(kernels))
     text.append("## Peers, microseconds a step\n")
     text.append("PyTorch and Opacus: median time between CUDA events of successive steps. JAX: median of groups of steps "
                 "that are waited for together. `host loop`: all steps by the host's clock. `difference`: of the sum of "
                 "the first 16 records' (clipped) gradients, to ours.\n")
     lines = []
     for row in rows:
-        if row["framework"] != OURS:
-            lines.append([f"`{row['task']}`", str(row.get("batch", "")), row["framework"], row.get("version", ""),
+        if row["framework"] not in (OURS, OURS_WITH_CUBLAS):
+            lines.append([f"`{row['task']}`", str(row.get("batch", "")), row["framework"],
+                          PRECISIONS[precision_of(row)], row.get("version", ""),
                           number(row["us"]) if "us" in row else cell(row.get("failure", "")),
                           number(row.get("loop_us")), number(row.get("peak_mb")),
                           f"{row['difference']:.0e}" if "difference" in row else ""])
-    text.append(table(["task", "batch", "framework", "version", "us a step", "host loop", "device MB", "difference"],
+    text.append(table(["task", "batch", "framework", "precision", "version", "us a step", "host loop", "device MB", "difference"],
                       sorted(lines, key=lambda line: (line[0], int(line[1] or 0)))))
     return "\n".join(text)
 
@@ -145,8 +184,10 @@ BAR, GAP, LABEL, LENGTH = 14, 4, 150, 520
 def svg(machine, rows):
     parts = [f'<text x="0" y="14" font-size="14">Microseconds a step (logarithmic), {html.escape(machine["gpu"])}</text>']
     y = 34
-    for (task, batch), group in by_cell(rows).items():
+    for (task, batch, precision), group in by_cell(rows).items():
         bars = [(row["framework"], row["us"]) for row in group if "us" in row]
+        bars += [("pergrad, cuBLAS", row["loop_us"]) for row in group
+                 if row["framework"] == OURS_WITH_CUBLAS and "loop_us" in row]
         ours = own(group)
         if ours is not None:
             bars += [("pergrad, host loop", ours["loop_us"]), ("pergrad, graph", ours["graph_us"])]
@@ -155,11 +196,12 @@ def svg(machine, rows):
         bars.sort(key=lambda bar: bar[1])
         low = math.log10(max(bars[0][1], 1e-3)) - 0.3
         high = max(low + 0.6, math.log10(max(bars[-1][1], 1e-3)))
-        parts.append(f'<text x="0" y="{y + 12}" font-weight="bold">{html.escape(task)}, batch {batch}</text>')
+        parts.append(f'<text x="0" y="{y + 12}" font-weight="bold">{html.escape(task)}, batch {batch}'
+                     f'{"" if precision == "float" else ", TF32"}</text>')
         y += 20
         for name, us in bars:
             width = LENGTH * (math.log10(max(us, 1e-3)) - low) / (high - low)
-            colour = "#cb6e17" if name.startswith("pergrad") else "#9aa5b1" if name == "torch" else "#627d98"
+            colour = "#cb6e17" if name.startswith("pergrad") else "#9aa5b1" if name in WITHOUT_DP else "#627d98"
             parts.append(f'<text x="{LABEL - 8}" y="{y + 11}" text-anchor="end">{html.escape(name)}</text>')
             parts.append(f'<rect x="{LABEL}" y="{y}" width="{width:.1f}" height="{BAR}" fill="{colour}"/>')
             parts.append(f'<text x="{LABEL + width + 6:.1f}" y="{y + 11}">{number(us)} us</text>')
@@ -171,9 +213,9 @@ def svg(machine, rows):
             f'<rect x="-10" y="-10" width="100%" height="100%" fill="white"/>\n{body}\n</svg>\n')
 
 
-def write(folder, machine, checks, rows):
-    content = {"machine": machine, "checks": checks, "results": rows, "ratios": ratios(rows),
+def write(folder, machine, checks, rows, kernels):
+    content = {"machine": machine, "checks": checks, "results": rows, "kernels": kernels, "ratios": ratios(rows),
                "goals": [{"goal": what, "found": found, "holds": holds} for what, found, holds in goals(rows)]}
     (folder / "cuda.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    (folder / "cuda.md").write_text(markdown(machine, checks, rows), encoding="utf-8")
+    (folder / "cuda.md").write_text(markdown(machine, checks, rows, kernels), encoding="utf-8")
     (folder / "cuda.svg").write_text(svg(machine, rows), encoding="utf-8")

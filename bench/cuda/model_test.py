@@ -186,7 +186,7 @@ class Report(unittest.TestCase):
                    "seconds": 1}
         row = {"task": "mlp", "framework": cuda_report.OURS, "batch": 256, "graph_us": 7654.0, "loop_us": 1.0,
                "poisson_us": 1.0, "nodes": 4, "peak_mb": 1.0}
-        predicted = cuda_report.modelled(machine["gpu"])["mlp", 256]
+        predicted = cuda_report.modelled(machine["gpu"])["mlp", 256, "float"]
         text = cuda_report.markdown(machine, [], [row])
         line = next(each for each in text.splitlines() if "7654" in each)
         self.assertIn(f"| {cuda_report.number(predicted)} | 4 |", line)

@@ -2,12 +2,13 @@
 """The peers of one family: `peer.py torch|jax [--device cpu]`, asked by run.py.
 
 Reads one job a line, JSON, and answers each with one line of JSON:
-  {"do": "check", "framework": F, "task": T, "folder": D, "batch": B}   is it right?
-  {"do": "time",  "framework": F, "task": T, "folder": D, "batch": B, "seconds": S}
+  {"do": "check", "framework": F, "task": T, "folder": D, "batch": B, "steps": N}   is it right?
+  {"do": "time",  "framework": F, "task": T, "folder": D, "batch": B, "seconds": S, "precision": "float" or "tf32"}
 Networks and steps are those of bench/peers; records, first parameters and the sums to compare with come from ours (D).
-Everything lies on the device before it is timed; FP32 without TF32. `us` is the time of a step: between CUDA events of
-successive steps (PyTorch, median) or of calls that are waited for together (JAX, and everything on a processor; median
-of groups); in jax_scan many steps are one call. `loop_us` is the host's clock over all steps.
+Everything lies on the device before it is timed; FP32, without TF32 unless the job's precision is that. `us` is the
+time of a step: between CUDA events of successive steps (PyTorch, median) or of calls that are waited for together (JAX,
+and everything on a processor; median of groups); in jax_scan many steps are one call. `loop_us` is the host's clock over
+all steps.
 """
 
 import argparse
@@ -30,10 +31,10 @@ import problem  # noqa: E402
 
 RATE = 0.15
 NOISE = 1.1
-CHECK_STEPS = 20
-MODULES = {"torch": ("torch_plain", "eager"), "torch_vmap": ("vmap", "vmap"), "opacus_hooks": ("opacus_dp", "hooks"),
+MODULES = {"torch": ("torch_plain", "eager"), "torch_compiled": ("torch_plain", "compile"),
+           "torch_graph": ("torch_graph", "eager"), "torch_vmap": ("vmap", "vmap"), "opacus_hooks": ("opacus_dp", "hooks"),
            "opacus_ghost": ("opacus_dp", "ghost")}
-LARGEST_DIFFERENCE = 1e-4
+WITHOUT_DP = ("torch", "torch_compiled", "torch_graph")
 CYCLE = 8  # batches that JAX takes in turns
 
 
@@ -52,8 +53,7 @@ class Records:
         self.initial = numpy.fromfile(folder / "initial.f32", "float32")
         self.sum = numpy.fromfile(folder / "sum.f32", "float32")
         self.unclipped = numpy.fromfile(folder / "unclipped.f32", "float32")
-        self.inputs = numpy.fromfile(folder / "inputs.f32", "float32").reshape(-1, *task.input)
-        self.labels = numpy.fromfile(folder / "labels.i32", "int32")
+        self.inputs, self.labels = problem.read_records(task, folder)
         self.on_device = None  # as the family's frameworks want them
 
 
@@ -64,8 +64,6 @@ class TorchPeer:
         import torch
 
         module, self.variant = MODULES[name]
-        torch.backends.cuda.matmul.allow_tf32 = False
-        torch.backends.cudnn.allow_tf32 = False
         torch.backends.cudnn.benchmark = True
         if device == "cuda" and not torch.cuda.is_available():
             raise RuntimeError("PyTorch sees no GPU")
@@ -73,23 +71,24 @@ class TorchPeer:
         self.module = importlib.import_module(f"frameworks.{module}")
         plain = importlib.import_module("frameworks.torch_plain")
         plain.flat = lambda tensors: numpy.concatenate([t.detach().cpu().numpy().ravel() for t in tensors])
-        self.private = name != "torch"
+        self.private = name not in WITHOUT_DP
         self.version = self.module.version()
         if records.on_device is None:
-            records.on_device = (torch.from_numpy(records.inputs).to(device),
-                                 torch.from_numpy(records.labels).long().to(device))
+            records.on_device = [part.to(device) for part in plain.records(records.inputs, records.labels, "")]
         self.inputs, self.labels = records.on_device
         self.training = None
 
-    def prepare(self, batch, rate, noise):
-        self.training = None
-        self.held = 0
-        if self.device == "cuda":
-            self.torch.cuda.empty_cache()
-            self.torch.cuda.reset_peak_memory_stats()
-            self.held = self.torch.cuda.memory_allocated()
-        self.training = self.module.Training(self.task, batch, self.variant)
-        self.training.module.to(self.device)
+    def prepare(self, batch, rate, noise, precision="float"):
+        self.torch.backends.cuda.matmul.allow_tf32 = self.torch.backends.cudnn.allow_tf32 = precision == "tf32"
+        if self.training is None or self.batch != batch:
+            self.training = None
+            self.held = 0
+            if self.device == "cuda":
+                self.torch.cuda.empty_cache()
+                self.torch.cuda.reset_peak_memory_stats()
+                self.held = self.torch.cuda.memory_allocated()
+            self.training = self.module.Training(self.task, batch, self.variant)
+            self.training.module.to(self.device)
         self.training.start(self.records.initial, rate, noise)
         self.batch, self.first = batch, 0
 
@@ -162,13 +161,17 @@ class JaxPeer:
         self.jax, self.module, self.task, self.records = jax, jax_dp, task, records
         self.losses = jax.jit(losses_of(task))
         self.scan = name == "jax_scan"
+        self.training = None
         self.version = jax_dp.version()
         if records.on_device is None:
-            records.on_device = jax.device_put(jax_dp.records(records.inputs, records.labels))
+            records.on_device = jax.device_put(jax_dp.records(records.inputs, records.labels, "jit"))
         self.inputs, self.labels = records.on_device
 
     def prepare(self, batch, rate, noise, steps=64):
         jax = self.jax
+        if self.training is not None and (self.batch, self.steps) == (batch, steps):
+            self.training.start(self.records.initial, rate, noise)
+            return  # it is compiled
         t = self.training = self.module.Training(self.task, batch, "jit")
         t.start(self.records.initial, rate, noise)
         self.batch, self.steps = batch, steps
@@ -237,8 +240,8 @@ class JaxPeer:
         self.training = self.call = self.data = self.batches = None
 
 
-def check(peer, batch):
-    """One step subtracts our sum, and the loss goes down in some more."""
+def check(peer, batch, steps):
+    """One step subtracts our sum, and the loss goes down in so many more; not asked of 0."""
     options = {"steps": 1} if isinstance(peer, JaxPeer) else {}
     peer.prepare(batch, batch, 0.0, **options)
     before = peer.loss()
@@ -246,19 +249,24 @@ def check(peer, batch):
     wanted = (peer.records.sum if peer.private else peer.records.unclipped).astype("float64")
     found = peer.records.initial.astype("float64") - peer.training.parameters()
     difference = float(numpy.linalg.norm(found - wanted) / numpy.linalg.norm(wanted))
-    if not difference <= LARGEST_DIFFERENCE:
+    if not difference <= peer.task.largest_difference:
         raise Wrong(f"its {'clipped ' if peer.private else ''}sum differs by {difference:.1e}")
+    if steps == 0:
+        return {"difference": difference}
     peer.prepare(batch, RATE, 0.0, **options)
-    for _ in range(CHECK_STEPS):
+    for _ in range(steps):
         peer.step(stays=True)
     after = peer.loss()
     if not after < before:
-        raise Wrong(f"its loss goes from {before:.4f} to {after:.4f} in {CHECK_STEPS} steps")
+        raise Wrong(f"its loss goes from {before:.4f} to {after:.4f} in {steps} steps")
     return {"difference": difference, "first_loss": before, "last_loss": after}
 
 
-def time_steps(peer, batch, seconds):
-    peer.prepare(batch, RATE, NOISE)
+def time_steps(peer, batch, seconds, precision):
+    if isinstance(peer, JaxPeer):
+        peer.prepare(batch, RATE, NOISE)
+    else:
+        peer.prepare(batch, RATE, NOISE, precision)
     us, loop_us = peer.time(seconds)
     return {"us": us, "loop_us": loop_us, "peak_mb": peer.peak_mb()}
 
@@ -288,9 +296,9 @@ def main():
             peer = peers[key]
             answer = {"version": peer.version, "private": peer.private}
             if job["do"] == "check":
-                answer.update(check(peer, job["batch"]))
+                answer.update(check(peer, job["batch"], job["steps"]))
             else:
-                answer.update(time_steps(peer, job["batch"], job["seconds"]))
+                answer.update(time_steps(peer, job["batch"], job["seconds"], job["precision"]))
         except Wrong as wrong:
             answer["failure"] = f"WRONG: {wrong}"
         except Exception as problem_found:  # such as no memory: the next batch may still do

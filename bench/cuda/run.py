@@ -2,8 +2,8 @@
 """Builds, checks and times the device part on this machine's GPU, next to its peers. Standard library only.
 
 Everything has a share of the time: builds run side by side, checks begin with the first program that is there, then
-ours is timed, then the peers, one process a family. What takes longer than its share is stopped and named; what there
-was no time for is named too. The report is written after every part, and when the run is interrupted.
+ours is timed, then the peers, one process a family, then what is wanted less. What takes longer than its share is
+stopped and named; what there was no time for is named too. The report is written after every part, and when the run is interrupted.
 """
 
 import argparse
@@ -24,6 +24,7 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 import cuda_report  # noqa: E402
+import kernel_times  # noqa: E402
 import networks  # noqa: E402
 import power  # noqa: E402
 import problem  # noqa: E402
@@ -36,17 +37,26 @@ BUILD = ROOT / "build" / "bench-cuda"
 FASHION_MNIST = pathlib.Path("/usr/share/datasets/fashion-mnist")
 
 BATCHES = (16, 32, 64, 128, 256, 512, 1024, 2048)
-FIRST_BATCHES = (16, 256, 64, 2048)  # what peers are asked first, as the time may not do for all
+FIRST_BATCHES = (16, 256, 2048)  # of peers, and all that are timed with TF32
 CHECKED_BATCH = 16  # whose sum the peers must give
+CHECK_STEPS = 20  # in which a peer's loss must go down
 PHYSICAL_BATCH = 256  # of the logical batches whose memory is measured
-FAMILIES = {"torch": ("torch", "opacus_ghost", "opacus_hooks", "torch_vmap"), "jax": ("jax_scan", "jax")}
-MODULE = {"torch": "torch", "torch_vmap": "torch", "jax": "jax", "jax_scan": "jax", "opacus_hooks": "opacus",
+PROFILED_BATCH = 256
+POISSON_RECORDS = 60_000
+CUBLAS_TASK, CUBLAS_BATCHES = "mlp", (256, 2048)
+# In the order in which they are asked. torch_compiled comes after the others: its first steps take seconds.
+FAMILIES = {"torch": ("torch", "torch_graph", "opacus_hooks", "opacus_ghost", "torch_compiled", "torch_vmap"),
+            "jax": ("jax_scan", "jax")}
+WITH_TF32 = ("torch", "torch_graph", "opacus_hooks", "torch_compiled")
+OF_MORE_TASKS = ("torch", "torch_graph", "opacus_hooks", "jax")
+MODULE = {**{name: "torch" for name in FAMILIES["torch"]}, "jax": "jax", "jax_scan": "jax", "opacus_hooks": "opacus",
           "opacus_ghost": "opacus"}
 # A kernel that the host emulates calls functions of the host, which nvcc does not like in the marked ones.
 PLAYED = "--diag-suppress=20011,20013,20014"
 SANITIZERS = ("memcheck", "racecheck", "initcheck")
 # The most seconds that a part may take, of 9 minutes.
-MOST = {"build": 180, "check": 60, "checks": 120, "sanitizers": 100, "ours": 110, "first job": 75, "job": 45}
+MOST = {"build": 180, "check": 60, "checks": 120, "sanitizers": 100, "ours": 100, "more of ours": 60,
+        "kernels": 60, "first job": 75, "job": 45}
 
 
 class Clock:
@@ -178,6 +188,9 @@ class Programs:
         self.pool = concurrent.futures.ThreadPoolExecutor(max(1, os.cpu_count() or 1))
         self.end = time.monotonic() + min(MOST["build"], clock.left())
         wanted = [(name, [HERE / "ours.cu"], [f"-I{network_folder(name)}"], False) for name in reversed(tasks)]
+        if CUBLAS_TASK in tasks:
+            wanted += [(f"{CUBLAS_TASK}_cublas", [HERE / "ours.cu"],
+                        [f"-I{network_folder(CUBLAS_TASK)}", "-DPERGRAD_CUBLAS=1", "-lcublas"], False)]
         wanted += [test for test in device_tests() if test[0] in tests]
         wanted += [("kernels", [HERE / "kernels.cu"], [PLAYED], False)] if "kernels" in tests else []
         for name, sources, more, is_watched in wanted:
@@ -254,12 +267,13 @@ def rows_of(text):
 class Run:
     def __init__(self, options, builder, machine, clock):
         self.options, self.builder, self.machine, self.clock = options, builder, machine, clock
-        self.checks, self.rows = [], []
+        self.checks, self.rows, self.kernels = [], [], []
         self.programs = None
+        self.data, self.families = {}, []
 
     def write(self):
         self.machine["seconds"] = round(self.clock.spent())
-        cuda_report.write(self.options.out, self.machine, self.checks, self.rows)
+        cuda_report.write(self.options.out, self.machine, self.checks, self.rows, self.kernels)
 
     def note(self, what, state, text=""):
         self.checks.append({"what": what, "state": state, "output": text[-4000:]})
@@ -287,8 +301,10 @@ class Run:
                 self.run_check(f"{name} on this device", name, [], share, MOST["check"],
                                may_lack_library="-lcublas" in more)
         for name in self.options.tasks:
-            self.run_check(f"{name}: device and host executor agree", name,
-                           ["check", "12"] if self.options.small else ["check"], share, MOST["check"])
+            records = 12 if self.options.small else networks.OWN_CHECKED_RECORDS.get(name, 96)
+            if records > 0:
+                self.run_check(f"{name}: device and host executor agree", name, ["check", str(records)], share,
+                               MOST["check"])
         self.sanitize()
         self.write()
 
@@ -310,86 +326,189 @@ class Run:
     def timed_tasks(self):
         return [name for name in self.options.tasks if name != "tiny" or self.options.tasks == ["tiny"]]
 
+    def records(self, task):
+        return min(self.options.records, networks.OWN_RECORDS.get(task, self.options.records))
+
+    def batches(self, task, of=None):
+        """Those of the options that the task has, or those of `of`."""
+        own = networks.OWN_BATCHES.get(task)
+        if own:
+            return [batch for batch in own if 2 * batch <= self.records(task)]
+        return [batch for batch in self.options.batches if of is None or batch in of]
+
+    def ours(self, task, what, batches, seconds, more=(), program=None, tf32=False, records=None, end=None):
+        """Rows of one command of ours.cu."""
+        framework = cuda_report.OURS if program is None else cuda_report.OURS_WITH_CUBLAS
+        row = {"task": task, "framework": framework, "precision": "tf32" if tf32 else "float"}
+        path, why_not = self.programs.wait(program or task)
+        if path is None:
+            self.rows.append({**row, "failure": why_not})
+            return
+        if not batches:
+            return
+        seconds_left = end - time.monotonic()
+        with power.Watch() as watch:
+            code, text = output_of([str(path), *["tf32"] * tf32, what, f"{seconds:.3f}",
+                                    str(records or self.records(task)), *map(str, more), *map(str, batches)], seconds_left)
+        found = rows_of(text)
+        if what == "time" and watch.mean():
+            for each in found:
+                each["watts"], each["steps_per_joule"] = watch.mean(), 1e6 / each["loop_us"] / watch.mean()
+        if what == "poisson":
+            for each in found:
+                own = next((known for known in self.rows if known["framework"] == framework and "graph_us" in known and
+                            (known["task"], known["batch"]) == (task, each["batch"])), None)
+                if own is not None:
+                    own[f"poisson_{each['records']}_us"] = each["poisson_us"]
+        else:
+            self.rows += [{**row, **each} for each in found]
+        if code != 0:
+            said = f"not done in {seconds_left:.0f} s" if code is None else last_lines(text)
+            self.rows.append({**row, "failure": said if what == "time" else f"{what}: {said}"})
+        print(f"{task}: {framework}, {row['precision']}, {what}, {len(found)} of {len(batches)} batches, "
+              f"{self.clock.spent():.0f} s", flush=True)
+        self.write()
+
     def time_ours(self):
+        """In float; then the steps that draw from more records; then what is wanted of memory."""
         end = min(self.clock.end, time.monotonic() + MOST["ours"])
-        tasks = self.timed_tasks()
-        small = [name for name in tasks if name != "cifar_cnn"]
-        # Where power can be read, each batch alone has it.
-        batches_of_job = [[each] for each in self.options.batches] if power.Watch().is_there else [self.options.batches]
-        jobs = [(name, "time", self.options.seconds, [], batches) for name in tasks for batches in batches_of_job]
+        tasks = [name for name in self.timed_tasks() if name not in networks.MORE]
+        small = [name for name in tasks if name in (*networks.SMALL, "tiny")]
         logical = [batch for batch in (256, 1024, 4096) if batch <= self.options.records // 2] or [CHECKED_BATCH]
         physical = min(PHYSICAL_BATCH, max(self.options.batches))
-        jobs += [(name, "memory", self.options.seconds / 4, [physical], logical) for name in small]
-        for number, (name, what, seconds, more, batches) in enumerate(jobs):
-            row = {"task": name, "framework": "pergrad_dp"}
-            path, why_not = self.programs.wait(name)
-            if path is None:
-                self.rows.append({**row, "failure": why_not})
+        sampled = [PROFILED_BATCH if PROFILED_BATCH in self.options.batches else max(self.options.batches)]
+        seconds = self.options.seconds
+        jobs = [(name, "time", batches, seconds, {}) for name in tasks for batches in self.in_one_go(self.batches(name))]
+        jobs += [(name, "poisson", sampled, seconds / 4, {"records": POISSON_RECORDS}) for name in small]
+        jobs += [(name, "memory", logical, seconds / 4, {"more": [physical]}) for name in small]
+        self.all_of(jobs, end)
+
+    def time_more_of_ours(self):
+        """With TF32, other tasks, and with cuBLAS."""
+        end = min(self.clock.end, time.monotonic() + MOST["more of ours"])
+        tasks = self.timed_tasks()
+        seconds = self.options.seconds / 2
+        jobs = [(name, "time", self.batches(name, FIRST_BATCHES), seconds, {"tf32": True})
+                for name in tasks if name not in networks.MORE]
+        if CUBLAS_TASK in tasks:
+            jobs += [(CUBLAS_TASK, "time", self.batches(CUBLAS_TASK, CUBLAS_BATCHES), seconds,
+                      {"tf32": tf32, "program": f"{CUBLAS_TASK}_cublas"}) for tf32 in (False, True)]
+        jobs += [(name, "time", self.batches(name), seconds, {"tf32": tf32})
+                 for name in tasks if name in networks.MORE for tf32 in (False, True)]
+        self.all_of(jobs, end)
+
+    def in_one_go(self, batches):
+        """Where power can be read, each batch alone has it."""
+        return [[each] for each in batches] if power.Watch().is_there else [batches]
+
+    def all_of(self, jobs, end):
+        """What one leaves of its share the next ones get."""
+        for number, (task, what, batches, seconds, more) in enumerate(jobs):
+            share = (end - time.monotonic()) / (len(jobs) - number) * 1.5
+            self.ours(task, what, batches, seconds, end=min(end, time.monotonic() + share), **more)
+
+    def profile(self):
+        """Times of the kernels of a step, where ncu is there and may read the counters."""
+        ncu = kernel_times.find_ncu(find_program("ncu", self.options.nvcc))
+        if ncu is None:
+            self.note("kernels of a step", "ncu is not there")
+            return
+        tasks = self.timed_tasks()
+        end = min(self.clock.end, time.monotonic() + min(MOST["kernels"], 0.7 * self.clock.left()))
+        for tf32, task in [(tf32, task) for tf32 in (False, True) for task in tasks]:
+            batches = [batch for batch in self.batches(task) if batch <= PROFILED_BATCH]
+            path, why_not = self.programs.wait(task)
+            head = {"task": task, "batch": max(batches, default=0), "precision": "tf32" if tf32 else "float"}
+            what = f"kernels of a step, {task}, {head['precision']}"
+            seconds = min(25, end - time.monotonic())
+            if path is None or not batches or seconds < 3:
+                self.note(what, f"not done: {why_not or 'no time left' if batches else 'no such batch'}")
                 continue
-            limit = (end - time.monotonic()) / (len(jobs) - number) * 1.5
-            with power.Watch() as watch:
-                code, text = output_of([str(path), what, f"{seconds:.3f}", str(self.options.records), *map(str, more),
-                                        *map(str, batches)], min(limit, end - time.monotonic()))
-            found = rows_of(text)
-            if what == "time" and watch.mean():
-                for each in found:
-                    each["watts"], each["steps_per_joule"] = watch.mean(), 1e6 / each["loop_us"] / watch.mean()
-            self.rows += [{**row, **each} for each in found]
-            if code != 0:
-                self.rows.append({**row, "failure": f"not done in {limit:.0f} s" if code is None else last_lines(text)})
-            print(f"{name}: ours, {what}, {len(found)} of {len(batches)} batches, {self.clock.spent():.0f} s", flush=True)
+            code, text = output_of([*kernel_times.command(ncu), str(path), *["tf32"] * tf32, "profile",
+                                    str(head["batch"])], seconds)
+            try:
+                found = kernel_times.of_a_step(text)
+            except ValueError as wrong:
+                said = f"not done in {seconds:.0f} s" if code is None else f"{wrong}: {last_lines(text, 2)}"
+                self.note(what, f"not done: {said[:200]}", text)
+                continue
+            self.kernels += [{**head, **each} for each in found]
+            self.note(what, "ok")
             self.write()
 
-    def write_data(self, task):
-        """Why there is none, or nothing."""
-        path, why_not = self.programs.wait(task)
-        if path is None:
-            return f"ours is not there: {why_not}"
-        code, text = output_of([str(path), "data", str(network_folder(task)), str(self.options.records),
-                                str(CHECKED_BATCH)], min(60, self.clock.left()))
-        return "" if code == 0 else f"ours gave no data: {last_lines(text)}"
+    def data_of(self, task):
+        """Why there is none for the peers, or nothing."""
+        if task not in self.data:
+            path, why_not = self.programs.wait(task)
+            if path is None:
+                self.data[task] = f"ours is not there: {why_not}"
+            else:
+                code, text = output_of([str(path), "data", str(network_folder(task)), str(self.records(task)),
+                                        str(self.checked_batch(task))], min(60, self.clock.left()))
+                self.data[task] = "" if code == 0 else f"ours gave no data: {last_lines(text)}"
+        return self.data[task]
 
-    def time_peers(self):
-        families = []
-        data = {}
+    def checked_batch(self, task):
+        return min(CHECKED_BATCH, *networks.OWN_BATCHES.get(task, [CHECKED_BATCH]))
+
+    def start_peers(self):
         for family, frameworks in FAMILIES.items():
-            jobs = []
-            for task in self.timed_tasks():
-                for name in frameworks:
-                    row = {"task": task, "framework": name}
-                    if name not in self.options.peers:
+            asked = []
+            for name in frameworks:
+                if name not in self.options.peers:
+                    continue
+                for task in self.timed_tasks():
+                    if task in networks.MORE and name not in OF_MORE_TASKS:
                         continue
                     if importlib.util.find_spec(MODULE[name]) is None:
-                        self.rows.append({**row, "failure": f"no Python module {MODULE[name]}"})
-                        continue
-                    if task not in data:
-                        data[task] = self.write_data(task)
-                    if data[task]:
-                        self.rows.append({**row, "failure": data[task]})
-                        continue
-                    jobs.append(row)
-            if jobs:
-                families.append(PeerFamily(family, jobs, self))
-        # Half of the time each; what one leaves the other gets.
-        for number, family in enumerate(families):
-            family.work(time.monotonic() + self.clock.left() / (len(families) - number))
+                        self.rows.append({"task": task, "framework": name, "failure": f"no Python module {MODULE[name]}"})
+                    else:
+                        asked.append((task, name))
+            if asked:
+                self.families.append(PeerFamily(family, peer_jobs(self, asked), self))
+
+    def time_peers(self, stage, shares):
+        """The jobs of all stages up to this one. shares: of the time that is left, by family."""
+        for family in self.families:
+            family.work(stage, time.monotonic() + shares.get(family.family, 1) * self.clock.left())
             self.write()
-        for family in families:
-            family.work(self.clock.end)
-        for family in families:
+
+    def end_peers(self):
+        for family in self.families:
+            family.stop()
             family.give_up()
-        self.write()
+
+
+def peer_jobs(run, asked):
+    """Jobs in their order, with their stage: 0 first batches in float, 1 with TF32, 2 the rest. A peer is checked before
+    it is timed."""
+    jobs = []
+    for stage in (0, 1, 2):
+        for is_slow in (False, True):
+            for task, name in asked:
+                if (name == "torch_compiled") != is_slow:
+                    continue
+                row, is_rest = {"task": task, "framework": name}, task in networks.MORE or name == "torch_vmap"
+                some = run.batches(task, FIRST_BATCHES)
+                rest = [] if task in networks.MORE or is_slow else [b for b in run.batches(task) if b not in some]
+                if stage == (2 if is_rest else 0):
+                    jobs.append({**row, "do": "check", "batch": run.checked_batch(task), "stage": stage,
+                                 "steps": 0 if task == "vgg16" else CHECK_STEPS})
+                    jobs += [{**row, "do": "time", "batch": batch, "precision": "float", "stage": stage} for batch in some]
+                if stage == (2 if is_rest else 1) and name in WITH_TF32:
+                    jobs += [{**row, "do": "time", "batch": batch, "precision": "tf32", "stage": stage} for batch in some]
+                if stage == 2:
+                    jobs += [{**row, "do": "time", "batch": batch, "precision": "float", "stage": stage} for batch in rest]
+    # Of the rest, the tasks that have nothing yet come before more batches of the others; JAX may compile VGG16 for long.
+    return sorted(jobs, key=lambda job: (job["stage"], job["stage"] == 2 and (
+        (job["task"], job["framework"]) == ("vgg16", "jax"), job["task"] not in networks.MORE)))
 
 
 class PeerFamily:
     """Jobs of the frameworks that share a process. A process that dies or takes too long is started again."""
 
-    def __init__(self, family, rows, run):
-        self.family, self.run = family, run
-        first = [batch for batch in FIRST_BATCHES if batch in run.options.batches]
-        batches = first + [batch for batch in run.options.batches if batch not in first]
-        self.jobs = [{**row, "do": "check", "batch": CHECKED_BATCH} for row in rows]
-        self.jobs += [{**row, "do": "time", "batch": batch} for batch in batches for row in rows]
+    def __init__(self, family, jobs, run):
+        self.family, self.run, self.jobs = family, run, jobs
         self.checked = {}
         self.process = None
         self.failed_starts = 0
@@ -449,33 +568,35 @@ class PeerFamily:
         self.failed_starts = 0
         return json.loads(text)
 
-    def work(self, end):
-        """As many jobs as there is time for."""
-        try:
-            while self.jobs and end - time.monotonic() > 2:
-                job = self.jobs.pop(0)
-                row = {key: job[key] for key in ("task", "framework")}
-                known = self.checked.get((job["task"], job["framework"]))
-                if known is None and job["do"] == "time" or known is not None and "failure" in known:
-                    continue  # it is in the report already
-                asked = {**job, "folder": str(network_folder(job["task"])), "seconds": self.run.options.seconds}
-                if self.failed_starts < 2:
-                    answer = self.ask(asked, end)
-                    if answer.get("failure") == "no time left":
-                        self.jobs.insert(0, job)
-                        return
-                else:
-                    answer = {"failure": f"its process does not start: {self.last_words()}"}
-                if job["do"] == "check":
-                    self.checked[job["task"], job["framework"]] = answer
-                    if "failure" in answer:
-                        self.run.rows.append({**row, **answer})
-                    print(f"{row['task']}: {row['framework']}, {answer.get('failure', 'agrees')}, "
-                          f"{self.run.clock.spent():.0f} s", flush=True)
-                    continue
-                self.run.rows.append({**row, "batch": job["batch"], **known, **answer})
-        finally:
-            self.stop()
+    def work(self, stage, end):
+        """As many jobs up to this stage as may begin before the end."""
+        while self.jobs and self.jobs[0]["stage"] <= stage and time.monotonic() < end and self.run.clock.left() > 2:
+            job = self.jobs.pop(0)
+            row = {key: job[key] for key in ("task", "framework")}
+            is_check = job["do"] == "check"
+            known = self.checked.get((job["task"], job["framework"]))
+            if not is_check and (known is None or "failure" in known):
+                continue  # it is in the report already
+            asked = {**job, "folder": str(network_folder(job["task"])), "seconds": 0.6 * self.run.options.seconds}
+            if self.failed_starts >= 2:
+                answer = {"failure": f"its process does not start: {self.last_words()}"}
+            elif self.run.data_of(job["task"]):
+                answer = {"failure": self.run.data_of(job["task"])}
+            else:
+                answer = self.ask(asked, self.run.clock.end)
+            if answer.get("failure") == "no time left":
+                self.jobs.insert(0, job)
+                return
+            if is_check:
+                self.checked[job["task"], job["framework"]] = answer
+                if "failure" in answer:
+                    self.run.rows.append({**row, **answer})
+                print(f"{row['task']}: {row['framework']}, {answer.get('failure', 'agrees')}, "
+                      f"{self.run.clock.spent():.0f} s", flush=True)
+            else:  # what was checked is float
+                found = {key: known[key] for key in known if job["precision"] == "float" or key in ("version", "private")}
+                self.run.rows.append({**row, "batch": job["batch"], "precision": job["precision"], **found, **answer})
+            self.run.write()
 
     def give_up(self):
         """Names what was never asked."""
@@ -483,7 +604,7 @@ class PeerFamily:
             failed = "failure" in self.checked.get((job["task"], job["framework"]), {})
             if job["do"] == "time" and not failed:
                 self.run.rows.append({"task": job["task"], "framework": job["framework"], "batch": job["batch"],
-                                      "failure": "no time left"})
+                                      "precision": job["precision"], "failure": "no time left"})
         self.jobs = []
 
 
@@ -554,13 +675,21 @@ def main():
         run.programs.wait_all()
         print(f"built and checked, {clock.spent():.0f} s", flush=True)
         run.time_ours()
-        run.time_peers()
+        run.start_peers()
+        run.time_peers(0, {"torch": 0.36, "jax": 0.4})
+        run.time_more_of_ours()
+        run.time_peers(1, {"torch": 0.5})
+        run.profile()
+        run.time_peers(2, {"torch": 0.7})
+        run.time_peers(2, {})
     except Stopped as stopped:
         end_everything()
         run.note("the run", f"FAILED: stopped by {stopped}")
+    finally:
+        run.end_peers()
     run.write()
     print((options.out / "cuda.md").read_text(encoding="utf-8"), flush=True)
-    failed = any(each["state"].startswith(("FAILED", "not done")) for each in run.checks)
+    failed = any(each["state"].startswith(("FAILED", "not done in")) for each in run.checks)
     failed |= any(row.get("failure", "").startswith("WRONG") for row in run.rows)
     failed |= any("failure" in row and row["framework"] == cuda_report.OURS for row in run.rows)
     run.programs.pool.shutdown(wait=False, cancel_futures=True)

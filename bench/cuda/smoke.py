@@ -13,17 +13,37 @@ import xml.etree.ElementTree
 
 HERE = pathlib.Path(__file__).resolve().parent
 
+# Runs the program, and says of two steps what ncu might.
+NCU = r"""#!/bin/sh
+echo "$@" | grep -q -e --csv || exit 1
+while [ "${1%.program}" = "$1" ]; do shift; done
+"$@" || exit 1
+echo '==PROF== Disconnected'
+echo '"ID","Kernel Name","Grid Size","Metric Name","Metric Unit","Metric Value"'
+for id in 0 1 2 3; do
+  name="void run_kernel<some_kernel<float, $((id % 2))>>(T1)"
+  echo "\"$id\",\"$name\",\"(7, 1, 1)\",\"gpu__time_duration.sum\",\"ns\",\"1,234,500\""
+  echo "\"$id\",\"$name\",\"(7, 1, 1)\",\"smsp__inst_executed.sum\",\"inst\",\"4,665,952\""
+  echo "\"$id\",\"$name\",\"(7, 1, 1)\",\"smsp__issue_active.avg.pct_of_peak_sustained_active\",\"%\",\"25.39\""
+  echo "\"$id\",\"$name\",\"(7, 1, 1)\",\"dram__bytes.sum\",\"byte\",\"1,218,816\""
+done
+"""
+
 
 def main():
     folder = pathlib.Path(sys.argv[1])
     out = folder / "out"
     for name in ("cuda.json", "cuda.md", "cuda.svg"):
         (out / name).unlink(missing_ok=True)
+    (folder / "bin").mkdir(parents=True, exist_ok=True)
+    (folder / "bin" / "ncu").write_text(NCU, encoding="utf-8")
+    (folder / "bin" / "ncu").chmod(0o755)
+    path = f"{folder.resolve() / 'bin'}{os.pathsep}{os.environ['PATH']}"
     command = ["sh", str(HERE / "run.sh"), "--out", str(out), "--build", str(folder / "build"), "--tasks", "tiny",
                "--tests", "cuda_device_test", "--batches", "4,16", "--records", "64", "--seconds", "0.05",
-               "--minutes", "8", "--peers", "torch"]
-    done = subprocess.run(command, env={**os.environ, "PERGRAD_FAKE_CUDA": "1", "PYTHON": sys.executable}, text=True,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+               "--minutes", "8", "--peers", "torch,torch_graph"]
+    done = subprocess.run(command, env={**os.environ, "PATH": path, "PERGRAD_FAKE_CUDA": "1", "PYTHON": sys.executable},
+                          text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
     print(done.stdout)
     if done.returncode != 0:
         sys.exit(f"run.sh ends with {done.returncode}")
@@ -32,13 +52,15 @@ def main():
     for what in ("tiny: device and host executor agree", "cuda_device_test on this device"):
         if states[what] != "ok":
             sys.exit(f"{what}: {states[what]}")
-    ours = {row["batch"]: row for row in found["results"] if row["framework"] == "pergrad_dp" and "batch" in row}
-    if sorted(ours) != [4, 16]:
-        sys.exit(f"batches that were timed: {sorted(ours)}")
-    for batch, row in ours.items():
-        wrong = [name for name in ("graph_us", "loop_us", "poisson_us", "peak_mb", "nodes") if not row[name] > 0]
-        if wrong or row["nodes"] > 12:
-            sys.exit(f"batch {batch}: {row}")
+    for precision, batches in (("float", [4, 16]), ("tf32", [16])):
+        ours = {row["batch"]: row for row in found["results"] if row["framework"] == "pergrad_dp" and "batch" in row
+                and row["precision"] == precision}
+        if sorted(ours) != batches:
+            sys.exit(f"batches that were timed, {precision}: {sorted(ours)}")
+        for batch, row in ours.items():
+            wrong = [name for name in ("graph_us", "loop_us", "poisson_us", "peak_mb", "nodes") if not row[name] > 0]
+            if wrong or row["nodes"] > 12 or (batch == 16 and precision == "float") != ("poisson_60000_us" in row):
+                sys.exit(f"batch {batch}: {row}")
     logical = [row for row in found["results"] if "logical" in row]
     if not logical or not all(row["peak_mb"] > 0 and row["poisson_us"] > 0 for row in logical):
         sys.exit(f"logical batches: {logical}")
@@ -46,10 +68,18 @@ def main():
     torch = [row for row in found["results"] if row["framework"] == "torch"]
     if not torch or not all(row.get("us", 0) > 0 or row.get("failure") == "no Python module torch" for row in torch):
         sys.exit(f"PyTorch: {torch}")
+    graph = [row["failure"] for row in found["results"] if row["framework"] == "torch_graph"]
+    if graph not in ([row["failure"] for row in torch if "failure" in row], ["RuntimeError: needs a GPU"]):
+        sys.exit(f"PyTorch's graph: {graph}")
+    kernels = [{key: value for key, value in row.items() if key not in ("task", "batch")} for row in found["kernels"]]
+    wanted = {"grid": "(7, 1, 1)", "us": 1234.5, "instructions": 4665952.0, "issue": 0.2539, "bytes": 1218816.0}
+    if kernels != [{"precision": precision, "kernel": f"some_kernel<float, {number}>", **wanted}
+                   for precision in ("float", "tf32") for number in (0, 1)]:
+        sys.exit(f"kernels: {kernels}")
     text = (out / "cuda.md").read_text(encoding="utf-8")
     drawn = xml.etree.ElementTree.parse(out / "cuda.svg").getroot()
     bars = [each for each in drawn.iter("{http://www.w3.org/2000/svg}rect")]
-    if f"{ours[4]['loop_us']:.0f}" not in text or len(bars) < 1 + 2 * len(ours):
+    if f"| {ours[16]['nodes']} |" not in text or "some_kernel" not in text or len(bars) < 1 + 2 * 3:
         sys.exit("the tables or the chart lack what was measured")
 
 
