@@ -67,7 +67,8 @@ def goals(rows):
                 ("small networks, batch up to 256: no slower than PyTorch without DP", "best_torch_without_dp", 1, 256),
                 ("small networks, any batch: no slower than PyTorch without DP", "best_torch_without_dp", 1, None)):
             cells = [entry for entry in entries if key in entry and (largest is None or entry["batch"] <= largest)]
-            values = {f"{entry['task']}, {entry['batch']}, {entry[key]}": entry[f"faster_than_{key}"] for entry in cells}
+            values = {f"{entry['task']}, {entry['batch']}, {entry[key]}": entry[f"faster_than_{key}"]
+                      for entry in cells}
             worst = min(values, key=values.get, default=None)
             result.append((what + title, f"at least {values[worst]:.2f} times in {len(values)} cells ({worst})"
                            if values else "not measured", values[worst] >= least if values else None))
@@ -133,8 +134,8 @@ def markdown(machine, checks, rows, kernels=()):
             "`graph alone`: the captured graph replayed, by CUDA events. `host loop`: `dp_sgd::step` with a full "
             "batch, records on the device. `with sampling`: the same with Poisson sampling from all records on the "
             "host, and `from 60,000` from so many. Medians. `modelled`: what bench/cuda/model.py predicts for the graph. "
-            "`device MB`: device memory taken by network, tape, graph and records. `steps a J`: by the host loop, and the mean of what tegrastats "
-            "says of a Jetson meanwhile.\n"]
+            "`device MB`: device memory taken by network, tape, graph and records. `steps a J`: by the "
+            "host loop, and the mean of what tegrastats says of a Jetson meanwhile.\n"]
     lines, predicted = [], modelled(machine["gpu"])
     for row in rows:
         if row["framework"] in (OURS, OURS_WITH_CUBLAS) and "logical" not in row:
@@ -173,7 +174,8 @@ def markdown(machine, checks, rows, kernels=()):
                           number(row["us"]) if "us" in row else cell(row.get("failure", "")),
                           number(row.get("loop_us")), number(row.get("peak_mb")),
                           f"{row['difference']:.0e}" if "difference" in row else ""])
-    text.append(table(["task", "batch", "framework", "precision", "version", "us a step", "host loop", "device MB", "difference"],
+    text.append(table(["task", "batch", "framework", "precision", "version", "us a step", "host loop", "device MB",
+                       "difference"],
                       sorted(lines, key=lambda line: (line[0], int(line[1] or 0)))))
     return "\n".join(text)
 
