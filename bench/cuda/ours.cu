@@ -68,6 +68,8 @@ using executor = pg::basic_device_executor<measured_device>;
 
 pg::device_options device_options;  // of every executor here
 
+constexpr std::size_t vocabulary = std::max<std::size_t>(network::input_shape.ids, 1);
+
 /// Made-up records: inputs uniform in [0, 1) or, if they are ids, over the vocabulary; labels uniform.
 struct made_up {
   using input = network::input_value;
@@ -82,7 +84,7 @@ struct made_up {
     };
     for (input& value : inputs) {
       if constexpr (std::is_integral_v<input>) {
-        value = static_cast<input>(draw() % network::input_shape.ids);
+        value = static_cast<input>(draw() % vocabulary);
       } else {
         value = static_cast<input>(static_cast<float>(draw()) * 0x1p-24F);
       }

@@ -415,7 +415,8 @@ class Run:
             return
         tasks = self.timed_tasks()
         end = min(self.clock.end, time.monotonic() + min(MOST["kernels"], 0.7 * self.clock.left()))
-        for tf32, task in [(tf32, task) for tf32 in (False, True) for task in tasks]:
+        wanted = [(task in networks.MORE, tf32, task) for tf32 in (False, True) for task in tasks]
+        for _, tf32, task in sorted(wanted, key=lambda each: each[:2]):
             batches = [batch for batch in self.batches(task) if batch <= PROFILED_BATCH]
             path, why_not = self.programs.wait(task)
             head = {"task": task, "batch": max(batches, default=0), "precision": "tf32" if tf32 else "float"}
