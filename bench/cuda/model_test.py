@@ -10,6 +10,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 import cuda_report  # noqa: E402
+import kernel_times  # noqa: E402
 import model  # noqa: E402
 import power  # noqa: E402
 import sass  # noqa: E402
@@ -180,6 +181,26 @@ class Power(unittest.TestCase):
         self.assertIsNone(watch.mean())
 
 
+class KernelTimes(unittest.TestCase):
+    def listing(self, *names, unit="ns"):
+        lines = ['"ID","Kernel Name","Grid Size","Metric Name","Metric Unit","Metric Value"']
+        for number, name in enumerate(names):
+            for metric, (_, its_unit, _) in kernel_times.METRICS.items():
+                lines.append(f'"{number}","void run_kernel<{name}>(T1)","(1, 1, 1)","{metric}",'
+                             f'"{unit if its_unit == "ns" else its_unit}","1,000"')
+        return "\n".join(["==PROF== Connected", *lines])
+
+    def test_the_second_of_two_steps_that_are_alike(self):
+        step = kernel_times.of_a_step(self.listing("a<int, 1>", "b", "a<int, 1>", "b"))
+        self.assertEqual([each["kernel"] for each in step], ["a<int, 1>", "b"])
+        self.assertEqual((step[0]["us"], step[0]["bytes"], step[0]["issue"]), (1, 1000, 10))
+
+    def test_what_is_no_step_is_refused(self):
+        for text in ("==ERROR== no permission", '"ID"', self.listing("a", "b"), self.listing("a", "b", "a"),
+                     self.listing("a", "a", unit="us")):
+            self.assertRaises(ValueError, kernel_times.of_a_step, text)
+
+
 class Report(unittest.TestCase):
     def test_predicted_stands_beside_measured(self):
         machine = {"gpu": "NVIDIA H200", "multiprocessors": 132, "runtime": 13000, "driver": 13000, "date": "",
@@ -193,8 +214,23 @@ class Report(unittest.TestCase):
         self.assertTrue(line.endswith("|  |"))
         joules = cuda_report.markdown(machine, [], [{**row, "steps_per_joule": 12.34}])
         self.assertIn("| 12.3 |\n", joules)
+        tf32 = cuda_report.markdown(machine, [], [{**row, "precision": "tf32"}])
+        predicted = cuda_report.modelled(machine["gpu"])["mlp", 256, "tf32"]
+        self.assertIn(f"| TF32 | 7654 | 1 | 1 |  | {cuda_report.number(predicted)} | 4 |", tf32)
         unknown = cuda_report.markdown({**machine, "gpu": "another"}, [], [row])
         self.assertIn("|  | 4 |", next(each for each in unknown.splitlines() if "7654" in each))
+
+
+    def test_ours_is_compared_with_the_fastest_of_its_precision(self):
+        def row(framework, us, precision):
+            figure = "loop_us" if framework == cuda_report.OURS else "us"
+            return {"task": "mlp", "framework": framework, "batch": 16, "precision": precision, figure: us}
+        found = cuda_report.ratios([row(cuda_report.OURS, 10, "float"), row("torch", 40, "float"),
+                                    row("torch_graph", 20, "float"), row("torch_compiled", 1, "tf32"),
+                                    row("opacus_hooks", 50, "float"), row("jax_scan", 70, "float")])
+        self.assertEqual(found, [{"task": "mlp", "batch": 16, "precision": "float", "best_dp_peer": "opacus_hooks",
+                                  "faster_than_best_dp_peer": 5, "best_torch_without_dp": "torch_graph",
+                                  "faster_than_best_torch_without_dp": 2}])
 
 
 if __name__ == "__main__":

@@ -3,7 +3,8 @@
 
 Everything has a share of the time: builds run side by side, checks begin with the first program that is there, then
 ours is timed, then the peers, one process a family, then what is wanted less. What takes longer than its share is
-stopped and named; what there was no time for is named too. The report is written after every part, and when the run is interrupted.
+stopped and named; what there was no time for is named too. The report is written after every part, and when the run is
+interrupted.
 """
 
 import argparse
@@ -346,10 +347,11 @@ class Run:
             return
         if not batches:
             return
-        seconds_left = end - time.monotonic()
+        seconds_left = max(0, end - time.monotonic())
         with power.Watch() as watch:
             code, text = output_of([str(path), *["tf32"] * tf32, what, f"{seconds:.3f}",
-                                    str(records or self.records(task)), *map(str, more), *map(str, batches)], seconds_left)
+                                    str(records or self.records(task)), *map(str, more), *map(str, batches)],
+                                   seconds_left)
         found = rows_of(text)
         if what == "time" and watch.mean():
             for each in found:
@@ -492,17 +494,30 @@ def peer_jobs(run, asked):
                 row, is_rest = {"task": task, "framework": name}, task in networks.MORE or name == "torch_vmap"
                 some = run.batches(task, FIRST_BATCHES)
                 rest = [] if task in networks.MORE or is_slow else [b for b in run.batches(task) if b not in some]
+
+                def times(batches, precision):
+                    return [{**row, "do": "time", "batch": batch, "precision": precision, "stage": stage}
+                            for batch in batches]
+
                 if stage == (2 if is_rest else 0):
                     jobs.append({**row, "do": "check", "batch": run.checked_batch(task), "stage": stage,
                                  "steps": 0 if task == "vgg16" else CHECK_STEPS})
-                    jobs += [{**row, "do": "time", "batch": batch, "precision": "float", "stage": stage} for batch in some]
+                    jobs += times(some, "float")
                 if stage == (2 if is_rest else 1) and name in WITH_TF32:
-                    jobs += [{**row, "do": "time", "batch": batch, "precision": "tf32", "stage": stage} for batch in some]
+                    jobs += times(some, "tf32")
                 if stage == 2:
-                    jobs += [{**row, "do": "time", "batch": batch, "precision": "float", "stage": stage} for batch in rest]
-    # Of the rest, the tasks that have nothing yet come before more batches of the others; JAX may compile VGG16 for long.
-    return sorted(jobs, key=lambda job: (job["stage"], job["stage"] == 2 and (
-        (job["task"], job["framework"]) == ("vgg16", "jax"), job["task"] not in networks.MORE)))
+                    jobs += times(rest, "float")
+
+    def place(job):
+        """Of the rest, the tasks that have nothing yet come first, then batch by batch. JAX may compile VGG16 for long.
+        """
+        if job["stage"] < 2:
+            return (job["stage"],)
+        is_more = job["task"] in networks.MORE
+        return (2, (job["task"], job["framework"]) == ("vgg16", "jax"), not is_more,
+                0 if is_more or job["do"] == "check" else job["batch"])
+
+    return sorted(jobs, key=place)
 
 
 class PeerFamily:
@@ -588,6 +603,8 @@ class PeerFamily:
             if answer.get("failure") == "no time left":
                 self.jobs.insert(0, job)
                 return
+            if "CUDA" in answer.get("failure", ""):
+                self.stop()  # whatever came after it in that process might fail too
             if is_check:
                 self.checked[job["task"], job["framework"]] = answer
                 if "failure" in answer:
@@ -595,7 +612,8 @@ class PeerFamily:
                 print(f"{row['task']}: {row['framework']}, {answer.get('failure', 'agrees')}, "
                       f"{self.run.clock.spent():.0f} s", flush=True)
             else:  # what was checked is float
-                found = {key: known[key] for key in known if job["precision"] == "float" or key in ("version", "private")}
+                found = {key: value for key, value in known.items()
+                         if job["precision"] == "float" or key in ("version", "private")}
                 self.run.rows.append({**row, "batch": job["batch"], "precision": job["precision"], **found, **answer})
             self.run.write()
 
@@ -679,7 +697,7 @@ def main():
         run.start_peers()
         run.time_peers(0, {"torch": 0.36, "jax": 0.4})
         run.time_more_of_ours()
-        run.time_peers(1, {"torch": 0.5})
+        run.time_peers(1, {"torch": 0.5, "jax": 0.2})
         run.profile()
         run.time_peers(2, {"torch": 0.7})
         run.time_peers(2, {})
