@@ -70,9 +70,12 @@ struct product_traits<dev::gemm_kernel<Scalar, Problem, Sizes>> {
   using scalar = Scalar;
   using sizes = Sizes;
   static constexpr bool is_squares = Problem::squares;
+  using sum = typename Problem::sum_type;
   static constexpr bool is_sum = requires(Problem problem) { problem.accumulator_count; };
   static constexpr bool is_partial = requires(Problem problem) { problem.partials; };
-  static constexpr bool is_forward = std::is_same_v<Problem, dev::affine_forward<Scalar>>;
+  static constexpr bool is_forward = std::is_same_v<Problem, dev::affine_forward<Scalar>> ||
+                                     std::is_same_v<Problem, dev::affine_forward<Scalar, true>>;
+  static constexpr bool is_share = requires { Problem::adds_shares; };
 };
 
 /// A product for a full physical batch that begins a logical one.
@@ -100,8 +103,16 @@ template <class Kernel>
     depths = view.groups * samples;
     deepest = dev::blocks_for(problem.on.most_samples, accumulators);
     to.done.slices = each_slice(deepest);
-    to.done.bytes = (x + y) * bytes_each + weights * sizeof(*problem.accumulators) * accumulators;
+    const int written = std::is_integral_v<typename traits::sum> ? 1 : accumulators;
+    to.done.bytes = (x + y) * bytes_each + weights * sizeof(*problem.accumulators) * written;
     to.what = "sums";
+  } else if constexpr (traits::is_share) {
+    const int together = problem.of_part();
+    depths = view.groups * samples * positions;
+    deepest = positions * together;
+    to.done.slices = each_slice(positions) * together;
+    to.done.bytes = (x + y) * bytes_each + weights * sizeof(*problem.sums);
+    to.what = "shares";
   } else if constexpr (traits::is_partial) {
     depths = view.groups * samples * positions;
     deepest = problem.chunk;

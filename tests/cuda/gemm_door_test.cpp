@@ -89,12 +89,13 @@ using dev::gemm_way;
 static_assert(choose_gemm(gemm_product::forward, linear_view(4096, 4096), true, true) == gemm_way::library);
 static_assert(choose_gemm(gemm_product::adjoint, linear_view(4096, 4096), true, true) == gemm_way::library);
 static_assert(choose_gemm(gemm_product::sums, linear_view(4096, 4096), true, true) == gemm_way::square);
-static_assert(choose_gemm(gemm_product::sums, conv_view(256, 256, 32), true, true) == gemm_way::large);
-static_assert(choose_gemm(gemm_product::squares, linear_view(4096, 4096), true, true) == gemm_way::large);
+static_assert(choose_gemm(gemm_product::sums, conv_view(256, 256, 32), true, true) == gemm_way::square);
+static_assert(choose_gemm(gemm_product::squares, linear_view(4096, 4096), true, true) == gemm_way::square);
 static_assert(choose_gemm(gemm_product::forward, linear_view(4096, 4096), true, false) != gemm_way::library);
 static_assert(choose_gemm(gemm_product::forward, linear_view(4096, 4096), false, true) != gemm_way::library);
 static_assert(choose_gemm(gemm_product::forward, linear_view(784, 128), true, true) == gemm_way::square);
-static_assert(choose_gemm(gemm_product::forward, linear_view(512, 10), true, true) == gemm_way::narrow);
+static_assert(choose_gemm(gemm_product::forward, linear_view(512, 10), true, true) == gemm_way::slim);
+static_assert(choose_gemm(gemm_product::forward, linear_view(512, 20), true, true) == gemm_way::narrow);
 static_assert(choose_gemm(gemm_product::forward, conv_view(256, 256, 32), true, true) == gemm_way::large);
 static_assert(choose_gemm(gemm_product::forward, conv_view(3, 64, 32), true, true) == gemm_way::square);
 // Chunks of positions, for few blocks of a sample's gradient only.

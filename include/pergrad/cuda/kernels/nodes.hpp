@@ -17,8 +17,8 @@
 
 namespace pergrad::inline v0_1::on_device {
 
-/// A block at work on one sample.
-template <class Block, class Scalar, class Functions, int Threads>
+/// A block at work on one sample. `HasProducts`: whether it forms those of affine layers.
+template <class Block, class Scalar, class Functions, int Threads, bool HasProducts>
 struct node_worker {
   const Block& block;
   const table_view<Scalar>& tables;
@@ -49,7 +49,10 @@ struct node_worker {
         const Scalar* bias = row.bias < 0 ? nullptr : parameters + row.bias;
         const Scalar* x = values.at(row.in);
         Scalar* y = values.to(row.out);
-        return row.adjoint != 0 ? through_adjoint(row, x, y, bias, false) : through_view(row, x, y, bias, false);
+        if constexpr (HasProducts) {
+          row.adjoint != 0 ? through_adjoint(row, x, y, bias, false) : through_view(row, x, y, bias, false);
+        }
+        return;
       }
       case node_kind::general:
       case node_kind::tiled:
@@ -67,7 +70,9 @@ struct node_worker {
     const Scalar* dy = values.at(row.dy);
     Scalar* dx = values.to(row.dx);
     const bool onto = row.accumulate != 0;
-    row.adjoint != 0 ? through_view(row, dy, dx, nullptr, onto) : through_adjoint(row, dy, dx, nullptr, onto);
+    if constexpr (HasProducts) {
+      row.adjoint != 0 ? through_view(row, dy, dx, nullptr, onto) : through_adjoint(row, dy, dx, nullptr, onto);
+    }
   }
   /// The same of general and tiled layers, which leave in their saved values what their factors read. Not one function
   /// with the others: called from two places it would not be inlined, and the worker would lie in local memory.

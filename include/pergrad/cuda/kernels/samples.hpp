@@ -93,8 +93,8 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
     const sample_values<Scalar> values = samples.values(sample);
     layer_bits bits;
     if (random != 0) bits = {&layers, state->layer_step, samples.numbers[sample] + state->first_record};
-    const node_worker<Block, Scalar, Functions, Threads> nodes{block,          tables,         values, parameters,
-                                                               shared.scratch, shared.partial, bits};
+    const node_worker<Block, Scalar, Functions, Threads, Layered == 0> nodes{
+        block, tables, values, parameters, shared.scratch, shared.partial, bits};
     const norm_worker<Block, Scalar, Threads> worker{block, values, samples.kept_of(sample), shared.partial};
     norm_bound* parts = results.norms + static_cast<std::size_t>(sample) * static_cast<std::size_t>(tables.layers);
     if ((stages & stage::forward) != 0) {

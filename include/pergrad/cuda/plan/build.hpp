@@ -36,21 +36,11 @@ inline constexpr std::size_t forward_work = [] {
   }
   return work;
 }();
-/// Is every product one of vectors? Then samples are the columns of a matrix that has all of them.
+/// A block reads all weights for its sample, and few blocks fit on a multiprocessor; where samples share products,
+/// either costs less. The bounds are those of networks for which a launch for every layer costs more than that.
 template <class Network>
-inline constexpr bool is_dense = [] {
-  for (const pergrad::detail::plan_node& node : pergrad::detail::network_plan<typename Network::structure>::nodes) {
-    if (node.kind == node_kind::tiled || node.kind == node_kind::general) return false;
-    if (node.kind == node_kind::affine && node.map.positions() > 1) return false;
-  }
-  return true;
-}();
-/// A block reads all weights for its sample; where they are many, samples must share them, and in a dense network,
-/// whose weights are used once a sample, sooner. The bounds are estimates (weights of 1 MiB, and of 128 KiB; 4 million
-/// multiply-adds a sample), not measured.
-template <class Network>
-inline constexpr plan_kind plan_of = Network::parameter_count <= (std::size_t{1} << (is_dense<Network> ? 15U : 18U)) &&
-                                             forward_work<Network> <= (std::size_t{1} << 22U)
+inline constexpr plan_kind plan_of = Network::parameter_count <= (std::size_t{1} << 13U) && forward_work<Network> <=
+                                                                                                (std::size_t{1} << 17U)
                                          ? plan_kind::fused
                                          : plan_kind::layered;
 

@@ -75,6 +75,11 @@ enum class gemm_product : int { forward, adjoint, sums, squares };
   return choose_gemm(product, leaf.view, false);
 }
 
+/// Are the columns of a product over samples one of each, whose depth lies in one line?
+[[nodiscard]] constexpr bool is_of_one_position(gemm_product product, const affine_view& view) noexcept {
+  return view.positions() == 1 && (product == gemm_product::forward || view.pixels() * view.taps() == 1);
+}
+
 /// Samples for which workspaces must be there if any product goes to cuBLAS.
 [[nodiscard]] constexpr int library_capacity(int max_batch) noexcept {
   return (max_batch + library_slice - 1) / library_slice * library_slice;
@@ -172,10 +177,43 @@ struct rounding_kernel {
   }
 };
 
-/// f(sizes) with the own kernel's blocks.
-template <class Function>
+/// Which products a layered network has, so that no others are compiled: a template argument. Sets of ways are bits.
+struct needed_products {
+  bool tensor_cores = false;   ///< where TF32 is allowed: of few rows alone they gain nothing
+  bool any = false;            ///< false: it is fused
+  unsigned forward = 0;        ///< of several positions
+  unsigned adjoint = 0;        ///< the same
+  bool one_position = false;   ///< whether there are any of one,
+  bool wide_position = false;  ///< with many weights
+  unsigned gradients = 0;      ///< ways of gradients of several positions
+  unsigned sums = 0;           ///< of those of one
+  unsigned squares = 0;        ///< ways of norms
+  bool chunks = false;         ///< are any gradients formed in chunks?
+};
+[[nodiscard]] constexpr unsigned bit_of(gemm_way way) noexcept { return 1U << static_cast<unsigned>(way); }
+inline constexpr unsigned all_ways = ~0U;
+inline constexpr unsigned ways_of_few_rows = bit_of(gemm_way::slim) | bit_of(gemm_way::narrow);
+inline constexpr needed_products all_products{true, true,     all_ways, all_ways, true,
+                                              true, all_ways, all_ways, all_ways, true};
+
+/// f(sizes) with the own kernel's blocks. `Ways`: those that there may be.
+template <unsigned Ways = all_ways, class Function>
 constexpr auto with_block_sizes(gemm_way way, Function&& f) {
-  return way == gemm_way::slim ? f(slim_block{}) : way == gemm_way::narrow ? f(narrow_block{}) : f(square_block{});
+  if constexpr (Ways == bit_of(gemm_way::slim)) {
+    return f(slim_block{});
+  } else if constexpr (Ways == bit_of(gemm_way::narrow)) {
+    return f(narrow_block{});
+  } else if constexpr (Ways == ways_of_few_rows) {
+    return way == gemm_way::slim ? f(slim_block{}) : f(narrow_block{});
+  } else {
+    if constexpr ((Ways & bit_of(gemm_way::slim)) != 0) {
+      if (way == gemm_way::slim) return f(slim_block{});
+    }
+    if constexpr ((Ways & bit_of(gemm_way::narrow)) != 0) {
+      if (way == gemm_way::narrow) return f(narrow_block{});
+    }
+    return f(square_block{});
+  }
 }
 /// Blocks that form one sample's gradient of a view.
 [[nodiscard]] constexpr int gradient_blocks(const affine_view& view) noexcept {
@@ -225,7 +263,7 @@ template <class Scalar, class Problem>
 inline constexpr bool has_tensor_kernel =
     std::is_same_v<Scalar, float> && !sums_samples<Problem> && !one_position<Problem>;
 /// The own kernel's blocks, smaller ones where they would be too few to fill a device.
-template <class Problem, class Function>
+template <unsigned Ways, class Problem, class Function>
 void with_filling_block_sizes(gemm_way way, const Problem& problem, Function&& f) {
   const auto blocks = [&]<class Sizes>(Sizes) {
     return std::int64_t{blocks_for(problem.rows(), Sizes::rows)} * blocks_for(problem.columns(), Sizes::columns) *
@@ -234,20 +272,26 @@ void with_filling_block_sizes(gemm_way way, const Problem& problem, Function&& f
   constexpr int blocks_that_fill = 256;
   if constexpr (over_samples<Problem>) {
     if constexpr (!one_position<Problem>) {
-      if (way == gemm_way::slim && blocks(slim_block{}) >= blocks_that_fill) return f(slim_block{});
-      if (way == gemm_way::narrow && blocks(narrow_block{}) >= blocks_that_fill) return f(narrow_block{});
+      if constexpr ((Ways & bit_of(gemm_way::slim)) != 0) {
+        if (way == gemm_way::slim && blocks(slim_block{}) >= blocks_that_fill) return f(slim_block{});
+      }
+      if constexpr ((Ways & bit_of(gemm_way::narrow)) != 0) {
+        if (way == gemm_way::narrow && blocks(narrow_block{}) >= blocks_that_fill) return f(narrow_block{});
+      }
     }
-    if (problem.rows() > 32 && blocks(square_block{}) >= blocks_that_fill) return f(square_block{});
+    if constexpr ((Ways & ~ways_of_few_rows) != 0) {
+      if (problem.rows() > 32 && blocks(square_block{}) >= blocks_that_fill) return f(square_block{});
+    }
     f(small_block{});
   } else {
-    with_block_sizes(way, f);
+    with_block_sizes<Ways>(way, f);
   }
 }
 /// The same results on tensor cores: in wide blocks, which read less for each result, where there are enough of them
 /// and they are full. No bit of a result depends on it; where squares lie does.
-template <class Problem, class Function>
+template <unsigned Ways, class Problem, class Function>
 void with_tensor_block_sizes(gemm_way way, const Problem& problem, Function&& f) {
-  if constexpr (!Problem::squares && !adds_shares<Problem>) {
+  if constexpr (!Problem::squares && !adds_shares<Problem> && (Ways & ~ways_of_few_rows) != 0) {
     const auto fills = [&]<class Sizes>(Sizes) {
       constexpr int blocks_that_fill = 128;
       const int across = blocks_for(problem.columns(), Sizes::columns);
@@ -255,26 +299,29 @@ void with_tensor_block_sizes(gemm_way way, const Problem& problem, Function&& f)
       const bool full = across * Sizes::columns <= problem.columns() + problem.columns() / 8;
       return full && problem.batches() >= blocks_for(blocks_that_fill, blocks);
     };
-    if constexpr (over_samples<Problem>) {
+    if constexpr (over_samples<Problem> && (Ways & bit_of(gemm_way::large)) != 0) {
       if (way == gemm_way::large && fills(vast_tensor_block{})) return f(vast_tensor_block{});
       if (way == gemm_way::large && fills(large_tensor_block{})) return f(large_tensor_block{});
     }
     if (way >= gemm_way::square && fills(wide_tensor_block{})) return f(wide_tensor_block{});
   }
-  way < gemm_way::square ? f(narrow_tensor_block{}) : f(square_tensor_block{});
+  if constexpr ((Ways & ways_of_few_rows) != 0) {
+    if (way < gemm_way::square) return f(narrow_tensor_block{});
+  }
+  if constexpr ((Ways & ~ways_of_few_rows) != 0) f(square_tensor_block{});
 }
 /// Launches the own kernel for a problem of gemm_affine.hpp.
-template <class Scalar, class Device, class Problem>
+template <class Scalar, unsigned Ways = all_ways, bool TensorCores = true, class Device, class Problem>
 void launch_gemm(Device& device, gemm_way way, const Problem& problem) {
   const auto with = [&]<class Sizes>(Sizes) { launch(device, gemm_kernel<Scalar, Problem, Sizes>{problem}); };
-  if constexpr (has_tensor_kernel<Scalar, Problem>) {
-    if (problem.on.tf32 != 0) return with_tensor_block_sizes(way, problem, with);
+  if constexpr (TensorCores && has_tensor_kernel<Scalar, Problem>) {
+    if (problem.on.tf32 != 0) return with_tensor_block_sizes<Ways>(way, problem, with);
   }
-  with_filling_block_sizes(way, problem, with);
+  with_filling_block_sizes<Ways>(way, problem, with);
 }
 /// Launches an affine layer's product over samples, `forward` or `adjoint`, whoever forms it: 1 node; with cuBLAS one a
 /// slice, and one more for a forward product and where results are TF32.
-template <class Device, class Scalar>
+template <needed_products Needed = all_products, class Device, class Scalar>
 void launch_product(Device& device, gemm_product product, gemm_way way, const affine_operands<Scalar>& on) {
   const bool forward = product == gemm_product::forward;
   if constexpr (has_library_gemm<Device> && sizeof(Scalar) == sizeof(float)) {
@@ -287,13 +334,19 @@ void launch_product(Device& device, gemm_product product, gemm_way way, const af
       return launch(device, rounding_kernel<Scalar, 128>{on.values, on.state, place, count, on.most_samples});
     }
   }
-  const affine_view& view = on.map.view;
-  if (view.positions() == 1 && (forward || view.pixels() * view.taps() == 1)) {
-    if (forward) return launch_gemm<Scalar>(device, way, affine_forward<Scalar, true>{on});
-    return launch_gemm<Scalar>(device, way, affine_adjoint<Scalar, true>{on});
+  if constexpr (Needed.one_position) {
+    if (is_of_one_position(product, on.map.view)) {
+      constexpr unsigned ways = Needed.wide_position ? all_ways : ways_of_few_rows;
+      if (forward) return launch_gemm<Scalar, ways>(device, way, affine_forward<Scalar, true>{on});
+      return launch_gemm<Scalar, ways>(device, way, affine_adjoint<Scalar, true>{on});
+    }
   }
-  if (forward) return launch_gemm<Scalar>(device, way, affine_forward<Scalar>{on});
-  launch_gemm<Scalar>(device, way, affine_adjoint<Scalar>{on});
+  if constexpr (Needed.forward != 0) {
+    if (forward)
+      return launch_gemm<Scalar, Needed.forward, Needed.tensor_cores>(device, way, affine_forward<Scalar>{on});
+  }
+  if constexpr (Needed.adjoint != 0)
+    launch_gemm<Scalar, Needed.adjoint, Needed.tensor_cores>(device, way, affine_adjoint<Scalar>{on});
 }
 
 }  // namespace pergrad::inline v0_1::on_device

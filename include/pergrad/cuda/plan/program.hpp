@@ -137,9 +137,44 @@ struct program {
   }
 };
 
-/// 1 for layered networks, 0 for fused ones: an argument of templates that either kind shares.
+/// What a network needs of products by its plan, an argument of templates: networks that need the same share them.
 template <class Network>
-inline constexpr int layered_of = program<Network>::layered ? 1 : 0;
+inline constexpr needed_products products_of = [] {
+  constexpr const auto& table = program<Network>::table;
+  needed_products needed{};
+  needed.any = program<Network>::layered;
+  if (!needed.any) return needed;
+  const auto add = [&](gemm_product product, const affine_view& view, bool x_in_workspace) {
+    if (is_of_one_position(product, view)) {
+      constexpr int many = 1 << 16;
+      needed.one_position = true;
+      needed.wide_position = needed.wide_position || view.size() >= many;
+    } else {
+      (product == gemm_product::forward ? needed.forward : needed.adjoint) |=
+          bit_of(choose_gemm(product, view, x_in_workspace));
+    }
+  };
+  for (const op_row& row : table.ops) {
+    if (row.kind != node_kind::affine || row.out_size == 0) continue;
+    add(product_of(row, false), row.view, row.in >= 0);
+    if (row.input_gradient != 0) add(product_of(row, true), row.view, true);
+  }
+  for (int i = 0; i < table.projections_used; ++i) {
+    const projection_row& each = table.projections[static_cast<std::size_t>(i)];
+    add(gemm_product::forward, each.view, each.x >= 0);
+    if (each.wants_gradient) add(gemm_product::adjoint, each.view, true);
+  }
+  for (int k = 0; k < table.outer_count; ++k) {
+    const outer_leaf& leaf = table.outer[static_cast<std::size_t>(k)];
+    (leaf.view.positions() > 1 ? needed.gradients : needed.sums) |= bit_of(way_of(leaf, gemm_product::sums));
+    needed.chunks = needed.chunks || leaf.chunks > 1;
+    if (leaf.chunks == 1 && leaf.method != norm_method::product) {
+      needed.squares |= bit_of(way_of(leaf, gemm_product::squares));
+    }
+  }
+  needed.tensor_cores = ((needed.forward | needed.adjoint | needed.gradients) & ~ways_of_few_rows) != 0;
+  return needed;
+}();
 
 template <class Network>
 [[nodiscard]] constexpr network_facts find_facts() {

@@ -76,8 +76,8 @@ class engine {
     std::memcpy(targets_.data() + b * targets.size_bytes(), targets.data(), targets.size_bytes());
   }
   /// Evaluates them; `launch_samples`: the kernel that they go through. `Backward`: whether any expression may ask for
-  /// gradients; else their kernels are not compiled. `Layered`: as of the launcher.
-  template <bool Backward, int Layered, class Target>
+  /// gradients; else their kernels are not compiled. `Needed`: as of the launcher.
+  template <bool Backward, needed_products Needed, class Target>
   void run(std::size_t target_count, sample_launcher<Device, Scalar, Target> launch_samples,
            const request_type& request) {
     if (request.has_proven_sums()) {
@@ -88,7 +88,7 @@ class engine {
     memory_.put(places.targets, targets_.data(), request.count * target_count * sizeof(Target));
     if (!numbers_.empty()) memory_.put(places.numbers, numbers_.data(), request.count);
     if (!lengths_.empty()) memory_.put(places.lengths, lengths_.data(), request.count);
-    evaluation<Layered, Target> it{request, way_of(request), launch_samples, make_view<Target>(target_count)};
+    evaluation<Needed, Target> it{request, way_of(request), launch_samples, make_view<Target>(target_count)};
     if (net().draws && request.randomness.is_random()) {
       const auto& stream = stream_upload::stream(request.randomness);
       it.layers.stream = stream_upload::words(stream);
@@ -144,7 +144,7 @@ class engine {
     return way;
   }
   /// What one call of `run` is about.
-  template <int Layered, class Target>
+  template <needed_products Needed, class Target>
   struct evaluation {
     const request_type& request;
     way_of_work way;
@@ -172,13 +172,13 @@ class engine {
                            memory_.template at<const Target>(places.targets), target_count,
                            memory_.template at<const std::uint32_t>(places.lengths), nullptr);
   }
-  template <int Layered, class Target>
-  [[nodiscard]] launcher<Device, Scalar, Target, Layered> launches_of(const evaluation<Layered, Target>& it) {
+  template <needed_products Needed, class Target>
+  [[nodiscard]] launcher<Device, Scalar, Target, Needed> launches_of(const evaluation<Needed, Target>& it) {
     return {memory_, it.view, it.launch_samples};
   }
   /// Takes samples through the network, back if that is asked for, and to their norms.
-  template <int Layered, class Target>
-  void evaluate(evaluation<Layered, Target>& it, std::size_t first, std::size_t count, bool norms) {
+  template <needed_products Needed, class Target>
+  void evaluate(evaluation<Needed, Target>& it, std::size_t first, std::size_t count, bool norms) {
     memory_.announce({.position = first,
                       .count = static_cast<std::uint32_t>(count),
                       .first = first == 0 ? 1U : 0U,
@@ -230,8 +230,8 @@ class engine {
   [[nodiscard]] const Scalar* weights_at(std::size_t first) const {
     return memory_.template at<const Scalar>(memory_.places().weights) + first;
   }
-  template <int Layered, class Target>
-  void form_sum(evaluation<Layered, Target>& it, const detail::sum_request<Scalar>& sum) {
+  template <needed_products Needed, class Target>
+  void form_sum(evaluation<Needed, Target>& it, const detail::sum_request<Scalar>& sum) {
     if (!sum.is_plain) send_weights(it.request, sum);
     it.for_each_part([&](std::size_t first, std::size_t count) {
       if (it.way.again) evaluate(it, first, count, false);
@@ -266,8 +266,8 @@ class engine {
                                                  static_cast<std::int64_t>(net().parameters), accumulators});
     memory_.get(total_.data(), memory_.places().sums, net().parameters);
   }
-  template <int Layered, class Target>
-  void write_rows(evaluation<Layered, Target>& it) {
+  template <needed_products Needed, class Target>
+  void write_rows(evaluation<Needed, Target>& it) {
     const request_type& request = it.request;
     const arena_layout& places = memory_.places();
     const bool weighted = request.row_weights != nullptr;

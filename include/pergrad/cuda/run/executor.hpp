@@ -120,8 +120,14 @@ class basic_device_executor {
       const std::size_t sample = request.first + b;
       engine.take(b, samples.record(sample), samples.input(sample), samples.length(sample), samples.targets(sample));
     }
-    engine.template run<Needs.backward, on_device::layered_of<Network>>(
-        target_count, on_device::sample_launcher_of<Device, Network, Loss>, request);
+    // A user may ask for another norm than the plan's.
+    constexpr on_device::needed_products needed = [] {
+      on_device::needed_products all = on_device::products_of<Network>;
+      all.squares = all.gradients | all.sums;
+      return all;
+    }();
+    engine.template run<Needs.backward, needed>(target_count, on_device::sample_launcher_of<Device, Network, Loss>,
+                                                request);
   }
   /// The library's own: what a tape is on this device.
   template <class Network>

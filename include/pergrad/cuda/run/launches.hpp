@@ -67,17 +67,16 @@ inline constexpr auto sample_launcher_of = [] {
   using scalar = typename Network::scalar;
   using target = typename Loss::template target<scalar>;
   using functions = typename program<Network>::functions;
-  sample_launcher<Device, scalar, target> kernels{
-      &launch_sample_kernel<Device,
-                            sample_kernel<scalar, Loss, functions, sample_threads<Network>, layered_of<Network>>>};
-  if constexpr (layered_of<Network> != 0) {
+  sample_launcher<Device, scalar, target> kernels{&launch_sample_kernel<
+      Device, sample_kernel<scalar, Loss, functions, sample_threads<Network>, products_of<Network>.any ? 1 : 0>>};
+  if constexpr (products_of<Network>.any) {
     kernels.node = &launch_node_kernel<Device, node_kernel<scalar, target, functions>>;
   }
   return kernels;
 }();
 
-/// `Layered`: 1 for networks that are cut into layers, whose products are kernels that a fused network does not need.
-template <class Device, class Scalar, class Target, int Layered>
+/// `Needed`: the network's products.
+template <class Device, class Scalar, class Target, needed_products Needed>
 class launcher {
  public:
   using memory_type = network_memory<Scalar, Device>;
@@ -89,7 +88,7 @@ class launcher {
 
   void samples(const sample_launch<Scalar>& wanted) const {
     sample_work<Scalar, Target> work = make_work(wanted);
-    if constexpr (Layered == 0) {
+    if constexpr (!Needed.any) {
       work.stages = wanted.backward ? stage::fused : stage::forward | stage::loss;
       launch_.samples(device(), work, wanted.samples);
     } else {
@@ -109,14 +108,12 @@ class launcher {
     }
   }
 
-  /// Forms the accumulators of one sum.
+  /// Forms the accumulators of one sum, of integers if it has a grid.
   void sum(const sum_launch<Scalar>& wanted) const {
-    if (wanted.grid_steps < 0) {
-      form_sum<Scalar>(wanted);
-    } else {
-      form_sum<std::int64_t>(wanted);
-    }
+    wanted.grid_steps < 0 ? form_sum<Scalar>(wanted) : form_sum<std::int64_t>(wanted);
   }
+  /// The same where it has one: no other is compiled.
+  void sum_of_integers(const sum_launch<Scalar>& wanted) const { form_sum<std::int64_t>(wanted); }
 
  private:
   [[nodiscard]] Device& device() const { return memory_->device(); }
@@ -154,7 +151,7 @@ class launcher {
   template <class Wanted>
   [[nodiscard]] method_choice method_of(const Wanted& wanted) const {
     method_choice method = wanted.method;
-    method.on_tensor_cores = Layered != 0 && memory_->tf32() && !wanted.gradients ? 1 : 0;
+    method.on_tensor_cores = Needed.tensor_cores && memory_->tf32() && !wanted.gradients ? 1 : 0;
     return method;
   }
 
@@ -209,7 +206,7 @@ class launcher {
       on.tf32 = memory_->tf32() ? 1 : 0;
       on.tf32_result = on.tf32 * row.handed_on;
       on.bias = row.bias < 0 ? nullptr : memory_->parameters() + row.bias;
-      launch_product(device(), product_of(row, false), way_of(row, false), on);
+      launch_product<Needed>(device(), product_of(row, false), way_of(row, false), on);
       waiting = row.out_lengths < 0 ? i + 1 : i;
     }
     run(waiting, node_count(), stage::forward | stage::loss);
@@ -247,7 +244,7 @@ class launcher {
       on.weights = memory_->parameters() + row.parameters;
       on.accumulate = row.accumulate;
       on.tf32 = on.tf32_result = memory_->tf32() ? 1 : 0;
-      launch_product(device(), product_of(row, true), way_of(row, true), on);
+      launch_product<Needed>(device(), product_of(row, true), way_of(row, true), on);
     }
     catch_up(0);
   }
@@ -284,7 +281,8 @@ class launcher {
       on.weights = memory_->parameters() + each.weights;
       on.bias = each.bias < 0 ? nullptr : memory_->parameters() + each.bias;
       on.tf32 = on.tf32_result = memory_->tf32() ? 1 : 0;
-      launch_product(device(), gemm_product::forward, choose_gemm(gemm_product::forward, each.view, each.x >= 0), on);
+      launch_product<Needed>(device(), gemm_product::forward,
+                             choose_gemm(gemm_product::forward, each.view, each.x >= 0), on);
     }
   }
   void project_back(const op_row& row, bool reads_input, int samples) const {
@@ -294,7 +292,7 @@ class launcher {
       on.weights = memory_->parameters() + each.weights;
       on.accumulate = each.accumulate;
       on.tf32 = on.tf32_result = memory_->tf32() ? 1 : 0;
-      launch_product(device(), gemm_product::adjoint, choose_gemm(gemm_product::adjoint, each.view, true), on);
+      launch_product<Needed>(device(), gemm_product::adjoint, choose_gemm(gemm_product::adjoint, each.view, true), on);
     }
   }
   [[nodiscard]] bool does_something(int first, int last) const {
@@ -310,11 +308,14 @@ class launcher {
       const norm_method chosen = method.of(leaf);
       if (chosen == norm_method::product || chosen == norm_method::gram) continue;
       double* const to = memory_->template at<double>(memory_->places().squares) + leaf.squares;
-      if (leaf.chunks > 1) {
-        for_each_partial(leaf, wanted.samples, method.on_tensor_cores, [&](const partial_gradients<Scalar>& gradients) {
-          launch(device(), square_partials_kernel<Scalar>{gradients, to, net_->squares});
-        });
-        continue;
+      if constexpr (Needed.chunks) {
+        if (leaf.chunks > 1) {
+          for_each_partial(leaf, wanted.samples, method.on_tensor_cores,
+                           [&](const partial_gradients<Scalar>& gradients) {
+                             launch(device(), square_partials_kernel<Scalar>{gradients, to, net_->squares});
+                           });
+          continue;
+        }
       }
       affine_squares<Scalar> problem;
       problem.on = operands(leaf.view, leaf.x, leaf.delta, wanted.samples);
@@ -322,7 +323,7 @@ class launcher {
       problem.partial = to;
       problem.partial_stride = net_->squares;
       problem.blocks = leaf.square_count / leaf.view.groups;
-      launch_gemm<Scalar>(device(), way_of(leaf, gemm_product::squares), problem);
+      launch_gemm<Scalar, Needed.squares, Needed.tensor_cores>(device(), way_of(leaf, gemm_product::squares), problem);
     }
   }
   template <class Sum>
@@ -346,17 +347,21 @@ class launcher {
         .by_products = 0,
         .to_grid = to_grid,
         .sums = memory_->template at<Sum>(places.sums)};
-    if constexpr (Layered != 0) {
+    if constexpr (Needed.any) {
       if (!wanted.squares && !wanted.gradients) {
         for (const outer_leaf& leaf : net_->outer) {
           if (!is_one_product(leaf)) continue;
           if (leaf.view.positions() == 1) {
-            sum_of_products<Sum>(wanted, leaf, to_grid);
-          } else if (is_integral && leaf.chunks == 1) {
-            sum_of_shares(wanted, leaf, to_grid);
-          } else {
-            sum_of_partials<Sum>(wanted, leaf, to_grid);
+            if constexpr (Needed.sums != 0) sum_of_products<Sum>(wanted, leaf, to_grid);
+            continue;
           }
+          if constexpr (is_integral) {
+            if (leaf.chunks == 1) {
+              sum_of_shares(wanted, leaf, to_grid);
+              continue;
+            }
+          }
+          if constexpr (!is_integral || Needed.chunks) sum_of_partials<Sum>(wanted, leaf, to_grid);
         }
         kernel.by_products = 1;
       }
@@ -378,7 +383,8 @@ class launcher {
     problem.to_grid = to_grid;
     problem.sums = memory_->template at<std::int64_t>(memory_->places().sums) + leaf.parameters;
     problem.parts = parts_for(gradient_blocks(leaf.view), wanted.samples);
-    launch_gemm<Scalar>(device(), way_of(leaf, gemm_product::sums), problem);
+    if constexpr (Needed.gradients != 0)
+      launch_gemm<Scalar, Needed.gradients, Needed.tensor_cores>(device(), way_of(leaf, gemm_product::sums), problem);
   }
   [[nodiscard]] const Scalar* weights_of(const sum_launch<Scalar>& wanted, const outer_leaf& leaf) const {
     if (wanted.weights == nullptr) return nullptr;
@@ -394,7 +400,7 @@ class launcher {
     problem.accumulator_stride = static_cast<std::int64_t>(net_->parameters);
     problem.accumulator_count =
         std::is_integral_v<Sum> ? parts_for(gradient_blocks(leaf.view), wanted.samples / 32) : accumulator_count(*net_);
-    launch_gemm<Scalar>(device(), way_of(leaf, gemm_product::sums), problem);
+    launch_gemm<Scalar, Needed.sums>(device(), way_of(leaf, gemm_product::sums), problem);
   }
   /// Forms the gradients of a leaf of several positions, for some samples at a time, and calls f(them) for each time.
   template <class Function>
@@ -410,7 +416,9 @@ class launcher {
       problem.first_sample = first;
       problem.chunks = divisor{leaf.chunks};
       problem.chunk = blocks_for(leaf.view.positions(), leaf.chunks);
-      launch_gemm<Scalar>(device(), way_of(leaf, gemm_product::sums), problem);
+      if constexpr (Needed.gradients != 0) {
+        launch_gemm<Scalar, Needed.gradients, Needed.tensor_cores>(device(), way_of(leaf, gemm_product::sums), problem);
+      }
       f(partial_gradients<Scalar>{memory_->state(), partials, first, count, leaf.chunks, leaf.size()});
     }
   }

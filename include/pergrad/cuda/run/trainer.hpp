@@ -73,8 +73,8 @@ class peers_of_device {
   ~peers_of_device() = default;
 };
 
-/// A trainer of any network. `Layered`: as of the launcher.
-template <class Scalar, class Value, class Target, int Layered, class Device>
+/// A trainer of any network. `Needed`: as of the launcher.
+template <class Scalar, class Value, class Target, needed_products Needed, class Device>
 class network_trainer {
  public:
   using records_type = dataset<Value, Target>;
@@ -379,15 +379,15 @@ class network_trainer {
   /// `first`: what is launched before.
   template <class Function>
   void capture(const batch_view<Scalar, Target>& samples, const Function& first) {
-    const launcher<Device, Scalar, Target, Layered> launch{*memory_, samples, launch_};
+    const launcher<Device, Scalar, Target, Needed> launch{*memory_, samples, launch_};
     const auto most = static_cast<int>(memory_->max_batch());
     graph_ = device_->capture([&] {
       first();
       launch.samples({.rule = rule_, .layers = is_random_ ? &layers_.stream : nullptr, .samples = most});
-      launch.sum({.weights = memory_->template at<const Scalar>(memory_->places().weights),
-                  .per_layer = rule_.per_layer(),
-                  .grid_steps = grid_.steps,
-                  .samples = most});
+      launch.sum_of_integers({.weights = memory_->template at<const Scalar>(memory_->places().weights),
+                              .per_layer = rule_.per_layer(),
+                              .grid_steps = grid_.steps,
+                              .samples = most});
       if (peers_ == nullptr) launch_release(0, net().parameters);
     });
     if (peers_ != nullptr) {
@@ -461,7 +461,7 @@ class network_trainer {
 /// What `dp_sgd` keeps on a device. Refers to the network and the tape.
 template <class Network, class Loss, class Device>
 class trainer : public network_trainer<typename Network::scalar, typename Network::input_value,
-                                       target_of<Loss, typename Network::scalar>, layered_of<Network>, Device> {
+                                       target_of<Loss, typename Network::scalar>, products_of<Network>, Device> {
   using scalar = typename Network::scalar;
 
  public:
