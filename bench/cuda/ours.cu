@@ -126,11 +126,11 @@ double apart(std::span<const Value> a, std::span<const Value> b) {
   return std::sqrt(difference / size);
 }
 template <class Value>
-void close(const std::string& what, std::span<const Value> a, std::span<const Value> b) {
+void close(const std::string& what, std::span<const Value> a, std::span<const Value> b, double limit = 1e-5) {
   const double found = apart(a, b);
   char text[32];
   std::snprintf(text, sizeof text, "relative %.1e", found);
-  report(what, found <= 1e-5, text);
+  report(what, found <= limit, text);
 }
 
 /// What one evaluation of a batch gives.
@@ -159,14 +159,20 @@ evaluation evaluate(const Executor& exec, const made_up& data, std::size_t count
   return result;
 }
 
-/// Parameters after some private steps, and the last release.
+/// Parameters after some private steps, and the last release; with a seed the first parameters are one rounding off.
 struct outcome {
   std::vector<float> parameters, released;
 };
 template <class Executor>
 outcome train(const Executor& exec, const pg::dataset<made_up::input, target>& records,
-              const pg::dp_sgd_options& options, int steps) {
+              const pg::dp_sgd_options& options, int steps, std::uint32_t seed = 0) {
   network net{exec, pg::kaiming_uniform{1}};
+  if (seed != 0) {
+    for (float& each : net.parameters()) {
+      seed = seed * 1664525U + 1013904223U;
+      each = std::nextafter(each, seed >> 31U == 0 ? -1e9F : 1e9F);
+    }
+  }
   pg::dp_sgd trainer{exec, net, loss{}, options, pg::seeded_generator{3}};
   for (int step = 0; step < steps; ++step) trainer.step(records);
   const auto parameters = std::as_const(net).parameters();
@@ -192,10 +198,21 @@ int check(std::size_t records) {
 
   const auto all = data.first(records);
   auto options = options_for(records / 4, records, records);
+  options.capacity = pg::record_capacity{0};  // the host adds up integers, too: then arithmetic alone tells them apart
   const outcome on_host = train(host, all, options, 3);
   const outcome on_gpu = train(gpu, all, options, 3);
-  close<float>("private training is the host's: parameters", on_gpu.parameters, on_host.parameters);
-  close<float>("private training is the host's: last release", on_gpu.released, on_host.released);
+  // A rectifier that is nearly zero makes more of a rounding: as much as between runs of the host's.
+  double parameters = 0;
+  double released = 0;
+  for (std::uint32_t seed = 1; seed <= 4; ++seed) {
+    const outcome other = train(host, all, options, 3, seed);
+    parameters = std::max(parameters, apart<float>(other.parameters, on_host.parameters));
+    released = std::max(released, apart<float>(other.released, on_host.released));
+  }
+  close<float>("private training is the host's: parameters", on_gpu.parameters, on_host.parameters,
+               std::max(1e-5, 4 * parameters));
+  close<float>("private training is the host's: last release", on_gpu.released, on_host.released,
+               std::max(1e-5, 4 * released));
   report("the same bits again", same_bits(train(gpu, all, options, 3), on_gpu));
   options.max_batch = pg::max_batch{5};
   report("the same bits with physical batches of 5", same_bits(train(gpu, all, options, 3), on_gpu));

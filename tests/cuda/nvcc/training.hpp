@@ -2,11 +2,13 @@
 // tests/cuda/nvcc/training.hpp - one private epoch on real images, written once and run on two executors
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <pergrad.hpp>
@@ -70,19 +72,31 @@ struct choices {
   return options;
 }
 
-/// Parameters before and after one epoch.
+/// Something of each step.
+using of_steps = std::vector<std::vector<float>>;
+
+/// Parameters before and after one epoch; those that each step began with, and what it released.
 struct outcome {
   std::vector<float> before, after;
+  of_steps begins, released;
 };
 
+/// The first steps begin with the parameters of `begins`, wherever the step before has led.
 template <class Network, class Executor>
-[[nodiscard]] outcome train(const Executor& executor, const images& set, const choices& chosen) {
+[[nodiscard]] outcome train(const Executor& executor, const images& set, const choices& chosen,
+                            const of_steps& begins = {}) {
   Network net{executor, pergrad::kaiming_uniform{1}};
   outcome result;
-  const auto parameters = [&net] { return std::vector<float>(net.parameters().begin(), net.parameters().end()); };
+  const auto copy = [](std::span<const float> values) { return std::vector<float>(values.begin(), values.end()); };
+  const auto parameters = [&] { return copy(std::as_const(net).parameters()); };
   result.before = parameters();
   pergrad::dp_sgd trainer{executor, net, pergrad::cross_entropy{}, make_options(chosen), pergrad::seeded_generator{7}};
-  for (std::size_t step = 0; step < steps_of_an_epoch; ++step) trainer.step(set.as<Network>());
+  for (std::size_t step = 0; step < steps_of_an_epoch; ++step) {
+    if (step < begins.size()) std::copy(begins[step].begin(), begins[step].end(), net.parameters().begin());
+    result.begins.push_back(parameters());
+    trainer.step(set.as<Network>());
+    result.released.push_back(copy(trainer.last_update().values()));
+  }
   result.after = parameters();
   return result;
 }
@@ -101,8 +115,8 @@ template <class Network, class Executor>
 }
 
 /// The same on the host, compiled by the host's compiler.
-[[nodiscard]] outcome train_cnn_on_host(const images& set, const choices& chosen);
-[[nodiscard]] outcome train_mlp_on_host(const images& set, const choices& chosen);
+[[nodiscard]] outcome train_cnn_on_host(const images& set, const choices& chosen, const of_steps& begins = {});
+[[nodiscard]] outcome train_mlp_on_host(const images& set, const choices& chosen, const of_steps& begins = {});
 [[nodiscard]] outcome train_wide_on_host(const images& set, const choices& chosen);
 /// The host's accuracy and loss with these parameters.
 [[nodiscard]] pergrad::classifier_result judge_on_host(std::span<const float> parameters, const images& set);

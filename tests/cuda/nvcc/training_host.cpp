@@ -9,11 +9,11 @@
 
 namespace device_training {
 
-outcome train_cnn_on_host(const images& set, const choices& chosen) {
-  return train<cnn>(pergrad::host{pergrad::threads{2}}, set, chosen);
+outcome train_cnn_on_host(const images& set, const choices& chosen, const of_steps& begins) {
+  return train<cnn>(pergrad::host{pergrad::threads{2}}, set, chosen, begins);
 }
-outcome train_mlp_on_host(const images& set, const choices& chosen) {
-  return train<mlp>(pergrad::host{pergrad::threads{2}}, set, chosen);
+outcome train_mlp_on_host(const images& set, const choices& chosen, const of_steps& begins) {
+  return train<mlp>(pergrad::host{pergrad::threads{2}}, set, chosen, begins);
 }
 outcome train_wide_on_host(const images& set, const choices& chosen) {
   return train<wide>(pergrad::host{pergrad::threads{2}}, set, chosen);
