@@ -111,6 +111,7 @@ template <class Kernel>
     depths = view.groups * samples * positions;
     deepest = positions * together;
     to.done.slices = each_slice(positions) * together;
+    to.done.parts = together;
     to.done.bytes = (x + y) * bytes_each + weights * sizeof(*problem.sums);
     to.what = "shares";
   } else if constexpr (traits::is_partial) {
@@ -202,6 +203,10 @@ class listing_device {
       to.norms = kernel.norms != 0;
     }
     if constexpr (requires { kernel.stretches; }) describe_node(kernel, to);
+    if constexpr (std::is_same_v<Kernel, dev::clear_kernel>) {
+      to.what = "sums set to zero";
+      to.done.bytes = static_cast<double>(kernel.count) * sizeof(*kernel.sums);
+    }
     if constexpr (requires { kernel.blocks_of_sample; }) to.what = "gradients of elementwise leaves";
     if constexpr (requires { kernel.gradients; }) {  // all that is read was just written
       const auto& gradients = kernel.gradients;

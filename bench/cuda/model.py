@@ -107,6 +107,7 @@ L1 = 128 << 10  # bytes a multiprocessor that are not shared memory, about
 WARP = 32
 # To 64 bits: 16 results a clock a multiprocessor (CUDA programming guide, compute capability 8.x and 9.0).
 SLOTS_OF_CONVERSION = 8
+INSTRUCTIONS_OF_SHARE = 5  # two products, a conversion, an addition of two words
 SETTLED = 30  # instructions up to where settle_kernel leaves, about
 
 
@@ -229,13 +230,16 @@ def block_of_product(launch, function, far):
     slices, parts = launch["slices"], launch["parts"]
     main = function.main_loop()
     of_slice = rows * columns * depth / launch["threads"]  # multiply-adds of a thread
-    if (main is None or main.count("FFMA") == 0) and any(loop.count("F2I") for loop in function.loops):
+    if (main is None or main.count("FFMA", "HMMA") == 0) and any(loop.count("F2I") for loop in function.loops):
         return block_of_integers(launch, function, far, of_slice)
     tensor = HMMA * main.count("HMMA") / WARP if main else 0
     if main is None or max(main.count("FFMA"), tensor) < of_slice:
         sys.exit(f"model.py: {launch['kernel']}: no loop has the multiply-adds of its tile")
     # What is more than a whole slice's is that of a last slice which is not whole.
     body = main.instructions() - (main.count("FFMA") - of_slice if tensor == 0 else 0)
+    # Shares of a sample's gradient are formed once a sample, by code that stands in the loop.
+    shares = main.count("F2I")
+    body -= shares * INSTRUCTIONS_OF_SHARE * (1 - parts / slices) - (SLOTS_OF_CONVERSION - 1) * shares * parts / slices
     around = function.around(main)
     part = sum(loop.instructions() for loop in around)
     top = sum(function.top.values())

@@ -68,6 +68,16 @@ class table_rows {
     }
     return sum;
   }
+  /// Calls f(id, the row's element) for those of all rows that are element e of the leaf's work, whoever else has ids
+  /// of their buckets: for sums that several threads may add to.
+  template <class Function>
+  PERGRAD_HD void for_each_share(int e, Function&& f) const {
+    const int column = e % leaf_->width;
+    PERGRAD_ROLLED
+    for (int position = e / leaf_->width; position < positions(); position += leaf_->buckets) {
+      if (begins_row(position)) f(id_at(position), row_element(position, column));
+    }
+  }
   /// Calls f(id, the row's element) for the rows of the bucket and column that are element e of the leaf's work.
   template <class Function>
   PERGRAD_HD void for_each_row(int e, Function&& f) const {

@@ -143,7 +143,8 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
           results.squares + static_cast<std::size_t>(sample) * static_cast<std::size_t>(results.square_stride);
       // What is little work a warp does, all of a layer's.
       const auto is_little = [&](const outer_leaf& leaf) {
-        return leaf.next == 0 && method.of(leaf) != norm_method::gram;
+        constexpr int most = 4096;
+        return leaf.next == 0 && method.of(leaf) != norm_method::gram && leaf.view.view_width() <= most;
       };
       if (norms != 0) {
         block.warps([&](const auto& warp) {

@@ -189,16 +189,19 @@ struct sum_kernel {
     for (int b = first_of(accumulator); b < count; b += accumulators) {
       const Scalar weight = weight_of(b, share.layer);
       if (weight == 0) continue;
-      table_rows<Scalar>{*share.rows, samples.values(b)}.for_each_row(e, [&](int id, Scalar value) {
-        Sum& to = table[id * width + e % width];
-        Sum sum = has_order ? to : Sum{0};
-        add_share(sum, squares != 0 ? multiply(weight, value) : weight, value, to_grid);
-        if constexpr (has_order) {
-          to = sum;
-        } else {
-          add_to(to, sum);
-        }
-      });
+      const table_rows<Scalar> rows{*share.rows, samples.values(b)};
+      const auto value_of = [&](Scalar value) { return squares != 0 ? multiply(weight, value) : weight; };
+      if constexpr (has_order) {
+        rows.for_each_row(e, [&](int id, Scalar value) {
+          add_share(table[id * width + e % width], value_of(value), value, to_grid);
+        });
+      } else {
+        rows.for_each_share(e, [&](int id, Scalar value) {
+          Sum sum = 0;
+          add_share(sum, value_of(value), value, to_grid);
+          add_to(table[id * width + e % width], sum);
+        });
+      }
     }
   }
 };
