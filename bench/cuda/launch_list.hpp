@@ -128,8 +128,10 @@ template <class Kernel>
     to.done.bytes = (x + y) * bytes_each + static_cast<double>(kernel.blocks()) * sizeof(double);
     to.what = "squares";
   } else {
-    deepest = problem.depth(0);
-    depths = view.groups * deepest;
+    for (int z = 0; z < problem.batches(); ++z) {
+      deepest = std::max<double>(deepest, problem.depth(z));
+      depths += problem.depth(z);
+    }
     to.done.slices = each_slice(deepest);
     const double written = traits::is_forward ? y : x;
     to.done.bytes = (x + y + weights + (problem.on.accumulate != 0 ? written : 0)) * bytes_each;

@@ -344,6 +344,16 @@ void all_products(const dev::affine_view& view, dev::emulation_order order) {
     emulate<Sizes, Scalar>(dev::affine_adjoint<Scalar, true>{it.operands()}, order);
     BOOST_TEST(same_bits(it.values, expected.values));
   }
+  for (const bool accumulate : {false, true}) {  // of views without strides there is one class
+    setting<Scalar> it{view, samples, capacity};
+    setting<Scalar> expected = it;
+    dev::affine_strided_adjoint<Scalar> problem{it.operands()};
+    dev::affine_adjoint<Scalar> whole{expected.operands()};
+    problem.on.accumulate = whole.on.accumulate = accumulate ? 1 : 0;
+    emulate<Sizes, Scalar>(problem, order);
+    emulate<Sizes, Scalar>(whole, order);
+    BOOST_TEST(same_bits(it.values, expected.values));
+  }
   {
     setting<Scalar> it{view, samples, capacity};
     const setting<Scalar> before = it;

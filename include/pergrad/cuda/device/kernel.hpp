@@ -124,6 +124,12 @@ struct registers {
   [[nodiscard]] PERGRAD_HD constexpr const Value& operator[](int i) const noexcept { return values[i]; }
 };
 
+/// A few that lie together and are read at once.
+template <class Value, int Count>
+struct alignas(Count * sizeof(Value)) element_group {
+  Value v[static_cast<std::size_t>(Count)];
+};
+
 /// What the engine may launch.
 template <class Kernel>
 concept kernel = std::is_trivially_copyable_v<Kernel> && std::is_trivially_copyable_v<typename Kernel::shared_type> &&

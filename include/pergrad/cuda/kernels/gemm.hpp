@@ -121,11 +121,6 @@ using large_tensor_block = tensor_block<128, 128, 4>;  ///< 256 threads
 using wide_tensor_block = tensor_block<64, 128, 4>;    ///< of many columns: 128 threads
 using vast_tensor_block = tensor_block<128, 256, 8>;   ///< and many rows: 256 threads
 
-template <class Scalar, int Count>
-struct alignas(Count * sizeof(Scalar)) element_group {
-  Scalar v[static_cast<std::size_t>(Count)];
-};
-
 /// The product of `Problem`, which says `rows`, `columns` and `depth` of batch z, its operands `left(z)` and
 /// `right(z)`, of what type sums are, where chains begin and what becomes of results: `before` and `store` get a row
 /// and what `column_of(results(z), column)` finds out once for all of a column's. blocks() of them.

@@ -143,6 +143,117 @@ struct outputs_that_see {
     return read_inside(on.map.inside_y(a.at, b), a.values, a.at.offset + b.offset);
   }
 };
+/// What the pixels of an input have in common whose windows begin at the same place of a stride: their taps. A strided
+/// product back takes each of these classes by itself, and multiplies by no tap that sees nothing.
+struct stride_class {
+  int pixel[axes];   ///< the first one along an axis
+  int pixels[axes];  ///< how many there are
+  int whole[axes];   ///< window of the first pixel's tap 0
+  int tap[axes];     ///< the first one
+  int apart[axes];   ///< the next one
+  int taps[axes];
+
+  [[nodiscard]] PERGRAD_HD static constexpr int count(const affine_view& view) noexcept {
+    return view.stride[0] * view.stride[1] * view.stride[2];
+  }
+  PERGRAD_HD stride_class(const affine_view& view, int number) noexcept {
+    for (int axis = axes; axis-- > 0;) {
+      const int stride = view.stride[axis];
+      const int rest = number % stride;
+      number /= stride;
+      pixel[axis] = (rest + stride - view.padding[axis] % stride) % stride;
+      pixels[axis] = pixel[axis] < view.in[axis] ? (view.in[axis] - pixel[axis] + stride - 1) / stride : 0;
+      whole[axis] = (pixel[axis] + view.padding[axis]) / stride;
+      tap[axis] = 0;
+      while (tap[axis] < view.kernel[axis] && tap[axis] * view.dilation[axis] % stride != rest) ++tap[axis];
+      apart[axis] = 1;
+      while (apart[axis] * view.dilation[axis] % stride != 0) ++apart[axis];
+      taps[axis] = (view.kernel[axis] - tap[axis] + apart[axis] - 1) / apart[axis];
+    }
+  }
+  /// The most pixels of a class along an axis, and of a class.
+  [[nodiscard]] PERGRAD_HD static constexpr int most(const affine_view& view, int axis) noexcept {
+    return (view.in[axis] + view.stride[axis] - 1) / view.stride[axis];
+  }
+  [[nodiscard]] PERGRAD_HD static constexpr int most(const affine_view& view) noexcept {
+    return most(view, 0) * most(view, 1) * most(view, 2);
+  }
+  /// Numbers along the axes of pixel i of most(view); is it there?
+  PERGRAD_HD bool place(const affine_view& view, int i, int (&at)[axes]) const noexcept {
+    bool is_there = true;
+    for (int axis = axes; axis-- > 0;) {
+      at[axis] = i % most(view, axis);
+      i /= most(view, axis);
+      is_there = is_there && at[axis] < pixels[axis];
+    }
+    return is_there;
+  }
+  /// Replaces k by its output and gives its tap along the axes. Precondition: there are taps.
+  PERGRAD_HD void tap_of(int& k, int (&at)[axes]) const noexcept {
+    for (int axis = axes; axis-- > 0;) {
+      at[axis] = tap[axis] + k % taps[axis] * apart[axis];
+      k /= taps[axis];
+    }
+  }
+};
+/// Weights of a group. Lines: channels; steps: (output, tap of a class).
+template <class Scalar>
+struct weight_columns_of_class {
+  static constexpr bool depth_first = false;
+  using line = int;
+  using step = int;
+  const Scalar* weights;
+  const geometry& map;
+  stride_class taps;
+
+  [[nodiscard]] PERGRAD_HD line line_at(int row) const noexcept {
+    return smaller_of(row, map.view.channels - 1) * map.taps.value();
+  }
+  [[nodiscard]] PERGRAD_HD step step_at(int k) const noexcept {
+    int at[axes];
+    taps.tap_of(k, at);
+    return k * map.width.value() + (at[0] * map.view.kernel[1] + at[1]) * map.view.kernel[2] + at[2];
+  }
+  [[nodiscard]] PERGRAD_HD Scalar read(line a, step b) const noexcept { return weights[a + b]; }
+};
+/// Values of y. Lines: (sample, pixel of a class); steps: (output, tap of it).
+template <class Scalar>
+struct outputs_that_see_class {
+  static constexpr bool depth_first = false;
+  using line = typename views_of_samples<Scalar>::line;
+  using step = coordinates;
+  const affine_operands<Scalar>& on;
+  int group;
+  stride_class pixels;
+
+  [[nodiscard]] PERGRAD_HD line line_at(int column) const noexcept {
+    const affine_view& view = on.map.view;
+    const int most = stride_class::most(view);
+    const int number = smaller_of(column, on.samples() * most - 1);
+    int at[axes];
+    pixels.place(view, number % most, at);
+    coordinates to{group * view.y_group, {0, 0, 0}};
+    for (int axis = 0; axis < axes; ++axis) {
+      to.at[axis] = at[axis] + pixels.whole[axis];
+      to.offset += to.at[axis] * view.y_step[axis];
+    }
+    return {on.values.read(number / most, on.y), to};
+  }
+  [[nodiscard]] PERGRAD_HD step step_at(int k) const noexcept {
+    const affine_view& view = on.map.view;
+    int at[axes];
+    pixels.tap_of(k, at);
+    coordinates to{k * view.y_output, {0, 0, 0}};
+    for (int axis = 0; axis < axes; ++axis) {
+      to.at[axis] = -(at[axis] * view.dilation[axis] / view.stride[axis]);
+      to.offset += to.at[axis] * view.y_step[axis];
+    }
+    return to;
+  }
+  [[nodiscard]] PERGRAD_HD Scalar read(const line& a, const step& b) const noexcept {
+    return read_inside(on.map.inside_y(a.at, b), a.values, a.at.offset + b.offset);
+  }
+};
 /// Values of x or y with one position, whose neighbours in the depth lie next to each other. Lines: samples.
 template <class Scalar>
 struct samples_of_one_position {
@@ -362,6 +473,55 @@ struct affine_adjoint {
   [[nodiscard]] PERGRAD_HD sample_column<Scalar> column_of(int z, int column) const noexcept {
     const int pixel = on.map.pixels.divide(column);
     return on.column(column, on.x, on.map.pixel_offset(z, 0, pixel), on.map.view.x_channel, z * rows());
+  }
+  [[nodiscard]] PERGRAD_HD Scalar before(const sample_column<Scalar>& where, int row) const noexcept {
+    return where.before(row, on.accumulate);
+  }
+  PERGRAD_HD void store(const sample_column<Scalar>& where, int row, Scalar value) const noexcept {
+    if (where.values != nullptr) where.values[row * where.step] = on.stored(value);
+  }
+};
+
+/// The same of views with strides. Batches: groups, classes of pixels; columns: (sample, pixel of the class); depth:
+/// (output, tap of it).
+template <class Scalar>
+struct affine_strided_adjoint {
+  static constexpr bool squares = false;
+  static constexpr bool one_position = false;
+  using sum_type = Scalar;
+  affine_operands<Scalar> on;
+
+  [[nodiscard]] PERGRAD_HD int classes() const noexcept { return stride_class::count(on.map.view); }
+  [[nodiscard]] PERGRAD_HD stride_class class_of(int z) const noexcept { return {on.map.view, z % classes()}; }
+  [[nodiscard]] PERGRAD_HD int rows() const noexcept { return on.map.view.channels; }
+  [[nodiscard]] PERGRAD_HD int columns() const noexcept { return on.most_samples * stride_class::most(on.map.view); }
+  [[nodiscard]] PERGRAD_HD int batches() const noexcept { return on.map.view.groups * classes(); }
+  [[nodiscard]] PERGRAD_HD int depth(int z) const noexcept {
+    const stride_class of = class_of(z);
+    return on.map.view.outputs * of.taps[0] * of.taps[1] * of.taps[2];
+  }
+  [[nodiscard]] PERGRAD_HD bool wanted(int /*z*/, int column) const noexcept {
+    return column < on.samples() * stride_class::most(on.map.view);
+  }
+  [[nodiscard]] PERGRAD_HD weight_columns_of_class<Scalar> left(int z) const noexcept {
+    return {on.weights + z / classes() * on.map.view.outputs * on.map.width.value(), on.map, class_of(z)};
+  }
+  [[nodiscard]] PERGRAD_HD outputs_that_see_class<Scalar> right(int z) const noexcept {
+    return {on, z / classes(), class_of(z)};
+  }
+  [[nodiscard]] PERGRAD_HD int results(int z) const noexcept { return z; }
+  [[nodiscard]] PERGRAD_HD sample_column<Scalar> column_of(int z, int column) const noexcept {
+    const affine_view& view = on.map.view;
+    const int most = stride_class::most(view);
+    const stride_class of = class_of(z);
+    const int group = z / classes();
+    int at[axes];
+    const bool is_there = of.place(view, column % most, at);
+    int offset = group * view.x_group;
+    for (int axis = 0; axis < axes; ++axis) {
+      offset += (of.pixel[axis] + at[axis] * view.stride[axis]) * view.x_step[axis];
+    }
+    return on.column(is_there ? column / most : on.samples(), on.x, offset, view.x_channel, group * rows());
   }
   [[nodiscard]] PERGRAD_HD Scalar before(const sample_column<Scalar>& where, int row) const noexcept {
     return where.before(row, on.accumulate);

@@ -150,33 +150,7 @@ struct thread_team {
     const auto columns = static_cast<int>(sizes.columns);
     const auto rows = static_cast<int>(sizes.rows.count);
     const auto depth = static_cast<int>(sizes.depth);
-    if constexpr (threads > warp_size) {
-      // Where terms of a result lie next to each other, a warp takes them, so that its threads read what does, too.
-      if (right.row == 1 && depth >= warp_size) {
-        const int count = static_cast<int>(sizes.outer.count) * rows * columns;
-        return block.warps([&](const auto& warp) {
-          using warp_type = std::remove_cvref_t<decltype(warp)>;
-          for (int e = warp.index(); e < count; e += warps) {
-            const int column = e % columns;
-            const int row = e / columns % rows;
-            const int outer = e / columns / rows;
-            const Scalar* from = left + outer * sizes.outer.left + row * sizes.rows.left;
-            const Scalar* with = right.first + column * right.column;
-            typename warp_type::template local<Scalar> own;
-            warp.each([&](int lane) {
-              Scalar sum = 0;
-              for (int d = lane; d < depth; d += warp_size) sum = fma(from[d * sizes.left], with[d], sum);
-              own[lane] = sum;
-            });
-            Scalar none[1];
-            const Scalar total = warp.sum(own, none);
-            warp.once([&] {
-              finish(static_cast<int>(outer * sizes.outer.out + row * sizes.rows.out) + column, column, total);
-            });
-          }
-        });
-      }
-    }
+    constexpr int together = 4;  // elements that are read at once where they lie in line
     each(sizes.outer.count * sizes.rows.count * sizes.columns, [&](int e) {
       const int column = e % columns;
       const int row = e / columns % rows;
@@ -184,7 +158,16 @@ struct thread_team {
       const Scalar* from = left + outer * sizes.outer.left + row * sizes.rows.left;
       const Scalar* with = right.first + column * right.column;
       Scalar total = 0;
-      for (int d = 0; d < depth; ++d) total = fma(from[d * sizes.left], with[d * right.row], total);
+      int d = 0;
+      if (right.row == 1 && reinterpret_cast<std::uintptr_t>(with) % (together * sizeof(Scalar)) == 0) {
+        for (; d + together <= depth; d += together) {
+          element_group<Scalar, together> terms;
+          __builtin_memcpy(&terms, __builtin_assume_aligned(with + d, sizeof terms), sizeof terms);
+          PERGRAD_UNROLL
+          for (int i = 0; i < together; ++i) total = fma(from[(d + i) * sizes.left], terms.v[i], total);
+        }
+      }
+      for (; d < depth; ++d) total = fma(from[d * sizes.left], with[d * right.row], total);
       finish(static_cast<int>(outer * sizes.outer.out + row * sizes.rows.out) + column, column, total);
     });
   }

@@ -182,7 +182,8 @@ struct needed_products {
   bool tensor_cores = false;   ///< where TF32 is allowed: of few rows alone they gain nothing
   bool any = false;            ///< false: it is fused
   unsigned forward = 0;        ///< of several positions
-  unsigned adjoint = 0;        ///< the same
+  unsigned adjoint = 0;        ///< the same,
+  unsigned strided = 0;        ///< of views with strides
   bool one_position = false;   ///< whether there are any of one,
   bool wide_position = false;  ///< with many weights
   unsigned gradients = 0;      ///< ways of gradients of several positions
@@ -193,7 +194,7 @@ struct needed_products {
 [[nodiscard]] constexpr unsigned bit_of(gemm_way way) noexcept { return 1U << static_cast<unsigned>(way); }
 inline constexpr unsigned all_ways = ~0U;
 inline constexpr unsigned ways_of_few_rows = bit_of(gemm_way::slim) | bit_of(gemm_way::narrow);
-inline constexpr needed_products all_products{true, true,     all_ways, all_ways, true,
+inline constexpr needed_products all_products{true, true,     all_ways, all_ways, all_ways, true,
                                               true, all_ways, all_ways, all_ways, true};
 
 /// f(sizes) with the own kernel's blocks. `Ways`: those that there may be.
@@ -344,6 +345,12 @@ void launch_product(Device& device, gemm_product product, gemm_way way, const af
   if constexpr (Needed.forward != 0) {
     if (forward)
       return launch_gemm<Scalar, Needed.forward, Needed.tensor_cores>(device, way, affine_forward<Scalar>{on});
+  }
+  if constexpr (Needed.strided != 0) {
+    if (stride_class::count(on.map.view) > 1) {
+      constexpr bool tensor_cores = Needed.tensor_cores;
+      return launch_gemm<Scalar, Needed.strided, tensor_cores>(device, way, affine_strided_adjoint<Scalar>{on});
+    }
   }
   if constexpr (Needed.adjoint != 0)
     launch_gemm<Scalar, Needed.adjoint, Needed.tensor_cores>(device, way, affine_adjoint<Scalar>{on});

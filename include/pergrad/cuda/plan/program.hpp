@@ -150,8 +150,10 @@ inline constexpr needed_products products_of = [] {
       needed.one_position = true;
       needed.wide_position = needed.wide_position || view.size() >= many;
     } else {
-      (product == gemm_product::forward ? needed.forward : needed.adjoint) |=
-          bit_of(choose_gemm(product, view, x_in_workspace));
+      unsigned& ways = product == gemm_product::forward ? needed.forward
+                       : stride_class::count(view) > 1  ? needed.strided
+                                                        : needed.adjoint;
+      ways |= bit_of(choose_gemm(product, view, x_in_workspace));
     }
   };
   for (const op_row& row : table.ops) {
@@ -172,7 +174,8 @@ inline constexpr needed_products products_of = [] {
       needed.squares |= bit_of(way_of(leaf, gemm_product::squares));
     }
   }
-  needed.tensor_cores = ((needed.forward | needed.adjoint | needed.gradients) & ~ways_of_few_rows) != 0;
+  needed.tensor_cores =
+      ((needed.forward | needed.adjoint | needed.strided | needed.gradients) & ~ways_of_few_rows) != 0;
   return needed;
 }();
 
