@@ -545,6 +545,7 @@ BOOST_AUTO_TEST_CASE(products_are_the_loops_chains) {
       }
       all_products<float, dev::slim_block>(each.view, dev::emulation_order::shuffled);
       all_products<float, dev::small_block>(each.view, dev::emulation_order::reversed);
+      sums<float, std::int64_t, dev::narrow_share_block>(each.view, dev::emulation_order::shuffled);
       all_products<double, dev::square_block>(each.view, dev::emulation_order::reversed);
     }
   }

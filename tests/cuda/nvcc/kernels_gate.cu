@@ -86,7 +86,7 @@ GATE(gemm_kernel<float, affine_partials<float>, narrow_tensor_block>);
 GATE(gemm_kernel<float, affine_partials<float>, square_tensor_block>);
 GATE(gemm_kernel<float, affine_partials<float>, wide_tensor_block>);
 GATE(gemm_kernel<float, affine_shares<float>, slim_block>);
-GATE(gemm_kernel<float, affine_shares<float>, narrow_block>);
+GATE(gemm_kernel<float, affine_shares<float>, narrow_share_block>);
 GATE(gemm_kernel<float, affine_shares<float>, square_block>);
 GATE(gemm_kernel<float, affine_shares<float>, narrow_tensor_block>);
 GATE(gemm_kernel<float, affine_shares<float>, square_tensor_block>);

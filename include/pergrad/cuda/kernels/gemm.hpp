@@ -73,10 +73,11 @@ struct gemm_block {
     return {k * (Columns / together + 1) + column / together, column % together};
   }
 };
-using slim_block = gemm_block<16, 128, 16, 4, 4>;    ///< of very few rows: 128 threads
-using narrow_block = gemm_block<32, 128, 16, 4, 8>;  ///< of few rows: 128 threads
-using square_block = gemm_block<64, 64, 16, 8, 4>;   ///< 128 threads
-using small_block = gemm_block<32, 32, 32, 4, 2>;    ///< of few results: 128 threads, deep slices
+using slim_block = gemm_block<16, 128, 16, 4, 4>;          ///< of very few rows: 128 threads
+using narrow_block = gemm_block<32, 128, 16, 4, 8>;        ///< of few rows: 128 threads
+using square_block = gemm_block<64, 64, 16, 8, 4>;         ///< 128 threads
+using narrow_share_block = gemm_block<32, 128, 16, 4, 4>;  ///< the same of shares, with fewer registers: 256 threads
+using small_block = gemm_block<32, 32, 32, 4, 2>;          ///< of few results: 128 threads, deep slices
 
 /// The same on tensor cores (device/tensor.hpp): warps of 16 RowPairs x 32 results.
 template <int Rows, int Columns, int RowPairs>
@@ -135,7 +136,7 @@ struct gemm_kernel {
   static constexpr bool adds_shares = requires { Problem::adds_shares; };
   // Blocks that registers leave room for, as far as nothing spills: integers take two for a sum.
   static constexpr int least_blocks = [] {
-    if (adds_shares) return Sizes::on_tensor_cores || Sizes::own_columns <= 4 ? 3 : 2;
+    if (adds_shares) return threads < 256 ? 3 : 2;
     if (Sizes::on_tensor_cores) return threads >= 256 ? 1 : Sizes::own_rows > 4 ? 3 : 4;
     return sizeof(typename Problem::sum_type) > sizeof(Scalar) ? 1 : threads < 256 ? 3 : 2;
   }();

@@ -157,14 +157,14 @@ struct pointwise_worker {
         for (int r = table[windows[1].seen_first + ph]; r < table[windows[1].seen_last + ph]; ++r) {
           PERGRAD_ROLLED
           for (int c = table[windows[2].seen_first + pw]; c < table[windows[2].seen_last + pw]; ++c) {
-            const window_box box = box_of(row, d, r, c);
             const int o = channel * out_pixels + (d * windows[1].out + r) * windows[2].out + c;
             Scalar remaining = dy[o];
             if constexpr (is_known<Rule, window_rule::mean>) {  // to all alike
-              sum += Rule::share(from[pixel], y[o], remaining, box.divisor);
+              sum += Rule::share(from[pixel], y[o], remaining, divisor_of(row, d, r, c));
               continue;
             }
             if (is_known<Rule, window_rule::maximum> && !(from[pixel] == y[o])) continue;  // it has none
+            const window_box box = box_of(row, d, r, c);
             Scalar share = 0;
             for_each_input(row, box, [&](int input) {
               const Scalar part = Rule::share(from[input], y[o], remaining, box.divisor);
@@ -194,7 +194,10 @@ struct pointwise_worker {
     return {{table[windows[0].first + d], table[windows[0].last + d]},
             {table[windows[1].first + i], table[windows[1].last + i]},
             {table[windows[2].first + j], table[windows[2].last + j]},
-            divisors[row.divisors + (d * windows[1].out + i) * windows[2].out + j]};
+            divisor_of(row, d, i, j)};
+  }
+  [[nodiscard]] PERGRAD_HD Scalar divisor_of(const op_row& row, int d, int i, int j) const noexcept {
+    return divisors[row.divisors + (d * row.windows[1].out + i) * row.windows[2].out + j];
   }
   /// Calls f(offset in the channel) for the inputs of a window, in order, until it says false.
   template <class Function>

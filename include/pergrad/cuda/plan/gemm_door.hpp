@@ -285,7 +285,13 @@ void with_filling_block_sizes(gemm_way way, const Problem& problem, Function&& f
     }
     f(small_block{});
   } else {
-    with_block_sizes<Ways>(way, f);
+    with_block_sizes<Ways>(way, [&]<class Sizes>(Sizes sizes) {
+      if constexpr (adds_shares<Problem> && std::is_same_v<Sizes, narrow_block>) {
+        f(narrow_share_block{});
+      } else {
+        f(sizes);
+      }
+    });
   }
 }
 /// The same results on tensor cores: in wide blocks, which read less for each result, where there are enough of them
