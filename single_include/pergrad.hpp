@@ -40716,8 +40716,8 @@ inline constexpr std::string_view version = "0.1.0";
 //   - `block.overlap(begin, together, end)` is one phase in which threads read what is far away, then do something
 //     together, `block.multiply_tf32(sums, f)` say, and then write what they have read: no barrier stands between
 //   - two threads may touch the same element in one phase only if both read it; likewise two blocks in one launch
-//   - no atomics; sums go through `sum`, whose order of additions is the same on both sides, or through a chain of one
-//     thread
+//   - no atomics but `add_to`, of integers, which have no order; other sums go through `sum`, whose order of additions
+//     is the same on both sides, or through a chain of one thread
 //   - template arguments are ints, sizes and public structs at namespace scope, never a network
 //   - what must have the same bits on host and device says `fma` where it means one
 
@@ -40837,6 +40837,15 @@ using rounded::square_root;
 #endif
 }
 
+/// sum += more, where other threads of the launch may add to it, too.
+PERGRAD_HD inline void add_to(std::int64_t& sum, std::int64_t more) noexcept {
+#ifdef __CUDA_ARCH__
+  atomicAdd(reinterpret_cast<unsigned long long*>(&sum), static_cast<unsigned long long>(more));
+#else
+  sum += more;
+#endif
+}
+
 /// Only floats have a TF32.
 [[nodiscard]] PERGRAD_HD inline double round_to_tf32(double x) noexcept { return x; }
 
@@ -40859,6 +40868,12 @@ struct registers {
   Value values[static_cast<std::size_t>(Count)];
   [[nodiscard]] PERGRAD_HD constexpr Value& operator[](int i) noexcept { return values[i]; }
   [[nodiscard]] PERGRAD_HD constexpr const Value& operator[](int i) const noexcept { return values[i]; }
+};
+
+/// A few that lie together and are read at once.
+template <class Value, int Count>
+struct alignas(Count * sizeof(Value)) element_group {
+  Value v[static_cast<std::size_t>(Count)];
 };
 
 /// What the engine may launch.
@@ -41356,6 +41371,11 @@ class device_warp {
     f(static_cast<int>(threadIdx.x) % warp_size);
     __syncwarp();
   }
+  template <class Function>
+  __device__ void once(Function&& f) const {
+    if (threadIdx.x % warp_size == 0) f();
+    __syncwarp();
+  }
   template <class Value>
   [[nodiscard]] __device__ Value sum(const local<Value>& own, Value (&/*partial*/)[1]) const noexcept {
     return fold_of_warp(own[0], [](Value a, Value b) { return a + b; });
@@ -41472,6 +41492,7 @@ __global__ void __launch_bounds__(Kernel::threads, least_blocks<Kernel>)
 //   forward     y_b[o, t]  = bias[o] + sum_k W[o, k] view_t(x_b)[k]
 //   adjoint     x_b[c, i]  = bias[c] + sum_(o,tap) W[o, c, tap] y_b[o, t]     t: its view has pixel i at that tap
 //   sums        sum[o, k] += sum_b (w_b delta_b[o]) view(x_b)[k]               b: an accumulator's, in order
+//   shares      sum[o, k] += sum_b round(w_b sum_t delta_b[o, t] view_t(x_b)[k])   integers
 //   partials    p_bc[o, k] = sum_t delta_b[o, t] view_t(x_b)[k]                t: chunk c of the positions, in order
 //   squares     n_b        = sum_(o,k) (sum_t delta_b[o, t] view_t(x_b)[k])²
 //
@@ -42181,9 +42202,9 @@ struct batch_values {
 
 namespace pergrad::inline v0_1::on_device {
 
-/// Where an element lies among the quads of a slice.
+/// Where an element lies among the groups of a slice.
 struct slice_place {
-  int quad;
+  int group;
   int number;
 };
 
@@ -42199,28 +42220,35 @@ struct gemm_block {
   static constexpr int own_columns = OwnColumns;
   static constexpr int across = Columns / OwnColumns;
   static constexpr int threads = Rows / OwnRows * across;
-  static_assert(OwnRows % 4 == 0 && OwnColumns % 4 == 0 && Rows % OwnRows == 0 && Columns % OwnColumns == 0);
+  /// Elements that lie together and are read at once.
+  static constexpr int together = OwnRows < 4 || OwnColumns < 4 ? 2 : 4;
+  static constexpr int group = together;
+  static_assert(OwnRows % together == 0 && OwnColumns % together == 0 && Rows % OwnRows == 0 &&
+                Columns % OwnColumns == 0);
   static_assert(Rows * Depth % threads == 0 && Columns * Depth % threads == 0);
 
-  // A thread's rows are own_rows / 4 quads, as far apart as all threads' quads take; columns likewise.
-  PERGRAD_HD static constexpr int row_of(int t) noexcept { return 4 * (t / across); }
-  PERGRAD_HD static constexpr int column_of(int t) noexcept { return 4 * (t % across); }
-  PERGRAD_HD static constexpr int own_row(int i) noexcept { return i / 4 * 4 * (Rows / OwnRows) + i % 4; }
-  PERGRAD_HD static constexpr int own_column(int j) noexcept { return j / 4 * 4 * across + j % 4; }
-  // Where a slice has an element: neighbours are a quad, and lines meet other banks.
-  static constexpr int together = 4;
-  static constexpr int left_quads = Depth * (Rows / 4 + 1);
-  static constexpr int right_quads = Depth * (Columns / 4 + 1);
+  // A thread's rows are own_rows / together groups, as far apart as all threads' groups take; columns likewise.
+  PERGRAD_HD static constexpr int row_of(int t) noexcept { return together * (t / across); }
+  PERGRAD_HD static constexpr int column_of(int t) noexcept { return together * (t % across); }
+  PERGRAD_HD static constexpr int own_row(int i) noexcept {
+    return i / together * together * (Rows / OwnRows) + i % together;
+  }
+  PERGRAD_HD static constexpr int own_column(int j) noexcept { return j / together * together * across + j % together; }
+  // Where a slice has an element: neighbours are a group, and lines meet other banks.
+  static constexpr int left_groups = Depth * (Rows / together + 1);
+  static constexpr int right_groups = Depth * (Columns / together + 1);
   PERGRAD_HD static constexpr slice_place left_at(int k, int row) noexcept {
-    return {k * (Rows / 4 + 1) + row / 4, row % 4};
+    return {k * (Rows / together + 1) + row / together, row % together};
   }
   PERGRAD_HD static constexpr slice_place right_at(int k, int column) noexcept {
-    return {k * (Columns / 4 + 1) + column / 4, column % 4};
+    return {k * (Columns / together + 1) + column / together, column % together};
   }
 };
-using narrow_block = gemm_block<32, 128, 8, 4, 8>;  ///< of few rows: 128 threads
-using square_block = gemm_block<64, 64, 16, 4, 4>;  ///< 256 threads
-using large_block = gemm_block<128, 128, 8, 8, 8>;  ///< 256 threads
+using slim_block = gemm_block<16, 128, 16, 4, 4>;          ///< of very few rows: 128 threads
+using narrow_block = gemm_block<32, 128, 16, 4, 8>;        ///< of few rows: 128 threads
+using square_block = gemm_block<64, 64, 16, 8, 4>;         ///< 128 threads
+using narrow_share_block = gemm_block<32, 128, 16, 4, 4>;  ///< the same of shares, with fewer registers: 256 threads
+using small_block = gemm_block<32, 32, 32, 4, 2>;          ///< of few results: 128 threads, deep slices
 
 /// The same on tensor cores (device/tensor.hpp): warps of 16 RowPairs x 32 results.
 template <int Rows, int Columns, int RowPairs>
@@ -42247,9 +42275,10 @@ struct tensor_block {
   // Two neighbours at depths k and k + 4 are a quad, in the order of a thread's registers. Lines of them begin in other
   // banks: eight threads that read quads, two of each of four lines, meet in none, nor do threads that write neighbours
   // of the depth.
+  static constexpr int group = 4;
   static constexpr int together = 2;
-  static constexpr int left_quads = 4 * (Rows / 2 + 2);
-  static constexpr int right_quads = 4 * (Columns / 2 + 2);
+  static constexpr int left_groups = 4 * (Rows / 2 + 2);
+  static constexpr int right_groups = 4 * (Columns / 2 + 2);
   PERGRAD_HD static constexpr slice_place left_at(int k, int row) noexcept {
     return {k % 4 * (Rows / 2 + 2) + row / 2, k / 4 * 2 + row % 2};
   }
@@ -42264,11 +42293,6 @@ using large_tensor_block = tensor_block<128, 128, 4>;  ///< 256 threads
 using wide_tensor_block = tensor_block<64, 128, 4>;    ///< of many columns: 128 threads
 using vast_tensor_block = tensor_block<128, 256, 8>;   ///< and many rows: 256 threads
 
-template <class Scalar>
-struct alignas(4 * sizeof(Scalar)) quad {
-  Scalar v[4];
-};
-
 /// The product of `Problem`, which says `rows`, `columns` and `depth` of batch z, its operands `left(z)` and
 /// `right(z)`, of what type sums are, where chains begin and what becomes of results: `before` and `store` get a row
 /// and what `column_of(results(z), column)` finds out once for all of a column's. blocks() of them.
@@ -42279,15 +42303,17 @@ struct alignas(4 * sizeof(Scalar)) quad {
 template <class Scalar, class Problem, class Sizes>
 struct gemm_kernel {
   static constexpr int threads = Sizes::threads;
+  /// Is the depth that of several samples, each of which adds its share to a sum of integers?
+  static constexpr bool adds_shares = requires { Problem::adds_shares; };
   // Blocks that registers leave room for, as far as nothing spills: integers take two for a sum.
   static constexpr int least_blocks = [] {
+    if (adds_shares) return threads < 256 ? 3 : 2;
     if (Sizes::on_tensor_cores) return threads >= 256 ? 1 : Sizes::own_rows > 4 ? 3 : 4;
-    if (sizeof(typename Problem::sum_type) > sizeof(Scalar) || Sizes::own_rows * Sizes::own_columns > 32) return 1;
-    return threads < 256 ? 3 : 2;
+    return sizeof(typename Problem::sum_type) > sizeof(Scalar) ? 1 : threads < 256 ? 3 : 2;
   }();
   struct slice {
-    quad<Scalar> left[static_cast<std::size_t>(Sizes::left_quads)];
-    quad<Scalar> right[static_cast<std::size_t>(Sizes::right_quads)];
+    element_group<Scalar, Sizes::group> left[static_cast<std::size_t>(Sizes::left_groups)];
+    element_group<Scalar, Sizes::group> right[static_cast<std::size_t>(Sizes::right_groups)];
   };
   using left_operand = decltype(std::declval<const Problem&>().left(0));
   using right_operand = decltype(std::declval<const Problem&>().right(0));
@@ -42295,9 +42321,13 @@ struct gemm_kernel {
     typename left_operand::step left[Sizes::depth];
     typename right_operand::step right[Sizes::depth];
   };
+  /// Lines of several numbers each, where a thread has many, are the block's.
+  static constexpr bool has_line_table = right_operand::depth_first &&
+                                         sizeof(typename right_operand::line) > sizeof(std::int64_t);
   struct shared_type {
     slice slices[2];
     step_table steps[2];
+    typename right_operand::line right_lines[has_line_table ? static_cast<std::size_t>(Sizes::columns) : 1];
     double partial[static_cast<std::size_t>(threads / warp_size)];
   };
 
@@ -42325,55 +42355,87 @@ struct gemm_kernel {
     typename Block::template local<sums_type> sums;
     typename Block::template local<lines_type> lines;
     typename Block::template local<fetched_type> next;
+    typename Block::template local<totals_type> totals;  // of shares
+    depth_slices slices{depth, depth};
+    if constexpr (adds_shares) slices.segment = problem.positions();
+    slice_number here{};
     const left_operand left = problem.left(z);
     const right_operand right = problem.right(z);
     block.each([&](int t) {
-      start(sums[t], z, row + Sizes::row_of(t), column + Sizes::column_of(t));
+      if constexpr (adds_shares) {
+        sums[t] = {};
+        totals[t] = {};
+      } else {
+        start(sums[t], z, row + Sizes::row_of(t), column + Sizes::column_of(t));
+      }
       each_left(t, [&](int i, int /*k*/, int at) {
         if (i < lines_type::left_count) lines[t].left[i] = left.line_at(row + at);
       });
-      each_right(t, [&](int i, int /*k*/, int at) {
-        if (i < lines_type::right_count) lines[t].right[i] = right.line_at(column + at);
-      });
-      find_steps(left, right, t, 0, depth, shared.steps[0]);
-      find_steps(left, right, t, Sizes::depth, depth, shared.steps[1]);
+      if constexpr (has_line_table) {
+        for (int at = t; at < Sizes::columns; at += threads) shared.right_lines[at] = right.line_at(column + at);
+      } else {
+        each_right(t, [&](int i, int /*k*/, int at) {
+          if (i < lines_type::right_count) lines[t].right[i] = right.line_at(column + at);
+        });
+      }
+      find_steps(left, right, t, slices, here, shared.steps[0]);
+      find_steps(left, right, t, slices, slices.after(here), shared.steps[1]);
     });
     const auto fetch = [&](int t, const step_table& steps) {
       each_left(t, [&](int i, int k, int /*at*/) {
         next[t].left[i] = left.read(lines[t].left[smaller_of(i, lines_type::left_count - 1)], steps.left[k]);
       });
-      each_right(t, [&](int i, int k, int /*at*/) {
-        next[t].right[i] = right.read(lines[t].right[smaller_of(i, lines_type::right_count - 1)], steps.right[k]);
+      each_right(t, [&](int i, int k, int at) {
+        if constexpr (has_line_table) {
+          next[t].right[i] = right.read(shared.right_lines[at], steps.right[k]);
+        } else {
+          next[t].right[i] = right.read(lines[t].right[smaller_of(i, lines_type::right_count - 1)], steps.right[k]);
+        }
       });
     };
     if (depth > 0) {
       block.each([&](int t) {
         fetch(t, shared.steps[0]);
-        put(next[t], t, shared.steps[0], depth, shared.slices[0]);
+        put(next[t], t, shared.steps[0], slices.steps(here), shared.slices[0]);
       });
     }
     int stage = 0;
-    int begin = 0;
-    for (; begin + Sizes::depth < depth; begin += Sizes::depth, stage ^= 1) {
+    for (; slices.has(slices.after(here)); here = slices.after(here), stage ^= 1) {
+      const slice_number behind = slices.after(here);
       block.overlap(
           [&](int t) {
             fetch(t, shared.steps[stage ^ 1]);
-            find_steps(left, right, t, begin + 2 * Sizes::depth, depth, shared.steps[stage]);
-            if constexpr (!Sizes::on_tensor_cores) multiply(sums[t], shared.slices[stage], t);
+            find_steps(left, right, t, slices, slices.after(behind), shared.steps[stage]);
+            if constexpr (!Sizes::on_tensor_cores) {
+              if (adds_shares && slices.steps(here) < Sizes::depth) {
+                multiply_some(sums[t], shared.slices[stage], t, slices.steps(here));
+              } else {
+                multiply(sums[t], shared.slices[stage], t);
+              }
+            }
           },
           [&] {
             if constexpr (Sizes::on_tensor_cores) multiply_by_warps(block, sums, shared.slices[stage]);
           },
           [&](int t) {
-            put(next[t], t, shared.steps[stage ^ 1], depth - begin - Sizes::depth, shared.slices[stage ^ 1]);
+            if constexpr (adds_shares) {
+              if (behind.slice == 0) add_shares_of(here.segment, z, sums[t], totals[t]);
+            }
+            put(next[t], t, shared.steps[stage ^ 1], slices.steps(behind), shared.slices[stage ^ 1]);
           });
     }
     if constexpr (Sizes::on_tensor_cores) {
       if (depth > 0) multiply_by_warps(block, sums, shared.slices[stage]);
     } else {
-      block.each([&](int t) { multiply_some(sums[t], shared.slices[stage], t, depth - begin); });
+      block.each([&](int t) { multiply_some(sums[t], shared.slices[stage], t, slices.steps(here)); });
     }
-    if constexpr (Problem::squares) {
+    if constexpr (adds_shares) {
+      block.each([&](int t) {
+        add_shares_of(here.segment, z, sums[t], totals[t]);
+        each_placed(totals[t], z, row + Sizes::row_of(t), column + Sizes::column_of(t),
+                    [&](const auto& where, int r, std::int64_t sum) { problem.store(where, r, sum); });
+      });
+    } else if constexpr (Problem::squares) {
       typename Block::template local<double> own;
       block.each(
           [&](int t) { own[t] = sum_of_squares(sums[t], row + Sizes::row_of(t), column + Sizes::column_of(t)); });
@@ -42398,11 +42460,34 @@ struct gemm_kernel {
   /// Where a thread's elements lie: in as many lines, or all in one.
   struct lines_type {
     static constexpr int left_count = left_operand::depth_first ? left_each : 1;
-    static constexpr int right_count = right_operand::depth_first ? right_each : 1;
+    static constexpr int right_count = right_operand::depth_first && !has_line_table ? right_each : 1;
     typename left_operand::line left[static_cast<std::size_t>(left_count)];
     typename right_operand::line right[static_cast<std::size_t>(right_count)];
   };
-  using sums_type = registers<typename Problem::sum_type, Sizes::own_rows * Sizes::own_columns>;
+  static constexpr int own_results = Sizes::own_rows * Sizes::own_columns;
+  using sums_type = registers<typename Problem::sum_type, own_results>;
+  using totals_type = registers<std::int64_t, adds_shares ? own_results : 1>;
+
+  /// A slice of the depth: of a segment of it, a sample where shares are added, else all.
+  struct slice_number {
+    int segment;
+    int slice;
+  };
+  struct depth_slices {
+    int segment;
+    int depth;
+
+    [[nodiscard]] PERGRAD_HD slice_number after(slice_number here) const noexcept {
+      ++here.slice;
+      return adds_shares && here.slice * Sizes::depth >= segment ? slice_number{here.segment + 1, 0} : here;
+    }
+    [[nodiscard]] PERGRAD_HD bool has(slice_number here) const noexcept { return first(here) < depth; }
+    /// Its first step, and how many there are from there to the end of its segment.
+    [[nodiscard]] PERGRAD_HD int first(slice_number here) const noexcept {
+      return here.segment * segment + here.slice * Sizes::depth;
+    }
+    [[nodiscard]] PERGRAD_HD int steps(slice_number here) const noexcept { return segment - here.slice * Sizes::depth; }
+  };
 
   /// Calls f(i, k, at) for the `Count` numbers that thread t moves: number i is `k` deep in the slice, at row or column
   /// `at` of the block. Threads next to each other read along the operand's own order; all k, or all `at`, are one.
@@ -42427,13 +42512,13 @@ struct gemm_kernel {
     each_moved<right_operand::depth_first, Sizes::columns, right_each>(t, f);
   }
 
-  /// The steps of the slice that begins there, a thread one of them; beyond the depth the last one again.
-  PERGRAD_HD static void find_steps(const left_operand& left, const right_operand& right, int t, int begin, int depth,
-                                    step_table& to) noexcept {
+  /// The steps of a slice, a thread one of them; beyond its segment the last one again.
+  PERGRAD_HD static void find_steps(const left_operand& left, const right_operand& right, int t,
+                                    const depth_slices& slices, slice_number here, step_table& to) noexcept {
     static_assert(threads >= 2 * Sizes::depth);
-    if (t >= 2 * Sizes::depth || begin >= depth) return;
+    if (t >= 2 * Sizes::depth || !slices.has(here)) return;
     const int k = t % Sizes::depth;
-    const int number = smaller_of(begin + k, depth - 1);
+    const int number = slices.first(here) + smaller_of(k, slices.steps(here) - 1);
     if (t < Sizes::depth) {
       to.left[k] = left.step_at(number);
     } else {
@@ -42456,15 +42541,17 @@ struct gemm_kernel {
       each_right(t, [&](int i, int k, int /*at*/) { from.right[i] = k < count ? from.right[i] : Scalar{0}; });
     }
     // Addresses of a thread's elements differ by constants.
+    constexpr int lines_apart = threads / Sizes::depth;
+    static_assert(lines_apart % Sizes::together == 0 || Sizes::together % lines_apart == 0);
     each_left(t, [&](int i, int k, int at) {
-      const int apart = left_operand::depth_first ? i * (threads / Sizes::depth) : 0;
+      const int apart = left_operand::depth_first ? i * lines_apart : 0;
       const slice_place first = Sizes::left_at(k, at - apart);
-      to.left[first.quad + apart / Sizes::together].v[first.number] = from.left[i];
+      to.left[first.group + apart / Sizes::together].v[first.number + apart % Sizes::together] = from.left[i];
     });
     each_right(t, [&](int i, int k, int at) {
-      const int apart = right_operand::depth_first ? i * (threads / Sizes::depth) : 0;
+      const int apart = right_operand::depth_first ? i * lines_apart : 0;
       const slice_place first = Sizes::right_at(k, at - apart);
-      to.right[first.quad + apart / Sizes::together].v[first.number] = from.right[i];
+      to.right[first.group + apart / Sizes::together].v[first.number + apart % Sizes::together] = from.right[i];
     });
   }
   template <class Block>
@@ -42472,12 +42559,12 @@ struct gemm_kernel {
                                            const slice& from) noexcept {
     block.multiply_tf32(sums, [&](int t) {
       tf32_fragments<Sizes::row_pairs> own;
-      const auto copy = [](const quad<Scalar>& four, float(&to)[4]) {
+      const auto copy = [](const element_group<Scalar, 4>& four, float(&to)[4]) {
         PERGRAD_UNROLL
         for (int i = 0; i < 4; ++i) to[i] = four.v[i];
       };
-      const int row = Sizes::left_at(t % 4, Sizes::row_of(t)).quad;
-      const int column = Sizes::right_at(t % 4, Sizes::first_column(t) + t % warp_size / 4 * 2).quad;
+      const int row = Sizes::left_at(t % 4, Sizes::row_of(t)).group;
+      const int column = Sizes::right_at(t % 4, Sizes::first_column(t) + t % warp_size / 4 * 2).group;
       PERGRAD_UNROLL
       for (int i = 0; i < own.row_pairs; ++i) copy(from.left[row + 8 * i], own.left[i]);
       PERGRAD_UNROLL
@@ -42499,15 +42586,16 @@ struct gemm_kernel {
     for (int k = 0; k < count; ++k) multiply_one(sums, from, t, k);
   }
   PERGRAD_HD void multiply_one(sums_type& sums, const slice& from, int t, int k) const noexcept {
-    quad<Scalar> down[Sizes::own_rows / 4];
-    quad<Scalar> across[Sizes::own_columns / 4];
+    constexpr int group = Sizes::group;
+    element_group<Scalar, group> down[Sizes::own_rows / group];
+    element_group<Scalar, group> across[Sizes::own_columns / group];
     PERGRAD_UNROLL
-    for (int i = 0; i < Sizes::own_rows / 4; ++i) {
-      down[i] = from.left[Sizes::left_at(k, Sizes::row_of(t) + Sizes::own_row(4 * i)).quad];
+    for (int i = 0; i < Sizes::own_rows / group; ++i) {
+      down[i] = from.left[Sizes::left_at(k, Sizes::row_of(t) + Sizes::own_row(group * i)).group];
     }
     PERGRAD_UNROLL
-    for (int j = 0; j < Sizes::own_columns / 4; ++j) {
-      across[j] = from.right[Sizes::right_at(k, Sizes::column_of(t) + Sizes::own_column(4 * j)).quad];
+    for (int j = 0; j < Sizes::own_columns / group; ++j) {
+      across[j] = from.right[Sizes::right_at(k, Sizes::column_of(t) + Sizes::own_column(group * j)).group];
     }
     PERGRAD_UNROLL
     for (int i = 0; i < Sizes::own_rows; ++i) {
@@ -42515,9 +42603,9 @@ struct gemm_kernel {
       for (int j = 0; j < Sizes::own_columns; ++j) {
         auto& sum = sums[i * Sizes::own_columns + j];
         if constexpr (adds_terms) {
-          problem.add_term(sum, down[i / 4].v[i % 4], across[j / 4].v[j % 4]);
+          problem.add_term(sum, down[i / group].v[i % group], across[j / group].v[j % group]);
         } else {
-          sum = fma(down[i / 4].v[i % 4], across[j / 4].v[j % 4], sum);
+          sum = fma(down[i / group].v[i % group], across[j / group].v[j % group], sum);
         }
       }
     }
@@ -42544,6 +42632,13 @@ struct gemm_kernel {
     if constexpr (!Problem::squares) {
       each_placed(sums, z, row, column, [&](const auto& where, int r, auto& sum) { sum = problem.before(where, r); });
     }
+  }
+  /// A sample's gradient is whole: its shares go to the totals.
+  PERGRAD_HD void add_shares_of(int sample, int z, sums_type& gradient, totals_type& totals) const noexcept {
+    const Scalar factor = problem.factor(z, sample);
+    PERGRAD_UNROLL
+    for (int i = 0; i < own_results; ++i) problem.add_share(totals[i], factor, gradient[i]);
+    gradient = {};
   }
   PERGRAD_HD void finish(const sums_type& sums, int z, int row, int column) const noexcept {
     each_placed(sums, z, row, column, [&](const auto& where, int r, auto sum) { problem.store(where, r, sum); });
@@ -42698,6 +42793,135 @@ struct outputs_that_see {
     return read_inside(on.map.inside_y(a.at, b), a.values, a.at.offset + b.offset);
   }
 };
+/// What the pixels of an input have in common whose windows begin at the same place of a stride: their taps. A strided
+/// product back takes each of these classes by itself, and multiplies by no tap that sees nothing.
+struct stride_class {
+  int pixel[axes];   ///< the first one along an axis
+  int pixels[axes];  ///< how many there are
+  int whole[axes];   ///< window of the first pixel's tap 0
+  int tap[axes];     ///< the first one
+  int apart[axes];   ///< the next one
+  int taps[axes];
+
+  [[nodiscard]] PERGRAD_HD static constexpr int count(const affine_view& view) noexcept {
+    return view.stride[0] * view.stride[1] * view.stride[2];
+  }
+  PERGRAD_HD stride_class(const affine_view& view, int number) noexcept {
+    for (int axis = axes; axis-- > 0;) {
+      const int stride = view.stride[axis];
+      const int rest = number % stride;
+      number /= stride;
+      pixel[axis] = (rest + stride - view.padding[axis] % stride) % stride;
+      pixels[axis] = pixel[axis] < view.in[axis] ? (view.in[axis] - pixel[axis] + stride - 1) / stride : 0;
+      whole[axis] = (pixel[axis] + view.padding[axis]) / stride;
+      tap[axis] = 0;
+      while (tap[axis] < view.kernel[axis] && tap[axis] * view.dilation[axis] % stride != rest) ++tap[axis];
+      apart[axis] = 1;
+      while (apart[axis] * view.dilation[axis] % stride != 0) ++apart[axis];
+      taps[axis] = (view.kernel[axis] - tap[axis] + apart[axis] - 1) / apart[axis];
+    }
+  }
+  /// The most pixels of a class along an axis, and of a class.
+  [[nodiscard]] PERGRAD_HD static constexpr int most(const affine_view& view, int axis) noexcept {
+    return (view.in[axis] + view.stride[axis] - 1) / view.stride[axis];
+  }
+  [[nodiscard]] PERGRAD_HD static constexpr int most(const affine_view& view) noexcept {
+    return most(view, 0) * most(view, 1) * most(view, 2);
+  }
+  /// Numbers along the axes of pixel i of most(view); is it there?
+  PERGRAD_HD bool place(const affine_view& view, int i, int (&at)[axes]) const noexcept {
+    bool is_there = true;
+    for (int axis = axes; axis-- > 0;) {
+      at[axis] = i % most(view, axis);
+      i /= most(view, axis);
+      is_there = is_there && at[axis] < pixels[axis];
+    }
+    return is_there;
+  }
+  /// Replaces k by its output and gives its tap along the axes. Precondition: there are taps.
+  PERGRAD_HD void tap_of(int& k, int (&at)[axes]) const noexcept {
+    for (int axis = axes; axis-- > 0;) {
+      at[axis] = tap[axis] + k % taps[axis] * apart[axis];
+      k /= taps[axis];
+    }
+  }
+};
+/// Weights of a group. Lines: channels; steps: (output, tap of a class).
+template <class Scalar>
+struct weight_columns_of_class {
+  static constexpr bool depth_first = false;
+  using line = int;
+  using step = int;
+  const Scalar* weights;
+  const geometry& map;
+  stride_class taps;
+
+  [[nodiscard]] PERGRAD_HD line line_at(int row) const noexcept {
+    return smaller_of(row, map.view.channels - 1) * map.taps.value();
+  }
+  [[nodiscard]] PERGRAD_HD step step_at(int k) const noexcept {
+    int at[axes];
+    taps.tap_of(k, at);
+    return k * map.width.value() + (at[0] * map.view.kernel[1] + at[1]) * map.view.kernel[2] + at[2];
+  }
+  [[nodiscard]] PERGRAD_HD Scalar read(line a, step b) const noexcept { return weights[a + b]; }
+};
+/// Values of y. Lines: (sample, pixel of a class); steps: (output, tap of it).
+template <class Scalar>
+struct outputs_that_see_class {
+  static constexpr bool depth_first = false;
+  using line = typename views_of_samples<Scalar>::line;
+  using step = coordinates;
+  const affine_operands<Scalar>& on;
+  int group;
+  stride_class pixels;
+
+  [[nodiscard]] PERGRAD_HD line line_at(int column) const noexcept {
+    const affine_view& view = on.map.view;
+    const int most = stride_class::most(view);
+    const int number = smaller_of(column, on.samples() * most - 1);
+    int at[axes];
+    pixels.place(view, number % most, at);
+    coordinates to{group * view.y_group, {0, 0, 0}};
+    for (int axis = 0; axis < axes; ++axis) {
+      to.at[axis] = at[axis] + pixels.whole[axis];
+      to.offset += to.at[axis] * view.y_step[axis];
+    }
+    return {on.values.read(number / most, on.y), to};
+  }
+  [[nodiscard]] PERGRAD_HD step step_at(int k) const noexcept {
+    const affine_view& view = on.map.view;
+    int at[axes];
+    pixels.tap_of(k, at);
+    coordinates to{k * view.y_output, {0, 0, 0}};
+    for (int axis = 0; axis < axes; ++axis) {
+      to.at[axis] = -(at[axis] * view.dilation[axis] / view.stride[axis]);
+      to.offset += to.at[axis] * view.y_step[axis];
+    }
+    return to;
+  }
+  [[nodiscard]] PERGRAD_HD Scalar read(const line& a, const step& b) const noexcept {
+    return read_inside(on.map.inside_y(a.at, b), a.values, a.at.offset + b.offset);
+  }
+};
+/// Values of x or y with one position, whose neighbours in the depth lie next to each other. Lines: samples.
+template <class Scalar>
+struct samples_of_one_position {
+  static constexpr bool depth_first = true;
+  using line = const Scalar*;
+  using step = int;  ///< negative: padding
+  const affine_operands<Scalar>& on;
+  int group;
+  bool is_x;
+
+  [[nodiscard]] PERGRAD_HD line line_at(int column) const noexcept {
+    return on.values.read(smaller_of(column, on.samples() - 1), is_x ? on.x : on.y);
+  }
+  [[nodiscard]] PERGRAD_HD step step_at(int k) const noexcept {
+    return is_x ? on.map.x_offset(group, 0, k) : on.map.y_offset(group, k, 0);
+  }
+  [[nodiscard]] PERGRAD_HD Scalar read(line a, step b) const noexcept { return read_inside(b >= 0, a, b); }
+};
 /// Deltas of one sample. Lines: outputs; steps: positions from `first` on.
 template <class Scalar>
 struct deltas_of_sample {
@@ -42732,6 +42956,51 @@ struct views_of_sample {
   [[nodiscard]] PERGRAD_HD step step_at(int k) const noexcept { return map.position(group, first + k); }
   [[nodiscard]] PERGRAD_HD Scalar read(const line& a, const step& b) const noexcept {
     return read_inside(map.inside_x(a, b), values, a.offset + b.offset);
+  }
+};
+/// The same of the samples from `first` on, one after the other: a step is one of (sample, position).
+template <class Scalar>
+struct deltas_of_samples {
+  static constexpr bool depth_first = true;
+  using line = int;
+  struct step {
+    const Scalar* values;
+    int offset;
+  };
+  const affine_operands<Scalar>& on;
+  int group;
+  int first;
+
+  [[nodiscard]] PERGRAD_HD line line_at(int row) const noexcept {
+    return deltas_of_sample<Scalar>{nullptr, on.map, group}.line_at(row);
+  }
+  [[nodiscard]] PERGRAD_HD step step_at(int k) const noexcept {
+    const int position = on.map.positions.divide(k);
+    return {on.values.read(first + k, on.y), on.map.y_step(position)};
+  }
+  [[nodiscard]] PERGRAD_HD Scalar read(line a, const step& b) const noexcept { return b.values[a + b.offset]; }
+};
+template <class Scalar>
+struct views_of_some_samples {
+  static constexpr bool depth_first = true;
+  using line = coordinates;
+  struct step {
+    const Scalar* values;
+    coordinates at;
+  };
+  const affine_operands<Scalar>& on;
+  int group;
+  int first;
+
+  [[nodiscard]] PERGRAD_HD line line_at(int column) const noexcept {
+    return views_of_sample<Scalar>{nullptr, on.map}.line_at(column);
+  }
+  [[nodiscard]] PERGRAD_HD step step_at(int k) const noexcept {
+    const int position = on.map.positions.divide(k);
+    return {on.values.read(first + k, on.x), on.map.position(group, position)};
+  }
+  [[nodiscard]] PERGRAD_HD Scalar read(const line& a, const step& b) const noexcept {
+    return read_inside(on.map.inside_x(a, b.at), b.values, a.offset + b.at.offset);
   }
 };
 /// Samples `first`, `first + apart`, ... of a batch, with their factors: those of 0 read nothing.
@@ -42787,10 +43056,11 @@ struct views_at_one_position : weighted_samples<Scalar> {
   }
 };
 
-/// Rows: outputs; columns: (sample, position); depth: the view.
-template <class Scalar>
+/// Rows: outputs; columns: (sample, position); depth: the view. `OnePosition`: there is one.
+template <class Scalar, bool OnePosition = false>
 struct affine_forward {
   static constexpr bool squares = false;
+  static constexpr bool one_position = OnePosition;
   using sum_type = Scalar;
   affine_operands<Scalar> on;
 
@@ -42804,7 +43074,13 @@ struct affine_forward {
   [[nodiscard]] PERGRAD_HD weight_rows<Scalar> left(int z) const noexcept {
     return {on.weights + z * rows() * on.map.width.value(), on.map.width.value(), rows() - 1};
   }
-  [[nodiscard]] PERGRAD_HD views_of_samples<Scalar> right(int z) const noexcept { return {on, z}; }
+  [[nodiscard]] PERGRAD_HD auto right(int z) const noexcept {
+    if constexpr (OnePosition) {
+      return samples_of_one_position<Scalar>{on, z, true};
+    } else {
+      return views_of_samples<Scalar>{on, z};
+    }
+  }
   [[nodiscard]] PERGRAD_HD int results(int z) const noexcept { return z; }
   [[nodiscard]] PERGRAD_HD sample_column<Scalar> column_of(int z, int column) const noexcept {
     const int t = on.map.positions.divide(column);
@@ -42818,10 +43094,11 @@ struct affine_forward {
   }
 };
 
-/// Rows: channels; columns: (sample, pixel); depth: (output, tap).
-template <class Scalar>
+/// Rows: channels; columns: (sample, pixel); depth: (output, tap). `OnePosition`: there is one, one pixel and one tap.
+template <class Scalar, bool OnePosition = false>
 struct affine_adjoint {
   static constexpr bool squares = false;
+  static constexpr bool one_position = OnePosition;
   using sum_type = Scalar;
   affine_operands<Scalar> on;
 
@@ -42835,7 +43112,13 @@ struct affine_adjoint {
   [[nodiscard]] PERGRAD_HD weight_columns<Scalar> left(int z) const noexcept {
     return {on.weights + z * on.map.view.outputs * on.map.width.value(), on.map};
   }
-  [[nodiscard]] PERGRAD_HD outputs_that_see<Scalar> right(int z) const noexcept { return {on, z}; }
+  [[nodiscard]] PERGRAD_HD auto right(int z) const noexcept {
+    if constexpr (OnePosition) {
+      return samples_of_one_position<Scalar>{on, z, false};
+    } else {
+      return outputs_that_see<Scalar>{on, z};
+    }
+  }
   [[nodiscard]] PERGRAD_HD int results(int z) const noexcept { return z; }
   [[nodiscard]] PERGRAD_HD sample_column<Scalar> column_of(int z, int column) const noexcept {
     const int pixel = on.map.pixels.divide(column);
@@ -42849,11 +43132,61 @@ struct affine_adjoint {
   }
 };
 
+/// The same of views with strides. Batches: groups, classes of pixels; columns: (sample, pixel of the class); depth:
+/// (output, tap of it).
+template <class Scalar>
+struct affine_strided_adjoint {
+  static constexpr bool squares = false;
+  static constexpr bool one_position = false;
+  using sum_type = Scalar;
+  affine_operands<Scalar> on;
+
+  [[nodiscard]] PERGRAD_HD int classes() const noexcept { return stride_class::count(on.map.view); }
+  [[nodiscard]] PERGRAD_HD stride_class class_of(int z) const noexcept { return {on.map.view, z % classes()}; }
+  [[nodiscard]] PERGRAD_HD int rows() const noexcept { return on.map.view.channels; }
+  [[nodiscard]] PERGRAD_HD int columns() const noexcept { return on.most_samples * stride_class::most(on.map.view); }
+  [[nodiscard]] PERGRAD_HD int batches() const noexcept { return on.map.view.groups * classes(); }
+  [[nodiscard]] PERGRAD_HD int depth(int z) const noexcept {
+    const stride_class of = class_of(z);
+    return on.map.view.outputs * of.taps[0] * of.taps[1] * of.taps[2];
+  }
+  [[nodiscard]] PERGRAD_HD bool wanted(int /*z*/, int column) const noexcept {
+    return column < on.samples() * stride_class::most(on.map.view);
+  }
+  [[nodiscard]] PERGRAD_HD weight_columns_of_class<Scalar> left(int z) const noexcept {
+    return {on.weights + z / classes() * on.map.view.outputs * on.map.width.value(), on.map, class_of(z)};
+  }
+  [[nodiscard]] PERGRAD_HD outputs_that_see_class<Scalar> right(int z) const noexcept {
+    return {on, z / classes(), class_of(z)};
+  }
+  [[nodiscard]] PERGRAD_HD int results(int z) const noexcept { return z; }
+  [[nodiscard]] PERGRAD_HD sample_column<Scalar> column_of(int z, int column) const noexcept {
+    const affine_view& view = on.map.view;
+    const int most = stride_class::most(view);
+    const stride_class of = class_of(z);
+    const int group = z / classes();
+    int at[axes];
+    const bool is_there = of.place(view, column % most, at);
+    int offset = group * view.x_group;
+    for (int axis = 0; axis < axes; ++axis) {
+      offset += (of.pixel[axis] + at[axis] * view.stride[axis]) * view.x_step[axis];
+    }
+    return on.column(is_there ? column / most : on.samples(), on.x, offset, view.x_channel, group * rows());
+  }
+  [[nodiscard]] PERGRAD_HD Scalar before(const sample_column<Scalar>& where, int row) const noexcept {
+    return where.before(row, on.accumulate);
+  }
+  PERGRAD_HD void store(const sample_column<Scalar>& where, int row, Scalar value) const noexcept {
+    if (where.values != nullptr) where.values[row * where.step] = on.stored(value);
+  }
+};
+
 /// Of views with one position. Rows: outputs; columns: the view; depth: samples of the accumulator. A `Sum` of integers
-/// adds what each sample adds, rounded to whole steps of the grid.
+/// adds what each sample adds, rounded to whole steps of the grid, and all blocks to accumulator 0, from what is there.
 template <class Scalar, class Sum>
 struct affine_sums {
   static constexpr bool squares = false;
+  static constexpr bool has_order = !std::is_integral_v<Sum>;
   using sum_type = Sum;
   affine_operands<Scalar> on;       ///< `y` is the place of delta
   const Scalar* factors = nullptr;  ///< w_b; nullptr: all are 1
@@ -42875,7 +43208,7 @@ struct affine_sums {
     return left <= 0 ? 0 : (left + accumulator_count - 1) / accumulator_count;
   }
   [[nodiscard]] PERGRAD_HD bool wanted(int z, int /*column*/) const noexcept {
-    return depth(z) > 0 || state().first != 0;
+    return depth(z) > 0 || (has_order && state().first != 0);
   }
   [[nodiscard]] PERGRAD_HD weighted_deltas<Scalar> left(int z) const noexcept {
     return {samples_of(z, on.y), z / accumulator_count};
@@ -42885,12 +43218,12 @@ struct affine_sums {
   }
   /// The group's weights in the accumulator.
   [[nodiscard]] PERGRAD_HD Sum* results(int z) const noexcept {
-    return accumulators + z % accumulator_count * accumulator_stride +
+    return accumulators + (has_order ? z % accumulator_count * accumulator_stride : 0) +
            std::int64_t{z / accumulator_count} * rows() * columns();
   }
   [[nodiscard]] PERGRAD_HD Sum* column_of(Sum* first, int column) const noexcept { return first + column; }
   [[nodiscard]] PERGRAD_HD Sum before(const Sum* where, int row) const noexcept {
-    return state().first != 0 ? Sum{0} : where[row * columns()];
+    return !has_order || state().first != 0 ? Sum{0} : where[row * columns()];
   }
   PERGRAD_HD void add_term(Sum& sum, Scalar delta, Scalar x) const noexcept {
     if constexpr (std::is_integral_v<Sum>) {
@@ -42899,12 +43232,67 @@ struct affine_sums {
       sum = fma(delta, x, sum);
     }
   }
-  PERGRAD_HD void store(Sum* where, int row, Sum value) const noexcept { where[row * columns()] = value; }
+  PERGRAD_HD void store(Sum* where, int row, Sum value) const noexcept {
+    if constexpr (has_order) {
+      where[row * columns()] = value;
+    } else {
+      add_to(where[row * columns()], value);
+    }
+  }
 
  private:
   [[nodiscard]] PERGRAD_HD const step_state& state() const noexcept { return *on.state; }
   [[nodiscard]] PERGRAD_HD weighted_samples<Scalar> samples_of(int z, int place) const noexcept {
     return {on, factors, place, first_sample(z % accumulator_count), accumulator_count};
+  }
+};
+
+/// Of views with several positions, not cut into chunks: a sum of integers. Rows: outputs; columns: the view; depth:
+/// the positions of a part of the samples. A sample's gradient is formed as affine_squares does and adds its share.
+template <class Scalar>
+struct affine_shares {
+  static constexpr bool squares = false;
+  static constexpr bool adds_shares = true;
+  using sum_type = Scalar;
+  affine_operands<Scalar> on;       ///< `y` is the place of delta
+  const Scalar* factors = nullptr;  ///< w_b; nullptr: all are 1
+  Scalar to_grid = 1;               ///< steps of a unit
+  std::int64_t* sums = nullptr;     ///< of the layer's first weight
+  int parts = 1;                    ///< of the samples
+
+  [[nodiscard]] PERGRAD_HD int rows() const noexcept { return on.map.view.outputs; }
+  [[nodiscard]] PERGRAD_HD int columns() const noexcept { return on.map.width.value(); }
+  [[nodiscard]] PERGRAD_HD int batches() const noexcept { return on.map.view.groups * parts; }
+  [[nodiscard]] PERGRAD_HD int of_part() const noexcept { return blocks_for(on.most_samples, parts); }
+  [[nodiscard]] PERGRAD_HD int first_sample(int z) const noexcept { return z % parts * of_part(); }
+  [[nodiscard]] PERGRAD_HD int samples(int z) const noexcept {
+    return larger_of(0, smaller_of(of_part(), on.samples() - first_sample(z)));
+  }
+  /// Steps of a sample, and of all.
+  [[nodiscard]] PERGRAD_HD int positions() const noexcept { return on.map.positions.value(); }
+  [[nodiscard]] PERGRAD_HD int depth(int z) const noexcept { return samples(z) * positions(); }
+  [[nodiscard]] PERGRAD_HD bool wanted(int z, int /*column*/) const noexcept { return samples(z) > 0; }
+  [[nodiscard]] PERGRAD_HD deltas_of_samples<Scalar> left(int z) const noexcept {
+    return {on, z / parts, first_sample(z)};
+  }
+  [[nodiscard]] PERGRAD_HD views_of_some_samples<Scalar> right(int z) const noexcept {
+    return {on, z / parts, first_sample(z)};
+  }
+  /// The share of sample b's gradient; of one without weight nothing, whatever it is.
+  PERGRAD_HD void add_share(std::int64_t& sum, Scalar factor, Scalar gradient) const noexcept {
+    sum += factor == 0 ? 0 : to_integer(multiply(multiply(factor, gradient), to_grid));
+  }
+  [[nodiscard]] PERGRAD_HD Scalar factor(int z, int number) const noexcept {
+    return factors == nullptr ? Scalar{1} : factors[first_sample(z) + number];
+  }
+  [[nodiscard]] PERGRAD_HD std::int64_t* results(int z) const noexcept {
+    return sums + std::int64_t{z / parts} * rows() * columns();
+  }
+  [[nodiscard]] PERGRAD_HD std::int64_t* column_of(std::int64_t* first, int column) const noexcept {
+    return first + column;
+  }
+  PERGRAD_HD void store(std::int64_t* where, int row, std::int64_t value) const noexcept {
+    add_to(where[row * columns()], value);
   }
 };
 
@@ -43000,13 +43388,14 @@ inline constexpr int library_slice = 128;
 inline constexpr std::int64_t library_work = std::int64_t{1} << 24U;
 
 /// Who forms a product, and the own kernel's blocks.
-enum class gemm_way : int { narrow, square, large, library };
+enum class gemm_way : int { slim, narrow, square, large, library };
 /// Which product of an affine layer.
 enum class gemm_product : int { forward, adjoint, sums, squares };
 
 [[nodiscard]] constexpr const char* name_of(gemm_way way) noexcept {
-  constexpr const char* names[] = {"own kernel, 32 x 128 blocks", "own kernel, 64 x 64 blocks",
-                                   "own kernel, 128 x 128 blocks", "cuBLAS"};
+  constexpr const char* names[] = {"own kernel, 16 x 128 blocks", "own kernel, 32 x 128 blocks",
+                                   "own kernel, 64 x 64 blocks",
+                                   "own kernel, 64 x 64 blocks, on tensor cores 128 x 128", "cuBLAS"};
   return names[static_cast<std::size_t>(way)];
 }
 
@@ -43020,11 +43409,9 @@ enum class gemm_product : int { forward, adjoint, sums, squares };
     return gemm_way::library;
   }
   const int rows = product == gemm_product::adjoint ? view.channels : view.outputs;
-  if (rows <= 32) return gemm_way::narrow;
-  // Large blocks where they leave enough of them: columns are many where they count samples and positions.
-  const int columns = over_samples ? library_slice * view.positions() : view.view_width();
-  // A sum over samples of one position is one of integers, which take twice the registers.
-  const bool large = rows >= 128 && columns >= 512 && !(product == gemm_product::sums && view.positions() == 1);
+  if (rows <= 32) return rows <= 16 ? gemm_way::slim : gemm_way::narrow;
+  // Large blocks where they leave enough of them.
+  const bool large = over_samples && rows >= 128 && library_slice * view.positions() >= 512;
   return large ? gemm_way::large : gemm_way::square;
 }
 
@@ -43038,6 +43425,11 @@ enum class gemm_product : int { forward, adjoint, sums, squares };
 }
 [[nodiscard]] constexpr gemm_way way_of(const outer_leaf& leaf, gemm_product product) noexcept {
   return choose_gemm(product, leaf.view, false);
+}
+
+/// Are the columns of a product over samples one of each, whose depth lies in one line?
+[[nodiscard]] constexpr bool is_of_one_position(gemm_product product, const affine_view& view) noexcept {
+  return view.positions() == 1 && (product == gemm_product::forward || view.pixels() * view.taps() == 1);
 }
 
 /// Samples for which workspaces must be there if any product goes to cuBLAS.
@@ -43137,10 +43529,44 @@ struct rounding_kernel {
   }
 };
 
-/// f(sizes) with the own kernel's blocks.
-template <class Function>
+/// Which products a layered network has, so that no others are compiled: a template argument. Sets of ways are bits.
+struct needed_products {
+  bool tensor_cores = false;   ///< where TF32 is allowed: of few rows alone they gain nothing
+  bool any = false;            ///< false: it is fused
+  unsigned forward = 0;        ///< of several positions
+  unsigned adjoint = 0;        ///< the same,
+  unsigned strided = 0;        ///< of views with strides
+  bool one_position = false;   ///< whether there are any of one,
+  bool wide_position = false;  ///< with many weights
+  unsigned gradients = 0;      ///< ways of gradients of several positions
+  unsigned sums = 0;           ///< of those of one
+  unsigned squares = 0;        ///< ways of norms
+  bool chunks = false;         ///< are any gradients formed in chunks?
+};
+[[nodiscard]] constexpr unsigned bit_of(gemm_way way) noexcept { return 1U << static_cast<unsigned>(way); }
+inline constexpr unsigned all_ways = ~0U;
+inline constexpr unsigned ways_of_few_rows = bit_of(gemm_way::slim) | bit_of(gemm_way::narrow);
+inline constexpr needed_products all_products{true, true,     all_ways, all_ways, all_ways, true,
+                                              true, all_ways, all_ways, all_ways, true};
+
+/// f(sizes) with the own kernel's blocks. `Ways`: those that there may be.
+template <unsigned Ways = all_ways, class Function>
 constexpr auto with_block_sizes(gemm_way way, Function&& f) {
-  return way == gemm_way::narrow ? f(narrow_block{}) : way == gemm_way::large ? f(large_block{}) : f(square_block{});
+  if constexpr (Ways == bit_of(gemm_way::slim)) {
+    return f(slim_block{});
+  } else if constexpr (Ways == bit_of(gemm_way::narrow)) {
+    return f(narrow_block{});
+  } else if constexpr (Ways == ways_of_few_rows) {
+    return way == gemm_way::slim ? f(slim_block{}) : f(narrow_block{});
+  } else {
+    if constexpr ((Ways & bit_of(gemm_way::slim)) != 0) {
+      if (way == gemm_way::slim) return f(slim_block{});
+    }
+    if constexpr ((Ways & bit_of(gemm_way::narrow)) != 0) {
+      if (way == gemm_way::narrow) return f(narrow_block{});
+    }
+    return f(square_block{});
+  }
 }
 /// Blocks that form one sample's gradient of a view.
 [[nodiscard]] constexpr int gradient_blocks(const affine_view& view) noexcept {
@@ -43164,11 +43590,67 @@ constexpr auto with_block_sizes(gemm_way way, Function&& f) {
                                 static_cast<int>(most_elements / (std::int64_t{leaf.chunks} * leaf.size())));
   return static_cast<int>(smaller_of(static_cast<std::size_t>(samples), max_batch));
 }
+/// Does a product add samples' shares to sums of integers?
+template <class Problem>
+inline constexpr bool adds_shares = requires {
+  Problem::adds_shares;
+};
+/// Is it a sum over samples of one position?
+template <class Problem>
+inline constexpr bool sums_samples = requires(const Problem& it) {
+  it.accumulator_count;
+};
+/// Is it one of one position? There are as many columns as samples, and blocks are small.
+template <class Problem>
+inline constexpr bool one_position = requires {
+  requires Problem::one_position;
+};
+/// Is it one over samples, of whose blocks no bit depends?
+template <class Problem>
+inline constexpr bool over_samples = requires {
+  Problem::one_position;
+};
+/// Products that tensor cores form where TF32 is allowed. Sums over samples are of integers or of records with factors;
+/// of one position there are too few results to keep tensor cores busy.
+template <class Scalar, class Problem>
+inline constexpr bool has_tensor_kernel =
+    std::is_same_v<Scalar, float> && !sums_samples<Problem> && !one_position<Problem>;
+/// The own kernel's blocks, smaller ones where they would be too few to fill a device.
+template <unsigned Ways, class Problem, class Function>
+void with_filling_block_sizes(gemm_way way, const Problem& problem, Function&& f) {
+  const auto blocks = [&]<class Sizes>(Sizes) {
+    return std::int64_t{blocks_for(problem.rows(), Sizes::rows)} * blocks_for(problem.columns(), Sizes::columns) *
+           problem.batches();
+  };
+  constexpr int blocks_that_fill = 256;
+  if constexpr (over_samples<Problem>) {
+    if constexpr (!one_position<Problem>) {
+      if constexpr ((Ways & bit_of(gemm_way::slim)) != 0) {
+        if (way == gemm_way::slim && blocks(slim_block{}) >= blocks_that_fill) return f(slim_block{});
+      }
+      if constexpr ((Ways & bit_of(gemm_way::narrow)) != 0) {
+        if (way == gemm_way::narrow && blocks(narrow_block{}) >= blocks_that_fill) return f(narrow_block{});
+      }
+    }
+    if constexpr ((Ways & ~ways_of_few_rows) != 0) {
+      if (problem.rows() > 32 && blocks(square_block{}) >= blocks_that_fill) return f(square_block{});
+    }
+    f(small_block{});
+  } else {
+    with_block_sizes<Ways>(way, [&]<class Sizes>(Sizes sizes) {
+      if constexpr (adds_shares<Problem> && std::is_same_v<Sizes, narrow_block>) {
+        f(narrow_share_block{});
+      } else {
+        f(sizes);
+      }
+    });
+  }
+}
 /// The same results on tensor cores: in wide blocks, which read less for each result, where there are enough of them
 /// and they are full. No bit of a result depends on it; where squares lie does.
-template <class Problem, class Function>
+template <unsigned Ways, class Problem, class Function>
 void with_tensor_block_sizes(gemm_way way, const Problem& problem, Function&& f) {
-  if constexpr (!Problem::squares) {
+  if constexpr (!Problem::squares && !adds_shares<Problem> && (Ways & ~ways_of_few_rows) != 0) {
     const auto fills = [&]<class Sizes>(Sizes) {
       constexpr int blocks_that_fill = 128;
       const int across = blocks_for(problem.columns(), Sizes::columns);
@@ -43176,31 +43658,29 @@ void with_tensor_block_sizes(gemm_way way, const Problem& problem, Function&& f)
       const bool full = across * Sizes::columns <= problem.columns() + problem.columns() / 8;
       return full && problem.batches() >= blocks_for(blocks_that_fill, blocks);
     };
-    if (way == gemm_way::large && fills(vast_tensor_block{})) return f(vast_tensor_block{});
-    if (way == gemm_way::square && fills(wide_tensor_block{})) return f(wide_tensor_block{});
+    if constexpr (over_samples<Problem> && (Ways & bit_of(gemm_way::large)) != 0) {
+      if (way == gemm_way::large && fills(vast_tensor_block{})) return f(vast_tensor_block{});
+      if (way == gemm_way::large && fills(large_tensor_block{})) return f(large_tensor_block{});
+    }
+    if (way >= gemm_way::square && fills(wide_tensor_block{})) return f(wide_tensor_block{});
   }
-  if (way == gemm_way::narrow) return f(narrow_tensor_block{});
-  if (way == gemm_way::large) return f(large_tensor_block{});
-  f(square_tensor_block{});
+  if constexpr ((Ways & ways_of_few_rows) != 0) {
+    if (way < gemm_way::square) return f(narrow_tensor_block{});
+  }
+  if constexpr ((Ways & ~ways_of_few_rows) != 0) f(square_tensor_block{});
 }
-/// Products that tensor cores form where TF32 is allowed. Those over samples are of integers or of records with
-/// factors.
-template <class Scalar, class Problem>
-inline constexpr bool has_tensor_kernel = std::is_same_v<Scalar, float> && !requires(const Problem& it) {
-  it.accumulator_count;
-};
 /// Launches the own kernel for a problem of gemm_affine.hpp.
-template <class Scalar, class Device, class Problem>
+template <class Scalar, unsigned Ways = all_ways, bool TensorCores = true, class Device, class Problem>
 void launch_gemm(Device& device, gemm_way way, const Problem& problem) {
   const auto with = [&]<class Sizes>(Sizes) { launch(device, gemm_kernel<Scalar, Problem, Sizes>{problem}); };
-  if constexpr (has_tensor_kernel<Scalar, Problem>) {
-    if (problem.on.tf32 != 0) return with_tensor_block_sizes(way, problem, with);
+  if constexpr (TensorCores && has_tensor_kernel<Scalar, Problem>) {
+    if (problem.on.tf32 != 0) return with_tensor_block_sizes<Ways>(way, problem, with);
   }
-  with_block_sizes(way, with);
+  with_filling_block_sizes<Ways>(way, problem, with);
 }
 /// Launches an affine layer's product over samples, `forward` or `adjoint`, whoever forms it: 1 node; with cuBLAS one a
 /// slice, and one more for a forward product and where results are TF32.
-template <class Device, class Scalar>
+template <needed_products Needed = all_products, class Device, class Scalar>
 void launch_product(Device& device, gemm_product product, gemm_way way, const affine_operands<Scalar>& on) {
   const bool forward = product == gemm_product::forward;
   if constexpr (has_library_gemm<Device> && sizeof(Scalar) == sizeof(float)) {
@@ -43213,8 +43693,25 @@ void launch_product(Device& device, gemm_product product, gemm_way way, const af
       return launch(device, rounding_kernel<Scalar, 128>{on.values, on.state, place, count, on.most_samples});
     }
   }
-  if (forward) return launch_gemm<Scalar>(device, way, affine_forward<Scalar>{on});
-  launch_gemm<Scalar>(device, way, affine_adjoint<Scalar>{on});
+  if constexpr (Needed.one_position) {
+    if (is_of_one_position(product, on.map.view)) {
+      constexpr unsigned ways = Needed.wide_position ? all_ways : ways_of_few_rows;
+      if (forward) return launch_gemm<Scalar, ways>(device, way, affine_forward<Scalar, true>{on});
+      return launch_gemm<Scalar, ways>(device, way, affine_adjoint<Scalar, true>{on});
+    }
+  }
+  if constexpr (Needed.forward != 0) {
+    if (forward)
+      return launch_gemm<Scalar, Needed.forward, Needed.tensor_cores>(device, way, affine_forward<Scalar>{on});
+  }
+  if constexpr (Needed.strided != 0) {
+    if (stride_class::count(on.map.view) > 1) {
+      constexpr bool tensor_cores = Needed.tensor_cores;
+      return launch_gemm<Scalar, Needed.strided, tensor_cores>(device, way, affine_strided_adjoint<Scalar>{on});
+    }
+  }
+  if constexpr (Needed.adjoint != 0)
+    launch_gemm<Scalar, Needed.adjoint, Needed.tensor_cores>(device, way, affine_adjoint<Scalar>{on});
 }
 
 }  // namespace pergrad::inline v0_1::on_device
@@ -43943,6 +44440,16 @@ class table_rows {
     }
     return sum;
   }
+  /// Calls f(id, the row's element) for those of all rows that are element e of the leaf's work, whoever else has ids
+  /// of their buckets: for sums that several threads may add to.
+  template <class Function>
+  PERGRAD_HD void for_each_share(int e, Function&& f) const {
+    const int column = e % leaf_->width;
+    PERGRAD_ROLLED
+    for (int position = e / leaf_->width; position < positions(); position += leaf_->buckets) {
+      if (begins_row(position)) f(id_at(position), row_element(position, column));
+    }
+  }
   /// Calls f(id, the row's element) for the rows of the bucket and column that are element e of the leaf's work.
   template <class Function>
   PERGRAD_HD void for_each_row(int e, Function&& f) const {
@@ -44121,25 +44628,34 @@ struct norm_worker {
     add_squares(squares, part);
   }
 
+  /// Of f(t), f(t + Threads), ...; several loads are under way before the first is added.
+  template <class Function>
+  [[nodiscard]] PERGRAD_HD static double sum_of_squares(int t, int count, Function&& f) noexcept {
+    constexpr int together = 8;
+    double sum = 0;
+    for (int first = t; first < count; first += together * Threads) {
+      Scalar read[together];
+      PERGRAD_UNROLL
+      for (int i = 0; i < together; ++i) read[i] = first + i * Threads < count ? f(first + i * Threads) : Scalar{0};
+      PERGRAD_UNROLL
+      for (int i = 0; i < together; ++i) sum = fma(static_cast<double>(read[i]), static_cast<double>(read[i]), sum);
+    }
+    return sum;
+  }
   PERGRAD_HD void by_product(const outer_leaf& leaf, norm_bound& part) const {
     const affine_view& view = leaf.view;
     for (int group = 0; group < view.groups; ++group) {
       sums x_squares;
       sums delta_squares;
       block.each([&](int t) {
-        double x_sum = 0;
-        for (int k = t; k < view.view_width(); k += Threads) {
-          const auto x = static_cast<double>(factors_at(leaf, values, group * view.outputs * view.view_width() + k).x);
-          x_sum = fma(x, x, x_sum);
-        }
-        x_squares[t] = x_sum;
-        double delta_sum = 0;
+        const Scalar* x = values.at(leaf.x) + group * view.x_group;
         const Scalar* delta = values.at(leaf.delta) + group * view.y_group;
-        for (int n = t; n < view.outputs; n += Threads) {
-          const auto value = static_cast<double>(delta[n * view.y_output]);
-          delta_sum = fma(value, value, delta_sum);
-        }
-        delta_squares[t] = delta_sum;
+        const bool is_line = view.taps() == 1 && view.padding[0] + view.padding[1] + view.padding[2] == 0;
+        x_squares[t] = sum_of_squares(t, view.view_width(), [&](int k) {
+          if (is_line) return x[k * view.x_channel];
+          return factors_at(leaf, values, group * view.outputs * view.view_width() + k).x;
+        });
+        delta_squares[t] = sum_of_squares(t, view.outputs, [&](int n) { return delta[n * view.y_output]; });
       });
       const double x_squared = block.sum(x_squares, partial);
       const double delta_squared = block.sum(delta_squares, partial);
@@ -44279,11 +44795,11 @@ struct elementwise_kernel {
   int blocks_of_sample = 0;  ///< one a square
   int most_samples = 0;
 
-  /// Threads that share an element: each adds up at least 8 positions.
+  /// Threads that share an element: each adds up at least 32 positions.
   [[nodiscard]] PERGRAD_HD static constexpr int sharing(const elementwise_leaf& leaf) noexcept {
     const int positions = leaf.out[0] * leaf.out[1] * leaf.out[2];
     int parts = 1;
-    while (parts < threads && 16 * parts <= positions) parts *= 2;
+    while (parts < threads && 64 * parts <= positions) parts *= 2;
     return parts;
   }
   [[nodiscard]] static constexpr int blocks_of(const elementwise_leaf& leaf) noexcept {
@@ -44379,12 +44895,14 @@ PERGRAD_HD void weigh(const clip_rule& rule, const norm_bound* layers, int layer
 }  // namespace pergrad::inline v0_1::on_device
 // pergrad/cuda/kernels/sums.hpp - weighted sums over samples, materialised gradients and projections
 //
-// A sum has a fixed number of accumulators: the sample at position p of the logical batch belongs to accumulator p mod
-// their number, and within an accumulator the samples follow each other. One thread adds up one element of one
-// accumulator, so no bit depends on how a logical batch is cut into physical ones. A sum that will be released is one
-// of integers: what a sample adds is rounded to whole steps of the grid by itself (privacy/release.hpp). Products of
-// several positions need no accumulators: they form the samples' gradients, some at a time, which are added up in
-// order.
+// A sum that will be released is one of integers: what a sample adds is rounded to whole steps of the grid by itself
+// (privacy/release.hpp). Integers have no order, so any number of blocks adds to one accumulator, which `clear_kernel`
+// sets to zero where a logical batch begins.
+//
+// A sum in floating point has a fixed number of accumulators: the sample at position p of the logical batch belongs to
+// accumulator p mod their number, and within an accumulator the samples follow each other. One thread adds up one
+// element of one accumulator, so no bit depends on how a logical batch is cut into physical ones. Products of several
+// positions need no accumulators: they form the samples' gradients, some at a time, which are added up in order.
 
 namespace pergrad::inline v0_1::on_device {
 
@@ -44461,12 +44979,34 @@ PERGRAD_HD inline void add_share(std::int64_t& sum, Scalar factor, Scalar value,
   sum += to_integer(multiply(multiply(factor, value), to_grid));
 }
 
-/// accumulator <- accumulator + sum of w_b g_b over its samples; from zero where the logical batch begins. `blocks(leaf
-/// blocks)` of them. `Sum`: Scalar, or std::int64_t.
+/// Sets a sum of integers to zero where a logical batch begins; blocks() of them.
+struct clear_kernel {
+  static constexpr int threads = 256;
+  struct shared_type {};
+
+  const step_state* state = nullptr;
+  std::int64_t* sums = nullptr;
+  std::int64_t count = 0;
+
+  [[nodiscard]] int blocks() const noexcept { return blocks_for(count, threads); }
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    if (state->first == 0) return;
+    block.each([&](int t) {
+      const std::int64_t element = std::int64_t{block.index()} * threads + t;
+      if (element < count) sums[element] = 0;
+    });
+  }
+};
+
+/// accumulator <- accumulator + sum of w_b g_b over its samples; from zero where the logical batch begins. Leaf blocks
+/// times accumulators of them. `Sum`: Scalar, or std::int64_t: all add to accumulator 0 then, from what is there.
 template <class Scalar, class Target, class Sum, int Threads>
 struct sum_kernel {
   static constexpr int threads = Threads;
   struct shared_type {};
+
+  static constexpr bool has_order = !std::is_integral_v<Sum>;
 
   const step_state* state = nullptr;
   table_view<Scalar> tables;
@@ -44484,7 +45024,8 @@ struct sum_kernel {
   PERGRAD_HD void operator()(const Block& block) const {
     const int accumulator = block.index() % accumulators;
     const leaf_share share = leaf_share::of(tables, method, block.index() / accumulators, Threads, by_products);
-    Sum* out = sums + static_cast<std::size_t>(accumulator) * static_cast<std::size_t>(tables.parameter_count);
+    const int place = has_order ? accumulator : 0;
+    Sum* out = sums + static_cast<std::size_t>(place) * static_cast<std::size_t>(tables.parameter_count);
     block.each([&](int t) {
       const int e = share.first + t;
       if (e >= share.size) return;
@@ -44504,7 +45045,7 @@ struct sum_kernel {
   }
   PERGRAD_HD void add(const leaf_share& share, int accumulator, int e, Sum* to) const noexcept {
     const auto count = static_cast<int>(state->count);
-    Sum sum = state->first != 0 ? Sum{0} : *to;
+    Sum sum = !has_order || state->first != 0 ? Sum{0} : *to;
     for (int b = first_of(accumulator); b < count; b += accumulators) {
       const Scalar weight = weight_of(b, share.layer);
       if (weight == 0) continue;  // not multiplied: a non-finite gradient must contribute nothing
@@ -44517,19 +45058,33 @@ struct sum_kernel {
       const Scalar value = share.element(values, samples.kept_of(b), e);
       add_share(sum, squares != 0 ? multiply(weight, value) : weight, value, to_grid);
     }
-    *to = sum;
+    if constexpr (has_order) {
+      *to = sum;
+    } else {
+      add_to(*to, sum);
+    }
   }
   /// Of the rows of a bucket, sample after sample.
   PERGRAD_HD void add_rows(const leaf_share& share, int accumulator, int e, Sum* table) const noexcept {
     const auto count = static_cast<int>(state->count);
     const int width = share.rows->width;
-    if (state->first != 0) clear_rows(*share.rows, e, table);
+    if (has_order && state->first != 0) clear_rows(*share.rows, e, table);
     for (int b = first_of(accumulator); b < count; b += accumulators) {
       const Scalar weight = weight_of(b, share.layer);
       if (weight == 0) continue;
-      table_rows<Scalar>{*share.rows, samples.values(b)}.for_each_row(e, [&](int id, Scalar value) {
-        add_share(table[id * width + e % width], squares != 0 ? multiply(weight, value) : weight, value, to_grid);
-      });
+      const table_rows<Scalar> rows{*share.rows, samples.values(b)};
+      const auto value_of = [&](Scalar value) { return squares != 0 ? multiply(weight, value) : weight; };
+      if constexpr (has_order) {
+        rows.for_each_row(e, [&](int id, Scalar value) {
+          add_share(table[id * width + e % width], value_of(value), value, to_grid);
+        });
+      } else {
+        rows.for_each_share(e, [&](int id, Scalar value) {
+          Sum sum = 0;
+          add_share(sum, value_of(value), value, to_grid);
+          add_to(table[id * width + e % width], sum);
+        });
+      }
     }
   }
 };
@@ -44557,8 +45112,9 @@ struct partial_gradients {
   }
 };
 
-/// accumulator 0 += sum of w_b g_b over these samples. Sums in floating point go on sample after sample, so no bit
-/// depends on how a logical batch is cut; integers have no order, and several threads share a sum. blocks() of them.
+/// accumulator 0 += sum of w_b g_b over these samples. Sums in floating point begin with the batch and go on sample
+/// after sample, so no bit depends on how it is cut; integers have no order, and several threads share a sum. blocks()
+/// of them.
 template <class Scalar, class Sum>
 struct fold_partials_kernel {
   static constexpr int threads = 256;
@@ -44580,7 +45136,7 @@ struct fold_partials_kernel {
   template <class Block>
   PERGRAD_HD void operator()(const Block& block) const {
     auto& shared = block.template shared<shared_type>();
-    const bool begins = gradients.state->first != 0 && gradients.first_sample == 0;
+    const bool begins = !std::is_integral_v<Sum> && gradients.state->first != 0 && gradients.first_sample == 0;
     const int samples = gradients.samples();
     block.each([&](int t) {
       const int e = block.index() * elements + t % elements;
@@ -44599,9 +45155,11 @@ struct fold_partials_kernel {
       Sum sum = shared.sums[t];
       for (int i = 1; i < sharing; ++i) sum += shared.sums[i * elements + t];
       accumulators[e] = sum;
-      if (!begins) return;
-      PERGRAD_ROLLED
-      for (int i = 1; i < accumulator_count; ++i) accumulators[i * accumulator_stride + e] = 0;
+      if constexpr (!std::is_integral_v<Sum>) {
+        if (!begins) return;
+        PERGRAD_ROLLED
+        for (int i = 1; i < accumulator_count; ++i) accumulators[i * accumulator_stride + e] = 0;
+      }
     });
   }
 };
@@ -44941,21 +45499,11 @@ inline constexpr std::size_t forward_work = [] {
   }
   return work;
 }();
-/// Is every product one of vectors? Then samples are the columns of a matrix that has all of them.
+/// A block reads all weights for its sample, and few blocks fit on a multiprocessor; where samples share products,
+/// either costs less. The bounds are those of networks for which a launch for every layer costs more than that.
 template <class Network>
-inline constexpr bool is_dense = [] {
-  for (const pergrad::detail::plan_node& node : pergrad::detail::network_plan<typename Network::structure>::nodes) {
-    if (node.kind == node_kind::tiled || node.kind == node_kind::general) return false;
-    if (node.kind == node_kind::affine && node.map.positions() > 1) return false;
-  }
-  return true;
-}();
-/// A block reads all weights for its sample; where they are many, samples must share them, and in a dense network,
-/// whose weights are used once a sample, sooner. The bounds are estimates (weights of 1 MiB, and of 128 KiB; 4 million
-/// multiply-adds a sample), not measured.
-template <class Network>
-inline constexpr plan_kind plan_of = Network::parameter_count <= (std::size_t{1} << (is_dense<Network> ? 15U : 18U)) &&
-                                             forward_work<Network> <= (std::size_t{1} << 22U)
+inline constexpr plan_kind plan_of = Network::parameter_count <= (std::size_t{1} << 13U) && forward_work<Network> <=
+                                                                                                (std::size_t{1} << 17U)
                                          ? plan_kind::fused
                                          : plan_kind::layered;
 
@@ -45374,9 +45922,47 @@ struct program {
   }
 };
 
-/// 1 for layered networks, 0 for fused ones: an argument of templates that either kind shares.
+/// What a network needs of products by its plan, an argument of templates: networks that need the same share them.
 template <class Network>
-inline constexpr int layered_of = program<Network>::layered ? 1 : 0;
+inline constexpr needed_products products_of = [] {
+  constexpr const auto& table = program<Network>::table;
+  needed_products needed{};
+  needed.any = program<Network>::layered;
+  if (!needed.any) return needed;
+  const auto add = [&](gemm_product product, const affine_view& view, bool x_in_workspace) {
+    if (is_of_one_position(product, view)) {
+      constexpr int many = 1 << 16;
+      needed.one_position = true;
+      needed.wide_position = needed.wide_position || view.size() >= many;
+    } else {
+      unsigned& ways = product == gemm_product::forward ? needed.forward
+                       : stride_class::count(view) > 1  ? needed.strided
+                                                        : needed.adjoint;
+      ways |= bit_of(choose_gemm(product, view, x_in_workspace));
+    }
+  };
+  for (const op_row& row : table.ops) {
+    if (row.kind != node_kind::affine || row.out_size == 0) continue;
+    add(product_of(row, false), row.view, row.in >= 0);
+    if (row.input_gradient != 0) add(product_of(row, true), row.view, true);
+  }
+  for (int i = 0; i < table.projections_used; ++i) {
+    const projection_row& each = table.projections[static_cast<std::size_t>(i)];
+    add(gemm_product::forward, each.view, each.x >= 0);
+    if (each.wants_gradient) add(gemm_product::adjoint, each.view, true);
+  }
+  for (int k = 0; k < table.outer_count; ++k) {
+    const outer_leaf& leaf = table.outer[static_cast<std::size_t>(k)];
+    (leaf.view.positions() > 1 ? needed.gradients : needed.sums) |= bit_of(way_of(leaf, gemm_product::sums));
+    needed.chunks = needed.chunks || leaf.chunks > 1;
+    if (leaf.chunks == 1 && leaf.method != norm_method::product) {
+      needed.squares |= bit_of(way_of(leaf, gemm_product::squares));
+    }
+  }
+  needed.tensor_cores =
+      ((needed.forward | needed.adjoint | needed.strided | needed.gradients) & ~ways_of_few_rows) != 0;
+  return needed;
+}();
 
 template <class Network>
 [[nodiscard]] constexpr network_facts find_facts() {
@@ -45406,8 +45992,8 @@ inline constexpr network_facts facts_of = find_facts<Network>();
 
 namespace pergrad::inline v0_1::on_device {
 
-/// Accumulators of a network's sums: as many as keep a device busy with a small network and cost little memory with a
-/// large one. A constant of the network, so that no bit depends on the device or on the batch.
+/// Accumulators of a network's sums in floating point: as many as keep a device busy with a small network and cost
+/// little memory with a large one. A constant of the network, so that no bit depends on the device or on the batch.
 [[nodiscard]] constexpr int accumulator_count(const network_facts& net) noexcept {
   constexpr std::size_t most = std::size_t{1} << 22U;  // elements of all accumulators
   int accumulators = 32;
@@ -45546,7 +46132,8 @@ inline constexpr std::size_t target_bytes = 8;
         std::max(most_partials, count(samples_together(leaf, max_batch)) * count(leaf.chunks * leaf.size()));
   }
   place(a.partials, most_partials * scalar_bytes);
-  place(a.sums, count(accumulator_count(net)) * net.parameters * sizeof(std::int64_t));  // or as many scalars
+  // One of integers, or some of scalars.
+  place(a.sums, std::max(sizeof(std::int64_t), count(accumulator_count(net)) * scalar_bytes) * net.parameters);
   place(a.released, net.parameters * scalar_bytes);
   place(a.is_open, net.parameters / 2 + pergrad::detail::gaussian_block);
   place(a.first_moment, net.parameters * scalar_bytes);
@@ -45713,10 +46300,10 @@ struct mark_kernel {
 };
 
 }  // namespace pergrad::inline v0_1::on_device
-// pergrad/cuda/kernels/release.hpp - the release gate on a device (privacy/release.hpp): accumulators of integer sums,
-// noise, update, in one sweep over the parameters
+// pergrad/cuda/kernels/release.hpp - the release gate on a device (privacy/release.hpp): sums of integers, noise,
+// update, in one sweep over the parameters
 //
-//   Q = lane_0 + lane_1 + ...;  r = grid (Q + k);  parameters <- rule(r)
+//   r = grid (Q + k);  parameters <- rule(r)
 //
 // Noise is never stored: a block of threads makes one block of 512 integers (privacy/noise/rounded_gaussian.hpp says
 // from which words) and uses them. 64 threads make its ChaCha20 blocks while the others read the accumulators; then
@@ -45756,12 +46343,9 @@ template <class Scalar>
 struct release_work {
   const step_state* state = nullptr;  ///< a state that is not the last of its batch: the kernels do nothing
   release_settings<Scalar> settings;
-  const std::int64_t* accumulators =
-      nullptr;                ///< steps of the grid; accumulator l of element e at [l * accumulator_stride + e]
-  int accumulator_count = 1;  ///< at least 1
-  std::int64_t accumulator_stride = 0;  ///< at least `end`
-  std::int64_t begin = 0;               ///< the first element, a multiple of `release_elements`
-  std::int64_t end = 0;                 ///< behind the last one, at most `gaussians_per_step`
+  const std::int64_t* sums = nullptr;  ///< Q: steps of the grid
+  std::int64_t begin = 0;              ///< the first element, a multiple of `release_elements`
+  std::int64_t end = 0;                ///< behind the last one, at most `gaussians_per_step`
   Scalar* parameters = nullptr;
   Scalar* first = nullptr;           ///< velocity or first moment
   Scalar* second = nullptr;          ///< second moment
@@ -45787,12 +46371,8 @@ struct release_work {
     }
     return false;
   }
-  [[nodiscard]] PERGRAD_HD std::int64_t sum_of_lanes(std::int64_t element) const noexcept {
-    if (element >= end) return 0;
-    std::int64_t sum = accumulators[element];
-    for (int accumulator = 1; accumulator < accumulator_count; ++accumulator)
-      sum += accumulators[accumulator * accumulator_stride + element];
-    return sum;
+  [[nodiscard]] PERGRAD_HD std::int64_t sum_of(std::int64_t element) const noexcept {
+    return element < end ? sums[element] : 0;
   }
   /// Releases one element and takes the step with it. `sum` and `noise` count steps of the grid.
   PERGRAD_HD void release(std::int64_t element, std::int64_t sum, double noise) const noexcept {
@@ -45844,7 +46424,7 @@ struct release_kernel {
     const std::int64_t begin = std::int64_t{number} * release_elements;
     const bool is_noised = work.settings.sigma > 0;
     block.each([&](int t) {
-      for (int half = 0; half < 2; ++half) sums[t][half] = work.sum_of_lanes(begin + half * threads + t);
+      for (int half = 0; half < 2; ++half) sums[t][half] = work.sum_of(begin + half * threads + t);
       if (is_noised && t < chacha_blocks) {
         std::uint32_t words[16];
         make_random_block(at_step(work.settings.noise, work.state->noise_step),
@@ -45910,13 +46490,13 @@ struct settle_kernel {
       const std::int64_t begin = std::int64_t{number} * release_elements;
       for (int half = 0; half < 2; ++half) {
         const std::int64_t element = begin + half * threads + t;
-        work.release(element, work.sum_of_lanes(element), static_cast<double>(k[half]));
+        work.release(element, work.sum_of(element), static_cast<double>(k[half]));
       }
     });
   }
 };
 
-/// out[e] = ((lane_0 + lane_1) + lane_2) + ..., in order; of a sum that is not released. `blocks()` of them.
+/// out[e] = ((lane_0 + lane_1) + lane_2) + ..., in order, of a sum in floating point. `blocks()` of them.
 template <class Sum>
 struct fold_kernel {
   static constexpr int threads = 256;
@@ -45936,11 +46516,7 @@ struct fold_kernel {
       if (element >= count) return;
       Sum sum = accumulators[element];
       for (int accumulator = 1; accumulator < accumulator_count; ++accumulator) {
-        if constexpr (std::is_integral_v<Sum>) {
-          sum += accumulators[accumulator * count + element];
-        } else {
-          sum = add(sum, accumulators[accumulator * count + element]);
-        }
+        sum = add(sum, accumulators[accumulator * count + element]);
       }
       out[element] = sum;
     });
@@ -45991,12 +46567,12 @@ struct pointwise_worker {
         return turn(x, static_cast<int>(row.in_shape.e0), row.out_size, y, false);
       case node_kind::branch_sum: {
         const Scalar* second = values.at(row.in2);
-        return for_each(row.out_size, [&](int i) { y[i] = x[i] + second[i]; });
+        return map(row.out_size, y, [&](int i) { return x[i] + second[i]; });
       }
       default:
         return Functions::visit(row.function, [&]<class Function>() {
           if constexpr (is_scalar_function<Function>) {
-            for_each(row.out_size, [&](int i) { y[i] = device_code_of<Function>::value(x[i]); });
+            map(row.out_size, y, [&](int i) { return device_code_of<Function>::value(x[i]); });
           } else if constexpr (is_window_rule<Function>) {
             pool_forward<Function>(row, x, y);
           }
@@ -46020,9 +46596,9 @@ struct pointwise_worker {
     const Scalar* y = values.at(row.out);
     Functions::visit(row.function, [&]<class Function>() {
       if constexpr (is_scalar_function<Function>) {
-        for_each(row.out_size, [&](int i) {
+        map(row.out_size, dx, [&](int i) {
           const Scalar part = dy[i] * device_code_of<Function>::derivative(x[i], y[i]);
-          dx[i] = row.accumulate != 0 ? dx[i] + part : part;
+          return row.accumulate != 0 ? dx[i] + part : part;
         });
       } else if constexpr (is_window_rule<Function>) {
         pool_backward<Function>(row, x, y, dy, dx);
@@ -46045,9 +46621,26 @@ struct pointwise_worker {
       for (int i = stretch * Block::threads + t; i < count; i += stretches * Block::threads) f(i);
     });
   }
+  /// to[i] = f(i), four at a time, so that their loads are under way together: no store may come before.
+  template <class Function>
+  PERGRAD_HD void map(int count, Scalar* to, Function&& f) const {
+    constexpr int together = 4;
+    const int apart = stretches * Block::threads;
+    block.each([&](int t) {
+      for (int first = stretch * Block::threads + t; first < count; first += together * apart) {
+        Scalar results[together];
+        PERGRAD_UNROLL
+        for (int k = 0; k < together; ++k) results[k] = first + k * apart < count ? f(first + k * apart) : Scalar{0};
+        PERGRAD_UNROLL
+        for (int k = 0; k < together; ++k) {
+          if (first + k * apart < count) to[first + k * apart] = results[k];
+        }
+      }
+    });
+  }
   /// `onto`: to what is there; else these are all.
   PERGRAD_HD void add(const Scalar* from, int count, Scalar* to, bool onto) const {
-    for_each(count, [&](int i) { to[i] = onto ? to[i] + from[i] : from[i]; });
+    map(count, to, [&](int i) { return onto ? to[i] + from[i] : from[i]; });
   }
   /// A matrix of `rows` rows turned into its transpose. `onto`: added to what is there.
   PERGRAD_HD void turn(const Scalar* from, int rows, int count, Scalar* to, bool onto) const {
@@ -46098,9 +46691,14 @@ struct pointwise_worker {
         for (int r = table[windows[1].seen_first + ph]; r < table[windows[1].seen_last + ph]; ++r) {
           PERGRAD_ROLLED
           for (int c = table[windows[2].seen_first + pw]; c < table[windows[2].seen_last + pw]; ++c) {
-            const window_box box = box_of(row, d, r, c);
             const int o = channel * out_pixels + (d * windows[1].out + r) * windows[2].out + c;
             Scalar remaining = dy[o];
+            if constexpr (is_known<Rule, window_rule::mean>) {  // to all alike
+              sum += Rule::share(from[pixel], y[o], remaining, divisor_of(row, d, r, c));
+              continue;
+            }
+            if (is_known<Rule, window_rule::maximum> && !(from[pixel] == y[o])) continue;  // it has none
+            const window_box box = box_of(row, d, r, c);
             Scalar share = 0;
             for_each_input(row, box, [&](int input) {
               const Scalar part = Rule::share(from[input], y[o], remaining, box.divisor);
@@ -46114,6 +46712,11 @@ struct pointwise_worker {
       dx[i] = sum;
     });
   }
+  template <class Rule, window_rule Known>
+  static constexpr bool is_known = [] {
+    if constexpr (requires { Rule::known_rule; }) return Rule::known_rule == Known;
+    return false;
+  }();
   /// What a window of a pool covers.
   struct window_box {
     span_of_taps planes, rows, columns;
@@ -46125,7 +46728,10 @@ struct pointwise_worker {
     return {{table[windows[0].first + d], table[windows[0].last + d]},
             {table[windows[1].first + i], table[windows[1].last + i]},
             {table[windows[2].first + j], table[windows[2].last + j]},
-            divisors[row.divisors + (d * windows[1].out + i) * windows[2].out + j]};
+            divisor_of(row, d, i, j)};
+  }
+  [[nodiscard]] PERGRAD_HD Scalar divisor_of(const op_row& row, int d, int i, int j) const noexcept {
+    return divisors[row.divisors + (d * row.windows[1].out + i) * row.windows[2].out + j];
   }
   /// Calls f(offset in the channel) for the inputs of a window, in order, until it says false.
   template <class Function>
@@ -46185,9 +46791,10 @@ struct node_kernel : node_work<Scalar, Target> {
 /// Blocks that share a sample's node; 0: it is the sample kernel's. A constant of the network, of which no bit depends.
 [[nodiscard]] constexpr int stretches_of(const op_row& row) noexcept {
   constexpr int elements = 1024;  // of a block; an estimate
+  constexpr int least = 64;       // fewer are not worth a launch
   if (row.kind == node_kind::affine || row.kind == node_kind::general || row.kind == node_kind::tiled) return 0;
   const int size = row.in_size > row.out_size ? row.in_size : row.out_size;
-  return row.out_size == 0 || row.out_lengths >= 0 || size <= elements ? 0 : blocks_for(size, elements);
+  return row.out_size == 0 || row.out_lengths >= 0 || size < least ? 0 : blocks_for(size, elements);
 }
 
 }  // namespace pergrad::inline v0_1::on_device
@@ -46333,6 +46940,7 @@ struct thread_team {
     const auto columns = static_cast<int>(sizes.columns);
     const auto rows = static_cast<int>(sizes.rows.count);
     const auto depth = static_cast<int>(sizes.depth);
+    constexpr int together = 4;  // elements that are read at once where they lie in line
     each(sizes.outer.count * sizes.rows.count * sizes.columns, [&](int e) {
       const int column = e % columns;
       const int row = e / columns % rows;
@@ -46340,7 +46948,16 @@ struct thread_team {
       const Scalar* from = left + outer * sizes.outer.left + row * sizes.rows.left;
       const Scalar* with = right.first + column * right.column;
       Scalar total = 0;
-      for (int d = 0; d < depth; ++d) total = fma(from[d * sizes.left], with[d * right.row], total);
+      int d = 0;
+      if (right.row == 1 && reinterpret_cast<std::uintptr_t>(with) % (together * sizeof(Scalar)) == 0) {
+        for (; d + together <= depth; d += together) {
+          element_group<Scalar, together> terms;
+          __builtin_memcpy(&terms, __builtin_assume_aligned(with + d, sizeof terms), sizeof terms);
+          PERGRAD_UNROLL
+          for (int i = 0; i < together; ++i) total = fma(from[(d + i) * sizes.left], terms.v[i], total);
+        }
+      }
+      for (; d < depth; ++d) total = fma(from[d * sizes.left], with[d * right.row], total);
       finish(static_cast<int>(outer * sizes.outer.out + row * sizes.rows.out) + column, column, total);
     });
   }
@@ -46523,8 +47140,8 @@ struct block_team : thread_team<Block, Scalar> {
 
 namespace pergrad::inline v0_1::on_device {
 
-/// A block at work on one sample.
-template <class Block, class Scalar, class Functions, int Threads>
+/// A block at work on one sample. `HasProducts`: whether it forms those of affine layers.
+template <class Block, class Scalar, class Functions, int Threads, bool HasProducts>
 struct node_worker {
   const Block& block;
   const table_view<Scalar>& tables;
@@ -46555,7 +47172,10 @@ struct node_worker {
         const Scalar* bias = row.bias < 0 ? nullptr : parameters + row.bias;
         const Scalar* x = values.at(row.in);
         Scalar* y = values.to(row.out);
-        return row.adjoint != 0 ? through_adjoint(row, x, y, bias, false) : through_view(row, x, y, bias, false);
+        if constexpr (HasProducts) {
+          row.adjoint != 0 ? through_adjoint(row, x, y, bias, false) : through_view(row, x, y, bias, false);
+        }
+        return;
       }
       case node_kind::general:
       case node_kind::tiled:
@@ -46573,7 +47193,9 @@ struct node_worker {
     const Scalar* dy = values.at(row.dy);
     Scalar* dx = values.to(row.dx);
     const bool onto = row.accumulate != 0;
-    row.adjoint != 0 ? through_view(row, dy, dx, nullptr, onto) : through_adjoint(row, dy, dx, nullptr, onto);
+    if constexpr (HasProducts) {
+      row.adjoint != 0 ? through_view(row, dy, dx, nullptr, onto) : through_adjoint(row, dy, dx, nullptr, onto);
+    }
   }
   /// The same of general and tiled layers, which leave in their saved values what their factors read. Not one function
   /// with the others: called from two places it would not be inlined, and the worker would lie in local memory.
@@ -46886,8 +47508,8 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
     const sample_values<Scalar> values = samples.values(sample);
     layer_bits bits;
     if (random != 0) bits = {&layers, state->layer_step, samples.numbers[sample] + state->first_record};
-    const node_worker<Block, Scalar, Functions, Threads> nodes{block,          tables,         values, parameters,
-                                                               shared.scratch, shared.partial, bits};
+    const node_worker<Block, Scalar, Functions, Threads, Layered == 0> nodes{
+        block, tables, values, parameters, shared.scratch, shared.partial, bits};
     const norm_worker<Block, Scalar, Threads> worker{block, values, samples.kept_of(sample), shared.partial};
     norm_bound* parts = results.norms + static_cast<std::size_t>(sample) * static_cast<std::size_t>(tables.layers);
     if ((stages & stage::forward) != 0) {
@@ -46934,14 +47556,31 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
     if (Layered != 0 && (stages & stage::layered_leaves) != 0) {
       const double* squares =
           results.squares + static_cast<std::size_t>(sample) * static_cast<std::size_t>(results.square_stride);
+      // What is little work a warp does, all of a layer's.
+      const auto is_little = [&](const outer_leaf& leaf) {
+        constexpr int most = 4096;
+        return leaf.next == 0 && method.of(leaf) != norm_method::gram && leaf.view.view_width() <= most;
+      };
+      if (norms != 0) {
+        block.warps([&](const auto& warp) {
+          double unused[1];
+          const norm_worker<std::remove_cvref_t<decltype(warp)>, Scalar, warp_size> own{warp, values, nullptr, unused};
+          for (int k = 0; k < tables.outer_count; ++k) {
+            const outer_leaf& leaf = tables.outer[k];
+            if (leaf.first == 0 || !is_little(leaf) || leaf.layer % (Threads / warp_size) != warp.index()) continue;
+            own.add_for_products(leaf, method.of(leaf), squares, parts[leaf.layer]);
+          }
+          for (int k = 0; k < tables.elementwise_count; ++k) {
+            const elementwise_leaf& leaf = tables.elementwise[k];
+            if (leaf.first == 0 || leaf.layer % (Threads / warp_size) != warp.index()) continue;
+            own.add_stored(squares + leaf.squares, leaf.square_count, parts[leaf.layer]);
+          }
+        });
+      }
       for (int k = 0; norms != 0 && k < tables.outer_count; ++k) {
         const outer_leaf& leaf = tables.outer[k];
-        if (leaf.first == 0) continue;
+        if (leaf.first == 0 || is_little(leaf)) continue;
         worker.add_for_products(leaf, method.of(leaf), squares, parts[leaf.layer]);
-      }
-      for (int k = 0; norms != 0 && k < tables.elementwise_count; ++k) {
-        const elementwise_leaf& leaf = tables.elementwise[k];
-        if (leaf.first != 0) worker.add_stored(squares + leaf.squares, leaf.square_count, parts[leaf.layer]);
       }
       add_rows(worker, 0, tables.row_count, parts);
     }
@@ -47275,17 +47914,16 @@ inline constexpr auto sample_launcher_of = [] {
   using scalar = typename Network::scalar;
   using target = typename Loss::template target<scalar>;
   using functions = typename program<Network>::functions;
-  sample_launcher<Device, scalar, target> kernels{
-      &launch_sample_kernel<Device,
-                            sample_kernel<scalar, Loss, functions, sample_threads<Network>, layered_of<Network>>>};
-  if constexpr (layered_of<Network> != 0) {
+  sample_launcher<Device, scalar, target> kernels{&launch_sample_kernel<
+      Device, sample_kernel<scalar, Loss, functions, sample_threads<Network>, products_of<Network>.any ? 1 : 0>>};
+  if constexpr (products_of<Network>.any) {
     kernels.node = &launch_node_kernel<Device, node_kernel<scalar, target, functions>>;
   }
   return kernels;
 }();
 
-/// `Layered`: 1 for networks that are cut into layers, whose products are kernels that a fused network does not need.
-template <class Device, class Scalar, class Target, int Layered>
+/// `Needed`: the network's products.
+template <class Device, class Scalar, class Target, needed_products Needed>
 class launcher {
  public:
   using memory_type = network_memory<Scalar, Device>;
@@ -47297,7 +47935,7 @@ class launcher {
 
   void samples(const sample_launch<Scalar>& wanted) const {
     sample_work<Scalar, Target> work = make_work(wanted);
-    if constexpr (Layered == 0) {
+    if constexpr (!Needed.any) {
       work.stages = wanted.backward ? stage::fused : stage::forward | stage::loss;
       launch_.samples(device(), work, wanted.samples);
     } else {
@@ -47317,14 +47955,12 @@ class launcher {
     }
   }
 
-  /// Forms the accumulators of one sum.
+  /// Forms the accumulators of one sum, of integers if it has a grid.
   void sum(const sum_launch<Scalar>& wanted) const {
-    if (wanted.grid_steps < 0) {
-      form_sum<Scalar>(wanted);
-    } else {
-      form_sum<std::int64_t>(wanted);
-    }
+    wanted.grid_steps < 0 ? form_sum<Scalar>(wanted) : form_sum<std::int64_t>(wanted);
   }
+  /// The same where it has one: no other is compiled.
+  void sum_of_integers(const sum_launch<Scalar>& wanted) const { form_sum<std::int64_t>(wanted); }
 
  private:
   [[nodiscard]] Device& device() const { return memory_->device(); }
@@ -47362,7 +47998,7 @@ class launcher {
   template <class Wanted>
   [[nodiscard]] method_choice method_of(const Wanted& wanted) const {
     method_choice method = wanted.method;
-    method.on_tensor_cores = Layered != 0 && memory_->tf32() && !wanted.gradients ? 1 : 0;
+    method.on_tensor_cores = Needed.tensor_cores && memory_->tf32() && !wanted.gradients ? 1 : 0;
     return method;
   }
 
@@ -47417,7 +48053,7 @@ class launcher {
       on.tf32 = memory_->tf32() ? 1 : 0;
       on.tf32_result = on.tf32 * row.handed_on;
       on.bias = row.bias < 0 ? nullptr : memory_->parameters() + row.bias;
-      launch_product(device(), product_of(row, false), way_of(row, false), on);
+      launch_product<Needed>(device(), product_of(row, false), way_of(row, false), on);
       waiting = row.out_lengths < 0 ? i + 1 : i;
     }
     run(waiting, node_count(), stage::forward | stage::loss);
@@ -47455,7 +48091,7 @@ class launcher {
       on.weights = memory_->parameters() + row.parameters;
       on.accumulate = row.accumulate;
       on.tf32 = on.tf32_result = memory_->tf32() ? 1 : 0;
-      launch_product(device(), product_of(row, true), way_of(row, true), on);
+      launch_product<Needed>(device(), product_of(row, true), way_of(row, true), on);
     }
     catch_up(0);
   }
@@ -47492,7 +48128,8 @@ class launcher {
       on.weights = memory_->parameters() + each.weights;
       on.bias = each.bias < 0 ? nullptr : memory_->parameters() + each.bias;
       on.tf32 = on.tf32_result = memory_->tf32() ? 1 : 0;
-      launch_product(device(), gemm_product::forward, choose_gemm(gemm_product::forward, each.view, each.x >= 0), on);
+      launch_product<Needed>(device(), gemm_product::forward,
+                             choose_gemm(gemm_product::forward, each.view, each.x >= 0), on);
     }
   }
   void project_back(const op_row& row, bool reads_input, int samples) const {
@@ -47502,7 +48139,7 @@ class launcher {
       on.weights = memory_->parameters() + each.weights;
       on.accumulate = each.accumulate;
       on.tf32 = on.tf32_result = memory_->tf32() ? 1 : 0;
-      launch_product(device(), gemm_product::adjoint, choose_gemm(gemm_product::adjoint, each.view, true), on);
+      launch_product<Needed>(device(), gemm_product::adjoint, choose_gemm(gemm_product::adjoint, each.view, true), on);
     }
   }
   [[nodiscard]] bool does_something(int first, int last) const {
@@ -47518,11 +48155,14 @@ class launcher {
       const norm_method chosen = method.of(leaf);
       if (chosen == norm_method::product || chosen == norm_method::gram) continue;
       double* const to = memory_->template at<double>(memory_->places().squares) + leaf.squares;
-      if (leaf.chunks > 1) {
-        for_each_partial(leaf, wanted.samples, method.on_tensor_cores, [&](const partial_gradients<Scalar>& gradients) {
-          launch(device(), square_partials_kernel<Scalar>{gradients, to, net_->squares});
-        });
-        continue;
+      if constexpr (Needed.chunks) {
+        if (leaf.chunks > 1) {
+          for_each_partial(leaf, wanted.samples, method.on_tensor_cores,
+                           [&](const partial_gradients<Scalar>& gradients) {
+                             launch(device(), square_partials_kernel<Scalar>{gradients, to, net_->squares});
+                           });
+          continue;
+        }
       }
       affine_squares<Scalar> problem;
       problem.on = operands(leaf.view, leaf.x, leaf.delta, wanted.samples);
@@ -47530,13 +48170,18 @@ class launcher {
       problem.partial = to;
       problem.partial_stride = net_->squares;
       problem.blocks = leaf.square_count / leaf.view.groups;
-      launch_gemm<Scalar>(device(), way_of(leaf, gemm_product::squares), problem);
+      launch_gemm<Scalar, Needed.squares, Needed.tensor_cores>(device(), way_of(leaf, gemm_product::squares), problem);
     }
   }
   template <class Sum>
   void form_sum(const sum_launch<Scalar>& wanted) const {
     const arena_layout& places = memory_->places();
     const auto to_grid = static_cast<Scalar>(std::ldexp(1.0, std::max(0, wanted.grid_steps)));
+    constexpr bool is_integral = std::is_integral_v<Sum>;
+    if constexpr (is_integral) {
+      launch(device(), clear_kernel{memory_->state(), memory_->template at<std::int64_t>(places.sums),
+                                    static_cast<std::int64_t>(net_->parameters)});
+    }
     sum_kernel<Scalar, Target, Sum, sum_threads> kernel{
         .state = memory_->state(),
         .tables = memory_->tables(),
@@ -47549,17 +48194,44 @@ class launcher {
         .by_products = 0,
         .to_grid = to_grid,
         .sums = memory_->template at<Sum>(places.sums)};
-    if constexpr (Layered != 0) {
+    if constexpr (Needed.any) {
       if (!wanted.squares && !wanted.gradients) {
         for (const outer_leaf& leaf : net_->outer) {
           if (!is_one_product(leaf)) continue;
-          leaf.view.positions() > 1 ? sum_of_partials<Sum>(wanted, leaf, to_grid)
-                                    : sum_of_products<Sum>(wanted, leaf, to_grid);
+          if (leaf.view.positions() == 1) {
+            if constexpr (Needed.sums != 0) sum_of_products<Sum>(wanted, leaf, to_grid);
+            continue;
+          }
+          if constexpr (is_integral) {
+            if (leaf.chunks == 1) {
+              sum_of_shares(wanted, leaf, to_grid);
+              continue;
+            }
+          }
+          if constexpr (!is_integral || Needed.chunks) sum_of_partials<Sum>(wanted, leaf, to_grid);
         }
         kernel.by_products = 1;
       }
     }
-    device().launch(kernel, leaf_blocks(*net_, kernel.by_products != 0) * kernel.accumulators);
+    const int blocks = leaf_blocks(*net_, kernel.by_products != 0);
+    if (is_integral) kernel.accumulators = parts_for(blocks, wanted.samples / 4);
+    device().launch(kernel, blocks * kernel.accumulators);
+  }
+  /// Parts of the samples that add to a sum of integers side by side, with so many blocks each.
+  [[nodiscard]] static int parts_for(int blocks, int most) noexcept {
+    constexpr int blocks_of_launch = 1024;
+    return larger_of(1, smaller_of(blocks_for(blocks_of_launch, larger_of(1, blocks)), most));
+  }
+  void sum_of_shares(const sum_launch<Scalar>& wanted, const outer_leaf& leaf, Scalar to_grid) const {
+    affine_shares<Scalar> problem;
+    problem.on = operands(leaf.view, leaf.x, leaf.delta, wanted.samples);
+    problem.on.tf32 = method_of(wanted).on_tensor_cores;
+    problem.factors = weights_of(wanted, leaf);
+    problem.to_grid = to_grid;
+    problem.sums = memory_->template at<std::int64_t>(memory_->places().sums) + leaf.parameters;
+    problem.parts = parts_for(gradient_blocks(leaf.view), wanted.samples);
+    if constexpr (Needed.gradients != 0)
+      launch_gemm<Scalar, Needed.gradients, Needed.tensor_cores>(device(), way_of(leaf, gemm_product::sums), problem);
   }
   [[nodiscard]] const Scalar* weights_of(const sum_launch<Scalar>& wanted, const outer_leaf& leaf) const {
     if (wanted.weights == nullptr) return nullptr;
@@ -47573,8 +48245,9 @@ class launcher {
     problem.to_grid = to_grid;
     problem.accumulators = memory_->template at<Sum>(memory_->places().sums) + leaf.parameters;
     problem.accumulator_stride = static_cast<std::int64_t>(net_->parameters);
-    problem.accumulator_count = accumulator_count(*net_);
-    launch_gemm<Scalar>(device(), way_of(leaf, gemm_product::sums), problem);
+    problem.accumulator_count =
+        std::is_integral_v<Sum> ? parts_for(gradient_blocks(leaf.view), wanted.samples / 32) : accumulator_count(*net_);
+    launch_gemm<Scalar, Needed.sums>(device(), way_of(leaf, gemm_product::sums), problem);
   }
   /// Forms the gradients of a leaf of several positions, for some samples at a time, and calls f(them) for each time.
   template <class Function>
@@ -47590,7 +48263,9 @@ class launcher {
       problem.first_sample = first;
       problem.chunks = divisor{leaf.chunks};
       problem.chunk = blocks_for(leaf.view.positions(), leaf.chunks);
-      launch_gemm<Scalar>(device(), way_of(leaf, gemm_product::sums), problem);
+      if constexpr (Needed.gradients != 0) {
+        launch_gemm<Scalar, Needed.gradients, Needed.tensor_cores>(device(), way_of(leaf, gemm_product::sums), problem);
+      }
       f(partial_gradients<Scalar>{memory_->state(), partials, first, count, leaf.chunks, leaf.size()});
     }
   }
@@ -47666,8 +48341,8 @@ class engine {
     std::memcpy(targets_.data() + b * targets.size_bytes(), targets.data(), targets.size_bytes());
   }
   /// Evaluates them; `launch_samples`: the kernel that they go through. `Backward`: whether any expression may ask for
-  /// gradients; else their kernels are not compiled. `Layered`: as of the launcher.
-  template <bool Backward, int Layered, class Target>
+  /// gradients; else their kernels are not compiled. `Needed`: as of the launcher.
+  template <bool Backward, needed_products Needed, class Target>
   void run(std::size_t target_count, sample_launcher<Device, Scalar, Target> launch_samples,
            const request_type& request) {
     if (request.has_proven_sums()) {
@@ -47678,7 +48353,7 @@ class engine {
     memory_.put(places.targets, targets_.data(), request.count * target_count * sizeof(Target));
     if (!numbers_.empty()) memory_.put(places.numbers, numbers_.data(), request.count);
     if (!lengths_.empty()) memory_.put(places.lengths, lengths_.data(), request.count);
-    evaluation<Layered, Target> it{request, way_of(request), launch_samples, make_view<Target>(target_count)};
+    evaluation<Needed, Target> it{request, way_of(request), launch_samples, make_view<Target>(target_count)};
     if (net().draws && request.randomness.is_random()) {
       const auto& stream = stream_upload::stream(request.randomness);
       it.layers.stream = stream_upload::words(stream);
@@ -47734,7 +48409,7 @@ class engine {
     return way;
   }
   /// What one call of `run` is about.
-  template <int Layered, class Target>
+  template <needed_products Needed, class Target>
   struct evaluation {
     const request_type& request;
     way_of_work way;
@@ -47762,13 +48437,13 @@ class engine {
                            memory_.template at<const Target>(places.targets), target_count,
                            memory_.template at<const std::uint32_t>(places.lengths), nullptr);
   }
-  template <int Layered, class Target>
-  [[nodiscard]] launcher<Device, Scalar, Target, Layered> launches_of(const evaluation<Layered, Target>& it) {
+  template <needed_products Needed, class Target>
+  [[nodiscard]] launcher<Device, Scalar, Target, Needed> launches_of(const evaluation<Needed, Target>& it) {
     return {memory_, it.view, it.launch_samples};
   }
   /// Takes samples through the network, back if that is asked for, and to their norms.
-  template <int Layered, class Target>
-  void evaluate(evaluation<Layered, Target>& it, std::size_t first, std::size_t count, bool norms) {
+  template <needed_products Needed, class Target>
+  void evaluate(evaluation<Needed, Target>& it, std::size_t first, std::size_t count, bool norms) {
     memory_.announce({.position = first,
                       .count = static_cast<std::uint32_t>(count),
                       .first = first == 0 ? 1U : 0U,
@@ -47820,8 +48495,8 @@ class engine {
   [[nodiscard]] const Scalar* weights_at(std::size_t first) const {
     return memory_.template at<const Scalar>(memory_.places().weights) + first;
   }
-  template <int Layered, class Target>
-  void form_sum(evaluation<Layered, Target>& it, const detail::sum_request<Scalar>& sum) {
+  template <needed_products Needed, class Target>
+  void form_sum(evaluation<Needed, Target>& it, const detail::sum_request<Scalar>& sum) {
     if (!sum.is_plain) send_weights(it.request, sum);
     it.for_each_part([&](std::size_t first, std::size_t count) {
       if (it.way.again) evaluate(it, first, count, false);
@@ -47834,30 +48509,30 @@ class engine {
                            .samples = static_cast<int>(count)});
     });
     if (sum.integers != nullptr) {
-      fold(integers_);
+      integers_.resize(net().parameters);
+      memory_.get(integers_.data(), memory_.places().sums, net().parameters);
       for (std::size_t i = 0; i < net().parameters; ++i) {
         sum.integers[i] = sum.accumulate ? sum.integers[i] + integers_[i] : integers_[i];
       }
       return;
     }
-    fold(total_);
+    fold();
     const auto scale = static_cast<Scalar>(sum.scale);
     for (std::size_t i = 0; i < net().parameters; ++i) {
       const Scalar value = scale == 1 ? total_[i] : scale * total_[i];
       sum.out[i] = sum.accumulate ? sum.out[i] + value : value;
     }
   }
-  /// Adds up the accumulators of a sum and brings it to the host.
-  template <class Sum>
-  void fold(std::vector<Sum>& to) {
-    to.resize(net().parameters);
-    Sum* const accumulators = memory_.template at<Sum>(memory_.places().sums);
-    launch(memory_.device(), fold_kernel<Sum>{accumulators, accumulator_count(net()),
-                                              static_cast<std::int64_t>(net().parameters), accumulators});
-    memory_.get(to.data(), memory_.places().sums, net().parameters);
+  /// Adds up the accumulators of a sum in floating point and brings it to the host.
+  void fold() {
+    total_.resize(net().parameters);
+    Scalar* const accumulators = memory_.template at<Scalar>(memory_.places().sums);
+    launch(memory_.device(), fold_kernel<Scalar>{accumulators, accumulator_count(net()),
+                                                 static_cast<std::int64_t>(net().parameters), accumulators});
+    memory_.get(total_.data(), memory_.places().sums, net().parameters);
   }
-  template <int Layered, class Target>
-  void write_rows(evaluation<Layered, Target>& it) {
+  template <needed_products Needed, class Target>
+  void write_rows(evaluation<Needed, Target>& it) {
     const request_type& request = it.request;
     const arena_layout& places = memory_.places();
     const bool weighted = request.row_weights != nullptr;
@@ -48003,8 +48678,14 @@ class basic_device_executor {
       const std::size_t sample = request.first + b;
       engine.take(b, samples.record(sample), samples.input(sample), samples.length(sample), samples.targets(sample));
     }
-    engine.template run<Needs.backward, on_device::layered_of<Network>>(
-        target_count, on_device::sample_launcher_of<Device, Network, Loss>, request);
+    // A user may ask for another norm than the plan's.
+    constexpr on_device::needed_products needed = [] {
+      on_device::needed_products all = on_device::products_of<Network>;
+      all.squares = all.gradients | all.sums;
+      return all;
+    }();
+    engine.template run<Needs.backward, needed>(target_count, on_device::sample_launcher_of<Device, Network, Loss>,
+                                                request);
   }
   /// The library's own: what a tape is on this device.
   template <class Network>
@@ -48337,8 +49018,8 @@ class peers_of_device {
   ~peers_of_device() = default;
 };
 
-/// A trainer of any network. `Layered`: as of the launcher.
-template <class Scalar, class Value, class Target, int Layered, class Device>
+/// A trainer of any network. `Needed`: as of the launcher.
+template <class Scalar, class Value, class Target, needed_products Needed, class Device>
 class network_trainer {
  public:
   using records_type = dataset<Value, Target>;
@@ -48643,16 +49324,16 @@ class network_trainer {
   /// `first`: what is launched before.
   template <class Function>
   void capture(const batch_view<Scalar, Target>& samples, const Function& first) {
-    const launcher<Device, Scalar, Target, Layered> launch{*memory_, samples, launch_};
+    const launcher<Device, Scalar, Target, Needed> launch{*memory_, samples, launch_};
     const auto most = static_cast<int>(memory_->max_batch());
     graph_ = device_->capture([&] {
       first();
       launch.samples({.rule = rule_, .layers = is_random_ ? &layers_.stream : nullptr, .samples = most});
-      launch.sum({.weights = memory_->template at<const Scalar>(memory_->places().weights),
-                  .per_layer = rule_.per_layer(),
-                  .grid_steps = grid_.steps,
-                  .samples = most});
-      if (peers_ == nullptr) launch_release(0, net().parameters, accumulator_count(net()));
+      launch.sum_of_integers({.weights = memory_->template at<const Scalar>(memory_->places().weights),
+                              .per_layer = rule_.per_layer(),
+                              .grid_steps = grid_.steps,
+                              .samples = most});
+      if (peers_ == nullptr) launch_release(0, net().parameters);
     });
     if (peers_ != nullptr) {
       release_graph_ = device_->capture([&] { launch_release_together(); });
@@ -48665,12 +49346,8 @@ class network_trainer {
   }
   void launch_release_together() {
     auto* const sums = memory_->template at<std::int64_t>(memory_->places().sums);
-    if (accumulator_count(net()) > 1) {
-      launch(*device_, fold_kernel<std::int64_t>{sums, accumulator_count(net()),
-                                                 static_cast<std::int64_t>(net().parameters), sums});
-    }
     peers_->add_up(*device_, sums);
-    launch_release(peers_->begin, peers_->end, 1);
+    launch_release(peers_->begin, peers_->end);
     peers_->share(*device_, memory_->parameters());
   }
   void released() noexcept {
@@ -48678,13 +49355,11 @@ class network_trainer {
     is_released_ = true;
     network_.remote->newer = true;
   }
-  void launch_release(std::size_t begin, std::size_t end, int accumulators) {
+  void launch_release(std::size_t begin, std::size_t end) {
     const arena_layout& places = memory_->places();
     const release_work<Scalar> work{.state = memory_->state(),
                                     .settings = settings_,
-                                    .accumulators = memory_->template at<const std::int64_t>(places.sums),
-                                    .accumulator_count = accumulators,
-                                    .accumulator_stride = static_cast<std::int64_t>(net().parameters),
+                                    .sums = memory_->template at<const std::int64_t>(places.sums),
                                     .begin = static_cast<std::int64_t>(begin),
                                     .end = static_cast<std::int64_t>(end),
                                     .parameters = memory_->parameters(),
@@ -48731,7 +49406,7 @@ class network_trainer {
 /// What `dp_sgd` keeps on a device. Refers to the network and the tape.
 template <class Network, class Loss, class Device>
 class trainer : public network_trainer<typename Network::scalar, typename Network::input_value,
-                                       target_of<Loss, typename Network::scalar>, layered_of<Network>, Device> {
+                                       target_of<Loss, typename Network::scalar>, products_of<Network>, Device> {
   using scalar = typename Network::scalar;
 
  public:
