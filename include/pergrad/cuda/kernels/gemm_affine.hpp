@@ -146,12 +146,12 @@ struct outputs_that_see {
 /// What the pixels of an input have in common whose windows begin at the same place of a stride: their taps. A strided
 /// product back takes each of these classes by itself, and multiplies by no tap that sees nothing.
 struct stride_class {
-  int pixel[axes];   ///< the first one along an axis
-  int pixels[axes];  ///< how many there are
-  int whole[axes];   ///< window of the first pixel's tap 0
-  int tap[axes];     ///< the first one
-  int apart[axes];   ///< the next one
-  int taps[axes];
+  int pixel[axes]{};   ///< the first one along an axis
+  int pixels[axes]{};  ///< how many there are
+  int whole[axes]{};   ///< window of the first pixel's tap 0
+  int tap[axes]{};     ///< the first one
+  int apart[axes]{};   ///< the next one
+  int taps[axes]{};
 
   [[nodiscard]] PERGRAD_HD static constexpr int count(const affine_view& view) noexcept {
     return view.stride[0] * view.stride[1] * view.stride[2];
@@ -223,7 +223,7 @@ struct outputs_that_see_class {
   using line = typename views_of_samples<Scalar>::line;
   using step = coordinates;
   const affine_operands<Scalar>& on;
-  int group;
+  int group = 0;
   stride_class pixels;
 
   [[nodiscard]] PERGRAD_HD line line_at(int column) const noexcept {
