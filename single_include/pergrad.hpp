@@ -41112,6 +41112,16 @@ concept device = requires(Device& it, typename Device::graph& graph, typename De
   it.synchronise();
 };
 
+/// f(0), ..., f(count - 1), which launch kernels that do not depend on each other: a device may run them side by side.
+template <class Device, class Function>
+void side_by_side(Device& device, int count, Function&& f) {
+  if constexpr (requires { device.side_by_side(count, f); }) {
+    device.side_by_side(count, f);
+  } else {
+    for (int i = 0; i < count; ++i) f(i);
+  }
+}
+
 /// Runs a kernel on the host, block after block in the given order. Shared memory is NaN when a block starts.
 template <kernel Kernel>
 void emulate(const Kernel& kernel, int blocks, emulation_order order = emulation_order::forward) {
@@ -41233,6 +41243,11 @@ class emulated_device {
     count_to_failure();
     ++statistics_.launches;
     submit([kernel, blocks, this] { emulate(kernel, blocks, order_); });
+  }
+  /// In the order of threads and blocks: what does depend on each other gives other bits in another order.
+  template <class Function>
+  void side_by_side(int count, Function&& f) {
+    emulation::for_each_in_order(order_, count, static_cast<std::uint32_t>(count), f);
   }
   template <class Function>
   [[nodiscard]] graph capture(Function&& f) {
@@ -44058,6 +44073,33 @@ class cuda_device {
 
   /// Calls f twice: first its kernels are only loaded, and cuBLAS multiplies what lies there. f is the same each time,
   /// and may overwrite only what a step overwrites anyway.
+  /// In a capture branches that begin behind what was launched before and end before what comes next; else one after
+  /// the other.
+  template <class Function>
+  void side_by_side(int count, Function&& f) {
+    if (is_warming_up_ && branches_.front().stream == nullptr) make_branches();  // nothing is made in a capture
+    if (!is_capturing_ || count < 2) {
+      for (int i = 0; i < count; ++i) f(i);
+      return;
+    }
+    const main_stream main{stream_, stream_};
+    const int used = std::min(count - 1, static_cast<int>(branches_.size()));
+    cuda_detail::check(cudaEventRecord(fork_.get(), main.stream), "cudaEventRecord");
+    for (int i = 0; i < count; ++i) {
+      const int way = i % (used + 1);
+      stream_ = main.stream;
+      if (way > 0) {
+        stream_ = branches_[static_cast<std::size_t>(way - 1)].stream.get();
+        if (i == way) cuda_detail::check(cudaStreamWaitEvent(stream_, fork_.get(), 0), "cudaStreamWaitEvent");
+      }
+      f(i);
+    }
+    for (int k = 0; k < used; ++k) {
+      const branch& each = branches_[static_cast<std::size_t>(k)];
+      cuda_detail::check(cudaEventRecord(each.end.get(), each.stream.get()), "cudaEventRecord");
+      cuda_detail::check(cudaStreamWaitEvent(main.stream, each.end.get(), 0), "cudaStreamWaitEvent");
+    }
+  }
   template <class Function>
   [[nodiscard, gnu::cold]] graph capture(Function&& f) {
     // Code is loaded when a kernel is first launched, which drivers before 12.3 cannot do in a capture; nor can cuBLAS
@@ -44073,14 +44115,17 @@ class cuda_device {
     // Thread-local: what other threads do with the runtime meanwhile is their affair.
     cuda_detail::check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
     cudaGraph_t recorded = nullptr;
+    is_capturing_ = true;
     try {
       f();
     } catch (...) {
+      is_capturing_ = false;
       static_cast<void>(cudaStreamEndCapture(stream_, &recorded));
       if (recorded != nullptr) static_cast<void>(cudaGraphDestroy(recorded));
       static_cast<void>(cudaGetLastError());
       throw;
     }
+    is_capturing_ = false;
     cuda_detail::check(cudaStreamEndCapture(stream_, &recorded), "cudaStreamEndCapture");
     const cuda_detail::owner<cudaGraph_t, cudaGraphDestroy> owned{recorded};
     graph result;
@@ -44126,6 +44171,26 @@ class cuda_device {
   }
 
  private:
+  /// A stream beside the main one, which captures alone use.
+  struct branch {
+    cuda_detail::owner<cudaStream_t, cudaStreamDestroy> stream;
+    cuda_detail::event end;
+  };
+  /// Puts the main stream back.
+  struct main_stream {
+    cudaStream_t& place;
+    cudaStream_t stream;
+    ~main_stream() { place = stream; }
+  };
+  [[gnu::cold]] void make_branches() {
+    fork_ = cuda_detail::make_event();
+    for (branch& each : branches_) {
+      cudaStream_t stream = nullptr;
+      cuda_detail::check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+      each.stream.reset(stream);
+      each.end = cuda_detail::make_event();
+    }
+  }
   /// What the current device says of itself.
   [[nodiscard]] static int attribute_of(cudaDeviceAttr attribute) {
     int device = 0;
@@ -44169,6 +44234,9 @@ class cuda_device {
   cudaStream_t stream_ = nullptr;
   std::unique_ptr<cuda_detail::staging> staging_;
   bool is_warming_up_ = false;
+  bool is_capturing_ = false;
+  std::array<branch, 3> branches_;
+  cuda_detail::event fork_;
 #if PERGRAD_CUBLAS
   cuda_detail::owner<void*, cudaFree> library_workspace_;
   std::unique_ptr<cuda_detail::cublas_library> library_;
@@ -47949,8 +48017,10 @@ class launcher {
       forward(wanted, run);
       if (!wanted.backward) return;
       backward(wanted, run);
-      if (wanted.norms) squares(wanted);
-      elementwise(wanted.samples);
+      const auto square_of = [&](const outer_leaf& leaf) {
+        if (wanted.norms) square(wanted, leaf);
+      };
+      each_product_leaf(square_of, [&] { elementwise(wanted.samples); });
       run(0, 0, stage::layered_leaves | stage::weigh);
     }
   }
@@ -48148,30 +48218,39 @@ class launcher {
     }
     return false;
   }
-  void squares(const sample_launch<Scalar>& wanted) const {
-    const method_choice method = method_of(wanted);
-    for (const outer_leaf& leaf : net_->outer) {
-      if (!is_one_product(leaf)) continue;
-      const norm_method chosen = method.of(leaf);
-      if (chosen == norm_method::product || chosen == norm_method::gram) continue;
-      double* const to = memory_->template at<double>(memory_->places().squares) + leaf.squares;
-      if constexpr (Needed.chunks) {
-        if (leaf.chunks > 1) {
-          for_each_partial(leaf, wanted.samples, method.on_tensor_cores,
-                           [&](const partial_gradients<Scalar>& gradients) {
-                             launch(device(), square_partials_kernel<Scalar>{gradients, to, net_->squares});
-                           });
-          continue;
-        }
+  /// f(leaf) of every leaf whose sum products form, and rest(), side by side; but leaves in chunks share memory for
+  /// their gradients and come one after the other.
+  template <class Function, class Rest>
+  void each_product_leaf(const Function& f, const Rest& rest) const {
+    const auto leaves = static_cast<int>(net_->outer.size());
+    side_by_side(device(), leaves + 2, [&](int number) {
+      if (number == 0) return rest();
+      for (int k = 0; k < leaves; ++k) {
+        const outer_leaf& leaf = net_->outer[static_cast<std::size_t>(k)];
+        if (is_one_product(leaf) && number == (leaf.chunks > 1 ? 1 : k + 2)) f(leaf);
       }
-      affine_squares<Scalar> problem;
-      problem.on = operands(leaf.view, leaf.x, leaf.delta, wanted.samples);
-      problem.on.tf32 = leaf.view.positions() > 1 ? method.on_tensor_cores : 0;
-      problem.partial = to;
-      problem.partial_stride = net_->squares;
-      problem.blocks = leaf.square_count / leaf.view.groups;
-      launch_gemm<Scalar, Needed.squares, Needed.tensor_cores>(device(), way_of(leaf, gemm_product::squares), problem);
+    });
+  }
+  void square(const sample_launch<Scalar>& wanted, const outer_leaf& leaf) const {
+    const method_choice method = method_of(wanted);
+    const norm_method chosen = method.of(leaf);
+    if (chosen == norm_method::product || chosen == norm_method::gram) return;
+    double* const to = memory_->template at<double>(memory_->places().squares) + leaf.squares;
+    if constexpr (Needed.chunks) {
+      if (leaf.chunks > 1) {
+        return for_each_partial(leaf, wanted.samples, method.on_tensor_cores,
+                                [&](const partial_gradients<Scalar>& gradients) {
+                                  launch(device(), square_partials_kernel<Scalar>{gradients, to, net_->squares});
+                                });
+      }
     }
+    affine_squares<Scalar> problem;
+    problem.on = operands(leaf.view, leaf.x, leaf.delta, wanted.samples);
+    problem.on.tf32 = leaf.view.positions() > 1 ? method.on_tensor_cores : 0;
+    problem.partial = to;
+    problem.partial_stride = net_->squares;
+    problem.blocks = leaf.square_count / leaf.view.groups;
+    launch_gemm<Scalar, Needed.squares, Needed.tensor_cores>(device(), way_of(leaf, gemm_product::squares), problem);
   }
   template <class Sum>
   void form_sum(const sum_launch<Scalar>& wanted) const {
@@ -48194,28 +48273,27 @@ class launcher {
         .by_products = 0,
         .to_grid = to_grid,
         .sums = memory_->template at<Sum>(places.sums)};
-    if constexpr (Needed.any) {
-      if (!wanted.squares && !wanted.gradients) {
-        for (const outer_leaf& leaf : net_->outer) {
-          if (!is_one_product(leaf)) continue;
-          if (leaf.view.positions() == 1) {
-            if constexpr (Needed.sums != 0) sum_of_products<Sum>(wanted, leaf, to_grid);
-            continue;
-          }
-          if constexpr (is_integral) {
-            if (leaf.chunks == 1) {
-              sum_of_shares(wanted, leaf, to_grid);
-              continue;
-            }
-          }
-          if constexpr (!is_integral || Needed.chunks) sum_of_partials<Sum>(wanted, leaf, to_grid);
-        }
-        kernel.by_products = 1;
-      }
-    }
+    kernel.by_products = Needed.any && !wanted.squares && !wanted.gradients ? 1 : 0;
     const int blocks = leaf_blocks(*net_, kernel.by_products != 0);
     if (is_integral) kernel.accumulators = parts_for(blocks, wanted.samples / 4);
-    device().launch(kernel, blocks * kernel.accumulators);
+    const auto rest = [&] { device().launch(kernel, blocks * kernel.accumulators); };
+    if constexpr (Needed.any) {
+      if (kernel.by_products != 0) {
+        return each_product_leaf([&](const outer_leaf& leaf) { sum_of_leaf<Sum>(wanted, leaf, to_grid); }, rest);
+      }
+    }
+    rest();
+  }
+  template <class Sum>
+  void sum_of_leaf(const sum_launch<Scalar>& wanted, const outer_leaf& leaf, Scalar to_grid) const {
+    if (leaf.view.positions() == 1) {
+      if constexpr (Needed.sums != 0) sum_of_products<Sum>(wanted, leaf, to_grid);
+      return;
+    }
+    if constexpr (std::is_integral_v<Sum>) {
+      if (leaf.chunks == 1) return sum_of_shares(wanted, leaf, to_grid);
+    }
+    if constexpr (!std::is_integral_v<Sum> || Needed.chunks) sum_of_partials<Sum>(wanted, leaf, to_grid);
   }
   /// Parts of the samples that add to a sum of integers side by side, with so many blocks each.
   [[nodiscard]] static int parts_for(int blocks, int most) noexcept {

@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes what run.py found: cuda.json, cuda.md and cuda.svg."""
+"""Writes what run.py found: cuda.json, cuda.md and cuda.svg.
+
+`cuda_report.py CUDA_JSON COMMIT` writes of a cuda.json docs/results/cuda.json, whose table docs/cuda.md shows.
+"""
 
 import html
 import json
 import math
 import pathlib
+import sys
 
+RESULTS = pathlib.Path(__file__).resolve().parent.parent.parent / "docs" / "results" / "cuda.json"
 MODELLED = pathlib.Path(__file__).resolve().parent.parent.parent / "docs" / "results" / "device_model.json"
 MODELLED_DEVICES = {"H200": "h200", "H100 80GB HBM3": "h100", "Orin": "orin", "Thor": "thor"}  # in names of GPUs
 OURS = "pergrad_dp"
@@ -221,3 +226,44 @@ def write(folder, machine, checks, rows, kernels):
     (folder / "cuda.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     (folder / "cuda.md").write_text(markdown(machine, checks, rows, kernels), encoding="utf-8")
     (folder / "cuda.svg").write_text(svg(machine, rows), encoding="utf-8")
+
+
+def document(content, commit):
+    """What docs/cuda.md shows: our step beside the fastest of the others in the same precision."""
+    machine, rows = content["machine"], content["results"]
+    predicted = modelled(machine["gpu"])
+    titles = {"mnist_cnn": "MNIST CNN", "mlp": "perceptron", "cifar_cnn": "CIFAR CNN", "lstm": "LSTM", "vgg16": "VGG16"}
+    entries = {(entry["task"], entry["batch"], entry["precision"]): entry for entry in ratios(rows)}
+    lines = []
+    for (task, batch, precision), group in by_cell(rows).items():
+        ours = own(group)
+        if ours is None or task not in titles:
+            continue
+        entry = entries.get((task, batch, precision), {})
+        line = [titles[task], f"{batch:,}", PRECISIONS[precision], number(ours["graph_us"]), number(ours["loop_us"]),
+                number(predicted.get((task, batch, precision)))]
+        for key in ("best_torch_without_dp", "best_dp_peer"):
+            times = f"faster_than_{key}"
+            line += [f"{entry[times]:.2f}", entry[key]] if key in entry else ["", ""]
+        lines.append([*line, number(ours["peak_mb"])])
+    return {"what": "private steps on a GPU: microseconds of the graph alone and of the host's loop, what the model says of "
+                    "the former, and how many times as long others' steps take as ours by the loop",
+            "commands": [f"sh bench/cuda/run.sh {machine['command']}".strip()],
+            "machine": f"{machine['gpu']}, {machine['cores']} processors, CUDA {machine['runtime'] // 1000}."
+                       f"{machine['runtime'] % 1000 // 10}", "date": machine["date"][:10], "version": f"commit {commit}",
+            "note": ", ".join(dict.fromkeys(row["version"] for row in rows if "version" in row)),
+            "align": "lrlrrrrlrlr",
+            "columns": ["task", "batch", "", "graph: us", "loop: us", "modelled: us", "PyTorch without privacy", "by",
+                        "private peers", "by", "MB"], "rows": lines}
+
+
+def main():
+    content = json.loads(pathlib.Path(sys.argv[1]).read_text(encoding="utf-8"))
+    found = document(content, sys.argv[2])
+    body = [f"  {json.dumps(key)}: " + ("[\n    " + ",\n    ".join(json.dumps(each) for each in value) + "\n  ]"
+                                        if key in ("rows", "commands") else json.dumps(value)) for key, value in found.items()]
+    RESULTS.write_text("{\n" + ",\n".join(body) + "\n}\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

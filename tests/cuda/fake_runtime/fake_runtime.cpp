@@ -44,18 +44,22 @@ struct operation {
   std::size_t event_number = 0;  // not 0: an event is recorded here
 };
 
+struct stream_data;
 struct graph_data {
   std::vector<operation> nodes;
+  stream_data* origin = nullptr;  // of its capture
 };
 
 struct stream_data {
   std::deque<operation> waiting;
   graph_data* capturing = nullptr;
+  bool is_branch = false;  // of a capture that began on another stream, which has not waited for all of it yet
 };
 
 struct event_data {
   std::size_t newest = 0;  // number of its last record; 0: never recorded
   stream_data* stream = nullptr;
+  graph_data* capture = nullptr;  // that it was recorded in last
 };
 
 struct world {
@@ -676,18 +680,41 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   stream_data& where = stream_of(stream);
-  if (where.capturing != nullptr) {
-    blame("cudaEventRecord during a capture: the host could never wait for it");
-    return answer(cudaErrorStreamCaptureUnsupported);
-  }
   auto* const known = reinterpret_cast<event_data*>(event);
+  known->capture = where.capturing;
+  if (where.capturing != nullptr) {  // for another stream of the capture
+    known->stream = &where;
+    return cudaSuccess;
+  }
   known->newest = ++it().event_numbers;
   known->stream = &where;
   submit(where, {"event", nullptr, known->newest});
   return cudaSuccess;
 }
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  stream_data& where = stream_of(stream);
+  auto* const known = reinterpret_cast<event_data*>(event);
+  if (known->capture == nullptr || (where.capturing != nullptr && where.capturing != known->capture)) {
+    blame("a stream waits for an event that is none of its capture's");
+    return answer(cudaErrorStreamCaptureIsolation);
+  }
+  if (&where == known->capture->origin) {
+    known->stream->is_branch = false;
+  } else {
+    where.capturing = known->capture;
+    where.is_branch = true;
+  }
+  return cudaSuccess;
+}
+// What was recorded in a capture the host can never wait for.
+bool is_of_a_capture(const event_data* event) {
+  if (event->capture == nullptr) return false;
+  blame("the host waits for an event of a capture");
+  return true;
+}
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   auto* const known = reinterpret_cast<event_data*>(event);
+  if (is_of_a_capture(known)) return answer(cudaErrorCapturedEvent);
   if (known->newest == 0 || it().passed_events.count(known->newest) != 0) return cudaSuccess;
   // Every question lets the device do one thing more, so that asking again and again ends.
   if (known->stream != nullptr && !known->stream->waiting.empty()) {
@@ -699,6 +726,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   auto* const known = reinterpret_cast<event_data*>(event);
+  if (is_of_a_capture(known)) return answer(cudaErrorCapturedEvent);
   if (known->newest == 0 || it().passed_events.count(known->newest) != 0) return cudaSuccess;
   ++it().counts.waits;
   while (it().passed_events.count(known->newest) == 0 && known->stream != nullptr && !known->stream->waiting.empty()) {
@@ -726,7 +754,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
     blame("a capture begins on a stream that cannot begin one");
     return answer(cudaErrorStreamCaptureUnsupported);
   }
-  where.capturing = new graph_data;
+  where.capturing = new graph_data{{}, &where};
   it().graphs.insert(where.capturing);
   return cudaSuccess;
 }
@@ -737,6 +765,11 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
     return answer(cudaErrorIllegalState);
   }
   *graph = reinterpret_cast<cudaGraph_t>(where.capturing);
+  for (stream_data* each : it().streams) {
+    if (each == &where || each->capturing != where.capturing) continue;
+    if (each->is_branch) blame("a capture ends before it has waited for all of its branches");
+    each->capturing = nullptr;
+  }
   where.capturing = nullptr;
   ++it().counts.captures;
   return cudaSuccess;

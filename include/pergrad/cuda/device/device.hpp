@@ -97,6 +97,16 @@ concept device = requires(Device& it, typename Device::graph& graph, typename De
   it.synchronise();
 };
 
+/// f(0), ..., f(count - 1), which launch kernels that do not depend on each other: a device may run them side by side.
+template <class Device, class Function>
+void side_by_side(Device& device, int count, Function&& f) {
+  if constexpr (requires { device.side_by_side(count, f); }) {
+    device.side_by_side(count, f);
+  } else {
+    for (int i = 0; i < count; ++i) f(i);
+  }
+}
+
 /// Runs a kernel on the host, block after block in the given order. Shared memory is NaN when a block starts.
 template <kernel Kernel>
 void emulate(const Kernel& kernel, int blocks, emulation_order order = emulation_order::forward) {
@@ -218,6 +228,11 @@ class emulated_device {
     count_to_failure();
     ++statistics_.launches;
     submit([kernel, blocks, this] { emulate(kernel, blocks, order_); });
+  }
+  /// In the order of threads and blocks: what does depend on each other gives other bits in another order.
+  template <class Function>
+  void side_by_side(int count, Function&& f) {
+    emulation::for_each_in_order(order_, count, static_cast<std::uint32_t>(count), f);
   }
   template <class Function>
   [[nodiscard]] graph capture(Function&& f) {

@@ -364,6 +364,33 @@ class cuda_device {
 
   /// Calls f twice: first its kernels are only loaded, and cuBLAS multiplies what lies there. f is the same each time,
   /// and may overwrite only what a step overwrites anyway.
+  /// In a capture branches that begin behind what was launched before and end before what comes next; else one after
+  /// the other.
+  template <class Function>
+  void side_by_side(int count, Function&& f) {
+    if (is_warming_up_ && branches_.front().stream == nullptr) make_branches();  // nothing is made in a capture
+    if (!is_capturing_ || count < 2) {
+      for (int i = 0; i < count; ++i) f(i);
+      return;
+    }
+    const main_stream main{stream_, stream_};
+    const int used = std::min(count - 1, static_cast<int>(branches_.size()));
+    cuda_detail::check(cudaEventRecord(fork_.get(), main.stream), "cudaEventRecord");
+    for (int i = 0; i < count; ++i) {
+      const int way = i % (used + 1);
+      stream_ = main.stream;
+      if (way > 0) {
+        stream_ = branches_[static_cast<std::size_t>(way - 1)].stream.get();
+        if (i == way) cuda_detail::check(cudaStreamWaitEvent(stream_, fork_.get(), 0), "cudaStreamWaitEvent");
+      }
+      f(i);
+    }
+    for (int k = 0; k < used; ++k) {
+      const branch& each = branches_[static_cast<std::size_t>(k)];
+      cuda_detail::check(cudaEventRecord(each.end.get(), each.stream.get()), "cudaEventRecord");
+      cuda_detail::check(cudaStreamWaitEvent(main.stream, each.end.get(), 0), "cudaStreamWaitEvent");
+    }
+  }
   template <class Function>
   [[nodiscard, gnu::cold]] graph capture(Function&& f) {
     // Code is loaded when a kernel is first launched, which drivers before 12.3 cannot do in a capture; nor can cuBLAS
@@ -379,14 +406,17 @@ class cuda_device {
     // Thread-local: what other threads do with the runtime meanwhile is their affair.
     cuda_detail::check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
     cudaGraph_t recorded = nullptr;
+    is_capturing_ = true;
     try {
       f();
     } catch (...) {
+      is_capturing_ = false;
       static_cast<void>(cudaStreamEndCapture(stream_, &recorded));
       if (recorded != nullptr) static_cast<void>(cudaGraphDestroy(recorded));
       static_cast<void>(cudaGetLastError());
       throw;
     }
+    is_capturing_ = false;
     cuda_detail::check(cudaStreamEndCapture(stream_, &recorded), "cudaStreamEndCapture");
     const cuda_detail::owner<cudaGraph_t, cudaGraphDestroy> owned{recorded};
     graph result;
@@ -432,6 +462,26 @@ class cuda_device {
   }
 
  private:
+  /// A stream beside the main one, which captures alone use.
+  struct branch {
+    cuda_detail::owner<cudaStream_t, cudaStreamDestroy> stream;
+    cuda_detail::event end;
+  };
+  /// Puts the main stream back.
+  struct main_stream {
+    cudaStream_t& place;
+    cudaStream_t stream;
+    ~main_stream() { place = stream; }
+  };
+  [[gnu::cold]] void make_branches() {
+    fork_ = cuda_detail::make_event();
+    for (branch& each : branches_) {
+      cudaStream_t stream = nullptr;
+      cuda_detail::check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+      each.stream.reset(stream);
+      each.end = cuda_detail::make_event();
+    }
+  }
   /// What the current device says of itself.
   [[nodiscard]] static int attribute_of(cudaDeviceAttr attribute) {
     int device = 0;
@@ -475,6 +525,9 @@ class cuda_device {
   cudaStream_t stream_ = nullptr;
   std::unique_ptr<cuda_detail::staging> staging_;
   bool is_warming_up_ = false;
+  bool is_capturing_ = false;
+  std::array<branch, 3> branches_;
+  cuda_detail::event fork_;
 #if PERGRAD_CUBLAS
   cuda_detail::owner<void*, cudaFree> library_workspace_;
   std::unique_ptr<cuda_detail::cublas_library> library_;

@@ -102,8 +102,10 @@ class launcher {
       forward(wanted, run);
       if (!wanted.backward) return;
       backward(wanted, run);
-      if (wanted.norms) squares(wanted);
-      elementwise(wanted.samples);
+      const auto square_of = [&](const outer_leaf& leaf) {
+        if (wanted.norms) square(wanted, leaf);
+      };
+      each_product_leaf(square_of, [&] { elementwise(wanted.samples); });
       run(0, 0, stage::layered_leaves | stage::weigh);
     }
   }
@@ -301,30 +303,39 @@ class launcher {
     }
     return false;
   }
-  void squares(const sample_launch<Scalar>& wanted) const {
-    const method_choice method = method_of(wanted);
-    for (const outer_leaf& leaf : net_->outer) {
-      if (!is_one_product(leaf)) continue;
-      const norm_method chosen = method.of(leaf);
-      if (chosen == norm_method::product || chosen == norm_method::gram) continue;
-      double* const to = memory_->template at<double>(memory_->places().squares) + leaf.squares;
-      if constexpr (Needed.chunks) {
-        if (leaf.chunks > 1) {
-          for_each_partial(leaf, wanted.samples, method.on_tensor_cores,
-                           [&](const partial_gradients<Scalar>& gradients) {
-                             launch(device(), square_partials_kernel<Scalar>{gradients, to, net_->squares});
-                           });
-          continue;
-        }
+  /// f(leaf) of every leaf whose sum products form, and rest(), side by side; but leaves in chunks share memory for
+  /// their gradients and come one after the other.
+  template <class Function, class Rest>
+  void each_product_leaf(const Function& f, const Rest& rest) const {
+    const auto leaves = static_cast<int>(net_->outer.size());
+    side_by_side(device(), leaves + 2, [&](int number) {
+      if (number == 0) return rest();
+      for (int k = 0; k < leaves; ++k) {
+        const outer_leaf& leaf = net_->outer[static_cast<std::size_t>(k)];
+        if (is_one_product(leaf) && number == (leaf.chunks > 1 ? 1 : k + 2)) f(leaf);
       }
-      affine_squares<Scalar> problem;
-      problem.on = operands(leaf.view, leaf.x, leaf.delta, wanted.samples);
-      problem.on.tf32 = leaf.view.positions() > 1 ? method.on_tensor_cores : 0;
-      problem.partial = to;
-      problem.partial_stride = net_->squares;
-      problem.blocks = leaf.square_count / leaf.view.groups;
-      launch_gemm<Scalar, Needed.squares, Needed.tensor_cores>(device(), way_of(leaf, gemm_product::squares), problem);
+    });
+  }
+  void square(const sample_launch<Scalar>& wanted, const outer_leaf& leaf) const {
+    const method_choice method = method_of(wanted);
+    const norm_method chosen = method.of(leaf);
+    if (chosen == norm_method::product || chosen == norm_method::gram) return;
+    double* const to = memory_->template at<double>(memory_->places().squares) + leaf.squares;
+    if constexpr (Needed.chunks) {
+      if (leaf.chunks > 1) {
+        return for_each_partial(leaf, wanted.samples, method.on_tensor_cores,
+                                [&](const partial_gradients<Scalar>& gradients) {
+                                  launch(device(), square_partials_kernel<Scalar>{gradients, to, net_->squares});
+                                });
+      }
     }
+    affine_squares<Scalar> problem;
+    problem.on = operands(leaf.view, leaf.x, leaf.delta, wanted.samples);
+    problem.on.tf32 = leaf.view.positions() > 1 ? method.on_tensor_cores : 0;
+    problem.partial = to;
+    problem.partial_stride = net_->squares;
+    problem.blocks = leaf.square_count / leaf.view.groups;
+    launch_gemm<Scalar, Needed.squares, Needed.tensor_cores>(device(), way_of(leaf, gemm_product::squares), problem);
   }
   template <class Sum>
   void form_sum(const sum_launch<Scalar>& wanted) const {
@@ -347,28 +358,27 @@ class launcher {
         .by_products = 0,
         .to_grid = to_grid,
         .sums = memory_->template at<Sum>(places.sums)};
-    if constexpr (Needed.any) {
-      if (!wanted.squares && !wanted.gradients) {
-        for (const outer_leaf& leaf : net_->outer) {
-          if (!is_one_product(leaf)) continue;
-          if (leaf.view.positions() == 1) {
-            if constexpr (Needed.sums != 0) sum_of_products<Sum>(wanted, leaf, to_grid);
-            continue;
-          }
-          if constexpr (is_integral) {
-            if (leaf.chunks == 1) {
-              sum_of_shares(wanted, leaf, to_grid);
-              continue;
-            }
-          }
-          if constexpr (!is_integral || Needed.chunks) sum_of_partials<Sum>(wanted, leaf, to_grid);
-        }
-        kernel.by_products = 1;
-      }
-    }
+    kernel.by_products = Needed.any && !wanted.squares && !wanted.gradients ? 1 : 0;
     const int blocks = leaf_blocks(*net_, kernel.by_products != 0);
     if (is_integral) kernel.accumulators = parts_for(blocks, wanted.samples / 4);
-    device().launch(kernel, blocks * kernel.accumulators);
+    const auto rest = [&] { device().launch(kernel, blocks * kernel.accumulators); };
+    if constexpr (Needed.any) {
+      if (kernel.by_products != 0) {
+        return each_product_leaf([&](const outer_leaf& leaf) { sum_of_leaf<Sum>(wanted, leaf, to_grid); }, rest);
+      }
+    }
+    rest();
+  }
+  template <class Sum>
+  void sum_of_leaf(const sum_launch<Scalar>& wanted, const outer_leaf& leaf, Scalar to_grid) const {
+    if (leaf.view.positions() == 1) {
+      if constexpr (Needed.sums != 0) sum_of_products<Sum>(wanted, leaf, to_grid);
+      return;
+    }
+    if constexpr (std::is_integral_v<Sum>) {
+      if (leaf.chunks == 1) return sum_of_shares(wanted, leaf, to_grid);
+    }
+    if constexpr (!std::is_integral_v<Sum> || Needed.chunks) sum_of_partials<Sum>(wanted, leaf, to_grid);
   }
   /// Parts of the samples that add to a sum of integers side by side, with so many blocks each.
   [[nodiscard]] static int parts_for(int blocks, int most) noexcept {
