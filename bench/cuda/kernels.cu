@@ -74,14 +74,14 @@ void run_both(dev::cuda_device& device, int blocks, Make&& make) {
 /// A release with the update that follows. So large a deviation that some roundings need more bits.
 void check_release(dev::cuda_device& device, const char* name, int rule, std::size_t count, double sigma) {
   const auto steps = [count](std::uint64_t salt) {
-    std::vector<std::int64_t> values(3 * count);
+    std::vector<std::int64_t> values(count);
     const std::vector<float> drawn = numbers(values.size(), salt);
     for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<std::int64_t>(drawn[i] * 0x1p20F);
     return values;
   };
   array<dev::step_state> state{
       device, {{.last = 1, .noise_step = (std::uint64_t{1} << 33U) + 5, .rate = 0.3, .correction = 1.7}}};
-  array<std::int64_t> accumulators{device, steps(1)};
+  array<std::int64_t> sums{device, steps(1)};
   array<float> parameters{device, numbers(count, 2)};
   array<float> first{device, numbers(count, 3)};
   std::vector<float> squares = numbers(count, 4);
@@ -102,9 +102,7 @@ void check_release(dev::cuda_device& device, const char* name, int rule, std::si
   const auto work = [&](bool gpu) {
     return dev::release_work<float>{.state = state.on(gpu),
                                     .settings = settings,
-                                    .accumulators = accumulators.on(gpu),
-                                    .accumulator_count = 3,
-                                    .accumulator_stride = static_cast<std::int64_t>(count),
+                                    .sums = sums.on(gpu),
                                     .end = static_cast<std::int64_t>(count),
                                     .parameters = parameters.on(gpu),
                                     .first = first.on(gpu),
