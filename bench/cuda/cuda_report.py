@@ -237,9 +237,9 @@ def document(content, commit):
     lines = []
     for (task, batch, precision), group in by_cell(rows).items():
         ours = own(group)
-        if ours is None or task not in titles:
-            continue
         entry = entries.get((task, batch, precision), {})
+        if ours is None or task not in titles or not (entry or (task, batch, precision) in predicted):
+            continue
         line = [titles[task], f"{batch:,}", PRECISIONS[precision], number(ours["graph_us"]), number(ours["loop_us"]),
                 number(predicted.get((task, batch, precision)))]
         for key in ("best_torch_without_dp", "best_dp_peer"):
