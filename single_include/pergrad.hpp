@@ -42237,7 +42237,7 @@ struct gemm_block {
   static constexpr int threads = Rows / OwnRows * across;
   /// Elements that lie together and are read at once.
   static constexpr int together = OwnRows < 4 || OwnColumns < 4 ? 2 : 4;
-  static constexpr int group = together;
+  static constexpr int group = together;  ///< of a slice's elements, that are one type
   static_assert(OwnRows % together == 0 && OwnColumns % together == 0 && Rows % OwnRows == 0 &&
                 Columns % OwnColumns == 0);
   static_assert(Rows * Depth % threads == 0 && Columns * Depth % threads == 0);
@@ -42259,11 +42259,12 @@ struct gemm_block {
     return {k * (Columns / together + 1) + column / together, column % together};
   }
 };
-using slim_block = gemm_block<16, 128, 16, 4, 4>;          ///< of very few rows: 128 threads
-using narrow_block = gemm_block<32, 128, 16, 4, 8>;        ///< of few rows: 128 threads
-using square_block = gemm_block<64, 64, 16, 8, 4>;         ///< 128 threads
-using narrow_share_block = gemm_block<32, 128, 16, 4, 4>;  ///< the same of shares, with fewer registers: 256 threads
-using small_block = gemm_block<32, 32, 32, 4, 2>;          ///< of few results: 128 threads, deep slices
+using slim_block = gemm_block<16, 128, 16, 4, 4>;    ///< of very few rows: 128 threads
+using narrow_block = gemm_block<32, 128, 16, 4, 8>;  ///< of few rows: 128 threads
+using narrow_share_block =
+    gemm_block<32, 128, 16, 4, 4>;  ///< the same where shares are added, which take registers: 256 threads
+using square_block = gemm_block<64, 64, 16, 8, 4>;  ///< 128 threads
+using small_block = gemm_block<32, 32, 32, 4, 2>;   ///< of few results: 128 threads, deep slices
 
 /// The same on tensor cores (device/tensor.hpp): warps of 16 RowPairs x 32 results.
 template <int Rows, int Columns, int RowPairs>
@@ -42291,7 +42292,7 @@ struct tensor_block {
   // banks: eight threads that read quads, two of each of four lines, meet in none, nor do threads that write neighbours
   // of the depth.
   static constexpr int group = 4;
-  static constexpr int together = 2;
+  static constexpr int together = 2;  ///< of a group's elements: those of one depth
   static constexpr int left_groups = 4 * (Rows / 2 + 2);
   static constexpr int right_groups = 4 * (Columns / 2 + 2);
   PERGRAD_HD static constexpr slice_place left_at(int k, int row) noexcept {
@@ -43546,16 +43547,16 @@ struct rounding_kernel {
 
 /// Which products a layered network has, so that no others are compiled: a template argument. Sets of ways are bits.
 struct needed_products {
-  bool tensor_cores = false;   ///< where TF32 is allowed: of few rows alone they gain nothing
-  bool any = false;            ///< false: it is fused
-  unsigned forward = 0;        ///< of several positions
-  unsigned adjoint = 0;        ///< the same,
-  unsigned strided = 0;        ///< of views with strides
-  bool one_position = false;   ///< whether there are any of one,
-  bool wide_position = false;  ///< with many weights
-  unsigned gradients = 0;      ///< ways of gradients of several positions
-  unsigned sums = 0;           ///< of those of one
-  unsigned squares = 0;        ///< ways of norms
+  bool tensor_cores = false;   ///< do they form any where TF32 is allowed? With few rows alone they gain nothing
+  bool any = false;            ///< false: the network is fused
+  unsigned forward = 0;        ///< ways of products over samples, of several positions
+  unsigned adjoint = 0;        ///< of those back
+  unsigned strided = 0;        ///< of those back through strides
+  bool one_position = false;   ///< are there any over samples of one position?
+  bool wide_position = false;  ///< with many weights?
+  unsigned gradients = 0;      ///< ways of samples' gradients of several positions
+  unsigned sums = 0;           ///< of sums over samples of one position
+  unsigned squares = 0;        ///< of norms
   bool chunks = false;         ///< are any gradients formed in chunks?
 };
 [[nodiscard]] constexpr unsigned bit_of(gemm_way way) noexcept { return 1U << static_cast<unsigned>(way); }

@@ -30,6 +30,7 @@
 
 #include <pergrad/pergrad.hpp>
 
+#include "../support/peak_memory.hpp"
 #include "network.hpp"
 
 namespace {
@@ -64,18 +65,6 @@ void write_values(const std::string& path, std::span<const float> first, std::sp
   if (!file) throw std::runtime_error(path + ": cannot be written");
 }
 
-/// The most memory that this process held since its start or since forget_peak, and what it holds now. Not ru_maxrss of
-/// getrusage: that begins with what the process held that started this one.
-double peak_megabytes() {
-  std::ifstream file{"/proc/self/status"};
-  for (std::string word; file >> word;) {
-    if (word != "VmHWM:") continue;
-    double kibibytes = 0;
-    file >> kibibytes;
-    return kibibytes * 1024e-6;
-  }
-  throw std::runtime_error("/proc/self/status does not say VmHWM");
-}
 double held_megabytes() {
   std::ifstream file{"/proc/self/statm"};
   double whole = 0;

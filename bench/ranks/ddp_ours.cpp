@@ -5,8 +5,6 @@
 // it subtracts the sum of the clipped gradients; rank 0 writes the parameters to FILE. Then SECONDS of steps with
 // noise. All steps take the same RECORDS, which are cut alike. Rank 0 prints JSON: milliseconds of each step, and the
 // most megabytes that a process has held.
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
@@ -23,6 +21,7 @@
 #include <pergrad/mpi.hpp>
 #include <pergrad/pergrad.hpp>
 
+#include "../support/peak_memory.hpp"
 #include "network.hpp"
 
 namespace {
@@ -87,9 +86,7 @@ void measure(const std::string& folder, std::size_t records, double seconds, con
     milliseconds.push_back(took.count() * 1e3);
     passed = pg::detail::values_of_all(world, passed + took.count())[0];  // all end with the same step
   }
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  const auto held = pg::detail::values_of_all(world, static_cast<double>(usage.ru_maxrss) * 1024e-6);
+  const auto held = pg::detail::values_of_all(world, peak_megabytes());
   if (world.rank() != 0) return;
   std::printf("{\"peak_mb\": %.1f, \"milliseconds\": [", *std::ranges::max_element(held));
   for (std::size_t i = 0; i < milliseconds.size(); ++i) std::printf("%s%.4f", i == 0 ? "" : ", ", milliseconds[i]);

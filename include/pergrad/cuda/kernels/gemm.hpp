@@ -51,7 +51,7 @@ struct gemm_block {
   static constexpr int threads = Rows / OwnRows * across;
   /// Elements that lie together and are read at once.
   static constexpr int together = OwnRows < 4 || OwnColumns < 4 ? 2 : 4;
-  static constexpr int group = together;
+  static constexpr int group = together;  ///< of a slice's elements, that are one type
   static_assert(OwnRows % together == 0 && OwnColumns % together == 0 && Rows % OwnRows == 0 &&
                 Columns % OwnColumns == 0);
   static_assert(Rows * Depth % threads == 0 && Columns * Depth % threads == 0);
@@ -73,11 +73,12 @@ struct gemm_block {
     return {k * (Columns / together + 1) + column / together, column % together};
   }
 };
-using slim_block = gemm_block<16, 128, 16, 4, 4>;          ///< of very few rows: 128 threads
-using narrow_block = gemm_block<32, 128, 16, 4, 8>;        ///< of few rows: 128 threads
-using square_block = gemm_block<64, 64, 16, 8, 4>;         ///< 128 threads
-using narrow_share_block = gemm_block<32, 128, 16, 4, 4>;  ///< the same of shares, with fewer registers: 256 threads
-using small_block = gemm_block<32, 32, 32, 4, 2>;          ///< of few results: 128 threads, deep slices
+using slim_block = gemm_block<16, 128, 16, 4, 4>;    ///< of very few rows: 128 threads
+using narrow_block = gemm_block<32, 128, 16, 4, 8>;  ///< of few rows: 128 threads
+using narrow_share_block =
+    gemm_block<32, 128, 16, 4, 4>;  ///< the same where shares are added, which take registers: 256 threads
+using square_block = gemm_block<64, 64, 16, 8, 4>;  ///< 128 threads
+using small_block = gemm_block<32, 32, 32, 4, 2>;   ///< of few results: 128 threads, deep slices
 
 /// The same on tensor cores (device/tensor.hpp): warps of 16 RowPairs x 32 results.
 template <int Rows, int Columns, int RowPairs>
@@ -105,7 +106,7 @@ struct tensor_block {
   // banks: eight threads that read quads, two of each of four lines, meet in none, nor do threads that write neighbours
   // of the depth.
   static constexpr int group = 4;
-  static constexpr int together = 2;
+  static constexpr int together = 2;  ///< of a group's elements: those of one depth
   static constexpr int left_groups = 4 * (Rows / 2 + 2);
   static constexpr int right_groups = 4 * (Columns / 2 + 2);
   PERGRAD_HD static constexpr slice_place left_at(int k, int row) noexcept {

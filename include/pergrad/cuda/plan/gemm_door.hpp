@@ -179,16 +179,16 @@ struct rounding_kernel {
 
 /// Which products a layered network has, so that no others are compiled: a template argument. Sets of ways are bits.
 struct needed_products {
-  bool tensor_cores = false;   ///< where TF32 is allowed: of few rows alone they gain nothing
-  bool any = false;            ///< false: it is fused
-  unsigned forward = 0;        ///< of several positions
-  unsigned adjoint = 0;        ///< the same,
-  unsigned strided = 0;        ///< of views with strides
-  bool one_position = false;   ///< whether there are any of one,
-  bool wide_position = false;  ///< with many weights
-  unsigned gradients = 0;      ///< ways of gradients of several positions
-  unsigned sums = 0;           ///< of those of one
-  unsigned squares = 0;        ///< ways of norms
+  bool tensor_cores = false;   ///< do they form any where TF32 is allowed? With few rows alone they gain nothing
+  bool any = false;            ///< false: the network is fused
+  unsigned forward = 0;        ///< ways of products over samples, of several positions
+  unsigned adjoint = 0;        ///< of those back
+  unsigned strided = 0;        ///< of those back through strides
+  bool one_position = false;   ///< are there any over samples of one position?
+  bool wide_position = false;  ///< with many weights?
+  unsigned gradients = 0;      ///< ways of samples' gradients of several positions
+  unsigned sums = 0;           ///< of sums over samples of one position
+  unsigned squares = 0;        ///< of norms
   bool chunks = false;         ///< are any gradients formed in chunks?
 };
 [[nodiscard]] constexpr unsigned bit_of(gemm_way way) noexcept { return 1U << static_cast<unsigned>(way); }
