@@ -46972,15 +46972,15 @@ struct thread_team {
 
   PERGRAD_HD void multiply(const product_sizes& sizes, const Scalar* left, const matrix_view<Scalar>& right,
                            Scalar* out) const {
-    product(sizes, left, right, [&](int place, int /*column*/, Scalar sum) { out[place] = sum; });
+    product<false>(sizes, left, right, [&](int place, int /*column*/, Scalar sum) { out[place] = sum; });
   }
   PERGRAD_HD void multiply_add(const product_sizes& sizes, const Scalar* left, const matrix_view<Scalar>& right,
                                Scalar* out) const {
-    product(sizes, left, right, [&](int place, int /*column*/, Scalar sum) { out[place] += sum; });
+    product<true>(sizes, left, right, [&](int place, int /*column*/, Scalar sum) { out[place] += sum; });
   }
   PERGRAD_HD void multiply_bias(const product_sizes& sizes, const Scalar* left, const matrix_view<Scalar>& right,
                                 Scalar* out, const Scalar* bias) const {
-    product(sizes, left, right, [&](int place, int column, Scalar sum) { out[place] = sum + bias[column]; });
+    product<false>(sizes, left, right, [&](int place, int column, Scalar sum) { out[place] = sum + bias[column]; });
   }
   /// Where it is: elements are read wherever they lie.
   [[nodiscard]] PERGRAD_HD matrix_view<Scalar> turned(const matrix_view<Scalar>& from, std::ptrdiff_t /*rows*/,
@@ -47003,7 +47003,8 @@ struct thread_team {
   }
 
  private:
-  template <class Finish>
+  /// `InLine`: reads terms that lie in line several at a time; where products are many, that would be too much code.
+  template <bool InLine, class Finish>
   PERGRAD_HD void product(const product_sizes& sizes, const Scalar* left, const matrix_view<Scalar>& right,
                           const Finish& finish) const {
     const auto columns = static_cast<int>(sizes.columns);
@@ -47018,7 +47019,7 @@ struct thread_team {
       const Scalar* with = right.first + column * right.column;
       Scalar total = 0;
       int d = 0;
-      if (right.row == 1 && reinterpret_cast<std::uintptr_t>(with) % (together * sizeof(Scalar)) == 0) {
+      if (InLine && right.row == 1 && reinterpret_cast<std::uintptr_t>(with) % (together * sizeof(Scalar)) == 0) {
         for (; d + together <= depth; d += together) {
           element_group<Scalar, together> terms;
           __builtin_memcpy(&terms, __builtin_assume_aligned(with + d, sizeof terms), sizeof terms);
