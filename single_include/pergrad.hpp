@@ -40846,6 +40846,16 @@ PERGRAD_HD inline void add_to(std::int64_t& sum, std::int64_t more) noexcept {
 #endif
 }
 
+/// What a sample adds to a sum: itself, or rounded to steps of the grid.
+template <class Scalar>
+PERGRAD_HD inline void add_share(Scalar& sum, Scalar factor, Scalar value, Scalar /*to_grid*/) noexcept {
+  sum = fma(factor, value, sum);
+}
+template <class Scalar>
+PERGRAD_HD inline void add_share(std::int64_t& sum, Scalar factor, Scalar value, Scalar to_grid) noexcept {
+  sum += to_integer(multiply(multiply(factor, value), to_grid));
+}
+
 /// Only floats have a TF32.
 [[nodiscard]] PERGRAD_HD inline double round_to_tf32(double x) noexcept { return x; }
 
@@ -43072,13 +43082,26 @@ struct views_at_one_position : weighted_samples<Scalar> {
   }
 };
 
-/// Rows: outputs; columns: (sample, position); depth: the view. `OnePosition`: there is one.
-template <class Scalar, bool OnePosition = false>
-struct affine_forward {
+/// A product whose columns are of samples: its results lie in their workspaces.
+template <class Scalar, bool OnePosition>
+struct product_over_samples {
   static constexpr bool squares = false;
   static constexpr bool one_position = OnePosition;
   using sum_type = Scalar;
   affine_operands<Scalar> on;
+
+  [[nodiscard]] PERGRAD_HD int results(int z) const noexcept { return z; }
+  [[nodiscard]] PERGRAD_HD Scalar before(const sample_column<Scalar>& where, int row) const noexcept {
+    return where.before(row, on.accumulate);
+  }
+  PERGRAD_HD void store(const sample_column<Scalar>& where, int row, Scalar value) const noexcept {
+    if (where.values != nullptr) where.values[row * where.step] = on.stored(value);
+  }
+};
+/// Rows: outputs; columns: (sample, position); depth: the view. `OnePosition`: there is one.
+template <class Scalar, bool OnePosition = false>
+struct affine_forward : product_over_samples<Scalar, OnePosition> {
+  using product_over_samples<Scalar, OnePosition>::on;
 
   [[nodiscard]] PERGRAD_HD int rows() const noexcept { return on.map.view.outputs; }
   [[nodiscard]] PERGRAD_HD int columns() const noexcept { return on.most_samples * on.map.positions.value(); }
@@ -43097,26 +43120,16 @@ struct affine_forward {
       return views_of_samples<Scalar>{on, z};
     }
   }
-  [[nodiscard]] PERGRAD_HD int results(int z) const noexcept { return z; }
   [[nodiscard]] PERGRAD_HD sample_column<Scalar> column_of(int z, int column) const noexcept {
     const int t = on.map.positions.divide(column);
     return on.column(column, on.y, on.map.y_offset(z, 0, t), on.map.view.y_output, z * rows());
-  }
-  [[nodiscard]] PERGRAD_HD Scalar before(const sample_column<Scalar>& where, int row) const noexcept {
-    return where.before(row, on.accumulate);
-  }
-  PERGRAD_HD void store(const sample_column<Scalar>& where, int row, Scalar value) const noexcept {
-    if (where.values != nullptr) where.values[row * where.step] = on.stored(value);
   }
 };
 
 /// Rows: channels; columns: (sample, pixel); depth: (output, tap). `OnePosition`: there is one, one pixel and one tap.
 template <class Scalar, bool OnePosition = false>
-struct affine_adjoint {
-  static constexpr bool squares = false;
-  static constexpr bool one_position = OnePosition;
-  using sum_type = Scalar;
-  affine_operands<Scalar> on;
+struct affine_adjoint : product_over_samples<Scalar, OnePosition> {
+  using product_over_samples<Scalar, OnePosition>::on;
 
   [[nodiscard]] PERGRAD_HD int rows() const noexcept { return on.map.view.channels; }
   [[nodiscard]] PERGRAD_HD int columns() const noexcept { return on.most_samples * on.map.pixels.value(); }
@@ -43135,27 +43148,17 @@ struct affine_adjoint {
       return outputs_that_see<Scalar>{on, z};
     }
   }
-  [[nodiscard]] PERGRAD_HD int results(int z) const noexcept { return z; }
   [[nodiscard]] PERGRAD_HD sample_column<Scalar> column_of(int z, int column) const noexcept {
     const int pixel = on.map.pixels.divide(column);
     return on.column(column, on.x, on.map.pixel_offset(z, 0, pixel), on.map.view.x_channel, z * rows());
-  }
-  [[nodiscard]] PERGRAD_HD Scalar before(const sample_column<Scalar>& where, int row) const noexcept {
-    return where.before(row, on.accumulate);
-  }
-  PERGRAD_HD void store(const sample_column<Scalar>& where, int row, Scalar value) const noexcept {
-    if (where.values != nullptr) where.values[row * where.step] = on.stored(value);
   }
 };
 
 /// The same of views with strides. Batches: groups, classes of pixels; columns: (sample, pixel of the class); depth:
 /// (output, tap of it).
 template <class Scalar>
-struct affine_strided_adjoint {
-  static constexpr bool squares = false;
-  static constexpr bool one_position = false;
-  using sum_type = Scalar;
-  affine_operands<Scalar> on;
+struct affine_strided_adjoint : product_over_samples<Scalar, false> {
+  using product_over_samples<Scalar, false>::on;
 
   [[nodiscard]] PERGRAD_HD int classes() const noexcept { return stride_class::count(on.map.view); }
   [[nodiscard]] PERGRAD_HD stride_class class_of(int z) const noexcept { return {on.map.view, z % classes()}; }
@@ -43175,7 +43178,6 @@ struct affine_strided_adjoint {
   [[nodiscard]] PERGRAD_HD outputs_that_see_class<Scalar> right(int z) const noexcept {
     return {on, z / classes(), class_of(z)};
   }
-  [[nodiscard]] PERGRAD_HD int results(int z) const noexcept { return z; }
   [[nodiscard]] PERGRAD_HD sample_column<Scalar> column_of(int z, int column) const noexcept {
     const affine_view& view = on.map.view;
     const int most = stride_class::most(view);
@@ -43188,12 +43190,6 @@ struct affine_strided_adjoint {
       offset += (of.pixel[axis] + at[axis] * view.stride[axis]) * view.x_step[axis];
     }
     return on.column(is_there ? column / most : on.samples(), on.x, offset, view.x_channel, group * rows());
-  }
-  [[nodiscard]] PERGRAD_HD Scalar before(const sample_column<Scalar>& where, int row) const noexcept {
-    return where.before(row, on.accumulate);
-  }
-  PERGRAD_HD void store(const sample_column<Scalar>& where, int row, Scalar value) const noexcept {
-    if (where.values != nullptr) where.values[row * where.step] = on.stored(value);
   }
 };
 
@@ -43242,11 +43238,7 @@ struct affine_sums {
     return !has_order || state().first != 0 ? Sum{0} : where[row * columns()];
   }
   PERGRAD_HD void add_term(Sum& sum, Scalar delta, Scalar x) const noexcept {
-    if constexpr (std::is_integral_v<Sum>) {
-      sum += to_integer(multiply(multiply(delta, x), to_grid));
-    } else {
-      sum = fma(delta, x, sum);
-    }
+    on_device::add_share(sum, delta, x, to_grid);
   }
   PERGRAD_HD void store(Sum* where, int row, Sum value) const noexcept {
     if constexpr (has_order) {
@@ -43296,7 +43288,7 @@ struct affine_shares {
   }
   /// The share of sample b's gradient; of one without weight nothing, whatever it is.
   PERGRAD_HD void add_share(std::int64_t& sum, Scalar factor, Scalar gradient) const noexcept {
-    sum += factor == 0 ? 0 : to_integer(multiply(multiply(factor, gradient), to_grid));
+    if (factor != 0) on_device::add_share(sum, factor, gradient, to_grid);
   }
   [[nodiscard]] PERGRAD_HD Scalar factor(int z, int number) const noexcept {
     return factors == nullptr ? Scalar{1} : factors[first_sample(z) + number];
@@ -45037,16 +45029,6 @@ struct leaf_share {
     return method == norm_method::instantiate ? of_sample[kept + e] : gradient_element(*outer, values, e);
   }
 };
-
-/// What a sample adds to a sum: itself, or rounded to steps of the grid.
-template <class Scalar>
-PERGRAD_HD inline void add_share(Scalar& sum, Scalar factor, Scalar value, Scalar /*to_grid*/) noexcept {
-  sum = fma(factor, value, sum);
-}
-template <class Scalar>
-PERGRAD_HD inline void add_share(std::int64_t& sum, Scalar factor, Scalar value, Scalar to_grid) noexcept {
-  sum += to_integer(multiply(multiply(factor, value), to_grid));
-}
 
 /// Sets a sum of integers to zero where a logical batch begins; blocks() of them.
 struct clear_kernel {

@@ -10,6 +10,8 @@ import math
 import pathlib
 import sys
 
+import model
+
 RESULTS = pathlib.Path(__file__).resolve().parent.parent.parent / "docs" / "results" / "cuda.json"
 MODELLED = pathlib.Path(__file__).resolve().parent.parent.parent / "docs" / "results" / "device_model.json"
 MODELLED_DEVICES = {"H200": "h200", "H100 80GB HBM3": "h100", "Orin": "orin", "Thor": "thor"}  # in names of GPUs
@@ -259,10 +261,7 @@ def document(content, commit):
 
 def main():
     content = json.loads(pathlib.Path(sys.argv[1]).read_text(encoding="utf-8"))
-    found = document(content, sys.argv[2])
-    body = [f"  {json.dumps(key)}: " + ("[\n    " + ",\n    ".join(json.dumps(each) for each in value) + "\n  ]"
-                                        if key in ("rows", "commands") else json.dumps(value)) for key, value in found.items()]
-    RESULTS.write_text("{\n" + ",\n".join(body) + "\n}\n", encoding="utf-8")
+    RESULTS.write_text(model.as_json(document(content, sys.argv[2])), encoding="utf-8")
 
 
 if __name__ == "__main__":

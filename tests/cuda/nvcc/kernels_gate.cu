@@ -31,43 +31,29 @@ using reader = pg::network<pg::variable(pg::token_ids(64, 1000)), pg::embedding<
 namespace pergrad::inline v0_1::on_device {
 
 #define GATE(...) template __global__ void run_kernel<__VA_ARGS__>(const __grid_constant__ __VA_ARGS__)
+#define GATE_OF_ALL_BLOCKS(problem)                       \
+  GATE(gemm_kernel<float, problem, slim_block>);          \
+  GATE(gemm_kernel<float, problem, narrow_block>);        \
+  GATE(gemm_kernel<float, problem, square_block>);        \
+  GATE(gemm_kernel<float, problem, small_block>);         \
+  GATE(gemm_kernel<float, problem, narrow_tensor_block>); \
+  GATE(gemm_kernel<float, problem, square_tensor_block>); \
+  GATE(gemm_kernel<float, problem, large_tensor_block>);  \
+  GATE(gemm_kernel<float, problem, wide_tensor_block>);   \
+  GATE(gemm_kernel<float, problem, vast_tensor_block>)
 GATE(sample_kernel<float, cross_entropy, program<cnn>::functions, 256, 0>);
 GATE(sample_kernel<float, mean_squared_error, program<mlp>::functions, 128, 1>);
 GATE(sample_kernel<float, cross_entropy, program<words>::functions, 256, 0>);
 GATE(sample_kernel<float, cross_entropy, program<reader>::functions, 128, 1>);
 GATE(node_kernel<float, std::int32_t, program<cnn>::functions>);
 GATE(elementwise_kernel<float, std::int32_t>);
-GATE(gemm_kernel<float, affine_forward<float>, slim_block>);
-GATE(gemm_kernel<float, affine_forward<float>, narrow_block>);
-GATE(gemm_kernel<float, affine_forward<float>, square_block>);
-GATE(gemm_kernel<float, affine_forward<float>, small_block>);
-GATE(gemm_kernel<float, affine_forward<float>, narrow_tensor_block>);
-GATE(gemm_kernel<float, affine_forward<float>, square_tensor_block>);
-GATE(gemm_kernel<float, affine_forward<float>, large_tensor_block>);
-GATE(gemm_kernel<float, affine_forward<float>, wide_tensor_block>);
-GATE(gemm_kernel<float, affine_forward<float>, vast_tensor_block>);
+GATE_OF_ALL_BLOCKS(affine_forward<float>);
 GATE(gemm_kernel<float, affine_forward<float, true>, square_block>);
 GATE(gemm_kernel<float, affine_forward<float, true>, small_block>);
-GATE(gemm_kernel<float, affine_adjoint<float>, slim_block>);
-GATE(gemm_kernel<float, affine_adjoint<float>, narrow_block>);
-GATE(gemm_kernel<float, affine_adjoint<float>, square_block>);
-GATE(gemm_kernel<float, affine_adjoint<float>, small_block>);
-GATE(gemm_kernel<float, affine_adjoint<float>, narrow_tensor_block>);
-GATE(gemm_kernel<float, affine_adjoint<float>, square_tensor_block>);
-GATE(gemm_kernel<float, affine_adjoint<float>, large_tensor_block>);
-GATE(gemm_kernel<float, affine_adjoint<float>, wide_tensor_block>);
-GATE(gemm_kernel<float, affine_adjoint<float>, vast_tensor_block>);
+GATE_OF_ALL_BLOCKS(affine_adjoint<float>);
 GATE(gemm_kernel<float, affine_adjoint<float, true>, square_block>);
 GATE(gemm_kernel<float, affine_adjoint<float, true>, small_block>);
-GATE(gemm_kernel<float, affine_strided_adjoint<float>, slim_block>);
-GATE(gemm_kernel<float, affine_strided_adjoint<float>, narrow_block>);
-GATE(gemm_kernel<float, affine_strided_adjoint<float>, square_block>);
-GATE(gemm_kernel<float, affine_strided_adjoint<float>, small_block>);
-GATE(gemm_kernel<float, affine_strided_adjoint<float>, narrow_tensor_block>);
-GATE(gemm_kernel<float, affine_strided_adjoint<float>, square_tensor_block>);
-GATE(gemm_kernel<float, affine_strided_adjoint<float>, large_tensor_block>);
-GATE(gemm_kernel<float, affine_strided_adjoint<float>, wide_tensor_block>);
-GATE(gemm_kernel<float, affine_strided_adjoint<float>, vast_tensor_block>);
+GATE_OF_ALL_BLOCKS(affine_strided_adjoint<float>);
 GATE(gemm_kernel<float, affine_squares<float>, slim_block>);
 GATE(gemm_kernel<float, affine_squares<float>, narrow_block>);
 GATE(gemm_kernel<float, affine_squares<float>, square_block>);

@@ -100,6 +100,16 @@ PERGRAD_HD inline void add_to(std::int64_t& sum, std::int64_t more) noexcept {
 #endif
 }
 
+/// What a sample adds to a sum: itself, or rounded to steps of the grid.
+template <class Scalar>
+PERGRAD_HD inline void add_share(Scalar& sum, Scalar factor, Scalar value, Scalar /*to_grid*/) noexcept {
+  sum = fma(factor, value, sum);
+}
+template <class Scalar>
+PERGRAD_HD inline void add_share(std::int64_t& sum, Scalar factor, Scalar value, Scalar to_grid) noexcept {
+  sum += to_integer(multiply(multiply(factor, value), to_grid));
+}
+
 /// Only floats have a TF32.
 [[nodiscard]] PERGRAD_HD inline double round_to_tf32(double x) noexcept { return x; }
 

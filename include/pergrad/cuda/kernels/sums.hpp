@@ -86,16 +86,6 @@ struct leaf_share {
   }
 };
 
-/// What a sample adds to a sum: itself, or rounded to steps of the grid.
-template <class Scalar>
-PERGRAD_HD inline void add_share(Scalar& sum, Scalar factor, Scalar value, Scalar /*to_grid*/) noexcept {
-  sum = fma(factor, value, sum);
-}
-template <class Scalar>
-PERGRAD_HD inline void add_share(std::int64_t& sum, Scalar factor, Scalar value, Scalar to_grid) noexcept {
-  sum += to_integer(multiply(multiply(factor, value), to_grid));
-}
-
 /// Sets a sum of integers to zero where a logical batch begins; blocks() of them.
 struct clear_kernel {
   static constexpr int threads = 256;
