@@ -40829,6 +40829,14 @@ using rounded::square_root;
   return __builtin_llrintf(x);
 #endif
 }
+/// The same of less than 2^31.
+[[nodiscard]] PERGRAD_HD inline std::int32_t to_small_integer(float x) noexcept {
+#ifdef __CUDA_ARCH__
+  return __float2int_rn(x);
+#else
+  return static_cast<std::int32_t>(__builtin_llrintf(x));
+#endif
+}
 [[nodiscard]] PERGRAD_HD inline std::int64_t to_integer(double x) noexcept {
 #ifdef __CUDA_ARCH__
   return __double2ll_rn(x);
@@ -40854,6 +40862,50 @@ PERGRAD_HD inline void add_share(Scalar& sum, Scalar factor, Scalar value, Scala
 template <class Scalar>
 PERGRAD_HD inline void add_share(std::int64_t& sum, Scalar factor, Scalar value, Scalar to_grid) noexcept {
   sum += to_integer(multiply(multiply(factor, value), to_grid));
+}
+
+/// How shares become whole steps. What is clipped to less than a unit has no more steps than that, and where these are
+/// few, 32 bits hold a sum, and nothing of 64 bits is formed for a term. `converted`: by a conversion to 32 bits.
+/// `shifted`, in a third of the time: 3 * 2^22 steps are added, so that the last bit of a float is a step, and rounding
+/// to it is the addition's.
+enum class share_kind : int { any, converted, shifted };
+template <share_kind Kind>
+class small_shares {
+ public:
+  static constexpr bool shifted = Kind == share_kind::shifted;
+  static constexpr int steps = shifted ? 22 : 26;  ///< of a unit 2^steps at most
+  static constexpr int most = 1 << (30 - steps);   ///< shares that are added up
+  small_shares() = default;
+  /// Of a unit of `to_grid` steps, a power of two.
+  explicit small_shares(float to_grid) noexcept
+      : scale_{shifted ? 3.0F * (1 << 22) / to_grid : to_grid},
+        offset_{shifted ? __builtin_bit_cast(std::uint32_t, scale_) : 0} {}
+
+  /// A share and `offset`.
+  [[nodiscard]] PERGRAD_HD std::uint32_t with_offset(float factor, float value) const noexcept {
+    const float product = multiply(factor, value);
+    if constexpr (shifted) return __builtin_bit_cast(std::uint32_t, add(product, scale_));
+    return static_cast<std::uint32_t>(to_small_integer(multiply(product, scale_)));
+  }
+  [[nodiscard]] PERGRAD_HD std::uint32_t offset() const noexcept { return offset_; }
+  /// What shares without offsets add up to.
+  [[nodiscard]] PERGRAD_HD static std::int64_t whole(std::uint32_t sum) noexcept {
+    return static_cast<std::int32_t>(sum);
+  }
+
+ private:
+  float scale_ = 0;
+  std::uint32_t offset_ = 0;
+};
+
+/// The pointer, of which a compiler that has lost sight of it learns that it points to no shared memory: loads are
+/// faster then.
+template <class Value>
+[[nodiscard]] PERGRAD_HD inline const Value* in_device_memory(const Value* at) noexcept {
+#ifdef __CUDA_ARCH__
+  __builtin_assume(__isGlobal(at));
+#endif
+  return at;
 }
 
 /// Only floats have a TF32.
@@ -41549,6 +41601,37 @@ inline constexpr int axes = 3;
 /// Element `offset` of the workspace, or of the input.
 [[nodiscard]] constexpr int in_input(int offset) noexcept { return -1 - offset; }
 
+/// Division of 0 <= n < 2^31 by a fixed number, as a product and a shift (Granlund and Montgomery 1994, fig. 4.1).
+class divisor {
+ public:
+  divisor() = default;
+  /// Precondition: by >= 1.
+  constexpr explicit divisor(int by) noexcept : by_{static_cast<std::uint32_t>(by)} {
+    while ((std::uint64_t{1} << shift_) < by_) ++shift_;
+    const std::uint64_t power = std::uint64_t{1} << 32U;
+    factor_ = static_cast<std::uint32_t>(power * ((std::uint64_t{1} << shift_) - by_) / by_ + 1);
+  }
+
+  [[nodiscard]] PERGRAD_HD constexpr int quotient(int n) const noexcept {
+    const auto number = static_cast<std::uint32_t>(n);
+    const auto high = static_cast<std::uint32_t>((std::uint64_t{number} * factor_) >> 32U);
+    return static_cast<int>((high + number) >> shift_);
+  }
+  /// Replaces n by its quotient and returns the remainder.
+  [[nodiscard]] PERGRAD_HD constexpr int divide(int& n) const noexcept {
+    const int whole = quotient(n);
+    const int rest = n - whole * static_cast<int>(by_);
+    n = whole;
+    return rest;
+  }
+  [[nodiscard]] PERGRAD_HD constexpr int value() const noexcept { return static_cast<int>(by_); }
+
+ private:
+  std::uint32_t by_ = 1;
+  std::uint32_t factor_ = 1;
+  std::uint32_t shift_ = 0;
+};
+
 /// y_t = W view_t(x): which element of x position t sees at tap k of channel c, and where y_t's outputs lie.
 struct affine_view {
   int groups = 1;
@@ -41610,7 +41693,7 @@ struct elementwise_leaf {
   int delta_line = 0;  ///< not 0: position t's delta is so many times t behind the first one's, which needs no division
   int other_line = 0;
   int parameters = 0;
-  int kept = 0;     ///< of the first element among a sample's kept gradients: these are always kept
+  int kept = -1;    ///< as of an outer leaf: only of one position it is not
   int squares = 0;  ///< layered: of the first partial square among a sample's
   int square_count = 0;
   int first = 1;  ///< as of an outer leaf
@@ -41651,6 +41734,7 @@ struct window_axis {
   int last = 0;
   int seen_first = 0;
   int seen_last = 0;
+  divisor of_in, of_out;
 };
 
 using pergrad::detail::node_kind;
@@ -41666,7 +41750,7 @@ struct op_row {
   int dx = 0;  ///< places of gradients
   int dx2 = 0;
   int dy = 0;
-  int saved = 0;
+  int saved = 0;       ///< of a pool of maxima: which input is a window's
   int written_dx = 0;  ///< general, tiled: where the layer writes dx: a place of its own if that is added to `dx`
   int written_dx2 = 0;
   int scratch = 0;       ///< tiled: what is the layer's for the time of its forward
@@ -41781,6 +41865,17 @@ struct step_state {
   double rate = 0;                 ///< Adam: rate / (1 - beta1^t); else the learning rate
   double correction = 1;           ///< Adam: 1 / sqrt(1 - beta2^t)
   double keep = 1;                 ///< of a parameter: 1 - learning rate * weight decay
+  double zero = 0;                 ///< what products read in the padding
+  float zero_float = 0;
+
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD const Scalar* zero_of() const noexcept {
+    if constexpr (sizeof(Scalar) == sizeof(float)) {
+      return &zero_float;
+    } else {
+      return &zero;
+    }
+  }
 };
 
 }  // namespace pergrad::inline v0_1::on_device
@@ -42033,36 +42128,13 @@ template <class Scalar>
   return sum;
 }
 
-/// Division of 0 <= n < 2^31 by a fixed number, as a product and a shift (Granlund and Montgomery 1994, fig. 4.1).
-class divisor {
- public:
-  divisor() = default;
-  /// Precondition: by >= 1.
-  constexpr explicit divisor(int by) noexcept : by_{static_cast<std::uint32_t>(by)} {
-    while ((std::uint64_t{1} << shift_) < by_) ++shift_;
-    const std::uint64_t power = std::uint64_t{1} << 32U;
-    factor_ = static_cast<std::uint32_t>(power * ((std::uint64_t{1} << shift_) - by_) / by_ + 1);
-  }
-
-  [[nodiscard]] PERGRAD_HD constexpr int quotient(int n) const noexcept {
-    const auto number = static_cast<std::uint32_t>(n);
-    const auto high = static_cast<std::uint32_t>((std::uint64_t{number} * factor_) >> 32U);
-    return static_cast<int>((high + number) >> shift_);
-  }
-  /// Replaces n by its quotient and returns the remainder.
-  [[nodiscard]] PERGRAD_HD constexpr int divide(int& n) const noexcept {
-    const int whole = quotient(n);
-    const int rest = n - whole * static_cast<int>(by_);
-    n = whole;
-    return rest;
-  }
-  [[nodiscard]] PERGRAD_HD constexpr int value() const noexcept { return static_cast<int>(by_); }
-
- private:
-  std::uint32_t by_ = 1;
-  std::uint32_t factor_ = 1;
-  std::uint32_t shift_ = 0;
-};
+/// Element i of the gradient of a leaf with one use and one position.
+template <class Scalar>
+[[nodiscard]] PERGRAD_HD Scalar element_at_one_position(const elementwise_leaf& leaf,
+                                                        const sample_values<Scalar>& values, int i) noexcept {
+  const Scalar delta = values.at(leaf.delta)[i * leaf.delta_stride];
+  return leaf.ones != 0 ? delta : multiply(delta, values.at(leaf.other)[i * leaf.other_stride]);
+}
 
 /// A part of an address: an offset, and how far along each axis. A position's and a tap's together are an element of x,
 /// those of a pixel and of an output's tap an element of y, if their sums along all axes lie inside.
@@ -42269,12 +42341,12 @@ struct gemm_block {
     return {k * (Columns / together + 1) + column / together, column % together};
   }
 };
+using strip_block = gemm_block<16, 64, 16, 4, 4>;    ///< of few rows and columns: 64 threads
 using slim_block = gemm_block<16, 128, 16, 4, 4>;    ///< of very few rows: 128 threads
 using narrow_block = gemm_block<32, 128, 16, 4, 8>;  ///< of few rows: 128 threads
-using narrow_share_block =
-    gemm_block<32, 128, 16, 4, 4>;  ///< the same where shares are added, which take registers: 256 threads
-using square_block = gemm_block<64, 64, 16, 8, 4>;  ///< 128 threads
-using small_block = gemm_block<32, 32, 32, 4, 2>;   ///< of few results: 128 threads, deep slices
+using square_block = gemm_block<64, 64, 16, 8, 4>;   ///< 128 threads
+using small_block = gemm_block<32, 32, 32, 4, 2>;    ///< of few results: 128 threads, deep slices
+using tiny_block = gemm_block<16, 32, 32, 2, 2>;     ///< of very few: 128 threads
 
 /// The same on tensor cores (device/tensor.hpp): warps of 16 RowPairs x 32 results.
 template <int Rows, int Columns, int RowPairs>
@@ -42313,6 +42385,7 @@ struct tensor_block {
   }
 };
 /// The blocks of the same results.
+using strip_tensor_block = tensor_block<32, 64, 2>;    ///< 64 threads
 using narrow_tensor_block = tensor_block<32, 128, 2>;  ///< 128 threads
 using square_tensor_block = tensor_block<64, 64, 2>;   ///< 128 threads
 using large_tensor_block = tensor_block<128, 128, 4>;  ///< 256 threads
@@ -42331,9 +42404,17 @@ struct gemm_kernel {
   static constexpr int threads = Sizes::threads;
   /// Is the depth that of several samples, each of which adds its share to a sum of integers?
   static constexpr bool adds_shares = requires { Problem::adds_shares; };
-  // Blocks that registers leave room for, as far as nothing spills: integers take two for a sum.
+  /// Of shares.
+  using total_type = decltype([] {
+    if constexpr (adds_shares) {
+      return typename Problem::total_type{};
+    } else {
+      return Scalar{};
+    }
+  }());
+  // Blocks that registers leave room for, as far as nothing spills: integers of 64 bits take two for a sum.
   static constexpr int least_blocks = [] {
-    if (adds_shares) return threads < 256 ? 3 : 2;
+    if (adds_shares) return threads < 256 && sizeof(total_type) == sizeof(Scalar) ? 4 : 2;
     if (Sizes::on_tensor_cores) return threads >= 256 ? 1 : Sizes::own_rows > 4 ? 3 : 4;
     return sizeof(typename Problem::sum_type) > sizeof(Scalar) ? 1 : threads < 256 ? 3 : 2;
   }();
@@ -42459,7 +42540,7 @@ struct gemm_kernel {
       block.each([&](int t) {
         add_shares_of(here.segment, z, sums[t], totals[t]);
         each_placed(totals[t], z, row + Sizes::row_of(t), column + Sizes::column_of(t),
-                    [&](const auto& where, int r, std::int64_t sum) { problem.store(where, r, sum); });
+                    [&](const auto& where, int r, auto sum) { problem.store(where, r, sum); });
       });
     } else if constexpr (Problem::squares) {
       typename Block::template local<double> own;
@@ -42492,7 +42573,7 @@ struct gemm_kernel {
   };
   static constexpr int own_results = Sizes::own_rows * Sizes::own_columns;
   using sums_type = registers<typename Problem::sum_type, own_results>;
-  using totals_type = registers<std::int64_t, adds_shares ? own_results : 1>;
+  using totals_type = registers<total_type, adds_shares ? own_results : 1>;
 
   /// A slice of the depth: of a segment of it, a sample where shares are added, else all.
   struct slice_number {
@@ -42599,7 +42680,9 @@ struct gemm_kernel {
     });
   }
   PERGRAD_HD void multiply(sums_type& sums, const slice& from, int t) const noexcept {
-    if constexpr (std::is_integral_v<typename Problem::sum_type>) {  // which wait for conversions, and fill registers
+    // Conversions to integers wait, and fill registers.
+    if constexpr (std::is_integral_v<typename Problem::sum_type> &&
+                  sizeof(typename Problem::sum_type) > sizeof(Scalar)) {
       multiply_some(sums, from, t, Sizes::depth);
     } else {
       PERGRAD_UNROLL
@@ -42691,6 +42774,200 @@ struct gemm_kernel {
 // `squares` groups times samples; of `partials` groups times chunks times samples. A sample whose weight is zero gives
 // exactly nothing, whatever is in its values.
 
+// pergrad/cuda/kernels/functions.hpp - which layers run on a device, and the list of their functions that a kernel is
+// made with
+//
+// Affine layers and pools are numbers in a table. What remains are scalar functions (value and derivative, a window's
+// combine and share) and the forward and backward of general layers. Each is a public struct, so that two networks with
+// the same functions share a kernel.
+
+namespace pergrad::inline v0_1 {
+
+namespace on_device {
+
+/// A view of values that a device can read too: what a general layer gets there in the place of a std::span.
+template <class Value>
+class view {
+ public:
+  PERGRAD_HD constexpr view(Value* data, std::size_t size) noexcept : data_{data}, size_{size} {}
+  [[nodiscard]] PERGRAD_HD constexpr Value& operator[](std::size_t i) const noexcept { return data_[i]; }
+  [[nodiscard]] PERGRAD_HD constexpr std::size_t size() const noexcept { return size_; }
+  [[nodiscard]] PERGRAD_HD constexpr Value* data() const noexcept { return data_; }
+  [[nodiscard]] PERGRAD_HD constexpr Value* begin() const noexcept { return data_; }
+  [[nodiscard]] PERGRAD_HD constexpr Value* end() const noexcept { return data_ + size_; }
+  [[nodiscard]] PERGRAD_HD constexpr view first(std::size_t count) const noexcept { return {data_, count}; }
+  [[nodiscard]] PERGRAD_HD constexpr view last(std::size_t count) const noexcept {
+    return {data_ + (size_ - count), count};
+  }
+  [[nodiscard]] PERGRAD_HD constexpr view subspan(std::size_t offset, std::size_t count) const noexcept {
+    return {data_ + offset, count};
+  }
+
+ private:
+  Value* data_;
+  std::size_t size_;
+};
+
+/// Is it one of single numbers, y_i = f(x_i)?
+template <class Function>
+inline constexpr bool is_scalar_function = detail::has_value<Function> && !detail::is_tiled<Function>;
+/// How the inputs of a pool's window make its output.
+template <class Function>
+concept is_window_rule = requires(float x) {
+  { Function::combine(x, x) } -> std::convertible_to<float>;
+};
+template <class Rule, window_rule Known>
+inline constexpr bool is_known_rule = [] {
+  if constexpr (requires { Rule::known_rule; }) return Rule::known_rule == Known;
+  return false;
+}();
+/// Does a pool write down which input was a window's? Its gradient is that one's then.
+template <class Rule>
+inline constexpr bool remembers_inputs = is_known_rule<Rule, window_rule::maximum>;
+template <class Type>
+concept marked_for_devices = requires {
+  requires Type::on_device;
+};
+
+/// The scalar functions of a layer; `void` if it has none.
+template <class Layer>
+struct function_of {
+  static constexpr auto choose() {
+    if constexpr (detail::has_affine<Layer> || detail::is_branch_sum<Layer> || detail::is_reshape<Layer>) {
+      return std::type_identity<void>{};
+    } else if constexpr (std::is_base_of_v<detail::maximum_of_window, Layer>) {
+      return std::type_identity<detail::maximum_of_window>{};
+    } else if constexpr (std::is_base_of_v<detail::mean_of_window, Layer>) {
+      return std::type_identity<detail::mean_of_window>{};
+    } else {
+      return std::type_identity<Layer>{};
+    }
+  }
+  using type = typename decltype(choose())::type;
+};
+
+/// May a layer be part of a network on a device?
+template <class Layer>
+[[nodiscard]] constexpr bool runs_on_devices() {
+  return detail::has_affine<Layer> || detail::is_reshape<Layer> || detail::is_branch_sum<Layer> ||
+         marked_for_devices<typename function_of<Layer>::type>;
+}
+
+/// What to say of a network that does not run on a device, as a class whose body says so; `char` if it does.
+template <class Network>
+struct explanation_of {
+  using structure = typename Network::structure;
+  static constexpr std::size_t first = [] {
+    std::size_t found = structure::size;
+    detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
+      if (!runs_on_devices<Layer>() && i < found) found = i;
+    });
+    return found;
+  }();
+  static constexpr auto choose() {
+    if constexpr (first == structure::size) {
+      return std::type_identity<char>{};
+    } else {
+      return std::type_identity<error::layer_has_no_device_code<typename structure::template layer_at<first>>>{};
+    }
+  }
+  using type = typename decltype(choose())::type;
+};
+/// The same for a loss.
+template <class Loss>
+using loss_explanation = std::conditional_t<marked_for_devices<Loss>, char, error::loss_has_no_device_code<Loss>>;
+
+#ifdef __CUDA_ARCH__
+/// What a kernel calls in the place of a layer's or a loss' own functions. nvcc only warns of a function for both sides
+/// that calls one for the host, and a device then does anything; from a function for the device alone it is an error.
+template <class Function>
+struct needs_functions_marked_pergrad_hd {
+  template <class Value>
+  [[nodiscard]] __device__ static Value value(Value x) {
+    return Function::value(x);
+  }
+  template <class Value>
+  [[nodiscard]] __device__ static Value derivative(Value x, Value y) {
+    return Function::derivative(x, y);
+  }
+  template <class Team>
+  __device__ static void forward(const Team& team) {
+    Function::forward(team);
+  }
+  template <class Team>
+  __device__ static void backward(const Team& team) {
+    Function::backward(team);
+  }
+  template <class... Views>
+  __device__ static void forward(const shape& in, Views... views) {
+    Function::forward(in, views...);
+  }
+  template <class... Views>
+  __device__ static void backward(const shape& in, Views... views) {
+    Function::backward(in, views...);
+  }
+  template <class Scalar, class Target>
+  [[nodiscard]] __device__ static double evaluate(const Scalar* y, std::size_t count, const Target* targets,
+                                                  Scalar* dy) {
+    return Function::evaluate(y, count, targets, dy);
+  }
+  template <class Scalar, class Target>
+  [[nodiscard]] __device__ static double evaluate(const Scalar* y, std::size_t count, const Target* targets, Scalar* dy,
+                                                  std::size_t positions, std::size_t length) {
+    return Function::evaluate(y, count, targets, dy, positions, length);
+  }
+};
+template <class Function>
+using device_code_of = needs_functions_marked_pergrad_hd<Function>;
+#else
+template <class Function>
+using device_code_of = Function;
+#endif
+
+/// A list of functions, each once; `void` is left out.
+template <class... Functions>
+struct function_list {
+  template <class Function>
+  static constexpr int index_of = [] {
+    int found = -1;
+    int i = 0;
+    static_cast<void>(((found < 0 && std::is_same_v<Function, Functions> ? void(found = i) : void(), ++i), ..., 0));
+    return found;
+  }();
+  template <class Function>
+  using with = std::conditional_t<std::is_void_v<Function> || (std::is_same_v<Function, Functions> || ...),
+                                  function_list, function_list<Functions..., Function>>;
+
+  /// Calls visitor.template operator()<Function>() for the function with this number.
+  template <class Visitor>
+  PERGRAD_HD static void visit([[maybe_unused]] int number, [[maybe_unused]] const Visitor& visitor) {
+    int i = 0;
+    static_cast<void>(i);
+    ((i++ == number ? visitor.template operator()<Functions>() : void()), ...);
+  }
+};
+
+template <class Structure, class Indices = std::make_index_sequence<Structure::size>>
+struct functions_of_structure;
+template <class Structure, std::size_t... Index>
+struct functions_of_structure<Structure, std::index_sequence<Index...>> {
+  template <class List, class... Functions>
+  struct gather {
+    using type = List;
+  };
+  template <class List, class First, class... Rest>
+  struct gather<List, First, Rest...> : gather<typename List::template with<First>, Rest...> {};
+  using type = typename gather<function_list<>,
+                               typename function_of<typename Structure::template layer_at<Index>>::type...>::type;
+};
+
+/// All functions that the layers of a network need.
+template <class Structure>
+using functions_of = typename functions_of_structure<Structure>::type;
+
+}  // namespace on_device
+}  // namespace pergrad::inline v0_1
+
 namespace pergrad::inline v0_1::on_device {
 
 /// Where a sample's results of one position or pixel lie, those of neighbouring rows `step` apart.
@@ -42723,6 +43000,7 @@ struct affine_operands {
   int tf32_result = 0;   ///< forward, adjoint: store the result as TF32
 
   [[nodiscard]] PERGRAD_HD int samples() const noexcept { return static_cast<int>(state->count); }
+  [[nodiscard]] PERGRAD_HD const Scalar* zero() const noexcept { return state->template zero_of<Scalar>(); }
   [[nodiscard]] PERGRAD_HD Scalar stored(Scalar value) const noexcept {
     return tf32_result != 0 ? round_to_tf32(value) : value;
   }
@@ -42768,11 +43046,12 @@ struct weight_columns {
   }
   [[nodiscard]] PERGRAD_HD Scalar read(line a, step b) const noexcept { return weights[a + b]; }
 };
-/// values[offset], or 0 in the padding; something is read in any case, so that nothing branches.
+/// values[offset], or, in the padding, what `zero` points to: nothing branches, and nothing waits for what is read
+/// before it is used.
 template <class Scalar>
-[[nodiscard]] PERGRAD_HD Scalar read_inside(bool inside, const Scalar* values, int offset) noexcept {
-  const Scalar value = values[inside ? offset : 0];
-  return inside ? value : Scalar{0};
+[[nodiscard]] PERGRAD_HD Scalar read_inside(bool inside, const Scalar* values, int offset,
+                                            const Scalar* zero) noexcept {
+  return *in_device_memory(inside ? values + offset : zero);
 }
 
 /// Values of x. Lines: (sample, position); steps: the view.
@@ -42794,7 +43073,7 @@ struct views_of_samples {
   }
   [[nodiscard]] PERGRAD_HD step step_at(int k) const noexcept { return on.map.tap(k); }
   [[nodiscard]] PERGRAD_HD Scalar read(const line& a, const step& b) const noexcept {
-    return read_inside(on.map.inside_x(a.at, b), a.values, a.at.offset + b.offset);
+    return read_inside(on.map.inside_x(a.at, b), a.values, a.at.offset + b.offset, on.zero());
   }
 };
 /// Values of y. Lines: (sample, pixel); steps: (output, tap).
@@ -42816,7 +43095,7 @@ struct outputs_that_see {
     return on.map.seen_by(k, tap);
   }
   [[nodiscard]] PERGRAD_HD Scalar read(const line& a, const step& b) const noexcept {
-    return read_inside(on.map.inside_y(a.at, b), a.values, a.at.offset + b.offset);
+    return read_inside(on.map.inside_y(a.at, b), a.values, a.at.offset + b.offset, on.zero());
   }
 };
 /// What the pixels of an input have in common whose windows begin at the same place of a stride: their taps. A strided
@@ -42827,12 +43106,14 @@ struct stride_class {
   int whole[axes]{};   ///< window of the first pixel's tap 0
   int tap[axes]{};     ///< the first one
   int apart[axes]{};   ///< the next one
-  int taps[axes]{};
+  divisor taps[axes];  ///< how many there are, or 1
+  int tap_count = 0;   ///< of all axes
 
   [[nodiscard]] PERGRAD_HD static constexpr int count(const affine_view& view) noexcept {
     return view.stride[0] * view.stride[1] * view.stride[2];
   }
-  PERGRAD_HD stride_class(const affine_view& view, int number) noexcept {
+  stride_class() = default;
+  constexpr stride_class(const affine_view& view, int number) noexcept : tap_count{1} {
     for (int axis = axes; axis-- > 0;) {
       const int stride = view.stride[axis];
       const int rest = number % stride;
@@ -42840,36 +43121,42 @@ struct stride_class {
       pixel[axis] = (rest + stride - view.padding[axis] % stride) % stride;
       pixels[axis] = pixel[axis] < view.in[axis] ? (view.in[axis] - pixel[axis] + stride - 1) / stride : 0;
       whole[axis] = (pixel[axis] + view.padding[axis]) / stride;
-      tap[axis] = 0;
       while (tap[axis] < view.kernel[axis] && tap[axis] * view.dilation[axis] % stride != rest) ++tap[axis];
       apart[axis] = 1;
       while (apart[axis] * view.dilation[axis] % stride != 0) ++apart[axis];
-      taps[axis] = (view.kernel[axis] - tap[axis] + apart[axis] - 1) / apart[axis];
+      const int there = (view.kernel[axis] - tap[axis] + apart[axis] - 1) / apart[axis];
+      taps[axis] = divisor{larger_of(there, 1)};
+      tap_count *= there;
     }
   }
-  /// The most pixels of a class along an axis, and of a class.
+  /// The most pixels of a class along an axis.
   [[nodiscard]] PERGRAD_HD static constexpr int most(const affine_view& view, int axis) noexcept {
     return (view.in[axis] + view.stride[axis] - 1) / view.stride[axis];
   }
-  [[nodiscard]] PERGRAD_HD static constexpr int most(const affine_view& view) noexcept {
-    return most(view, 0) * most(view, 1) * most(view, 2);
-  }
-  /// Numbers along the axes of pixel i of most(view); is it there?
-  PERGRAD_HD bool place(const affine_view& view, int i, int (&at)[axes]) const noexcept {
-    bool is_there = true;
-    for (int axis = axes; axis-- > 0;) {
-      at[axis] = i % most(view, axis);
-      i /= most(view, axis);
-      is_there = is_there && at[axis] < pixels[axis];
-    }
-    return is_there;
-  }
   /// Replaces k by its output and gives its tap along the axes. Precondition: there are taps.
   PERGRAD_HD void tap_of(int& k, int (&at)[axes]) const noexcept {
+    for (int axis = axes; axis-- > 0;) at[axis] = tap[axis] + taps[axis].divide(k) * apart[axis];
+  }
+};
+/// Numbers the pixels of any class, as many as the largest has.
+struct class_pixels {
+  divisor along[axes];
+  divisor all;
+
+  class_pixels() = default;
+  constexpr explicit class_pixels(const affine_view& view) noexcept {
+    for (int axis = 0; axis < axes; ++axis) along[axis] = divisor{stride_class::most(view, axis)};
+    all = divisor{along[0].value() * along[1].value() * along[2].value()};
+  }
+  /// Replaces a column by its sample and gives its pixel along the axes; does `of` have it?
+  PERGRAD_HD bool place(const stride_class& of, int& column, int (&at)[axes]) const noexcept {
+    int i = all.divide(column);
+    bool is_there = true;
     for (int axis = axes; axis-- > 0;) {
-      at[axis] = tap[axis] + k % taps[axis] * apart[axis];
-      k /= taps[axis];
+      at[axis] = along[axis].divide(i);
+      is_there = is_there && at[axis] < of.pixels[axis];
     }
+    return is_there;
   }
 };
 /// Weights of a group. Lines: channels; steps: (output, tap of a class).
@@ -42880,7 +43167,7 @@ struct weight_columns_of_class {
   using step = int;
   const Scalar* weights;
   const geometry& map;
-  stride_class taps;
+  const stride_class& taps;
 
   [[nodiscard]] PERGRAD_HD line line_at(int row) const noexcept {
     return smaller_of(row, map.view.channels - 1) * map.taps.value();
@@ -42899,21 +43186,21 @@ struct outputs_that_see_class {
   using line = typename views_of_samples<Scalar>::line;
   using step = coordinates;
   const affine_operands<Scalar>& on;
+  const class_pixels& numbers;
+  const stride_class& pixels;
   int group = 0;
-  stride_class pixels;
 
   [[nodiscard]] PERGRAD_HD line line_at(int column) const noexcept {
     const affine_view& view = on.map.view;
-    const int most = stride_class::most(view);
-    const int number = smaller_of(column, on.samples() * most - 1);
+    int sample = smaller_of(column, on.samples() * numbers.all.value() - 1);
     int at[axes];
-    pixels.place(view, number % most, at);
+    numbers.place(pixels, sample, at);
     coordinates to{group * view.y_group, {0, 0, 0}};
     for (int axis = 0; axis < axes; ++axis) {
       to.at[axis] = at[axis] + pixels.whole[axis];
       to.offset += to.at[axis] * view.y_step[axis];
     }
-    return {on.values.read(number / most, on.y), to};
+    return {on.values.read(sample, on.y), to};
   }
   [[nodiscard]] PERGRAD_HD step step_at(int k) const noexcept {
     const affine_view& view = on.map.view;
@@ -42921,13 +43208,13 @@ struct outputs_that_see_class {
     pixels.tap_of(k, at);
     coordinates to{k * view.y_output, {0, 0, 0}};
     for (int axis = 0; axis < axes; ++axis) {
-      to.at[axis] = -(at[axis] * view.dilation[axis] / view.stride[axis]);
+      to.at[axis] = -on.map.stride[axis].quotient(at[axis] * view.dilation[axis]);
       to.offset += to.at[axis] * view.y_step[axis];
     }
     return to;
   }
   [[nodiscard]] PERGRAD_HD Scalar read(const line& a, const step& b) const noexcept {
-    return read_inside(on.map.inside_y(a.at, b), a.values, a.at.offset + b.offset);
+    return read_inside(on.map.inside_y(a.at, b), a.values, a.at.offset + b.offset, on.zero());
   }
 };
 /// Values of x or y with one position, whose neighbours in the depth lie next to each other. Lines: samples.
@@ -42946,7 +43233,7 @@ struct samples_of_one_position {
   [[nodiscard]] PERGRAD_HD step step_at(int k) const noexcept {
     return is_x ? on.map.x_offset(group, 0, k) : on.map.y_offset(group, k, 0);
   }
-  [[nodiscard]] PERGRAD_HD Scalar read(line a, step b) const noexcept { return read_inside(b >= 0, a, b); }
+  [[nodiscard]] PERGRAD_HD Scalar read(line a, step b) const noexcept { return read_inside(b >= 0, a, b, on.zero()); }
 };
 /// Deltas of one sample. Lines: outputs; steps: positions from `first` on.
 template <class Scalar>
@@ -42972,6 +43259,7 @@ struct views_of_sample {
   using line = coordinates;
   using step = coordinates;
   const Scalar* values;
+  const Scalar* zero;
   const geometry& map;
   int group = 0;
   int first = 0;
@@ -42981,7 +43269,7 @@ struct views_of_sample {
   }
   [[nodiscard]] PERGRAD_HD step step_at(int k) const noexcept { return map.position(group, first + k); }
   [[nodiscard]] PERGRAD_HD Scalar read(const line& a, const step& b) const noexcept {
-    return read_inside(map.inside_x(a, b), values, a.offset + b.offset);
+    return read_inside(map.inside_x(a, b), values, a.offset + b.offset, zero);
   }
 };
 /// The same of the samples from `first` on, one after the other: a step is one of (sample, position).
@@ -43004,7 +43292,9 @@ struct deltas_of_samples {
     const int position = on.map.positions.divide(k);
     return {on.values.read(first + k, on.y), on.map.y_step(position)};
   }
-  [[nodiscard]] PERGRAD_HD Scalar read(line a, const step& b) const noexcept { return b.values[a + b.offset]; }
+  [[nodiscard]] PERGRAD_HD Scalar read(line a, const step& b) const noexcept {
+    return in_device_memory(b.values)[a + b.offset];
+  }
 };
 template <class Scalar>
 struct views_of_some_samples {
@@ -43019,14 +43309,14 @@ struct views_of_some_samples {
   int first;
 
   [[nodiscard]] PERGRAD_HD line line_at(int column) const noexcept {
-    return views_of_sample<Scalar>{nullptr, on.map}.line_at(column);
+    return views_of_sample<Scalar>{nullptr, nullptr, on.map}.line_at(column);
   }
   [[nodiscard]] PERGRAD_HD step step_at(int k) const noexcept {
     const int position = on.map.positions.divide(k);
     return {on.values.read(first + k, on.x), on.map.position(group, position)};
   }
   [[nodiscard]] PERGRAD_HD Scalar read(const line& a, const step& b) const noexcept {
-    return read_inside(on.map.inside_x(a, b.at), b.values, a.offset + b.at.offset);
+    return read_inside(on.map.inside_x(a, b.at), b.values, a.offset + b.at.offset, on.zero());
   }
 };
 /// Samples `first`, `first + apart`, ... of a batch, with their factors: those of 0 read nothing.
@@ -43059,7 +43349,7 @@ struct weighted_deltas : weighted_samples<Scalar> {
     return this->on.map.y_offset(group, smaller_of(row, this->on.map.view.outputs - 1), 0);
   }
   [[nodiscard]] PERGRAD_HD Scalar read(line a, const step& b) const noexcept {
-    return b.factor == 0 ? Scalar{0} : b.values[a];
+    return b.factor == 0 ? Scalar{0} : in_device_memory(b.values)[a];
   }
   /// A delta once it is rounded, if it is.
   [[nodiscard]] PERGRAD_HD static Scalar weighted(const step& b, Scalar delta) noexcept {
@@ -43078,17 +43368,28 @@ struct views_at_one_position : weighted_samples<Scalar> {
     return this->on.map.x_offset(group, 0, smaller_of(column, this->on.map.width.value() - 1));
   }
   [[nodiscard]] PERGRAD_HD Scalar read(line a, const step& b) const noexcept {
-    return b.factor == 0 || a < 0 ? Scalar{0} : b.values[a];
+    return b.factor == 0 || a < 0 ? Scalar{0} : in_device_memory(b.values)[a];
   }
 };
 
-/// A product whose columns are of samples: its results lie in their workspaces.
-template <class Scalar, bool OnePosition>
+/// A node of a function of single numbers, behind a product forward or before it back, that the product computes with
+/// its results: their places and the node's are alike.
+struct joined_node {
+  int function = -1;  ///< of the kernel's list; negative: there is none
+  int x = 0;          ///< places of its values
+  int y = 0;
+  int dx = 0;  ///< back: of its gradient
+  int accumulate = 0;
+  int tf32 = 0;  ///< its result is stored as TF32
+};
+/// A product whose columns are of samples: its results lie in their workspaces. `Functions`: those of joined nodes.
+template <class Scalar, bool OnePosition, class Functions = function_list<>>
 struct product_over_samples {
   static constexpr bool squares = false;
   static constexpr bool one_position = OnePosition;
   using sum_type = Scalar;
   affine_operands<Scalar> on;
+  joined_node joined{};
 
   [[nodiscard]] PERGRAD_HD int results(int z) const noexcept { return z; }
   [[nodiscard]] PERGRAD_HD Scalar before(const sample_column<Scalar>& where, int row) const noexcept {
@@ -43097,11 +43398,24 @@ struct product_over_samples {
   PERGRAD_HD void store(const sample_column<Scalar>& where, int row, Scalar value) const noexcept {
     if (where.values != nullptr) where.values[row * where.step] = on.stored(value);
   }
+
+ protected:
+  /// f<Function>() for the joined node's.
+  template <class Function>
+  PERGRAD_HD void with_joined(const Function& f) const {
+    Functions::visit(joined.function, [&]<class Joined>() {
+      if constexpr (is_scalar_function<Joined>) f.template operator()<device_code_of<Joined>>();
+    });
+  }
+  [[nodiscard]] PERGRAD_HD Scalar stored_as(int as_tf32, Scalar value) const noexcept {
+    return as_tf32 != 0 ? round_to_tf32(value) : value;
+  }
 };
 /// Rows: outputs; columns: (sample, position); depth: the view. `OnePosition`: there is one.
-template <class Scalar, bool OnePosition = false>
-struct affine_forward : product_over_samples<Scalar, OnePosition> {
-  using product_over_samples<Scalar, OnePosition>::on;
+template <class Scalar, bool OnePosition = false, class Functions = function_list<>>
+struct affine_forward : product_over_samples<Scalar, OnePosition, Functions> {
+  using product = product_over_samples<Scalar, OnePosition, Functions>;
+  using product::on, product::joined;
 
   [[nodiscard]] PERGRAD_HD int rows() const noexcept { return on.map.view.outputs; }
   [[nodiscard]] PERGRAD_HD int columns() const noexcept { return on.most_samples * on.map.positions.value(); }
@@ -43124,12 +43438,21 @@ struct affine_forward : product_over_samples<Scalar, OnePosition> {
     const int t = on.map.positions.divide(column);
     return on.column(column, on.y, on.map.y_offset(z, 0, t), on.map.view.y_output, z * rows());
   }
+  PERGRAD_HD void store(const sample_column<Scalar>& where, int row, Scalar value) const noexcept {
+    product::store(where, row, value);
+    if (joined.function < 0 || where.values == nullptr) return;
+    this->with_joined([&]<class Function>() {
+      Scalar* const y = where.values + row * where.step + joined.y - on.y;
+      *y = this->stored_as(joined.tf32, Function::value(on.stored(value)));
+    });
+  }
 };
 
 /// Rows: channels; columns: (sample, pixel); depth: (output, tap). `OnePosition`: there is one, one pixel and one tap.
-template <class Scalar, bool OnePosition = false>
-struct affine_adjoint : product_over_samples<Scalar, OnePosition> {
-  using product_over_samples<Scalar, OnePosition>::on;
+template <class Scalar, bool OnePosition = false, class Functions = function_list<>>
+struct affine_adjoint : product_over_samples<Scalar, OnePosition, Functions> {
+  using product = product_over_samples<Scalar, OnePosition, Functions>;
+  using product::on, product::joined;
 
   [[nodiscard]] PERGRAD_HD int rows() const noexcept { return on.map.view.channels; }
   [[nodiscard]] PERGRAD_HD int columns() const noexcept { return on.most_samples * on.map.pixels.value(); }
@@ -43152,58 +43475,79 @@ struct affine_adjoint : product_over_samples<Scalar, OnePosition> {
     const int pixel = on.map.pixels.divide(column);
     return on.column(column, on.x, on.map.pixel_offset(z, 0, pixel), on.map.view.x_channel, z * rows());
   }
+  /// The gradient that a joined node takes is written nowhere.
+  PERGRAD_HD void store(const sample_column<Scalar>& where, int row, Scalar value) const noexcept {
+    if (joined.function < 0) return product::store(where, row, value);
+    if (where.values == nullptr) return;
+    this->with_joined([&]<class Function>() {
+      Scalar* const values = where.values + row * where.step - on.x;
+      const Scalar part = on.stored(value) * Function::derivative(values[joined.x], values[joined.y]);
+      values[joined.dx] = this->stored_as(joined.tf32, joined.accumulate != 0 ? values[joined.dx] + part : part);
+    });
+  }
 };
 
-/// The same of views with strides. Batches: groups, classes of pixels; columns: (sample, pixel of the class); depth:
-/// (output, tap of it).
+/// The same of views with strides, for some classes of pixels. Batches: groups, classes; columns: (sample, pixel of the
+/// class); depth: (output, tap of it).
 template <class Scalar>
 struct affine_strided_adjoint : product_over_samples<Scalar, false> {
   using product_over_samples<Scalar, false>::on;
+  static constexpr int most_classes = 8;
+  class_pixels pixels;
+  int class_count = 0;
+  stride_class classes[most_classes];
 
-  [[nodiscard]] PERGRAD_HD int classes() const noexcept { return stride_class::count(on.map.view); }
-  [[nodiscard]] PERGRAD_HD stride_class class_of(int z) const noexcept { return {on.map.view, z % classes()}; }
-  [[nodiscard]] PERGRAD_HD int rows() const noexcept { return on.map.view.channels; }
-  [[nodiscard]] PERGRAD_HD int columns() const noexcept { return on.most_samples * stride_class::most(on.map.view); }
-  [[nodiscard]] PERGRAD_HD int batches() const noexcept { return on.map.view.groups * classes(); }
-  [[nodiscard]] PERGRAD_HD int depth(int z) const noexcept {
-    const stride_class of = class_of(z);
-    return on.map.view.outputs * of.taps[0] * of.taps[1] * of.taps[2];
+  affine_strided_adjoint() = default;
+  /// Of classes first .. first + most_classes - 1, if there are so many.
+  affine_strided_adjoint(const affine_operands<Scalar>& operands, int first)
+      : product_over_samples<Scalar, false>{operands},
+        pixels{operands.map.view},
+        class_count{smaller_of(most_classes, stride_class::count(operands.map.view) - first)} {
+    for (int i = 0; i < class_count; ++i) classes[i] = stride_class{operands.map.view, first + i};
   }
+
+  [[nodiscard]] PERGRAD_HD const stride_class& class_of(int z) const noexcept { return classes[z % class_count]; }
+  [[nodiscard]] PERGRAD_HD int rows() const noexcept { return on.map.view.channels; }
+  [[nodiscard]] PERGRAD_HD int columns() const noexcept { return on.most_samples * pixels.all.value(); }
+  [[nodiscard]] PERGRAD_HD int batches() const noexcept { return on.map.view.groups * class_count; }
+  [[nodiscard]] PERGRAD_HD int depth(int z) const noexcept { return on.map.view.outputs * class_of(z).tap_count; }
   [[nodiscard]] PERGRAD_HD bool wanted(int /*z*/, int column) const noexcept {
-    return column < on.samples() * stride_class::most(on.map.view);
+    return column < on.samples() * pixels.all.value();
   }
   [[nodiscard]] PERGRAD_HD weight_columns_of_class<Scalar> left(int z) const noexcept {
-    return {on.weights + z / classes() * on.map.view.outputs * on.map.width.value(), on.map, class_of(z)};
+    return {on.weights + z / class_count * on.map.view.outputs * on.map.width.value(), on.map, class_of(z)};
   }
   [[nodiscard]] PERGRAD_HD outputs_that_see_class<Scalar> right(int z) const noexcept {
-    return {on, z / classes(), class_of(z)};
+    return {on, pixels, class_of(z), z / class_count};
   }
   [[nodiscard]] PERGRAD_HD sample_column<Scalar> column_of(int z, int column) const noexcept {
     const affine_view& view = on.map.view;
-    const int most = stride_class::most(view);
-    const stride_class of = class_of(z);
-    const int group = z / classes();
+    const stride_class& of = class_of(z);
+    const int group = z / class_count;
     int at[axes];
-    const bool is_there = of.place(view, column % most, at);
+    const bool is_there = pixels.place(of, column, at);
     int offset = group * view.x_group;
     for (int axis = 0; axis < axes; ++axis) {
       offset += (of.pixel[axis] + at[axis] * view.stride[axis]) * view.x_step[axis];
     }
-    return on.column(is_there ? column / most : on.samples(), on.x, offset, view.x_channel, group * rows());
+    return on.column(is_there ? column : on.samples(), on.x, offset, view.x_channel, group * rows());
   }
 };
 
 /// Of views with one position. Rows: outputs; columns: the view; depth: samples of the accumulator. A `Sum` of integers
 /// adds what each sample adds, rounded to whole steps of the grid, and all blocks to accumulator 0, from what is there.
-template <class Scalar, class Sum>
+/// `Kind`: small_shares, at most so many of an accumulator.
+template <class Scalar, class Sum, share_kind Kind = share_kind::any>
 struct affine_sums {
+  static constexpr bool small = Kind != share_kind::any;
   static constexpr bool squares = false;
   static constexpr bool has_order = !std::is_integral_v<Sum>;
-  using sum_type = Sum;
+  using sum_type = std::conditional_t<small, std::uint32_t, Sum>;
   affine_operands<Scalar> on;       ///< `y` is the place of delta
   const Scalar* factors = nullptr;  ///< w_b; nullptr: all are 1
   Scalar to_grid = 1;               ///< of integers: steps of a unit
-  Sum* accumulators = nullptr;      ///< of the layer's first weight, in accumulator 0
+  small_shares<Kind> shares;
+  Sum* accumulators = nullptr;  ///< of the layer's first weight, in accumulator 0
   std::int64_t accumulator_stride = 0;
   int accumulator_count = 1;
 
@@ -43228,23 +43572,38 @@ struct affine_sums {
   [[nodiscard]] PERGRAD_HD views_at_one_position<Scalar> right(int z) const noexcept {
     return {samples_of(z, on.x), z / accumulator_count};
   }
-  /// The group's weights in the accumulator.
-  [[nodiscard]] PERGRAD_HD Sum* results(int z) const noexcept {
-    return accumulators + (has_order ? z % accumulator_count * accumulator_stride : 0) +
-           std::int64_t{z / accumulator_count} * rows() * columns();
+  /// The group's weights in the accumulator, and the offsets of its small shares.
+  struct sums_of {
+    Sum* at;
+    std::uint32_t offsets;
+  };
+  [[nodiscard]] PERGRAD_HD sums_of results(int z) const noexcept {
+    return {accumulators + (has_order ? z % accumulator_count * accumulator_stride : 0) +
+                std::int64_t{z / accumulator_count} * rows() * columns(),
+            static_cast<std::uint32_t>(depth(z)) * shares.offset()};
   }
-  [[nodiscard]] PERGRAD_HD Sum* column_of(Sum* first, int column) const noexcept { return first + column; }
-  [[nodiscard]] PERGRAD_HD Sum before(const Sum* where, int row) const noexcept {
-    return !has_order || state().first != 0 ? Sum{0} : where[row * columns()];
+  [[nodiscard]] PERGRAD_HD sums_of column_of(const sums_of& first, int column) const noexcept {
+    return {first.at + column, first.offsets};
   }
-  PERGRAD_HD void add_term(Sum& sum, Scalar delta, Scalar x) const noexcept {
-    on_device::add_share(sum, delta, x, to_grid);
-  }
-  PERGRAD_HD void store(Sum* where, int row, Sum value) const noexcept {
-    if constexpr (has_order) {
-      where[row * columns()] = value;
+  [[nodiscard]] PERGRAD_HD sum_type before(const sums_of& where, int row) const noexcept {
+    if constexpr (small) {
+      return 0 - where.offsets;
     } else {
-      add_to(where[row * columns()], value);
+      return !has_order || state().first != 0 ? Sum{0} : where.at[row * columns()];
+    }
+  }
+  PERGRAD_HD void add_term(sum_type& sum, Scalar delta, Scalar x) const noexcept {
+    if constexpr (small) {
+      sum += shares.with_offset(delta, x);
+    } else {
+      on_device::add_share(sum, delta, x, to_grid);
+    }
+  }
+  PERGRAD_HD void store(const sums_of& where, int row, sum_type value) const noexcept {
+    if constexpr (has_order) {
+      where.at[row * columns()] = value;
+    } else {
+      add_to(where.at[row * columns()], small ? small_shares<Kind>::whole(static_cast<std::uint32_t>(value)) : value);
     }
   }
 
@@ -43257,16 +43616,20 @@ struct affine_sums {
 
 /// Of views with several positions, not cut into chunks: a sum of integers. Rows: outputs; columns: the view; depth:
 /// the positions of a part of the samples. A sample's gradient is formed as affine_squares does and adds its share.
-template <class Scalar>
+/// `Kind`: as of affine_sums.
+template <class Scalar, share_kind Kind = share_kind::any>
 struct affine_shares {
+  static constexpr bool small = Kind != share_kind::any;
   static constexpr bool squares = false;
   static constexpr bool adds_shares = true;
   using sum_type = Scalar;
+  using total_type = std::conditional_t<small, std::uint32_t, std::int64_t>;
   affine_operands<Scalar> on;       ///< `y` is the place of delta
   const Scalar* factors = nullptr;  ///< w_b; nullptr: all are 1
   Scalar to_grid = 1;               ///< steps of a unit
-  std::int64_t* sums = nullptr;     ///< of the layer's first weight
-  int parts = 1;                    ///< of the samples
+  small_shares<Kind> shares;
+  std::int64_t* sums = nullptr;  ///< of the layer's first weight
+  int parts = 1;                 ///< of the samples
 
   [[nodiscard]] PERGRAD_HD int rows() const noexcept { return on.map.view.outputs; }
   [[nodiscard]] PERGRAD_HD int columns() const noexcept { return on.map.width.value(); }
@@ -43287,8 +43650,13 @@ struct affine_shares {
     return {on, z / parts, first_sample(z)};
   }
   /// The share of sample b's gradient; of one without weight nothing, whatever it is.
-  PERGRAD_HD void add_share(std::int64_t& sum, Scalar factor, Scalar gradient) const noexcept {
-    if (factor != 0) on_device::add_share(sum, factor, gradient, to_grid);
+  PERGRAD_HD void add_share(total_type& sum, Scalar factor, Scalar gradient) const noexcept {
+    if (factor == 0) return;
+    if constexpr (small) {
+      sum += shares.with_offset(factor, gradient) - shares.offset();
+    } else {
+      on_device::add_share(sum, factor, gradient, to_grid);
+    }
   }
   [[nodiscard]] PERGRAD_HD Scalar factor(int z, int number) const noexcept {
     return factors == nullptr ? Scalar{1} : factors[first_sample(z) + number];
@@ -43299,8 +43667,9 @@ struct affine_shares {
   [[nodiscard]] PERGRAD_HD std::int64_t* column_of(std::int64_t* first, int column) const noexcept {
     return first + column;
   }
-  PERGRAD_HD void store(std::int64_t* where, int row, std::int64_t value) const noexcept {
-    add_to(where[row * columns()], value);
+  PERGRAD_HD void store(std::int64_t* where, int row, total_type value) const noexcept {
+    add_to(where[row * columns()],
+           small ? small_shares<Kind>::whole(static_cast<std::uint32_t>(value)) : static_cast<std::int64_t>(value));
   }
 };
 
@@ -43338,7 +43707,7 @@ struct affine_partials {
     return {on.values.read(sample(z), on.y), on.map, group(z), first_position(z)};
   }
   [[nodiscard]] PERGRAD_HD views_of_sample<Scalar> right(int z) const noexcept {
-    return {on.values.read(sample(z), on.x), on.map, group(z), first_position(z)};
+    return {on.values.read(sample(z), on.x), on.zero(), on.map, group(z), first_position(z)};
   }
   [[nodiscard]] PERGRAD_HD Scalar* results(int z) const noexcept {
     return partials + std::int64_t{z} * rows() * columns();
@@ -43372,7 +43741,7 @@ struct affine_squares {
   }
   [[nodiscard]] PERGRAD_HD views_of_sample<Scalar> right(int z) const noexcept {
     const int group = on.map.groups.divide(z);
-    return {on.values.read(z, on.x), on.map, group};
+    return {on.values.read(z, on.x), on.zero(), on.map, group};
   }
   PERGRAD_HD void store_square(int z, int block, double value) const noexcept {
     const int groups = on.map.view.groups;
@@ -43396,14 +43765,17 @@ inline constexpr int library_slice = 128;
 inline constexpr std::int64_t library_work = std::int64_t{1} << 24U;
 
 /// Who forms a product, and the own kernel's blocks.
-enum class gemm_way : int { slim, narrow, square, large, library };
+enum class gemm_way : int { strip, slim, narrow, square, large, library };
 /// Which product of an affine layer.
 enum class gemm_product : int { forward, adjoint, sums, squares };
 
 [[nodiscard]] constexpr const char* name_of(gemm_way way) noexcept {
-  constexpr const char* names[] = {"own kernel, 16 x 128 blocks", "own kernel, 32 x 128 blocks",
+  constexpr const char* names[] = {"own kernel, 16 x 64 blocks",
+                                   "own kernel, 16 x 128 blocks",
+                                   "own kernel, 32 x 128 blocks",
                                    "own kernel, 64 x 64 blocks",
-                                   "own kernel, 64 x 64 blocks, on tensor cores 128 x 128", "cuBLAS"};
+                                   "own kernel, 64 x 64 blocks, on tensor cores 128 x 128",
+                                   "cuBLAS"};
   return names[static_cast<std::size_t>(way)];
 }
 
@@ -43417,7 +43789,10 @@ enum class gemm_product : int { forward, adjoint, sums, squares };
     return gemm_way::library;
   }
   const int rows = product == gemm_product::adjoint ? view.channels : view.outputs;
-  if (rows <= 32) return rows <= 16 ? gemm_way::slim : gemm_way::narrow;
+  if (rows <= 32) {
+    if (!over_samples && view.view_width() <= strip_block::columns) return gemm_way::strip;
+    return rows <= 16 ? gemm_way::slim : gemm_way::narrow;
+  }
   // Large blocks where they leave enough of them.
   const bool large = over_samples && rows >= 128 && library_slice * view.positions() >= 512;
   return large ? gemm_way::large : gemm_way::square;
@@ -43539,40 +43914,64 @@ struct rounding_kernel {
 
 /// Which products a layered network has, so that no others are compiled: a template argument. Sets of ways are bits.
 struct needed_products {
-  bool tensor_cores = false;   ///< do they form any where TF32 is allowed? With few rows alone they gain nothing
-  bool any = false;            ///< false: the network is fused
-  unsigned forward = 0;        ///< ways of products over samples, of several positions
-  unsigned adjoint = 0;        ///< of those back
-  unsigned strided = 0;        ///< of those back through strides
-  bool one_position = false;   ///< are there any over samples of one position?
-  bool wide_position = false;  ///< with many weights?
-  unsigned gradients = 0;      ///< ways of samples' gradients of several positions
-  unsigned sums = 0;           ///< of sums over samples of one position
-  unsigned squares = 0;        ///< of norms
-  bool chunks = false;         ///< are any gradients formed in chunks?
+  bool tensor_cores = false;     ///< do they form any where TF32 is allowed? With few rows alone they gain nothing
+  bool any = false;              ///< false: the network is fused
+  unsigned forward = 0;          ///< ways of products over samples, of several positions
+  unsigned adjoint = 0;          ///< of those back
+  unsigned strided = 0;          ///< of those back through strides
+  bool one_position = false;     ///< are there any over samples of one position?
+  bool wide_position = false;    ///< with many weights?
+  bool joins = false;            ///< are there any that nodes are joined to?
+  unsigned gradients = 0;        ///< ways of samples' gradients of several positions
+  unsigned sums = 0;             ///< of sums over samples of one position
+  unsigned squares = 0;          ///< of norms
+  bool chunks = false;           ///< are any gradients formed in chunks?
+  bool norms_by_blocks = false;  ///< are any norms much work, or of tables?
+  share_kind shares = share_kind::any;  ///< by the most steps that a unit of its sums' grid has
 };
 [[nodiscard]] constexpr unsigned bit_of(gemm_way way) noexcept { return 1U << static_cast<unsigned>(way); }
 inline constexpr unsigned all_ways = ~0U;
-inline constexpr unsigned ways_of_few_rows = bit_of(gemm_way::slim) | bit_of(gemm_way::narrow);
-inline constexpr needed_products all_products{true, true,     all_ways, all_ways, all_ways, true,
-                                              true, all_ways, all_ways, all_ways, true};
+inline constexpr unsigned ways_of_few_rows =
+    bit_of(gemm_way::strip) | bit_of(gemm_way::slim) | bit_of(gemm_way::narrow);
+[[nodiscard]] constexpr unsigned ways_of_one_position(const needed_products& needed) noexcept {
+  return needed.wide_position ? all_ways : ways_of_few_rows;
+}
+inline constexpr needed_products all_products{.tensor_cores = true,
+                                              .any = true,
+                                              .forward = all_ways,
+                                              .adjoint = all_ways,
+                                              .strided = all_ways,
+                                              .one_position = true,
+                                              .wide_position = true,
+                                              .gradients = all_ways,
+                                              .sums = all_ways,
+                                              .squares = all_ways,
+                                              .chunks = true,
+                                              .norms_by_blocks = true};
 
 /// f(sizes) with the own kernel's blocks. `Ways`: those that there may be.
 template <unsigned Ways = all_ways, class Function>
 constexpr auto with_block_sizes(gemm_way way, Function&& f) {
-  if constexpr (Ways == bit_of(gemm_way::slim)) {
+  constexpr unsigned strip = bit_of(gemm_way::strip);
+  constexpr unsigned slim = bit_of(gemm_way::slim);
+  constexpr unsigned narrow = bit_of(gemm_way::narrow);
+  // The one that is left needs no question.
+  if constexpr ((Ways & strip) != 0) {
+    if constexpr (Ways != strip) {
+      if (way != gemm_way::strip) return with_block_sizes<Ways & ~strip>(way, f);
+    }
+    return f(strip_block{});
+  } else if constexpr ((Ways & slim) != 0) {
+    if constexpr (Ways != slim) {
+      if (way != gemm_way::slim) return with_block_sizes<Ways & ~slim>(way, f);
+    }
     return f(slim_block{});
-  } else if constexpr (Ways == bit_of(gemm_way::narrow)) {
+  } else if constexpr ((Ways & narrow) != 0) {
+    if constexpr (Ways != narrow) {
+      if (way != gemm_way::narrow) return with_block_sizes<Ways & ~narrow>(way, f);
+    }
     return f(narrow_block{});
-  } else if constexpr (Ways == ways_of_few_rows) {
-    return way == gemm_way::slim ? f(slim_block{}) : f(narrow_block{});
   } else {
-    if constexpr ((Ways & bit_of(gemm_way::slim)) != 0) {
-      if (way == gemm_way::slim) return f(slim_block{});
-    }
-    if constexpr ((Ways & bit_of(gemm_way::narrow)) != 0) {
-      if (way == gemm_way::narrow) return f(narrow_block{});
-    }
     return f(square_block{});
   }
 }
@@ -43586,7 +43985,7 @@ constexpr auto with_block_sizes(gemm_way way, Function&& f) {
 /// constant of the view, as it decides about bits.
 [[nodiscard]] constexpr int chunks_of(const affine_view& view) noexcept {
   constexpr int blocks_of_sample = 64;
-  constexpr int positions_of_chunk = 512;
+  constexpr int positions_of_chunk = 1024;
   return larger_of(
       1, smaller_of(blocks_for(blocks_of_sample, gradient_blocks(view)), view.positions() / positions_of_chunk));
 }
@@ -43643,15 +44042,13 @@ void with_filling_block_sizes(gemm_way way, const Problem& problem, Function&& f
     if constexpr ((Ways & ~ways_of_few_rows) != 0) {
       if (problem.rows() > 32 && blocks(square_block{}) >= blocks_that_fill) return f(square_block{});
     }
+    constexpr int blocks_that_spread = 132;
+    if constexpr (one_position<Problem>) {
+      if (blocks(small_block{}) < blocks_that_spread) return f(tiny_block{});
+    }
     f(small_block{});
   } else {
-    with_block_sizes<Ways>(way, [&]<class Sizes>(Sizes sizes) {
-      if constexpr (adds_shares<Problem> && std::is_same_v<Sizes, narrow_block>) {
-        f(narrow_share_block{});
-      } else {
-        f(sizes);
-      }
-    });
+    with_block_sizes<Ways>(way, f);
   }
 }
 /// The same results on tensor cores: in wide blocks, which read less for each result, where there are enough of them
@@ -43672,6 +44069,9 @@ void with_tensor_block_sizes(gemm_way way, const Problem& problem, Function&& f)
     }
     if (way >= gemm_way::square && fills(wide_tensor_block{})) return f(wide_tensor_block{});
   }
+  if constexpr ((Ways & bit_of(gemm_way::strip)) != 0) {
+    if (way == gemm_way::strip) return f(strip_tensor_block{});
+  }
   if constexpr ((Ways & ways_of_few_rows) != 0) {
     if (way < gemm_way::square) return f(narrow_tensor_block{});
   }
@@ -43686,8 +44086,19 @@ void launch_gemm(Device& device, gemm_way way, const Problem& problem) {
   }
   with_filling_block_sizes<Ways>(way, problem, with);
 }
-/// Launches an affine layer's product over samples, `forward` or `adjoint`, whoever forms it: 1 node; with cuBLAS one a
-/// slice, and one more for a forward product and where results are TF32.
+/// Launches one of one position by the own kernel.
+template <unsigned Ways, class Functions = function_list<>, class Device, class Scalar>
+void launch_one_position(Device& device, gemm_product product, gemm_way way, const affine_operands<Scalar>& on,
+                         const joined_node& joined = {}) {
+  if (product == gemm_product::forward) {
+    launch_gemm<Scalar, Ways>(device, way, affine_forward<Scalar, true, Functions>{{on, joined}});
+  } else {
+    launch_gemm<Scalar, Ways>(device, way, affine_adjoint<Scalar, true, Functions>{{on, joined}});
+  }
+}
+/// Launches an affine layer's product over samples, `forward` or `adjoint`, whoever forms it: 1 node, one for eight
+/// classes of pixels of a view back with strides; with cuBLAS one a slice, and one more for a forward product and where
+/// results are TF32.
 template <needed_products Needed = all_products, class Device, class Scalar>
 void launch_product(Device& device, gemm_product product, gemm_way way, const affine_operands<Scalar>& on) {
   const bool forward = product == gemm_product::forward;
@@ -43703,9 +44114,7 @@ void launch_product(Device& device, gemm_product product, gemm_way way, const af
   }
   if constexpr (Needed.one_position) {
     if (is_of_one_position(product, on.map.view)) {
-      constexpr unsigned ways = Needed.wide_position ? all_ways : ways_of_few_rows;
-      if (forward) return launch_gemm<Scalar, ways>(device, way, affine_forward<Scalar, true>{on});
-      return launch_gemm<Scalar, ways>(device, way, affine_adjoint<Scalar, true>{on});
+      return launch_one_position<ways_of_one_position(Needed)>(device, product, way, on);
     }
   }
   if constexpr (Needed.forward != 0) {
@@ -43714,8 +44123,11 @@ void launch_product(Device& device, gemm_product product, gemm_way way, const af
   }
   if constexpr (Needed.strided != 0) {
     if (stride_class::count(on.map.view) > 1) {
-      constexpr bool tensor_cores = Needed.tensor_cores;
-      return launch_gemm<Scalar, Needed.strided, tensor_cores>(device, way, affine_strided_adjoint<Scalar>{on});
+      using problem = affine_strided_adjoint<Scalar>;
+      for (int first = 0; first < stride_class::count(on.map.view); first += problem::most_classes) {
+        launch_gemm<Scalar, Needed.strided, Needed.tensor_cores>(device, way, problem{on, first});
+      }
+      return;
     }
   }
   if constexpr (Needed.adjoint != 0)
@@ -44246,188 +44658,6 @@ static_assert(device<cuda_device>);
 // pergrad/cuda/plan/build.hpp - from a network's plan to a device's tables: how it is cut into launches, what nodes do,
 // where values lie
 
-// pergrad/cuda/kernels/functions.hpp - which layers run on a device, and the list of their functions that a kernel is
-// made with
-//
-// Affine layers and pools are numbers in a table. What remains are scalar functions (value and derivative, a window's
-// combine and share) and the forward and backward of general layers. Each is a public struct, so that two networks with
-// the same functions share a kernel.
-
-namespace pergrad::inline v0_1 {
-
-namespace on_device {
-
-/// A view of values that a device can read too: what a general layer gets there in the place of a std::span.
-template <class Value>
-class view {
- public:
-  PERGRAD_HD constexpr view(Value* data, std::size_t size) noexcept : data_{data}, size_{size} {}
-  [[nodiscard]] PERGRAD_HD constexpr Value& operator[](std::size_t i) const noexcept { return data_[i]; }
-  [[nodiscard]] PERGRAD_HD constexpr std::size_t size() const noexcept { return size_; }
-  [[nodiscard]] PERGRAD_HD constexpr Value* data() const noexcept { return data_; }
-  [[nodiscard]] PERGRAD_HD constexpr Value* begin() const noexcept { return data_; }
-  [[nodiscard]] PERGRAD_HD constexpr Value* end() const noexcept { return data_ + size_; }
-  [[nodiscard]] PERGRAD_HD constexpr view first(std::size_t count) const noexcept { return {data_, count}; }
-  [[nodiscard]] PERGRAD_HD constexpr view last(std::size_t count) const noexcept {
-    return {data_ + (size_ - count), count};
-  }
-  [[nodiscard]] PERGRAD_HD constexpr view subspan(std::size_t offset, std::size_t count) const noexcept {
-    return {data_ + offset, count};
-  }
-
- private:
-  Value* data_;
-  std::size_t size_;
-};
-
-/// How the inputs of a pool's window make its output.
-template <class Function>
-concept is_window_rule = requires(float x) {
-  { Function::combine(x, x) } -> std::convertible_to<float>;
-};
-template <class Type>
-concept marked_for_devices = requires {
-  requires Type::on_device;
-};
-
-/// The scalar functions of a layer; `void` if it has none.
-template <class Layer>
-struct function_of {
-  static constexpr auto choose() {
-    if constexpr (detail::has_affine<Layer> || detail::is_branch_sum<Layer> || detail::is_reshape<Layer>) {
-      return std::type_identity<void>{};
-    } else if constexpr (std::is_base_of_v<detail::maximum_of_window, Layer>) {
-      return std::type_identity<detail::maximum_of_window>{};
-    } else if constexpr (std::is_base_of_v<detail::mean_of_window, Layer>) {
-      return std::type_identity<detail::mean_of_window>{};
-    } else {
-      return std::type_identity<Layer>{};
-    }
-  }
-  using type = typename decltype(choose())::type;
-};
-
-/// May a layer be part of a network on a device?
-template <class Layer>
-[[nodiscard]] constexpr bool runs_on_devices() {
-  return detail::has_affine<Layer> || detail::is_reshape<Layer> || detail::is_branch_sum<Layer> ||
-         marked_for_devices<typename function_of<Layer>::type>;
-}
-
-/// What to say of a network that does not run on a device, as a class whose body says so; `char` if it does.
-template <class Network>
-struct explanation_of {
-  using structure = typename Network::structure;
-  static constexpr std::size_t first = [] {
-    std::size_t found = structure::size;
-    detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
-      if (!runs_on_devices<Layer>() && i < found) found = i;
-    });
-    return found;
-  }();
-  static constexpr auto choose() {
-    if constexpr (first == structure::size) {
-      return std::type_identity<char>{};
-    } else {
-      return std::type_identity<error::layer_has_no_device_code<typename structure::template layer_at<first>>>{};
-    }
-  }
-  using type = typename decltype(choose())::type;
-};
-/// The same for a loss.
-template <class Loss>
-using loss_explanation = std::conditional_t<marked_for_devices<Loss>, char, error::loss_has_no_device_code<Loss>>;
-
-#ifdef __CUDA_ARCH__
-/// What a kernel calls in the place of a layer's or a loss' own functions. nvcc only warns of a function for both sides
-/// that calls one for the host, and a device then does anything; from a function for the device alone it is an error.
-template <class Function>
-struct needs_functions_marked_pergrad_hd {
-  template <class Value>
-  [[nodiscard]] __device__ static Value value(Value x) {
-    return Function::value(x);
-  }
-  template <class Value>
-  [[nodiscard]] __device__ static Value derivative(Value x, Value y) {
-    return Function::derivative(x, y);
-  }
-  template <class Team>
-  __device__ static void forward(const Team& team) {
-    Function::forward(team);
-  }
-  template <class Team>
-  __device__ static void backward(const Team& team) {
-    Function::backward(team);
-  }
-  template <class... Views>
-  __device__ static void forward(const shape& in, Views... views) {
-    Function::forward(in, views...);
-  }
-  template <class... Views>
-  __device__ static void backward(const shape& in, Views... views) {
-    Function::backward(in, views...);
-  }
-  template <class Scalar, class Target>
-  [[nodiscard]] __device__ static double evaluate(const Scalar* y, std::size_t count, const Target* targets,
-                                                  Scalar* dy) {
-    return Function::evaluate(y, count, targets, dy);
-  }
-  template <class Scalar, class Target>
-  [[nodiscard]] __device__ static double evaluate(const Scalar* y, std::size_t count, const Target* targets, Scalar* dy,
-                                                  std::size_t positions, std::size_t length) {
-    return Function::evaluate(y, count, targets, dy, positions, length);
-  }
-};
-template <class Function>
-using device_code_of = needs_functions_marked_pergrad_hd<Function>;
-#else
-template <class Function>
-using device_code_of = Function;
-#endif
-
-/// A list of functions, each once; `void` is left out.
-template <class... Functions>
-struct function_list {
-  template <class Function>
-  static constexpr int index_of = [] {
-    int found = -1;
-    int i = 0;
-    static_cast<void>(((found < 0 && std::is_same_v<Function, Functions> ? void(found = i) : void(), ++i), ..., 0));
-    return found;
-  }();
-  template <class Function>
-  using with = std::conditional_t<std::is_void_v<Function> || (std::is_same_v<Function, Functions> || ...),
-                                  function_list, function_list<Functions..., Function>>;
-
-  /// Calls visitor.template operator()<Function>() for the function with this number.
-  template <class Visitor>
-  PERGRAD_HD static void visit([[maybe_unused]] int number, [[maybe_unused]] const Visitor& visitor) {
-    int i = 0;
-    static_cast<void>(i);
-    ((i++ == number ? visitor.template operator()<Functions>() : void()), ...);
-  }
-};
-
-template <class Structure, class Indices = std::make_index_sequence<Structure::size>>
-struct functions_of_structure;
-template <class Structure, std::size_t... Index>
-struct functions_of_structure<Structure, std::index_sequence<Index...>> {
-  template <class List, class... Functions>
-  struct gather {
-    using type = List;
-  };
-  template <class List, class First, class... Rest>
-  struct gather<List, First, Rest...> : gather<typename List::template with<First>, Rest...> {};
-  using type = typename gather<function_list<>,
-                               typename function_of<typename Structure::template layer_at<Index>>::type...>::type;
-};
-
-/// All functions that the layers of a network need.
-template <class Structure>
-using functions_of = typename functions_of_structure<Structure>::type;
-
-}  // namespace on_device
-}  // namespace pergrad::inline v0_1
 // pergrad/cuda/plan/leaves.hpp - the factor leaves of a network on a device: a row for each use of each block of
 // parameters, and how the block's norm is found
 
@@ -44560,14 +44790,14 @@ struct method_choice {
   /// How the norm of a leaf is found. `instantiate` only for leaves that have room to be kept: else its twin `direct`.
   /// How tensor cores round is not published, so that there is no slack for it: of what they form the numbers
   /// themselves are squared, formed by the same instructions.
-  [[nodiscard]] PERGRAD_HD norm_method of(const outer_leaf& leaf) const noexcept {
+  [[nodiscard]] PERGRAD_HD constexpr norm_method of(const outer_leaf& leaf) const noexcept {
     const norm_method asked = asked_of(leaf);
     const bool forms_it = on_tensor_cores != 0 && leaf.view.positions() > 1;
     return forms_it && asked == norm_method::gram ? norm_method::direct : asked;
   }
 
  private:
-  [[nodiscard]] PERGRAD_HD norm_method asked_of(const outer_leaf& leaf) const noexcept {
+  [[nodiscard]] PERGRAD_HD constexpr norm_method asked_of(const outer_leaf& leaf) const noexcept {
     const bool chosen = nodes == ~std::uint64_t{0} || (leaf.node < 64 && (nodes >> leaf.node & 1U) != 0);
     if (method == norm_method::automatic || !chosen) return leaf.method;
     if (method == norm_method::product && leaf.view.positions() != 1) return leaf.method;
@@ -44608,6 +44838,12 @@ struct norm_worker {
     if (method == norm_method::gram) return by_positions(leaf, part);
     add_stored(squares + leaf.squares, leaf.square_count, part);
   }
+  /// The same of leaves of one use whose method is not gram.
+  PERGRAD_HD void add_little(const outer_leaf& leaf, norm_method method, const double* squares,
+                             norm_bound& part) const {
+    if (method == norm_method::product) return by_product(leaf, part);
+    add_stored(squares + leaf.squares, leaf.square_count, part);
+  }
   /// Parts of a squared norm that kernels left.
   PERGRAD_HD void add_stored(const double* squares, int count, norm_bound& part) const {
     sums own;
@@ -44616,6 +44852,14 @@ struct norm_worker {
       PERGRAD_ROLLED
       for (int i = t; i < count; i += Threads) sum += squares[i];
       own[t] = sum;
+    });
+    add_squares(own, part);
+  }
+  /// Of an elementwise leaf that is not kept.
+  PERGRAD_HD void add_read(const elementwise_leaf& leaf, norm_bound& part) const {
+    sums own;
+    block.each([&](int t) {
+      own[t] = sum_of_squares(t, leaf.count, [&](int i) { return element_at_one_position(leaf, values, i); });
     });
     add_squares(own, part);
   }
@@ -44648,6 +44892,12 @@ struct norm_worker {
     add_squares(squares, part);
   }
 
+  /// Of tables begin .. end - 1.
+  PERGRAD_HD void add_rows(const row_leaf* rows, int begin, int end, int norms, norm_bound* parts) const {
+    for (int k = begin; k < end; ++k) {
+      if (rows[k].first != 0) add(rows[k], norms, parts[rows[k].layer]);
+    }
+  }
   /// `norms`: 0 if nobody asks for them but sums need the table's links.
   PERGRAD_HD void add(const row_leaf& leaf, int norms, norm_bound& part) const {
     const table_rows<Scalar> rows{leaf, values};
@@ -44705,25 +44955,37 @@ struct norm_worker {
   }
   PERGRAD_HD void by_product(const outer_leaf& leaf, norm_bound& part) const {
     const affine_view& view = leaf.view;
+    const bool is_line = view.taps() == 1 && view.padding[0] + view.padding[1] + view.padding[2] == 0;
     for (int group = 0; group < view.groups; ++group) {
-      sums x_squares;
-      sums delta_squares;
-      block.each([&](int t) {
-        const Scalar* x = values.at(leaf.x) + group * view.x_group;
-        const Scalar* delta = values.at(leaf.delta) + group * view.y_group;
-        const bool is_line = view.taps() == 1 && view.padding[0] + view.padding[1] + view.padding[2] == 0;
-        x_squares[t] = sum_of_squares(t, view.view_width(), [&](int k) {
-          if (is_line) return x[k * view.x_channel];
-          return factors_at(leaf, values, group * view.outputs * view.view_width() + k).x;
+      double squared[2] = {0, 0};
+      PERGRAD_ROLLED
+      for (int factor = 0; factor < 2; ++factor) {  // x, delta: the same code, of which there is little to load
+        const Scalar* const from =
+            factor == 0 ? values.at(leaf.x) + group * view.x_group : values.at(leaf.delta) + group * view.y_group;
+        const int count = factor == 0 ? view.view_width() : view.outputs;
+        const int step = factor == 0 ? view.x_channel : view.y_output;
+        sums squares;
+        block.each([&](int t) {
+          if (factor != 0 || is_line) {
+            squares[t] = sum_of_squares(t, count, [&](int k) { return from[k * step]; });
+            return;
+          }
+          double sum = 0;
+          PERGRAD_ROLLED
+          for (int k = t; k < count; k += Threads) {
+            const auto x = static_cast<double>(factors_at(leaf, values, group * view.outputs * count + k).x);
+            sum = fma(x, x, sum);
+          }
+          squares[t] = sum;
         });
-        delta_squares[t] = sum_of_squares(t, view.outputs, [&](int n) { return delta[n * view.y_output]; });
-      });
-      const double x_squared = block.sum(x_squares, partial);
-      const double delta_squared = block.sum(delta_squares, partial);
+        const double sum = block.sum(squares, partial);
+        squared[0] = factor == 0 ? sum : squared[0];
+        squared[1] = sum;
+      }
       block.once([&] {
-        part.squared += x_squared * delta_squared;
-        part.error += lost_squares(view, x_squared, delta_squared);
-        part.spread += square_root(x_squared * view.outputs);
+        part.squared += squared[0] * squared[1];
+        part.error += lost_squares(view, squared[0], squared[1]);
+        part.spread += square_root(squared[0] * view.outputs);
       });
     }
   }
@@ -44863,8 +45125,9 @@ struct elementwise_kernel {
     while (parts < threads && 64 * parts <= positions) parts *= 2;
     return parts;
   }
+  /// None of a leaf that norms and sums read where it lies.
   [[nodiscard]] static constexpr int blocks_of(const elementwise_leaf& leaf) noexcept {
-    return leaf.first == 0 ? 0 : blocks_for(leaf.count, threads / sharing(leaf));
+    return leaf.first == 0 || leaf.kept < 0 ? 0 : blocks_for(leaf.count, threads / sharing(leaf));
   }
   [[nodiscard]] int blocks() const noexcept { return most_samples * blocks_of_sample; }
 
@@ -44979,8 +45242,9 @@ template <class Leaf>
 
 /// What a block of threads works on: elements of one leaf.
 struct leaf_share {
-  const outer_leaf* outer = nullptr;  ///< of an elementwise leaf none: its gradients are always kept
-  const row_leaf* rows = nullptr;     ///< of a table: elements are buckets and columns
+  const outer_leaf* outer = nullptr;
+  const elementwise_leaf* elementwise = nullptr;
+  const row_leaf* rows = nullptr;  ///< of a table: elements are buckets and columns
   norm_method method = norm_method::instantiate;
   int layer = 0;
   int parameters = 0;
@@ -44989,13 +45253,13 @@ struct leaf_share {
   int first = 0;  ///< element
 
   [[nodiscard]] PERGRAD_HD static leaf_share whole(const outer_leaf& leaf, const method_choice& choice) noexcept {
-    return {&leaf, nullptr, choice.of(leaf), leaf.layer, leaf.parameters, leaf.kept, work_of(leaf)};
+    return {&leaf, nullptr, nullptr, choice.of(leaf), leaf.layer, leaf.parameters, leaf.kept, work_of(leaf)};
   }
   [[nodiscard]] PERGRAD_HD static leaf_share whole(const elementwise_leaf& leaf) noexcept {
-    return {nullptr, nullptr, norm_method::instantiate, leaf.layer, leaf.parameters, leaf.kept, work_of(leaf)};
+    return {nullptr, &leaf, nullptr, norm_method::instantiate, leaf.layer, leaf.parameters, leaf.kept, work_of(leaf)};
   }
   [[nodiscard]] PERGRAD_HD static leaf_share whole(const row_leaf& leaf) noexcept {
-    return {nullptr, &leaf, norm_method::elementwise, leaf.layer, leaf.parameters, 0, work_of(leaf)};
+    return {nullptr, nullptr, &leaf, norm_method::elementwise, leaf.layer, leaf.parameters, 0, work_of(leaf)};
   }
   /// Number k of all leaves: outer ones, elementwise ones, tables.
   template <class Scalar>
@@ -45026,7 +45290,14 @@ struct leaf_share {
   template <class Scalar>
   [[nodiscard]] PERGRAD_HD Scalar element(const sample_values<Scalar>& values, const Scalar* of_sample,
                                           int e) const noexcept {
-    return method == norm_method::instantiate ? of_sample[kept + e] : gradient_element(*outer, values, e);
+    if (method == norm_method::instantiate && kept >= 0) return of_sample[kept + e];
+    return outer != nullptr ? gradient_element(*outer, values, e) : element_at_one_position(*elementwise, values, e);
+  }
+  /// The same of an elementwise leaf.
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD Scalar read(const sample_values<Scalar>& values, const Scalar* of_sample,
+                                       int e) const noexcept {
+    return kept >= 0 ? of_sample[kept + e] : element_at_one_position(*elementwise, values, e);
   }
 };
 
@@ -45097,6 +45368,25 @@ struct sum_kernel {
   PERGRAD_HD void add(const leaf_share& share, int accumulator, int e, Sum* to) const noexcept {
     const auto count = static_cast<int>(state->count);
     Sum sum = !has_order || state->first != 0 ? Sum{0} : *to;
+    if (share.elementwise != nullptr) {  // loads of several samples are under way before the first is added
+      constexpr int together = 4;
+      for (int first = first_of(accumulator); first < count; first += together * accumulators) {
+        Scalar weight[together];
+        Scalar value[together];
+        PERGRAD_UNROLL
+        for (int i = 0; i < together; ++i) {
+          const int b = first + i * accumulators;
+          weight[i] = b < count ? weight_of(b, share.layer) : Scalar{0};
+          value[i] = b < count ? share.read(samples.values(b), samples.kept_of(b), e) : Scalar{0};
+        }
+        PERGRAD_UNROLL
+        for (int i = 0; i < together; ++i) {
+          if (weight[i] == 0) continue;  // as below
+          add_share(sum, squares != 0 ? multiply(weight[i], value[i]) : weight[i], value[i], to_grid);
+        }
+      }
+      return finish(sum, to);
+    }
     for (int b = first_of(accumulator); b < count; b += accumulators) {
       const Scalar weight = weight_of(b, share.layer);
       if (weight == 0) continue;  // not multiplied: a non-finite gradient must contribute nothing
@@ -45109,6 +45399,9 @@ struct sum_kernel {
       const Scalar value = share.element(values, samples.kept_of(b), e);
       add_share(sum, squares != 0 ? multiply(weight, value) : weight, value, to_grid);
     }
+    finish(sum, to);
+  }
+  PERGRAD_HD static void finish(Sum sum, Sum* to) noexcept {
     if constexpr (has_order) {
       *to = sum;
     } else {
@@ -45490,7 +45783,10 @@ struct build_leaves {
     leaf.delta_line = line_of(leaf.out, leaf.delta_step);
     leaf.other_line = line_of(leaf.out, leaf.other_step);
     leaf.first = plan::nodes[each.node].use.first ? 1 : 0;
-    if (leaf.first != 0) {
+    // Of one position it lies there already, in deltas.
+    const bool has_one_position = leaf.out[0] * leaf.out[1] * leaf.out[2] == 1 && plan::nodes[each.node].use.last;
+    const bool is_read = Program::layered && has_one_position;
+    if (leaf.first != 0 && !is_read) {
       leaf.kept = t.kept;
       t.kept += leaf.count;
     }
@@ -45619,6 +45915,10 @@ struct build_tables {
       t.ops[i].scratch_size = static_cast<int>(detail::scratch_count_of<Layer>(plan::in_of(i), plan::second_of(i)));
     });
     for (std::size_t i = 0; i < size; ++i) describe_node(t, i);
+    detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
+      constexpr bool keeps_maxima = remembers_inputs<typename function_of<Layer>::type>;
+      if (keeps_maxima && t.ops[i].backward != 0) t.ops[i].saved_size = t.ops[i].out_size;
+    });
     describe_lengths(t);
     connect(t, live);
     place_values(t, live);
@@ -45730,6 +46030,8 @@ struct build_tables {
       windows.last = place(windows.out);
       windows.seen_first = place(windows.in);
       windows.seen_last = place(windows.in);
+      windows.of_in = divisor{windows.in};
+      windows.of_out = divisor{windows.out};
     }
     row.divisors = t.scalars;
     t.scalars += out_axes[0] * out_axes[1] * out_axes[2];
@@ -45766,7 +46068,7 @@ struct build_tables {
         if (wanted && count > 0) where = workspace.place(count, birth, death);
       };
       const bool writes = row.kind == node_kind::general || row.kind == node_kind::tiled;
-      place(row.saved, row.saved_size, row.node, end, true);
+      place(row.saved, row.saved_size, row.node, row.kind == node_kind::pooling ? back : end, true);
       place(row.scratch, row.scratch_size, row.node, row.node, true);
       place(row.back_scratch, row.scratch_size, back, back, row.backward != 0);
       place(row.written_dx, row.in_size, back, back, writes && writes_beside(row));
@@ -45859,367 +46161,286 @@ struct build_tables {
 // Values of a sample lie in PyTorch's order; two of them share memory if the one is dead before the other is born.
 // Backward of node i runs at time 2n - i, and what norms and sums read lives to the end.
 
+// pergrad/cuda/kernels/pointwise.hpp - forward and backward of nodes whose elements are independent of each other:
+// activations, pools (from their table of windows), sums of branches, reshapes
+//
+// An element is one thread's, so no bit depends on how many warps share a sample.
+
 namespace pergrad::inline v0_1::on_device {
 
-/// Rows and columns that the windows of a pooling layer see, and what their means divide by.
-template <class Layer, class Scalar>
-void fill_windows(shape in, const op_row& row, int* integers, Scalar* scalars) {
-  constexpr bool has_planes = requires { Layer::planes(in, std::size_t{0}); };
-  for (int axis = 0; axis < axes; ++axis) {
-    const window_axis& windows = row.windows[axis];
-    for (int o = 0; o < windows.out; ++o) {
-      const auto number = static_cast<std::size_t>(o);
-      window_range range{0, 1};
-      if constexpr (has_planes) {
-        if (axis == 0) range = Layer::planes(in, number);
+/// A block or a warp, or one of several that share a sample, at work on such nodes.
+template <class Block, class Scalar>
+struct pointwise_worker {
+  const Block& block;
+  sample_values<Scalar> values;
+  const Scalar* divisors;  ///< scalars of the network's tables
+  int stretch = 0;         ///< its number among those that share the sample
+  int stretches = 1;       ///< how many they are
+
+  template <class Functions>
+  PERGRAD_HD void forward(const op_row& row) const {
+    const Scalar* x = values.at(row.in);
+    Scalar* y = values.to(row.out);
+    switch (row.kind) {
+      case node_kind::reshape:
+        return turn(x, static_cast<int>(row.in_shape.e0), row.out_size, y, false);
+      case node_kind::branch_sum: {
+        const Scalar* second = values.at(row.in2);
+        return map(row.out_size, y, [&](int i) { return x[i] + second[i]; });
       }
-      if (axis == 1) range = Layer::rows(in, number);
-      if (axis == 2) range = Layer::columns(in, number);
-      integers[windows.first + o] = static_cast<int>(range.begin);
-      integers[windows.last + o] = static_cast<int>(range.end);
-    }
-    for (int i = 0; i < windows.in; ++i) {
-      int first = windows.out;
-      int last = 0;
-      for (int o = 0; o < windows.out; ++o) {
-        if (integers[windows.first + o] > i || integers[windows.last + o] <= i) continue;
-        first = std::min(first, o);
-        last = std::max(last, o + 1);
-      }
-      integers[windows.seen_first + i] = first;
-      integers[windows.seen_last + i] = last;
+      default:
+        return Functions::visit(row.function, [&]<class Function>() {
+          if constexpr (is_scalar_function<Function>) {
+            map(row.out_size, y, [&](int i) { return device_code_of<Function>::value(x[i]); });
+          } else if constexpr (is_window_rule<Function>) {
+            pool_forward<Function>(row, x, y);
+          }
+        });
     }
   }
-  int at = row.divisors;
-  for (int d = 0; d < row.windows[0].out; ++d) {
-    for (int i = 0; i < row.windows[1].out; ++i) {
-      for (int j = 0; j < row.windows[2].out; ++j, ++at) {
-        if constexpr (has_planes) {
-          scalars[at] = static_cast<Scalar>(Layer::divisor(in, static_cast<std::size_t>(d), static_cast<std::size_t>(i),
-                                                           static_cast<std::size_t>(j)));
-        } else {
-          scalars[at] =
-              static_cast<Scalar>(Layer::divisor(in, static_cast<std::size_t>(i), static_cast<std::size_t>(j)));
+  template <class Functions>
+  PERGRAD_HD void backward(const op_row& row) const {
+    const Scalar* dy = values.at(row.dy);
+    Scalar* dx = values.to(row.dx);
+    if (row.kind == node_kind::branch_sum) {
+      if (row.input_gradient != 0) add(dy, row.out_size, dx, row.accumulate != 0);
+      if (row.input2_gradient != 0) add(dy, row.out_size, values.to(row.dx2), row.accumulate2 != 0);
+      return;
+    }
+    if (row.input_gradient == 0) return;
+    if (row.kind == node_kind::reshape) {
+      return turn(dy, static_cast<int>(row.in_shape.e1), row.out_size, dx, row.accumulate != 0);
+    }
+    const Scalar* x = values.at(row.in);
+    const Scalar* y = values.at(row.out);
+    Functions::visit(row.function, [&]<class Function>() {
+      if constexpr (is_scalar_function<Function>) {
+        map(row.out_size, dx, [&](int i) {
+          const Scalar part = dy[i] * device_code_of<Function>::derivative(x[i], y[i]);
+          return row.accumulate != 0 ? dx[i] + part : part;
+        });
+      } else if constexpr (is_window_rule<Function>) {
+        pool_backward<Function>(row, x, y, dy, dx);
+      }
+    });
+  }
+  /// Stores as TF32 what lies at a place.
+  PERGRAD_HD void round(int place, int count) const {
+    Scalar* at = values.to(place);
+    for_each(count, [&](int i) { at[i] = round_to_tf32(at[i]); });
+  }
+
+ private:
+  template <class Function>
+  PERGRAD_HD void for_each(int count, Function&& f) const {
+    block.each([&](int t) {
+      for (int i = stretch * Block::threads + t; i < count; i += stretches * Block::threads) f(i);
+    });
+  }
+  /// to[i] = f(i), four at a time, so that their loads are under way together: no store may come before.
+  template <class Function>
+  PERGRAD_HD void map(int count, Scalar* to, Function&& f) const {
+    constexpr int together = 4;
+    const int apart = stretches * Block::threads;
+    block.each([&](int t) {
+      for (int first = stretch * Block::threads + t; first < count; first += together * apart) {
+        Scalar results[together];
+        PERGRAD_UNROLL
+        for (int k = 0; k < together; ++k) results[k] = first + k * apart < count ? f(first + k * apart) : Scalar{0};
+        PERGRAD_UNROLL
+        for (int k = 0; k < together; ++k) {
+          if (first + k * apart < count) to[first + k * apart] = results[k];
+        }
+      }
+    });
+  }
+  /// `onto`: to what is there; else these are all.
+  PERGRAD_HD void add(const Scalar* from, int count, Scalar* to, bool onto) const {
+    map(count, to, [&](int i) { return onto ? to[i] + from[i] : from[i]; });
+  }
+  /// A matrix of `rows` rows turned into its transpose. `onto`: added to what is there.
+  PERGRAD_HD void turn(const Scalar* from, int rows, int count, Scalar* to, bool onto) const {
+    const int columns = count / rows;
+    for_each(count, [&](int i) {
+      const Scalar value = from[i % rows * columns + i / rows];
+      to[i] = onto ? to[i] + value : value;
+    });
+  }
+
+  template <class Rule>
+  PERGRAD_HD void pool_forward(const op_row& row, const Scalar* x, Scalar* y) const {
+    const window_axis(&windows)[axes] = row.windows;
+    const int in_pixels = windows[0].in * windows[1].in * windows[2].in;
+    for_each(row.out_size, [&](int o) {
+      int channel = o;
+      const int c = windows[2].of_out.divide(channel);
+      const int r = windows[1].of_out.divide(channel);
+      const int d = windows[0].of_out.divide(channel);
+      const Scalar* from = x + channel * in_pixels;
+      const window_box box = box_of(row, d, r, c);
+      Scalar value = Rule::template start<Scalar>();
+      int chosen = first_input(row, box);
+      for_each_input(row, box, [&](int input) {
+        const Scalar next = Rule::combine(value, from[input]);
+        if (remembers_inputs<Rule> && !(next == value)) chosen = input;
+        value = next;
+        return true;
+      });
+      y[o] = Rule::finish(value, box.divisor);
+      if (!remembers_inputs<Rule> || row.saved_size == 0) return;
+      values.integers_to(row.saved)[o] = value == value ? chosen : -1;  // of NaN none
+    });
+  }
+  /// Every input asks the windows that see it, in order, for its share.
+  template <class Rule>
+  PERGRAD_HD void pool_backward(const op_row& row, const Scalar* x, const Scalar* y, const Scalar* dy,
+                                Scalar* dx) const {
+    const int* table = values.integers;
+    const window_axis(&windows)[axes] = row.windows;
+    const int in_pixels = windows[0].in * windows[1].in * windows[2].in;
+    const int out_pixels = windows[0].out * windows[1].out * windows[2].out;
+    for_each(row.in_size, [&](int i) {
+      int channel = i;
+      const int pw = windows[2].of_in.divide(channel);
+      const int ph = windows[1].of_in.divide(channel);
+      const int pd = windows[0].of_in.divide(channel);
+      const int pixel = i - channel * in_pixels;
+      const Scalar* from = x + channel * in_pixels;
+      Scalar sum = row.accumulate != 0 ? dx[i] : Scalar{0};
+      for (int d = table[windows[0].seen_first + pd]; d < table[windows[0].seen_last + pd]; ++d) {
+        for (int r = table[windows[1].seen_first + ph]; r < table[windows[1].seen_last + ph]; ++r) {
+          PERGRAD_ROLLED
+          for (int c = table[windows[2].seen_first + pw]; c < table[windows[2].seen_last + pw]; ++c) {
+            const int o = channel * out_pixels + (d * windows[1].out + r) * windows[2].out + c;
+            if constexpr (remembers_inputs<Rule>) {
+              if (values.integers_at(row.saved)[o] == pixel) sum += dy[o];
+              continue;
+            }
+            Scalar remaining = dy[o];
+            if constexpr (is_known_rule<Rule, window_rule::mean>) {  // to all alike
+              sum += Rule::share(from[pixel], y[o], remaining, divisor_of(row, d, r, c));
+              continue;
+            }
+            const window_box box = box_of(row, d, r, c);
+            Scalar share = 0;
+            for_each_input(row, box, [&](int input) {
+              const Scalar part = Rule::share(from[input], y[o], remaining, box.divisor);
+              if (input == pixel) share = part;
+              return input != pixel;
+            });
+            sum += share;
+          }
+        }
+      }
+      dx[i] = sum;
+    });
+  }
+  /// What a window of a pool covers.
+  struct window_box {
+    span_of_taps planes, rows, columns;
+    Scalar divisor;
+  };
+  [[nodiscard]] PERGRAD_HD window_box box_of(const op_row& row, int d, int i, int j) const noexcept {
+    const window_axis(&windows)[axes] = row.windows;
+    const int* table = values.integers;
+    return {{table[windows[0].first + d], table[windows[0].last + d]},
+            {table[windows[1].first + i], table[windows[1].last + i]},
+            {table[windows[2].first + j], table[windows[2].last + j]},
+            divisor_of(row, d, i, j)};
+  }
+  [[nodiscard]] PERGRAD_HD Scalar divisor_of(const op_row& row, int d, int i, int j) const noexcept {
+    return divisors[row.divisors + (d * row.windows[1].out + i) * row.windows[2].out + j];
+  }
+  /// Offsets in the channel.
+  [[nodiscard]] PERGRAD_HD static int input_at(const op_row& row, int d, int i, int j) noexcept {
+    return (d * row.windows[1].in + i) * row.windows[2].in + j;
+  }
+  [[nodiscard]] PERGRAD_HD static int first_input(const op_row& row, const window_box& box) noexcept {
+    return input_at(row, box.planes.begin, box.rows.begin, box.columns.begin);
+  }
+  /// Calls f(offset in the channel) for the inputs of a window, in order, until it says false.
+  template <class Function>
+  PERGRAD_HD static void for_each_input(const op_row& row, const window_box& box, Function&& f) {
+    for (int d = box.planes.begin; d < box.planes.end; ++d) {
+      for (int i = box.rows.begin; i < box.rows.end; ++i) {
+        PERGRAD_ROLLED
+        for (int j = box.columns.begin; j < box.columns.end; ++j) {
+          if (!f(input_at(row, d, i, j))) return;
         }
       }
     }
   }
-}
-
-/// For each length of the network's input, how many positions of each value are there.
-template <class Structure>
-void fill_lengths(std::span<const op_row> ops, int output_lengths, int* integers) {
-  for (std::size_t length = 0; length <= Structure::shapes[0].e0; ++length) {
-    std::array<std::size_t, Structure::size + 1> lengths{length};
-    const auto put = [&](int table, std::size_t slot) {
-      if (table >= 0) integers[static_cast<std::size_t>(table) + length] = static_cast<int>(lengths[slot]);
-    };
-    detail::for_each_layer<Structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
-      const std::size_t in = Structure::inputs[i];
-      lengths[i + 1] = detail::output_length_of<Layer>(Structure::shapes[in], lengths[in]);
-      put(ops[i].in_lengths, in);
-      put(ops[i].in2_lengths, Structure::inputs2[i]);
-      put(ops[i].out_lengths, i + 1);
-    });
-    put(output_lengths, Structure::size);
-  }
-}
-
-/// The tables that need a layer's functions, filled when a tape is made.
-template <class Scalar>
-struct function_tables {
-  std::vector<int> integers;
-  std::vector<Scalar> scalars;
 };
 
-/// The tables of a network.
-template <class Network>
-struct program {
-  using structure = typename Network::structure;
-  using scalar = typename Network::scalar;
-  using functions = functions_of<structure>;
-  static constexpr int size = static_cast<int>(structure::size);
-  static_assert(sizeof(typename explanation_of<Network>::type) != 0);
-  static constexpr bool layered = plan_of<Network> == plan_kind::layered;
+/// What a launch of node_kernel is told.
+template <class Scalar, class Target>
+struct node_work {
+  const step_state* state = nullptr;
+  batch_view<Scalar, Target> samples;
+  const Scalar* divisors = nullptr;  ///< scalars of the network's tables
+  op_row row;                        ///< by value: what a kernel's arguments say no store can change
+  int backward = 0;
+  int tf32 = 0;  ///< as of sample_work
+  int stretches = 1;
+  int most_samples = 0;
+};
 
-  struct tables : network_sizes {
-    std::array<op_row, structure::size> ops{};
-    std::array<outer_leaf, detail::network_plan<structure>::most_outer> outer{};
-    std::array<elementwise_leaf, detail::network_plan<structure>::most_elementwise> elementwise{};
-    std::array<row_leaf, detail::network_plan<structure>::most_sparse> rows{};
-    std::array<projection_row, std::max<std::size_t>(1, count_projections<structure>())> projections{};
-    int outer_count = 0;
-    int elementwise_count = 0;
-    int row_count = 0;
-    int projections_used = 0;
-  };
+/// One node for all samples, of which each has `stretches` warps; blocks() of them.
+template <class Scalar, class Target, class Functions>
+struct node_kernel : node_work<Scalar, Target> {
+  static constexpr int threads = 256;
+  struct shared_type {};
+  using work_type = node_work<Scalar, Target>;
+  using work_type::row, work_type::tf32, work_type::stretches;
 
-  static constexpr tables table = build_tables<program>::make();
+  [[nodiscard]] int blocks() const noexcept {
+    return blocks_for(std::int64_t{this->most_samples} * stretches, threads / warp_size);
+  }
 
-  [[nodiscard]] static function_tables<scalar> of_functions() {
-    function_tables<scalar> result;
-    result.integers.resize(static_cast<std::size_t>(table.integers));
-    result.scalars.resize(static_cast<std::size_t>(table.scalars));
-    detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
-      if constexpr (detail::has_windows<Layer>) {
-        fill_windows<Layer>(structure::shapes[structure::inputs[i]], table.ops[i], result.integers.data(),
-                            result.scalars.data());
-      }
-    });
-    if constexpr (structure::shapes[0].varying_axis() != 0) {
-      fill_lengths<structure>(table.ops, table.output_lengths, result.integers.data());
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    block.warps([&](const auto& warp) { run(warp, block.index() * (threads / warp_size) + warp.index()); });
+  }
+
+ private:
+  template <class Warp>
+  PERGRAD_HD void run(const Warp& warp, int number) const {
+    const int sample = number / stretches;
+    if (static_cast<std::uint32_t>(sample) >= this->state->count) return;
+    const pointwise_worker<Warp, Scalar> worker{warp, this->samples.values(sample), this->divisors, number % stretches,
+                                                stretches};
+    if (this->backward == 0) {
+      worker.template forward<Functions>(row);
+      if (tf32 != 0 && row.handed_on != 0) worker.round(row.out, row.out_size);
+      return;
     }
-    return result;
+    worker.template backward<Functions>(row);
+    if (tf32 == 0) return;
+    if (row.input_gradient != 0) worker.round(row.dx, row.in_size);
+    if (row.input2_gradient != 0) worker.round(row.dx2, row.in2_size);
   }
 };
 
-/// What a network needs of products by its plan, an argument of templates: networks that need the same share them.
-template <class Network>
-inline constexpr needed_products products_of = [] {
-  constexpr const auto& table = program<Network>::table;
-  needed_products needed{};
-  needed.any = program<Network>::layered;
-  if (!needed.any) return needed;
-  const auto add = [&](gemm_product product, const affine_view& view, bool x_in_workspace) {
-    if (is_of_one_position(product, view)) {
-      constexpr int many = 1 << 16;
-      needed.one_position = true;
-      needed.wide_position = needed.wide_position || view.size() >= many;
-    } else {
-      unsigned& ways = product == gemm_product::forward ? needed.forward
-                       : stride_class::count(view) > 1  ? needed.strided
-                                                        : needed.adjoint;
-      ways |= bit_of(choose_gemm(product, view, x_in_workspace));
-    }
-  };
-  for (const op_row& row : table.ops) {
-    if (row.kind != node_kind::affine || row.out_size == 0) continue;
-    add(product_of(row, false), row.view, row.in >= 0);
-    if (row.input_gradient != 0) add(product_of(row, true), row.view, true);
-  }
-  for (int i = 0; i < table.projections_used; ++i) {
-    const projection_row& each = table.projections[static_cast<std::size_t>(i)];
-    add(gemm_product::forward, each.view, each.x >= 0);
-    if (each.wants_gradient) add(gemm_product::adjoint, each.view, true);
-  }
-  for (int k = 0; k < table.outer_count; ++k) {
-    const outer_leaf& leaf = table.outer[static_cast<std::size_t>(k)];
-    (leaf.view.positions() > 1 ? needed.gradients : needed.sums) |= bit_of(way_of(leaf, gemm_product::sums));
-    needed.chunks = needed.chunks || leaf.chunks > 1;
-    if (leaf.chunks == 1 && leaf.method != norm_method::product) {
-      needed.squares |= bit_of(way_of(leaf, gemm_product::squares));
-    }
-  }
-  needed.tensor_cores =
-      ((needed.forward | needed.adjoint | needed.strided | needed.gradients) & ~ways_of_few_rows) != 0;
-  return needed;
-}();
-
-template <class Network>
-[[nodiscard]] constexpr network_facts find_facts() {
-  constexpr const auto& table = program<Network>::table;
-  network_facts facts;
-  static_cast<network_sizes&>(facts) = table;
-  facts.ops = table.ops;
-  facts.outer = std::span{table.outer}.first(static_cast<std::size_t>(table.outer_count));
-  facts.elementwise = std::span{table.elementwise}.first(static_cast<std::size_t>(table.elementwise_count));
-  facts.rows = std::span{table.rows}.first(static_cast<std::size_t>(table.row_count));
-  facts.projections = std::span{table.projections}.first(static_cast<std::size_t>(table.projections_used));
-  facts.groups = pergrad::detail::group_of_layer<Network>;
-  facts.layered = program<Network>::layered;
-  facts.parameters = Network::parameter_count;
-  facts.frozen = Network::frozen_parameter_count;
-  facts.input_size = Network::input_shape.size();
-  if (Network::input_shape.varying_axis() != 0) facts.input_positions = Network::input_shape.e0;
-  for (const op_row& row : table.ops) facts.draws = facts.draws || row.kind == node_kind::tiled;
-  facts.output_size = Network::output_shape.size();
-  return facts;
-}
-/// A network's tables as numbers.
-template <class Network>
-inline constexpr network_facts facts_of = find_facts<Network>();
-
-}  // namespace pergrad::inline v0_1::on_device
-
-namespace pergrad::inline v0_1::on_device {
-
-/// Accumulators of a network's sums in floating point: as many as keep a device busy with a small network and cost
-/// little memory with a large one. A constant of the network, so that no bit depends on the device or on the batch.
-[[nodiscard]] constexpr int accumulator_count(const network_facts& net) noexcept {
-  constexpr std::size_t most = std::size_t{1} << 22U;  // elements of all accumulators
-  int accumulators = 32;
-  while (accumulators > 1 && static_cast<std::size_t>(accumulators) * net.parameters > most) accumulators /= 2;
-  return std::max(accumulators, 2);
-}
-
-/// Threads of the block that takes a sample through the network.
-template <class Network>
-inline constexpr int sample_threads = [] {
-  int most = 0;
-  for (const op_row& row : facts_of<Network>.ops) most = std::max({most, row.out_size, row.in_size});
-  for (const outer_leaf& leaf : facts_of<Network>.outer) most = std::max(most, leaf.size());
-  return most <= 256 ? 64 : most <= 2048 ? 128 : 256;
-}();
-inline constexpr int sum_threads = 128;
-
-/// Blocks that hold the work on every leaf, or on every one whose sum no product forms.
-[[nodiscard]] constexpr int leaf_blocks(const network_facts& net, bool by_products = false) noexcept {
-  int blocks = 0;
-  const auto count = [&](const auto& leaf) { blocks += blocks_for(work_of(leaf), sum_threads); };
-  for (const outer_leaf& leaf : net.outer) {
-    if (!by_products || !is_one_product(leaf)) count(leaf);
-  }
-  for (const elementwise_leaf& leaf : net.elementwise) count(leaf);
-  for (const row_leaf& leaf : net.rows) count(leaf);
-  return blocks;
-}
-
-/// Samples of the largest batch: what kernels count of it (positions, pixels, blocks of products) are ints.
-template <class Network>
-inline constexpr std::size_t most_batch = [] {
-  constexpr const auto& table = program<Network>::table;
-  std::int64_t each = 1;  // of a sample
-  const auto count = [&](std::int64_t number) { each = std::max(each, number); };
-  const auto blocks = [](const affine_view& view, int rows, int columns) {
-    return std::int64_t{view.groups} * blocks_for(rows, narrow_block::rows) *
-           blocks_for(columns, square_block::columns);
-  };
-  for (const op_row& row : table.ops) {
-    count(row.view.positions());
-    count(row.view.pixels());
-    count(blocks(row.view, row.view.outputs, row.view.positions()));
-    count(blocks(row.view, row.view.channels, row.view.pixels()));
-  }
-  for (int k = 0; k < table.outer_count; ++k) count(table.outer[static_cast<std::size_t>(k)].square_count);
-  constexpr std::int64_t margin = 1 << 16;  // counts are rounded up to whole blocks and slices
-  return static_cast<std::size_t>((std::numeric_limits<int>::max() - margin) / each);
-}();
-
-/// Where everything lies, in bytes from the beginning.
-struct arena_layout {
-  std::size_t state = 0;  ///< a step_state, and behind it the record numbers: one upload
-  std::size_t records = 0;
-  std::size_t numbers = 0;  ///< of samples that come from the host, in its data set
-  std::size_t lengths = 0;
-  std::size_t ops = 0;
-  std::size_t outer = 0;
-  std::size_t elementwise = 0;
-  std::size_t row_leaves = 0;
-  std::size_t integers = 0;
-  std::size_t scalars = 0;
-  std::size_t groups = 0;  ///< clipping group of each layer
-  std::size_t bounds = 0;  ///< clip bound of each group
-  std::size_t parameters = 0;
-  std::size_t workspaces = 0;
-  std::size_t kept = 0;
-  std::size_t losses = 0;
-  std::size_t norms = 0;
-  std::size_t squares = 0;  ///< layered: parts of norms
-  std::size_t weights = 0;  ///< [layer][sample]
-  std::size_t outputs = 0;
-  std::size_t inputs = 0;  ///< of evaluations whose samples come from the host
-  std::size_t targets = 0;
-  std::size_t projections = 0;
-  std::size_t rows = 0;
-  std::size_t partials = 0;  ///< layered: gradients of some samples
-  std::size_t sums = 0;      ///< accumulators
-  std::size_t released = 0;
-  std::size_t is_open = 0;  ///< one a pair of the noise
-  std::size_t first_moment = 0;
-  std::size_t second_moment = 0;
-  std::size_t bytes = 0;
-};
-
-/// Materialised gradients that are formed at a time.
-[[nodiscard]] constexpr std::size_t rows_at_a_time(const network_facts& net, std::size_t max_batch) noexcept {
-  constexpr std::size_t most = std::size_t{1} << 20U;  // elements
-  return std::min(max_batch, std::max<std::size_t>(1, most / std::max<std::size_t>(1, net.parameters)));
-}
-/// Room for one value of a sample's targets, whatever the loss. There is room for as many as the network has outputs.
-inline constexpr std::size_t target_bytes = 8;
-
-/// `gradients`: whether there is room for them, for sums and for an optimizer's state; outputs and losses need none.
-[[nodiscard]] constexpr arena_layout lay_out(const network_facts& net, std::size_t scalar_bytes, std::size_t max_batch,
-                                             bool gradients = true) noexcept {
-  constexpr auto count = [](auto number) { return static_cast<std::size_t>(number); };
-  const std::size_t layers = std::max<std::size_t>(1, net.layers());
-  const std::size_t most_workspaces =
-      net.layered && has_gemm_library ? count(library_capacity(static_cast<int>(max_batch))) : max_batch;
-  arena_layout a;
-  const auto place = [&](std::size_t& where, std::size_t bytes) {
-    constexpr std::size_t line = 256;
-    where = a.bytes;
-    a.bytes += (bytes + line - 1) / line * line;
-  };
-  place(a.state, sizeof(step_state) + max_batch * sizeof(std::uint32_t));
-  a.records = a.state + sizeof(step_state);
-  place(a.numbers, net.draws ? max_batch * sizeof(std::uint32_t) : 0);
-  place(a.lengths, net.input_positions > 0 ? max_batch * sizeof(std::uint32_t) : 0);
-  place(a.ops, net.ops.size_bytes());
-  place(a.outer, net.outer.size_bytes());
-  place(a.elementwise, net.elementwise.size_bytes());
-  place(a.row_leaves, net.rows.size_bytes());
-  place(a.integers, count(net.integers) * sizeof(int));
-  place(a.scalars, count(net.scalars) * scalar_bytes);
-  place(a.groups, layers * sizeof(int));
-  place(a.bounds, layers * sizeof(double));
-  place(a.parameters, (net.parameters + net.frozen) * scalar_bytes);
-  place(a.workspaces, most_workspaces * count(net.workspace) * scalar_bytes);
-  place(a.losses, max_batch * sizeof(double));
-  place(a.outputs, max_batch * net.output_size * scalar_bytes);
-  place(a.inputs, max_batch * net.input_size * scalar_bytes);
-  place(a.targets, max_batch * net.output_size * target_bytes);
-  if (!gradients) return a;
-  place(a.kept, max_batch * count(net.kept) * scalar_bytes);
-  place(a.norms, max_batch * layers * sizeof(norm_bound));
-  place(a.squares, max_batch * count(net.squares) * sizeof(double));
-  place(a.weights, max_batch * layers * scalar_bytes);
-  place(a.projections, max_batch * sizeof(double));
-  place(a.rows, rows_at_a_time(net, max_batch) * net.parameters * scalar_bytes);
-  std::size_t most_partials = 0;
-  for (const outer_leaf& leaf : net.outer) {
-    if (!net.layered || !is_one_product(leaf) || leaf.view.positions() == 1) continue;
-    most_partials =
-        std::max(most_partials, count(samples_together(leaf, max_batch)) * count(leaf.chunks * leaf.size()));
-  }
-  place(a.partials, most_partials * scalar_bytes);
-  // One of integers, or some of scalars.
-  place(a.sums, std::max(sizeof(std::int64_t), count(accumulator_count(net)) * scalar_bytes) * net.parameters);
-  place(a.released, net.parameters * scalar_bytes);
-  place(a.is_open, net.parameters / 2 + pergrad::detail::gaussian_block);
-  place(a.first_moment, net.parameters * scalar_bytes);
-  place(a.second_moment, net.parameters * scalar_bytes);
-  return a;
-}
-
-/// Samples that are evaluated at a time: as many as take 1 GiB of workspaces, but no more than `most`, and one at
-/// least.
-[[nodiscard]] constexpr std::size_t evaluated_together(const network_facts& net, std::size_t scalar_bytes,
-                                                       std::size_t most) noexcept {
-  const std::size_t each = (static_cast<std::size_t>(net.workspace) + net.input_size) * scalar_bytes;
-  return std::clamp<std::size_t>((std::size_t{1} << 30U) / std::max<std::size_t>(1, each), 1, most);
+/// Warps that share a sample's node; 0: it is the sample kernel's. A constant of the network, of which no bit depends.
+[[nodiscard]] constexpr int stretches_of(const op_row& row) noexcept {
+  constexpr int elements = 128;  // of a warp
+  constexpr int least = 16;      // fewer are not worth a launch
+  if (row.kind == node_kind::affine || row.kind == node_kind::general || row.kind == node_kind::tiled) return 0;
+  const int size = row.in_size > row.out_size ? row.in_size : row.out_size;
+  return row.out_size == 0 || row.out_lengths >= 0 || size < least ? 0 : blocks_for(size, elements);
 }
 
 }  // namespace pergrad::inline v0_1::on_device
-
-namespace pergrad::inline v0_1::detail {
-
-/// `static_network::device_bytes` asks this.
-template <class Network>
-struct device_memory {
-  template <std::size_t MaxBatch>
-  static constexpr std::size_t bytes =
-      on_device::lay_out(on_device::facts_of<Network>, sizeof(typename Network::scalar), MaxBatch).bytes;
-};
-
-}  // namespace pergrad::inline v0_1::detail
-// pergrad/cuda/run/executor.hpp - the executor of a device: what a program names in the place of `pergrad::host`
-
-// pergrad/cuda/run/engine.hpp - carries out one evaluation on a device
+// pergrad/cuda/kernels/samples.hpp - one block takes one sample through the network, or through a stretch of it
 //
-// The samples' facts (losses, outputs, norms) come back to the host, where the expressions that asked for them are;
-// weights go to the device again, which forms the sums. So every expression runs that runs on the host, in the same
-// words. The trainer's step (trainer.hpp) does not come back.
+// Fused: forward, loss, backward, norms and clip factor of a sample in one launch; its values stay in its workspace,
+// which lies in the device's cache. What the sums need is left there. Layered: the same kernel runs what lies between
+// the products.
+
+// pergrad/cuda/kernels/nodes.hpp - forward and backward of one node for one sample, by the threads of a block
+//
+// An element of the result is one thread's; only where a layer has far fewer outputs than the block has threads do
+// several threads share a sum. What a thread adds up, it adds up in a fixed order.
 
 // pergrad/cuda/kernels/random.hpp - ChaCha20 in kernels: of the noise, of the bits inside layers, of drawn records
 
@@ -46349,504 +46570,6 @@ struct mark_kernel {
     });
   }
 };
-
-}  // namespace pergrad::inline v0_1::on_device
-// pergrad/cuda/kernels/release.hpp - the release gate on a device (privacy/release.hpp): sums of integers, noise,
-// update, in one sweep over the parameters
-//
-//   r = grid (Q + k);  parameters <- rule(r)
-//
-// Noise is never stored: a block of threads makes one block of 512 integers (privacy/noise/rounded_gaussian.hpp says
-// from which words) and uses them. 64 threads make its ChaCha20 blocks while the others read the accumulators; then
-// each of 256 threads turns four words into two integers. Where a rounding is not proven at once, the thread leaves its
-// two elements alone and says so; `settle_kernel` draws more bits for those. So the integers are the host's, and the
-// update's bits those of the host's optimizers, which apply the same rules (optim/rules.hpp) to the same numbers.
-
-namespace pergrad::inline v0_1::on_device {
-
-/// Which rule of optim/rules.hpp `release_kernel` applies.
-namespace update {
-inline constexpr int sgd = 1;
-inline constexpr int momentum = 2;
-inline constexpr int adam = 3;
-}  // namespace update
-
-inline constexpr int release_threads = 256;
-inline constexpr int release_elements = static_cast<int>(pergrad::detail::gaussian_block);
-static_assert(release_elements == 2 * release_threads);
-
-/// What stays from step to step. What does not is read from a `step_state`: the number of the noise, and what
-/// optim/rules.hpp calls rate, correction and keep.
-template <class Scalar>
-struct release_settings {
-  random_stream noise{};  ///< of the purpose gradient_noise and step 0
-  double sigma = 0;       ///< of the noise, in steps of the grid; 0: none
-  pergrad::detail::release_scale grid{};
-  double scale = 1;  ///< the gradient's public factor
-  Scalar momentum = 0;
-  double beta1 = 0;
-  double beta2 = 0;
-  double stability = 0;
-};
-
-/// What both kernels of a release read and write.
-template <class Scalar>
-struct release_work {
-  const step_state* state = nullptr;  ///< a state that is not the last of its batch: the kernels do nothing
-  release_settings<Scalar> settings;
-  const std::int64_t* sums = nullptr;  ///< Q: steps of the grid
-  std::int64_t begin = 0;              ///< the first element, a multiple of `release_elements`
-  std::int64_t end = 0;                ///< behind the last one, at most `gaussians_per_step`
-  Scalar* parameters = nullptr;
-  Scalar* first = nullptr;           ///< velocity or first moment
-  Scalar* second = nullptr;          ///< second moment
-  Scalar* released = nullptr;        ///< gets the released values
-  unsigned char* is_open = nullptr;  ///< one a pair: its rounding is not proven
-  int rule = 0;                      ///< one of `update::`
-  const row_leaf* tables = nullptr;
-  int table_count = 0;
-
-  /// Blocks of `release_elements` elements, and the number of that which a block of threads has among all elements.
-  [[nodiscard]] int blocks() const noexcept { return blocks_for(end - begin, release_elements); }
-  template <class Block>
-  [[nodiscard]] PERGRAD_HD int number_of(const Block& block) const noexcept {
-    return static_cast<int>(begin / release_elements) + block.index();
-  }
-  /// Does no step move it? So it is with the row of a padding id (optim/held.hpp).
-  [[nodiscard]] PERGRAD_HD bool is_held(std::int64_t element) const noexcept {
-    PERGRAD_ROLLED
-    for (int k = 0; k < table_count; ++k) {
-      const row_leaf& table = tables[k];
-      const std::int64_t place = element - table.parameters - std::int64_t{table.skipped} * table.width;
-      if (table.first != 0 && table.skipped >= 0 && place >= 0 && place < table.width) return true;
-    }
-    return false;
-  }
-  [[nodiscard]] PERGRAD_HD std::int64_t sum_of(std::int64_t element) const noexcept {
-    return element < end ? sums[element] : 0;
-  }
-  /// Releases one element and takes the step with it. `sum` and `noise` count steps of the grid.
-  PERGRAD_HD void release(std::int64_t element, std::int64_t sum, double noise) const noexcept {
-    if (element >= end) return;
-    constexpr auto most = static_cast<std::int64_t>(pergrad::detail::most_on_grid);
-    const std::int64_t place = smaller_of(larger_of(sum, -most), most);
-    const auto value = pergrad::detail::released_value<Scalar>(static_cast<double>(place) + noise, settings.grid);
-    released[element] = value;
-    if (is_held(element)) return;
-    const auto keep = static_cast<Scalar>(state->keep);
-    switch (rule) {
-      case update::sgd: {
-        const auto step = static_cast<Scalar>(multiply(state->rate, settings.scale));
-        return rules::sgd_rule<Scalar>{step, keep}(value, parameters[element]);
-      }
-      case update::momentum:
-        return rules::momentum_rule<Scalar>{static_cast<Scalar>(settings.scale), static_cast<Scalar>(state->rate),
-                                            settings.momentum, keep}(value, parameters[element], first[element]);
-      case update::adam:
-        return rules::make_adam<Scalar>(state->rate, state->correction, settings.beta1, settings.beta2,
-                                        settings.stability, settings.scale,
-                                        state->keep)(value, parameters[element], first[element], second[element]);
-      default:
-        return;
-    }
-  }
-};
-
-/// The kernel at the head of this file; `blocks()` of them. The rule is a number and not a template argument: what
-/// makes the noise is compiled once a program.
-template <class Scalar>
-struct release_kernel {
-  static constexpr int threads = release_threads;
-  static constexpr int chacha_blocks = 64;
-  struct shared_type {
-    std::uint32_t words[16][chacha_blocks];
-  };
-
-  release_work<Scalar> work;
-
-  [[nodiscard]] int blocks() const noexcept { return work.blocks(); }
-
-  template <class Block>
-  PERGRAD_HD void operator()(const Block& block) const {
-    if (work.state->last == 0) return;
-    auto& shared = block.template shared<shared_type>();
-    typename Block::template local<registers<std::int64_t, 2>> sums;
-    const int number = work.number_of(block);
-    const std::int64_t begin = std::int64_t{number} * release_elements;
-    const bool is_noised = work.settings.sigma > 0;
-    block.each([&](int t) {
-      for (int half = 0; half < 2; ++half) sums[t][half] = work.sum_of(begin + half * threads + t);
-      if (is_noised && t < chacha_blocks) {
-        std::uint32_t words[16];
-        make_random_block(at_step(work.settings.noise, work.state->noise_step),
-                          static_cast<std::uint32_t>(chacha_blocks * number + t), words);
-        PERGRAD_UNROLL
-        for (int row = 0; row < 16; ++row) shared.words[row][t] = words[row];
-      }
-    });
-    block.each([&](int t) {
-      double k[2] = {0, 0};
-      bool is_open = false;
-      if (is_noised) {
-        const int row = t / chacha_blocks * 4;
-        const int column = t % chacha_blocks;
-        const auto words = pergrad::detail::widened<0, 1>(shared.words[row][column], shared.words[row + 1][column],
-                                                          shared.words[row + 2][column], shared.words[row + 3][column]);
-        const auto pair = pergrad::detail::round_gaussians<1>(words, 2 * work.settings.sigma * work.settings.sigma);
-        k[0] = pair.along_cosine;
-        k[1] = pair.along_sine;
-        is_open = pergrad::detail::is_open(pair.margin);
-      }
-      work.is_open[std::int64_t{number} * threads + t] = is_open ? 1 : 0;
-      if (is_open) return;
-      for (int half = 0; half < 2; ++half) work.release(begin + half * threads + t, sums[t][half], k[half]);
-    });
-  }
-};
-
-/// Releases the elements that a `release_kernel` has left alone; `blocks()` of them.
-template <class Scalar>
-struct settle_kernel {
-  static constexpr int threads = release_threads;
-  struct shared_type {};
-
-  release_work<Scalar> work;
-
-  [[nodiscard]] int blocks() const noexcept { return work.blocks(); }
-
-  template <class Block>
-  PERGRAD_HD void operator()(const Block& block) const {
-    if (work.state->last == 0) return;
-    const int number = work.number_of(block);
-    block.each([&](int t) {
-      const std::int64_t pair = std::int64_t{number} * threads + t;
-      if (work.is_open[pair] == 0) return;
-      const random_stream stream = at_step(work.settings.noise, work.state->noise_step);
-      std::uint32_t words[16];
-      pergrad::detail::gaussian_bits bits{};
-      make_random_block(stream, static_cast<std::uint32_t>(64 * number + t % 64), words);
-      for (int i = 0; i < 2; ++i) {
-        bits.u[i] = words[t / 64 * 4 + i];
-        bits.v[i] = words[t / 64 * 4 + 2 + i];
-      }
-      random_stream more = stream;
-      more.words[13] = continued_purpose(more.words[13], static_cast<std::uint32_t>(pair >> 32));
-      make_random_block(more, static_cast<std::uint32_t>(pair), words);
-      for (int i = 0; i < 8; ++i) {
-        bits.u[2 + i] = words[i];
-        bits.v[2 + i] = words[8 + i];
-      }
-      std::int64_t k[2];
-      pergrad::detail::exact_pair(bits, work.settings.sigma, k);
-      const std::int64_t begin = std::int64_t{number} * release_elements;
-      for (int half = 0; half < 2; ++half) {
-        const std::int64_t element = begin + half * threads + t;
-        work.release(element, work.sum_of(element), static_cast<double>(k[half]));
-      }
-    });
-  }
-};
-
-/// out[e] = ((lane_0 + lane_1) + lane_2) + ..., in order, of a sum in floating point. `blocks()` of them.
-template <class Sum>
-struct fold_kernel {
-  static constexpr int threads = 256;
-  struct shared_type {};
-
-  const Sum* accumulators;  ///< accumulator l of element e at [l * count + e]
-  int accumulator_count;
-  std::int64_t count;
-  Sum* out;  ///< may be accumulator 0
-
-  [[nodiscard]] int blocks() const noexcept { return blocks_for(count, threads); }
-
-  template <class Block>
-  PERGRAD_HD void operator()(const Block& block) const {
-    block.each([&](int t) {
-      const std::int64_t element = static_cast<std::int64_t>(block.index()) * threads + t;
-      if (element >= count) return;
-      Sum sum = accumulators[element];
-      for (int accumulator = 1; accumulator < accumulator_count; ++accumulator) {
-        sum = add(sum, accumulators[accumulator * count + element]);
-      }
-      out[element] = sum;
-    });
-  }
-};
-
-}  // namespace pergrad::inline v0_1::on_device
-// pergrad/cuda/run/launches.hpp - the launches of one physical batch: samples to their norms and weights, then sums
-//
-// Fused networks: one launch and one launch. Layered ones: a product for every affine layer, forward and back, one for
-// every norm that is found from the gradient's elements, and one for every sum, or one for some of its samples and a
-// kernel that adds them up; between them nodes of many elements one by one, several blocks a sample, and the sample
-// kernel for all others.
-
-// pergrad/cuda/kernels/samples.hpp - one block takes one sample through the network, or through a stretch of it
-//
-// Fused: forward, loss, backward, norms and clip factor of a sample in one launch; its values stay in its workspace,
-// which lies in the device's cache. What the sums need is left there. Layered: the same kernel runs what lies between
-// the products.
-
-// pergrad/cuda/kernels/nodes.hpp - forward and backward of one node for one sample, by the threads of a block
-//
-// An element of the result is one thread's; only where a layer has far fewer outputs than the block has threads do
-// several threads share a sum. What a thread adds up, it adds up in a fixed order.
-
-// pergrad/cuda/kernels/pointwise.hpp - forward and backward of nodes whose elements are independent of each other:
-// activations, pools (from their table of windows), sums of branches, reshapes
-//
-// An element is one thread's, so no bit depends on how many blocks share a sample.
-
-namespace pergrad::inline v0_1::on_device {
-
-/// A block, or one of several that share a sample, at work on such nodes.
-template <class Block, class Scalar>
-struct pointwise_worker {
-  const Block& block;
-  sample_values<Scalar> values;
-  const Scalar* divisors;  ///< scalars of the network's tables
-  int stretch = 0;         ///< number of the block among those that share the sample
-  int stretches = 1;       ///< how many they are
-
-  template <class Functions>
-  PERGRAD_HD void forward(const op_row& row) const {
-    const Scalar* x = values.at(row.in);
-    Scalar* y = values.to(row.out);
-    switch (row.kind) {
-      case node_kind::reshape:
-        return turn(x, static_cast<int>(row.in_shape.e0), row.out_size, y, false);
-      case node_kind::branch_sum: {
-        const Scalar* second = values.at(row.in2);
-        return map(row.out_size, y, [&](int i) { return x[i] + second[i]; });
-      }
-      default:
-        return Functions::visit(row.function, [&]<class Function>() {
-          if constexpr (is_scalar_function<Function>) {
-            map(row.out_size, y, [&](int i) { return device_code_of<Function>::value(x[i]); });
-          } else if constexpr (is_window_rule<Function>) {
-            pool_forward<Function>(row, x, y);
-          }
-        });
-    }
-  }
-  template <class Functions>
-  PERGRAD_HD void backward(const op_row& row) const {
-    const Scalar* dy = values.at(row.dy);
-    Scalar* dx = values.to(row.dx);
-    if (row.kind == node_kind::branch_sum) {
-      if (row.input_gradient != 0) add(dy, row.out_size, dx, row.accumulate != 0);
-      if (row.input2_gradient != 0) add(dy, row.out_size, values.to(row.dx2), row.accumulate2 != 0);
-      return;
-    }
-    if (row.input_gradient == 0) return;
-    if (row.kind == node_kind::reshape) {
-      return turn(dy, static_cast<int>(row.in_shape.e1), row.out_size, dx, row.accumulate != 0);
-    }
-    const Scalar* x = values.at(row.in);
-    const Scalar* y = values.at(row.out);
-    Functions::visit(row.function, [&]<class Function>() {
-      if constexpr (is_scalar_function<Function>) {
-        map(row.out_size, dx, [&](int i) {
-          const Scalar part = dy[i] * device_code_of<Function>::derivative(x[i], y[i]);
-          return row.accumulate != 0 ? dx[i] + part : part;
-        });
-      } else if constexpr (is_window_rule<Function>) {
-        pool_backward<Function>(row, x, y, dy, dx);
-      }
-    });
-  }
-  /// Stores as TF32 what lies at a place.
-  PERGRAD_HD void round(int place, int count) const {
-    Scalar* at = values.to(place);
-    for_each(count, [&](int i) { at[i] = round_to_tf32(at[i]); });
-  }
-
- private:
-  template <class Function>
-  static constexpr bool is_scalar_function = detail::has_value<Function> && !detail::is_tiled<Function>;
-
-  template <class Function>
-  PERGRAD_HD void for_each(int count, Function&& f) const {
-    block.each([&](int t) {
-      for (int i = stretch * Block::threads + t; i < count; i += stretches * Block::threads) f(i);
-    });
-  }
-  /// to[i] = f(i), four at a time, so that their loads are under way together: no store may come before.
-  template <class Function>
-  PERGRAD_HD void map(int count, Scalar* to, Function&& f) const {
-    constexpr int together = 4;
-    const int apart = stretches * Block::threads;
-    block.each([&](int t) {
-      for (int first = stretch * Block::threads + t; first < count; first += together * apart) {
-        Scalar results[together];
-        PERGRAD_UNROLL
-        for (int k = 0; k < together; ++k) results[k] = first + k * apart < count ? f(first + k * apart) : Scalar{0};
-        PERGRAD_UNROLL
-        for (int k = 0; k < together; ++k) {
-          if (first + k * apart < count) to[first + k * apart] = results[k];
-        }
-      }
-    });
-  }
-  /// `onto`: to what is there; else these are all.
-  PERGRAD_HD void add(const Scalar* from, int count, Scalar* to, bool onto) const {
-    map(count, to, [&](int i) { return onto ? to[i] + from[i] : from[i]; });
-  }
-  /// A matrix of `rows` rows turned into its transpose. `onto`: added to what is there.
-  PERGRAD_HD void turn(const Scalar* from, int rows, int count, Scalar* to, bool onto) const {
-    const int columns = count / rows;
-    for_each(count, [&](int i) {
-      const Scalar value = from[i % rows * columns + i / rows];
-      to[i] = onto ? to[i] + value : value;
-    });
-  }
-
-  template <class Rule>
-  PERGRAD_HD void pool_forward(const op_row& row, const Scalar* x, Scalar* y) const {
-    const int width = row.windows[2].out;
-    const int height = row.windows[1].out;
-    const int out_pixels = row.windows[0].out * height * width;
-    const int in_pixels = row.windows[0].in * row.windows[1].in * row.windows[2].in;
-    for_each(row.out_size, [&](int o) {
-      const int pixel = o % out_pixels;
-      const Scalar* from = x + o / out_pixels * in_pixels;
-      const window_box box = box_of(row, pixel / (height * width), pixel / width % height, pixel % width);
-      Scalar value = Rule::template start<Scalar>();
-      for_each_input(row, box, [&](int input) {
-        value = Rule::combine(value, from[input]);
-        return true;
-      });
-      y[o] = Rule::finish(value, box.divisor);
-    });
-  }
-  /// Every input asks the windows that see it, in order, for its share.
-  template <class Rule>
-  PERGRAD_HD void pool_backward(const op_row& row, const Scalar* x, const Scalar* y, const Scalar* dy,
-                                Scalar* dx) const {
-    const int* table = values.integers;
-    const window_axis(&windows)[axes] = row.windows;
-    const int width = windows[2].in;
-    const int height = windows[1].in;
-    const int in_pixels = windows[0].in * height * width;
-    const int out_pixels = windows[0].out * windows[1].out * windows[2].out;
-    for_each(row.in_size, [&](int i) {
-      const int channel = i / in_pixels;
-      const int pixel = i % in_pixels;
-      const int pd = pixel / (height * width);
-      const int ph = pixel / width % height;
-      const int pw = pixel % width;
-      const Scalar* from = x + channel * in_pixels;
-      Scalar sum = row.accumulate != 0 ? dx[i] : Scalar{0};
-      for (int d = table[windows[0].seen_first + pd]; d < table[windows[0].seen_last + pd]; ++d) {
-        for (int r = table[windows[1].seen_first + ph]; r < table[windows[1].seen_last + ph]; ++r) {
-          PERGRAD_ROLLED
-          for (int c = table[windows[2].seen_first + pw]; c < table[windows[2].seen_last + pw]; ++c) {
-            const int o = channel * out_pixels + (d * windows[1].out + r) * windows[2].out + c;
-            Scalar remaining = dy[o];
-            if constexpr (is_known<Rule, window_rule::mean>) {  // to all alike
-              sum += Rule::share(from[pixel], y[o], remaining, divisor_of(row, d, r, c));
-              continue;
-            }
-            if (is_known<Rule, window_rule::maximum> && !(from[pixel] == y[o])) continue;  // it has none
-            const window_box box = box_of(row, d, r, c);
-            Scalar share = 0;
-            for_each_input(row, box, [&](int input) {
-              const Scalar part = Rule::share(from[input], y[o], remaining, box.divisor);
-              if (input == pixel) share = part;
-              return input != pixel;
-            });
-            sum += share;
-          }
-        }
-      }
-      dx[i] = sum;
-    });
-  }
-  template <class Rule, window_rule Known>
-  static constexpr bool is_known = [] {
-    if constexpr (requires { Rule::known_rule; }) return Rule::known_rule == Known;
-    return false;
-  }();
-  /// What a window of a pool covers.
-  struct window_box {
-    span_of_taps planes, rows, columns;
-    Scalar divisor;
-  };
-  [[nodiscard]] PERGRAD_HD window_box box_of(const op_row& row, int d, int i, int j) const noexcept {
-    const window_axis(&windows)[axes] = row.windows;
-    const int* table = values.integers;
-    return {{table[windows[0].first + d], table[windows[0].last + d]},
-            {table[windows[1].first + i], table[windows[1].last + i]},
-            {table[windows[2].first + j], table[windows[2].last + j]},
-            divisor_of(row, d, i, j)};
-  }
-  [[nodiscard]] PERGRAD_HD Scalar divisor_of(const op_row& row, int d, int i, int j) const noexcept {
-    return divisors[row.divisors + (d * row.windows[1].out + i) * row.windows[2].out + j];
-  }
-  /// Calls f(offset in the channel) for the inputs of a window, in order, until it says false.
-  template <class Function>
-  PERGRAD_HD static void for_each_input(const op_row& row, const window_box& box, Function&& f) {
-    for (int d = box.planes.begin; d < box.planes.end; ++d) {
-      for (int i = box.rows.begin; i < box.rows.end; ++i) {
-        PERGRAD_ROLLED
-        for (int j = box.columns.begin; j < box.columns.end; ++j) {
-          if (!f((d * row.windows[1].in + i) * row.windows[2].in + j)) return;
-        }
-      }
-    }
-  }
-};
-
-/// What a launch of node_kernel is told.
-template <class Scalar, class Target>
-struct node_work {
-  const step_state* state = nullptr;
-  batch_view<Scalar, Target> samples;
-  const Scalar* divisors = nullptr;  ///< scalars of the network's tables
-  op_row row;                        ///< by value: what a kernel's arguments say no store can change
-  int backward = 0;
-  int tf32 = 0;  ///< as of sample_work
-  int stretches = 1;
-  int most_samples = 0;
-};
-
-/// One node for all samples, of which each has `stretches` blocks; blocks() of them.
-template <class Scalar, class Target, class Functions>
-struct node_kernel : node_work<Scalar, Target> {
-  static constexpr int threads = 256;
-  struct shared_type {};
-  using work_type = node_work<Scalar, Target>;
-  using work_type::row, work_type::tf32, work_type::stretches;
-
-  [[nodiscard]] int blocks() const noexcept { return this->most_samples * stretches; }
-
-  template <class Block>
-  PERGRAD_HD void operator()(const Block& block) const {
-    const int sample = block.index() / stretches;
-    if (static_cast<std::uint32_t>(sample) >= this->state->count) return;
-    const pointwise_worker<Block, Scalar> worker{block, this->samples.values(sample), this->divisors,
-                                                 block.index() % stretches, stretches};
-    if (this->backward == 0) {
-      worker.template forward<Functions>(row);
-      if (tf32 != 0 && row.handed_on != 0) worker.round(row.out, row.out_size);
-      return;
-    }
-    worker.template backward<Functions>(row);
-    if (tf32 == 0) return;
-    if (row.input_gradient != 0) worker.round(row.dx, row.in_size);
-    if (row.input2_gradient != 0) worker.round(row.dx2, row.in2_size);
-  }
-};
-
-/// Blocks that share a sample's node; 0: it is the sample kernel's. A constant of the network, of which no bit depends.
-[[nodiscard]] constexpr int stretches_of(const op_row& row) noexcept {
-  constexpr int elements = 1024;  // of a block; an estimate
-  constexpr int least = 64;       // fewer are not worth a launch
-  if (row.kind == node_kind::affine || row.kind == node_kind::general || row.kind == node_kind::tiled) return 0;
-  const int size = row.in_size > row.out_size ? row.in_size : row.out_size;
-  return row.out_size == 0 || row.out_lengths >= 0 || size < least ? 0 : blocks_for(size, elements);
-}
 
 }  // namespace pergrad::inline v0_1::on_device
 // pergrad/cuda/kernels/team.hpp - a block of threads as a team: one sample, an element a thread
@@ -47535,8 +47258,31 @@ struct sample_work {
   int last = 0;
 };
 
-/// `Layered`: 1 for networks whose norms are found from what products have left, 0 for those that find them on the way
-/// back. Either kind of kernel has the code for one of the stages `leaves` and `layered_leaves` only.
+/// Is it a loss over positions that says what threads do together for one of them? A warp takes a position then.
+template <class Loss>
+inline constexpr bool takes_threads_by_position = requires(const std::int32_t* targets) {
+  Loss::weight_of(targets, std::size_t{});
+};
+/// The loss of a sample and its gradient, by one thread, of output `y`.
+template <class Loss, class Scalar, class Target>
+PERGRAD_HD void evaluate_loss(const sample_work<Scalar, Target>& work, const sample_values<Scalar>& values, int sample,
+                              const Scalar* y, Scalar* dy) {
+  if constexpr (marked_for_devices<Loss>) {  // others have been refused
+    const auto size = static_cast<std::size_t>(work.output_size);
+    const auto* const targets = work.samples.targets_of(sample);
+    if constexpr (detail::takes_length<Loss, Scalar>) {  // then there is a target a position
+      const int positions = work.samples.target_count;
+      work.results.losses[sample] =
+          device_code_of<Loss>::evaluate(y, size, targets, dy, static_cast<std::size_t>(positions),
+                                         static_cast<std::size_t>(values.positions(work.output_lengths, positions)));
+    } else {
+      work.results.losses[sample] = device_code_of<Loss>::evaluate(y, size, targets, dy);
+    }
+  }
+}
+
+/// `Layered`: 1 for networks whose norms norm_kernel finds from what products have left, 0 for those that find them on
+/// the way back.
 template <class Scalar, class Loss, class Functions, int Threads, int Layered>
 struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar>> {
   static constexpr int threads = Threads;
@@ -47573,7 +47319,7 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
       }
     }
     if ((stages & stage::loss) != 0) finish_forward(block, values, sample, shared);
-    if ((stages & (stage::leaves | stage::layered_leaves)) != 0) {
+    if ((stages & stage::leaves) != 0) {
       block.each([&](int t) {
         PERGRAD_ROLLED
         for (int layer = t; layer < tables.layers; layer += Threads) parts[layer] = norm_bound{};
@@ -47598,43 +47344,12 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
             if (norms != 0 || chosen == norm_method::instantiate) worker.add(leaf, chosen, parts[leaf.layer]);
           }
           add_elementwise(worker, shared, row.first_elementwise, row.last_elementwise, parts);
-          add_rows(worker, row.first_rows, row.last_rows, parts);
+          worker.add_rows(tables.rows, row.first_rows, row.last_rows, norms, parts);
         }
         if (!leaves_factors) nodes.backward(row);
         if (row.input_gradient != 0 && row.out_size > 0) store_rounded(block, values.to(row.dx), row.in_size);
         if (row.input2_gradient != 0) store_rounded(block, values.to(row.dx2), row.in2_size);
       }
-    }
-    if (Layered != 0 && (stages & stage::layered_leaves) != 0) {
-      const double* squares =
-          results.squares + static_cast<std::size_t>(sample) * static_cast<std::size_t>(results.square_stride);
-      // What is little work a warp does, all of a layer's.
-      const auto is_little = [&](const outer_leaf& leaf) {
-        constexpr int most = 4096;
-        return leaf.next == 0 && method.of(leaf) != norm_method::gram && leaf.view.view_width() <= most;
-      };
-      if (norms != 0) {
-        block.warps([&](const auto& warp) {
-          double unused[1];
-          const norm_worker<std::remove_cvref_t<decltype(warp)>, Scalar, warp_size> own{warp, values, nullptr, unused};
-          for (int k = 0; k < tables.outer_count; ++k) {
-            const outer_leaf& leaf = tables.outer[k];
-            if (leaf.first == 0 || !is_little(leaf) || leaf.layer % (Threads / warp_size) != warp.index()) continue;
-            own.add_for_products(leaf, method.of(leaf), squares, parts[leaf.layer]);
-          }
-          for (int k = 0; k < tables.elementwise_count; ++k) {
-            const elementwise_leaf& leaf = tables.elementwise[k];
-            if (leaf.first == 0 || leaf.layer % (Threads / warp_size) != warp.index()) continue;
-            own.add_stored(squares + leaf.squares, leaf.square_count, parts[leaf.layer]);
-          }
-        });
-      }
-      for (int k = 0; norms != 0 && k < tables.outer_count; ++k) {
-        const outer_leaf& leaf = tables.outer[k];
-        if (leaf.first == 0 || is_little(leaf)) continue;
-        worker.add_for_products(leaf, method.of(leaf), squares, parts[leaf.layer]);
-      }
-      add_rows(worker, 0, tables.row_count, parts);
     }
     if ((stages & stage::weigh) == 0 || rule.kind == clip_rule::kind_type::none) return;
     block.once([&] {
@@ -47647,10 +47362,6 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
   [[nodiscard]] PERGRAD_HD static constexpr bool is_product(const op_row& row) noexcept {
     return Layered != 0 && row.kind == node_kind::affine;
   }
-  /// A loss over positions that says what threads do together for one of them: a warp takes a position.
-  static constexpr bool takes_threads_by_position = requires(const std::int32_t* targets) {
-    Loss::weight_of(targets, std::size_t{});
-  };
   template <class Block>
   PERGRAD_HD void evaluate_positions(const Block& block, const sample_values<Scalar>& values, int sample,
                                      shared_type& shared) const {
@@ -47693,21 +47404,11 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
   template <class Block>
   PERGRAD_HD void finish_forward(const Block& block, const sample_values<Scalar>& values, int sample,
                                  shared_type& shared) const {
-    if constexpr (takes_threads_by_position) evaluate_positions(block, values, sample, shared);
-    block.once([&] {
-      if constexpr (!takes_threads_by_position && marked_for_devices<Loss>) {  // others have been refused
-        const auto size = static_cast<std::size_t>(output_size);
-        if constexpr (detail::takes_length<Loss, Scalar>) {  // then there is a target a position
-          const auto positions = static_cast<std::size_t>(samples.target_count);
-          results.losses[sample] = device_code_of<Loss>::evaluate(
-              values.at(output), size, samples.targets_of(sample), values.to(output_gradient), positions,
-              static_cast<std::size_t>(values.positions(output_lengths, samples.target_count)));
-        } else {
-          results.losses[sample] = device_code_of<Loss>::evaluate(values.at(output), size, samples.targets_of(sample),
-                                                                  values.to(output_gradient));
-        }
-      }
-    });
+    if constexpr (takes_threads_by_position<Loss>) {
+      evaluate_positions(block, values, sample, shared);
+    } else {
+      block.once([&] { evaluate_loss<Loss>(*this, values, sample, values.at(output), values.to(output_gradient)); });
+    }
     store_rounded(block, values.to(output_gradient), output_size);
     if (results.outputs == nullptr) return;
     Scalar* outputs = results.outputs + static_cast<std::size_t>(sample) * static_cast<std::size_t>(output_size);
@@ -47724,12 +47425,120 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
       if (leaf.first != 0) worker.add(leaf, shared.scratch, parts[leaf.layer]);
     }
   }
-  template <class Worker>
-  PERGRAD_HD void add_rows(const Worker& worker, int begin, int end, norm_bound* parts) const {
-    for (int k = begin; k < end; ++k) {
-      const row_leaf& leaf = tables.rows[k];
-      if (leaf.first != 0) worker.add(leaf, norms, parts[leaf.layer]);
+};
+
+/// Outputs that are few enough for one thread to take a sample's loss.
+inline constexpr std::size_t most_outputs_of_thread = 32;
+
+/// Losses of samples with few outputs, of a layered network: a thread takes a sample, whose numbers the block has
+/// brought together.
+template <class Scalar, class Loss>
+struct loss_kernel : sample_work<Scalar, typename Loss::template target<Scalar>> {
+  static constexpr int threads = 32;
+  static constexpr int line = static_cast<int>(most_outputs_of_thread) + 1;  ///< of a sample: threads meet in no bank
+  struct shared_type {
+    Scalar y[static_cast<std::size_t>(threads * line)];
+    Scalar dy[static_cast<std::size_t>(threads * line)];
+  };
+  using work_type = sample_work<Scalar, typename Loss::template target<Scalar>>;
+
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    auto& shared = block.template shared<shared_type>();
+    const int begin = block.index() * threads;
+    const int count = smaller_of(threads, static_cast<int>(this->state->count) - begin);
+    const int size = this->output_size;
+    const auto each_output = [&](auto&& f) {  // f(sample, output, place in shared memory)
+      on_device::for_each(block, count * size,
+                          [&](int i) { f(begin + i / size, i % size, i / size * line + i % size); });
+    };
+    each_output([&](int sample, int i, int at) {
+      shared.y[at] = this->samples.values(sample).at(this->output)[i];
+      if (this->results.outputs != nullptr) this->results.outputs[std::int64_t{sample} * size + i] = shared.y[at];
+    });
+    block.each([&](int t) {
+      if (t >= count) return;
+      evaluate_loss<Loss>(*this, this->samples.values(begin + t), begin + t, &shared.y[t * line], &shared.dy[t * line]);
+    });
+    each_output([&](int sample, int i, int at) {
+      this->samples.values(sample).to(this->output_gradient)[i] =
+          this->tf32 != 0 ? round_to_tf32(shared.dy[at]) : shared.dy[at];
+    });
+  }
+};
+
+/// Is the norm of a leaf, from a factor for each of its sides or from squares that products have left, little work?
+[[nodiscard]] PERGRAD_HD constexpr bool is_little(const outer_leaf& leaf, const method_choice& method) noexcept {
+  constexpr int most = 4096;
+  return leaf.next == 0 && method.of(leaf) != norm_method::gram && leaf.view.view_width() <= most;
+}
+
+/// Norms of a layered network's samples, from values and from the squares that products have left, and their weights;
+/// one block a sample. What is little work a warp does, all of a layer's. `ByBlocks`: there may be leaves whose norms
+/// are much work, or tables. Code that nobody runs costs time, too: a block runs it once, and waits for it to be
+/// loaded.
+template <class Scalar, class Target, bool ByBlocks>
+struct norm_kernel : sample_work<Scalar, Target> {
+  static constexpr int threads = ByBlocks ? 256 : 128;
+  static constexpr int most_layers = 32;  ///< whose norms lie in shared memory meanwhile
+  struct shared_type {
+    double partial[static_cast<std::size_t>(threads / warp_size)];
+    norm_bound norms[static_cast<std::size_t>(most_layers)];
+  };
+  using work_type = sample_work<Scalar, Target>;
+  using work_type::state, work_type::tables, work_type::samples, work_type::results, work_type::method, work_type::rule,
+      work_type::norms;
+
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    const int sample = block.index();
+    if (static_cast<std::uint32_t>(sample) >= state->count) return;
+    auto& shared = block.template shared<shared_type>();
+    const sample_values<Scalar> values = samples.values(sample);
+    norm_bound* const wanted =
+        results.norms + static_cast<std::size_t>(sample) * static_cast<std::size_t>(tables.layers);
+    norm_bound* const parts = tables.layers <= most_layers ? shared.norms : wanted;
+    for_each(block, tables.layers, [&](int layer) { parts[layer] = norm_bound{}; });
+    const double* squares =
+        results.squares + static_cast<std::size_t>(sample) * static_cast<std::size_t>(results.square_stride);
+    if (norms != 0) {
+      block.warps([&](const auto& warp) {
+        double unused[1];
+        const norm_worker<std::remove_cvref_t<decltype(warp)>, Scalar, warp_size> own{warp, values, nullptr, unused};
+        const auto is_mine = [&](const auto& leaf) {
+          return leaf.first != 0 && leaf.layer % (threads / warp_size) == warp.index();
+        };
+        for (int k = 0; k < tables.outer_count; ++k) {
+          const outer_leaf& leaf = tables.outer[k];
+          if (is_mine(leaf) && (!ByBlocks || is_little(leaf, method)))
+            own.add_little(leaf, method.of(leaf), squares, parts[leaf.layer]);
+        }
+        for (int k = 0; k < tables.elementwise_count; ++k) {
+          const elementwise_leaf& leaf = tables.elementwise[k];
+          if (!is_mine(leaf)) continue;
+          if (leaf.kept < 0) {
+            own.add_read(leaf, parts[leaf.layer]);
+          } else {
+            own.add_stored(squares + leaf.squares, leaf.square_count, parts[leaf.layer]);
+          }
+        }
+      });
     }
+    if constexpr (ByBlocks) {
+      const norm_worker<Block, Scalar, threads> worker{block, values, nullptr, shared.partial};
+      for (int k = 0; norms != 0 && k < tables.outer_count; ++k) {
+        const outer_leaf& leaf = tables.outer[k];
+        if (leaf.first == 0 || is_little(leaf, method)) continue;
+        worker.add_for_products(leaf, method.of(leaf), squares, parts[leaf.layer]);
+      }
+      worker.add_rows(tables.rows, 0, tables.row_count, norms, parts);
+    }
+    block.each([&](int t) {
+      if (parts != wanted && t < tables.layers) wanted[t] = parts[t];
+      if (t == 0 && rule.kind != clip_rule::kind_type::none) {
+        weigh(rule, parts, tables.layers, tables.parameter_count, results.weights + sample, results.layer_stride);
+      }
+    });
   }
 };
 
@@ -47783,6 +47592,630 @@ struct gather_kernel {
 };
 
 }  // namespace pergrad::inline v0_1::on_device
+
+namespace pergrad::inline v0_1::on_device {
+
+/// Rows and columns that the windows of a pooling layer see, and what their means divide by.
+template <class Layer, class Scalar>
+void fill_windows(shape in, const op_row& row, int* integers, Scalar* scalars) {
+  constexpr bool has_planes = requires { Layer::planes(in, std::size_t{0}); };
+  for (int axis = 0; axis < axes; ++axis) {
+    const window_axis& windows = row.windows[axis];
+    for (int o = 0; o < windows.out; ++o) {
+      const auto number = static_cast<std::size_t>(o);
+      window_range range{0, 1};
+      if constexpr (has_planes) {
+        if (axis == 0) range = Layer::planes(in, number);
+      }
+      if (axis == 1) range = Layer::rows(in, number);
+      if (axis == 2) range = Layer::columns(in, number);
+      integers[windows.first + o] = static_cast<int>(range.begin);
+      integers[windows.last + o] = static_cast<int>(range.end);
+    }
+    for (int i = 0; i < windows.in; ++i) {
+      int first = windows.out;
+      int last = 0;
+      for (int o = 0; o < windows.out; ++o) {
+        if (integers[windows.first + o] > i || integers[windows.last + o] <= i) continue;
+        first = std::min(first, o);
+        last = std::max(last, o + 1);
+      }
+      integers[windows.seen_first + i] = first;
+      integers[windows.seen_last + i] = last;
+    }
+  }
+  int at = row.divisors;
+  for (int d = 0; d < row.windows[0].out; ++d) {
+    for (int i = 0; i < row.windows[1].out; ++i) {
+      for (int j = 0; j < row.windows[2].out; ++j, ++at) {
+        if constexpr (has_planes) {
+          scalars[at] = static_cast<Scalar>(Layer::divisor(in, static_cast<std::size_t>(d), static_cast<std::size_t>(i),
+                                                           static_cast<std::size_t>(j)));
+        } else {
+          scalars[at] =
+              static_cast<Scalar>(Layer::divisor(in, static_cast<std::size_t>(i), static_cast<std::size_t>(j)));
+        }
+      }
+    }
+  }
+}
+
+/// For each length of the network's input, how many positions of each value are there.
+template <class Structure>
+void fill_lengths(std::span<const op_row> ops, int output_lengths, int* integers) {
+  for (std::size_t length = 0; length <= Structure::shapes[0].e0; ++length) {
+    std::array<std::size_t, Structure::size + 1> lengths{length};
+    const auto put = [&](int table, std::size_t slot) {
+      if (table >= 0) integers[static_cast<std::size_t>(table) + length] = static_cast<int>(lengths[slot]);
+    };
+    detail::for_each_layer<Structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
+      const std::size_t in = Structure::inputs[i];
+      lengths[i + 1] = detail::output_length_of<Layer>(Structure::shapes[in], lengths[in]);
+      put(ops[i].in_lengths, in);
+      put(ops[i].in2_lengths, Structure::inputs2[i]);
+      put(ops[i].out_lengths, i + 1);
+    });
+    put(output_lengths, Structure::size);
+  }
+}
+
+/// The tables that need a layer's functions, filled when a tape is made.
+template <class Scalar>
+struct function_tables {
+  std::vector<int> integers;
+  std::vector<Scalar> scalars;
+};
+
+/// The tables of a network.
+template <class Network>
+struct program {
+  using structure = typename Network::structure;
+  using scalar = typename Network::scalar;
+  using functions = functions_of<structure>;
+  static constexpr int size = static_cast<int>(structure::size);
+  static_assert(sizeof(typename explanation_of<Network>::type) != 0);
+  static constexpr bool layered = plan_of<Network> == plan_kind::layered;
+
+  struct tables : network_sizes {
+    std::array<op_row, structure::size> ops{};
+    std::array<outer_leaf, detail::network_plan<structure>::most_outer> outer{};
+    std::array<elementwise_leaf, detail::network_plan<structure>::most_elementwise> elementwise{};
+    std::array<row_leaf, detail::network_plan<structure>::most_sparse> rows{};
+    std::array<projection_row, std::max<std::size_t>(1, count_projections<structure>())> projections{};
+    int outer_count = 0;
+    int elementwise_count = 0;
+    int row_count = 0;
+    int projections_used = 0;
+  };
+
+  static constexpr tables table = build_tables<program>::make();
+
+  [[nodiscard]] static function_tables<scalar> of_functions() {
+    function_tables<scalar> result;
+    result.integers.resize(static_cast<std::size_t>(table.integers));
+    result.scalars.resize(static_cast<std::size_t>(table.scalars));
+    detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
+      if constexpr (detail::has_windows<Layer>) {
+        fill_windows<Layer>(structure::shapes[structure::inputs[i]], table.ops[i], result.integers.data(),
+                            result.scalars.data());
+      }
+    });
+    if constexpr (structure::shapes[0].varying_axis() != 0) {
+      fill_lengths<structure>(table.ops, table.output_lengths, result.integers.data());
+    }
+    return result;
+  }
+};
+
+/// Is a node next to a product in the list one that the product computes with its results? Nobody else has a part in
+/// the gradient between them then.
+[[nodiscard]] constexpr bool joins(const op_row& product, const op_row& node, bool back) noexcept {
+  if (product.kind != node_kind::affine || product.adjoint != 0 || product.out_size == 0 || product.out_lengths >= 0 ||
+      node.kind != node_kind::elementwise || stretches_of(node) == 0 ||
+      !is_of_one_position(product_of(product, back), product.view)) {
+    return false;
+  }
+  if (!back) return node.in == product.out;
+  return product.input_gradient != 0 && product.accumulate == 0 && node.backward != 0 && node.input_gradient != 0 &&
+         node.in >= 0 && node.out == product.in && node.dy == product.dx;
+}
+
+/// What a network needs of products by its plan, an argument of templates: networks that need the same share them.
+template <class Network>
+inline constexpr needed_products products_of = [] {
+  constexpr const auto& table = program<Network>::table;
+  needed_products needed{};
+  needed.any = program<Network>::layered;
+  if (!needed.any) return needed;
+  // A unit has 2^12 sqrt(d) steps, rounded up to a power of two (privacy/sensitivity.hpp).
+  const auto has_at_most = [](int steps) { return Network::parameter_count <= std::size_t{1} << (2 * (steps - 12)); };
+  needed.shares = has_at_most(small_shares<share_kind::shifted>::steps)     ? share_kind::shifted
+                  : has_at_most(small_shares<share_kind::converted>::steps) ? share_kind::converted
+                                                                            : share_kind::any;
+  const auto add = [&](gemm_product product, const affine_view& view, bool x_in_workspace) {
+    if (is_of_one_position(product, view)) {
+      constexpr int many = 1 << 16;
+      needed.one_position = true;
+      needed.wide_position = needed.wide_position || view.size() >= many;
+    } else {
+      unsigned& ways = product == gemm_product::forward ? needed.forward
+                       : stride_class::count(view) > 1  ? needed.strided
+                                                        : needed.adjoint;
+      ways |= bit_of(choose_gemm(product, view, x_in_workspace));
+    }
+  };
+  for (const op_row& row : table.ops) {
+    if (row.kind != node_kind::affine || row.out_size == 0) continue;
+    add(product_of(row, false), row.view, row.in >= 0);
+    if (row.input_gradient != 0) add(product_of(row, true), row.view, true);
+  }
+  for (int i = 0; i < table.projections_used; ++i) {
+    const projection_row& each = table.projections[static_cast<std::size_t>(i)];
+    add(gemm_product::forward, each.view, each.x >= 0);
+    if (each.wants_gradient) add(gemm_product::adjoint, each.view, true);
+  }
+  needed.norms_by_blocks = table.row_count > 0;
+  for (std::size_t i = 1; i < table.ops.size(); ++i) {
+    needed.joins =
+        needed.joins || joins(table.ops[i - 1], table.ops[i], false) || joins(table.ops[i], table.ops[i - 1], true);
+  }
+  for (int k = 0; k < table.outer_count; ++k) {
+    const outer_leaf& leaf = table.outer[static_cast<std::size_t>(k)];
+    (leaf.view.positions() > 1 ? needed.gradients : needed.sums) |= bit_of(way_of(leaf, gemm_product::sums));
+    needed.chunks = needed.chunks || leaf.chunks > 1;
+    needed.norms_by_blocks = needed.norms_by_blocks || (leaf.first != 0 && !is_little(leaf, method_choice{}));
+    if (leaf.chunks == 1 && leaf.method != norm_method::product) {
+      needed.squares |= bit_of(way_of(leaf, gemm_product::squares));
+    }
+  }
+  needed.tensor_cores =
+      ((needed.forward | needed.adjoint | needed.strided | needed.gradients) & ~ways_of_few_rows) != 0;
+  return needed;
+}();
+
+/// Are there nodes of a layered network that neither products nor the node kernel take, or samples to trim?
+template <class Network>
+inline constexpr bool needs_sample_kernel = std::ranges::any_of(program<Network>::table.ops, [](const op_row& row) {
+  const bool is_taken = row.projected == 0 && (row.kind == node_kind::affine || stretches_of(row) > 0);
+  return row.out_size > 0 && (!is_taken || row.out_lengths >= 0);
+});
+
+template <class Network>
+[[nodiscard]] constexpr network_facts find_facts() {
+  constexpr const auto& table = program<Network>::table;
+  network_facts facts;
+  static_cast<network_sizes&>(facts) = table;
+  facts.ops = table.ops;
+  facts.outer = std::span{table.outer}.first(static_cast<std::size_t>(table.outer_count));
+  facts.elementwise = std::span{table.elementwise}.first(static_cast<std::size_t>(table.elementwise_count));
+  facts.rows = std::span{table.rows}.first(static_cast<std::size_t>(table.row_count));
+  facts.projections = std::span{table.projections}.first(static_cast<std::size_t>(table.projections_used));
+  facts.groups = pergrad::detail::group_of_layer<Network>;
+  facts.layered = program<Network>::layered;
+  facts.parameters = Network::parameter_count;
+  facts.frozen = Network::frozen_parameter_count;
+  facts.input_size = Network::input_shape.size();
+  if (Network::input_shape.varying_axis() != 0) facts.input_positions = Network::input_shape.e0;
+  for (const op_row& row : table.ops) facts.draws = facts.draws || row.kind == node_kind::tiled;
+  facts.output_size = Network::output_shape.size();
+  return facts;
+}
+/// A network's tables as numbers.
+template <class Network>
+inline constexpr network_facts facts_of = find_facts<Network>();
+
+}  // namespace pergrad::inline v0_1::on_device
+
+namespace pergrad::inline v0_1::on_device {
+
+/// Accumulators of a network's sums in floating point: as many as keep a device busy with a small network and cost
+/// little memory with a large one. A constant of the network, so that no bit depends on the device or on the batch.
+[[nodiscard]] constexpr int accumulator_count(const network_facts& net) noexcept {
+  constexpr std::size_t most = std::size_t{1} << 22U;  // elements of all accumulators
+  int accumulators = 32;
+  while (accumulators > 1 && static_cast<std::size_t>(accumulators) * net.parameters > most) accumulators /= 2;
+  return std::max(accumulators, 2);
+}
+
+/// Threads of the block that takes a sample through the network.
+template <class Network>
+inline constexpr int sample_threads = [] {
+  int most = 0;
+  for (const op_row& row : facts_of<Network>.ops) most = std::max({most, row.out_size, row.in_size});
+  for (const outer_leaf& leaf : facts_of<Network>.outer) most = std::max(most, leaf.size());
+  return most <= 256 ? 64 : most <= 2048 ? 128 : 256;
+}();
+inline constexpr int sum_threads = 128;
+
+/// Blocks that hold the work on every leaf, or on every one whose sum no product forms.
+[[nodiscard]] constexpr int leaf_blocks(const network_facts& net, bool by_products = false) noexcept {
+  int blocks = 0;
+  const auto count = [&](const auto& leaf) { blocks += blocks_for(work_of(leaf), sum_threads); };
+  for (const outer_leaf& leaf : net.outer) {
+    if (!by_products || !is_one_product(leaf)) count(leaf);
+  }
+  for (const elementwise_leaf& leaf : net.elementwise) count(leaf);
+  for (const row_leaf& leaf : net.rows) count(leaf);
+  return blocks;
+}
+
+/// Samples of the largest batch: what kernels count of it (positions, pixels, blocks of products) are ints.
+template <class Network>
+inline constexpr std::size_t most_batch = [] {
+  constexpr const auto& table = program<Network>::table;
+  std::int64_t each = 1;  // of a sample
+  const auto count = [&](std::int64_t number) { each = std::max(each, number); };
+  const auto blocks = [](const affine_view& view, int rows, int columns) {
+    return std::int64_t{view.groups} * blocks_for(rows, tiny_block::rows) * blocks_for(columns, tiny_block::columns);
+  };
+  for (const op_row& row : table.ops) {
+    count(row.view.positions());
+    count(row.view.pixels());
+    count(blocks(row.view, row.view.outputs, row.view.positions()));
+    count(blocks(row.view, row.view.channels, row.view.pixels()));
+  }
+  for (int k = 0; k < table.outer_count; ++k) count(table.outer[static_cast<std::size_t>(k)].square_count);
+  constexpr std::int64_t margin = 1 << 16;  // counts are rounded up to whole blocks and slices
+  return static_cast<std::size_t>((std::numeric_limits<int>::max() - margin) / each);
+}();
+
+/// Where everything lies, in bytes from the beginning.
+struct arena_layout {
+  std::size_t state = 0;  ///< a step_state, and behind it the record numbers: one upload
+  std::size_t records = 0;
+  std::size_t numbers = 0;  ///< of samples that come from the host, in its data set
+  std::size_t lengths = 0;
+  std::size_t ops = 0;
+  std::size_t outer = 0;
+  std::size_t elementwise = 0;
+  std::size_t row_leaves = 0;
+  std::size_t integers = 0;
+  std::size_t scalars = 0;
+  std::size_t groups = 0;  ///< clipping group of each layer
+  std::size_t bounds = 0;  ///< clip bound of each group
+  std::size_t parameters = 0;
+  std::size_t workspaces = 0;
+  std::size_t kept = 0;
+  std::size_t losses = 0;
+  std::size_t norms = 0;
+  std::size_t squares = 0;  ///< layered: parts of norms
+  std::size_t weights = 0;  ///< [layer][sample]
+  std::size_t outputs = 0;
+  std::size_t inputs = 0;  ///< of evaluations whose samples come from the host
+  std::size_t targets = 0;
+  std::size_t projections = 0;
+  std::size_t rows = 0;
+  std::size_t partials = 0;  ///< layered: gradients of some samples
+  std::size_t sums = 0;      ///< accumulators
+  std::size_t released = 0;
+  std::size_t is_open = 0;  ///< one a pair of the noise
+  std::size_t first_moment = 0;
+  std::size_t second_moment = 0;
+  std::size_t bytes = 0;
+};
+
+/// Materialised gradients that are formed at a time.
+[[nodiscard]] constexpr std::size_t rows_at_a_time(const network_facts& net, std::size_t max_batch) noexcept {
+  constexpr std::size_t most = std::size_t{1} << 20U;  // elements
+  return std::min(max_batch, std::max<std::size_t>(1, most / std::max<std::size_t>(1, net.parameters)));
+}
+/// Room for one value of a sample's targets, whatever the loss. There is room for as many as the network has outputs.
+inline constexpr std::size_t target_bytes = 8;
+
+/// `gradients`: whether there is room for them, for sums and for an optimizer's state; outputs and losses need none.
+[[nodiscard]] constexpr arena_layout lay_out(const network_facts& net, std::size_t scalar_bytes, std::size_t max_batch,
+                                             bool gradients = true) noexcept {
+  constexpr auto count = [](auto number) { return static_cast<std::size_t>(number); };
+  const std::size_t layers = std::max<std::size_t>(1, net.layers());
+  const std::size_t most_workspaces =
+      net.layered && has_gemm_library ? count(library_capacity(static_cast<int>(max_batch))) : max_batch;
+  arena_layout a;
+  const auto place = [&](std::size_t& where, std::size_t bytes) {
+    constexpr std::size_t line = 256;
+    where = a.bytes;
+    a.bytes += (bytes + line - 1) / line * line;
+  };
+  place(a.state, sizeof(step_state) + max_batch * sizeof(std::uint32_t));
+  a.records = a.state + sizeof(step_state);
+  place(a.numbers, net.draws ? max_batch * sizeof(std::uint32_t) : 0);
+  place(a.lengths, net.input_positions > 0 ? max_batch * sizeof(std::uint32_t) : 0);
+  place(a.ops, net.ops.size_bytes());
+  place(a.outer, net.outer.size_bytes());
+  place(a.elementwise, net.elementwise.size_bytes());
+  place(a.row_leaves, net.rows.size_bytes());
+  place(a.integers, count(net.integers) * sizeof(int));
+  place(a.scalars, count(net.scalars) * scalar_bytes);
+  place(a.groups, layers * sizeof(int));
+  place(a.bounds, layers * sizeof(double));
+  place(a.parameters, (net.parameters + net.frozen) * scalar_bytes);
+  place(a.workspaces, most_workspaces * count(net.workspace) * scalar_bytes);
+  place(a.losses, max_batch * sizeof(double));
+  place(a.outputs, max_batch * net.output_size * scalar_bytes);
+  place(a.inputs, max_batch * net.input_size * scalar_bytes);
+  place(a.targets, max_batch * net.output_size * target_bytes);
+  if (!gradients) return a;
+  place(a.kept, max_batch * count(net.kept) * scalar_bytes);
+  place(a.norms, max_batch * layers * sizeof(norm_bound));
+  place(a.squares, max_batch * count(net.squares) * sizeof(double));
+  place(a.weights, max_batch * layers * scalar_bytes);
+  place(a.projections, max_batch * sizeof(double));
+  place(a.rows, rows_at_a_time(net, max_batch) * net.parameters * scalar_bytes);
+  std::size_t most_partials = 0;
+  for (const outer_leaf& leaf : net.outer) {
+    if (!net.layered || !is_one_product(leaf) || leaf.view.positions() == 1) continue;
+    most_partials =
+        std::max(most_partials, count(samples_together(leaf, max_batch)) * count(leaf.chunks * leaf.size()));
+  }
+  place(a.partials, most_partials * scalar_bytes);
+  // One of integers, or some of scalars.
+  place(a.sums, std::max(sizeof(std::int64_t), count(accumulator_count(net)) * scalar_bytes) * net.parameters);
+  place(a.released, net.parameters * scalar_bytes);
+  place(a.is_open, net.parameters / 2 + pergrad::detail::gaussian_block);
+  place(a.first_moment, net.parameters * scalar_bytes);
+  place(a.second_moment, net.parameters * scalar_bytes);
+  return a;
+}
+
+/// Samples that are evaluated at a time: as many as take 1 GiB of workspaces, but no more than `most`, and one at
+/// least.
+[[nodiscard]] constexpr std::size_t evaluated_together(const network_facts& net, std::size_t scalar_bytes,
+                                                       std::size_t most) noexcept {
+  const std::size_t each = (static_cast<std::size_t>(net.workspace) + net.input_size) * scalar_bytes;
+  return std::clamp<std::size_t>((std::size_t{1} << 30U) / std::max<std::size_t>(1, each), 1, most);
+}
+
+}  // namespace pergrad::inline v0_1::on_device
+
+namespace pergrad::inline v0_1::detail {
+
+/// `static_network::device_bytes` asks this.
+template <class Network>
+struct device_memory {
+  template <std::size_t MaxBatch>
+  static constexpr std::size_t bytes =
+      on_device::lay_out(on_device::facts_of<Network>, sizeof(typename Network::scalar), MaxBatch).bytes;
+};
+
+}  // namespace pergrad::inline v0_1::detail
+// pergrad/cuda/run/executor.hpp - the executor of a device: what a program names in the place of `pergrad::host`
+
+// pergrad/cuda/run/engine.hpp - carries out one evaluation on a device
+//
+// The samples' facts (losses, outputs, norms) come back to the host, where the expressions that asked for them are;
+// weights go to the device again, which forms the sums. So every expression runs that runs on the host, in the same
+// words. The trainer's step (trainer.hpp) does not come back.
+
+// pergrad/cuda/kernels/release.hpp - the release gate on a device (privacy/release.hpp): sums of integers, noise,
+// update, in one sweep over the parameters
+//
+//   r = grid (Q + k);  parameters <- rule(r)
+//
+// Noise is never stored: a block of threads makes one block of 512 integers (privacy/noise/rounded_gaussian.hpp says
+// from which words) and uses them. 64 threads make its ChaCha20 blocks while the others read the accumulators; then
+// each of 256 threads turns four words into two integers. Where a rounding is not proven at once, the thread leaves its
+// two elements alone and says so; `settle_kernel` draws more bits for those. So the integers are the host's, and the
+// update's bits those of the host's optimizers, which apply the same rules (optim/rules.hpp) to the same numbers.
+
+namespace pergrad::inline v0_1::on_device {
+
+/// Which rule of optim/rules.hpp `release_kernel` applies.
+namespace update {
+inline constexpr int sgd = 1;
+inline constexpr int momentum = 2;
+inline constexpr int adam = 3;
+}  // namespace update
+
+inline constexpr int release_threads = 256;
+inline constexpr int release_elements = static_cast<int>(pergrad::detail::gaussian_block);
+static_assert(release_elements == 2 * release_threads);
+
+/// What stays from step to step. What does not is read from a `step_state`: the number of the noise, and what
+/// optim/rules.hpp calls rate, correction and keep.
+template <class Scalar>
+struct release_settings {
+  random_stream noise{};  ///< of the purpose gradient_noise and step 0
+  double sigma = 0;       ///< of the noise, in steps of the grid; 0: none
+  pergrad::detail::release_scale grid{};
+  double scale = 1;  ///< the gradient's public factor
+  Scalar momentum = 0;
+  double beta1 = 0;
+  double beta2 = 0;
+  double stability = 0;
+};
+
+/// What both kernels of a release read and write.
+template <class Scalar>
+struct release_work {
+  const step_state* state = nullptr;  ///< a state that is not the last of its batch: the kernels do nothing
+  release_settings<Scalar> settings;
+  const std::int64_t* sums = nullptr;  ///< Q: steps of the grid
+  std::int64_t begin = 0;              ///< the first element, a multiple of `release_elements`
+  std::int64_t end = 0;                ///< behind the last one, at most `gaussians_per_step`
+  Scalar* parameters = nullptr;
+  Scalar* first = nullptr;           ///< velocity or first moment
+  Scalar* second = nullptr;          ///< second moment
+  Scalar* released = nullptr;        ///< gets the released values
+  unsigned char* is_open = nullptr;  ///< one a pair: its rounding is not proven
+  int rule = 0;                      ///< one of `update::`
+  const row_leaf* tables = nullptr;
+  int table_count = 0;
+
+  /// Blocks of `release_elements` elements, and the number of that which a block of threads has among all elements.
+  [[nodiscard]] int blocks() const noexcept { return blocks_for(end - begin, release_elements); }
+  template <class Block>
+  [[nodiscard]] PERGRAD_HD int number_of(const Block& block) const noexcept {
+    return static_cast<int>(begin / release_elements) + block.index();
+  }
+  /// Does no step move it? So it is with the row of a padding id (optim/held.hpp).
+  [[nodiscard]] PERGRAD_HD bool is_held(std::int64_t element) const noexcept {
+    PERGRAD_ROLLED
+    for (int k = 0; k < table_count; ++k) {
+      const row_leaf& table = tables[k];
+      const std::int64_t place = element - table.parameters - std::int64_t{table.skipped} * table.width;
+      if (table.first != 0 && table.skipped >= 0 && place >= 0 && place < table.width) return true;
+    }
+    return false;
+  }
+  [[nodiscard]] PERGRAD_HD std::int64_t sum_of(std::int64_t element) const noexcept {
+    return element < end ? sums[element] : 0;
+  }
+  /// Releases one element and takes the step with it. `sum` and `noise` count steps of the grid.
+  PERGRAD_HD void release(std::int64_t element, std::int64_t sum, double noise) const noexcept {
+    if (element >= end) return;
+    constexpr auto most = static_cast<std::int64_t>(pergrad::detail::most_on_grid);
+    const std::int64_t place = smaller_of(larger_of(sum, -most), most);
+    const auto value = pergrad::detail::released_value<Scalar>(static_cast<double>(place) + noise, settings.grid);
+    released[element] = value;
+    if (is_held(element)) return;
+    const auto keep = static_cast<Scalar>(state->keep);
+    switch (rule) {
+      case update::sgd: {
+        const auto step = static_cast<Scalar>(multiply(state->rate, settings.scale));
+        return rules::sgd_rule<Scalar>{step, keep}(value, parameters[element]);
+      }
+      case update::momentum:
+        return rules::momentum_rule<Scalar>{static_cast<Scalar>(settings.scale), static_cast<Scalar>(state->rate),
+                                            settings.momentum, keep}(value, parameters[element], first[element]);
+      case update::adam:
+        return rules::make_adam<Scalar>(state->rate, state->correction, settings.beta1, settings.beta2,
+                                        settings.stability, settings.scale,
+                                        state->keep)(value, parameters[element], first[element], second[element]);
+      default:
+        return;
+    }
+  }
+};
+
+/// The kernel at the head of this file; `blocks()` of them. The rule is a number and not a template argument: what
+/// makes the noise is compiled once a program.
+template <class Scalar>
+struct release_kernel {
+  static constexpr int threads = release_threads;
+  static constexpr int chacha_blocks = 64;
+  struct shared_type {
+    std::uint32_t words[16][chacha_blocks];
+  };
+
+  release_work<Scalar> work;
+
+  [[nodiscard]] int blocks() const noexcept { return work.blocks(); }
+
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    if (work.state->last == 0) return;
+    auto& shared = block.template shared<shared_type>();
+    typename Block::template local<registers<std::int64_t, 2>> sums;
+    const int number = work.number_of(block);
+    const std::int64_t begin = std::int64_t{number} * release_elements;
+    const bool is_noised = work.settings.sigma > 0;
+    block.each([&](int t) {
+      for (int half = 0; half < 2; ++half) sums[t][half] = work.sum_of(begin + half * threads + t);
+      if (is_noised && t < chacha_blocks) {
+        std::uint32_t words[16];
+        make_random_block(at_step(work.settings.noise, work.state->noise_step),
+                          static_cast<std::uint32_t>(chacha_blocks * number + t), words);
+        PERGRAD_UNROLL
+        for (int row = 0; row < 16; ++row) shared.words[row][t] = words[row];
+      }
+    });
+    block.each([&](int t) {
+      double k[2] = {0, 0};
+      bool is_open = false;
+      if (is_noised) {
+        const int row = t / chacha_blocks * 4;
+        const int column = t % chacha_blocks;
+        const auto words = pergrad::detail::widened<0, 1>(shared.words[row][column], shared.words[row + 1][column],
+                                                          shared.words[row + 2][column], shared.words[row + 3][column]);
+        const auto pair = pergrad::detail::round_gaussians<1>(words, 2 * work.settings.sigma * work.settings.sigma);
+        k[0] = pair.along_cosine;
+        k[1] = pair.along_sine;
+        is_open = pergrad::detail::is_open(pair.margin);
+      }
+      work.is_open[std::int64_t{number} * threads + t] = is_open ? 1 : 0;
+      if (is_open) return;
+      for (int half = 0; half < 2; ++half) work.release(begin + half * threads + t, sums[t][half], k[half]);
+    });
+  }
+};
+
+/// Releases the elements that a `release_kernel` has left alone; `blocks()` of them.
+template <class Scalar>
+struct settle_kernel {
+  static constexpr int threads = release_threads;
+  struct shared_type {};
+
+  release_work<Scalar> work;
+
+  [[nodiscard]] int blocks() const noexcept { return work.blocks(); }
+
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    if (work.state->last == 0) return;
+    const int number = work.number_of(block);
+    block.each([&](int t) {
+      const std::int64_t pair = std::int64_t{number} * threads + t;
+      if (work.is_open[pair] == 0) return;
+      const random_stream stream = at_step(work.settings.noise, work.state->noise_step);
+      std::uint32_t words[16];
+      pergrad::detail::gaussian_bits bits{};
+      make_random_block(stream, static_cast<std::uint32_t>(64 * number + t % 64), words);
+      for (int i = 0; i < 2; ++i) {
+        bits.u[i] = words[t / 64 * 4 + i];
+        bits.v[i] = words[t / 64 * 4 + 2 + i];
+      }
+      random_stream more = stream;
+      more.words[13] = continued_purpose(more.words[13], static_cast<std::uint32_t>(pair >> 32));
+      make_random_block(more, static_cast<std::uint32_t>(pair), words);
+      for (int i = 0; i < 8; ++i) {
+        bits.u[2 + i] = words[i];
+        bits.v[2 + i] = words[8 + i];
+      }
+      std::int64_t k[2];
+      pergrad::detail::exact_pair(bits, work.settings.sigma, k);
+      const std::int64_t begin = std::int64_t{number} * release_elements;
+      for (int half = 0; half < 2; ++half) {
+        const std::int64_t element = begin + half * threads + t;
+        work.release(element, work.sum_of(element), static_cast<double>(k[half]));
+      }
+    });
+  }
+};
+
+/// out[e] = ((lane_0 + lane_1) + lane_2) + ..., in order, of a sum in floating point. `blocks()` of them.
+template <class Sum>
+struct fold_kernel {
+  static constexpr int threads = 256;
+  struct shared_type {};
+
+  const Sum* accumulators;  ///< accumulator l of element e at [l * count + e]
+  int accumulator_count;
+  std::int64_t count;
+  Sum* out;  ///< may be accumulator 0
+
+  [[nodiscard]] int blocks() const noexcept { return blocks_for(count, threads); }
+
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    block.each([&](int t) {
+      const std::int64_t element = static_cast<std::int64_t>(block.index()) * threads + t;
+      if (element >= count) return;
+      Sum sum = accumulators[element];
+      for (int accumulator = 1; accumulator < accumulator_count; ++accumulator) {
+        sum = add(sum, accumulators[accumulator * count + element]);
+      }
+      out[element] = sum;
+    });
+  }
+};
+
+}  // namespace pergrad::inline v0_1::on_device
+// pergrad/cuda/run/launches.hpp - the launches of one physical batch: samples to their norms and weights, then sums
+//
+// Fused networks: one launch and one launch. Layered ones: a product for every affine layer, forward and back, one for
+// every norm that is found from the gradient's elements, and one for every sum, or one for some of its samples and a
+// kernel that adds them up; between them nodes of many elements one by one, several blocks a sample, and the sample
+// kernel for all others.
+
 // pergrad/cuda/run/memory.hpp - what a tape is on a device: the arena of one network, with its tables and parameters
 
 namespace pergrad::inline v0_1::on_device {
@@ -47945,12 +48378,16 @@ struct sum_launch {
   int samples = 0;
 };
 
-/// Launch the kernels with a network's functions: the sample kernel in as many blocks as there are samples, and a
-/// layered network's node kernel.
+/// Launch the kernels with a network's functions: the sample kernel and, if one thread takes a sample's, losses, in as
+/// many blocks as are given, a layered network's node kernel, and products that nodes are joined to. Null: nobody asks
+/// for it.
 template <class Device, class Scalar, class Target>
 struct sample_launcher {
   void (*samples)(Device& device, const sample_work<Scalar, Target>& work, int blocks) = nullptr;
+  void (*losses)(Device& device, const sample_work<Scalar, Target>& work, int blocks) = nullptr;
   void (*node)(Device& device, const node_work<Scalar, Target>& work) = nullptr;
+  void (*one_position)(Device& device, gemm_product product, gemm_way way, const affine_operands<Scalar>& on,
+                       const joined_node& joined) = nullptr;
 };
 template <class Device, class Kernel>
 void launch_sample_kernel(Device& device, const typename Kernel::work_type& work, int blocks) {
@@ -47966,10 +48403,18 @@ inline constexpr auto sample_launcher_of = [] {
   using scalar = typename Network::scalar;
   using target = typename Loss::template target<scalar>;
   using functions = typename program<Network>::functions;
-  sample_launcher<Device, scalar, target> kernels{&launch_sample_kernel<
-      Device, sample_kernel<scalar, Loss, functions, sample_threads<Network>, products_of<Network>.any ? 1 : 0>>};
-  if constexpr (products_of<Network>.any) {
-    kernels.node = &launch_node_kernel<Device, node_kernel<scalar, target, functions>>;
+  constexpr bool layered = products_of<Network>.any;
+  constexpr bool losses_by_thread =
+      layered && !takes_threads_by_position<Loss> && Network::output_shape.size() <= most_outputs_of_thread;
+  sample_launcher<Device, scalar, target> kernels;
+  if constexpr (losses_by_thread) kernels.losses = &launch_sample_kernel<Device, loss_kernel<scalar, Loss>>;
+  if constexpr (!losses_by_thread || needs_sample_kernel<Network>) {
+    kernels.samples =
+        &launch_sample_kernel<Device, sample_kernel<scalar, Loss, functions, sample_threads<Network>, layered ? 1 : 0>>;
+  }
+  if constexpr (layered) kernels.node = &launch_node_kernel<Device, node_kernel<scalar, target, functions>>;
+  if constexpr (products_of<Network>.joins) {
+    kernels.one_position = &launch_one_position<ways_of_one_position(products_of<Network>), functions, Device, scalar>;
   }
   return kernels;
 }();
@@ -47996,6 +48441,7 @@ class launcher {
         work.first = first;
         work.last = last;
         work.stages = stages;
+        if (stages == stage::loss) return launch_.losses(device(), work, blocks_for(wanted.samples, warp_size));
         launch_.samples(device(), work, wanted.samples);
       };
       forward(wanted, run);
@@ -48005,7 +48451,8 @@ class launcher {
         if (wanted.norms) square(wanted, leaf);
       };
       each_product_leaf(square_of, [&] { elementwise(wanted.samples); });
-      run(0, 0, stage::layered_leaves | stage::weigh);
+      work.stages = stage::layered_leaves | stage::weigh;
+      device().launch(norm_kernel<Scalar, Target, Needed.norms_by_blocks>{work}, wanted.samples);
     }
   }
 
@@ -48107,10 +48554,16 @@ class launcher {
       on.tf32 = memory_->tf32() ? 1 : 0;
       on.tf32_result = on.tf32 * row.handed_on;
       on.bias = row.bias < 0 ? nullptr : memory_->parameters() + row.bias;
-      launch_product<Needed>(device(), product_of(row, false), way_of(row, false), on);
+      const op_row* const next = i + 1 < node_count() ? &row + 1 : nullptr;
+      const bool joined = next != nullptr && joins_to(row, *next, false);
+      multiply(product_of(row, false), way_of(row, false), on,
+               joined ? joined_with(*next, on.tf32 * next->handed_on) : joined_node{});
+      if (joined) ++i;
       waiting = row.out_lengths < 0 ? i + 1 : i;
     }
-    run(waiting, node_count(), stage::forward | stage::loss);
+    if (launch_.losses == nullptr) return run(waiting, node_count(), stage::forward | stage::loss);
+    catch_up(node_count());
+    run(0, 0, stage::loss);
   }
   template <class Run>
   void backward(const sample_launch<Scalar>& wanted, const Run& run) const {
@@ -48145,9 +48598,32 @@ class launcher {
       on.weights = memory_->parameters() + row.parameters;
       on.accumulate = row.accumulate;
       on.tf32 = on.tf32_result = memory_->tf32() ? 1 : 0;
-      launch_product<Needed>(device(), product_of(row, true), way_of(row, true), on);
+      const op_row* const before = i > 0 ? &row - 1 : nullptr;
+      const bool joined = before != nullptr && joins_to(row, *before, true);
+      multiply(product_of(row, true), way_of(row, true), on, joined ? joined_with(*before, on.tf32) : joined_node{});
+      if (joined) waiting = --i;
     }
     catch_up(0);
+  }
+  [[nodiscard]] static bool joins_to(const op_row& product, const op_row& node, bool back) {
+    return joins(product, node, back) && way_on<Device, Scalar>(way_of(product, back)) != gemm_way::library;
+  }
+  [[nodiscard]] static joined_node joined_with(const op_row& node, int tf32) {
+    return {node.function, node.in, node.out, node.dx, node.accumulate, tf32};
+  }
+  void multiply(gemm_product product, gemm_way way, const affine_operands<Scalar>& on,
+                const joined_node& joined = {}) const {
+    constexpr needed_products others = [] {
+      needed_products needed = Needed;
+      needed.one_position = needed.one_position && !needed.joins;
+      return needed;
+    }();
+    if constexpr (Needed.joins) {
+      if (is_of_one_position(product, on.map.view) && way_on<Device, Scalar>(way) != gemm_way::library) {
+        return launch_.one_position(device(), product, way, on, joined);
+      }
+    }
+    launch_product<others>(device(), product, way, on);
   }
   void run_node(const op_row& row, bool back, int samples) const {
     launch_.node(device(), {.state = memory_->state(),
@@ -48182,8 +48658,7 @@ class launcher {
       on.weights = memory_->parameters() + each.weights;
       on.bias = each.bias < 0 ? nullptr : memory_->parameters() + each.bias;
       on.tf32 = on.tf32_result = memory_->tf32() ? 1 : 0;
-      launch_product<Needed>(device(), gemm_product::forward,
-                             choose_gemm(gemm_product::forward, each.view, each.x >= 0), on);
+      multiply(gemm_product::forward, choose_gemm(gemm_product::forward, each.view, each.x >= 0), on);
     }
   }
   void project_back(const op_row& row, bool reads_input, int samples) const {
@@ -48193,7 +48668,7 @@ class launcher {
       on.weights = memory_->parameters() + each.weights;
       on.accumulate = each.accumulate;
       on.tf32 = on.tf32_result = memory_->tf32() ? 1 : 0;
-      launch_product<Needed>(device(), gemm_product::adjoint, choose_gemm(gemm_product::adjoint, each.view, true), on);
+      multiply(gemm_product::adjoint, choose_gemm(gemm_product::adjoint, each.view, true), on);
     }
   }
   [[nodiscard]] bool does_something(int first, int last) const {
@@ -48241,6 +48716,10 @@ class launcher {
     const arena_layout& places = memory_->places();
     const auto to_grid = static_cast<Scalar>(std::ldexp(1.0, std::max(0, wanted.grid_steps)));
     constexpr bool is_integral = std::is_integral_v<Sum>;
+    if (is_integral && has_small_shares && wanted.grid_steps > shares_type::steps) {
+      throw std::logic_error(
+          "pergrad: cuda: a sum has more steps of its grid in a unit than its network's shares allow");
+    }
     if constexpr (is_integral) {
       launch(device(), clear_kernel{memory_->state(), memory_->template at<std::int64_t>(places.sums),
                                     static_cast<std::int64_t>(net_->parameters)});
@@ -48279,19 +48758,30 @@ class launcher {
     }
     if constexpr (!std::is_integral_v<Sum> || Needed.chunks) sum_of_partials<Sum>(wanted, leaf, to_grid);
   }
-  /// Parts of the samples that add to a sum of integers side by side, with so many blocks each.
+  /// Parts of the samples that add to a sum of integers side by side, with so many blocks each: no more than a large
+  /// device holds at once, as a few that wait for the others to end cost as much as all.
   [[nodiscard]] static int parts_for(int blocks, int most) noexcept {
-    constexpr int blocks_of_launch = 1024;
-    return larger_of(1, smaller_of(blocks_for(blocks_of_launch, larger_of(1, blocks)), most));
+    constexpr int blocks_of_launch = 512;
+    return larger_of(1, smaller_of(blocks_of_launch / larger_of(1, blocks), most));
+  }
+  /// Of this network's sums of integers.
+  static constexpr share_kind kind_of_shares = std::is_same_v<Scalar, float> ? Needed.shares : share_kind::any;
+  using shares_type = small_shares<kind_of_shares>;
+  static constexpr bool has_small_shares = kind_of_shares != share_kind::any;
+  /// Parts of the samples, and no more samples each than small shares allow.
+  [[nodiscard]] static int parts_of_integers(int blocks, int most, int samples) noexcept {
+    const int parts = parts_for(blocks, most);
+    return has_small_shares ? larger_of(parts, blocks_for(samples, shares_type::most)) : parts;
   }
   void sum_of_shares(const sum_launch<Scalar>& wanted, const outer_leaf& leaf, Scalar to_grid) const {
-    affine_shares<Scalar> problem;
+    affine_shares<Scalar, kind_of_shares> problem;
     problem.on = operands(leaf.view, leaf.x, leaf.delta, wanted.samples);
     problem.on.tf32 = method_of(wanted).on_tensor_cores;
     problem.factors = weights_of(wanted, leaf);
     problem.to_grid = to_grid;
+    if constexpr (has_small_shares) problem.shares = shares_type{to_grid};
     problem.sums = memory_->template at<std::int64_t>(memory_->places().sums) + leaf.parameters;
-    problem.parts = parts_for(gradient_blocks(leaf.view), wanted.samples);
+    problem.parts = parts_of_integers(gradient_blocks(leaf.view), wanted.samples, wanted.samples);
     if constexpr (Needed.gradients != 0)
       launch_gemm<Scalar, Needed.gradients, Needed.tensor_cores>(device(), way_of(leaf, gemm_product::sums), problem);
   }
@@ -48301,14 +48791,18 @@ class launcher {
   }
   template <class Sum>
   void sum_of_products(const sum_launch<Scalar>& wanted, const outer_leaf& leaf, Scalar to_grid) const {
-    affine_sums<Scalar, Sum> problem;
+    constexpr bool is_integral = std::is_integral_v<Sum>;
+    affine_sums<Scalar, Sum, is_integral ? kind_of_shares : share_kind::any> problem;
     problem.on = operands(leaf.view, leaf.x, leaf.delta, wanted.samples);
     problem.factors = weights_of(wanted, leaf);
     problem.to_grid = to_grid;
+    if constexpr (is_integral && has_small_shares) problem.shares = shares_type{to_grid};
     problem.accumulators = memory_->template at<Sum>(memory_->places().sums) + leaf.parameters;
     problem.accumulator_stride = static_cast<std::int64_t>(net_->parameters);
+    // Parts of 32 samples; of 64 where they would be many.
+    const int most = larger_of(smaller_of(wanted.samples / 32, 16), wanted.samples / 64);
     problem.accumulator_count =
-        std::is_integral_v<Sum> ? parts_for(gradient_blocks(leaf.view), wanted.samples / 32) : accumulator_count(*net_);
+        is_integral ? parts_of_integers(gradient_blocks(leaf.view), most, wanted.samples) : accumulator_count(*net_);
     launch_gemm<Scalar, Needed.sums>(device(), way_of(leaf, gemm_product::sums), problem);
   }
   /// Forms the gradients of a leaf of several positions, for some samples at a time, and calls f(them) for each time.
@@ -48744,6 +49238,7 @@ class basic_device_executor {
     constexpr on_device::needed_products needed = [] {
       on_device::needed_products all = on_device::products_of<Network>;
       all.squares = all.gradients | all.sums;
+      all.norms_by_blocks = all.any;
       return all;
     }();
     engine.template run<Needs.backward, needed>(target_count, on_device::sample_launcher_of<Device, Network, Loss>,
@@ -48889,8 +49384,12 @@ template <class Network, on_device::device Device>
       const std::string_view by_sample = row.projected != 0 ? "products and sample kernel"
                                          : spreads          ? "node kernel"
                                                             : "sample kernel";
-      to.forward = is_product ? way(row, false) : by_sample;
-      if (has_gradient) to.backward = is_product ? way(row, true) : by_sample;
+      const auto is_joined = [&](std::size_t product, bool back) {
+        return program::layered && product < table.ops.size() && on_device::joins(table.ops[product], row, back);
+      };
+      to.forward = is_product ? way(row, false) : is_joined(i - 1, false) ? "with the product" : by_sample;
+      if (has_gradient)
+        to.backward = is_product ? way(row, true) : is_joined(i + 1, true) ? "with the product" : by_sample;
       to.least_us =
           on_device::least_us_of(table, row, has_gradient, is_trained, speed, static_cast<double>(batch.count),
                                  sizeof(typename Network::scalar), program::layered);

@@ -197,6 +197,23 @@ void check_products(dev::cuda_device& device, const char* name, const dev::affin
     return kernel;
   };
   run_both(device, fold(false).blocks(), fold);
+  const auto share = [&]<dev::share_kind Kind>() {
+    run(
+        [&](bool gpu) {
+          dev::affine_shares<float, Kind> problem;
+          problem.on = operands(gpu);
+          problem.factors = factors.on(gpu);
+          problem.to_grid = 0x1p15F;
+          if constexpr (Kind != dev::share_kind::any) problem.shares = dev::small_shares<Kind>{problem.to_grid};
+          problem.sums = accumulators.on(gpu);
+          problem.parts = 2;
+          return problem;
+        },
+        dev::affine_shares<float, Kind>{});
+  };
+  share.template operator()<dev::share_kind::any>();
+  share.template operator()<dev::share_kind::converted>();
+  share.template operator()<dev::share_kind::shifted>();
   array<double> chunked{device, std::vector<double>(static_cast<std::size_t>(samples * view.size()))};
   const auto square = [&](bool gpu) {
     return dev::square_partials_kernel<float>{fold(gpu).gradients, chunked.on(gpu), view.size()};
@@ -231,6 +248,8 @@ void check_all(bool small) {
   check_products<dev::narrow_block>(device, "products, 32 x 128 blocks", image_view(3, 20, side, 3, 1), samples);
   check_products<dev::square_block>(device, "products, 64 x 64 blocks", image_view(5, 70, side, 3, 0), samples);
   check_products<dev::slim_block>(device, "products, 16 x 128 blocks", image_view(20, 10, side, 3, 1), samples);
+  check_products<dev::strip_block>(device, "products, 16 x 64 blocks", image_view(3, 10, side, 3, 1), samples);
+  check_products<dev::tiny_block>(device, "products, 16 x 32 blocks", image_view(3, 20, side, 3, 1), samples);
   check_products<dev::small_block>(device, "products, 32 x 32 blocks", image_view(20, 130, side, 3, 1), samples);
 }
 

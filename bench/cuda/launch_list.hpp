@@ -60,6 +60,10 @@ struct entry {
   work done{};
 };
 
+template <class Problem>
+inline constexpr bool is_forward_product = false;
+template <class Scalar, bool OnePosition, class Functions>
+inline constexpr bool is_forward_product<dev::affine_forward<Scalar, OnePosition, Functions>> = true;
 template <class Kernel>
 struct product_traits {
   static constexpr bool is_product = false;
@@ -73,8 +77,7 @@ struct product_traits<dev::gemm_kernel<Scalar, Problem, Sizes>> {
   using sum = typename Problem::sum_type;
   static constexpr bool is_sum = requires(Problem problem) { problem.accumulator_count; };
   static constexpr bool is_partial = requires(Problem problem) { problem.partials; };
-  static constexpr bool is_forward = std::is_same_v<Problem, dev::affine_forward<Scalar>> ||
-                                     std::is_same_v<Problem, dev::affine_forward<Scalar, true>>;
+  static constexpr bool is_forward = is_forward_product<Problem>;
   static constexpr bool is_share = requires { Problem::adds_shares; };
 };
 
@@ -157,7 +160,7 @@ void describe_node(const Kernel& kernel, entry& to) {
   const double size = back ? row.in_size : row.out_size;
   to.what = std::string{"node, "} + (back ? "backward" : "forward");
   to.done.elements = size * kernel.most_samples;
-  to.done.element_rounds = dev::blocks_for(static_cast<int>(size), kernel.stretches * Kernel::threads);
+  to.done.element_rounds = dev::blocks_for(static_cast<int>(size), kernel.stretches * dev::warp_size);
   to.done.bytes = 4.0 * kernel.most_samples *
                   (back ? 2.0 * row.in_size + 2.0 * row.out_size : double(row.in_size) + row.in2_size + row.out_size);
 }
@@ -448,6 +451,7 @@ class sample_counter {
   using kernel = dev::elementwise_kernel<float, char>;
   work done;
   for (const dev::elementwise_leaf& leaf : net.elementwise) {
+    if (leaf.first != 0 && leaf.kept < 0) continue;
     const double positions = double(leaf.out[0]) * leaf.out[1] * leaf.out[2];
     done.multiply_adds += static_cast<double>(samples) * leaf.count * positions;
     done.chain = std::max(done.chain, std::ceil(positions / kernel::sharing(leaf)));

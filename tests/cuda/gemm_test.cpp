@@ -239,16 +239,17 @@ void add_shares(setting<Scalar>& it, std::vector<Sum>& accumulators, int accumul
 }
 /// The same by kernels: one product over the samples, or, with several positions, shares of integers where there is one
 /// chunk, else partial sums of `together` samples at a time, added up.
-template <class Sizes, class Scalar, class Sum>
+template <class Sizes, dev::share_kind Kind = dev::share_kind::any, class Scalar, class Sum>
 void emulate_sums(setting<Scalar>& it, std::vector<Sum>& accumulators, int accumulator_count, std::uint64_t position,
                   bool first, int chunks, Scalar to_grid, dev::emulation_order order, int parts = 1) {
   it.state.position = position;
   it.state.first = first ? 1 : 0;
   if (it.view.positions() == 1) {
-    dev::affine_sums<Scalar, Sum> problem;
+    dev::affine_sums<Scalar, Sum, Kind> problem;
     problem.on = it.operands();
     problem.factors = it.factors.data();
     problem.to_grid = to_grid;
+    if constexpr (Kind != dev::share_kind::any) problem.shares = dev::small_shares<Kind>{to_grid};
     problem.accumulators = accumulators.data();
     problem.accumulator_stride = it.view.size() + 2;
     problem.accumulator_count = accumulator_count;
@@ -256,10 +257,11 @@ void emulate_sums(setting<Scalar>& it, std::vector<Sum>& accumulators, int accum
   }
   if constexpr (std::is_integral_v<Sum> && Sizes::own_rows * Sizes::own_columns <= 32) {
     if (chunks == 1) {
-      dev::affine_shares<Scalar> problem;
+      dev::affine_shares<Scalar, Kind> problem;
       problem.on = it.operands();
       problem.factors = it.factors.data();
       problem.to_grid = to_grid;
+      if constexpr (Kind != dev::share_kind::any) problem.shares = dev::small_shares<Kind>{to_grid};
       problem.sums = accumulators.data();
       problem.parts = parts;
       return emulate<Sizes, Scalar>(problem, order);
@@ -287,11 +289,12 @@ void emulate_sums(setting<Scalar>& it, std::vector<Sum>& accumulators, int accum
     dev::emulate(fold, fold.blocks(), order);
   }
 }
-template <class Scalar, class Sum, class Sizes>
+/// Small shares have fewer steps.
+template <class Scalar, class Sum, class Sizes, dev::share_kind Kind = dev::share_kind::any>
 void sums(const dev::affine_view& view, dev::emulation_order order) {
   constexpr int samples = 5;
   constexpr int capacity = 7;
-  constexpr auto to_grid = Scalar(1 << 18);
+  constexpr auto to_grid = Scalar(Kind == dev::share_kind::any ? 1 << 18 : 1 << 15);
   for (const int accumulator_count : {1, 3, 8}) {
     const bool is_integral = std::is_integral_v<Sum>;
     const int chunks = is_integral && accumulator_count == 8 ? 1 : std::min(accumulator_count, view.positions());
@@ -310,8 +313,8 @@ void sums(const dev::affine_view& view, dev::emulation_order order) {
     add_shares(it, expected, taken, 2, chunks, to_grid);
     add_shares(it, expected, taken, 2 + samples, chunks, to_grid);
     const int parts = accumulator_count - accumulator_count / 8 * 4;  // 1, 3, 4 of 7 samples
-    emulate_sums<Sizes>(it, accumulators, accumulator_count, 2, true, chunks, to_grid, order, parts);
-    emulate_sums<Sizes>(it, accumulators, accumulator_count, 2 + samples, false, chunks, to_grid, order, parts);
+    emulate_sums<Sizes, Kind>(it, accumulators, accumulator_count, 2, true, chunks, to_grid, order, parts);
+    emulate_sums<Sizes, Kind>(it, accumulators, accumulator_count, 2 + samples, false, chunks, to_grid, order, parts);
     BOOST_TEST(std::memcmp(accumulators.data(), expected.data(), size * sizeof(Sum)) == 0);
   }
 }
@@ -319,6 +322,10 @@ void sums(const dev::affine_view& view, dev::emulation_order order) {
 template <class Scalar, class Sizes>
 void all_products(const dev::affine_view& view, dev::emulation_order order) {
   sums<Scalar, std::int64_t, Sizes>(view, order);
+  if constexpr (std::is_same_v<Scalar, float>) {
+    sums<float, std::int64_t, Sizes, dev::share_kind::converted>(view, order);
+    sums<float, std::int64_t, Sizes, dev::share_kind::shifted>(view, order);
+  }
   sums<Scalar, Scalar, Sizes>(view, order);
   constexpr int samples = 5;
   constexpr int capacity = 7;
@@ -347,10 +354,13 @@ void all_products(const dev::affine_view& view, dev::emulation_order order) {
   for (const bool accumulate : {false, true}) {  // of views without strides there is one class
     setting<Scalar> it{view, samples, capacity};
     setting<Scalar> expected = it;
-    dev::affine_strided_adjoint<Scalar> problem{it.operands()};
+    for (int first = 0; first < dev::stride_class::count(view); first += 8) {
+      dev::affine_strided_adjoint<Scalar> problem{it.operands(), first};
+      problem.on.accumulate = accumulate ? 1 : 0;
+      emulate<Sizes, Scalar>(problem, order);
+    }
     dev::affine_adjoint<Scalar> whole{expected.operands()};
-    problem.on.accumulate = whole.on.accumulate = accumulate ? 1 : 0;
-    emulate<Sizes, Scalar>(problem, order);
+    whole.on.accumulate = accumulate ? 1 : 0;
     emulate<Sizes, Scalar>(whole, order);
     BOOST_TEST(same_bits(it.values, expected.values));
   }
@@ -544,8 +554,9 @@ BOOST_AUTO_TEST_CASE(products_are_the_loops_chains) {
         all_products<float, dev::narrow_block>(each.view, order);
       }
       all_products<float, dev::slim_block>(each.view, dev::emulation_order::shuffled);
+      all_products<float, dev::strip_block>(each.view, dev::emulation_order::shuffled);
+      all_products<float, dev::tiny_block>(each.view, dev::emulation_order::reversed);
       all_products<float, dev::small_block>(each.view, dev::emulation_order::reversed);
-      sums<float, std::int64_t, dev::narrow_share_block>(each.view, dev::emulation_order::shuffled);
       all_products<double, dev::square_block>(each.view, dev::emulation_order::reversed);
     }
   }

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // tests/cuda/kernel_test.cpp - the host that emulates a device finds the mistakes that it is there to find
+#include <boost/mpl/list.hpp>
 #include <boost/test/unit_test.hpp>
 
 #include <array>
 #include <cmath>
+#include <cstdint>
 #include <vector>
 
 #include <pergrad/cuda/device/device.hpp>
 #include <pergrad/cuda/device/kernel.hpp>
+#include <pergrad/privacy/sensitivity.hpp>
 
 #include "comparing.hpp"
 
@@ -138,6 +141,40 @@ BOOST_AUTO_TEST_CASE(a_sum_is_the_butterflys) {
     }
     BOOST_TEST(found[static_cast<std::size_t>(block) * 96] == total);
   }
+}
+
+using small_kinds = boost::mpl::list<on_device::small_shares<on_device::share_kind::converted>,
+                                     on_device::small_shares<on_device::share_kind::shifted>>;
+BOOST_AUTO_TEST_CASE_TEMPLATE(small_shares_are_what_a_conversion_to_64_bits_gives, small, small_kinds) {
+  for (const int steps : {0, 12, small::steps}) {
+    const float to_grid = std::ldexp(1.0F, steps);
+    const small shares{to_grid};
+    // Halves of a step are ties; the largest are those of a gradient that is clipped to less than a unit.
+    const float most = std::ldexp(1.0F, small::steps - steps);
+    std::vector<float> values{0, -0.0F, most, -most, std::nextafter(most, 0.0F), 1e-44F, -1e-44F};
+    for (int i = -9; i <= 9; ++i) {
+      values.push_back(static_cast<float>(i) / 2 / to_grid);
+      values.push_back(std::nextafter(values.back(), 1.0F));
+      values.push_back(std::nextafter(values.back(), -1.0F));
+    }
+    for (int i = 1; i < 2000; ++i) values.push_back(most * std::sin(static_cast<float>(i)) * std::pow(0.99F, float(i)));
+    int wrong = 0;
+    for (const float value : values) {
+      for (const float factor : {1.0F, 0.7F, -0.3F}) {
+        std::int64_t wanted = 0;
+        on_device::add_share(wanted, factor, value, to_grid);
+        wrong += small::whole(shares.with_offset(factor, value) - shares.offset()) == wanted ? 0 : 1;
+      }
+    }
+    BOOST_TEST(wrong == 0);
+    for (const float value : {most, -most}) {  // as many as are allowed
+      std::uint32_t sum = 0 - small::most * shares.offset();
+      for (int i = 0; i < small::most; ++i) sum += shares.with_offset(1, value);
+      BOOST_TEST(small::whole(sum) == small::most * static_cast<std::int64_t>(std::ldexp(value, steps)));
+    }
+  }
+  // What clipping leaves of a gradient is below a unit, and units of networks with so many parameters have these steps.
+  BOOST_TEST(pergrad::release_grid::of(0.999, std::size_t{1} << (2 * (small::steps - 12))).steps == small::steps);
 }
 
 BOOST_AUTO_TEST_CASE(a_captured_step_is_done_when_it_is_replayed_and_cannot_reach_the_host) {

@@ -83,7 +83,7 @@ BOOST_AUTO_TEST_CASE(a_description_says_which_blocks_are_tied) {
   BOOST_TEST(rows[3].norm == "tied");
   BOOST_TEST(rows[3].sum == "-");
   BOOST_TEST(rows[5].norm == "product");
-  BOOST_TEST(rows[5].sum == "own kernel, 16 x 128 blocks");
+  BOOST_TEST(rows[5].sum == "own kernel, 16 x 64 blocks");
 }
 
 // Behind its length a sample has what lies there in memory.

@@ -45,6 +45,9 @@ GATE(sample_kernel<float, cross_entropy, program<cnn>::functions, 256, 0>);
 GATE(sample_kernel<float, mean_squared_error, program<mlp>::functions, 128, 1>);
 GATE(sample_kernel<float, cross_entropy, program<words>::functions, 256, 0>);
 GATE(sample_kernel<float, cross_entropy, program<reader>::functions, 128, 1>);
+GATE(loss_kernel<float, cross_entropy>);
+GATE(norm_kernel<float, std::int32_t, false>);
+GATE(norm_kernel<float, std::int32_t, true>);
 GATE(node_kernel<float, std::int32_t, program<cnn>::functions>);
 GATE(elementwise_kernel<float, std::int32_t>);
 GATE_OF_ALL_BLOCKS(affine_forward<float>);
@@ -54,6 +57,10 @@ GATE_OF_ALL_BLOCKS(affine_adjoint<float>);
 GATE(gemm_kernel<float, affine_adjoint<float, true>, square_block>);
 GATE(gemm_kernel<float, affine_adjoint<float, true>, small_block>);
 GATE_OF_ALL_BLOCKS(affine_strided_adjoint<float>);
+GATE(gemm_kernel<float, affine_forward<float, true>, tiny_block>);
+GATE(gemm_kernel<float, affine_adjoint<float, true>, tiny_block>);
+GATE(gemm_kernel<float, affine_squares<float>, strip_block>);
+GATE(gemm_kernel<float, affine_squares<float>, strip_tensor_block>);
 GATE(gemm_kernel<float, affine_squares<float>, slim_block>);
 GATE(gemm_kernel<float, affine_squares<float>, narrow_block>);
 GATE(gemm_kernel<float, affine_squares<float>, square_block>);
@@ -71,8 +78,20 @@ GATE(gemm_kernel<float, affine_partials<float>, square_block>);
 GATE(gemm_kernel<float, affine_partials<float>, narrow_tensor_block>);
 GATE(gemm_kernel<float, affine_partials<float>, square_tensor_block>);
 GATE(gemm_kernel<float, affine_partials<float>, wide_tensor_block>);
+#define GATE_OF_SMALL_SHARES(kind)                                                            \
+  GATE(gemm_kernel<float, affine_sums<float, std::int64_t, share_kind::kind>, slim_block>);   \
+  GATE(gemm_kernel<float, affine_sums<float, std::int64_t, share_kind::kind>, narrow_block>); \
+  GATE(gemm_kernel<float, affine_sums<float, std::int64_t, share_kind::kind>, square_block>); \
+  GATE(gemm_kernel<float, affine_shares<float, share_kind::kind>, strip_block>);              \
+  GATE(gemm_kernel<float, affine_shares<float, share_kind::kind>, slim_block>);               \
+  GATE(gemm_kernel<float, affine_shares<float, share_kind::kind>, narrow_block>);             \
+  GATE(gemm_kernel<float, affine_shares<float, share_kind::kind>, square_block>);             \
+  GATE(gemm_kernel<float, affine_shares<float, share_kind::kind>, narrow_tensor_block>);      \
+  GATE(gemm_kernel<float, affine_shares<float, share_kind::kind>, square_tensor_block>)
+GATE_OF_SMALL_SHARES(converted);
+GATE_OF_SMALL_SHARES(shifted);
 GATE(gemm_kernel<float, affine_shares<float>, slim_block>);
-GATE(gemm_kernel<float, affine_shares<float>, narrow_share_block>);
+GATE(gemm_kernel<float, affine_shares<float>, narrow_block>);
 GATE(gemm_kernel<float, affine_shares<float>, square_block>);
 GATE(gemm_kernel<float, affine_shares<float>, narrow_tensor_block>);
 GATE(gemm_kernel<float, affine_shares<float>, square_tensor_block>);

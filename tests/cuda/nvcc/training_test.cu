@@ -265,8 +265,8 @@ int main() {
   const training::images set = training::load_images(training::image_count);
   ends_where_the_host_ends(set);
   physical_batches_change_no_bit(set);
-  a_step_only_replays<training::cnn>(set, "CNN", 30);
-  a_step_only_replays<training::mlp>(set, "MLP", 19);
+  a_step_only_replays<training::cnn>(set, "CNN", 28);
+  a_step_only_replays<training::mlp>(set, "MLP", 14);
   reads_records_where_they_lie(set);
   an_empty_batch_is_a_step(set);
   judges_like_the_host(set);

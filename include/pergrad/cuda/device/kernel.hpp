@@ -83,6 +83,14 @@ using rounded::square_root;
   return __builtin_llrintf(x);
 #endif
 }
+/// The same of less than 2^31.
+[[nodiscard]] PERGRAD_HD inline std::int32_t to_small_integer(float x) noexcept {
+#ifdef __CUDA_ARCH__
+  return __float2int_rn(x);
+#else
+  return static_cast<std::int32_t>(__builtin_llrintf(x));
+#endif
+}
 [[nodiscard]] PERGRAD_HD inline std::int64_t to_integer(double x) noexcept {
 #ifdef __CUDA_ARCH__
   return __double2ll_rn(x);
@@ -108,6 +116,50 @@ PERGRAD_HD inline void add_share(Scalar& sum, Scalar factor, Scalar value, Scala
 template <class Scalar>
 PERGRAD_HD inline void add_share(std::int64_t& sum, Scalar factor, Scalar value, Scalar to_grid) noexcept {
   sum += to_integer(multiply(multiply(factor, value), to_grid));
+}
+
+/// How shares become whole steps. What is clipped to less than a unit has no more steps than that, and where these are
+/// few, 32 bits hold a sum, and nothing of 64 bits is formed for a term. `converted`: by a conversion to 32 bits.
+/// `shifted`, in a third of the time: 3 * 2^22 steps are added, so that the last bit of a float is a step, and rounding
+/// to it is the addition's.
+enum class share_kind : int { any, converted, shifted };
+template <share_kind Kind>
+class small_shares {
+ public:
+  static constexpr bool shifted = Kind == share_kind::shifted;
+  static constexpr int steps = shifted ? 22 : 26;  ///< of a unit 2^steps at most
+  static constexpr int most = 1 << (30 - steps);   ///< shares that are added up
+  small_shares() = default;
+  /// Of a unit of `to_grid` steps, a power of two.
+  explicit small_shares(float to_grid) noexcept
+      : scale_{shifted ? 3.0F * (1 << 22) / to_grid : to_grid},
+        offset_{shifted ? __builtin_bit_cast(std::uint32_t, scale_) : 0} {}
+
+  /// A share and `offset`.
+  [[nodiscard]] PERGRAD_HD std::uint32_t with_offset(float factor, float value) const noexcept {
+    const float product = multiply(factor, value);
+    if constexpr (shifted) return __builtin_bit_cast(std::uint32_t, add(product, scale_));
+    return static_cast<std::uint32_t>(to_small_integer(multiply(product, scale_)));
+  }
+  [[nodiscard]] PERGRAD_HD std::uint32_t offset() const noexcept { return offset_; }
+  /// What shares without offsets add up to.
+  [[nodiscard]] PERGRAD_HD static std::int64_t whole(std::uint32_t sum) noexcept {
+    return static_cast<std::int32_t>(sum);
+  }
+
+ private:
+  float scale_ = 0;
+  std::uint32_t offset_ = 0;
+};
+
+/// The pointer, of which a compiler that has lost sight of it learns that it points to no shared memory: loads are
+/// faster then.
+template <class Value>
+[[nodiscard]] PERGRAD_HD inline const Value* in_device_memory(const Value* at) noexcept {
+#ifdef __CUDA_ARCH__
+  __builtin_assume(__isGlobal(at));
+#endif
+  return at;
 }
 
 /// Only floats have a TF32.

@@ -47,11 +47,22 @@ class view {
   std::size_t size_;
 };
 
+/// Is it one of single numbers, y_i = f(x_i)?
+template <class Function>
+inline constexpr bool is_scalar_function = detail::has_value<Function> && !detail::is_tiled<Function>;
 /// How the inputs of a pool's window make its output.
 template <class Function>
 concept is_window_rule = requires(float x) {
   { Function::combine(x, x) } -> std::convertible_to<float>;
 };
+template <class Rule, window_rule Known>
+inline constexpr bool is_known_rule = [] {
+  if constexpr (requires { Rule::known_rule; }) return Rule::known_rule == Known;
+  return false;
+}();
+/// Does a pool write down which input was a window's? Its gradient is that one's then.
+template <class Rule>
+inline constexpr bool remembers_inputs = is_known_rule<Rule, window_rule::maximum>;
 template <class Type>
 concept marked_for_devices = requires {
   requires Type::on_device;

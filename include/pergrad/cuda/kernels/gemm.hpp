@@ -73,12 +73,12 @@ struct gemm_block {
     return {k * (Columns / together + 1) + column / together, column % together};
   }
 };
+using strip_block = gemm_block<16, 64, 16, 4, 4>;    ///< of few rows and columns: 64 threads
 using slim_block = gemm_block<16, 128, 16, 4, 4>;    ///< of very few rows: 128 threads
 using narrow_block = gemm_block<32, 128, 16, 4, 8>;  ///< of few rows: 128 threads
-using narrow_share_block =
-    gemm_block<32, 128, 16, 4, 4>;  ///< the same where shares are added, which take registers: 256 threads
-using square_block = gemm_block<64, 64, 16, 8, 4>;  ///< 128 threads
-using small_block = gemm_block<32, 32, 32, 4, 2>;   ///< of few results: 128 threads, deep slices
+using square_block = gemm_block<64, 64, 16, 8, 4>;   ///< 128 threads
+using small_block = gemm_block<32, 32, 32, 4, 2>;    ///< of few results: 128 threads, deep slices
+using tiny_block = gemm_block<16, 32, 32, 2, 2>;     ///< of very few: 128 threads
 
 /// The same on tensor cores (device/tensor.hpp): warps of 16 RowPairs x 32 results.
 template <int Rows, int Columns, int RowPairs>
@@ -117,6 +117,7 @@ struct tensor_block {
   }
 };
 /// The blocks of the same results.
+using strip_tensor_block = tensor_block<32, 64, 2>;    ///< 64 threads
 using narrow_tensor_block = tensor_block<32, 128, 2>;  ///< 128 threads
 using square_tensor_block = tensor_block<64, 64, 2>;   ///< 128 threads
 using large_tensor_block = tensor_block<128, 128, 4>;  ///< 256 threads
@@ -135,9 +136,17 @@ struct gemm_kernel {
   static constexpr int threads = Sizes::threads;
   /// Is the depth that of several samples, each of which adds its share to a sum of integers?
   static constexpr bool adds_shares = requires { Problem::adds_shares; };
-  // Blocks that registers leave room for, as far as nothing spills: integers take two for a sum.
+  /// Of shares.
+  using total_type = decltype([] {
+    if constexpr (adds_shares) {
+      return typename Problem::total_type{};
+    } else {
+      return Scalar{};
+    }
+  }());
+  // Blocks that registers leave room for, as far as nothing spills: integers of 64 bits take two for a sum.
   static constexpr int least_blocks = [] {
-    if (adds_shares) return threads < 256 ? 3 : 2;
+    if (adds_shares) return threads < 256 && sizeof(total_type) == sizeof(Scalar) ? 4 : 2;
     if (Sizes::on_tensor_cores) return threads >= 256 ? 1 : Sizes::own_rows > 4 ? 3 : 4;
     return sizeof(typename Problem::sum_type) > sizeof(Scalar) ? 1 : threads < 256 ? 3 : 2;
   }();
@@ -263,7 +272,7 @@ struct gemm_kernel {
       block.each([&](int t) {
         add_shares_of(here.segment, z, sums[t], totals[t]);
         each_placed(totals[t], z, row + Sizes::row_of(t), column + Sizes::column_of(t),
-                    [&](const auto& where, int r, std::int64_t sum) { problem.store(where, r, sum); });
+                    [&](const auto& where, int r, auto sum) { problem.store(where, r, sum); });
       });
     } else if constexpr (Problem::squares) {
       typename Block::template local<double> own;
@@ -296,7 +305,7 @@ struct gemm_kernel {
   };
   static constexpr int own_results = Sizes::own_rows * Sizes::own_columns;
   using sums_type = registers<typename Problem::sum_type, own_results>;
-  using totals_type = registers<std::int64_t, adds_shares ? own_results : 1>;
+  using totals_type = registers<total_type, adds_shares ? own_results : 1>;
 
   /// A slice of the depth: of a segment of it, a sample where shares are added, else all.
   struct slice_number {
@@ -403,7 +412,9 @@ struct gemm_kernel {
     });
   }
   PERGRAD_HD void multiply(sums_type& sums, const slice& from, int t) const noexcept {
-    if constexpr (std::is_integral_v<typename Problem::sum_type>) {  // which wait for conversions, and fill registers
+    // Conversions to integers wait, and fill registers.
+    if constexpr (std::is_integral_v<typename Problem::sum_type> &&
+                  sizeof(typename Problem::sum_type) > sizeof(Scalar)) {
       multiply_some(sums, from, t, Sizes::depth);
     } else {
       PERGRAD_UNROLL

@@ -11,6 +11,7 @@
 #include <type_traits>
 
 #include <pergrad/cuda/device/kernel.hpp>
+#include <pergrad/cuda/kernels/functions.hpp>
 #include <pergrad/cuda/kernels/gemm.hpp>
 #include <pergrad/cuda/kernels/sample_values.hpp>
 #include <pergrad/cuda/kernels/tables.hpp>
@@ -47,6 +48,7 @@ struct affine_operands {
   int tf32_result = 0;   ///< forward, adjoint: store the result as TF32
 
   [[nodiscard]] PERGRAD_HD int samples() const noexcept { return static_cast<int>(state->count); }
+  [[nodiscard]] PERGRAD_HD const Scalar* zero() const noexcept { return state->template zero_of<Scalar>(); }
   [[nodiscard]] PERGRAD_HD Scalar stored(Scalar value) const noexcept {
     return tf32_result != 0 ? round_to_tf32(value) : value;
   }
@@ -92,11 +94,12 @@ struct weight_columns {
   }
   [[nodiscard]] PERGRAD_HD Scalar read(line a, step b) const noexcept { return weights[a + b]; }
 };
-/// values[offset], or 0 in the padding; something is read in any case, so that nothing branches.
+/// values[offset], or, in the padding, what `zero` points to: nothing branches, and nothing waits for what is read
+/// before it is used.
 template <class Scalar>
-[[nodiscard]] PERGRAD_HD Scalar read_inside(bool inside, const Scalar* values, int offset) noexcept {
-  const Scalar value = values[inside ? offset : 0];
-  return inside ? value : Scalar{0};
+[[nodiscard]] PERGRAD_HD Scalar read_inside(bool inside, const Scalar* values, int offset,
+                                            const Scalar* zero) noexcept {
+  return *in_device_memory(inside ? values + offset : zero);
 }
 
 /// Values of x. Lines: (sample, position); steps: the view.
@@ -118,7 +121,7 @@ struct views_of_samples {
   }
   [[nodiscard]] PERGRAD_HD step step_at(int k) const noexcept { return on.map.tap(k); }
   [[nodiscard]] PERGRAD_HD Scalar read(const line& a, const step& b) const noexcept {
-    return read_inside(on.map.inside_x(a.at, b), a.values, a.at.offset + b.offset);
+    return read_inside(on.map.inside_x(a.at, b), a.values, a.at.offset + b.offset, on.zero());
   }
 };
 /// Values of y. Lines: (sample, pixel); steps: (output, tap).
@@ -140,7 +143,7 @@ struct outputs_that_see {
     return on.map.seen_by(k, tap);
   }
   [[nodiscard]] PERGRAD_HD Scalar read(const line& a, const step& b) const noexcept {
-    return read_inside(on.map.inside_y(a.at, b), a.values, a.at.offset + b.offset);
+    return read_inside(on.map.inside_y(a.at, b), a.values, a.at.offset + b.offset, on.zero());
   }
 };
 /// What the pixels of an input have in common whose windows begin at the same place of a stride: their taps. A strided
@@ -151,12 +154,14 @@ struct stride_class {
   int whole[axes]{};   ///< window of the first pixel's tap 0
   int tap[axes]{};     ///< the first one
   int apart[axes]{};   ///< the next one
-  int taps[axes]{};
+  divisor taps[axes];  ///< how many there are, or 1
+  int tap_count = 0;   ///< of all axes
 
   [[nodiscard]] PERGRAD_HD static constexpr int count(const affine_view& view) noexcept {
     return view.stride[0] * view.stride[1] * view.stride[2];
   }
-  PERGRAD_HD stride_class(const affine_view& view, int number) noexcept {
+  stride_class() = default;
+  constexpr stride_class(const affine_view& view, int number) noexcept : tap_count{1} {
     for (int axis = axes; axis-- > 0;) {
       const int stride = view.stride[axis];
       const int rest = number % stride;
@@ -164,36 +169,42 @@ struct stride_class {
       pixel[axis] = (rest + stride - view.padding[axis] % stride) % stride;
       pixels[axis] = pixel[axis] < view.in[axis] ? (view.in[axis] - pixel[axis] + stride - 1) / stride : 0;
       whole[axis] = (pixel[axis] + view.padding[axis]) / stride;
-      tap[axis] = 0;
       while (tap[axis] < view.kernel[axis] && tap[axis] * view.dilation[axis] % stride != rest) ++tap[axis];
       apart[axis] = 1;
       while (apart[axis] * view.dilation[axis] % stride != 0) ++apart[axis];
-      taps[axis] = (view.kernel[axis] - tap[axis] + apart[axis] - 1) / apart[axis];
+      const int there = (view.kernel[axis] - tap[axis] + apart[axis] - 1) / apart[axis];
+      taps[axis] = divisor{larger_of(there, 1)};
+      tap_count *= there;
     }
   }
-  /// The most pixels of a class along an axis, and of a class.
+  /// The most pixels of a class along an axis.
   [[nodiscard]] PERGRAD_HD static constexpr int most(const affine_view& view, int axis) noexcept {
     return (view.in[axis] + view.stride[axis] - 1) / view.stride[axis];
   }
-  [[nodiscard]] PERGRAD_HD static constexpr int most(const affine_view& view) noexcept {
-    return most(view, 0) * most(view, 1) * most(view, 2);
-  }
-  /// Numbers along the axes of pixel i of most(view); is it there?
-  PERGRAD_HD bool place(const affine_view& view, int i, int (&at)[axes]) const noexcept {
-    bool is_there = true;
-    for (int axis = axes; axis-- > 0;) {
-      at[axis] = i % most(view, axis);
-      i /= most(view, axis);
-      is_there = is_there && at[axis] < pixels[axis];
-    }
-    return is_there;
-  }
   /// Replaces k by its output and gives its tap along the axes. Precondition: there are taps.
   PERGRAD_HD void tap_of(int& k, int (&at)[axes]) const noexcept {
+    for (int axis = axes; axis-- > 0;) at[axis] = tap[axis] + taps[axis].divide(k) * apart[axis];
+  }
+};
+/// Numbers the pixels of any class, as many as the largest has.
+struct class_pixels {
+  divisor along[axes];
+  divisor all;
+
+  class_pixels() = default;
+  constexpr explicit class_pixels(const affine_view& view) noexcept {
+    for (int axis = 0; axis < axes; ++axis) along[axis] = divisor{stride_class::most(view, axis)};
+    all = divisor{along[0].value() * along[1].value() * along[2].value()};
+  }
+  /// Replaces a column by its sample and gives its pixel along the axes; does `of` have it?
+  PERGRAD_HD bool place(const stride_class& of, int& column, int (&at)[axes]) const noexcept {
+    int i = all.divide(column);
+    bool is_there = true;
     for (int axis = axes; axis-- > 0;) {
-      at[axis] = tap[axis] + k % taps[axis] * apart[axis];
-      k /= taps[axis];
+      at[axis] = along[axis].divide(i);
+      is_there = is_there && at[axis] < of.pixels[axis];
     }
+    return is_there;
   }
 };
 /// Weights of a group. Lines: channels; steps: (output, tap of a class).
@@ -204,7 +215,7 @@ struct weight_columns_of_class {
   using step = int;
   const Scalar* weights;
   const geometry& map;
-  stride_class taps;
+  const stride_class& taps;
 
   [[nodiscard]] PERGRAD_HD line line_at(int row) const noexcept {
     return smaller_of(row, map.view.channels - 1) * map.taps.value();
@@ -223,21 +234,21 @@ struct outputs_that_see_class {
   using line = typename views_of_samples<Scalar>::line;
   using step = coordinates;
   const affine_operands<Scalar>& on;
+  const class_pixels& numbers;
+  const stride_class& pixels;
   int group = 0;
-  stride_class pixels;
 
   [[nodiscard]] PERGRAD_HD line line_at(int column) const noexcept {
     const affine_view& view = on.map.view;
-    const int most = stride_class::most(view);
-    const int number = smaller_of(column, on.samples() * most - 1);
+    int sample = smaller_of(column, on.samples() * numbers.all.value() - 1);
     int at[axes];
-    pixels.place(view, number % most, at);
+    numbers.place(pixels, sample, at);
     coordinates to{group * view.y_group, {0, 0, 0}};
     for (int axis = 0; axis < axes; ++axis) {
       to.at[axis] = at[axis] + pixels.whole[axis];
       to.offset += to.at[axis] * view.y_step[axis];
     }
-    return {on.values.read(number / most, on.y), to};
+    return {on.values.read(sample, on.y), to};
   }
   [[nodiscard]] PERGRAD_HD step step_at(int k) const noexcept {
     const affine_view& view = on.map.view;
@@ -245,13 +256,13 @@ struct outputs_that_see_class {
     pixels.tap_of(k, at);
     coordinates to{k * view.y_output, {0, 0, 0}};
     for (int axis = 0; axis < axes; ++axis) {
-      to.at[axis] = -(at[axis] * view.dilation[axis] / view.stride[axis]);
+      to.at[axis] = -on.map.stride[axis].quotient(at[axis] * view.dilation[axis]);
       to.offset += to.at[axis] * view.y_step[axis];
     }
     return to;
   }
   [[nodiscard]] PERGRAD_HD Scalar read(const line& a, const step& b) const noexcept {
-    return read_inside(on.map.inside_y(a.at, b), a.values, a.at.offset + b.offset);
+    return read_inside(on.map.inside_y(a.at, b), a.values, a.at.offset + b.offset, on.zero());
   }
 };
 /// Values of x or y with one position, whose neighbours in the depth lie next to each other. Lines: samples.
@@ -270,7 +281,7 @@ struct samples_of_one_position {
   [[nodiscard]] PERGRAD_HD step step_at(int k) const noexcept {
     return is_x ? on.map.x_offset(group, 0, k) : on.map.y_offset(group, k, 0);
   }
-  [[nodiscard]] PERGRAD_HD Scalar read(line a, step b) const noexcept { return read_inside(b >= 0, a, b); }
+  [[nodiscard]] PERGRAD_HD Scalar read(line a, step b) const noexcept { return read_inside(b >= 0, a, b, on.zero()); }
 };
 /// Deltas of one sample. Lines: outputs; steps: positions from `first` on.
 template <class Scalar>
@@ -296,6 +307,7 @@ struct views_of_sample {
   using line = coordinates;
   using step = coordinates;
   const Scalar* values;
+  const Scalar* zero;
   const geometry& map;
   int group = 0;
   int first = 0;
@@ -305,7 +317,7 @@ struct views_of_sample {
   }
   [[nodiscard]] PERGRAD_HD step step_at(int k) const noexcept { return map.position(group, first + k); }
   [[nodiscard]] PERGRAD_HD Scalar read(const line& a, const step& b) const noexcept {
-    return read_inside(map.inside_x(a, b), values, a.offset + b.offset);
+    return read_inside(map.inside_x(a, b), values, a.offset + b.offset, zero);
   }
 };
 /// The same of the samples from `first` on, one after the other: a step is one of (sample, position).
@@ -328,7 +340,9 @@ struct deltas_of_samples {
     const int position = on.map.positions.divide(k);
     return {on.values.read(first + k, on.y), on.map.y_step(position)};
   }
-  [[nodiscard]] PERGRAD_HD Scalar read(line a, const step& b) const noexcept { return b.values[a + b.offset]; }
+  [[nodiscard]] PERGRAD_HD Scalar read(line a, const step& b) const noexcept {
+    return in_device_memory(b.values)[a + b.offset];
+  }
 };
 template <class Scalar>
 struct views_of_some_samples {
@@ -343,14 +357,14 @@ struct views_of_some_samples {
   int first;
 
   [[nodiscard]] PERGRAD_HD line line_at(int column) const noexcept {
-    return views_of_sample<Scalar>{nullptr, on.map}.line_at(column);
+    return views_of_sample<Scalar>{nullptr, nullptr, on.map}.line_at(column);
   }
   [[nodiscard]] PERGRAD_HD step step_at(int k) const noexcept {
     const int position = on.map.positions.divide(k);
     return {on.values.read(first + k, on.x), on.map.position(group, position)};
   }
   [[nodiscard]] PERGRAD_HD Scalar read(const line& a, const step& b) const noexcept {
-    return read_inside(on.map.inside_x(a, b.at), b.values, a.offset + b.at.offset);
+    return read_inside(on.map.inside_x(a, b.at), b.values, a.offset + b.at.offset, on.zero());
   }
 };
 /// Samples `first`, `first + apart`, ... of a batch, with their factors: those of 0 read nothing.
@@ -383,7 +397,7 @@ struct weighted_deltas : weighted_samples<Scalar> {
     return this->on.map.y_offset(group, smaller_of(row, this->on.map.view.outputs - 1), 0);
   }
   [[nodiscard]] PERGRAD_HD Scalar read(line a, const step& b) const noexcept {
-    return b.factor == 0 ? Scalar{0} : b.values[a];
+    return b.factor == 0 ? Scalar{0} : in_device_memory(b.values)[a];
   }
   /// A delta once it is rounded, if it is.
   [[nodiscard]] PERGRAD_HD static Scalar weighted(const step& b, Scalar delta) noexcept {
@@ -402,17 +416,28 @@ struct views_at_one_position : weighted_samples<Scalar> {
     return this->on.map.x_offset(group, 0, smaller_of(column, this->on.map.width.value() - 1));
   }
   [[nodiscard]] PERGRAD_HD Scalar read(line a, const step& b) const noexcept {
-    return b.factor == 0 || a < 0 ? Scalar{0} : b.values[a];
+    return b.factor == 0 || a < 0 ? Scalar{0} : in_device_memory(b.values)[a];
   }
 };
 
-/// A product whose columns are of samples: its results lie in their workspaces.
-template <class Scalar, bool OnePosition>
+/// A node of a function of single numbers, behind a product forward or before it back, that the product computes with
+/// its results: their places and the node's are alike.
+struct joined_node {
+  int function = -1;  ///< of the kernel's list; negative: there is none
+  int x = 0;          ///< places of its values
+  int y = 0;
+  int dx = 0;  ///< back: of its gradient
+  int accumulate = 0;
+  int tf32 = 0;  ///< its result is stored as TF32
+};
+/// A product whose columns are of samples: its results lie in their workspaces. `Functions`: those of joined nodes.
+template <class Scalar, bool OnePosition, class Functions = function_list<>>
 struct product_over_samples {
   static constexpr bool squares = false;
   static constexpr bool one_position = OnePosition;
   using sum_type = Scalar;
   affine_operands<Scalar> on;
+  joined_node joined{};
 
   [[nodiscard]] PERGRAD_HD int results(int z) const noexcept { return z; }
   [[nodiscard]] PERGRAD_HD Scalar before(const sample_column<Scalar>& where, int row) const noexcept {
@@ -421,11 +446,24 @@ struct product_over_samples {
   PERGRAD_HD void store(const sample_column<Scalar>& where, int row, Scalar value) const noexcept {
     if (where.values != nullptr) where.values[row * where.step] = on.stored(value);
   }
+
+ protected:
+  /// f<Function>() for the joined node's.
+  template <class Function>
+  PERGRAD_HD void with_joined(const Function& f) const {
+    Functions::visit(joined.function, [&]<class Joined>() {
+      if constexpr (is_scalar_function<Joined>) f.template operator()<device_code_of<Joined>>();
+    });
+  }
+  [[nodiscard]] PERGRAD_HD Scalar stored_as(int as_tf32, Scalar value) const noexcept {
+    return as_tf32 != 0 ? round_to_tf32(value) : value;
+  }
 };
 /// Rows: outputs; columns: (sample, position); depth: the view. `OnePosition`: there is one.
-template <class Scalar, bool OnePosition = false>
-struct affine_forward : product_over_samples<Scalar, OnePosition> {
-  using product_over_samples<Scalar, OnePosition>::on;
+template <class Scalar, bool OnePosition = false, class Functions = function_list<>>
+struct affine_forward : product_over_samples<Scalar, OnePosition, Functions> {
+  using product = product_over_samples<Scalar, OnePosition, Functions>;
+  using product::on, product::joined;
 
   [[nodiscard]] PERGRAD_HD int rows() const noexcept { return on.map.view.outputs; }
   [[nodiscard]] PERGRAD_HD int columns() const noexcept { return on.most_samples * on.map.positions.value(); }
@@ -448,12 +486,21 @@ struct affine_forward : product_over_samples<Scalar, OnePosition> {
     const int t = on.map.positions.divide(column);
     return on.column(column, on.y, on.map.y_offset(z, 0, t), on.map.view.y_output, z * rows());
   }
+  PERGRAD_HD void store(const sample_column<Scalar>& where, int row, Scalar value) const noexcept {
+    product::store(where, row, value);
+    if (joined.function < 0 || where.values == nullptr) return;
+    this->with_joined([&]<class Function>() {
+      Scalar* const y = where.values + row * where.step + joined.y - on.y;
+      *y = this->stored_as(joined.tf32, Function::value(on.stored(value)));
+    });
+  }
 };
 
 /// Rows: channels; columns: (sample, pixel); depth: (output, tap). `OnePosition`: there is one, one pixel and one tap.
-template <class Scalar, bool OnePosition = false>
-struct affine_adjoint : product_over_samples<Scalar, OnePosition> {
-  using product_over_samples<Scalar, OnePosition>::on;
+template <class Scalar, bool OnePosition = false, class Functions = function_list<>>
+struct affine_adjoint : product_over_samples<Scalar, OnePosition, Functions> {
+  using product = product_over_samples<Scalar, OnePosition, Functions>;
+  using product::on, product::joined;
 
   [[nodiscard]] PERGRAD_HD int rows() const noexcept { return on.map.view.channels; }
   [[nodiscard]] PERGRAD_HD int columns() const noexcept { return on.most_samples * on.map.pixels.value(); }
@@ -476,58 +523,79 @@ struct affine_adjoint : product_over_samples<Scalar, OnePosition> {
     const int pixel = on.map.pixels.divide(column);
     return on.column(column, on.x, on.map.pixel_offset(z, 0, pixel), on.map.view.x_channel, z * rows());
   }
+  /// The gradient that a joined node takes is written nowhere.
+  PERGRAD_HD void store(const sample_column<Scalar>& where, int row, Scalar value) const noexcept {
+    if (joined.function < 0) return product::store(where, row, value);
+    if (where.values == nullptr) return;
+    this->with_joined([&]<class Function>() {
+      Scalar* const values = where.values + row * where.step - on.x;
+      const Scalar part = on.stored(value) * Function::derivative(values[joined.x], values[joined.y]);
+      values[joined.dx] = this->stored_as(joined.tf32, joined.accumulate != 0 ? values[joined.dx] + part : part);
+    });
+  }
 };
 
-/// The same of views with strides. Batches: groups, classes of pixels; columns: (sample, pixel of the class); depth:
-/// (output, tap of it).
+/// The same of views with strides, for some classes of pixels. Batches: groups, classes; columns: (sample, pixel of the
+/// class); depth: (output, tap of it).
 template <class Scalar>
 struct affine_strided_adjoint : product_over_samples<Scalar, false> {
   using product_over_samples<Scalar, false>::on;
+  static constexpr int most_classes = 8;
+  class_pixels pixels;
+  int class_count = 0;
+  stride_class classes[most_classes];
 
-  [[nodiscard]] PERGRAD_HD int classes() const noexcept { return stride_class::count(on.map.view); }
-  [[nodiscard]] PERGRAD_HD stride_class class_of(int z) const noexcept { return {on.map.view, z % classes()}; }
-  [[nodiscard]] PERGRAD_HD int rows() const noexcept { return on.map.view.channels; }
-  [[nodiscard]] PERGRAD_HD int columns() const noexcept { return on.most_samples * stride_class::most(on.map.view); }
-  [[nodiscard]] PERGRAD_HD int batches() const noexcept { return on.map.view.groups * classes(); }
-  [[nodiscard]] PERGRAD_HD int depth(int z) const noexcept {
-    const stride_class of = class_of(z);
-    return on.map.view.outputs * of.taps[0] * of.taps[1] * of.taps[2];
+  affine_strided_adjoint() = default;
+  /// Of classes first .. first + most_classes - 1, if there are so many.
+  affine_strided_adjoint(const affine_operands<Scalar>& operands, int first)
+      : product_over_samples<Scalar, false>{operands},
+        pixels{operands.map.view},
+        class_count{smaller_of(most_classes, stride_class::count(operands.map.view) - first)} {
+    for (int i = 0; i < class_count; ++i) classes[i] = stride_class{operands.map.view, first + i};
   }
+
+  [[nodiscard]] PERGRAD_HD const stride_class& class_of(int z) const noexcept { return classes[z % class_count]; }
+  [[nodiscard]] PERGRAD_HD int rows() const noexcept { return on.map.view.channels; }
+  [[nodiscard]] PERGRAD_HD int columns() const noexcept { return on.most_samples * pixels.all.value(); }
+  [[nodiscard]] PERGRAD_HD int batches() const noexcept { return on.map.view.groups * class_count; }
+  [[nodiscard]] PERGRAD_HD int depth(int z) const noexcept { return on.map.view.outputs * class_of(z).tap_count; }
   [[nodiscard]] PERGRAD_HD bool wanted(int /*z*/, int column) const noexcept {
-    return column < on.samples() * stride_class::most(on.map.view);
+    return column < on.samples() * pixels.all.value();
   }
   [[nodiscard]] PERGRAD_HD weight_columns_of_class<Scalar> left(int z) const noexcept {
-    return {on.weights + z / classes() * on.map.view.outputs * on.map.width.value(), on.map, class_of(z)};
+    return {on.weights + z / class_count * on.map.view.outputs * on.map.width.value(), on.map, class_of(z)};
   }
   [[nodiscard]] PERGRAD_HD outputs_that_see_class<Scalar> right(int z) const noexcept {
-    return {on, z / classes(), class_of(z)};
+    return {on, pixels, class_of(z), z / class_count};
   }
   [[nodiscard]] PERGRAD_HD sample_column<Scalar> column_of(int z, int column) const noexcept {
     const affine_view& view = on.map.view;
-    const int most = stride_class::most(view);
-    const stride_class of = class_of(z);
-    const int group = z / classes();
+    const stride_class& of = class_of(z);
+    const int group = z / class_count;
     int at[axes];
-    const bool is_there = of.place(view, column % most, at);
+    const bool is_there = pixels.place(of, column, at);
     int offset = group * view.x_group;
     for (int axis = 0; axis < axes; ++axis) {
       offset += (of.pixel[axis] + at[axis] * view.stride[axis]) * view.x_step[axis];
     }
-    return on.column(is_there ? column / most : on.samples(), on.x, offset, view.x_channel, group * rows());
+    return on.column(is_there ? column : on.samples(), on.x, offset, view.x_channel, group * rows());
   }
 };
 
 /// Of views with one position. Rows: outputs; columns: the view; depth: samples of the accumulator. A `Sum` of integers
 /// adds what each sample adds, rounded to whole steps of the grid, and all blocks to accumulator 0, from what is there.
-template <class Scalar, class Sum>
+/// `Kind`: small_shares, at most so many of an accumulator.
+template <class Scalar, class Sum, share_kind Kind = share_kind::any>
 struct affine_sums {
+  static constexpr bool small = Kind != share_kind::any;
   static constexpr bool squares = false;
   static constexpr bool has_order = !std::is_integral_v<Sum>;
-  using sum_type = Sum;
+  using sum_type = std::conditional_t<small, std::uint32_t, Sum>;
   affine_operands<Scalar> on;       ///< `y` is the place of delta
   const Scalar* factors = nullptr;  ///< w_b; nullptr: all are 1
   Scalar to_grid = 1;               ///< of integers: steps of a unit
-  Sum* accumulators = nullptr;      ///< of the layer's first weight, in accumulator 0
+  small_shares<Kind> shares;
+  Sum* accumulators = nullptr;  ///< of the layer's first weight, in accumulator 0
   std::int64_t accumulator_stride = 0;
   int accumulator_count = 1;
 
@@ -552,23 +620,38 @@ struct affine_sums {
   [[nodiscard]] PERGRAD_HD views_at_one_position<Scalar> right(int z) const noexcept {
     return {samples_of(z, on.x), z / accumulator_count};
   }
-  /// The group's weights in the accumulator.
-  [[nodiscard]] PERGRAD_HD Sum* results(int z) const noexcept {
-    return accumulators + (has_order ? z % accumulator_count * accumulator_stride : 0) +
-           std::int64_t{z / accumulator_count} * rows() * columns();
+  /// The group's weights in the accumulator, and the offsets of its small shares.
+  struct sums_of {
+    Sum* at;
+    std::uint32_t offsets;
+  };
+  [[nodiscard]] PERGRAD_HD sums_of results(int z) const noexcept {
+    return {accumulators + (has_order ? z % accumulator_count * accumulator_stride : 0) +
+                std::int64_t{z / accumulator_count} * rows() * columns(),
+            static_cast<std::uint32_t>(depth(z)) * shares.offset()};
   }
-  [[nodiscard]] PERGRAD_HD Sum* column_of(Sum* first, int column) const noexcept { return first + column; }
-  [[nodiscard]] PERGRAD_HD Sum before(const Sum* where, int row) const noexcept {
-    return !has_order || state().first != 0 ? Sum{0} : where[row * columns()];
+  [[nodiscard]] PERGRAD_HD sums_of column_of(const sums_of& first, int column) const noexcept {
+    return {first.at + column, first.offsets};
   }
-  PERGRAD_HD void add_term(Sum& sum, Scalar delta, Scalar x) const noexcept {
-    on_device::add_share(sum, delta, x, to_grid);
-  }
-  PERGRAD_HD void store(Sum* where, int row, Sum value) const noexcept {
-    if constexpr (has_order) {
-      where[row * columns()] = value;
+  [[nodiscard]] PERGRAD_HD sum_type before(const sums_of& where, int row) const noexcept {
+    if constexpr (small) {
+      return 0 - where.offsets;
     } else {
-      add_to(where[row * columns()], value);
+      return !has_order || state().first != 0 ? Sum{0} : where.at[row * columns()];
+    }
+  }
+  PERGRAD_HD void add_term(sum_type& sum, Scalar delta, Scalar x) const noexcept {
+    if constexpr (small) {
+      sum += shares.with_offset(delta, x);
+    } else {
+      on_device::add_share(sum, delta, x, to_grid);
+    }
+  }
+  PERGRAD_HD void store(const sums_of& where, int row, sum_type value) const noexcept {
+    if constexpr (has_order) {
+      where.at[row * columns()] = value;
+    } else {
+      add_to(where.at[row * columns()], small ? small_shares<Kind>::whole(static_cast<std::uint32_t>(value)) : value);
     }
   }
 
@@ -581,16 +664,20 @@ struct affine_sums {
 
 /// Of views with several positions, not cut into chunks: a sum of integers. Rows: outputs; columns: the view; depth:
 /// the positions of a part of the samples. A sample's gradient is formed as affine_squares does and adds its share.
-template <class Scalar>
+/// `Kind`: as of affine_sums.
+template <class Scalar, share_kind Kind = share_kind::any>
 struct affine_shares {
+  static constexpr bool small = Kind != share_kind::any;
   static constexpr bool squares = false;
   static constexpr bool adds_shares = true;
   using sum_type = Scalar;
+  using total_type = std::conditional_t<small, std::uint32_t, std::int64_t>;
   affine_operands<Scalar> on;       ///< `y` is the place of delta
   const Scalar* factors = nullptr;  ///< w_b; nullptr: all are 1
   Scalar to_grid = 1;               ///< steps of a unit
-  std::int64_t* sums = nullptr;     ///< of the layer's first weight
-  int parts = 1;                    ///< of the samples
+  small_shares<Kind> shares;
+  std::int64_t* sums = nullptr;  ///< of the layer's first weight
+  int parts = 1;                 ///< of the samples
 
   [[nodiscard]] PERGRAD_HD int rows() const noexcept { return on.map.view.outputs; }
   [[nodiscard]] PERGRAD_HD int columns() const noexcept { return on.map.width.value(); }
@@ -611,8 +698,13 @@ struct affine_shares {
     return {on, z / parts, first_sample(z)};
   }
   /// The share of sample b's gradient; of one without weight nothing, whatever it is.
-  PERGRAD_HD void add_share(std::int64_t& sum, Scalar factor, Scalar gradient) const noexcept {
-    if (factor != 0) on_device::add_share(sum, factor, gradient, to_grid);
+  PERGRAD_HD void add_share(total_type& sum, Scalar factor, Scalar gradient) const noexcept {
+    if (factor == 0) return;
+    if constexpr (small) {
+      sum += shares.with_offset(factor, gradient) - shares.offset();
+    } else {
+      on_device::add_share(sum, factor, gradient, to_grid);
+    }
   }
   [[nodiscard]] PERGRAD_HD Scalar factor(int z, int number) const noexcept {
     return factors == nullptr ? Scalar{1} : factors[first_sample(z) + number];
@@ -623,8 +715,9 @@ struct affine_shares {
   [[nodiscard]] PERGRAD_HD std::int64_t* column_of(std::int64_t* first, int column) const noexcept {
     return first + column;
   }
-  PERGRAD_HD void store(std::int64_t* where, int row, std::int64_t value) const noexcept {
-    add_to(where[row * columns()], value);
+  PERGRAD_HD void store(std::int64_t* where, int row, total_type value) const noexcept {
+    add_to(where[row * columns()],
+           small ? small_shares<Kind>::whole(static_cast<std::uint32_t>(value)) : static_cast<std::int64_t>(value));
   }
 };
 
@@ -662,7 +755,7 @@ struct affine_partials {
     return {on.values.read(sample(z), on.y), on.map, group(z), first_position(z)};
   }
   [[nodiscard]] PERGRAD_HD views_of_sample<Scalar> right(int z) const noexcept {
-    return {on.values.read(sample(z), on.x), on.map, group(z), first_position(z)};
+    return {on.values.read(sample(z), on.x), on.zero(), on.map, group(z), first_position(z)};
   }
   [[nodiscard]] PERGRAD_HD Scalar* results(int z) const noexcept {
     return partials + std::int64_t{z} * rows() * columns();
@@ -696,7 +789,7 @@ struct affine_squares {
   }
   [[nodiscard]] PERGRAD_HD views_of_sample<Scalar> right(int z) const noexcept {
     const int group = on.map.groups.divide(z);
-    return {on.values.read(z, on.x), on.map, group};
+    return {on.values.read(z, on.x), on.zero(), on.map, group};
   }
   PERGRAD_HD void store_square(int z, int block, double value) const noexcept {
     const int groups = on.map.view.groups;

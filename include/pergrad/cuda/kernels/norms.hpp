@@ -32,14 +32,14 @@ struct method_choice {
   /// How the norm of a leaf is found. `instantiate` only for leaves that have room to be kept: else its twin `direct`.
   /// How tensor cores round is not published, so that there is no slack for it: of what they form the numbers
   /// themselves are squared, formed by the same instructions.
-  [[nodiscard]] PERGRAD_HD norm_method of(const outer_leaf& leaf) const noexcept {
+  [[nodiscard]] PERGRAD_HD constexpr norm_method of(const outer_leaf& leaf) const noexcept {
     const norm_method asked = asked_of(leaf);
     const bool forms_it = on_tensor_cores != 0 && leaf.view.positions() > 1;
     return forms_it && asked == norm_method::gram ? norm_method::direct : asked;
   }
 
  private:
-  [[nodiscard]] PERGRAD_HD norm_method asked_of(const outer_leaf& leaf) const noexcept {
+  [[nodiscard]] PERGRAD_HD constexpr norm_method asked_of(const outer_leaf& leaf) const noexcept {
     const bool chosen = nodes == ~std::uint64_t{0} || (leaf.node < 64 && (nodes >> leaf.node & 1U) != 0);
     if (method == norm_method::automatic || !chosen) return leaf.method;
     if (method == norm_method::product && leaf.view.positions() != 1) return leaf.method;
@@ -80,6 +80,12 @@ struct norm_worker {
     if (method == norm_method::gram) return by_positions(leaf, part);
     add_stored(squares + leaf.squares, leaf.square_count, part);
   }
+  /// The same of leaves of one use whose method is not gram.
+  PERGRAD_HD void add_little(const outer_leaf& leaf, norm_method method, const double* squares,
+                             norm_bound& part) const {
+    if (method == norm_method::product) return by_product(leaf, part);
+    add_stored(squares + leaf.squares, leaf.square_count, part);
+  }
   /// Parts of a squared norm that kernels left.
   PERGRAD_HD void add_stored(const double* squares, int count, norm_bound& part) const {
     sums own;
@@ -88,6 +94,14 @@ struct norm_worker {
       PERGRAD_ROLLED
       for (int i = t; i < count; i += Threads) sum += squares[i];
       own[t] = sum;
+    });
+    add_squares(own, part);
+  }
+  /// Of an elementwise leaf that is not kept.
+  PERGRAD_HD void add_read(const elementwise_leaf& leaf, norm_bound& part) const {
+    sums own;
+    block.each([&](int t) {
+      own[t] = sum_of_squares(t, leaf.count, [&](int i) { return element_at_one_position(leaf, values, i); });
     });
     add_squares(own, part);
   }
@@ -120,6 +134,12 @@ struct norm_worker {
     add_squares(squares, part);
   }
 
+  /// Of tables begin .. end - 1.
+  PERGRAD_HD void add_rows(const row_leaf* rows, int begin, int end, int norms, norm_bound* parts) const {
+    for (int k = begin; k < end; ++k) {
+      if (rows[k].first != 0) add(rows[k], norms, parts[rows[k].layer]);
+    }
+  }
   /// `norms`: 0 if nobody asks for them but sums need the table's links.
   PERGRAD_HD void add(const row_leaf& leaf, int norms, norm_bound& part) const {
     const table_rows<Scalar> rows{leaf, values};
@@ -177,25 +197,37 @@ struct norm_worker {
   }
   PERGRAD_HD void by_product(const outer_leaf& leaf, norm_bound& part) const {
     const affine_view& view = leaf.view;
+    const bool is_line = view.taps() == 1 && view.padding[0] + view.padding[1] + view.padding[2] == 0;
     for (int group = 0; group < view.groups; ++group) {
-      sums x_squares;
-      sums delta_squares;
-      block.each([&](int t) {
-        const Scalar* x = values.at(leaf.x) + group * view.x_group;
-        const Scalar* delta = values.at(leaf.delta) + group * view.y_group;
-        const bool is_line = view.taps() == 1 && view.padding[0] + view.padding[1] + view.padding[2] == 0;
-        x_squares[t] = sum_of_squares(t, view.view_width(), [&](int k) {
-          if (is_line) return x[k * view.x_channel];
-          return factors_at(leaf, values, group * view.outputs * view.view_width() + k).x;
+      double squared[2] = {0, 0};
+      PERGRAD_ROLLED
+      for (int factor = 0; factor < 2; ++factor) {  // x, delta: the same code, of which there is little to load
+        const Scalar* const from =
+            factor == 0 ? values.at(leaf.x) + group * view.x_group : values.at(leaf.delta) + group * view.y_group;
+        const int count = factor == 0 ? view.view_width() : view.outputs;
+        const int step = factor == 0 ? view.x_channel : view.y_output;
+        sums squares;
+        block.each([&](int t) {
+          if (factor != 0 || is_line) {
+            squares[t] = sum_of_squares(t, count, [&](int k) { return from[k * step]; });
+            return;
+          }
+          double sum = 0;
+          PERGRAD_ROLLED
+          for (int k = t; k < count; k += Threads) {
+            const auto x = static_cast<double>(factors_at(leaf, values, group * view.outputs * count + k).x);
+            sum = fma(x, x, sum);
+          }
+          squares[t] = sum;
         });
-        delta_squares[t] = sum_of_squares(t, view.outputs, [&](int n) { return delta[n * view.y_output]; });
-      });
-      const double x_squared = block.sum(x_squares, partial);
-      const double delta_squared = block.sum(delta_squares, partial);
+        const double sum = block.sum(squares, partial);
+        squared[0] = factor == 0 ? sum : squared[0];
+        squared[1] = sum;
+      }
       block.once([&] {
-        part.squared += x_squared * delta_squared;
-        part.error += lost_squares(view, x_squared, delta_squared);
-        part.spread += square_root(x_squared * view.outputs);
+        part.squared += squared[0] * squared[1];
+        part.error += lost_squares(view, squared[0], squared[1]);
+        part.spread += square_root(squared[0] * view.outputs);
       });
     }
   }
@@ -335,8 +367,9 @@ struct elementwise_kernel {
     while (parts < threads && 64 * parts <= positions) parts *= 2;
     return parts;
   }
+  /// None of a leaf that norms and sums read where it lies.
   [[nodiscard]] static constexpr int blocks_of(const elementwise_leaf& leaf) noexcept {
-    return leaf.first == 0 ? 0 : blocks_for(leaf.count, threads / sharing(leaf));
+    return leaf.first == 0 || leaf.kept < 0 ? 0 : blocks_for(leaf.count, threads / sharing(leaf));
   }
   [[nodiscard]] int blocks() const noexcept { return most_samples * blocks_of_sample; }
 

@@ -2,7 +2,7 @@
 // pergrad/cuda/kernels/pointwise.hpp - forward and backward of nodes whose elements are independent of each other:
 // activations, pools (from their table of windows), sums of branches, reshapes
 //
-// An element is one thread's, so no bit depends on how many blocks share a sample.
+// An element is one thread's, so no bit depends on how many warps share a sample.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +15,13 @@
 
 namespace pergrad::inline v0_1::on_device {
 
-/// A block, or one of several that share a sample, at work on such nodes.
+/// A block or a warp, or one of several that share a sample, at work on such nodes.
 template <class Block, class Scalar>
 struct pointwise_worker {
   const Block& block;
   sample_values<Scalar> values;
   const Scalar* divisors;  ///< scalars of the network's tables
-  int stretch = 0;         ///< number of the block among those that share the sample
+  int stretch = 0;         ///< its number among those that share the sample
   int stretches = 1;       ///< how many they are
 
   template <class Functions>
@@ -79,9 +79,6 @@ struct pointwise_worker {
 
  private:
   template <class Function>
-  static constexpr bool is_scalar_function = detail::has_value<Function> && !detail::is_tiled<Function>;
-
-  template <class Function>
   PERGRAD_HD void for_each(int count, Function&& f) const {
     block.each([&](int t) {
       for (int i = stretch * Block::threads + t; i < count; i += stretches * Block::threads) f(i);
@@ -119,20 +116,26 @@ struct pointwise_worker {
 
   template <class Rule>
   PERGRAD_HD void pool_forward(const op_row& row, const Scalar* x, Scalar* y) const {
-    const int width = row.windows[2].out;
-    const int height = row.windows[1].out;
-    const int out_pixels = row.windows[0].out * height * width;
-    const int in_pixels = row.windows[0].in * row.windows[1].in * row.windows[2].in;
+    const window_axis(&windows)[axes] = row.windows;
+    const int in_pixels = windows[0].in * windows[1].in * windows[2].in;
     for_each(row.out_size, [&](int o) {
-      const int pixel = o % out_pixels;
-      const Scalar* from = x + o / out_pixels * in_pixels;
-      const window_box box = box_of(row, pixel / (height * width), pixel / width % height, pixel % width);
+      int channel = o;
+      const int c = windows[2].of_out.divide(channel);
+      const int r = windows[1].of_out.divide(channel);
+      const int d = windows[0].of_out.divide(channel);
+      const Scalar* from = x + channel * in_pixels;
+      const window_box box = box_of(row, d, r, c);
       Scalar value = Rule::template start<Scalar>();
+      int chosen = first_input(row, box);
       for_each_input(row, box, [&](int input) {
-        value = Rule::combine(value, from[input]);
+        const Scalar next = Rule::combine(value, from[input]);
+        if (remembers_inputs<Rule> && !(next == value)) chosen = input;
+        value = next;
         return true;
       });
       y[o] = Rule::finish(value, box.divisor);
+      if (!remembers_inputs<Rule> || row.saved_size == 0) return;
+      values.integers_to(row.saved)[o] = value == value ? chosen : -1;  // of NaN none
     });
   }
   /// Every input asks the windows that see it, in order, for its share.
@@ -141,16 +144,14 @@ struct pointwise_worker {
                                 Scalar* dx) const {
     const int* table = values.integers;
     const window_axis(&windows)[axes] = row.windows;
-    const int width = windows[2].in;
-    const int height = windows[1].in;
-    const int in_pixels = windows[0].in * height * width;
+    const int in_pixels = windows[0].in * windows[1].in * windows[2].in;
     const int out_pixels = windows[0].out * windows[1].out * windows[2].out;
     for_each(row.in_size, [&](int i) {
-      const int channel = i / in_pixels;
-      const int pixel = i % in_pixels;
-      const int pd = pixel / (height * width);
-      const int ph = pixel / width % height;
-      const int pw = pixel % width;
+      int channel = i;
+      const int pw = windows[2].of_in.divide(channel);
+      const int ph = windows[1].of_in.divide(channel);
+      const int pd = windows[0].of_in.divide(channel);
+      const int pixel = i - channel * in_pixels;
       const Scalar* from = x + channel * in_pixels;
       Scalar sum = row.accumulate != 0 ? dx[i] : Scalar{0};
       for (int d = table[windows[0].seen_first + pd]; d < table[windows[0].seen_last + pd]; ++d) {
@@ -158,12 +159,15 @@ struct pointwise_worker {
           PERGRAD_ROLLED
           for (int c = table[windows[2].seen_first + pw]; c < table[windows[2].seen_last + pw]; ++c) {
             const int o = channel * out_pixels + (d * windows[1].out + r) * windows[2].out + c;
+            if constexpr (remembers_inputs<Rule>) {
+              if (values.integers_at(row.saved)[o] == pixel) sum += dy[o];
+              continue;
+            }
             Scalar remaining = dy[o];
-            if constexpr (is_known<Rule, window_rule::mean>) {  // to all alike
+            if constexpr (is_known_rule<Rule, window_rule::mean>) {  // to all alike
               sum += Rule::share(from[pixel], y[o], remaining, divisor_of(row, d, r, c));
               continue;
             }
-            if (is_known<Rule, window_rule::maximum> && !(from[pixel] == y[o])) continue;  // it has none
             const window_box box = box_of(row, d, r, c);
             Scalar share = 0;
             for_each_input(row, box, [&](int input) {
@@ -178,11 +182,6 @@ struct pointwise_worker {
       dx[i] = sum;
     });
   }
-  template <class Rule, window_rule Known>
-  static constexpr bool is_known = [] {
-    if constexpr (requires { Rule::known_rule; }) return Rule::known_rule == Known;
-    return false;
-  }();
   /// What a window of a pool covers.
   struct window_box {
     span_of_taps planes, rows, columns;
@@ -199,6 +198,13 @@ struct pointwise_worker {
   [[nodiscard]] PERGRAD_HD Scalar divisor_of(const op_row& row, int d, int i, int j) const noexcept {
     return divisors[row.divisors + (d * row.windows[1].out + i) * row.windows[2].out + j];
   }
+  /// Offsets in the channel.
+  [[nodiscard]] PERGRAD_HD static int input_at(const op_row& row, int d, int i, int j) noexcept {
+    return (d * row.windows[1].in + i) * row.windows[2].in + j;
+  }
+  [[nodiscard]] PERGRAD_HD static int first_input(const op_row& row, const window_box& box) noexcept {
+    return input_at(row, box.planes.begin, box.rows.begin, box.columns.begin);
+  }
   /// Calls f(offset in the channel) for the inputs of a window, in order, until it says false.
   template <class Function>
   PERGRAD_HD static void for_each_input(const op_row& row, const window_box& box, Function&& f) {
@@ -206,7 +212,7 @@ struct pointwise_worker {
       for (int i = box.rows.begin; i < box.rows.end; ++i) {
         PERGRAD_ROLLED
         for (int j = box.columns.begin; j < box.columns.end; ++j) {
-          if (!f((d * row.windows[1].in + i) * row.windows[2].in + j)) return;
+          if (!f(input_at(row, d, i, j))) return;
         }
       }
     }
@@ -226,7 +232,7 @@ struct node_work {
   int most_samples = 0;
 };
 
-/// One node for all samples, of which each has `stretches` blocks; blocks() of them.
+/// One node for all samples, of which each has `stretches` warps; blocks() of them.
 template <class Scalar, class Target, class Functions>
 struct node_kernel : node_work<Scalar, Target> {
   static constexpr int threads = 256;
@@ -234,14 +240,22 @@ struct node_kernel : node_work<Scalar, Target> {
   using work_type = node_work<Scalar, Target>;
   using work_type::row, work_type::tf32, work_type::stretches;
 
-  [[nodiscard]] int blocks() const noexcept { return this->most_samples * stretches; }
+  [[nodiscard]] int blocks() const noexcept {
+    return blocks_for(std::int64_t{this->most_samples} * stretches, threads / warp_size);
+  }
 
   template <class Block>
   PERGRAD_HD void operator()(const Block& block) const {
-    const int sample = block.index() / stretches;
+    block.warps([&](const auto& warp) { run(warp, block.index() * (threads / warp_size) + warp.index()); });
+  }
+
+ private:
+  template <class Warp>
+  PERGRAD_HD void run(const Warp& warp, int number) const {
+    const int sample = number / stretches;
     if (static_cast<std::uint32_t>(sample) >= this->state->count) return;
-    const pointwise_worker<Block, Scalar> worker{block, this->samples.values(sample), this->divisors,
-                                                 block.index() % stretches, stretches};
+    const pointwise_worker<Warp, Scalar> worker{warp, this->samples.values(sample), this->divisors, number % stretches,
+                                                stretches};
     if (this->backward == 0) {
       worker.template forward<Functions>(row);
       if (tf32 != 0 && row.handed_on != 0) worker.round(row.out, row.out_size);
@@ -254,10 +268,10 @@ struct node_kernel : node_work<Scalar, Target> {
   }
 };
 
-/// Blocks that share a sample's node; 0: it is the sample kernel's. A constant of the network, of which no bit depends.
+/// Warps that share a sample's node; 0: it is the sample kernel's. A constant of the network, of which no bit depends.
 [[nodiscard]] constexpr int stretches_of(const op_row& row) noexcept {
-  constexpr int elements = 1024;  // of a block; an estimate
-  constexpr int least = 64;       // fewer are not worth a launch
+  constexpr int elements = 128;  // of a warp
+  constexpr int least = 16;      // fewer are not worth a launch
   if (row.kind == node_kind::affine || row.kind == node_kind::general || row.kind == node_kind::tiled) return 0;
   const int size = row.in_size > row.out_size ? row.in_size : row.out_size;
   return row.out_size == 0 || row.out_lengths >= 0 || size < least ? 0 : blocks_for(size, elements);

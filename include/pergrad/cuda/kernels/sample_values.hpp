@@ -257,36 +257,13 @@ template <class Scalar>
   return sum;
 }
 
-/// Division of 0 <= n < 2^31 by a fixed number, as a product and a shift (Granlund and Montgomery 1994, fig. 4.1).
-class divisor {
- public:
-  divisor() = default;
-  /// Precondition: by >= 1.
-  constexpr explicit divisor(int by) noexcept : by_{static_cast<std::uint32_t>(by)} {
-    while ((std::uint64_t{1} << shift_) < by_) ++shift_;
-    const std::uint64_t power = std::uint64_t{1} << 32U;
-    factor_ = static_cast<std::uint32_t>(power * ((std::uint64_t{1} << shift_) - by_) / by_ + 1);
-  }
-
-  [[nodiscard]] PERGRAD_HD constexpr int quotient(int n) const noexcept {
-    const auto number = static_cast<std::uint32_t>(n);
-    const auto high = static_cast<std::uint32_t>((std::uint64_t{number} * factor_) >> 32U);
-    return static_cast<int>((high + number) >> shift_);
-  }
-  /// Replaces n by its quotient and returns the remainder.
-  [[nodiscard]] PERGRAD_HD constexpr int divide(int& n) const noexcept {
-    const int whole = quotient(n);
-    const int rest = n - whole * static_cast<int>(by_);
-    n = whole;
-    return rest;
-  }
-  [[nodiscard]] PERGRAD_HD constexpr int value() const noexcept { return static_cast<int>(by_); }
-
- private:
-  std::uint32_t by_ = 1;
-  std::uint32_t factor_ = 1;
-  std::uint32_t shift_ = 0;
-};
+/// Element i of the gradient of a leaf with one use and one position.
+template <class Scalar>
+[[nodiscard]] PERGRAD_HD Scalar element_at_one_position(const elementwise_leaf& leaf,
+                                                        const sample_values<Scalar>& values, int i) noexcept {
+  const Scalar delta = values.at(leaf.delta)[i * leaf.delta_stride];
+  return leaf.ones != 0 ? delta : multiply(delta, values.at(leaf.other)[i * leaf.other_stride]);
+}
 
 /// A part of an address: an offset, and how far along each axis. A position's and a tap's together are an element of x,
 /// those of a pixel and of an output's tap an element of y, if their sums along all axes lie inside.

@@ -68,8 +68,31 @@ struct sample_work {
   int last = 0;
 };
 
-/// `Layered`: 1 for networks whose norms are found from what products have left, 0 for those that find them on the way
-/// back. Either kind of kernel has the code for one of the stages `leaves` and `layered_leaves` only.
+/// Is it a loss over positions that says what threads do together for one of them? A warp takes a position then.
+template <class Loss>
+inline constexpr bool takes_threads_by_position = requires(const std::int32_t* targets) {
+  Loss::weight_of(targets, std::size_t{});
+};
+/// The loss of a sample and its gradient, by one thread, of output `y`.
+template <class Loss, class Scalar, class Target>
+PERGRAD_HD void evaluate_loss(const sample_work<Scalar, Target>& work, const sample_values<Scalar>& values, int sample,
+                              const Scalar* y, Scalar* dy) {
+  if constexpr (marked_for_devices<Loss>) {  // others have been refused
+    const auto size = static_cast<std::size_t>(work.output_size);
+    const auto* const targets = work.samples.targets_of(sample);
+    if constexpr (detail::takes_length<Loss, Scalar>) {  // then there is a target a position
+      const int positions = work.samples.target_count;
+      work.results.losses[sample] =
+          device_code_of<Loss>::evaluate(y, size, targets, dy, static_cast<std::size_t>(positions),
+                                         static_cast<std::size_t>(values.positions(work.output_lengths, positions)));
+    } else {
+      work.results.losses[sample] = device_code_of<Loss>::evaluate(y, size, targets, dy);
+    }
+  }
+}
+
+/// `Layered`: 1 for networks whose norms norm_kernel finds from what products have left, 0 for those that find them on
+/// the way back.
 template <class Scalar, class Loss, class Functions, int Threads, int Layered>
 struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar>> {
   static constexpr int threads = Threads;
@@ -106,7 +129,7 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
       }
     }
     if ((stages & stage::loss) != 0) finish_forward(block, values, sample, shared);
-    if ((stages & (stage::leaves | stage::layered_leaves)) != 0) {
+    if ((stages & stage::leaves) != 0) {
       block.each([&](int t) {
         PERGRAD_ROLLED
         for (int layer = t; layer < tables.layers; layer += Threads) parts[layer] = norm_bound{};
@@ -131,43 +154,12 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
             if (norms != 0 || chosen == norm_method::instantiate) worker.add(leaf, chosen, parts[leaf.layer]);
           }
           add_elementwise(worker, shared, row.first_elementwise, row.last_elementwise, parts);
-          add_rows(worker, row.first_rows, row.last_rows, parts);
+          worker.add_rows(tables.rows, row.first_rows, row.last_rows, norms, parts);
         }
         if (!leaves_factors) nodes.backward(row);
         if (row.input_gradient != 0 && row.out_size > 0) store_rounded(block, values.to(row.dx), row.in_size);
         if (row.input2_gradient != 0) store_rounded(block, values.to(row.dx2), row.in2_size);
       }
-    }
-    if (Layered != 0 && (stages & stage::layered_leaves) != 0) {
-      const double* squares =
-          results.squares + static_cast<std::size_t>(sample) * static_cast<std::size_t>(results.square_stride);
-      // What is little work a warp does, all of a layer's.
-      const auto is_little = [&](const outer_leaf& leaf) {
-        constexpr int most = 4096;
-        return leaf.next == 0 && method.of(leaf) != norm_method::gram && leaf.view.view_width() <= most;
-      };
-      if (norms != 0) {
-        block.warps([&](const auto& warp) {
-          double unused[1];
-          const norm_worker<std::remove_cvref_t<decltype(warp)>, Scalar, warp_size> own{warp, values, nullptr, unused};
-          for (int k = 0; k < tables.outer_count; ++k) {
-            const outer_leaf& leaf = tables.outer[k];
-            if (leaf.first == 0 || !is_little(leaf) || leaf.layer % (Threads / warp_size) != warp.index()) continue;
-            own.add_for_products(leaf, method.of(leaf), squares, parts[leaf.layer]);
-          }
-          for (int k = 0; k < tables.elementwise_count; ++k) {
-            const elementwise_leaf& leaf = tables.elementwise[k];
-            if (leaf.first == 0 || leaf.layer % (Threads / warp_size) != warp.index()) continue;
-            own.add_stored(squares + leaf.squares, leaf.square_count, parts[leaf.layer]);
-          }
-        });
-      }
-      for (int k = 0; norms != 0 && k < tables.outer_count; ++k) {
-        const outer_leaf& leaf = tables.outer[k];
-        if (leaf.first == 0 || is_little(leaf)) continue;
-        worker.add_for_products(leaf, method.of(leaf), squares, parts[leaf.layer]);
-      }
-      add_rows(worker, 0, tables.row_count, parts);
     }
     if ((stages & stage::weigh) == 0 || rule.kind == clip_rule::kind_type::none) return;
     block.once([&] {
@@ -180,10 +172,6 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
   [[nodiscard]] PERGRAD_HD static constexpr bool is_product(const op_row& row) noexcept {
     return Layered != 0 && row.kind == node_kind::affine;
   }
-  /// A loss over positions that says what threads do together for one of them: a warp takes a position.
-  static constexpr bool takes_threads_by_position = requires(const std::int32_t* targets) {
-    Loss::weight_of(targets, std::size_t{});
-  };
   template <class Block>
   PERGRAD_HD void evaluate_positions(const Block& block, const sample_values<Scalar>& values, int sample,
                                      shared_type& shared) const {
@@ -226,21 +214,11 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
   template <class Block>
   PERGRAD_HD void finish_forward(const Block& block, const sample_values<Scalar>& values, int sample,
                                  shared_type& shared) const {
-    if constexpr (takes_threads_by_position) evaluate_positions(block, values, sample, shared);
-    block.once([&] {
-      if constexpr (!takes_threads_by_position && marked_for_devices<Loss>) {  // others have been refused
-        const auto size = static_cast<std::size_t>(output_size);
-        if constexpr (detail::takes_length<Loss, Scalar>) {  // then there is a target a position
-          const auto positions = static_cast<std::size_t>(samples.target_count);
-          results.losses[sample] = device_code_of<Loss>::evaluate(
-              values.at(output), size, samples.targets_of(sample), values.to(output_gradient), positions,
-              static_cast<std::size_t>(values.positions(output_lengths, samples.target_count)));
-        } else {
-          results.losses[sample] = device_code_of<Loss>::evaluate(values.at(output), size, samples.targets_of(sample),
-                                                                  values.to(output_gradient));
-        }
-      }
-    });
+    if constexpr (takes_threads_by_position<Loss>) {
+      evaluate_positions(block, values, sample, shared);
+    } else {
+      block.once([&] { evaluate_loss<Loss>(*this, values, sample, values.at(output), values.to(output_gradient)); });
+    }
     store_rounded(block, values.to(output_gradient), output_size);
     if (results.outputs == nullptr) return;
     Scalar* outputs = results.outputs + static_cast<std::size_t>(sample) * static_cast<std::size_t>(output_size);
@@ -257,12 +235,120 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
       if (leaf.first != 0) worker.add(leaf, shared.scratch, parts[leaf.layer]);
     }
   }
-  template <class Worker>
-  PERGRAD_HD void add_rows(const Worker& worker, int begin, int end, norm_bound* parts) const {
-    for (int k = begin; k < end; ++k) {
-      const row_leaf& leaf = tables.rows[k];
-      if (leaf.first != 0) worker.add(leaf, norms, parts[leaf.layer]);
+};
+
+/// Outputs that are few enough for one thread to take a sample's loss.
+inline constexpr std::size_t most_outputs_of_thread = 32;
+
+/// Losses of samples with few outputs, of a layered network: a thread takes a sample, whose numbers the block has
+/// brought together.
+template <class Scalar, class Loss>
+struct loss_kernel : sample_work<Scalar, typename Loss::template target<Scalar>> {
+  static constexpr int threads = 32;
+  static constexpr int line = static_cast<int>(most_outputs_of_thread) + 1;  ///< of a sample: threads meet in no bank
+  struct shared_type {
+    Scalar y[static_cast<std::size_t>(threads * line)];
+    Scalar dy[static_cast<std::size_t>(threads * line)];
+  };
+  using work_type = sample_work<Scalar, typename Loss::template target<Scalar>>;
+
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    auto& shared = block.template shared<shared_type>();
+    const int begin = block.index() * threads;
+    const int count = smaller_of(threads, static_cast<int>(this->state->count) - begin);
+    const int size = this->output_size;
+    const auto each_output = [&](auto&& f) {  // f(sample, output, place in shared memory)
+      on_device::for_each(block, count * size,
+                          [&](int i) { f(begin + i / size, i % size, i / size * line + i % size); });
+    };
+    each_output([&](int sample, int i, int at) {
+      shared.y[at] = this->samples.values(sample).at(this->output)[i];
+      if (this->results.outputs != nullptr) this->results.outputs[std::int64_t{sample} * size + i] = shared.y[at];
+    });
+    block.each([&](int t) {
+      if (t >= count) return;
+      evaluate_loss<Loss>(*this, this->samples.values(begin + t), begin + t, &shared.y[t * line], &shared.dy[t * line]);
+    });
+    each_output([&](int sample, int i, int at) {
+      this->samples.values(sample).to(this->output_gradient)[i] =
+          this->tf32 != 0 ? round_to_tf32(shared.dy[at]) : shared.dy[at];
+    });
+  }
+};
+
+/// Is the norm of a leaf, from a factor for each of its sides or from squares that products have left, little work?
+[[nodiscard]] PERGRAD_HD constexpr bool is_little(const outer_leaf& leaf, const method_choice& method) noexcept {
+  constexpr int most = 4096;
+  return leaf.next == 0 && method.of(leaf) != norm_method::gram && leaf.view.view_width() <= most;
+}
+
+/// Norms of a layered network's samples, from values and from the squares that products have left, and their weights;
+/// one block a sample. What is little work a warp does, all of a layer's. `ByBlocks`: there may be leaves whose norms
+/// are much work, or tables. Code that nobody runs costs time, too: a block runs it once, and waits for it to be
+/// loaded.
+template <class Scalar, class Target, bool ByBlocks>
+struct norm_kernel : sample_work<Scalar, Target> {
+  static constexpr int threads = ByBlocks ? 256 : 128;
+  static constexpr int most_layers = 32;  ///< whose norms lie in shared memory meanwhile
+  struct shared_type {
+    double partial[static_cast<std::size_t>(threads / warp_size)];
+    norm_bound norms[static_cast<std::size_t>(most_layers)];
+  };
+  using work_type = sample_work<Scalar, Target>;
+  using work_type::state, work_type::tables, work_type::samples, work_type::results, work_type::method, work_type::rule,
+      work_type::norms;
+
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    const int sample = block.index();
+    if (static_cast<std::uint32_t>(sample) >= state->count) return;
+    auto& shared = block.template shared<shared_type>();
+    const sample_values<Scalar> values = samples.values(sample);
+    norm_bound* const wanted =
+        results.norms + static_cast<std::size_t>(sample) * static_cast<std::size_t>(tables.layers);
+    norm_bound* const parts = tables.layers <= most_layers ? shared.norms : wanted;
+    for_each(block, tables.layers, [&](int layer) { parts[layer] = norm_bound{}; });
+    const double* squares =
+        results.squares + static_cast<std::size_t>(sample) * static_cast<std::size_t>(results.square_stride);
+    if (norms != 0) {
+      block.warps([&](const auto& warp) {
+        double unused[1];
+        const norm_worker<std::remove_cvref_t<decltype(warp)>, Scalar, warp_size> own{warp, values, nullptr, unused};
+        const auto is_mine = [&](const auto& leaf) {
+          return leaf.first != 0 && leaf.layer % (threads / warp_size) == warp.index();
+        };
+        for (int k = 0; k < tables.outer_count; ++k) {
+          const outer_leaf& leaf = tables.outer[k];
+          if (is_mine(leaf) && (!ByBlocks || is_little(leaf, method)))
+            own.add_little(leaf, method.of(leaf), squares, parts[leaf.layer]);
+        }
+        for (int k = 0; k < tables.elementwise_count; ++k) {
+          const elementwise_leaf& leaf = tables.elementwise[k];
+          if (!is_mine(leaf)) continue;
+          if (leaf.kept < 0) {
+            own.add_read(leaf, parts[leaf.layer]);
+          } else {
+            own.add_stored(squares + leaf.squares, leaf.square_count, parts[leaf.layer]);
+          }
+        }
+      });
     }
+    if constexpr (ByBlocks) {
+      const norm_worker<Block, Scalar, threads> worker{block, values, nullptr, shared.partial};
+      for (int k = 0; norms != 0 && k < tables.outer_count; ++k) {
+        const outer_leaf& leaf = tables.outer[k];
+        if (leaf.first == 0 || is_little(leaf, method)) continue;
+        worker.add_for_products(leaf, method.of(leaf), squares, parts[leaf.layer]);
+      }
+      worker.add_rows(tables.rows, 0, tables.row_count, norms, parts);
+    }
+    block.each([&](int t) {
+      if (parts != wanted && t < tables.layers) wanted[t] = parts[t];
+      if (t == 0 && rule.kind != clip_rule::kind_type::none) {
+        weigh(rule, parts, tables.layers, tables.parameter_count, results.weights + sample, results.layer_stride);
+      }
+    });
   }
 };
 

@@ -35,8 +35,9 @@ template <class Leaf>
 
 /// What a block of threads works on: elements of one leaf.
 struct leaf_share {
-  const outer_leaf* outer = nullptr;  ///< of an elementwise leaf none: its gradients are always kept
-  const row_leaf* rows = nullptr;     ///< of a table: elements are buckets and columns
+  const outer_leaf* outer = nullptr;
+  const elementwise_leaf* elementwise = nullptr;
+  const row_leaf* rows = nullptr;  ///< of a table: elements are buckets and columns
   norm_method method = norm_method::instantiate;
   int layer = 0;
   int parameters = 0;
@@ -45,13 +46,13 @@ struct leaf_share {
   int first = 0;  ///< element
 
   [[nodiscard]] PERGRAD_HD static leaf_share whole(const outer_leaf& leaf, const method_choice& choice) noexcept {
-    return {&leaf, nullptr, choice.of(leaf), leaf.layer, leaf.parameters, leaf.kept, work_of(leaf)};
+    return {&leaf, nullptr, nullptr, choice.of(leaf), leaf.layer, leaf.parameters, leaf.kept, work_of(leaf)};
   }
   [[nodiscard]] PERGRAD_HD static leaf_share whole(const elementwise_leaf& leaf) noexcept {
-    return {nullptr, nullptr, norm_method::instantiate, leaf.layer, leaf.parameters, leaf.kept, work_of(leaf)};
+    return {nullptr, &leaf, nullptr, norm_method::instantiate, leaf.layer, leaf.parameters, leaf.kept, work_of(leaf)};
   }
   [[nodiscard]] PERGRAD_HD static leaf_share whole(const row_leaf& leaf) noexcept {
-    return {nullptr, &leaf, norm_method::elementwise, leaf.layer, leaf.parameters, 0, work_of(leaf)};
+    return {nullptr, nullptr, &leaf, norm_method::elementwise, leaf.layer, leaf.parameters, 0, work_of(leaf)};
   }
   /// Number k of all leaves: outer ones, elementwise ones, tables.
   template <class Scalar>
@@ -82,7 +83,14 @@ struct leaf_share {
   template <class Scalar>
   [[nodiscard]] PERGRAD_HD Scalar element(const sample_values<Scalar>& values, const Scalar* of_sample,
                                           int e) const noexcept {
-    return method == norm_method::instantiate ? of_sample[kept + e] : gradient_element(*outer, values, e);
+    if (method == norm_method::instantiate && kept >= 0) return of_sample[kept + e];
+    return outer != nullptr ? gradient_element(*outer, values, e) : element_at_one_position(*elementwise, values, e);
+  }
+  /// The same of an elementwise leaf.
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD Scalar read(const sample_values<Scalar>& values, const Scalar* of_sample,
+                                       int e) const noexcept {
+    return kept >= 0 ? of_sample[kept + e] : element_at_one_position(*elementwise, values, e);
   }
 };
 
@@ -153,6 +161,25 @@ struct sum_kernel {
   PERGRAD_HD void add(const leaf_share& share, int accumulator, int e, Sum* to) const noexcept {
     const auto count = static_cast<int>(state->count);
     Sum sum = !has_order || state->first != 0 ? Sum{0} : *to;
+    if (share.elementwise != nullptr) {  // loads of several samples are under way before the first is added
+      constexpr int together = 4;
+      for (int first = first_of(accumulator); first < count; first += together * accumulators) {
+        Scalar weight[together];
+        Scalar value[together];
+        PERGRAD_UNROLL
+        for (int i = 0; i < together; ++i) {
+          const int b = first + i * accumulators;
+          weight[i] = b < count ? weight_of(b, share.layer) : Scalar{0};
+          value[i] = b < count ? share.read(samples.values(b), samples.kept_of(b), e) : Scalar{0};
+        }
+        PERGRAD_UNROLL
+        for (int i = 0; i < together; ++i) {
+          if (weight[i] == 0) continue;  // as below
+          add_share(sum, squares != 0 ? multiply(weight[i], value[i]) : weight[i], value[i], to_grid);
+        }
+      }
+      return finish(sum, to);
+    }
     for (int b = first_of(accumulator); b < count; b += accumulators) {
       const Scalar weight = weight_of(b, share.layer);
       if (weight == 0) continue;  // not multiplied: a non-finite gradient must contribute nothing
@@ -165,6 +192,9 @@ struct sum_kernel {
       const Scalar value = share.element(values, samples.kept_of(b), e);
       add_share(sum, squares != 0 ? multiply(weight, value) : weight, value, to_grid);
     }
+    finish(sum, to);
+  }
+  PERGRAD_HD static void finish(Sum sum, Sum* to) noexcept {
     if constexpr (has_order) {
       *to = sum;
     } else {

@@ -23,6 +23,37 @@ inline constexpr int axes = 3;
 /// Element `offset` of the workspace, or of the input.
 [[nodiscard]] constexpr int in_input(int offset) noexcept { return -1 - offset; }
 
+/// Division of 0 <= n < 2^31 by a fixed number, as a product and a shift (Granlund and Montgomery 1994, fig. 4.1).
+class divisor {
+ public:
+  divisor() = default;
+  /// Precondition: by >= 1.
+  constexpr explicit divisor(int by) noexcept : by_{static_cast<std::uint32_t>(by)} {
+    while ((std::uint64_t{1} << shift_) < by_) ++shift_;
+    const std::uint64_t power = std::uint64_t{1} << 32U;
+    factor_ = static_cast<std::uint32_t>(power * ((std::uint64_t{1} << shift_) - by_) / by_ + 1);
+  }
+
+  [[nodiscard]] PERGRAD_HD constexpr int quotient(int n) const noexcept {
+    const auto number = static_cast<std::uint32_t>(n);
+    const auto high = static_cast<std::uint32_t>((std::uint64_t{number} * factor_) >> 32U);
+    return static_cast<int>((high + number) >> shift_);
+  }
+  /// Replaces n by its quotient and returns the remainder.
+  [[nodiscard]] PERGRAD_HD constexpr int divide(int& n) const noexcept {
+    const int whole = quotient(n);
+    const int rest = n - whole * static_cast<int>(by_);
+    n = whole;
+    return rest;
+  }
+  [[nodiscard]] PERGRAD_HD constexpr int value() const noexcept { return static_cast<int>(by_); }
+
+ private:
+  std::uint32_t by_ = 1;
+  std::uint32_t factor_ = 1;
+  std::uint32_t shift_ = 0;
+};
+
 /// y_t = W view_t(x): which element of x position t sees at tap k of channel c, and where y_t's outputs lie.
 struct affine_view {
   int groups = 1;
@@ -84,7 +115,7 @@ struct elementwise_leaf {
   int delta_line = 0;  ///< not 0: position t's delta is so many times t behind the first one's, which needs no division
   int other_line = 0;
   int parameters = 0;
-  int kept = 0;     ///< of the first element among a sample's kept gradients: these are always kept
+  int kept = -1;    ///< as of an outer leaf: only of one position it is not
   int squares = 0;  ///< layered: of the first partial square among a sample's
   int square_count = 0;
   int first = 1;  ///< as of an outer leaf
@@ -125,6 +156,7 @@ struct window_axis {
   int last = 0;
   int seen_first = 0;
   int seen_last = 0;
+  divisor of_in, of_out;
 };
 
 using pergrad::detail::node_kind;
@@ -140,7 +172,7 @@ struct op_row {
   int dx = 0;  ///< places of gradients
   int dx2 = 0;
   int dy = 0;
-  int saved = 0;
+  int saved = 0;       ///< of a pool of maxima: which input is a window's
   int written_dx = 0;  ///< general, tiled: where the layer writes dx: a place of its own if that is added to `dx`
   int written_dx2 = 0;
   int scratch = 0;       ///< tiled: what is the layer's for the time of its forward
@@ -255,6 +287,17 @@ struct step_state {
   double rate = 0;                 ///< Adam: rate / (1 - beta1^t); else the learning rate
   double correction = 1;           ///< Adam: 1 / sqrt(1 - beta2^t)
   double keep = 1;                 ///< of a parameter: 1 - learning rate * weight decay
+  double zero = 0;                 ///< what products read in the padding
+  float zero_float = 0;
+
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD const Scalar* zero_of() const noexcept {
+    if constexpr (sizeof(Scalar) == sizeof(float)) {
+      return &zero_float;
+    } else {
+      return &zero;
+    }
+  }
 };
 
 }  // namespace pergrad::inline v0_1::on_device

@@ -105,6 +105,10 @@ struct build_tables {
       t.ops[i].scratch_size = static_cast<int>(detail::scratch_count_of<Layer>(plan::in_of(i), plan::second_of(i)));
     });
     for (std::size_t i = 0; i < size; ++i) describe_node(t, i);
+    detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
+      constexpr bool keeps_maxima = remembers_inputs<typename function_of<Layer>::type>;
+      if (keeps_maxima && t.ops[i].backward != 0) t.ops[i].saved_size = t.ops[i].out_size;
+    });
     describe_lengths(t);
     connect(t, live);
     place_values(t, live);
@@ -216,6 +220,8 @@ struct build_tables {
       windows.last = place(windows.out);
       windows.seen_first = place(windows.in);
       windows.seen_last = place(windows.in);
+      windows.of_in = divisor{windows.in};
+      windows.of_out = divisor{windows.out};
     }
     row.divisors = t.scalars;
     t.scalars += out_axes[0] * out_axes[1] * out_axes[2];
@@ -252,7 +258,7 @@ struct build_tables {
         if (wanted && count > 0) where = workspace.place(count, birth, death);
       };
       const bool writes = row.kind == node_kind::general || row.kind == node_kind::tiled;
-      place(row.saved, row.saved_size, row.node, end, true);
+      place(row.saved, row.saved_size, row.node, row.kind == node_kind::pooling ? back : end, true);
       place(row.scratch, row.scratch_size, row.node, row.node, true);
       place(row.back_scratch, row.scratch_size, back, back, row.backward != 0);
       place(row.written_dx, row.in_size, back, back, writes && writes_beside(row));

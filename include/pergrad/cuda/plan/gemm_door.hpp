@@ -36,14 +36,17 @@ inline constexpr int library_slice = 128;
 inline constexpr std::int64_t library_work = std::int64_t{1} << 24U;
 
 /// Who forms a product, and the own kernel's blocks.
-enum class gemm_way : int { slim, narrow, square, large, library };
+enum class gemm_way : int { strip, slim, narrow, square, large, library };
 /// Which product of an affine layer.
 enum class gemm_product : int { forward, adjoint, sums, squares };
 
 [[nodiscard]] constexpr const char* name_of(gemm_way way) noexcept {
-  constexpr const char* names[] = {"own kernel, 16 x 128 blocks", "own kernel, 32 x 128 blocks",
+  constexpr const char* names[] = {"own kernel, 16 x 64 blocks",
+                                   "own kernel, 16 x 128 blocks",
+                                   "own kernel, 32 x 128 blocks",
                                    "own kernel, 64 x 64 blocks",
-                                   "own kernel, 64 x 64 blocks, on tensor cores 128 x 128", "cuBLAS"};
+                                   "own kernel, 64 x 64 blocks, on tensor cores 128 x 128",
+                                   "cuBLAS"};
   return names[static_cast<std::size_t>(way)];
 }
 
@@ -57,7 +60,10 @@ enum class gemm_product : int { forward, adjoint, sums, squares };
     return gemm_way::library;
   }
   const int rows = product == gemm_product::adjoint ? view.channels : view.outputs;
-  if (rows <= 32) return rows <= 16 ? gemm_way::slim : gemm_way::narrow;
+  if (rows <= 32) {
+    if (!over_samples && view.view_width() <= strip_block::columns) return gemm_way::strip;
+    return rows <= 16 ? gemm_way::slim : gemm_way::narrow;
+  }
   // Large blocks where they leave enough of them.
   const bool large = over_samples && rows >= 128 && library_slice * view.positions() >= 512;
   return large ? gemm_way::large : gemm_way::square;
@@ -179,40 +185,64 @@ struct rounding_kernel {
 
 /// Which products a layered network has, so that no others are compiled: a template argument. Sets of ways are bits.
 struct needed_products {
-  bool tensor_cores = false;   ///< do they form any where TF32 is allowed? With few rows alone they gain nothing
-  bool any = false;            ///< false: the network is fused
-  unsigned forward = 0;        ///< ways of products over samples, of several positions
-  unsigned adjoint = 0;        ///< of those back
-  unsigned strided = 0;        ///< of those back through strides
-  bool one_position = false;   ///< are there any over samples of one position?
-  bool wide_position = false;  ///< with many weights?
-  unsigned gradients = 0;      ///< ways of samples' gradients of several positions
-  unsigned sums = 0;           ///< of sums over samples of one position
-  unsigned squares = 0;        ///< of norms
-  bool chunks = false;         ///< are any gradients formed in chunks?
+  bool tensor_cores = false;     ///< do they form any where TF32 is allowed? With few rows alone they gain nothing
+  bool any = false;              ///< false: the network is fused
+  unsigned forward = 0;          ///< ways of products over samples, of several positions
+  unsigned adjoint = 0;          ///< of those back
+  unsigned strided = 0;          ///< of those back through strides
+  bool one_position = false;     ///< are there any over samples of one position?
+  bool wide_position = false;    ///< with many weights?
+  bool joins = false;            ///< are there any that nodes are joined to?
+  unsigned gradients = 0;        ///< ways of samples' gradients of several positions
+  unsigned sums = 0;             ///< of sums over samples of one position
+  unsigned squares = 0;          ///< of norms
+  bool chunks = false;           ///< are any gradients formed in chunks?
+  bool norms_by_blocks = false;  ///< are any norms much work, or of tables?
+  share_kind shares = share_kind::any;  ///< by the most steps that a unit of its sums' grid has
 };
 [[nodiscard]] constexpr unsigned bit_of(gemm_way way) noexcept { return 1U << static_cast<unsigned>(way); }
 inline constexpr unsigned all_ways = ~0U;
-inline constexpr unsigned ways_of_few_rows = bit_of(gemm_way::slim) | bit_of(gemm_way::narrow);
-inline constexpr needed_products all_products{true, true,     all_ways, all_ways, all_ways, true,
-                                              true, all_ways, all_ways, all_ways, true};
+inline constexpr unsigned ways_of_few_rows =
+    bit_of(gemm_way::strip) | bit_of(gemm_way::slim) | bit_of(gemm_way::narrow);
+[[nodiscard]] constexpr unsigned ways_of_one_position(const needed_products& needed) noexcept {
+  return needed.wide_position ? all_ways : ways_of_few_rows;
+}
+inline constexpr needed_products all_products{.tensor_cores = true,
+                                              .any = true,
+                                              .forward = all_ways,
+                                              .adjoint = all_ways,
+                                              .strided = all_ways,
+                                              .one_position = true,
+                                              .wide_position = true,
+                                              .gradients = all_ways,
+                                              .sums = all_ways,
+                                              .squares = all_ways,
+                                              .chunks = true,
+                                              .norms_by_blocks = true};
 
 /// f(sizes) with the own kernel's blocks. `Ways`: those that there may be.
 template <unsigned Ways = all_ways, class Function>
 constexpr auto with_block_sizes(gemm_way way, Function&& f) {
-  if constexpr (Ways == bit_of(gemm_way::slim)) {
+  constexpr unsigned strip = bit_of(gemm_way::strip);
+  constexpr unsigned slim = bit_of(gemm_way::slim);
+  constexpr unsigned narrow = bit_of(gemm_way::narrow);
+  // The one that is left needs no question.
+  if constexpr ((Ways & strip) != 0) {
+    if constexpr (Ways != strip) {
+      if (way != gemm_way::strip) return with_block_sizes<Ways & ~strip>(way, f);
+    }
+    return f(strip_block{});
+  } else if constexpr ((Ways & slim) != 0) {
+    if constexpr (Ways != slim) {
+      if (way != gemm_way::slim) return with_block_sizes<Ways & ~slim>(way, f);
+    }
     return f(slim_block{});
-  } else if constexpr (Ways == bit_of(gemm_way::narrow)) {
+  } else if constexpr ((Ways & narrow) != 0) {
+    if constexpr (Ways != narrow) {
+      if (way != gemm_way::narrow) return with_block_sizes<Ways & ~narrow>(way, f);
+    }
     return f(narrow_block{});
-  } else if constexpr (Ways == ways_of_few_rows) {
-    return way == gemm_way::slim ? f(slim_block{}) : f(narrow_block{});
   } else {
-    if constexpr ((Ways & bit_of(gemm_way::slim)) != 0) {
-      if (way == gemm_way::slim) return f(slim_block{});
-    }
-    if constexpr ((Ways & bit_of(gemm_way::narrow)) != 0) {
-      if (way == gemm_way::narrow) return f(narrow_block{});
-    }
     return f(square_block{});
   }
 }
@@ -226,7 +256,7 @@ constexpr auto with_block_sizes(gemm_way way, Function&& f) {
 /// constant of the view, as it decides about bits.
 [[nodiscard]] constexpr int chunks_of(const affine_view& view) noexcept {
   constexpr int blocks_of_sample = 64;
-  constexpr int positions_of_chunk = 512;
+  constexpr int positions_of_chunk = 1024;
   return larger_of(
       1, smaller_of(blocks_for(blocks_of_sample, gradient_blocks(view)), view.positions() / positions_of_chunk));
 }
@@ -283,15 +313,13 @@ void with_filling_block_sizes(gemm_way way, const Problem& problem, Function&& f
     if constexpr ((Ways & ~ways_of_few_rows) != 0) {
       if (problem.rows() > 32 && blocks(square_block{}) >= blocks_that_fill) return f(square_block{});
     }
+    constexpr int blocks_that_spread = 132;
+    if constexpr (one_position<Problem>) {
+      if (blocks(small_block{}) < blocks_that_spread) return f(tiny_block{});
+    }
     f(small_block{});
   } else {
-    with_block_sizes<Ways>(way, [&]<class Sizes>(Sizes sizes) {
-      if constexpr (adds_shares<Problem> && std::is_same_v<Sizes, narrow_block>) {
-        f(narrow_share_block{});
-      } else {
-        f(sizes);
-      }
-    });
+    with_block_sizes<Ways>(way, f);
   }
 }
 /// The same results on tensor cores: in wide blocks, which read less for each result, where there are enough of them
@@ -312,6 +340,9 @@ void with_tensor_block_sizes(gemm_way way, const Problem& problem, Function&& f)
     }
     if (way >= gemm_way::square && fills(wide_tensor_block{})) return f(wide_tensor_block{});
   }
+  if constexpr ((Ways & bit_of(gemm_way::strip)) != 0) {
+    if (way == gemm_way::strip) return f(strip_tensor_block{});
+  }
   if constexpr ((Ways & ways_of_few_rows) != 0) {
     if (way < gemm_way::square) return f(narrow_tensor_block{});
   }
@@ -326,8 +357,19 @@ void launch_gemm(Device& device, gemm_way way, const Problem& problem) {
   }
   with_filling_block_sizes<Ways>(way, problem, with);
 }
-/// Launches an affine layer's product over samples, `forward` or `adjoint`, whoever forms it: 1 node; with cuBLAS one a
-/// slice, and one more for a forward product and where results are TF32.
+/// Launches one of one position by the own kernel.
+template <unsigned Ways, class Functions = function_list<>, class Device, class Scalar>
+void launch_one_position(Device& device, gemm_product product, gemm_way way, const affine_operands<Scalar>& on,
+                         const joined_node& joined = {}) {
+  if (product == gemm_product::forward) {
+    launch_gemm<Scalar, Ways>(device, way, affine_forward<Scalar, true, Functions>{{on, joined}});
+  } else {
+    launch_gemm<Scalar, Ways>(device, way, affine_adjoint<Scalar, true, Functions>{{on, joined}});
+  }
+}
+/// Launches an affine layer's product over samples, `forward` or `adjoint`, whoever forms it: 1 node, one for eight
+/// classes of pixels of a view back with strides; with cuBLAS one a slice, and one more for a forward product and where
+/// results are TF32.
 template <needed_products Needed = all_products, class Device, class Scalar>
 void launch_product(Device& device, gemm_product product, gemm_way way, const affine_operands<Scalar>& on) {
   const bool forward = product == gemm_product::forward;
@@ -343,9 +385,7 @@ void launch_product(Device& device, gemm_product product, gemm_way way, const af
   }
   if constexpr (Needed.one_position) {
     if (is_of_one_position(product, on.map.view)) {
-      constexpr unsigned ways = Needed.wide_position ? all_ways : ways_of_few_rows;
-      if (forward) return launch_gemm<Scalar, ways>(device, way, affine_forward<Scalar, true>{on});
-      return launch_gemm<Scalar, ways>(device, way, affine_adjoint<Scalar, true>{on});
+      return launch_one_position<ways_of_one_position(Needed)>(device, product, way, on);
     }
   }
   if constexpr (Needed.forward != 0) {
@@ -354,8 +394,11 @@ void launch_product(Device& device, gemm_product product, gemm_way way, const af
   }
   if constexpr (Needed.strided != 0) {
     if (stride_class::count(on.map.view) > 1) {
-      constexpr bool tensor_cores = Needed.tensor_cores;
-      return launch_gemm<Scalar, Needed.strided, tensor_cores>(device, way, affine_strided_adjoint<Scalar>{on});
+      using problem = affine_strided_adjoint<Scalar>;
+      for (int first = 0; first < stride_class::count(on.map.view); first += problem::most_classes) {
+        launch_gemm<Scalar, Needed.strided, Needed.tensor_cores>(device, way, problem{on, first});
+      }
+      return;
     }
   }
   if constexpr (Needed.adjoint != 0)

@@ -56,8 +56,7 @@ inline constexpr std::size_t most_batch = [] {
   std::int64_t each = 1;  // of a sample
   const auto count = [&](std::int64_t number) { each = std::max(each, number); };
   const auto blocks = [](const affine_view& view, int rows, int columns) {
-    return std::int64_t{view.groups} * blocks_for(rows, narrow_block::rows) *
-           blocks_for(columns, square_block::columns);
+    return std::int64_t{view.groups} * blocks_for(rows, tiny_block::rows) * blocks_for(columns, tiny_block::columns);
   };
   for (const op_row& row : table.ops) {
     count(row.view.positions());

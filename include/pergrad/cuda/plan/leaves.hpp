@@ -157,7 +157,10 @@ struct build_leaves {
     leaf.delta_line = line_of(leaf.out, leaf.delta_step);
     leaf.other_line = line_of(leaf.out, leaf.other_step);
     leaf.first = plan::nodes[each.node].use.first ? 1 : 0;
-    if (leaf.first != 0) {
+    // Of one position it lies there already, in deltas.
+    const bool has_one_position = leaf.out[0] * leaf.out[1] * leaf.out[2] == 1 && plan::nodes[each.node].use.last;
+    const bool is_read = Program::layered && has_one_position;
+    if (leaf.first != 0 && !is_read) {
       leaf.kept = t.kept;
       t.kept += leaf.count;
     }

@@ -15,6 +15,8 @@
 
 #include <pergrad/concepts.hpp>
 #include <pergrad/cuda/kernels/functions.hpp>
+#include <pergrad/cuda/kernels/pointwise.hpp>
+#include <pergrad/cuda/kernels/samples.hpp>
 #include <pergrad/cuda/kernels/tables.hpp>
 #include <pergrad/cuda/plan/build.hpp>
 #include <pergrad/expressions/clip.hpp>
@@ -137,6 +139,19 @@ struct program {
   }
 };
 
+/// Is a node next to a product in the list one that the product computes with its results? Nobody else has a part in
+/// the gradient between them then.
+[[nodiscard]] constexpr bool joins(const op_row& product, const op_row& node, bool back) noexcept {
+  if (product.kind != node_kind::affine || product.adjoint != 0 || product.out_size == 0 || product.out_lengths >= 0 ||
+      node.kind != node_kind::elementwise || stretches_of(node) == 0 ||
+      !is_of_one_position(product_of(product, back), product.view)) {
+    return false;
+  }
+  if (!back) return node.in == product.out;
+  return product.input_gradient != 0 && product.accumulate == 0 && node.backward != 0 && node.input_gradient != 0 &&
+         node.in >= 0 && node.out == product.in && node.dy == product.dx;
+}
+
 /// What a network needs of products by its plan, an argument of templates: networks that need the same share them.
 template <class Network>
 inline constexpr needed_products products_of = [] {
@@ -144,6 +159,11 @@ inline constexpr needed_products products_of = [] {
   needed_products needed{};
   needed.any = program<Network>::layered;
   if (!needed.any) return needed;
+  // A unit has 2^12 sqrt(d) steps, rounded up to a power of two (privacy/sensitivity.hpp).
+  const auto has_at_most = [](int steps) { return Network::parameter_count <= std::size_t{1} << (2 * (steps - 12)); };
+  needed.shares = has_at_most(small_shares<share_kind::shifted>::steps)     ? share_kind::shifted
+                  : has_at_most(small_shares<share_kind::converted>::steps) ? share_kind::converted
+                                                                            : share_kind::any;
   const auto add = [&](gemm_product product, const affine_view& view, bool x_in_workspace) {
     if (is_of_one_position(product, view)) {
       constexpr int many = 1 << 16;
@@ -166,10 +186,16 @@ inline constexpr needed_products products_of = [] {
     add(gemm_product::forward, each.view, each.x >= 0);
     if (each.wants_gradient) add(gemm_product::adjoint, each.view, true);
   }
+  needed.norms_by_blocks = table.row_count > 0;
+  for (std::size_t i = 1; i < table.ops.size(); ++i) {
+    needed.joins =
+        needed.joins || joins(table.ops[i - 1], table.ops[i], false) || joins(table.ops[i], table.ops[i - 1], true);
+  }
   for (int k = 0; k < table.outer_count; ++k) {
     const outer_leaf& leaf = table.outer[static_cast<std::size_t>(k)];
     (leaf.view.positions() > 1 ? needed.gradients : needed.sums) |= bit_of(way_of(leaf, gemm_product::sums));
     needed.chunks = needed.chunks || leaf.chunks > 1;
+    needed.norms_by_blocks = needed.norms_by_blocks || (leaf.first != 0 && !is_little(leaf, method_choice{}));
     if (leaf.chunks == 1 && leaf.method != norm_method::product) {
       needed.squares |= bit_of(way_of(leaf, gemm_product::squares));
     }
@@ -178,6 +204,13 @@ inline constexpr needed_products products_of = [] {
       ((needed.forward | needed.adjoint | needed.strided | needed.gradients) & ~ways_of_few_rows) != 0;
   return needed;
 }();
+
+/// Are there nodes of a layered network that neither products nor the node kernel take, or samples to trim?
+template <class Network>
+inline constexpr bool needs_sample_kernel = std::ranges::any_of(program<Network>::table.ops, [](const op_row& row) {
+  const bool is_taken = row.projected == 0 && (row.kind == node_kind::affine || stretches_of(row) > 0);
+  return row.out_size > 0 && (!is_taken || row.out_lengths >= 0);
+});
 
 template <class Network>
 [[nodiscard]] constexpr network_facts find_facts() {

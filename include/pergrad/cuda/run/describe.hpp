@@ -122,8 +122,12 @@ template <class Network, on_device::device Device>
       const std::string_view by_sample = row.projected != 0 ? "products and sample kernel"
                                          : spreads          ? "node kernel"
                                                             : "sample kernel";
-      to.forward = is_product ? way(row, false) : by_sample;
-      if (has_gradient) to.backward = is_product ? way(row, true) : by_sample;
+      const auto is_joined = [&](std::size_t product, bool back) {
+        return program::layered && product < table.ops.size() && on_device::joins(table.ops[product], row, back);
+      };
+      to.forward = is_product ? way(row, false) : is_joined(i - 1, false) ? "with the product" : by_sample;
+      if (has_gradient)
+        to.backward = is_product ? way(row, true) : is_joined(i + 1, true) ? "with the product" : by_sample;
       to.least_us =
           on_device::least_us_of(table, row, has_gradient, is_trained, speed, static_cast<double>(batch.count),
                                  sizeof(typename Network::scalar), program::layered);

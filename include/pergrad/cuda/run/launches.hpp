@@ -11,9 +11,11 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <stdexcept>
 
 #include <pergrad/batch.hpp>
 #include <pergrad/cuda/kernels/functions.hpp>
+#include <pergrad/cuda/kernels/pointwise.hpp>
 #include <pergrad/cuda/kernels/random.hpp>
 #include <pergrad/cuda/kernels/samples.hpp>
 #include <pergrad/cuda/kernels/sums.hpp>
@@ -46,12 +48,16 @@ struct sum_launch {
   int samples = 0;
 };
 
-/// Launch the kernels with a network's functions: the sample kernel in as many blocks as there are samples, and a
-/// layered network's node kernel.
+/// Launch the kernels with a network's functions: the sample kernel and, if one thread takes a sample's, losses, in as
+/// many blocks as are given, a layered network's node kernel, and products that nodes are joined to. Null: nobody asks
+/// for it.
 template <class Device, class Scalar, class Target>
 struct sample_launcher {
   void (*samples)(Device& device, const sample_work<Scalar, Target>& work, int blocks) = nullptr;
+  void (*losses)(Device& device, const sample_work<Scalar, Target>& work, int blocks) = nullptr;
   void (*node)(Device& device, const node_work<Scalar, Target>& work) = nullptr;
+  void (*one_position)(Device& device, gemm_product product, gemm_way way, const affine_operands<Scalar>& on,
+                       const joined_node& joined) = nullptr;
 };
 template <class Device, class Kernel>
 void launch_sample_kernel(Device& device, const typename Kernel::work_type& work, int blocks) {
@@ -67,10 +73,18 @@ inline constexpr auto sample_launcher_of = [] {
   using scalar = typename Network::scalar;
   using target = typename Loss::template target<scalar>;
   using functions = typename program<Network>::functions;
-  sample_launcher<Device, scalar, target> kernels{&launch_sample_kernel<
-      Device, sample_kernel<scalar, Loss, functions, sample_threads<Network>, products_of<Network>.any ? 1 : 0>>};
-  if constexpr (products_of<Network>.any) {
-    kernels.node = &launch_node_kernel<Device, node_kernel<scalar, target, functions>>;
+  constexpr bool layered = products_of<Network>.any;
+  constexpr bool losses_by_thread =
+      layered && !takes_threads_by_position<Loss> && Network::output_shape.size() <= most_outputs_of_thread;
+  sample_launcher<Device, scalar, target> kernels;
+  if constexpr (losses_by_thread) kernels.losses = &launch_sample_kernel<Device, loss_kernel<scalar, Loss>>;
+  if constexpr (!losses_by_thread || needs_sample_kernel<Network>) {
+    kernels.samples =
+        &launch_sample_kernel<Device, sample_kernel<scalar, Loss, functions, sample_threads<Network>, layered ? 1 : 0>>;
+  }
+  if constexpr (layered) kernels.node = &launch_node_kernel<Device, node_kernel<scalar, target, functions>>;
+  if constexpr (products_of<Network>.joins) {
+    kernels.one_position = &launch_one_position<ways_of_one_position(products_of<Network>), functions, Device, scalar>;
   }
   return kernels;
 }();
@@ -97,6 +111,7 @@ class launcher {
         work.first = first;
         work.last = last;
         work.stages = stages;
+        if (stages == stage::loss) return launch_.losses(device(), work, blocks_for(wanted.samples, warp_size));
         launch_.samples(device(), work, wanted.samples);
       };
       forward(wanted, run);
@@ -106,7 +121,8 @@ class launcher {
         if (wanted.norms) square(wanted, leaf);
       };
       each_product_leaf(square_of, [&] { elementwise(wanted.samples); });
-      run(0, 0, stage::layered_leaves | stage::weigh);
+      work.stages = stage::layered_leaves | stage::weigh;
+      device().launch(norm_kernel<Scalar, Target, Needed.norms_by_blocks>{work}, wanted.samples);
     }
   }
 
@@ -208,10 +224,16 @@ class launcher {
       on.tf32 = memory_->tf32() ? 1 : 0;
       on.tf32_result = on.tf32 * row.handed_on;
       on.bias = row.bias < 0 ? nullptr : memory_->parameters() + row.bias;
-      launch_product<Needed>(device(), product_of(row, false), way_of(row, false), on);
+      const op_row* const next = i + 1 < node_count() ? &row + 1 : nullptr;
+      const bool joined = next != nullptr && joins_to(row, *next, false);
+      multiply(product_of(row, false), way_of(row, false), on,
+               joined ? joined_with(*next, on.tf32 * next->handed_on) : joined_node{});
+      if (joined) ++i;
       waiting = row.out_lengths < 0 ? i + 1 : i;
     }
-    run(waiting, node_count(), stage::forward | stage::loss);
+    if (launch_.losses == nullptr) return run(waiting, node_count(), stage::forward | stage::loss);
+    catch_up(node_count());
+    run(0, 0, stage::loss);
   }
   template <class Run>
   void backward(const sample_launch<Scalar>& wanted, const Run& run) const {
@@ -246,9 +268,32 @@ class launcher {
       on.weights = memory_->parameters() + row.parameters;
       on.accumulate = row.accumulate;
       on.tf32 = on.tf32_result = memory_->tf32() ? 1 : 0;
-      launch_product<Needed>(device(), product_of(row, true), way_of(row, true), on);
+      const op_row* const before = i > 0 ? &row - 1 : nullptr;
+      const bool joined = before != nullptr && joins_to(row, *before, true);
+      multiply(product_of(row, true), way_of(row, true), on, joined ? joined_with(*before, on.tf32) : joined_node{});
+      if (joined) waiting = --i;
     }
     catch_up(0);
+  }
+  [[nodiscard]] static bool joins_to(const op_row& product, const op_row& node, bool back) {
+    return joins(product, node, back) && way_on<Device, Scalar>(way_of(product, back)) != gemm_way::library;
+  }
+  [[nodiscard]] static joined_node joined_with(const op_row& node, int tf32) {
+    return {node.function, node.in, node.out, node.dx, node.accumulate, tf32};
+  }
+  void multiply(gemm_product product, gemm_way way, const affine_operands<Scalar>& on,
+                const joined_node& joined = {}) const {
+    constexpr needed_products others = [] {
+      needed_products needed = Needed;
+      needed.one_position = needed.one_position && !needed.joins;
+      return needed;
+    }();
+    if constexpr (Needed.joins) {
+      if (is_of_one_position(product, on.map.view) && way_on<Device, Scalar>(way) != gemm_way::library) {
+        return launch_.one_position(device(), product, way, on, joined);
+      }
+    }
+    launch_product<others>(device(), product, way, on);
   }
   void run_node(const op_row& row, bool back, int samples) const {
     launch_.node(device(), {.state = memory_->state(),
@@ -283,8 +328,7 @@ class launcher {
       on.weights = memory_->parameters() + each.weights;
       on.bias = each.bias < 0 ? nullptr : memory_->parameters() + each.bias;
       on.tf32 = on.tf32_result = memory_->tf32() ? 1 : 0;
-      launch_product<Needed>(device(), gemm_product::forward,
-                             choose_gemm(gemm_product::forward, each.view, each.x >= 0), on);
+      multiply(gemm_product::forward, choose_gemm(gemm_product::forward, each.view, each.x >= 0), on);
     }
   }
   void project_back(const op_row& row, bool reads_input, int samples) const {
@@ -294,7 +338,7 @@ class launcher {
       on.weights = memory_->parameters() + each.weights;
       on.accumulate = each.accumulate;
       on.tf32 = on.tf32_result = memory_->tf32() ? 1 : 0;
-      launch_product<Needed>(device(), gemm_product::adjoint, choose_gemm(gemm_product::adjoint, each.view, true), on);
+      multiply(gemm_product::adjoint, choose_gemm(gemm_product::adjoint, each.view, true), on);
     }
   }
   [[nodiscard]] bool does_something(int first, int last) const {
@@ -342,6 +386,10 @@ class launcher {
     const arena_layout& places = memory_->places();
     const auto to_grid = static_cast<Scalar>(std::ldexp(1.0, std::max(0, wanted.grid_steps)));
     constexpr bool is_integral = std::is_integral_v<Sum>;
+    if (is_integral && has_small_shares && wanted.grid_steps > shares_type::steps) {
+      throw std::logic_error(
+          "pergrad: cuda: a sum has more steps of its grid in a unit than its network's shares allow");
+    }
     if constexpr (is_integral) {
       launch(device(), clear_kernel{memory_->state(), memory_->template at<std::int64_t>(places.sums),
                                     static_cast<std::int64_t>(net_->parameters)});
@@ -380,19 +428,30 @@ class launcher {
     }
     if constexpr (!std::is_integral_v<Sum> || Needed.chunks) sum_of_partials<Sum>(wanted, leaf, to_grid);
   }
-  /// Parts of the samples that add to a sum of integers side by side, with so many blocks each.
+  /// Parts of the samples that add to a sum of integers side by side, with so many blocks each: no more than a large
+  /// device holds at once, as a few that wait for the others to end cost as much as all.
   [[nodiscard]] static int parts_for(int blocks, int most) noexcept {
-    constexpr int blocks_of_launch = 1024;
-    return larger_of(1, smaller_of(blocks_for(blocks_of_launch, larger_of(1, blocks)), most));
+    constexpr int blocks_of_launch = 512;
+    return larger_of(1, smaller_of(blocks_of_launch / larger_of(1, blocks), most));
+  }
+  /// Of this network's sums of integers.
+  static constexpr share_kind kind_of_shares = std::is_same_v<Scalar, float> ? Needed.shares : share_kind::any;
+  using shares_type = small_shares<kind_of_shares>;
+  static constexpr bool has_small_shares = kind_of_shares != share_kind::any;
+  /// Parts of the samples, and no more samples each than small shares allow.
+  [[nodiscard]] static int parts_of_integers(int blocks, int most, int samples) noexcept {
+    const int parts = parts_for(blocks, most);
+    return has_small_shares ? larger_of(parts, blocks_for(samples, shares_type::most)) : parts;
   }
   void sum_of_shares(const sum_launch<Scalar>& wanted, const outer_leaf& leaf, Scalar to_grid) const {
-    affine_shares<Scalar> problem;
+    affine_shares<Scalar, kind_of_shares> problem;
     problem.on = operands(leaf.view, leaf.x, leaf.delta, wanted.samples);
     problem.on.tf32 = method_of(wanted).on_tensor_cores;
     problem.factors = weights_of(wanted, leaf);
     problem.to_grid = to_grid;
+    if constexpr (has_small_shares) problem.shares = shares_type{to_grid};
     problem.sums = memory_->template at<std::int64_t>(memory_->places().sums) + leaf.parameters;
-    problem.parts = parts_for(gradient_blocks(leaf.view), wanted.samples);
+    problem.parts = parts_of_integers(gradient_blocks(leaf.view), wanted.samples, wanted.samples);
     if constexpr (Needed.gradients != 0)
       launch_gemm<Scalar, Needed.gradients, Needed.tensor_cores>(device(), way_of(leaf, gemm_product::sums), problem);
   }
@@ -402,14 +461,18 @@ class launcher {
   }
   template <class Sum>
   void sum_of_products(const sum_launch<Scalar>& wanted, const outer_leaf& leaf, Scalar to_grid) const {
-    affine_sums<Scalar, Sum> problem;
+    constexpr bool is_integral = std::is_integral_v<Sum>;
+    affine_sums<Scalar, Sum, is_integral ? kind_of_shares : share_kind::any> problem;
     problem.on = operands(leaf.view, leaf.x, leaf.delta, wanted.samples);
     problem.factors = weights_of(wanted, leaf);
     problem.to_grid = to_grid;
+    if constexpr (is_integral && has_small_shares) problem.shares = shares_type{to_grid};
     problem.accumulators = memory_->template at<Sum>(memory_->places().sums) + leaf.parameters;
     problem.accumulator_stride = static_cast<std::int64_t>(net_->parameters);
+    // Parts of 32 samples; of 64 where they would be many.
+    const int most = larger_of(smaller_of(wanted.samples / 32, 16), wanted.samples / 64);
     problem.accumulator_count =
-        std::is_integral_v<Sum> ? parts_for(gradient_blocks(leaf.view), wanted.samples / 32) : accumulator_count(*net_);
+        is_integral ? parts_of_integers(gradient_blocks(leaf.view), most, wanted.samples) : accumulator_count(*net_);
     launch_gemm<Scalar, Needed.sums>(device(), way_of(leaf, gemm_product::sums), problem);
   }
   /// Forms the gradients of a leaf of several positions, for some samples at a time, and calls f(them) for each time.
