@@ -166,6 +166,24 @@ void check_products(dev::cuda_device& device, const char* name, const dev::affin
     const int blocks = kernel{make(false)}.blocks();
     run_both(device, blocks, [&](bool gpu) { return kernel{make(gpu)}; });
   };
+  // Of numbers up to 1, so that shares are as small as they must be.
+  const auto share = [&]<dev::share_kind Kind>() {
+    run(
+        [&](bool gpu) {
+          dev::affine_shares<float, Kind> problem;
+          problem.on = operands(gpu);
+          problem.factors = factors.on(gpu);
+          problem.to_grid = 0x1p14F;
+          if constexpr (Kind != dev::share_kind::any) problem.shares = dev::small_shares<Kind>{problem.to_grid};
+          problem.sums = accumulators.on(gpu);
+          problem.parts = 2;
+          return problem;
+        },
+        dev::affine_shares<float, Kind>{});
+  };
+  share.template operator()<dev::share_kind::any>();
+  share.template operator()<dev::share_kind::converted>();
+  share.template operator()<dev::share_kind::shifted>();
   run([&](bool gpu) { return dev::affine_forward<float>{operands(gpu)}; }, dev::affine_forward<float>{});
   const bool forward = values.agrees();
   run(
@@ -197,23 +215,6 @@ void check_products(dev::cuda_device& device, const char* name, const dev::affin
     return kernel;
   };
   run_both(device, fold(false).blocks(), fold);
-  const auto share = [&]<dev::share_kind Kind>() {
-    run(
-        [&](bool gpu) {
-          dev::affine_shares<float, Kind> problem;
-          problem.on = operands(gpu);
-          problem.factors = factors.on(gpu);
-          problem.to_grid = 0x1p15F;
-          if constexpr (Kind != dev::share_kind::any) problem.shares = dev::small_shares<Kind>{problem.to_grid};
-          problem.sums = accumulators.on(gpu);
-          problem.parts = 2;
-          return problem;
-        },
-        dev::affine_shares<float, Kind>{});
-  };
-  share.template operator()<dev::share_kind::any>();
-  share.template operator()<dev::share_kind::converted>();
-  share.template operator()<dev::share_kind::shifted>();
   array<double> chunked{device, std::vector<double>(static_cast<std::size_t>(samples * view.size()))};
   const auto square = [&](bool gpu) {
     return dev::square_partials_kernel<float>{fold(gpu).gradients, chunked.on(gpu), view.size()};
