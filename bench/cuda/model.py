@@ -105,9 +105,10 @@ LATENCY = {"arithmetic": 4, "shared": 20, "l1": 28, "l2": 200, "memory": 400}
 GAP = 0.5
 L1 = 128 << 10  # bytes a multiprocessor that are not shared memory, about
 WARP = 32
-# To 64 bits: 16 results a clock a multiprocessor (CUDA programming guide, compute capability 8.x and 9.0).
-SLOTS_OF_CONVERSION = 8
-INSTRUCTIONS_OF_SHARE = 5  # two products, a conversion, an addition of two words
+# 16 results a clock a multiprocessor to 64 bits, 64 to 32 (CUDA programming guide, compute capability 8.x and 9.0).
+SLOTS_OF_CONVERSION = {"F2I.S64": 8, "F2I": 2}
+# By what a share is rounded: products, that, and an addition, of two words for 64 bits.
+INSTRUCTIONS_OF_SHARE = {"F2I.S64": 5, "F2I": 4, "FADD": 3}
 SETTLED = 30  # instructions up to where settle_kernel leaves, about
 
 
@@ -223,23 +224,43 @@ def dot_loops(function, operation):
     return [loop for loop in function.loops if loop.is_innermost and loop.count("LDG") >= loop.count(operation) > 0]
 
 
+def waits_for_conversions(loop):
+    """Slots of a loop in which a conversion has the port and nothing is issued."""
+    return sum(loop.own[name] * (slots - 1) for name, slots in SLOTS_OF_CONVERSION.items())
+
+
+def loop_of_shares(function, of_slice):
+    """Of a sum of integers that rounds by additions, or converts to 32 bits: (its main loop, by what), or (None, None)."""
+    for name in ("FADD", "F2I"):
+        loop = max(function.loops, key=lambda loop: loop.own[name], default=None)
+        if loop is not None and loop.own[name] >= of_slice:
+            return loop, name
+    return None, None
+
+
 def block_of_product(launch, function, far):
     """What a block of gemm_kernel runs, by pipe, in warp instructions, results or clocks; and its latency alone."""
     warps = launch["threads"] / WARP
     rows, columns, depth = launch["tile"]
     slices, parts = launch["slices"], launch["parts"]
-    main = function.main_loop()
+    main, term, floats_of_term = function.main_loop(), "FFMA", 1
     of_slice = rows * columns * depth / launch["threads"]  # multiply-adds of a thread
-    if (main is None or main.count("FFMA", "HMMA") == 0) and any(loop.count("F2I") for loop in function.loops):
+    if launch["what"].startswith("sums") and (main is None or main.count("FFMA") < of_slice):
+        found, name = loop_of_shares(function, of_slice)
+        if found is not None:
+            main, term, floats_of_term = found, name, 2
+    if (main is None or main.count(term, "HMMA") == 0) and any(loop.count("F2I") for loop in function.loops):
         return block_of_integers(launch, function, far, of_slice)
     tensor = HMMA * main.count("HMMA") / WARP if main else 0
-    if main is None or max(main.count("FFMA"), tensor) < of_slice:
+    if main is None or max(main.count(term), tensor) < of_slice:
         sys.exit(f"model.py: {launch['kernel']}: no loop has the multiply-adds of its tile")
     # What is more than a whole slice's is that of a last slice which is not whole.
-    body = main.instructions() - (main.count("FFMA") - of_slice if tensor == 0 else 0)
-    # Shares of a sample's gradient are formed once a sample, by code that stands in the loop.
-    shares = main.count("F2I")
-    body -= shares * INSTRUCTIONS_OF_SHARE * (1 - parts / slices) - (SLOTS_OF_CONVERSION - 1) * shares * parts / slices
+    body = main.instructions() - (main.count(term) - of_slice if tensor == 0 else 0)
+    if launch["what"].startswith("shares"):  # formed once a sample, by code that stands in the loop
+        of_shares = sum(main.own[name] * instructions for name, instructions in INSTRUCTIONS_OF_SHARE.items())
+        body -= of_shares * (1 - parts / slices) - waits_for_conversions(main) * parts / slices
+    else:
+        body += waits_for_conversions(main)
     around = function.around(main)
     part = sum(loop.instructions() for loop in around)
     top = sum(function.top.values())
@@ -250,7 +271,7 @@ def block_of_product(launch, function, far):
     a_slice = max(loads, body * warps / SCHEDULERS) + 2 * LATENCY["shared"]
     latency = slices * a_slice + parts * (LATENCY[far] * 2 + part * warps / SCHEDULERS) + top * warps / SCHEDULERS
     return {"issue": warps * (top + parts * part + slices * body),
-            "FFMA": WARP * warps * slices * of_slice if tensor == 0 else 0, "DFMA": 0,
+            "FFMA": WARP * warps * slices * of_slice * floats_of_term if tensor == 0 else 0, "DFMA": 0,
             "tensor": WARP * warps * slices * tensor, "shared memory": warps * pipe, "latency": latency}
 
 
@@ -264,7 +285,7 @@ def block_of_integers(launch, function, far, of_slice):
     outer = function.around(inner)[-1:]
     per_slice = sum(loop.instructions() for loop in outer)
     top = sum(function.top.values())
-    slots = inner.instructions() + (SLOTS_OF_CONVERSION - 1) * inner.count("F2I")
+    slots = inner.instructions() + waits_for_conversions(inner)
     issued = top + launch["slices"] * per_slice + times * slots
     pipe = pipe_clocks(function.top) + times * pipe_clocks(inner.own)
     pipe += launch["slices"] * sum(pipe_clocks(loop.own) for loop in outer)

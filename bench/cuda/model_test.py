@@ -146,6 +146,16 @@ class Bounds(unittest.TestCase):
         few = self.bound(code, what="sums", threads=256, multiply_adds=terms / 4)  # one sample a slice
         self.assertAlmostEqual(few["us"] / found["us"], 1 / 4, delta=0.04)
 
+    def test_sums_of_small_shares_are_two_products_a_term(self):
+        def code(*more):
+            return sass.functions(listing(".L_x_1:", *["FMUL R1, R2, R3"] * 128, *more, *["IADD3 R4, R4, R6, R1"] * 64,
+                                          "@P0 BRA `(.L_x_1)", "EXIT"))["_Zkernel"]
+        plain = self.bound(product_code(ffma=128))
+        shifted = self.bound(code(*["FADD R1, R1, R2"] * 128), what="sums")
+        self.assertAlmostEqual(shifted["us"] / plain["us"], 2.5, delta=0.1)
+        converted = self.bound(code(*["FMUL R1, R1, R2"] * 128, *["F2I.NTZ R1, R1"] * 128), what="sums")
+        self.assertAlmostEqual(converted["us"] / plain["us"], 4.5, delta=0.1)
+
     def test_a_loop_without_its_tile_is_refused(self):
         with self.assertRaisesRegex(SystemExit, "no loop has the multiply-adds of its tile"):
             self.bound(product_code(ffma=127))

@@ -46,6 +46,8 @@ class Function:
 def name_of(opcode):
     """LDS.128 of LDS.U.128; without what does not matter here."""
     parts = opcode.split(".")
+    if parts[0] == "F2I":
+        return "F2I.S64" if "S64" in parts else "F2I"
     return f"{parts[0]}.{parts[-1]}" if parts[-1] in ("64", "128") else parts[0]
 
 

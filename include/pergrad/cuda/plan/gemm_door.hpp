@@ -256,7 +256,7 @@ constexpr auto with_block_sizes(gemm_way way, Function&& f) {
 /// constant of the view, as it decides about bits.
 [[nodiscard]] constexpr int chunks_of(const affine_view& view) noexcept {
   constexpr int blocks_of_sample = 64;
-  constexpr int positions_of_chunk = 1024;
+  constexpr int positions_of_chunk = 512;
   return larger_of(
       1, smaller_of(blocks_for(blocks_of_sample, gradient_blocks(view)), view.positions() / positions_of_chunk));
 }
