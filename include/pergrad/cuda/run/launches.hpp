@@ -111,7 +111,9 @@ class launcher {
         work.first = first;
         work.last = last;
         work.stages = stages;
-        if (stages == stage::loss) return launch_.losses(device(), work, blocks_for(wanted.samples, warp_size));
+        if (stages == stage::loss) {
+          return launch_.losses(device(), without_key(work), blocks_for(wanted.samples, warp_size));
+        }
         launch_.samples(device(), work, wanted.samples);
       };
       forward(wanted, run);
@@ -122,7 +124,7 @@ class launcher {
       };
       each_product_leaf(square_of, [&] { elementwise(wanted.samples); });
       work.stages = stage::layered_leaves | stage::weigh;
-      device().launch(norm_kernel<Scalar, Target, Needed.norms_by_blocks>{work}, wanted.samples);
+      device().launch(norm_kernel<Scalar, Target, Needed.norms_by_blocks>{without_key(work)}, wanted.samples);
     }
   }
 
@@ -163,6 +165,12 @@ class launcher {
             .stages = stage::fused,
             .first = 0,
             .last = node_count()};
+  }
+  /// For a kernel that draws no bits inside layers.
+  [[nodiscard]] static sample_work<Scalar, Target> without_key(sample_work<Scalar, Target> work) {
+    work.layers = {};
+    work.random = 0;
+    return work;
   }
   [[nodiscard]] int node_count() const noexcept { return static_cast<int>(net_->ops.size()); }
   /// Tensor cores form gradients, unless sums are formed of every sample's own.
