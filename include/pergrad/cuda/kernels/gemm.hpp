@@ -144,9 +144,15 @@ struct gemm_kernel {
       return Scalar{};
     }
   }());
-  // Blocks that registers leave room for, as far as nothing spills: integers of 64 bits take two for a sum.
+  // Blocks that registers leave room for, as far as nothing spills: integers of 64 bits take two for a sum. For compute
+  // capability 11.0 ptxas needs some more.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+  static constexpr int blocks_of_small_shares = 3;
+#else
+  static constexpr int blocks_of_small_shares = 4;
+#endif
   static constexpr int least_blocks = [] {
-    if (adds_shares) return threads < 256 && sizeof(total_type) == sizeof(Scalar) ? 4 : 2;
+    if (adds_shares) return threads < 256 && sizeof(total_type) == sizeof(Scalar) ? blocks_of_small_shares : 2;
     if (Sizes::on_tensor_cores) return threads >= 256 ? 1 : Sizes::own_rows > 4 ? 3 : 4;
     return sizeof(typename Problem::sum_type) > sizeof(Scalar) ? 1 : threads < 256 ? 3 : 2;
   }();
