@@ -123,8 +123,10 @@ class basic_device_executor {
     // A user may ask for another norm than the plan's.
     constexpr on_device::needed_products needed = [] {
       on_device::needed_products all = on_device::products_of<Network>;
-      all.squares = all.gradients | all.sums;
-      all.norms_by_blocks = all.any;
+      if (Needs.backward) {
+        all.squares = all.gradients | all.sums;
+        all.norms_by_blocks = all.any;
+      }
       return all;
     }();
     engine.template run<Needs.backward, needed>(target_count, on_device::sample_launcher_of<Device, Network, Loss>,
