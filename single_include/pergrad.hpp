@@ -42412,9 +42412,15 @@ struct gemm_kernel {
       return Scalar{};
     }
   }());
-  // Blocks that registers leave room for, as far as nothing spills: integers of 64 bits take two for a sum.
+  // Blocks that registers leave room for, as far as nothing spills: integers of 64 bits take two for a sum. For compute
+  // capability 11.0 ptxas needs some more.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+  static constexpr int blocks_of_small_shares = 3;
+#else
+  static constexpr int blocks_of_small_shares = 4;
+#endif
   static constexpr int least_blocks = [] {
-    if (adds_shares) return threads < 256 && sizeof(total_type) == sizeof(Scalar) ? 4 : 2;
+    if (adds_shares) return threads < 256 && sizeof(total_type) == sizeof(Scalar) ? blocks_of_small_shares : 2;
     if (Sizes::on_tensor_cores) return threads >= 256 ? 1 : Sizes::own_rows > 4 ? 3 : 4;
     return sizeof(typename Problem::sum_type) > sizeof(Scalar) ? 1 : threads < 256 ? 3 : 2;
   }();
@@ -43985,7 +43991,7 @@ constexpr auto with_block_sizes(gemm_way way, Function&& f) {
 /// constant of the view, as it decides about bits.
 [[nodiscard]] constexpr int chunks_of(const affine_view& view) noexcept {
   constexpr int blocks_of_sample = 64;
-  constexpr int positions_of_chunk = 1024;
+  constexpr int positions_of_chunk = 512;
   return larger_of(
       1, smaller_of(blocks_for(blocks_of_sample, gradient_blocks(view)), view.positions() / positions_of_chunk));
 }
@@ -47475,14 +47481,14 @@ struct loss_kernel : sample_work<Scalar, typename Loss::template target<Scalar>>
 
 /// Norms of a layered network's samples, from values and from the squares that products have left, and their weights;
 /// one block a sample. What is little work a warp does, all of a layer's. `ByBlocks`: there may be leaves whose norms
-/// are much work, or tables. Code that nobody runs costs time, too: a block runs it once, and waits for it to be
-/// loaded.
+/// are much work, or tables. Without them the kernel is a fifth as long, and a block, which runs through it once, waits
+/// for instructions to be loaded.
 template <class Scalar, class Target, bool ByBlocks>
 struct norm_kernel : sample_work<Scalar, Target> {
   static constexpr int threads = ByBlocks ? 256 : 128;
   static constexpr int most_layers = 32;  ///< whose norms lie in shared memory meanwhile
   struct shared_type {
-    double partial[static_cast<std::size_t>(threads / warp_size)];
+    double partial[static_cast<std::size_t>(threads / warp_size)]{};
     norm_bound norms[static_cast<std::size_t>(most_layers)];
   };
   using work_type = sample_work<Scalar, Target>;
@@ -48441,7 +48447,9 @@ class launcher {
         work.first = first;
         work.last = last;
         work.stages = stages;
-        if (stages == stage::loss) return launch_.losses(device(), work, blocks_for(wanted.samples, warp_size));
+        if (stages == stage::loss) {
+          return launch_.losses(device(), without_key(work), blocks_for(wanted.samples, warp_size));
+        }
         launch_.samples(device(), work, wanted.samples);
       };
       forward(wanted, run);
@@ -48452,7 +48460,7 @@ class launcher {
       };
       each_product_leaf(square_of, [&] { elementwise(wanted.samples); });
       work.stages = stage::layered_leaves | stage::weigh;
-      device().launch(norm_kernel<Scalar, Target, Needed.norms_by_blocks>{work}, wanted.samples);
+      device().launch(norm_kernel<Scalar, Target, Needed.norms_by_blocks>{without_key(work)}, wanted.samples);
     }
   }
 
@@ -48493,6 +48501,12 @@ class launcher {
             .stages = stage::fused,
             .first = 0,
             .last = node_count()};
+  }
+  /// For a kernel that draws no bits inside layers.
+  [[nodiscard]] static sample_work<Scalar, Target> without_key(sample_work<Scalar, Target> work) {
+    work.layers = {};
+    work.random = 0;
+    return work;
   }
   [[nodiscard]] int node_count() const noexcept { return static_cast<int>(net_->ops.size()); }
   /// Tensor cores form gradients, unless sums are formed of every sample's own.
@@ -49237,8 +49251,10 @@ class basic_device_executor {
     // A user may ask for another norm than the plan's.
     constexpr on_device::needed_products needed = [] {
       on_device::needed_products all = on_device::products_of<Network>;
-      all.squares = all.gradients | all.sums;
-      all.norms_by_blocks = all.any;
+      if (Needs.backward) {
+        all.squares = all.gradients | all.sums;
+        all.norms_by_blocks = all.any;
+      }
       return all;
     }();
     engine.template run<Needs.backward, needed>(target_count, on_device::sample_launcher_of<Device, Network, Loss>,

@@ -292,7 +292,7 @@ struct norm_kernel : sample_work<Scalar, Target> {
   static constexpr int threads = ByBlocks ? 256 : 128;
   static constexpr int most_layers = 32;  ///< whose norms lie in shared memory meanwhile
   struct shared_type {
-    double partial[static_cast<std::size_t>(threads / warp_size)];
+    double partial[static_cast<std::size_t>(threads / warp_size)]{};
     norm_bound norms[static_cast<std::size_t>(most_layers)];
   };
   using work_type = sample_work<Scalar, Target>;
