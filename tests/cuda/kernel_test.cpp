@@ -4,6 +4,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <vector>
@@ -159,14 +160,23 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(small_shares_are_what_a_conversion_to_64_bits_give
     }
     for (int i = 1; i < 2000; ++i) values.push_back(most * std::sin(static_cast<float>(i)) * std::pow(0.99F, float(i)));
     int wrong = 0;
+    int truncated = 0;     // planted: towards zero
+    int without_sign = 0;  // planted: 2^23 steps added, below which a float's last bit is half a step
+    const float no_room = 2.0F * (1 << 22) / to_grid;
     for (const float value : values) {
       for (const float factor : {1.0F, 0.7F, -0.3F}) {
         std::int64_t wanted = 0;
         on_device::add_share(wanted, factor, value, to_grid);
+        const float product = on_device::multiply(factor, value);
         wrong += small::whole(shares.with_offset(factor, value) - shares.offset()) == wanted ? 0 : 1;
+        truncated += static_cast<std::int64_t>(product * to_grid) == wanted ? 0 : 1;
+        const auto bits = std::bit_cast<std::uint32_t>(on_device::add(product, no_room));
+        without_sign += small::whole(bits - std::bit_cast<std::uint32_t>(no_room)) == wanted ? 0 : 1;
       }
     }
     BOOST_TEST(wrong == 0);
+    BOOST_TEST(truncated > 1000);
+    BOOST_TEST(without_sign > 1000);
     for (const float value : {most, -most}) {  // as many as are allowed
       std::uint32_t sum = 0 - small::most * shares.offset();
       for (int i = 0; i < small::most; ++i) sum += shares.with_offset(1, value);
