@@ -237,13 +237,13 @@ BOOST_AUTO_TEST_CASE(many_positions_are_added_up_in_chunks) {
 // In steps of the grid; noise is the same for all. A sum of integers is exact, so a record adds the same integers
 // whatever the others are, and no more of them than the sensitivity allows.
 template <class Network>
-void check_shares_of_records(const char* what) {
-  constexpr std::size_t records = 4;
+void check_shares_of_records(const char* what, std::size_t records = 4) {
+  using scalar = typename Network::scalar;
   both<Network, pg::cross_entropy> it{records};
   const double bound = 0.01;  // all are clipped
   const auto grid = pg::release_grid::of(bound, Network::parameter_count);
   const auto released = [&](std::size_t first, std::size_t count) {
-    const auto inputs = std::span<const double>{it.inputs}.subspan(first * Network::input_shape.size(),
+    const auto inputs = std::span<const scalar>{it.inputs}.subspan(first * Network::input_shape.size(),
                                                                    count * Network::input_shape.size());
     const pg::batch<Network, pg::cross_entropy> some{inputs,
                                                      std::span<const std::int32_t>{it.targets}.subspan(first, count)};
@@ -252,7 +252,8 @@ void check_shares_of_records(const char* what) {
     pg::evaluate_into(it.device, sum,
                       pg::sum(pg::clip(pg::per_sample_gradients(it.net, pg::cross_entropy{}, some, it.device_tape),
                                        pg::l2_clip_norm{bound})) +
-                          pg::unaccounted::gaussian_noise(pg::noise_multiplier{1}, generator));
+                          pg::unaccounted::gaussian_noise(pg::noise_multiplier{1e-3}, generator));
+    // So little noise that a float has every step.
     std::vector<double> steps(sum.values().begin(), sum.values().end());
     for (double& value : steps) value = std::ldexp(value, grid.steps - grid.unit);
     return steps;
@@ -277,6 +278,17 @@ void check_shares_of_records(const char* what) {
 BOOST_AUTO_TEST_CASE(a_record_adds_its_own_integers_within_its_sensitivity) {
   check_shares_of_records<layered_image<double>>("several chunks");
   check_shares_of_records<layered_cnn<double>>("one chunk");
+}
+// Of floats they are small: up to a million parameters rounded by an addition, then by a conversion to 32 bits.
+template <class Network>
+constexpr pg::on_device::share_kind shares_of = pg::on_device::products_of<Network>.shares;
+BOOST_AUTO_TEST_CASE(a_record_adds_its_own_small_integers_within_its_sensitivity) {
+  using wide = pg::network<pg::shape{1100}, pg::linear<1000>, pg::relu, pg::linear<3>>;
+  static_assert(shares_of<layered_cnn<float>> == pg::on_device::share_kind::shifted);
+  static_assert(shares_of<wide> == pg::on_device::share_kind::converted);
+  check_shares_of_records<layered_image<float>>("several chunks, float");
+  check_shares_of_records<layered_cnn<float>>("one chunk, float");
+  check_shares_of_records<wide>("many parameters, float", 2);
 }
 
 BOOST_AUTO_TEST_CASE(with_tf32_norms_are_those_of_the_rows) {
