@@ -43545,10 +43545,10 @@ struct affine_strided_adjoint : product_over_samples<Scalar, false> {
 /// `Kind`: small_shares, at most so many of an accumulator.
 template <class Scalar, class Sum, share_kind Kind = share_kind::any>
 struct affine_sums {
-  static constexpr bool small = Kind != share_kind::any;
+  static constexpr bool is_small = Kind != share_kind::any;
   static constexpr bool squares = false;
   static constexpr bool has_order = !std::is_integral_v<Sum>;
-  using sum_type = std::conditional_t<small, std::uint32_t, Sum>;
+  using sum_type = std::conditional_t<is_small, std::uint32_t, Sum>;
   affine_operands<Scalar> on;       ///< `y` is the place of delta
   const Scalar* factors = nullptr;  ///< w_b; nullptr: all are 1
   Scalar to_grid = 1;               ///< of integers: steps of a unit
@@ -43592,14 +43592,14 @@ struct affine_sums {
     return {first.at + column, first.offsets};
   }
   [[nodiscard]] PERGRAD_HD sum_type before(const sums_of& where, int row) const noexcept {
-    if constexpr (small) {
+    if constexpr (is_small) {
       return 0 - where.offsets;
     } else {
       return !has_order || state().first != 0 ? Sum{0} : where.at[row * columns()];
     }
   }
   PERGRAD_HD void add_term(sum_type& sum, Scalar delta, Scalar x) const noexcept {
-    if constexpr (small) {
+    if constexpr (is_small) {
       sum += shares.with_offset(delta, x);
     } else {
       on_device::add_share(sum, delta, x, to_grid);
@@ -43609,7 +43609,8 @@ struct affine_sums {
     if constexpr (has_order) {
       where.at[row * columns()] = value;
     } else {
-      add_to(where.at[row * columns()], small ? small_shares<Kind>::whole(static_cast<std::uint32_t>(value)) : value);
+      add_to(where.at[row * columns()],
+             is_small ? small_shares<Kind>::whole(static_cast<std::uint32_t>(value)) : value);
     }
   }
 
@@ -43625,11 +43626,11 @@ struct affine_sums {
 /// `Kind`: as of affine_sums.
 template <class Scalar, share_kind Kind = share_kind::any>
 struct affine_shares {
-  static constexpr bool small = Kind != share_kind::any;
+  static constexpr bool is_small = Kind != share_kind::any;
   static constexpr bool squares = false;
   static constexpr bool adds_shares = true;
   using sum_type = Scalar;
-  using total_type = std::conditional_t<small, std::uint32_t, std::int64_t>;
+  using total_type = std::conditional_t<is_small, std::uint32_t, std::int64_t>;
   affine_operands<Scalar> on;       ///< `y` is the place of delta
   const Scalar* factors = nullptr;  ///< w_b; nullptr: all are 1
   Scalar to_grid = 1;               ///< steps of a unit
@@ -43658,7 +43659,7 @@ struct affine_shares {
   /// The share of sample b's gradient; of one without weight nothing, whatever it is.
   PERGRAD_HD void add_share(total_type& sum, Scalar factor, Scalar gradient) const noexcept {
     if (factor == 0) return;
-    if constexpr (small) {
+    if constexpr (is_small) {
       sum += shares.with_offset(factor, gradient) - shares.offset();
     } else {
       on_device::add_share(sum, factor, gradient, to_grid);
@@ -43675,7 +43676,7 @@ struct affine_shares {
   }
   PERGRAD_HD void store(std::int64_t* where, int row, total_type value) const noexcept {
     add_to(where[row * columns()],
-           small ? small_shares<Kind>::whole(static_cast<std::uint32_t>(value)) : static_cast<std::int64_t>(value));
+           is_small ? small_shares<Kind>::whole(static_cast<std::uint32_t>(value)) : static_cast<std::int64_t>(value));
   }
 };
 
