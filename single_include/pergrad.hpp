@@ -40910,6 +40910,11 @@ template <class Value>
 
 /// Only floats have a TF32.
 [[nodiscard]] PERGRAD_HD inline double round_to_tf32(double x) noexcept { return x; }
+/// As it is stored where TF32 is asked for, or not.
+template <class Scalar>
+[[nodiscard]] PERGRAD_HD inline Scalar stored_as(int tf32, Scalar value) noexcept {
+  return tf32 != 0 ? round_to_tf32(value) : value;
+}
 
 template <class Value>
 [[nodiscard]] PERGRAD_HD constexpr Value smaller_of(Value a, Value b) noexcept {
@@ -43007,9 +43012,7 @@ struct affine_operands {
 
   [[nodiscard]] PERGRAD_HD int samples() const noexcept { return static_cast<int>(state->count); }
   [[nodiscard]] PERGRAD_HD const Scalar* zero() const noexcept { return state->template zero_of<Scalar>(); }
-  [[nodiscard]] PERGRAD_HD Scalar stored(Scalar value) const noexcept {
-    return tf32_result != 0 ? round_to_tf32(value) : value;
-  }
+  [[nodiscard]] PERGRAD_HD Scalar stored(Scalar value) const noexcept { return stored_as(tf32_result, value); }
   [[nodiscard]] PERGRAD_HD sample_column<Scalar> column(int sample, int place, int offset, int step,
                                                         int first_bias) const noexcept {
     return {sample < samples() ? values.at(sample, place) + offset : nullptr,
@@ -43413,9 +43416,6 @@ struct product_over_samples {
       if constexpr (is_scalar_function<Joined>) f.template operator()<device_code_of<Joined>>();
     });
   }
-  [[nodiscard]] PERGRAD_HD Scalar stored_as(int as_tf32, Scalar value) const noexcept {
-    return as_tf32 != 0 ? round_to_tf32(value) : value;
-  }
 };
 /// Rows: outputs; columns: (sample, position); depth: the view. `OnePosition`: there is one.
 template <class Scalar, bool OnePosition = false, class Functions = function_list<>>
@@ -43449,7 +43449,7 @@ struct affine_forward : product_over_samples<Scalar, OnePosition, Functions> {
     if (joined.function < 0 || where.values == nullptr) return;
     this->with_joined([&]<class Function>() {
       Scalar* const y = where.values + row * where.step + joined.y - on.y;
-      *y = this->stored_as(joined.tf32, Function::value(on.stored(value)));
+      *y = stored_as(joined.tf32, Function::value(on.stored(value)));
     });
   }
 };
@@ -43488,7 +43488,7 @@ struct affine_adjoint : product_over_samples<Scalar, OnePosition, Functions> {
     this->with_joined([&]<class Function>() {
       Scalar* const values = where.values + row * where.step - on.x;
       const Scalar part = on.stored(value) * Function::derivative(values[joined.x], values[joined.y]);
-      values[joined.dx] = this->stored_as(joined.tf32, joined.accumulate != 0 ? values[joined.dx] + part : part);
+      values[joined.dx] = stored_as(joined.tf32, joined.accumulate != 0 ? values[joined.dx] + part : part);
     });
   }
 };
@@ -44841,9 +44841,8 @@ struct norm_worker {
   PERGRAD_HD void add_for_products(const outer_leaf& leaf, norm_method method, const double* squares,
                                    norm_bound& part) const {
     if (leaf.next != 0) return by_elements(leaf, nullptr, part);  // the sum forms the same elements
-    if (method == norm_method::product) return by_product(leaf, part);
     if (method == norm_method::gram) return by_positions(leaf, part);
-    add_stored(squares + leaf.squares, leaf.square_count, part);
+    add_little(leaf, method, squares, part);
   }
   /// The same of leaves of one use whose method is not gram.
   PERGRAD_HD void add_little(const outer_leaf& leaf, norm_method method, const double* squares,
@@ -45297,8 +45296,8 @@ struct leaf_share {
   template <class Scalar>
   [[nodiscard]] PERGRAD_HD Scalar element(const sample_values<Scalar>& values, const Scalar* of_sample,
                                           int e) const noexcept {
-    if (method == norm_method::instantiate && kept >= 0) return of_sample[kept + e];
-    return outer != nullptr ? gradient_element(*outer, values, e) : element_at_one_position(*elementwise, values, e);
+    if (outer == nullptr) return read(values, of_sample, e);
+    return method == norm_method::instantiate ? of_sample[kept + e] : gradient_element(*outer, values, e);
   }
   /// The same of an elementwise leaf.
   template <class Scalar>
@@ -47468,8 +47467,7 @@ struct loss_kernel : sample_work<Scalar, typename Loss::template target<Scalar>>
       evaluate_loss<Loss>(*this, this->samples.values(begin + t), begin + t, &shared.y[t * line], &shared.dy[t * line]);
     });
     each_output([&](int sample, int i, int at) {
-      this->samples.values(sample).to(this->output_gradient)[i] =
-          this->tf32 != 0 ? round_to_tf32(shared.dy[at]) : shared.dy[at];
+      this->samples.values(sample).to(this->output_gradient)[i] = stored_as(this->tf32, shared.dy[at]);
     });
   }
 };

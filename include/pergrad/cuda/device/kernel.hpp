@@ -164,6 +164,11 @@ template <class Value>
 
 /// Only floats have a TF32.
 [[nodiscard]] PERGRAD_HD inline double round_to_tf32(double x) noexcept { return x; }
+/// As it is stored where TF32 is asked for, or not.
+template <class Scalar>
+[[nodiscard]] PERGRAD_HD inline Scalar stored_as(int tf32, Scalar value) noexcept {
+  return tf32 != 0 ? round_to_tf32(value) : value;
+}
 
 template <class Value>
 [[nodiscard]] PERGRAD_HD constexpr Value smaller_of(Value a, Value b) noexcept {

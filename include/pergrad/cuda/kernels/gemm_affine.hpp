@@ -49,9 +49,7 @@ struct affine_operands {
 
   [[nodiscard]] PERGRAD_HD int samples() const noexcept { return static_cast<int>(state->count); }
   [[nodiscard]] PERGRAD_HD const Scalar* zero() const noexcept { return state->template zero_of<Scalar>(); }
-  [[nodiscard]] PERGRAD_HD Scalar stored(Scalar value) const noexcept {
-    return tf32_result != 0 ? round_to_tf32(value) : value;
-  }
+  [[nodiscard]] PERGRAD_HD Scalar stored(Scalar value) const noexcept { return stored_as(tf32_result, value); }
   [[nodiscard]] PERGRAD_HD sample_column<Scalar> column(int sample, int place, int offset, int step,
                                                         int first_bias) const noexcept {
     return {sample < samples() ? values.at(sample, place) + offset : nullptr,
@@ -455,9 +453,6 @@ struct product_over_samples {
       if constexpr (is_scalar_function<Joined>) f.template operator()<device_code_of<Joined>>();
     });
   }
-  [[nodiscard]] PERGRAD_HD Scalar stored_as(int as_tf32, Scalar value) const noexcept {
-    return as_tf32 != 0 ? round_to_tf32(value) : value;
-  }
 };
 /// Rows: outputs; columns: (sample, position); depth: the view. `OnePosition`: there is one.
 template <class Scalar, bool OnePosition = false, class Functions = function_list<>>
@@ -491,7 +486,7 @@ struct affine_forward : product_over_samples<Scalar, OnePosition, Functions> {
     if (joined.function < 0 || where.values == nullptr) return;
     this->with_joined([&]<class Function>() {
       Scalar* const y = where.values + row * where.step + joined.y - on.y;
-      *y = this->stored_as(joined.tf32, Function::value(on.stored(value)));
+      *y = stored_as(joined.tf32, Function::value(on.stored(value)));
     });
   }
 };
@@ -530,7 +525,7 @@ struct affine_adjoint : product_over_samples<Scalar, OnePosition, Functions> {
     this->with_joined([&]<class Function>() {
       Scalar* const values = where.values + row * where.step - on.x;
       const Scalar part = on.stored(value) * Function::derivative(values[joined.x], values[joined.y]);
-      values[joined.dx] = this->stored_as(joined.tf32, joined.accumulate != 0 ? values[joined.dx] + part : part);
+      values[joined.dx] = stored_as(joined.tf32, joined.accumulate != 0 ? values[joined.dx] + part : part);
     });
   }
 };

@@ -76,9 +76,8 @@ struct norm_worker {
   PERGRAD_HD void add_for_products(const outer_leaf& leaf, norm_method method, const double* squares,
                                    norm_bound& part) const {
     if (leaf.next != 0) return by_elements(leaf, nullptr, part);  // the sum forms the same elements
-    if (method == norm_method::product) return by_product(leaf, part);
     if (method == norm_method::gram) return by_positions(leaf, part);
-    add_stored(squares + leaf.squares, leaf.square_count, part);
+    add_little(leaf, method, squares, part);
   }
   /// The same of leaves of one use whose method is not gram.
   PERGRAD_HD void add_little(const outer_leaf& leaf, norm_method method, const double* squares,

@@ -271,8 +271,7 @@ struct loss_kernel : sample_work<Scalar, typename Loss::template target<Scalar>>
       evaluate_loss<Loss>(*this, this->samples.values(begin + t), begin + t, &shared.y[t * line], &shared.dy[t * line]);
     });
     each_output([&](int sample, int i, int at) {
-      this->samples.values(sample).to(this->output_gradient)[i] =
-          this->tf32 != 0 ? round_to_tf32(shared.dy[at]) : shared.dy[at];
+      this->samples.values(sample).to(this->output_gradient)[i] = stored_as(this->tf32, shared.dy[at]);
     });
   }
 };

@@ -83,8 +83,8 @@ struct leaf_share {
   template <class Scalar>
   [[nodiscard]] PERGRAD_HD Scalar element(const sample_values<Scalar>& values, const Scalar* of_sample,
                                           int e) const noexcept {
-    if (method == norm_method::instantiate && kept >= 0) return of_sample[kept + e];
-    return outer != nullptr ? gradient_element(*outer, values, e) : element_at_one_position(*elementwise, values, e);
+    if (outer == nullptr) return read(values, of_sample, e);
+    return method == norm_method::instantiate ? of_sample[kept + e] : gradient_element(*outer, values, e);
   }
   /// The same of an elementwise leaf.
   template <class Scalar>
