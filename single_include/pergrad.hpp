@@ -27435,13 +27435,15 @@ class accumulator_ring {
 
 namespace pergrad::inline v0_1::on_host {
 
-/// Lanes: stretches of the batch that are summed one after the other, and then with each other in order. Their number
-/// depends on the network alone, so that results do not depend on the number of threads.
+/// Stretches of the batch that are summed one after the other, and then with each other in order. Their number
+/// depends on the network alone, so that results do not depend on the number of threads. A power of two, as batches and
+/// numbers of threads mostly are: of two threads one waits for the other where eight samples are three stretches.
 template <class Network>
 inline constexpr index accumulator_count = [] {
   constexpr index bytes = std::max<index>(1, program<Network>::table.accumulator_size) *
                           static_cast<index>(sizeof(typename Network::scalar));
-  return std::clamp<index>((index{64} << 20) / bytes, 2, 16);
+  constexpr index fitting = std::clamp<index>((index{64} << 20) / bytes, 2, 16);
+  return static_cast<index>(std::bit_ceil(static_cast<std::size_t>(fitting)));
 }();
 
 /// Samples of a tile in a batch of `count`: of a small batch fewer than fit into the cache, so that it has tiles for

@@ -12,6 +12,7 @@
 #include <span>
 #include <stdexcept>
 #include <thread>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -213,6 +214,28 @@ BOOST_AUTO_TEST_CASE(a_tape_has_few_sums) {
     BOOST_TEST(bytes(threads, 16, 3) - bytes(threads, 16, 2) == std::min<std::size_t>(16, 2 * threads) * accumulator);
     BOOST_TEST(bytes(threads, 2048, 1) == bytes(threads, 16, 1));
   }
+}
+
+/// Weights for three positions of 1,024 features, `Millions` of them.
+template <std::size_t Millions>
+using wide = pg::basic_network<float, pg::shape{3, 1024}, pg::linear<Millions * 1024 - 1>>;
+
+// Sixty-four megabytes hold three of the first one's sums, five, six and eleven of the others': eight or sixteen
+// samples in three stretches would leave one of two threads with two fifths of the other's work.
+BOOST_AUTO_TEST_CASE(threads_have_the_same_number_of_stretches) {
+  const auto check = []<class Network>(std::type_identity<Network>) {
+    for (const number tiles : {8, 16, 64}) {
+      const number stretches = pg::on_host::accumulators_for<Network>(tiles);
+      BOOST_TEST_CONTEXT(Network::parameter_count << " parameters, " << tiles << " tiles, " << stretches) {
+        for (const number threads : {2, 4}) BOOST_TEST(stretches % threads == 0);
+        BOOST_TEST(tiles % stretches == 0);
+      }
+    }
+  };
+  check(std::type_identity<wide<5>>{});
+  check(std::type_identity<wide<3>>{});
+  check(std::type_identity<wide<2>>{});
+  check(std::type_identity<pg::basic_network<float, pg::shape{3, 512}, pg::linear<2900>>>{});
 }
 
 BOOST_AUTO_TEST_SUITE_END()
