@@ -31,7 +31,7 @@ def earlier_version(ref):
         sys.exit(f"bench/peers/since.sh: {ref!r} is no commit of this repository")
     tree = BUILD / commit
     if not tree.exists():
-        archive = subprocess.run(["git", "-C", str(run.ROOT), "archive", commit, "include", "bench/peers"],
+        archive = subprocess.run(["git", "-C", str(run.ROOT), "archive", commit, "include", "bench"],
                                  capture_output=True, check=True).stdout
         tree.mkdir(parents=True)
         subprocess.run(["tar", "-x", "-C", str(tree)], input=archive, check=True)

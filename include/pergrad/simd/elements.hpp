@@ -255,15 +255,29 @@ inline void add_all_scaled_to(Scalar* to, std::span<const scaled_stretch<Scalar>
 /// Integers of a scalar's size, which lie where a sum's scalars would.
 template <class Scalar>
 using integer_of = std::conditional_t<sizeof(Scalar) == sizeof(std::int32_t), std::int32_t, std::int64_t>;
-/// The integer next to a number of less than 2^51: adding 1.5 * 2^52 rounds it, and leaves it in the last bits.
+/// Adding it to a number of less than 2^51 rounds that to an integer and leaves it in the last bits.
+inline constexpr double shift_to_integer = 0x1.8p52;
+/// The integer next to a number of less than 2^51.
 [[nodiscard]] inline std::int64_t nearest_integer(double value) noexcept {
-  constexpr double shift = 0x1.8p52;
-  return std::bit_cast<std::int64_t>(value + shift) - std::bit_cast<std::int64_t>(shift);
+  return std::bit_cast<std::int64_t>(value + shift_to_integer) - std::bit_cast<std::int64_t>(shift_to_integer);
 }
 /// to += the integer next to factor * from
 template <class Scalar, class Integer>
 [[gnu::noinline]] void add_rounded_to(Integer* to, double factor, const Scalar* from, index count) {
-  for (index i = 0; i < count; ++i) {
+  constexpr auto lanes = static_cast<index>(vector_lanes<double>);
+  using wide = decltype(vector<double>{} < vector<double>{});  // of integers of 64 bits
+  using sums = std::conditional_t<sizeof(Integer) == sizeof(double), wide, decltype(narrow<float>{} < narrow<float>{})>;
+  const vector<double> shift = splat(shift_to_integer);
+  index i = 0;
+  for (; i + lanes <= count; i += lanes) {
+    const vector<double> value = splat(factor) * widen(load_narrow(from + i));
+    const vector<double> shifted = value + shift;
+    sums total;
+    std::memcpy(&total, to + i, sizeof total);
+    total += __builtin_convertvector(std::bit_cast<wide>(shifted) - std::bit_cast<wide>(shift), sums);
+    std::memcpy(to + i, &total, sizeof total);
+  }
+  for (; i < count; ++i) {
     to[i] += static_cast<Integer>(nearest_integer(factor * static_cast<double>(from[i])));
   }
 }
