@@ -54,6 +54,7 @@ struct entry {
   int tile[3] = {};  ///< products: rows, columns and depth that a block multiplies at a time
   // A kernel that takes samples through nodes:
   int stages = 0;
+  int parts = 1;  // blocks of a sample
   int first = 0;
   int last = 0;
   bool norms = false;
@@ -205,6 +206,7 @@ class listing_device {
       to.stages = kernel.stages;
       to.first = kernel.first;
       to.last = kernel.last;
+      if constexpr (requires { kernel.layer_parts; }) to.parts = kernel.layer_parts;
       to.norms = kernel.norms != 0;
     }
     if constexpr (requires { kernel.stretches; }) describe_node(kernel, to);
@@ -287,7 +289,7 @@ class sample_counter {
 
   [[nodiscard]] work count(int stages, int first, int last) {
     namespace stage = dev::stage;
-    const bool trims = (stages & stage::trim) != 0;
+    const bool trims = (stages & (stage::trim | stage::finish)) != 0;
     for (int i = first; i < last && !trims; ++i) {
       const dev::op_row& row = op(i);
       if ((stages & stage::forward) != 0) forward(row);
@@ -468,6 +470,7 @@ inline void count_work(const dev::network_facts& net, std::vector<entry>& launch
       const auto count = static_cast<double>(samples);
       for (double* sum : {&done.multiply_adds, &done.doubles, &done.elements, &done.bytes, &done.again_bytes})
         *sum *= count;
+      for (double* chain : {&done.chain, &done.element_rounds, &done.double_chain}) *chain /= each.parts;
       each.done = done;
       namespace stage = dev::stage;
       each.what += (each.stages & stage::forward) != 0 ? ", forward" : "";
@@ -494,7 +497,8 @@ void take_private_step(const Executor& exec, std::size_t samples, pergrad::dp_sg
   const std::vector<target> targets(samples * Loss::target_count(Network::output_shape));
   options.max_batch = pergrad::max_batch{samples};
   pergrad::dp_sgd trainer{exec, net, Loss{}, options, pergrad::seeded_generator{3}};
-  trainer.step(pergrad::dataset<typename Network::input_value, target>{inputs, targets, Network::input_shape});
+  trainer.step(pergrad::dataset<typename Network::input_value, target>{inputs, targets, Network::input_shape,
+                                                                       Loss::target_count(Network::output_shape)});
 }
 /// The plain sum of as many gradients: no norm, no clipping, no noise. before() is called when all else is done.
 template <class Network, class Loss, class Executor, class Before>

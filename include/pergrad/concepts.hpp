@@ -212,6 +212,21 @@ template <class Layer>
     return 0;
   }
 }
+/// Parts of a layer on tiles that know nothing of each other (pergrad/team.hpp), and the scratch of each of them.
+struct layer_parts {
+  std::size_t count = 1;
+  std::size_t scratch = 0;
+};
+template <class Layer>
+[[nodiscard]] constexpr layer_parts parts_of(shape in, shape second) {
+  if constexpr (requires { Layer::part_count(in, second); }) {
+    return {Layer::part_count(in, second), Layer::part_scratch_count(in, second)};
+  } else if constexpr (requires { Layer::part_count(in); }) {
+    return {Layer::part_count(in), Layer::part_scratch_count(in)};
+  } else {
+    return {};
+  }
+}
 /// A layer's matrices; those of a layer with two inputs may depend on both.
 template <class Layer>
 [[nodiscard]] constexpr auto matrices_of(shape in, shape second) {

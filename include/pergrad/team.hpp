@@ -13,6 +13,10 @@
 //   length(b), length2(b)      positions of an input that are there; lengths_vary()
 //   ids(b)                     of an input of integer ids
 //   is_random()                are there random bits? In training only.
+//   part, parts                of a layer with `part_count(in)` parts that know nothing of each other, such as heads of
+//                              attention: this team does part `part` of `parts`, or all of them where there is no `part`
+//                              or `parts` is 1. Parts share `scratch`, which has room for those behind the first one at
+//                              its end, `part_scratch_count(in)` each
 //   projected                  the executor forms the layer's `projections` for the whole batch (gradients/factors.hpp)
 //   parameters                 all of the layer, in PyTorch's order
 //   matrix(offset, rows, columns), transposed(k, offset, rows, columns)

@@ -46,6 +46,12 @@ using attention =
 template <class Scalar, std::size_t Out = 3>
 using transformer = pg::basic_network<Scalar, pg::variable(pg::shape{5, 4}), pg::transformer_encoder_layer<2, 5>,
                                       pg::rms_norm<>, pg::mean_over_positions, pg::linear<Out>>;
+// As many positions and features as a thread takes several results of a product at a time; no size is a multiple of
+// four.
+template <class Scalar, std::size_t Out = 3>
+using long_attention =
+    pg::basic_network<Scalar, pg::variable(pg::shape{29, 21}), pg::multihead_attention<1>,
+                      pg::multihead_attention<1, pg::causal>, pg::mean_over_positions, pg::linear<Out>>;
 // A block of LLaMA's kind, and a bias apart from its weight.
 template <class Scalar, std::size_t Out = 3>
 using llama_block =
@@ -87,6 +93,10 @@ template <>
 inline constexpr plan_kind plan_of<tiled_networks::attention<double, 4>> = plan_kind::layered;
 template <>
 inline constexpr plan_kind plan_of<tiled_networks::transformer<double, 4>> = plan_kind::layered;
+template <>
+inline constexpr plan_kind plan_of<tiled_networks::llama_block<double, 4>> = plan_kind::layered;
+template <>
+inline constexpr plan_kind plan_of<tiled_networks::long_attention<double, 4>> = plan_kind::layered;
 template <>
 inline constexpr plan_kind plan_of<tiled_networks::image_norms<double, 4>> = plan_kind::layered;
 }  // namespace pergrad::inline v0_1::on_device

@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // tests/cuda/tiled_test.cpp - layers on tiles, by a block of threads as by a thread of the host, under either plan
 
+#include <cstddef>
+#include <cstring>
+#include <map>
+#include <utility>
+#include <vector>
+
 #include "device_fixture.hpp"
 #include "tiled_networks.hpp"
 
@@ -10,6 +16,66 @@ namespace {
 
 using namespace device_fixture;
 using namespace tiled_networks;
+
+/// Of a launch of parts of a layer: who has written what.
+struct writers {
+  std::size_t blocks = 0;
+  std::size_t writes = 0;
+  std::size_t collisions = 0;  ///< values that two parts of a sample have written
+};
+
+/// An emulated device that watches the blocks which take parts of a layer.
+class watching_device : public pg::on_device::emulated_device {
+ public:
+  writers found;
+
+  template <pg::on_device::kernel Kernel>
+  void launch(const Kernel& kernel, int blocks) {
+    if constexpr (requires { kernel.layer_parts; }) {
+      if (kernel.layer_parts > 1) {
+        owners_.clear();
+        return emulated_device::launch(watched<Kernel>{kernel, this}, blocks);
+      }
+    }
+    emulated_device::launch(kernel, blocks);
+  }
+
+ private:
+  template <class Kernel>
+  struct watched : Kernel {
+    watching_device* device = nullptr;
+    template <class Block>
+    void operator()(const Block& block) const {
+      const auto* const values = this->samples.values(block.index() / this->layer_parts).workspace;
+      const std::vector before(values, values + this->samples.workspace);
+      Kernel::operator()(block);
+      ++device->found.blocks;
+      for (std::size_t i = 0; i < before.size(); ++i) {
+        if (std::memcmp(&before[i], values + i, sizeof before[i]) == 0) continue;
+        ++device->found.writes;
+        const auto [owner, is_first] = device->owners_.try_emplace(values + i, block.index());
+        device->found.collisions += is_first || owner->second == block.index() ? 0U : 1U;
+      }
+    }
+  };
+  std::map<const void*, int> owners_;
+};
+
+/// Watches a clipped sum of samples, by a network whose layers have so many parts.
+template <class Network>
+void expect_parts_apart(std::size_t samples, std::size_t blocks) {
+  both<Network, pg::cross_entropy> it{samples};
+  const pg::basic_device_executor<watching_device> executor;
+  pg::tape<Network> tape{executor, pg::max_batch{samples}};
+  const auto gradients = pg::per_sample_gradients(it.net, pg::cross_entropy{}, it.batch, tape);
+  const auto sum = pg::unprotected::evaluate(executor, pg::sum(pg::clip(gradients, pg::l2_clip_norm{0.3})));
+  const auto wanted = pg::unprotected::evaluate(it.host, pg::sum(pg::clip(it.on_host(), pg::l2_clip_norm{0.3})));
+  check_close(sum, wanted, tolerance<typename Network::scalar>, "clipped sum");
+  const writers& found = executor.device().found;
+  BOOST_TEST(found.blocks == blocks);
+  BOOST_TEST(found.writes > 50 * blocks);
+  BOOST_TEST(found.collisions == 0U);
+}
 
 }  // namespace
 
@@ -36,6 +102,8 @@ BOOST_AUTO_TEST_CASE(between_products_of_the_whole_batch_too) {
   BOOST_TEST((facts_of<tiled_networks::transformer<double, 4>>.projections.size()) == 3U);
   compare<lstms<double, 4>, pg::cross_entropy>("lstms, layered");
   compare<attention<double, 4>, pg::cross_entropy>("attention, layered");
+  compare<llama_block<double, 4>, pg::cross_entropy>("llama block, layered");
+  compare<long_attention<double, 4>, pg::cross_entropy>("attention, many results a thread");
 #ifdef PERGRAD_ALL_NETWORKS  // a minute each, as products are emulated tile by tile
   compare<words<double, 4>, pg::cross_entropy>("words, layered");
   compare<grus<double, 4>, pg::cross_entropy>("grus, layered");
@@ -43,6 +111,14 @@ BOOST_AUTO_TEST_CASE(between_products_of_the_whole_batch_too) {
   compare<transformer<double, 4>, pg::cross_entropy>("transformer, layered");
   compare<image_norms<double, 4>, pg::cross_entropy>("image norms, layered");
 #endif
+}
+// Blocks that run at the same time on a device run one after the other here. So what is looked at is where they write:
+// neither their results nor what each of them needs meanwhile may have a place in common. Forward and backward: of the
+// first network two heads, twice, and two of cross attention (one layer there has one head); of the second two heads of
+// keys, each with two of queries, in places of their own.
+BOOST_AUTO_TEST_CASE(heads_of_attention_are_blocks_of_their_own) {
+  expect_parts_apart<attention<double, 4>>(3, 2 * 3 * (2 + 2 + 2));
+  expect_parts_apart<llama_block<double, 4>>(3, 2 * 3 * 2);
 }
 BOOST_AUTO_TEST_CASE(bits_are_functions_of_key_step_record_layer_and_element) {
   namespace dev = pg::on_device;

@@ -49,6 +49,12 @@ struct attention_to_memory : attention_layer<Heads, Options...> {
   [[nodiscard]] static constexpr std::size_t scratch_count(shape in, shape second) noexcept {
     return lay_out(in, second).scratch_count;
   }
+  [[nodiscard]] static constexpr std::size_t part_count(shape in, shape second) noexcept {
+    return static_cast<std::size_t>(lay_out(in, second).part_count());
+  }
+  [[nodiscard]] static constexpr std::size_t part_scratch_count(shape in, shape second) noexcept {
+    return static_cast<std::size_t>(lay_out(in, second).part_scratch_count());
+  }
   [[nodiscard]] static constexpr mistake check(shape in, shape second) noexcept {
     return attention_to_memory::check_inputs(in, second);
   }

@@ -40,6 +40,12 @@ struct multihead_attention : detail::attention_layer<Heads, Options...> {
   [[nodiscard]] static constexpr auto blocks(shape in) noexcept { return multihead_attention::blocks_of(in, in); }
   [[nodiscard]] static constexpr std::size_t saved_count(shape in) noexcept { return lay_out(in).saved_count; }
   [[nodiscard]] static constexpr std::size_t scratch_count(shape in) noexcept { return lay_out(in).scratch_count; }
+  [[nodiscard]] static constexpr std::size_t part_count(shape in) noexcept {
+    return static_cast<std::size_t>(lay_out(in).part_count());
+  }
+  [[nodiscard]] static constexpr std::size_t part_scratch_count(shape in) noexcept {
+    return static_cast<std::size_t>(lay_out(in).part_scratch_count());
+  }
   [[nodiscard]] static constexpr auto check(shape in) noexcept { return multihead_attention::check_inputs(in, in); }
   [[nodiscard]] static constexpr std::array<matrix, 2> matrices(shape in) noexcept {
     return {matrix{0, 3 * in.e1, in.e1}, matrix{static_cast<std::size_t>(lay_out(in).out_weight), in.e1, in.e1}};

@@ -43,6 +43,12 @@ struct scaled_dot_product_attention : detail::attention_layer<Heads, Options...>
   }
   [[nodiscard]] static constexpr std::size_t saved_count(shape in) noexcept { return lay_out(in).saved_count; }
   [[nodiscard]] static constexpr std::size_t scratch_count(shape in) noexcept { return lay_out(in).scratch_count; }
+  [[nodiscard]] static constexpr std::size_t part_count(shape in) noexcept {
+    return static_cast<std::size_t>(lay_out(in).part_count());
+  }
+  [[nodiscard]] static constexpr std::size_t part_scratch_count(shape in) noexcept {
+    return static_cast<std::size_t>(lay_out(in).part_scratch_count());
+  }
   [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
     if (!options.bias || options.kv_bias) return detail::mistake::option_not_offered;
     const auto wrong = scaled_dot_product_attention::check_sequences(in, in);
@@ -55,24 +61,36 @@ struct scaled_dot_product_attention : detail::attention_layer<Heads, Options...>
   template <class Team>
   PERGRAD_HD static void forward(const Team& team) {
     const detail::attention_layout at = lay_out(team.in);
+    const detail::attention_part part = detail::part_of(team, at);
+    const std::ptrdiff_t first_query = part.first * at.group * at.width, of_queries = part.count * at.group * at.width;
     detail::make_rotations(team, at);
     for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
-      team.copy(static_cast<std::ptrdiff_t>(team.in.size()), team.x(b), team.saved(b) + at.query);
+      detail::for_each_column_range(at, part, [&](std::ptrdiff_t first, std::ptrdiff_t width) {
+        detail::copy_columns(team, at.positions, at.query_step, width, team.x(b) + first,
+                             team.saved(b) + at.query + first);
+      });
       detail::rotate(team, at, b, 1);
       detail::attend(team, at, b, team.length(b), team.length(b));
-      team.copy(static_cast<std::ptrdiff_t>(team.out.size()), team.saved(b) + at.context, team.y(b));
+      detail::copy_columns(team, at.queries, at.features, of_queries, team.saved(b) + at.context + first_query,
+                           team.y(b) + first_query);
     }
   }
   template <class Team>
   PERGRAD_HD static void backward(const Team& team) {
     if (!team.wants_dx) return;
     const detail::attention_layout at = lay_out(team.in);
+    const detail::attention_part part = detail::part_of(team, at);
+    const std::ptrdiff_t first_query = part.first * at.group * at.width, of_queries = part.count * at.group * at.width;
     detail::make_rotations(team, at);
     for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
-      team.copy(static_cast<std::ptrdiff_t>(team.out.size()), team.dy(b), team.scratch(b));
+      detail::copy_columns(team, at.queries, at.features, of_queries, team.dy(b) + first_query,
+                           team.scratch(b) + first_query);
       detail::attend_backward(team, at, b, team.length(b), team.length(b));
       detail::rotate(team, at, b, -1);
-      team.copy(static_cast<std::ptrdiff_t>(team.in.size()), team.saved(b) + at.query, team.dx(b));
+      detail::for_each_column_range(at, part, [&](std::ptrdiff_t first, std::ptrdiff_t width) {
+        detail::copy_columns(team, at.positions, at.query_step, width, team.saved(b) + at.query + first,
+                             team.dx(b) + first);
+      });
     }
   }
 

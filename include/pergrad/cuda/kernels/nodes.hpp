@@ -27,6 +27,8 @@ struct node_worker {
   Scalar (&scratch)[static_cast<std::size_t>(Threads)];              ///< shared by the block
   double (&partial)[static_cast<std::size_t>(Threads / warp_size)];  ///< as well
   layer_bits bits;                                                   ///< of the sample
+  int layer_part = 0;                                                ///< of a layer's `layer_parts`
+  int layer_parts = 1;
 
   /// Sets a node's output, or its gradient, to zero behind the sample's length: values as soon as they are written,
   /// gradients before they are read.
@@ -81,6 +83,15 @@ struct node_worker {
     Functions::visit(row.function, [&]<class Function>() {
       if constexpr (leaves_factors<Function>) function_backward<Function>(row);
     });
+  }
+
+  /// Adds what a layer has written in the place of gradients to them.
+  PERGRAD_HD void add_written(const op_row& row) const {
+    const auto add = [&](int to, int from, int count) {
+      for_each(count, [&](int i) { values.to(to)[i] += values.at(from)[i]; });
+    };
+    if (row.accumulate != 0 && (row.projected_inputs & 1) == 0) add(row.dx, row.written_dx, row.in_size);
+    if (row.accumulate2 != 0 && (row.projected_inputs & 2) == 0) add(row.dx2, row.written_dx2, row.in2_size);
   }
 
  private:
@@ -261,7 +272,6 @@ struct node_worker {
         }
       });
     }
-    add_written(row);
   }
 
   [[nodiscard]] PERGRAD_HD pointwise_worker<Block, Scalar> pointwise() const noexcept {
@@ -287,6 +297,8 @@ struct node_worker {
       team.wants_dx = row.input_gradient != 0;
       team.wants_dx2 = row.input2_gradient != 0;
     }
+    team.part = layer_part;
+    team.parts = layer_parts;
     team.projected = row.projected != 0;
     team.parameters = parameters + row.parameters;
     team.own_lengths[0] =
@@ -298,14 +310,6 @@ struct node_worker {
     team.varies = row.in_lengths >= 0;
     team.varies2 = row.in2_lengths >= 0;
     return team;
-  }
-  /// Adds what a layer has written in the place of gradients to them.
-  PERGRAD_HD void add_written(const op_row& row) const {
-    const auto add = [&](int to, int from, int count) {
-      for_each(count, [&](int i) { values.to(to)[i] += values.at(from)[i]; });
-    };
-    if (row.accumulate != 0 && (row.projected_inputs & 1) == 0) add(row.dx, row.written_dx, row.in_size);
-    if (row.accumulate2 != 0 && (row.projected_inputs & 2) == 0) add(row.dx2, row.written_dx2, row.in2_size);
   }
 };
 

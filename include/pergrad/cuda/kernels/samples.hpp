@@ -41,7 +41,9 @@ inline constexpr int backward = 4;         ///< nodes first .. last - 1, the las
 inline constexpr int leaves = 8;           ///< with `backward`: norms of each node's leaves as soon as they are whole
 inline constexpr int layered_leaves = 16;  ///< norms of all leaves, from the squares that products have left
 inline constexpr int weigh = 32;
-inline constexpr int trim = 64;  ///< with `forward` or `backward`: no more than the zeros behind samples' lengths
+inline constexpr int trim = 64;     ///< with `forward` or `backward`: no more than the zeros behind samples' lengths
+inline constexpr int part = 128;    ///< with one of them: a block takes a part of a layer, and does no more than that
+inline constexpr int finish = 256;  ///< with `backward`: what is to be done behind a layer's parts
 inline constexpr int fused = forward | loss | backward | leaves | weigh;
 }  // namespace stage
 
@@ -66,6 +68,7 @@ struct sample_work {
   int stages = 0;
   int first = 0;  ///< nodes
   int last = 0;
+  int layer_parts = 1;  ///< blocks of a sample, at `stage::part`
 };
 
 /// Is it a loss over positions that says what threads do together for one of them? A warp takes a position then.
@@ -102,28 +105,31 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
     Scalar scratch[static_cast<std::size_t>(Threads)];
     double partial[static_cast<std::size_t>(Threads / warp_size)];
   };
-  using work_type::first, work_type::last, work_type::stages, work_type::method, work_type::rule, work_type::norms;
-  using work_type::layers, work_type::random;
+  using work_type::first, work_type::last, work_type::stages, work_type::layer_parts;
+  using work_type::layers, work_type::random, work_type::method, work_type::rule, work_type::norms;
   using work_type::output, work_type::output_gradient, work_type::output_size, work_type::output_lengths,
       work_type::tf32;
   using work_type::state, work_type::tables, work_type::samples, work_type::parameters, work_type::results;
 
   template <class Block>
   [[gnu::always_inline]] PERGRAD_HD void operator()(const Block& block) const {  // a call would need local memory
-    const int sample = block.index();
+    const int sample = block.index() / layer_parts;
     if (static_cast<std::uint32_t>(sample) >= state->count) return;
+    const bool in_parts = (stages & stage::part) != 0;
     auto& shared = block.template shared<shared_type>();
     const sample_values<Scalar> values = samples.values(sample);
     layer_bits bits;
     if (random != 0) bits = {&layers, state->layer_step, samples.numbers[sample] + state->first_record};
     const node_worker<Block, Scalar, Functions, Threads, Layered == 0> nodes{
-        block, tables, values, parameters, shared.scratch, shared.partial, bits};
+        block,      tables, values, parameters, shared.scratch, shared.partial, bits, block.index() % layer_parts,
+        layer_parts};
     const norm_worker<Block, Scalar, Threads> worker{block, values, samples.kept_of(sample), shared.partial};
     norm_bound* parts = results.norms + static_cast<std::size_t>(sample) * static_cast<std::size_t>(tables.layers);
     if ((stages & stage::forward) != 0) {
       for (int i = first; i < last; ++i) {
         const op_row& row = tables.ops[i];
         if (!is_product(row) && (stages & stage::trim) == 0) nodes.forward(row);
+        if (in_parts) continue;
         nodes.trim(row, row.out);
         if (row.handed_on != 0) store_rounded(block, values.to(row.out), row.out_size);
       }
@@ -139,11 +145,14 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
       for (int i = last; i-- > first;) {
         const op_row& row = tables.ops[i];
         if (row.backward == 0) continue;
-        nodes.trim(row, row.dy);
+        const bool finishes = (stages & stage::finish) != 0;
+        if (!in_parts && !finishes) nodes.trim(row, row.dy);
         if (is_product(row) || (stages & stage::trim) != 0) continue;
         const bool leaves_factors = row.kind == node_kind::general || row.kind == node_kind::tiled;
         if (leaves_factors) {
-          nodes.backward_to_factors(row);
+          if (!finishes) nodes.backward_to_factors(row);
+          if (in_parts) continue;
+          nodes.add_written(row);
           store_rounded(block, values.to(row.saved), row.saved_size);
         }
         if (Layered == 0 && (stages & stage::leaves) != 0) {

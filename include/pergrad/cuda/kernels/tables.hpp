@@ -178,6 +178,7 @@ struct op_row {
   int scratch = 0;       ///< tiled: what is the layer's for the time of its forward
   int back_scratch = 0;  ///< and of its backward
   int scratch_size = 0;
+  int parts = 1;  ///< tiled, layered: a block takes one of these of a sample
   int in_size = 0;
   int in2_size = 0;
   int out_size = 0;

@@ -123,11 +123,16 @@ struct thread_team {
                                 Scalar* out, const Scalar* bias) const {
     product<false>(sizes, left, right, [&](int place, int column, Scalar sum) { out[place] = sum + bias[column]; });
   }
-  /// Where it is: elements are read wherever they lie.
-  [[nodiscard]] PERGRAD_HD matrix_view<Scalar> turned(const matrix_view<Scalar>& from, std::ptrdiff_t /*rows*/,
-                                                      std::ptrdiff_t /*columns*/, Scalar* /*to*/,
-                                                      std::ptrdiff_t /*step*/) const noexcept {
-    return {from.first, from.column, from.row};
+  /// A copy: each element is read many times, and threads next to each other shall find theirs next to each other.
+  [[nodiscard]] PERGRAD_HD matrix_view<Scalar> turned(const matrix_view<Scalar>& from, std::ptrdiff_t rows,
+                                                      std::ptrdiff_t columns, Scalar* to, std::ptrdiff_t step) const {
+    const auto count = static_cast<int>(rows);
+    each(rows * columns, [&](int i) {
+      const int row = i % count;
+      const int column = i / count;
+      to[column * step + row] = from.first[row * from.row + column * from.column];
+    });
+    return {to, step, 1};
   }
 
  protected:
@@ -144,6 +149,55 @@ struct thread_team {
   }
 
  private:
+  /// Rows and columns of the result that a thread takes where there are many: for each term of its sums it reads half a
+  /// number, not two. Threads next to each other take columns next to each other.
+  static constexpr int patch = 4;
+  template <class Finish>
+  PERGRAD_HD void product_in_patches(const product_sizes& sizes, const Scalar* left, const matrix_view<Scalar>& right,
+                                     const Finish& finish) const {
+    const auto columns = static_cast<int>(sizes.columns);
+    const auto rows = static_cast<int>(sizes.rows.count);
+    const auto depth = static_cast<int>(sizes.depth);
+    const int across = blocks_for(columns, patch);
+    const int down = blocks_for(rows, patch);
+    each(sizes.outer.count * down * across, [&](int e) {
+      const int column = e % across;
+      const int row = e / across % down * patch;
+      const int outer = e / across / down;
+      const Scalar* from[patch];  // beyond the last row or column: the last one once more
+      const Scalar* with[patch];
+      Scalar totals[patch][patch];
+      PERGRAD_UNROLL
+      for (int i = 0; i < patch; ++i) {
+        from[i] = left + outer * sizes.outer.left + smaller_of(row + i, rows - 1) * sizes.rows.left;
+        with[i] = right.first + smaller_of(column + i * across, columns - 1) * right.column;
+        PERGRAD_UNROLL
+        for (int j = 0; j < patch; ++j) totals[i][j] = 0;
+      }
+      PERGRAD_ROLLED
+      for (int d = 0; d < depth; ++d) {
+        Scalar terms[patch];
+        PERGRAD_UNROLL
+        for (int j = 0; j < patch; ++j) terms[j] = with[j][d * right.row];
+        PERGRAD_UNROLL
+        for (int i = 0; i < patch; ++i) {
+          const Scalar factor = from[i][d * sizes.left];
+          PERGRAD_UNROLL
+          for (int j = 0; j < patch; ++j) totals[i][j] = fma(factor, terms[j], totals[i][j]);
+        }
+      }
+      PERGRAD_UNROLL
+      for (int i = 0; i < patch; ++i) {
+        PERGRAD_UNROLL
+        for (int j = 0; j < patch; ++j) {
+          const int at = column + j * across;
+          if (row + i < rows && at < columns) {
+            finish(static_cast<int>(outer * sizes.outer.out + (row + i) * sizes.rows.out) + at, at, totals[i][j]);
+          }
+        }
+      }
+    });
+  }
   /// `InLine`: reads terms that lie in line several at a time; where products are many, that would be too much code.
   template <bool InLine, class Finish>
   PERGRAD_HD void product(const product_sizes& sizes, const Scalar* left, const matrix_view<Scalar>& right,
@@ -151,6 +205,9 @@ struct thread_team {
     const auto columns = static_cast<int>(sizes.columns);
     const auto rows = static_cast<int>(sizes.rows.count);
     const auto depth = static_cast<int>(sizes.depth);
+    if (rows >= patch && columns >= patch && rows * columns >= patch * threads) {
+      return product_in_patches(sizes, left, right, finish);
+    }
     constexpr int together = 4;  // elements that are read at once where they lie in line
     each(sizes.outer.count * sizes.rows.count * sizes.columns, [&](int e) {
       const int column = e % columns;
@@ -285,6 +342,8 @@ struct block_team : thread_team<Block, Scalar> {
   any_layout dx_layout{};
   any_layout dy_layout{};
 
+  std::ptrdiff_t part = 0;  ///< of the layer's `parts`
+  std::ptrdiff_t parts = 1;
   bool projected = false;
   const Scalar* parameters = nullptr;
   [[nodiscard]] PERGRAD_HD matrix_view<Scalar> matrix(std::ptrdiff_t offset, std::ptrdiff_t /*rows*/,

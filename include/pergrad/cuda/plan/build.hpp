@@ -102,7 +102,13 @@ struct build_tables {
     const lifetimes live;
     detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
       t.ops[i].function = Program::functions::template index_of<typename function_of<Layer>::type>;
-      t.ops[i].scratch_size = static_cast<int>(detail::scratch_count_of<Layer>(plan::in_of(i), plan::second_of(i)));
+      std::size_t scratch = detail::scratch_count_of<Layer>(plan::in_of(i), plan::second_of(i));
+      if constexpr (Program::layered) {
+        const detail::layer_parts parts = detail::parts_of<Layer>(plan::in_of(i), plan::second_of(i));
+        t.ops[i].parts = static_cast<int>(parts.count);
+        scratch += (parts.count - 1) * parts.scratch;
+      }
+      t.ops[i].scratch_size = static_cast<int>(scratch);
     });
     for (std::size_t i = 0; i < size; ++i) describe_node(t, i);
     detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {

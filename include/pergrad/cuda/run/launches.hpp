@@ -114,7 +114,9 @@ class launcher {
         if (stages == stage::loss) {
           return launch_.losses(device(), without_key(work), blocks_for(wanted.samples, warp_size));
         }
-        launch_.samples(device(), work, wanted.samples);
+        work.layer_parts = (stages & stage::part) != 0 ? net_->ops[static_cast<std::size_t>(first)].parts : 1;
+        launch_.samples(device(), work, wanted.samples * work.layer_parts);
+        work.layer_parts = 1;
       };
       forward(wanted, run);
       if (!wanted.backward) return;
@@ -213,10 +215,23 @@ class launcher {
       if (row.projected != 0) {
         catch_up(i);
         project(row, true, wanted.samples);
-        if (!has_projections_behind(row)) continue;
-        catch_up(i + 1);
+        if (!has_projections_behind(row)) {
+          if (row.parts > 1) waiting = forward_in_parts(i, run);
+          continue;
+        }
+        if (row.parts > 1) {
+          run(i, i + 1, stage::forward | stage::part);
+          waiting = i + 1;
+        } else {
+          catch_up(i + 1);
+        }
         project(row, false, wanted.samples);
         if (row.out_lengths >= 0) run(i, i + 1, stage::forward | stage::trim);
+        continue;
+      }
+      if (row.parts > 1) {
+        catch_up(i);
+        waiting = forward_in_parts(i, run);
         continue;
       }
       if (stretches_of(row) > 0) {
@@ -258,8 +273,18 @@ class launcher {
           if (row.out_lengths >= 0) run(i, i + 1, stage::backward | stage::trim);
           project_back(row, false, wanted.samples);
         }
-        catch_up(i);
+        if (row.parts > 1) {
+          catch_up(i + 1);
+          waiting = backward_in_parts(i, run);
+        } else {
+          catch_up(i);
+        }
         project_back(row, true, wanted.samples);
+        continue;
+      }
+      if (row.parts > 1) {
+        catch_up(i + 1);
+        waiting = row.backward != 0 ? backward_in_parts(i, run) : i;
         continue;
       }
       if (stretches_of(row) > 0) {
@@ -282,6 +307,22 @@ class launcher {
       if (joined) waiting = --i;
     }
     catch_up(0);
+  }
+  /// A layer in parts, a block for each of a sample's, and what its threads do behind them; up to where nodes have run.
+  template <class Run>
+  [[nodiscard]] int forward_in_parts(int i, const Run& run) const {
+    const op_row& row = net_->ops[static_cast<std::size_t>(i)];
+    run(i, i + 1, stage::forward | stage::part);
+    if (row.out_lengths >= 0 || (memory_->tf32() && row.handed_on != 0)) run(i, i + 1, stage::forward | stage::trim);
+    return i + 1;
+  }
+  template <class Run>
+  [[nodiscard]] int backward_in_parts(int i, const Run& run) const {
+    const op_row& row = net_->ops[static_cast<std::size_t>(i)];
+    if (row.out_lengths >= 0 && !has_projections_behind(row)) run(i, i + 1, stage::backward | stage::trim);
+    run(i, i + 1, stage::backward | stage::part);
+    if (memory_->tf32() || row.accumulate != 0 || row.accumulate2 != 0) run(i, i + 1, stage::backward | stage::finish);
+    return i;
   }
   [[nodiscard]] static bool joins_to(const op_row& product, const op_row& node, bool back) {
     return joins(product, node, back) && way_on<Device, Scalar>(way_of(product, back)) != gemm_way::library;

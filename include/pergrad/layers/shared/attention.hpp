@@ -27,6 +27,43 @@
 
 namespace pergrad::inline v0_1::detail {
 
+/// The heads that a team does: `count` of keys and values from `first` on, with those of queries that share them; and
+/// where it has its scratch.
+struct attention_part {
+  std::ptrdiff_t first;
+  std::ptrdiff_t count;
+  std::ptrdiff_t scratch;
+};
+template <class Team>
+[[nodiscard]] PERGRAD_HD attention_part part_of(const Team& team, const attention_layout& at) {
+  if constexpr (requires { team.part; }) {
+    if (team.parts > 1) return {team.part, 1, team.part * at.part_scratch_count()};
+  }
+  return {0, at.part_count(), 0};
+}
+/// copy(column, width) for the columns of a row of projections that a part has, which may be all of them. In
+/// self-attention those of its keys and values are not next to its queries.
+template <class Copy>
+PERGRAD_HD void for_each_column_range(const attention_layout& at, const attention_part& part, const Copy& copy) {
+  if (part.count == at.part_count()) return copy(std::ptrdiff_t{0}, at.query_step);
+  copy(part.first * at.group * at.width, at.group * at.width);
+  copy(at.features + part.first * at.width, at.width);
+  copy(at.features + at.memory_width + part.first * at.width, at.width);
+}
+/// Some columns of so many rows, `step` apart.
+template <class Team, class Scalar>
+PERGRAD_HD void copy_columns(const Team& team, std::ptrdiff_t rows, std::ptrdiff_t step, std::ptrdiff_t width,
+                             const Scalar* from, Scalar* to) {
+  if (width == step) return team.copy(rows * step, from, to);
+  team.map(rows, width, [&](std::ptrdiff_t r, const auto& here) { here.put(to + r * step, here(from + r * step)); });
+}
+template <class Team, class Scalar>
+PERGRAD_HD void clear_columns(const Team& team, std::ptrdiff_t rows, std::ptrdiff_t step, std::ptrdiff_t width,
+                              Scalar* to) {
+  if (width == step) return team.fill(rows * step, to, Scalar{0});
+  for (std::ptrdiff_t r = 0; r < rows; ++r) team.fill(width, to + r * step, Scalar{0});
+}
+
 /// The first `count` of `step` scores, times `scale`, become probabilities; the others zero.
 template <class Team, class Scalar>
 PERGRAD_HD void softmax_row(const Team& team, Scalar* row, std::ptrdiff_t count, std::ptrdiff_t step, Scalar scale) {
@@ -127,7 +164,7 @@ PERGRAD_HD void tabulate_rotations(const Team& team, const attention_layout& at,
 /// The table of a tile, in the first sample's scratch.
 template <class Team>
 PERGRAD_HD void make_rotations(const Team& team, const attention_layout& at) {
-  if (at.log_of_base != 0) tabulate_rotations(team, at, team.scratch(0) + at.rotations);
+  if (at.log_of_base != 0) tabulate_rotations(team, at, team.scratch(0) + part_of(team, at).scratch + at.rotations);
 }
 /// Rows of such a table, from some position on.
 template <class Scalar>
@@ -139,10 +176,14 @@ struct rotation_rows {
 template <class Team>
 PERGRAD_HD void rotate_rows(const Team& team, const attention_layout& at, rotation_rows<typename Team::scalar> by,
                             std::ptrdiff_t positions, typename Team::scalar* rows, typename Team::scalar direction) {
-  const std::ptrdiff_t half = at.width / 2, heads = at.heads + at.heads / at.group;  // keys are behind the queries
+  const attention_part part = part_of(team, at);
+  const std::ptrdiff_t half = at.width / 2, queries = part.count * at.group, heads = queries + part.count;
+  const auto column = [&](std::ptrdiff_t head) {  // keys are behind the queries
+    return (head < queries ? part.first * at.group + head : at.heads + part.first + head - queries) * at.width;
+  };
   team.map(positions * heads, half, [&](std::ptrdiff_t r, const auto& here) {
     const std::ptrdiff_t t = r / heads;
-    auto* first = rows + t * at.query_step + r % heads * at.width;
+    auto* first = rows + t * at.query_step + column(r % heads);
     const auto cosine = here(by.cosines + t * half), sine = here(by.sines + t * half) * direction;
     const auto x = here(first), y = here(first + half);
     here.put(first, x * cosine - y * sine);
@@ -154,7 +195,7 @@ template <class Team>
 PERGRAD_HD void rotate(const Team& team, const attention_layout& at, std::ptrdiff_t sample,
                        typename Team::scalar direction) {
   if (at.log_of_base == 0) return;
-  const auto* cosines = team.scratch(0) + at.rotations;
+  const auto* cosines = team.scratch(0) + part_of(team, at).scratch + at.rotations;
   rotate_rows(team, at, {cosines, cosines + at.positions * (at.width / 2)}, at.positions, team.saved(sample) + at.query,
               direction);
 }
@@ -193,13 +234,16 @@ template <class Team>
 PERGRAD_HD void attend(const Team& team, const attention_layout& at, std::ptrdiff_t sample, std::ptrdiff_t queries,
                        std::ptrdiff_t keys) {
   using scalar = typename Team::scalar;
+  const attention_part part = part_of(team, at);
   scalar* const context = team.saved(sample) + at.context;
-  scalar* const scratch = team.scratch(0);  // the first sample's, which stays in the nearest cache
+  scalar* const scratch = team.scratch(0) + part.scratch;  // the first sample's, which stays in the nearest cache
   scalar* const tile = scratch + at.probabilities;
   scalar* const dropped = scratch + at.dropped;
   const bool drops = at.threshold != 0 && team.is_random();
   const std::ptrdiff_t step = at.score_step;
-  for (std::ptrdiff_t number = 0; number < at.heads; ++number) {
+  const std::ptrdiff_t first_head = part.first * at.group;
+  const std::ptrdiff_t behind = first_head + part.count * at.group;
+  for (std::ptrdiff_t number = first_head; number < behind; ++number) {
     const auto head = head_of(team, at, sample, number);
     const auto key_columns = team.turned({head.key, at.memory_step}, keys, at.width, scratch + at.turned_keys, step);
     for (std::ptrdiff_t first = 0; first < queries; first += at.together()) {
@@ -214,7 +258,8 @@ PERGRAD_HD void attend(const Team& team, const attention_layout& at, std::ptrdif
                     {head.value, at.memory_step}, context + first * at.features + number * at.width);
     }
   }
-  team.fill((at.queries - queries) * at.features, context + queries * at.features, scalar{0});
+  clear_columns(team, at.queries - queries, at.features, part.count * at.group * at.width,
+                context + queries * at.features + first_head * at.width);
 }
 
 /// Replaces a sample's projections by their gradients; that of its context lies in its scratch. Positions beyond those
@@ -223,7 +268,8 @@ template <class Team>
 PERGRAD_HD void attend_backward(const Team& team, const attention_layout& at, std::ptrdiff_t sample,
                                 std::ptrdiff_t queries, std::ptrdiff_t keys) {
   using scalar = typename Team::scalar;
-  scalar* const scratch = team.scratch(0);
+  const attention_part part = part_of(team, at);
+  scalar* const scratch = team.scratch(0) + part.scratch;
   scalar* const tile = scratch + at.probabilities;
   scalar* const gradients = scratch + at.score_gradients;
   scalar* const dropped = scratch + at.dropped;
@@ -232,7 +278,8 @@ PERGRAD_HD void attend_backward(const Team& team, const attention_layout& at, st
   const bool drops = at.threshold != 0 && team.is_random();
   const scalar scale = at.template scale<scalar>();
   const std::ptrdiff_t step = at.score_step;
-  for (std::ptrdiff_t number = 0; number < at.heads; ++number) {
+  const std::ptrdiff_t behind = (part.first + part.count) * at.group;
+  for (std::ptrdiff_t number = part.first * at.group; number < behind; ++number) {
     const auto head = head_of(team, at, sample, number);
     const scalar* const context_gradient = team.scratch(sample) + number * at.width;
     const auto key_columns = team.turned({head.key, at.memory_step}, keys, at.width, scratch + at.turned_keys, step);
@@ -270,18 +317,26 @@ PERGRAD_HD void attend_backward(const Team& team, const attention_layout& at, st
     });
   }
   scalar* const saved = team.saved(sample);
+  const std::ptrdiff_t width = part.count * at.width;
   for (std::ptrdiff_t i = queries; i < at.queries; ++i) {
-    team.fill(at.features, saved + at.query + i * at.query_step, scalar{0});
+    team.fill(width * at.group, saved + at.query + i * at.query_step + part.first * at.group * at.width, scalar{0});
   }
   for (std::ptrdiff_t k = keys; k < at.positions + at.extra; ++k) {
-    team.fill(2 * at.memory_width, saved + at.key + k * at.memory_step, scalar{0});
+    scalar* const row = saved + k * at.memory_step + part.first * at.width;
+    team.fill(width, row + at.key, scalar{0});
+    team.fill(width, row + at.value, scalar{0});
   }
 }
 
 /// Puts the learned key and value in front of a sample's own.
 template <class Team>
 PERGRAD_HD void set_learned_key(const Team& team, const attention_layout& at, std::ptrdiff_t sample) {
-  if (at.extra != 0) team.copy(2 * at.features, team.parameters + at.learned_key, team.saved(sample) + at.key);
+  if (at.extra == 0) return;
+  const attention_part part = part_of(team, at);
+  for (const std::ptrdiff_t of_value : {std::ptrdiff_t{0}, at.features}) {
+    const std::ptrdiff_t column = of_value + part.first * at.width;
+    team.copy(part.count * at.width, team.parameters + at.learned_key + column, team.saved(sample) + at.key + column);
+  }
 }
 
 /// Zeros behind every sample's length.

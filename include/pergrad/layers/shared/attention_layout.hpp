@@ -116,6 +116,12 @@ struct attention_layout {
   std::ptrdiff_t out_bias = 0;
   std::size_t parameter_count = 0;
 
+  /// Heads of keys and values; with its heads of queries, each is a part of the layer.
+  [[nodiscard]] PERGRAD_HD constexpr std::ptrdiff_t part_count() const noexcept { return heads / group; }
+  /// Scratch that each part has for itself: all but dY.
+  [[nodiscard]] PERGRAD_HD constexpr std::ptrdiff_t part_scratch_count() const noexcept {
+    return static_cast<std::ptrdiff_t>(scratch_count) - turned_keys;
+  }
   /// Keys that query i sees, of `keys` that are there.
   [[nodiscard]] PERGRAD_HD constexpr std::ptrdiff_t seen(std::ptrdiff_t i, std::ptrdiff_t keys) const noexcept {
     return causal && i + 1 + extra < keys ? i + 1 + extra : keys;
