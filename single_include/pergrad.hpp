@@ -2600,6 +2600,23 @@ template <class Layer>
     return 0;
   }
 }
+/// Parts of a layer on tiles that know nothing of each other (pergrad/team.hpp), and the scratch of each of them.
+struct layer_parts {
+  std::size_t count = 1;
+  std::size_t scratch = 0;
+};
+template <class Layer>
+[[nodiscard]] constexpr layer_parts parts_of(shape in, shape second) {
+  if constexpr (requires { Layer::part_count(in, second); }) {
+    return {Layer::part_count(in, second), Layer::part_scratch_count(in, second)};
+  } else if constexpr (requires { Layer::part_count(in) + Layer::part_scratch_count(in); }) {
+    return {Layer::part_count(in), Layer::part_scratch_count(in)};
+  } else if constexpr (requires { Layer::part_count(in); }) {
+    return {Layer::part_count(in), 0};
+  } else {
+    return {};
+  }
+}
 /// A layer's matrices; those of a layer with two inputs may depend on both.
 template <class Layer>
 [[nodiscard]] constexpr auto matrices_of(shape in, shape second) {
@@ -8701,6 +8718,10 @@ inline void for_each_vector(std::ptrdiff_t count, Function&& f) {
 //   length(b), length2(b)      positions of an input that are there; lengths_vary()
 //   ids(b)                     of an input of integer ids
 //   is_random()                are there random bits? In training only.
+//   part, parts                of a layer with `part_count(in)` parts that know nothing of each other, such as heads of
+//                              attention: this team does part `part` of `parts`, or all of them where there is no
+//                              `part` or `parts` is 1. Parts share `scratch`, which has room for those behind the first
+//                              one at its end, `part_scratch_count(in)` each
 //   projected                  the executor forms the layer's `projections` for the whole batch (gradients/factors.hpp)
 //   parameters                 all of the layer, in PyTorch's order
 //   matrix(offset, rows, columns), transposed(k, offset, rows, columns)
@@ -8799,6 +8820,26 @@ struct product_sizes {
   std::ptrdiff_t left = 1;  ///< from one term of the left operand to the next
   std::ptrdiff_t columns = 0;
 };
+
+namespace detail {
+
+/// Some of the things that a layer does one by one.
+struct part_range {
+  std::ptrdiff_t first;
+  std::ptrdiff_t count;
+};
+/// Those of `count` that belong to a team's part of the layer.
+template <class Team>
+[[nodiscard]] PERGRAD_HD constexpr part_range range_of_part(const Team& team, std::ptrdiff_t count) noexcept {
+  if constexpr (requires { team.part; }) {
+    const std::ptrdiff_t first = count * team.part / team.parts;
+    return {first, count * (team.part + 1) / team.parts - first};
+  } else {
+    return {0, count};
+  }
+}
+
+}  // namespace detail
 
 }  // namespace pergrad::inline v0_1
 
@@ -34845,6 +34886,12 @@ struct attention_layout {
   std::ptrdiff_t out_bias = 0;
   std::size_t parameter_count = 0;
 
+  /// Heads of keys and values; with its heads of queries, each is a part of the layer.
+  [[nodiscard]] PERGRAD_HD constexpr std::ptrdiff_t part_count() const noexcept { return heads / group; }
+  /// Scratch that each part has for itself: all but dY.
+  [[nodiscard]] PERGRAD_HD constexpr std::ptrdiff_t part_scratch_count() const noexcept {
+    return static_cast<std::ptrdiff_t>(scratch_count) - turned_keys;
+  }
   /// Keys that query i sees, of `keys` that are there.
   [[nodiscard]] PERGRAD_HD constexpr std::ptrdiff_t seen(std::ptrdiff_t i, std::ptrdiff_t keys) const noexcept {
     return causal && i + 1 + extra < keys ? i + 1 + extra : keys;
@@ -35001,6 +35048,41 @@ void initialise_attention(const attention_layout& at, bool has_bias, const Initi
 
 namespace pergrad::inline v0_1::detail {
 
+/// The heads that a team does: `count` of keys and values from `first` on, with those of queries that share them; and
+/// where it has its scratch.
+struct attention_part {
+  std::ptrdiff_t first;
+  std::ptrdiff_t count;
+  std::ptrdiff_t scratch;
+};
+template <class Team>
+[[nodiscard]] PERGRAD_HD attention_part part_of(const Team& team, const attention_layout& at) {
+  const part_range heads = range_of_part(team, at.part_count());
+  return {heads.first, heads.count, heads.first * at.part_scratch_count()};
+}
+/// copy(column, width) for the columns of a row of projections that a part has, which may be all of them. In
+/// self-attention those of its keys and values are not next to its queries.
+template <class Copy>
+PERGRAD_HD void for_each_column_range(const attention_layout& at, const attention_part& part, const Copy& copy) {
+  if (part.count == at.part_count()) return copy(std::ptrdiff_t{0}, at.query_step);
+  copy(part.first * at.group * at.width, at.group * at.width);
+  copy(at.features + part.first * at.width, at.width);
+  copy(at.features + at.memory_width + part.first * at.width, at.width);
+}
+/// Some columns of so many rows, `step` apart.
+template <class Team, class Scalar>
+PERGRAD_HD void copy_columns(const Team& team, std::ptrdiff_t rows, std::ptrdiff_t step, std::ptrdiff_t width,
+                             const Scalar* from, Scalar* to) {
+  if (width == step) return team.copy(rows * step, from, to);
+  team.map(rows, width, [&](std::ptrdiff_t r, const auto& here) { here.put(to + r * step, here(from + r * step)); });
+}
+template <class Team, class Scalar>
+PERGRAD_HD void clear_columns(const Team& team, std::ptrdiff_t rows, std::ptrdiff_t step, std::ptrdiff_t width,
+                              Scalar* to) {
+  if (width == step) return team.fill(rows * step, to, Scalar{0});
+  for (std::ptrdiff_t r = 0; r < rows; ++r) team.fill(width, to + r * step, Scalar{0});
+}
+
 /// The first `count` of `step` scores, times `scale`, become probabilities; the others zero.
 template <class Team, class Scalar>
 PERGRAD_HD void softmax_row(const Team& team, Scalar* row, std::ptrdiff_t count, std::ptrdiff_t step, Scalar scale) {
@@ -35101,7 +35183,7 @@ PERGRAD_HD void tabulate_rotations(const Team& team, const attention_layout& at,
 /// The table of a tile, in the first sample's scratch.
 template <class Team>
 PERGRAD_HD void make_rotations(const Team& team, const attention_layout& at) {
-  if (at.log_of_base != 0) tabulate_rotations(team, at, team.scratch(0) + at.rotations);
+  if (at.log_of_base != 0) tabulate_rotations(team, at, team.scratch(0) + part_of(team, at).scratch + at.rotations);
 }
 /// Rows of such a table, from some position on.
 template <class Scalar>
@@ -35113,10 +35195,14 @@ struct rotation_rows {
 template <class Team>
 PERGRAD_HD void rotate_rows(const Team& team, const attention_layout& at, rotation_rows<typename Team::scalar> by,
                             std::ptrdiff_t positions, typename Team::scalar* rows, typename Team::scalar direction) {
-  const std::ptrdiff_t half = at.width / 2, heads = at.heads + at.heads / at.group;  // keys are behind the queries
+  const attention_part part = part_of(team, at);
+  const std::ptrdiff_t half = at.width / 2, queries = part.count * at.group, heads = queries + part.count;
+  const auto column = [&](std::ptrdiff_t head) {  // keys are behind the queries
+    return (head < queries ? part.first * at.group + head : at.heads + part.first + head - queries) * at.width;
+  };
   team.map(positions * heads, half, [&](std::ptrdiff_t r, const auto& here) {
     const std::ptrdiff_t t = r / heads;
-    auto* first = rows + t * at.query_step + r % heads * at.width;
+    auto* first = rows + t * at.query_step + column(r % heads);
     const auto cosine = here(by.cosines + t * half), sine = here(by.sines + t * half) * direction;
     const auto x = here(first), y = here(first + half);
     here.put(first, x * cosine - y * sine);
@@ -35128,7 +35214,7 @@ template <class Team>
 PERGRAD_HD void rotate(const Team& team, const attention_layout& at, std::ptrdiff_t sample,
                        typename Team::scalar direction) {
   if (at.log_of_base == 0) return;
-  const auto* cosines = team.scratch(0) + at.rotations;
+  const auto* cosines = team.scratch(0) + part_of(team, at).scratch + at.rotations;
   rotate_rows(team, at, {cosines, cosines + at.positions * (at.width / 2)}, at.positions, team.saved(sample) + at.query,
               direction);
 }
@@ -35167,13 +35253,16 @@ template <class Team>
 PERGRAD_HD void attend(const Team& team, const attention_layout& at, std::ptrdiff_t sample, std::ptrdiff_t queries,
                        std::ptrdiff_t keys) {
   using scalar = typename Team::scalar;
+  const attention_part part = part_of(team, at);
   scalar* const context = team.saved(sample) + at.context;
-  scalar* const scratch = team.scratch(0);  // the first sample's, which stays in the nearest cache
+  scalar* const scratch = team.scratch(0) + part.scratch;  // the first sample's, which stays in the nearest cache
   scalar* const tile = scratch + at.probabilities;
   scalar* const dropped = scratch + at.dropped;
   const bool drops = at.threshold != 0 && team.is_random();
   const std::ptrdiff_t step = at.score_step;
-  for (std::ptrdiff_t number = 0; number < at.heads; ++number) {
+  const std::ptrdiff_t first_head = part.first * at.group;
+  const std::ptrdiff_t behind = first_head + part.count * at.group;
+  for (std::ptrdiff_t number = first_head; number < behind; ++number) {
     const auto head = head_of(team, at, sample, number);
     const auto key_columns = team.turned({head.key, at.memory_step}, keys, at.width, scratch + at.turned_keys, step);
     for (std::ptrdiff_t first = 0; first < queries; first += at.together()) {
@@ -35188,7 +35277,8 @@ PERGRAD_HD void attend(const Team& team, const attention_layout& at, std::ptrdif
                     {head.value, at.memory_step}, context + first * at.features + number * at.width);
     }
   }
-  team.fill((at.queries - queries) * at.features, context + queries * at.features, scalar{0});
+  clear_columns(team, at.queries - queries, at.features, part.count * at.group * at.width,
+                context + queries * at.features + first_head * at.width);
 }
 
 /// Replaces a sample's projections by their gradients; that of its context lies in its scratch. Positions beyond those
@@ -35197,7 +35287,8 @@ template <class Team>
 PERGRAD_HD void attend_backward(const Team& team, const attention_layout& at, std::ptrdiff_t sample,
                                 std::ptrdiff_t queries, std::ptrdiff_t keys) {
   using scalar = typename Team::scalar;
-  scalar* const scratch = team.scratch(0);
+  const attention_part part = part_of(team, at);
+  scalar* const scratch = team.scratch(0) + part.scratch;
   scalar* const tile = scratch + at.probabilities;
   scalar* const gradients = scratch + at.score_gradients;
   scalar* const dropped = scratch + at.dropped;
@@ -35206,7 +35297,8 @@ PERGRAD_HD void attend_backward(const Team& team, const attention_layout& at, st
   const bool drops = at.threshold != 0 && team.is_random();
   const scalar scale = at.template scale<scalar>();
   const std::ptrdiff_t step = at.score_step;
-  for (std::ptrdiff_t number = 0; number < at.heads; ++number) {
+  const std::ptrdiff_t behind = (part.first + part.count) * at.group;
+  for (std::ptrdiff_t number = part.first * at.group; number < behind; ++number) {
     const auto head = head_of(team, at, sample, number);
     const scalar* const context_gradient = team.scratch(sample) + number * at.width;
     const auto key_columns = team.turned({head.key, at.memory_step}, keys, at.width, scratch + at.turned_keys, step);
@@ -35244,18 +35336,26 @@ PERGRAD_HD void attend_backward(const Team& team, const attention_layout& at, st
     });
   }
   scalar* const saved = team.saved(sample);
+  const std::ptrdiff_t width = part.count * at.width;
   for (std::ptrdiff_t i = queries; i < at.queries; ++i) {
-    team.fill(at.features, saved + at.query + i * at.query_step, scalar{0});
+    team.fill(width * at.group, saved + at.query + i * at.query_step + part.first * at.group * at.width, scalar{0});
   }
   for (std::ptrdiff_t k = keys; k < at.positions + at.extra; ++k) {
-    team.fill(2 * at.memory_width, saved + at.key + k * at.memory_step, scalar{0});
+    scalar* const row = saved + k * at.memory_step + part.first * at.width;
+    team.fill(width, row + at.key, scalar{0});
+    team.fill(width, row + at.value, scalar{0});
   }
 }
 
 /// Puts the learned key and value in front of a sample's own.
 template <class Team>
 PERGRAD_HD void set_learned_key(const Team& team, const attention_layout& at, std::ptrdiff_t sample) {
-  if (at.extra != 0) team.copy(2 * at.features, team.parameters + at.learned_key, team.saved(sample) + at.key);
+  if (at.extra == 0) return;
+  const attention_part part = part_of(team, at);
+  for (const std::ptrdiff_t of_value : {std::ptrdiff_t{0}, at.features}) {
+    const std::ptrdiff_t column = of_value + part.first * at.width;
+    team.copy(part.count * at.width, team.parameters + at.learned_key + column, team.saved(sample) + at.key + column);
+  }
 }
 
 /// Zeros behind every sample's length.
@@ -35340,6 +35440,12 @@ struct attention_to_memory : attention_layer<Heads, Options...> {
   }
   [[nodiscard]] static constexpr std::size_t scratch_count(shape in, shape second) noexcept {
     return lay_out(in, second).scratch_count;
+  }
+  [[nodiscard]] static constexpr std::size_t part_count(shape in, shape second) noexcept {
+    return static_cast<std::size_t>(lay_out(in, second).part_count());
+  }
+  [[nodiscard]] static constexpr std::size_t part_scratch_count(shape in, shape second) noexcept {
+    return static_cast<std::size_t>(lay_out(in, second).part_scratch_count());
   }
   [[nodiscard]] static constexpr mistake check(shape in, shape second) noexcept {
     return attention_to_memory::check_inputs(in, second);
@@ -36894,6 +37000,8 @@ struct row_norm {
     return std::array{static_cast<double>(options.axes), options.epsilon, options.epsilon_given ? 1.0 : 0.0};
   }
   [[nodiscard]] static constexpr std::size_t saved_count(shape in) noexcept { return in.size() + row_count(in); }
+  /// Rows know nothing of each other; eight are a part, a warp's each.
+  [[nodiscard]] static constexpr std::size_t part_count(shape in) noexcept { return (row_count(in) + 7) / 8; }
   [[nodiscard]] static constexpr auto factors(shape in) noexcept {
     const std::size_t size = row_size(in);
     const operand delta{.from = source::backprop, .position_stride = size};
@@ -36921,6 +37029,7 @@ struct row_norm {
     using scalar = typename Team::scalar;
     const auto size = static_cast<std::ptrdiff_t>(row_size(team.in));
     const auto count = static_cast<std::ptrdiff_t>(row_count(team.in));
+    const part_range rows = range_of_part(team, count);
     const scalar* gain = affine ? team.parameters : nullptr;
     const scalar* shift = shifts ? team.parameters + size : nullptr;
     for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
@@ -36928,7 +37037,8 @@ struct row_norm {
       scalar* y = team.y(b);
       scalar* xhat = team.saved(b);
       scalar* rates = xhat + size * count;
-      team.for_each_row(count, [&](std::ptrdiff_t r, const auto& row) {
+      team.for_each_row(rows.count, [&](std::ptrdiff_t i, const auto& row) {
+        const std::ptrdiff_t r = rows.first + i;
         const auto by = normalisation::normaliser_of_row<Centred>(row, size, x + r * size, epsilon<scalar>());
         row.fill(1, rates + r, by.rate);
         normalisation::forward_row<Centred>(row, size, x + r * size, by, gain, shift, xhat + r * size, y + r * size);
@@ -36940,13 +37050,15 @@ struct row_norm {
     using scalar = typename Team::scalar;
     const auto size = static_cast<std::ptrdiff_t>(row_size(team.in));
     const auto count = static_cast<std::ptrdiff_t>(row_count(team.in));
+    const part_range rows = range_of_part(team, count);
     const scalar* gain = affine ? team.parameters : nullptr;
     for (std::ptrdiff_t b = 0; team.wants_dx && b < team.samples; ++b) {
       const scalar* xhat = team.saved(b);
       const scalar* rates = xhat + size * count;
       const scalar* dy = team.dy(b);
       scalar* dx = team.dx(b);
-      team.for_each_row(count, [&](std::ptrdiff_t r, const auto& row) {
+      team.for_each_row(rows.count, [&](std::ptrdiff_t i, const auto& row) {
+        const std::ptrdiff_t r = rows.first + i;
         normalisation::backward_row<Centred>(row, size, xhat + r * size, rates[r], gain, dy + r * size, dx + r * size);
       });
     }
@@ -37269,6 +37381,12 @@ struct multihead_attention : detail::attention_layer<Heads, Options...> {
   [[nodiscard]] static constexpr auto blocks(shape in) noexcept { return multihead_attention::blocks_of(in, in); }
   [[nodiscard]] static constexpr std::size_t saved_count(shape in) noexcept { return lay_out(in).saved_count; }
   [[nodiscard]] static constexpr std::size_t scratch_count(shape in) noexcept { return lay_out(in).scratch_count; }
+  [[nodiscard]] static constexpr std::size_t part_count(shape in) noexcept {
+    return static_cast<std::size_t>(lay_out(in).part_count());
+  }
+  [[nodiscard]] static constexpr std::size_t part_scratch_count(shape in) noexcept {
+    return static_cast<std::size_t>(lay_out(in).part_scratch_count());
+  }
   [[nodiscard]] static constexpr auto check(shape in) noexcept { return multihead_attention::check_inputs(in, in); }
   [[nodiscard]] static constexpr std::array<matrix, 2> matrices(shape in) noexcept {
     return {matrix{0, 3 * in.e1, in.e1}, matrix{static_cast<std::size_t>(lay_out(in).out_weight), in.e1, in.e1}};
@@ -37879,6 +37997,12 @@ struct scaled_dot_product_attention : detail::attention_layer<Heads, Options...>
   }
   [[nodiscard]] static constexpr std::size_t saved_count(shape in) noexcept { return lay_out(in).saved_count; }
   [[nodiscard]] static constexpr std::size_t scratch_count(shape in) noexcept { return lay_out(in).scratch_count; }
+  [[nodiscard]] static constexpr std::size_t part_count(shape in) noexcept {
+    return static_cast<std::size_t>(lay_out(in).part_count());
+  }
+  [[nodiscard]] static constexpr std::size_t part_scratch_count(shape in) noexcept {
+    return static_cast<std::size_t>(lay_out(in).part_scratch_count());
+  }
   [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
     if (!options.bias || options.kv_bias) return detail::mistake::option_not_offered;
     const auto wrong = scaled_dot_product_attention::check_sequences(in, in);
@@ -37891,24 +38015,36 @@ struct scaled_dot_product_attention : detail::attention_layer<Heads, Options...>
   template <class Team>
   PERGRAD_HD static void forward(const Team& team) {
     const detail::attention_layout at = lay_out(team.in);
+    const detail::attention_part part = detail::part_of(team, at);
+    const std::ptrdiff_t first_query = part.first * at.group * at.width, of_queries = part.count * at.group * at.width;
     detail::make_rotations(team, at);
     for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
-      team.copy(static_cast<std::ptrdiff_t>(team.in.size()), team.x(b), team.saved(b) + at.query);
+      detail::for_each_column_range(at, part, [&](std::ptrdiff_t first, std::ptrdiff_t width) {
+        detail::copy_columns(team, at.positions, at.query_step, width, team.x(b) + first,
+                             team.saved(b) + at.query + first);
+      });
       detail::rotate(team, at, b, 1);
       detail::attend(team, at, b, team.length(b), team.length(b));
-      team.copy(static_cast<std::ptrdiff_t>(team.out.size()), team.saved(b) + at.context, team.y(b));
+      detail::copy_columns(team, at.queries, at.features, of_queries, team.saved(b) + at.context + first_query,
+                           team.y(b) + first_query);
     }
   }
   template <class Team>
   PERGRAD_HD static void backward(const Team& team) {
     if (!team.wants_dx) return;
     const detail::attention_layout at = lay_out(team.in);
+    const detail::attention_part part = detail::part_of(team, at);
+    const std::ptrdiff_t first_query = part.first * at.group * at.width, of_queries = part.count * at.group * at.width;
     detail::make_rotations(team, at);
     for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
-      team.copy(static_cast<std::ptrdiff_t>(team.out.size()), team.dy(b), team.scratch(b));
+      detail::copy_columns(team, at.queries, at.features, of_queries, team.dy(b) + first_query,
+                           team.scratch(b) + first_query);
       detail::attend_backward(team, at, b, team.length(b), team.length(b));
       detail::rotate(team, at, b, -1);
-      team.copy(static_cast<std::ptrdiff_t>(team.in.size()), team.saved(b) + at.query, team.dx(b));
+      detail::for_each_column_range(at, part, [&](std::ptrdiff_t first, std::ptrdiff_t width) {
+        detail::copy_columns(team, at.positions, at.query_step, width, team.saved(b) + at.query + first,
+                             team.dx(b) + first);
+      });
     }
   }
 
@@ -41777,6 +41913,7 @@ struct op_row {
   int scratch = 0;       ///< tiled: what is the layer's for the time of its forward
   int back_scratch = 0;  ///< and of its backward
   int scratch_size = 0;
+  int parts = 1;  ///< tiled, layered: a block takes one of these of a sample
   int in_size = 0;
   int in2_size = 0;
   int out_size = 0;
@@ -45934,7 +46071,13 @@ struct build_tables {
     const lifetimes live;
     detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
       t.ops[i].function = Program::functions::template index_of<typename function_of<Layer>::type>;
-      t.ops[i].scratch_size = static_cast<int>(detail::scratch_count_of<Layer>(plan::in_of(i), plan::second_of(i)));
+      std::size_t scratch = detail::scratch_count_of<Layer>(plan::in_of(i), plan::second_of(i));
+      if constexpr (Program::layered) {
+        const detail::layer_parts parts = detail::parts_of<Layer>(plan::in_of(i), plan::second_of(i));
+        t.ops[i].parts = static_cast<int>(parts.count);
+        scratch += (parts.count - 1) * parts.scratch;
+      }
+      t.ops[i].scratch_size = static_cast<int>(scratch);
     });
     for (std::size_t i = 0; i < size; ++i) describe_node(t, i);
     detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
@@ -46709,11 +46852,16 @@ struct thread_team {
                                 Scalar* out, const Scalar* bias) const {
     product<false>(sizes, left, right, [&](int place, int column, Scalar sum) { out[place] = sum + bias[column]; });
   }
-  /// Where it is: elements are read wherever they lie.
-  [[nodiscard]] PERGRAD_HD matrix_view<Scalar> turned(const matrix_view<Scalar>& from, std::ptrdiff_t /*rows*/,
-                                                      std::ptrdiff_t /*columns*/, Scalar* /*to*/,
-                                                      std::ptrdiff_t /*step*/) const noexcept {
-    return {from.first, from.column, from.row};
+  /// A copy: each element is read many times, and threads next to each other shall find theirs next to each other.
+  [[nodiscard]] PERGRAD_HD matrix_view<Scalar> turned(const matrix_view<Scalar>& from, std::ptrdiff_t rows,
+                                                      std::ptrdiff_t columns, Scalar* to, std::ptrdiff_t step) const {
+    const auto count = static_cast<int>(rows);
+    each(rows * columns, [&](int i) {
+      const int row = i % count;
+      const int column = i / count;
+      to[column * step + row] = from.first[row * from.row + column * from.column];
+    });
+    return {to, step, 1};
   }
 
  protected:
@@ -46730,6 +46878,55 @@ struct thread_team {
   }
 
  private:
+  /// Rows and columns of the result that a thread takes where there are many: for each term of its sums it reads half a
+  /// number, not two. Threads next to each other take columns next to each other.
+  static constexpr int patch = 4;
+  template <class Finish>
+  PERGRAD_HD void product_in_patches(const product_sizes& sizes, const Scalar* left, const matrix_view<Scalar>& right,
+                                     const Finish& finish) const {
+    const auto columns = static_cast<int>(sizes.columns);
+    const auto rows = static_cast<int>(sizes.rows.count);
+    const auto depth = static_cast<int>(sizes.depth);
+    const int across = blocks_for(columns, patch);
+    const int down = blocks_for(rows, patch);
+    each(sizes.outer.count * down * across, [&](int e) {
+      const int column = e % across;
+      const int row = e / across % down * patch;
+      const int outer = e / across / down;
+      const Scalar* from[patch];  // beyond the last row or column: the last one once more
+      const Scalar* with[patch];
+      Scalar totals[patch][patch];
+      PERGRAD_UNROLL
+      for (int i = 0; i < patch; ++i) {
+        from[i] = left + outer * sizes.outer.left + smaller_of(row + i, rows - 1) * sizes.rows.left;
+        with[i] = right.first + smaller_of(column + i * across, columns - 1) * right.column;
+        PERGRAD_UNROLL
+        for (int j = 0; j < patch; ++j) totals[i][j] = 0;
+      }
+      PERGRAD_ROLLED
+      for (int d = 0; d < depth; ++d) {
+        Scalar terms[patch];
+        PERGRAD_UNROLL
+        for (int j = 0; j < patch; ++j) terms[j] = with[j][d * right.row];
+        PERGRAD_UNROLL
+        for (int i = 0; i < patch; ++i) {
+          const Scalar factor = from[i][d * sizes.left];
+          PERGRAD_UNROLL
+          for (int j = 0; j < patch; ++j) totals[i][j] = fma(factor, terms[j], totals[i][j]);
+        }
+      }
+      PERGRAD_UNROLL
+      for (int i = 0; i < patch; ++i) {
+        PERGRAD_UNROLL
+        for (int j = 0; j < patch; ++j) {
+          const int at = column + j * across;
+          if (row + i < rows && at < columns) {
+            finish(static_cast<int>(outer * sizes.outer.out + (row + i) * sizes.rows.out) + at, at, totals[i][j]);
+          }
+        }
+      }
+    });
+  }
   /// `InLine`: reads terms that lie in line several at a time; where products are many, that would be too much code.
   template <bool InLine, class Finish>
   PERGRAD_HD void product(const product_sizes& sizes, const Scalar* left, const matrix_view<Scalar>& right,
@@ -46737,6 +46934,9 @@ struct thread_team {
     const auto columns = static_cast<int>(sizes.columns);
     const auto rows = static_cast<int>(sizes.rows.count);
     const auto depth = static_cast<int>(sizes.depth);
+    if (rows >= patch && columns >= patch && rows * columns >= patch * threads) {
+      return product_in_patches(sizes, left, right, finish);
+    }
     constexpr int together = 4;  // elements that are read at once where they lie in line
     each(sizes.outer.count * sizes.rows.count * sizes.columns, [&](int e) {
       const int column = e % columns;
@@ -46871,6 +47071,8 @@ struct block_team : thread_team<Block, Scalar> {
   any_layout dx_layout{};
   any_layout dy_layout{};
 
+  std::ptrdiff_t part = 0;  ///< of the layer's `parts`
+  std::ptrdiff_t parts = 1;
   bool projected = false;
   const Scalar* parameters = nullptr;
   [[nodiscard]] PERGRAD_HD matrix_view<Scalar> matrix(std::ptrdiff_t offset, std::ptrdiff_t /*rows*/,
@@ -46937,6 +47139,12 @@ struct block_team : thread_team<Block, Scalar> {
 
 namespace pergrad::inline v0_1::on_device {
 
+/// Which of the blocks of a sample a block is, where a layer is in parts.
+struct block_part {
+  std::ptrdiff_t part = 0;
+  std::ptrdiff_t parts = 1;
+};
+
 /// A block at work on one sample. `HasProducts`: whether it forms those of affine layers.
 template <class Block, class Scalar, class Functions, int Threads, bool HasProducts>
 struct node_worker {
@@ -46947,6 +47155,7 @@ struct node_worker {
   Scalar (&scratch)[static_cast<std::size_t>(Threads)];              ///< shared by the block
   double (&partial)[static_cast<std::size_t>(Threads / warp_size)];  ///< as well
   layer_bits bits;                                                   ///< of the sample
+  block_part which{};
 
   /// Sets a node's output, or its gradient, to zero behind the sample's length: values as soon as they are written,
   /// gradients before they are read.
@@ -47001,6 +47210,18 @@ struct node_worker {
     Functions::visit(row.function, [&]<class Function>() {
       if constexpr (leaves_factors<Function>) function_backward<Function>(row);
     });
+  }
+
+  /// Adds what a layer has written in the place of gradients to them.
+  PERGRAD_HD void add_written(const op_row& row) const {
+    const auto add = [&](int to, int from, int count) {
+      const detail::part_range own = detail::range_of_part(which, count);
+      const Scalar* more = values.at(from) + own.first;
+      Scalar* sums = values.to(to) + own.first;
+      for_each(static_cast<int>(own.count), [&](int i) { sums[i] += more[i]; });
+    };
+    if (row.accumulate != 0 && (row.projected_inputs & 1) == 0) add(row.dx, row.written_dx, row.in_size);
+    if (row.accumulate2 != 0 && (row.projected_inputs & 2) == 0) add(row.dx2, row.written_dx2, row.in2_size);
   }
 
  private:
@@ -47181,7 +47402,6 @@ struct node_worker {
         }
       });
     }
-    add_written(row);
   }
 
   [[nodiscard]] PERGRAD_HD pointwise_worker<Block, Scalar> pointwise() const noexcept {
@@ -47207,6 +47427,8 @@ struct node_worker {
       team.wants_dx = row.input_gradient != 0;
       team.wants_dx2 = row.input2_gradient != 0;
     }
+    team.part = which.part;
+    team.parts = which.parts;
     team.projected = row.projected != 0;
     team.parameters = parameters + row.parameters;
     team.own_lengths[0] =
@@ -47218,14 +47440,6 @@ struct node_worker {
     team.varies = row.in_lengths >= 0;
     team.varies2 = row.in2_lengths >= 0;
     return team;
-  }
-  /// Adds what a layer has written in the place of gradients to them.
-  PERGRAD_HD void add_written(const op_row& row) const {
-    const auto add = [&](int to, int from, int count) {
-      for_each(count, [&](int i) { values.to(to)[i] += values.at(from)[i]; });
-    };
-    if (row.accumulate != 0 && (row.projected_inputs & 1) == 0) add(row.dx, row.written_dx, row.in_size);
-    if (row.accumulate2 != 0 && (row.projected_inputs & 2) == 0) add(row.dx2, row.written_dx2, row.in2_size);
   }
 };
 
@@ -47253,7 +47467,9 @@ inline constexpr int backward = 4;         ///< nodes first .. last - 1, the las
 inline constexpr int leaves = 8;           ///< with `backward`: norms of each node's leaves as soon as they are whole
 inline constexpr int layered_leaves = 16;  ///< norms of all leaves, from the squares that products have left
 inline constexpr int weigh = 32;
-inline constexpr int trim = 64;  ///< with `forward` or `backward`: no more than the zeros behind samples' lengths
+inline constexpr int trim = 64;     ///< with `forward` or `backward`: no more than the zeros behind samples' lengths
+inline constexpr int part = 128;    ///< with one of them: a block takes a part of a layer, and does no more than that
+inline constexpr int finish = 256;  ///< with `backward`: what is to be done behind a layer's parts, by as many blocks
 inline constexpr int fused = forward | loss | backward | leaves | weigh;
 }  // namespace stage
 
@@ -47278,6 +47494,7 @@ struct sample_work {
   int stages = 0;
   int first = 0;  ///< nodes
   int last = 0;
+  int layer_parts = 1;  ///< blocks of a sample, at `stage::part` and `stage::finish`
 };
 
 /// Is it a loss over positions that says what threads do together for one of them? A warp takes a position then.
@@ -47314,30 +47531,33 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
     Scalar scratch[static_cast<std::size_t>(Threads)];
     double partial[static_cast<std::size_t>(Threads / warp_size)];
   };
-  using work_type::first, work_type::last, work_type::stages, work_type::method, work_type::rule, work_type::norms;
-  using work_type::layers, work_type::random;
+  using work_type::first, work_type::last, work_type::stages, work_type::layer_parts;
+  using work_type::layers, work_type::random, work_type::method, work_type::rule, work_type::norms;
   using work_type::output, work_type::output_gradient, work_type::output_size, work_type::output_lengths,
       work_type::tf32;
   using work_type::state, work_type::tables, work_type::samples, work_type::parameters, work_type::results;
 
   template <class Block>
   [[gnu::always_inline]] PERGRAD_HD void operator()(const Block& block) const {  // a call would need local memory
-    const int sample = block.index();
+    const int sample = block.index() / layer_parts;
     if (static_cast<std::uint32_t>(sample) >= state->count) return;
+    const block_part part{block.index() % layer_parts, layer_parts};
+    const bool in_parts = (stages & stage::part) != 0;
     auto& shared = block.template shared<shared_type>();
     const sample_values<Scalar> values = samples.values(sample);
     layer_bits bits;
     if (random != 0) bits = {&layers, state->layer_step, samples.numbers[sample] + state->first_record};
     const node_worker<Block, Scalar, Functions, Threads, Layered == 0> nodes{
-        block, tables, values, parameters, shared.scratch, shared.partial, bits};
+        block, tables, values, parameters, shared.scratch, shared.partial, bits, part};
     const norm_worker<Block, Scalar, Threads> worker{block, values, samples.kept_of(sample), shared.partial};
     norm_bound* parts = results.norms + static_cast<std::size_t>(sample) * static_cast<std::size_t>(tables.layers);
     if ((stages & stage::forward) != 0) {
       for (int i = first; i < last; ++i) {
         const op_row& row = tables.ops[i];
         if (!is_product(row) && (stages & stage::trim) == 0) nodes.forward(row);
+        if (in_parts) continue;
         nodes.trim(row, row.out);
-        if (row.handed_on != 0) store_rounded(block, values.to(row.out), row.out_size);
+        if (row.handed_on != 0) store_rounded(block, part, values.to(row.out), row.out_size);
       }
     }
     if ((stages & stage::loss) != 0) finish_forward(block, values, sample, shared);
@@ -47351,12 +47571,15 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
       for (int i = last; i-- > first;) {
         const op_row& row = tables.ops[i];
         if (row.backward == 0) continue;
-        nodes.trim(row, row.dy);
+        const bool finishes = (stages & stage::finish) != 0;
+        if (!in_parts && !finishes) nodes.trim(row, row.dy);
         if (is_product(row) || (stages & stage::trim) != 0) continue;
         const bool leaves_factors = row.kind == node_kind::general || row.kind == node_kind::tiled;
         if (leaves_factors) {
-          nodes.backward_to_factors(row);
-          store_rounded(block, values.to(row.saved), row.saved_size);
+          if (!finishes) nodes.backward_to_factors(row);
+          if (in_parts) continue;
+          nodes.add_written(row);
+          store_rounded(block, part, values.to(row.saved), row.saved_size);
         }
         if (Layered == 0 && (stages & stage::leaves) != 0) {
           for (int k = row.first_outer; k < row.last_outer; ++k) {
@@ -47369,8 +47592,8 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
           worker.add_rows(tables.rows, row.first_rows, row.last_rows, norms, parts);
         }
         if (!leaves_factors) nodes.backward(row);
-        if (row.input_gradient != 0 && row.out_size > 0) store_rounded(block, values.to(row.dx), row.in_size);
-        if (row.input2_gradient != 0) store_rounded(block, values.to(row.dx2), row.in2_size);
+        if (row.input_gradient != 0 && row.out_size > 0) store_rounded(block, part, values.to(row.dx), row.in_size);
+        if (row.input2_gradient != 0) store_rounded(block, part, values.to(row.dx2), row.in2_size);
       }
     }
     if ((stages & stage::weigh) == 0 || rule.kind == clip_rule::kind_type::none) return;
@@ -47416,12 +47639,11 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
   }
   /// What norms and sums read is rounded here, once, where it lies: so both see the same numbers.
   template <class Block>
-  PERGRAD_HD void store_rounded(const Block& block, Scalar* at, int count) const {
+  PERGRAD_HD void store_rounded(const Block& block, block_part part, Scalar* at, int count) const {
     if (tf32 == 0 || count == 0) return;
-    block.each([&](int t) {
-      PERGRAD_ROLLED
-      for (int i = t; i < count; i += Threads) at[i] = round_to_tf32(at[i]);
-    });
+    const detail::part_range own = detail::range_of_part(part, count);
+    at += own.first;
+    for_each(block, static_cast<int>(own.count), [&](int i) { at[i] = round_to_tf32(at[i]); });
   }
   template <class Block>
   PERGRAD_HD void finish_forward(const Block& block, const sample_values<Scalar>& values, int sample,
@@ -47431,7 +47653,7 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
     } else {
       block.once([&] { evaluate_loss<Loss>(*this, values, sample, values.at(output), values.to(output_gradient)); });
     }
-    store_rounded(block, values.to(output_gradient), output_size);
+    store_rounded(block, {}, values.to(output_gradient), output_size);
     if (results.outputs == nullptr) return;
     Scalar* outputs = results.outputs + static_cast<std::size_t>(sample) * static_cast<std::size_t>(output_size);
     block.each([&](int t) {
@@ -48465,7 +48687,10 @@ class launcher {
         if (stages == stage::loss) {
           return launch_.losses(device(), without_key(work), blocks_for(wanted.samples, warp_size));
         }
-        launch_.samples(device(), work, wanted.samples);
+        work.layer_parts =
+            (stages & (stage::part | stage::finish)) != 0 ? net_->ops[static_cast<std::size_t>(first)].parts : 1;
+        launch_.samples(device(), work, wanted.samples * work.layer_parts);
+        work.layer_parts = 1;
       };
       forward(wanted, run);
       if (!wanted.backward) return;
@@ -48564,10 +48789,23 @@ class launcher {
       if (row.projected != 0) {
         catch_up(i);
         project(row, true, wanted.samples);
-        if (!has_projections_behind(row)) continue;
-        catch_up(i + 1);
+        if (!has_projections_behind(row)) {
+          if (in_parts(row, wanted.samples)) waiting = forward_in_parts(i, run);
+          continue;
+        }
+        if (in_parts(row, wanted.samples)) {
+          run(i, i + 1, stage::forward | stage::part);
+          waiting = i + 1;
+        } else {
+          catch_up(i + 1);
+        }
         project(row, false, wanted.samples);
         if (row.out_lengths >= 0) run(i, i + 1, stage::forward | stage::trim);
+        continue;
+      }
+      if (in_parts(row, wanted.samples)) {
+        catch_up(i);
+        waiting = forward_in_parts(i, run);
         continue;
       }
       if (stretches_of(row) > 0) {
@@ -48609,8 +48847,18 @@ class launcher {
           if (row.out_lengths >= 0) run(i, i + 1, stage::backward | stage::trim);
           project_back(row, false, wanted.samples);
         }
-        catch_up(i);
+        if (in_parts(row, wanted.samples)) {
+          catch_up(i + 1);
+          waiting = backward_in_parts(i, run);
+        } else {
+          catch_up(i);
+        }
         project_back(row, true, wanted.samples);
+        continue;
+      }
+      if (in_parts(row, wanted.samples)) {
+        catch_up(i + 1);
+        waiting = row.backward != 0 ? backward_in_parts(i, run) : i;
         continue;
       }
       if (stretches_of(row) > 0) {
@@ -48633,6 +48881,27 @@ class launcher {
       if (joined) waiting = --i;
     }
     catch_up(0);
+  }
+  /// Does a layer go by its parts? Where samples alone keep a device busy, launches that take several nodes are better.
+  [[nodiscard]] static bool in_parts(const op_row& row, int samples) {
+    constexpr int most = 256;
+    return row.parts > 1 && samples <= most;
+  }
+  /// A layer in parts, a block for each of a sample's, and what its threads do behind them; up to where nodes have run.
+  template <class Run>
+  [[nodiscard]] int forward_in_parts(int i, const Run& run) const {
+    const op_row& row = net_->ops[static_cast<std::size_t>(i)];
+    run(i, i + 1, stage::forward | stage::part);
+    if (row.out_lengths >= 0 || (memory_->tf32() && row.handed_on != 0)) run(i, i + 1, stage::forward | stage::trim);
+    return i + 1;
+  }
+  template <class Run>
+  [[nodiscard]] int backward_in_parts(int i, const Run& run) const {
+    const op_row& row = net_->ops[static_cast<std::size_t>(i)];
+    if (row.out_lengths >= 0 && !has_projections_behind(row)) run(i, i + 1, stage::backward | stage::trim);
+    run(i, i + 1, stage::backward | stage::part);
+    if (memory_->tf32() || row.accumulate != 0 || row.accumulate2 != 0) run(i, i + 1, stage::backward | stage::finish);
+    return i;
   }
   [[nodiscard]] static bool joins_to(const op_row& product, const op_row& node, bool back) {
     return joins(product, node, back) && way_on<Device, Scalar>(way_of(product, back)) != gemm_way::library;

@@ -221,8 +221,10 @@ template <class Layer>
 [[nodiscard]] constexpr layer_parts parts_of(shape in, shape second) {
   if constexpr (requires { Layer::part_count(in, second); }) {
     return {Layer::part_count(in, second), Layer::part_scratch_count(in, second)};
-  } else if constexpr (requires { Layer::part_count(in); }) {
+  } else if constexpr (requires { Layer::part_count(in) + Layer::part_scratch_count(in); }) {
     return {Layer::part_count(in), Layer::part_scratch_count(in)};
+  } else if constexpr (requires { Layer::part_count(in); }) {
+    return {Layer::part_count(in), 0};
   } else {
     return {};
   }

@@ -14,9 +14,9 @@
 //   ids(b)                     of an input of integer ids
 //   is_random()                are there random bits? In training only.
 //   part, parts                of a layer with `part_count(in)` parts that know nothing of each other, such as heads of
-//                              attention: this team does part `part` of `parts`, or all of them where there is no `part`
-//                              or `parts` is 1. Parts share `scratch`, which has room for those behind the first one at
-//                              its end, `part_scratch_count(in)` each
+//                              attention: this team does part `part` of `parts`, or all of them where there is no
+//                              `part` or `parts` is 1. Parts share `scratch`, which has room for those behind the first
+//                              one at its end, `part_scratch_count(in)` each
 //   projected                  the executor forms the layer's `projections` for the whole batch (gradients/factors.hpp)
 //   parameters                 all of the layer, in PyTorch's order
 //   matrix(offset, rows, columns), transposed(k, offset, rows, columns)
@@ -120,5 +120,25 @@ struct product_sizes {
   std::ptrdiff_t left = 1;  ///< from one term of the left operand to the next
   std::ptrdiff_t columns = 0;
 };
+
+namespace detail {
+
+/// Some of the things that a layer does one by one.
+struct part_range {
+  std::ptrdiff_t first;
+  std::ptrdiff_t count;
+};
+/// Those of `count` that belong to a team's part of the layer.
+template <class Team>
+[[nodiscard]] PERGRAD_HD constexpr part_range range_of_part(const Team& team, std::ptrdiff_t count) noexcept {
+  if constexpr (requires { team.part; }) {
+    const std::ptrdiff_t first = count * team.part / team.parts;
+    return {first, count * (team.part + 1) / team.parts - first};
+  } else {
+    return {0, count};
+  }
+}
+
+}  // namespace detail
 
 }  // namespace pergrad::inline v0_1

@@ -49,9 +49,9 @@ using transformer = pg::basic_network<Scalar, pg::variable(pg::shape{5, 4}), pg:
 // As many positions and features as a thread takes several results of a product at a time; no size is a multiple of
 // four.
 template <class Scalar, std::size_t Out = 3>
-using long_attention =
-    pg::basic_network<Scalar, pg::variable(pg::shape{29, 21}), pg::multihead_attention<1>,
-                      pg::multihead_attention<1, pg::causal>, pg::mean_over_positions, pg::linear<Out>>;
+using long_attention = pg::basic_network<Scalar, pg::variable(pg::shape{29, 21}), pg::multihead_attention<1>,
+                                         pg::residual<pg::layer_norm<>, pg::multihead_attention<1, pg::causal>>,
+                                         pg::mean_over_positions, pg::linear<Out>>;
 // A block of LLaMA's kind, and a bias apart from its weight.
 template <class Scalar, std::size_t Out = 3>
 using llama_block =

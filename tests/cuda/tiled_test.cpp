@@ -115,10 +115,12 @@ BOOST_AUTO_TEST_CASE(between_products_of_the_whole_batch_too) {
 // Blocks that run at the same time on a device run one after the other here. So what is looked at is where they write:
 // neither their results nor what each of them needs meanwhile may have a place in common. Forward and backward: of the
 // first network two heads, twice, and two of cross attention (one layer there has one head); of the second two heads of
-// keys, each with two of queries, in places of their own.
-BOOST_AUTO_TEST_CASE(heads_of_attention_are_blocks_of_their_own) {
+// keys, each with two of queries, in places of their own; of the third four times eight positions or fewer that are
+// normalised, and once more to add up what two layers leave of their input's gradient.
+BOOST_AUTO_TEST_CASE(parts_of_layers_are_blocks_of_their_own) {
   expect_parts_apart<attention<double, 4>>(3, 2 * 3 * (2 + 2 + 2));
   expect_parts_apart<llama_block<double, 4>>(3, 2 * 3 * 2);
+  expect_parts_apart<long_attention<double, 4>>(3, 3 * 3 * 4);
 }
 BOOST_AUTO_TEST_CASE(bits_are_functions_of_key_step_record_layer_and_element) {
   namespace dev = pg::on_device;

@@ -51,6 +51,8 @@ struct row_norm {
     return std::array{static_cast<double>(options.axes), options.epsilon, options.epsilon_given ? 1.0 : 0.0};
   }
   [[nodiscard]] static constexpr std::size_t saved_count(shape in) noexcept { return in.size() + row_count(in); }
+  /// Rows know nothing of each other; eight are a part, a warp's each.
+  [[nodiscard]] static constexpr std::size_t part_count(shape in) noexcept { return (row_count(in) + 7) / 8; }
   [[nodiscard]] static constexpr auto factors(shape in) noexcept {
     const std::size_t size = row_size(in);
     const operand delta{.from = source::backprop, .position_stride = size};
@@ -78,6 +80,7 @@ struct row_norm {
     using scalar = typename Team::scalar;
     const auto size = static_cast<std::ptrdiff_t>(row_size(team.in));
     const auto count = static_cast<std::ptrdiff_t>(row_count(team.in));
+    const part_range rows = range_of_part(team, count);
     const scalar* gain = affine ? team.parameters : nullptr;
     const scalar* shift = shifts ? team.parameters + size : nullptr;
     for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
@@ -85,7 +88,8 @@ struct row_norm {
       scalar* y = team.y(b);
       scalar* xhat = team.saved(b);
       scalar* rates = xhat + size * count;
-      team.for_each_row(count, [&](std::ptrdiff_t r, const auto& row) {
+      team.for_each_row(rows.count, [&](std::ptrdiff_t i, const auto& row) {
+        const std::ptrdiff_t r = rows.first + i;
         const auto by = normalisation::normaliser_of_row<Centred>(row, size, x + r * size, epsilon<scalar>());
         row.fill(1, rates + r, by.rate);
         normalisation::forward_row<Centred>(row, size, x + r * size, by, gain, shift, xhat + r * size, y + r * size);
@@ -97,13 +101,15 @@ struct row_norm {
     using scalar = typename Team::scalar;
     const auto size = static_cast<std::ptrdiff_t>(row_size(team.in));
     const auto count = static_cast<std::ptrdiff_t>(row_count(team.in));
+    const part_range rows = range_of_part(team, count);
     const scalar* gain = affine ? team.parameters : nullptr;
     for (std::ptrdiff_t b = 0; team.wants_dx && b < team.samples; ++b) {
       const scalar* xhat = team.saved(b);
       const scalar* rates = xhat + size * count;
       const scalar* dy = team.dy(b);
       scalar* dx = team.dx(b);
-      team.for_each_row(count, [&](std::ptrdiff_t r, const auto& row) {
+      team.for_each_row(rows.count, [&](std::ptrdiff_t i, const auto& row) {
+        const std::ptrdiff_t r = rows.first + i;
         normalisation::backward_row<Centred>(row, size, xhat + r * size, rates[r], gain, dy + r * size, dx + r * size);
       });
     }

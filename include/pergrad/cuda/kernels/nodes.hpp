@@ -17,6 +17,12 @@
 
 namespace pergrad::inline v0_1::on_device {
 
+/// Which of the blocks of a sample a block is, where a layer is in parts.
+struct block_part {
+  std::ptrdiff_t part = 0;
+  std::ptrdiff_t parts = 1;
+};
+
 /// A block at work on one sample. `HasProducts`: whether it forms those of affine layers.
 template <class Block, class Scalar, class Functions, int Threads, bool HasProducts>
 struct node_worker {
@@ -27,8 +33,7 @@ struct node_worker {
   Scalar (&scratch)[static_cast<std::size_t>(Threads)];              ///< shared by the block
   double (&partial)[static_cast<std::size_t>(Threads / warp_size)];  ///< as well
   layer_bits bits;                                                   ///< of the sample
-  int layer_part = 0;                                                ///< of a layer's `layer_parts`
-  int layer_parts = 1;
+  block_part which{};
 
   /// Sets a node's output, or its gradient, to zero behind the sample's length: values as soon as they are written,
   /// gradients before they are read.
@@ -88,7 +93,10 @@ struct node_worker {
   /// Adds what a layer has written in the place of gradients to them.
   PERGRAD_HD void add_written(const op_row& row) const {
     const auto add = [&](int to, int from, int count) {
-      for_each(count, [&](int i) { values.to(to)[i] += values.at(from)[i]; });
+      const detail::part_range own = detail::range_of_part(which, count);
+      const Scalar* more = values.at(from) + own.first;
+      Scalar* sums = values.to(to) + own.first;
+      for_each(static_cast<int>(own.count), [&](int i) { sums[i] += more[i]; });
     };
     if (row.accumulate != 0 && (row.projected_inputs & 1) == 0) add(row.dx, row.written_dx, row.in_size);
     if (row.accumulate2 != 0 && (row.projected_inputs & 2) == 0) add(row.dx2, row.written_dx2, row.in2_size);
@@ -297,8 +305,8 @@ struct node_worker {
       team.wants_dx = row.input_gradient != 0;
       team.wants_dx2 = row.input2_gradient != 0;
     }
-    team.part = layer_part;
-    team.parts = layer_parts;
+    team.part = which.part;
+    team.parts = which.parts;
     team.projected = row.projected != 0;
     team.parameters = parameters + row.parameters;
     team.own_lengths[0] =

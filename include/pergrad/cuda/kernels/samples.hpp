@@ -43,7 +43,7 @@ inline constexpr int layered_leaves = 16;  ///< norms of all leaves, from the sq
 inline constexpr int weigh = 32;
 inline constexpr int trim = 64;     ///< with `forward` or `backward`: no more than the zeros behind samples' lengths
 inline constexpr int part = 128;    ///< with one of them: a block takes a part of a layer, and does no more than that
-inline constexpr int finish = 256;  ///< with `backward`: what is to be done behind a layer's parts
+inline constexpr int finish = 256;  ///< with `backward`: what is to be done behind a layer's parts, by as many blocks
 inline constexpr int fused = forward | loss | backward | leaves | weigh;
 }  // namespace stage
 
@@ -68,7 +68,7 @@ struct sample_work {
   int stages = 0;
   int first = 0;  ///< nodes
   int last = 0;
-  int layer_parts = 1;  ///< blocks of a sample, at `stage::part`
+  int layer_parts = 1;  ///< blocks of a sample, at `stage::part` and `stage::finish`
 };
 
 /// Is it a loss over positions that says what threads do together for one of them? A warp takes a position then.
@@ -115,14 +115,14 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
   [[gnu::always_inline]] PERGRAD_HD void operator()(const Block& block) const {  // a call would need local memory
     const int sample = block.index() / layer_parts;
     if (static_cast<std::uint32_t>(sample) >= state->count) return;
+    const block_part part{block.index() % layer_parts, layer_parts};
     const bool in_parts = (stages & stage::part) != 0;
     auto& shared = block.template shared<shared_type>();
     const sample_values<Scalar> values = samples.values(sample);
     layer_bits bits;
     if (random != 0) bits = {&layers, state->layer_step, samples.numbers[sample] + state->first_record};
     const node_worker<Block, Scalar, Functions, Threads, Layered == 0> nodes{
-        block,      tables, values, parameters, shared.scratch, shared.partial, bits, block.index() % layer_parts,
-        layer_parts};
+        block, tables, values, parameters, shared.scratch, shared.partial, bits, part};
     const norm_worker<Block, Scalar, Threads> worker{block, values, samples.kept_of(sample), shared.partial};
     norm_bound* parts = results.norms + static_cast<std::size_t>(sample) * static_cast<std::size_t>(tables.layers);
     if ((stages & stage::forward) != 0) {
@@ -131,7 +131,7 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
         if (!is_product(row) && (stages & stage::trim) == 0) nodes.forward(row);
         if (in_parts) continue;
         nodes.trim(row, row.out);
-        if (row.handed_on != 0) store_rounded(block, values.to(row.out), row.out_size);
+        if (row.handed_on != 0) store_rounded(block, part, values.to(row.out), row.out_size);
       }
     }
     if ((stages & stage::loss) != 0) finish_forward(block, values, sample, shared);
@@ -153,7 +153,7 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
           if (!finishes) nodes.backward_to_factors(row);
           if (in_parts) continue;
           nodes.add_written(row);
-          store_rounded(block, values.to(row.saved), row.saved_size);
+          store_rounded(block, part, values.to(row.saved), row.saved_size);
         }
         if (Layered == 0 && (stages & stage::leaves) != 0) {
           for (int k = row.first_outer; k < row.last_outer; ++k) {
@@ -166,8 +166,8 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
           worker.add_rows(tables.rows, row.first_rows, row.last_rows, norms, parts);
         }
         if (!leaves_factors) nodes.backward(row);
-        if (row.input_gradient != 0 && row.out_size > 0) store_rounded(block, values.to(row.dx), row.in_size);
-        if (row.input2_gradient != 0) store_rounded(block, values.to(row.dx2), row.in2_size);
+        if (row.input_gradient != 0 && row.out_size > 0) store_rounded(block, part, values.to(row.dx), row.in_size);
+        if (row.input2_gradient != 0) store_rounded(block, part, values.to(row.dx2), row.in2_size);
       }
     }
     if ((stages & stage::weigh) == 0 || rule.kind == clip_rule::kind_type::none) return;
@@ -213,12 +213,11 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
   }
   /// What norms and sums read is rounded here, once, where it lies: so both see the same numbers.
   template <class Block>
-  PERGRAD_HD void store_rounded(const Block& block, Scalar* at, int count) const {
+  PERGRAD_HD void store_rounded(const Block& block, block_part part, Scalar* at, int count) const {
     if (tf32 == 0 || count == 0) return;
-    block.each([&](int t) {
-      PERGRAD_ROLLED
-      for (int i = t; i < count; i += Threads) at[i] = round_to_tf32(at[i]);
-    });
+    const detail::part_range own = detail::range_of_part(part, count);
+    at += own.first;
+    for_each(block, static_cast<int>(own.count), [&](int i) { at[i] = round_to_tf32(at[i]); });
   }
   template <class Block>
   PERGRAD_HD void finish_forward(const Block& block, const sample_values<Scalar>& values, int sample,
@@ -228,7 +227,7 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
     } else {
       block.once([&] { evaluate_loss<Loss>(*this, values, sample, values.at(output), values.to(output_gradient)); });
     }
-    store_rounded(block, values.to(output_gradient), output_size);
+    store_rounded(block, {}, values.to(output_gradient), output_size);
     if (results.outputs == nullptr) return;
     Scalar* outputs = results.outputs + static_cast<std::size_t>(sample) * static_cast<std::size_t>(output_size);
     block.each([&](int t) {

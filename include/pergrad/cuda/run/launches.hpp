@@ -114,7 +114,8 @@ class launcher {
         if (stages == stage::loss) {
           return launch_.losses(device(), without_key(work), blocks_for(wanted.samples, warp_size));
         }
-        work.layer_parts = (stages & stage::part) != 0 ? net_->ops[static_cast<std::size_t>(first)].parts : 1;
+        work.layer_parts =
+            (stages & (stage::part | stage::finish)) != 0 ? net_->ops[static_cast<std::size_t>(first)].parts : 1;
         launch_.samples(device(), work, wanted.samples * work.layer_parts);
         work.layer_parts = 1;
       };
@@ -216,10 +217,10 @@ class launcher {
         catch_up(i);
         project(row, true, wanted.samples);
         if (!has_projections_behind(row)) {
-          if (row.parts > 1) waiting = forward_in_parts(i, run);
+          if (in_parts(row, wanted.samples)) waiting = forward_in_parts(i, run);
           continue;
         }
-        if (row.parts > 1) {
+        if (in_parts(row, wanted.samples)) {
           run(i, i + 1, stage::forward | stage::part);
           waiting = i + 1;
         } else {
@@ -229,7 +230,7 @@ class launcher {
         if (row.out_lengths >= 0) run(i, i + 1, stage::forward | stage::trim);
         continue;
       }
-      if (row.parts > 1) {
+      if (in_parts(row, wanted.samples)) {
         catch_up(i);
         waiting = forward_in_parts(i, run);
         continue;
@@ -273,7 +274,7 @@ class launcher {
           if (row.out_lengths >= 0) run(i, i + 1, stage::backward | stage::trim);
           project_back(row, false, wanted.samples);
         }
-        if (row.parts > 1) {
+        if (in_parts(row, wanted.samples)) {
           catch_up(i + 1);
           waiting = backward_in_parts(i, run);
         } else {
@@ -282,7 +283,7 @@ class launcher {
         project_back(row, true, wanted.samples);
         continue;
       }
-      if (row.parts > 1) {
+      if (in_parts(row, wanted.samples)) {
         catch_up(i + 1);
         waiting = row.backward != 0 ? backward_in_parts(i, run) : i;
         continue;
@@ -307,6 +308,11 @@ class launcher {
       if (joined) waiting = --i;
     }
     catch_up(0);
+  }
+  /// Does a layer go by its parts? Where samples alone keep a device busy, launches that take several nodes are better.
+  [[nodiscard]] static bool in_parts(const op_row& row, int samples) {
+    constexpr int most = 256;
+    return row.parts > 1 && samples <= most;
   }
   /// A layer in parts, a block for each of a sample's, and what its threads do behind them; up to where nodes have run.
   template <class Run>

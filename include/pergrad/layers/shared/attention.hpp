@@ -36,10 +36,8 @@ struct attention_part {
 };
 template <class Team>
 [[nodiscard]] PERGRAD_HD attention_part part_of(const Team& team, const attention_layout& at) {
-  if constexpr (requires { team.part; }) {
-    if (team.parts > 1) return {team.part, 1, team.part * at.part_scratch_count()};
-  }
-  return {0, at.part_count(), 0};
+  const part_range heads = range_of_part(team, at.part_count());
+  return {heads.first, heads.count, heads.first * at.part_scratch_count()};
 }
 /// copy(column, width) for the columns of a row of projections that a part has, which may be all of them. In
 /// self-attention those of its keys and values are not next to its queries.
