@@ -6,6 +6,7 @@
 #include <pergrad/cuda/kernels/samples.hpp>
 #include <pergrad/cuda/kernels/sums.hpp>
 #include <pergrad/cuda/plan/gemm_door.hpp>
+#include <pergrad/cuda/plan/layout.hpp>
 #include <pergrad/cuda/plan/program.hpp>
 #include <pergrad/pergrad.hpp>
 
@@ -25,6 +26,11 @@ using words = pg::network<pg::variable(pg::token_ids(64, 1000)), pg::embedding<1
 using reader = pg::network<pg::variable(pg::token_ids(64, 1000)), pg::embedding<16>, pg::sinusoidal_positions,
                            pg::transformer_encoder_layer<2, 32, pg::dropout_rate<0.1>>, pg::dropout<0.1>,
                            pg::gru<16, pg::bidirectional>, pg::mean_over_positions, pg::linear<2>>;
+using gpt = pg::network<
+    pg::token_ids(128, 1000), pg::embedding<192>, pg::learned_positions,
+    pg::residual<pg::layer_norm<>, pg::linear<576>, pg::scaled_dot_product_attention<12, pg::causal>, pg::linear<192>>,
+    pg::residual<pg::layer_norm<>, pg::linear<768>, pg::gelu_tanh, pg::linear<192>>, pg::layer_norm<>,
+    pg::linear<1000>>;
 
 }  // namespace
 
@@ -45,6 +51,7 @@ GATE(sample_kernel<float, cross_entropy, program<cnn>::functions, 256, 0>);
 GATE(sample_kernel<float, mean_squared_error, program<mlp>::functions, 128, 1>);
 GATE(sample_kernel<float, cross_entropy, program<words>::functions, 256, 0>);
 GATE(sample_kernel<float, cross_entropy, program<reader>::functions, 128, 1>);
+GATE(sample_kernel<float, token_cross_entropy<>, program<gpt>::functions, sample_threads<gpt>, 1>);
 GATE(loss_kernel<float, cross_entropy>);
 GATE(norm_kernel<float, std::int32_t, false>);
 GATE(norm_kernel<float, std::int32_t, true>);

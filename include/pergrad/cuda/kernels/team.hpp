@@ -113,15 +113,16 @@ struct thread_team {
 
   PERGRAD_HD void multiply(const product_sizes& sizes, const Scalar* left, const matrix_view<Scalar>& right,
                            Scalar* out) const {
-    product<false>(sizes, left, right, [&](int place, int /*column*/, Scalar sum) { out[place] = sum; });
+    product<false, true>(sizes, left, right, [&](int place, int /*column*/, Scalar sum) { out[place] = sum; });
   }
   PERGRAD_HD void multiply_add(const product_sizes& sizes, const Scalar* left, const matrix_view<Scalar>& right,
                                Scalar* out) const {
-    product<true>(sizes, left, right, [&](int place, int /*column*/, Scalar sum) { out[place] += sum; });
+    product<true, true>(sizes, left, right, [&](int place, int /*column*/, Scalar sum) { out[place] += sum; });
   }
   PERGRAD_HD void multiply_bias(const product_sizes& sizes, const Scalar* left, const matrix_view<Scalar>& right,
                                 Scalar* out, const Scalar* bias) const {
-    product<false>(sizes, left, right, [&](int place, int column, Scalar sum) { out[place] = sum + bias[column]; });
+    product<false, false>(sizes, left, right,
+                          [&](int place, int column, Scalar sum) { out[place] = sum + bias[column]; });
   }
   /// A copy: each element is read many times, and threads next to each other shall find theirs next to each other.
   [[nodiscard]] PERGRAD_HD matrix_view<Scalar> turned(const matrix_view<Scalar>& from, std::ptrdiff_t rows,
@@ -153,8 +154,9 @@ struct thread_team {
   /// number, not two. Threads next to each other take columns next to each other.
   static constexpr int patch = 4;
   template <class Finish>
-  PERGRAD_HD void product_in_patches(const product_sizes& sizes, const Scalar* left, const matrix_view<Scalar>& right,
-                                     const Finish& finish) const {
+  [[gnu::always_inline]] PERGRAD_HD void product_in_patches(const product_sizes& sizes, const Scalar* left,
+                                                            const matrix_view<Scalar>& right,
+                                                            const Finish& finish) const {
     const auto columns = static_cast<int>(sizes.columns);
     const auto rows = static_cast<int>(sizes.rows.count);
     const auto depth = static_cast<int>(sizes.depth);
@@ -170,9 +172,12 @@ struct thread_team {
       PERGRAD_UNROLL
       for (int i = 0; i < patch; ++i) {
         from[i] = left + outer * sizes.outer.left + smaller_of(row + i, rows - 1) * sizes.rows.left;
-        with[i] = right.first + smaller_of(column + i * across, columns - 1) * right.column;
+      }
+      PERGRAD_UNROLL
+      for (int j = 0; j < patch; ++j) {
+        with[j] = right.first + smaller_of(column + j * across, columns - 1) * right.column;
         PERGRAD_UNROLL
-        for (int j = 0; j < patch; ++j) totals[i][j] = 0;
+        for (int i = 0; i < patch; ++i) totals[i][j] = 0;
       }
       PERGRAD_ROLLED
       for (int d = 0; d < depth; ++d) {
@@ -198,15 +203,19 @@ struct thread_team {
       }
     });
   }
-  /// `InLine`: reads terms that lie in line several at a time; where products are many, that would be too much code.
-  template <bool InLine, class Finish>
+  /// `InLine`: reads terms that lie in line several at a time; where products are many, that would be too much code. So
+  /// would `InPatches` everywhere: with a bias are projections, which products of the batch take where samples are
+  /// large.
+  template <bool InLine, bool InPatches, class Finish>
   PERGRAD_HD void product(const product_sizes& sizes, const Scalar* left, const matrix_view<Scalar>& right,
                           const Finish& finish) const {
     const auto columns = static_cast<int>(sizes.columns);
     const auto rows = static_cast<int>(sizes.rows.count);
     const auto depth = static_cast<int>(sizes.depth);
-    if (rows >= patch && columns >= patch && rows * columns >= patch * threads) {
-      return product_in_patches(sizes, left, right, finish);
+    if constexpr (InPatches && threads <= 128) {  // larger blocks have too few registers
+      if (rows >= patch && columns >= patch && rows * columns >= patch * threads) {
+        return product_in_patches(sizes, left, right, finish);
+      }
     }
     constexpr int together = 4;  // elements that are read at once where they lie in line
     each(sizes.outer.count * sizes.rows.count * sizes.columns, [&](int e) {

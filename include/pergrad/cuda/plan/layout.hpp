@@ -31,9 +31,13 @@ namespace pergrad::inline v0_1::on_device {
 template <class Network>
 inline constexpr int sample_threads = [] {
   int most = 0;
-  for (const op_row& row : facts_of<Network>.ops) most = std::max({most, row.out_size, row.in_size});
+  int parts = 1;
+  for (const op_row& row : facts_of<Network>.ops) {
+    most = std::max({most, row.out_size, row.in_size});
+    parts = std::max(parts, row.parts);
+  }
   for (const outer_leaf& leaf : facts_of<Network>.outer) most = std::max(most, leaf.size());
-  return most <= 256 ? 64 : most <= 2048 ? 128 : 256;
+  return most <= 256 ? 64 : most <= 2048 || parts > 1 ? 128 : 256;  // parts: more blocks, with more registers a thread
 }();
 inline constexpr int sum_threads = 128;
 
