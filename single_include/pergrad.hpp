@@ -8719,9 +8719,9 @@ inline void for_each_vector(std::ptrdiff_t count, Function&& f) {
 //   ids(b)                     of an input of integer ids
 //   is_random()                are there random bits? In training only.
 //   part, parts                of a layer with `part_count(in)` parts that know nothing of each other, such as heads of
-//                              attention: this team does part `part` of `parts`, or all of them where there is no
-//                              `part` or `parts` is 1. Parts share `scratch`, which has room for those behind the first
-//                              one at its end, `part_scratch_count(in)` each
+//                              attention: this team does part `part` of `parts`; all where it has no `part` or `parts`
+//                              is 1 (`range_of_part` below says which things that are). Parts share `scratch`, which
+//                              has room for those behind the first one at its end, `part_scratch_count(in)` each
 //   projected                  the executor forms the layer's `projections` for the whole batch (gradients/factors.hpp)
 //   parameters                 all of the layer, in PyTorch's order
 //   matrix(offset, rows, columns), transposed(k, offset, rows, columns)
@@ -8821,8 +8821,6 @@ struct product_sizes {
   std::ptrdiff_t columns = 0;
 };
 
-namespace detail {
-
 /// Some of the things that a layer does one by one.
 struct part_range {
   std::ptrdiff_t first;
@@ -8838,8 +8836,6 @@ template <class Team>
     return {0, count};
   }
 }
-
-}  // namespace detail
 
 }  // namespace pergrad::inline v0_1
 
@@ -47224,7 +47220,7 @@ struct node_worker {
   /// Adds what a layer has written in the place of gradients to them.
   PERGRAD_HD void add_written(const op_row& row) const {
     const auto add = [&](int to, int from, int count) {
-      const detail::part_range own = detail::range_of_part(which, count);
+      const part_range own = range_of_part(which, count);
       const Scalar* more = values.at(from) + own.first;
       Scalar* sums = values.to(to) + own.first;
       for_each(static_cast<int>(own.count), [&](int i) { sums[i] += more[i]; });
@@ -47650,7 +47646,7 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
   template <class Block>
   PERGRAD_HD void store_rounded(const Block& block, block_part part, Scalar* at, int count) const {
     if (tf32 == 0 || count == 0) return;
-    const detail::part_range own = detail::range_of_part(part, count);
+    const part_range own = range_of_part(part, count);
     at += own.first;
     for_each(block, static_cast<int>(own.count), [&](int i) { at[i] = round_to_tf32(at[i]); });
   }

@@ -14,9 +14,9 @@
 //   ids(b)                     of an input of integer ids
 //   is_random()                are there random bits? In training only.
 //   part, parts                of a layer with `part_count(in)` parts that know nothing of each other, such as heads of
-//                              attention: this team does part `part` of `parts`, or all of them where there is no
-//                              `part` or `parts` is 1. Parts share `scratch`, which has room for those behind the first
-//                              one at its end, `part_scratch_count(in)` each
+//                              attention: this team does part `part` of `parts`; all where it has no `part` or `parts`
+//                              is 1 (`range_of_part` below says which things that are). Parts share `scratch`, which
+//                              has room for those behind the first one at its end, `part_scratch_count(in)` each
 //   projected                  the executor forms the layer's `projections` for the whole batch (gradients/factors.hpp)
 //   parameters                 all of the layer, in PyTorch's order
 //   matrix(offset, rows, columns), transposed(k, offset, rows, columns)
@@ -121,8 +121,6 @@ struct product_sizes {
   std::ptrdiff_t columns = 0;
 };
 
-namespace detail {
-
 /// Some of the things that a layer does one by one.
 struct part_range {
   std::ptrdiff_t first;
@@ -138,7 +136,5 @@ template <class Team>
     return {0, count};
   }
 }
-
-}  // namespace detail
 
 }  // namespace pergrad::inline v0_1

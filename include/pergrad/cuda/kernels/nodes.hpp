@@ -93,7 +93,7 @@ struct node_worker {
   /// Adds what a layer has written in the place of gradients to them.
   PERGRAD_HD void add_written(const op_row& row) const {
     const auto add = [&](int to, int from, int count) {
-      const detail::part_range own = detail::range_of_part(which, count);
+      const part_range own = range_of_part(which, count);
       const Scalar* more = values.at(from) + own.first;
       Scalar* sums = values.to(to) + own.first;
       for_each(static_cast<int>(own.count), [&](int i) { sums[i] += more[i]; });

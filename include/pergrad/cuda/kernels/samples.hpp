@@ -215,7 +215,7 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
   template <class Block>
   PERGRAD_HD void store_rounded(const Block& block, block_part part, Scalar* at, int count) const {
     if (tf32 == 0 || count == 0) return;
-    const detail::part_range own = detail::range_of_part(part, count);
+    const part_range own = range_of_part(part, count);
     at += own.first;
     for_each(block, static_cast<int>(own.count), [&](int i) { at[i] = round_to_tf32(at[i]); });
   }
