@@ -43946,7 +43946,9 @@ enum class gemm_product : int { forward, adjoint, sums, squares };
   }
   const int rows = product == gemm_product::adjoint ? view.channels : view.outputs;
   if (rows <= 32) {
-    if (!over_samples && view.view_width() <= strip_block::columns) return gemm_way::strip;
+    // Squares lie one a block: where a strip is two blocks and one on tensor cores, there would be a place too many.
+    const bool one_strip = product != gemm_product::squares || rows <= strip_block::rows;
+    if (!over_samples && one_strip && view.view_width() <= strip_block::columns) return gemm_way::strip;
     return rows <= 16 ? gemm_way::slim : gemm_way::narrow;
   }
   // Large blocks where they leave enough of them.

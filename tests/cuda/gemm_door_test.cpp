@@ -13,6 +13,7 @@
 
 #include <pergrad/cuda/device/device.hpp>
 #include <pergrad/cuda/plan/gemm_door.hpp>
+#include <pergrad/cuda/plan/leaves.hpp>
 
 #include "normal_numbers.hpp"
 
@@ -196,6 +197,30 @@ BOOST_AUTO_TEST_CASE(a_product_of_the_library_does_not_know_the_physical_batch) 
     all[which++].assign(each->values.begin(), each->values.begin() + 100 * each->stretch);
   }
   BOOST_TEST((all[0] == all[1]));
+}
+
+// What one kind of kernel leaves unwritten, norms would read: what was there before, and on this device a NaN.
+BOOST_AUTO_TEST_CASE(every_place_of_a_square_is_written_by_kernels_of_both_kinds) {
+  std::size_t wrong = 0;
+  for (int outputs = 1; outputs <= 260; ++outputs) {
+    for (int width = 1; width <= 260; ++width) {
+      dev::affine_view view;
+      view.outputs = outputs;
+      view.channels = width;
+      view.in[1] = view.out[1] = 7;
+      const dev::gemm_way way = dev::choose_gemm(dev::gemm_product::squares, view, false);
+      dev::affine_squares<float> problem;
+      problem.on.map = dev::geometry{view};
+      problem.on.most_samples = 3;
+      const auto check = [&]<class Sizes>(Sizes) {
+        const int blocks = dev::blocks_for(outputs, Sizes::rows) * dev::blocks_for(width, Sizes::columns);
+        wrong += blocks == dev::square_blocks_of(view) ? 0U : 1U;
+      };
+      dev::with_filling_block_sizes<dev::all_ways>(way, problem, check);
+      dev::with_tensor_block_sizes<dev::all_ways>(way, problem, check);
+    }
+  }
+  BOOST_TEST(wrong == 0U);
 }
 
 BOOST_AUTO_TEST_CASE(ways_have_names) {

@@ -92,11 +92,17 @@ inline constexpr plan_kind plan_of<tiled_networks::states<double, 4>> = plan_kin
 template <>
 inline constexpr plan_kind plan_of<tiled_networks::attention<double, 4>> = plan_kind::layered;
 template <>
+inline constexpr plan_kind plan_of<tiled_networks::attention<float, 4>> = plan_kind::layered;
+template <>
 inline constexpr plan_kind plan_of<tiled_networks::transformer<double, 4>> = plan_kind::layered;
 template <>
 inline constexpr plan_kind plan_of<tiled_networks::llama_block<double, 4>> = plan_kind::layered;
 template <>
+inline constexpr plan_kind plan_of<tiled_networks::llama_block<float, 4>> = plan_kind::layered;
+template <>
 inline constexpr plan_kind plan_of<tiled_networks::long_attention<double, 4>> = plan_kind::layered;
+template <>
+inline constexpr plan_kind plan_of<tiled_networks::long_attention<float, 4>> = plan_kind::layered;
 template <>
 inline constexpr plan_kind plan_of<tiled_networks::image_norms<double, 4>> = plan_kind::layered;
 }  // namespace pergrad::inline v0_1::on_device

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstring>
 #include <map>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -121,6 +122,23 @@ BOOST_AUTO_TEST_CASE(parts_of_layers_are_blocks_of_their_own) {
   expect_parts_apart<attention<double, 4>>(3, 2 * 3 * (2 + 2 + 2));
   expect_parts_apart<llama_block<double, 4>>(3, 2 * 3 * 2);
   expect_parts_apart<long_attention<double, 4>>(3, 3 * 3 * 4);
+}
+// A tape for more samples than go by parts gives the same bits, rounded to TF32 or not.
+BOOST_AUTO_TEST_CASE(no_bit_depends_on_parts) {
+  const auto check = []<class Network>(std::type_identity<Network>, bool tf32) {
+    both<Network, pg::cross_entropy> it{3, emulation_order::forward, 3, pg::device_options{.tf32 = tf32}};
+    pg::tape<Network> large{it.device, pg::max_batch{300}};
+    const auto rows = it.evaluate(pg::materialise(it.on_device()));
+    const auto whole = pg::per_sample_gradients(it.net, pg::cross_entropy{}, it.batch, large);
+    check_same(it.evaluate(pg::materialise(whole)), rows, "rows");
+    check_same(it.evaluate(pg::l2_norms(whole)), it.evaluate(pg::l2_norms(it.on_device())), "norms");
+    return rows;
+  };
+  const std::type_identity<long_attention<float, 4>> many;
+  const auto exact = check(many, false);
+  BOOST_TEST((check(many, true) != exact));  // something was rounded
+  check(std::type_identity<llama_block<float, 4>>{}, true);
+  check(std::type_identity<attention<float, 4>>{}, true);
 }
 BOOST_AUTO_TEST_CASE(bits_are_functions_of_key_step_record_layer_and_element) {
   namespace dev = pg::on_device;
