@@ -265,8 +265,9 @@ inline constexpr double shift_to_integer = 0x1.8p52;
 template <class Scalar, class Integer>
 [[gnu::noinline]] void add_rounded_to(Integer* to, double factor, const Scalar* from, index count) {
   constexpr auto lanes = static_cast<index>(vector_lanes<double>);
-  using wide = decltype(vector<double>{} < vector<double>{});  // of integers of 64 bits
-  using sums = std::conditional_t<sizeof(Integer) == sizeof(double), wide, decltype(narrow<float>{} < narrow<float>{})>;
+  using wide = typename vector_detail::vector_of<double>::lanes_type;
+  using sums = std::conditional_t<sizeof(Integer) == sizeof(double), wide,
+                                  typename vector_detail::vector_of<float>::narrow_lanes_type>;
   const vector<double> shift = splat(shift_to_integer);
   index i = 0;
   for (; i + lanes <= count; i += lanes) {
@@ -274,7 +275,7 @@ template <class Scalar, class Integer>
     const vector<double> shifted = value + shift;
     sums total;
     std::memcpy(&total, to + i, sizeof total);
-    total += __builtin_convertvector(std::bit_cast<wide>(shifted) - std::bit_cast<wide>(shift), sums);
+    total += __builtin_convertvector(__builtin_bit_cast(wide, shifted) - __builtin_bit_cast(wide, shift), sums);
     std::memcpy(to + i, &total, sizeof total);
   }
   for (; i < count; ++i) {

@@ -35,6 +35,7 @@ struct vector_of<float> {
   typedef float type __attribute__((vector_size(vector_bytes)));
   typedef int lanes_type __attribute__((vector_size(vector_bytes)));
   typedef float narrow_type __attribute__((vector_size(vector_bytes / 2)));
+  typedef int narrow_lanes_type __attribute__((vector_size(vector_bytes / 2)));
   typedef float anywhere_type __attribute__((vector_size(vector_bytes), aligned(4), may_alias));
 };
 
