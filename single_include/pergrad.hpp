@@ -1297,7 +1297,27 @@ template <int Bits, class Word>
   return (x << Bits) | (x >> (32 - Bits));
 }
 
-/// Word is std::uint32_t or a vector of them: one block per lane.
+/// Two vectors of words that go through the same, an operation of the one between those of the other: what is done to
+/// one of them waits for the operation before, and two rounds of ChaCha20 fit into the registers of AVX-512.
+template <class Vector>
+struct two_of {
+  Vector first;
+  Vector second;
+
+  [[gnu::always_inline]] void operator+=(const two_of& other) noexcept {
+    first += other.first;
+    second += other.second;
+  }
+  [[gnu::always_inline]] friend two_of operator^(const two_of& a, const two_of& b) noexcept {
+    return {a.first ^ b.first, a.second ^ b.second};
+  }
+};
+template <int Bits, class Vector>
+[[gnu::always_inline]] constexpr two_of<Vector> turned_left(const two_of<Vector>& x) noexcept {
+  return {turned_left<Bits>(x.first), turned_left<Bits>(x.second)};
+}
+
+/// Word is std::uint32_t, a vector of them, one block per lane, or two of these.
 template <class Word>
 [[gnu::always_inline]] PERGRAD_HD constexpr void chacha_quarter_round(Word& a, Word& b, Word& c, Word& d) noexcept {
   a += b;
@@ -1338,6 +1358,29 @@ template <int Lanes>
   for (std::size_t i = 0; i < 8; ++i) out[4 + i] += key.words[i];
   out[12] += counter;
   for (std::size_t i = 0; i < 3; ++i) out[13 + i] += nonce.words[i];
+}
+/// The same of these counters and of those Lanes further on.
+template <int Lanes>
+[[gnu::always_inline]] inline void chacha_lanes(const chacha_key& key, const chacha_nonce& nonce,
+                                                const typename lanes<Lanes>::u32& counter,
+                                                typename lanes<Lanes>::u32 (&out)[2][16]) noexcept {
+  using u32 = typename lanes<Lanes>::u32;
+  const two_of<u32> counters{counter, counter + static_cast<std::uint32_t>(Lanes)};
+  const auto both = [](std::uint32_t word) { return two_of<u32>{splat_u32<Lanes>(word), splat_u32<Lanes>(word)}; };
+  two_of<u32> words[16];
+  for (std::size_t i = 0; i < 4; ++i) words[i] = both(chacha_constants[i]);
+  for (std::size_t i = 0; i < 8; ++i) words[4 + i] = both(key.words[i]);
+  words[12] = counters;
+  for (std::size_t i = 0; i < 3; ++i) words[13 + i] = both(nonce.words[i]);
+  chacha_rounds(words);
+  for (std::size_t i = 0; i < 4; ++i) words[i] += both(chacha_constants[i]);
+  for (std::size_t i = 0; i < 8; ++i) words[4 + i] += both(key.words[i]);
+  words[12] += counters;
+  for (std::size_t i = 0; i < 3; ++i) words[13 + i] += both(nonce.words[i]);
+  for (std::size_t i = 0; i < 16; ++i) {
+    out[0][i] = words[i].first;
+    out[1][i] = words[i].second;
+  }
 }
 
 }
@@ -1465,7 +1508,27 @@ template <int Bits, class Word>
   return (x << Bits) | (x >> (32 - Bits));
 }
 
-/// Word is std::uint32_t or a vector of them: one block per lane.
+/// Two vectors of words that go through the same, an operation of the one between those of the other: what is done to
+/// one of them waits for the operation before, and two rounds of ChaCha20 fit into the registers of AVX-512.
+template <class Vector>
+struct two_of {
+  Vector first;
+  Vector second;
+
+  [[gnu::always_inline]] void operator+=(const two_of& other) noexcept {
+    first += other.first;
+    second += other.second;
+  }
+  [[gnu::always_inline]] friend two_of operator^(const two_of& a, const two_of& b) noexcept {
+    return {a.first ^ b.first, a.second ^ b.second};
+  }
+};
+template <int Bits, class Vector>
+[[gnu::always_inline]] constexpr two_of<Vector> turned_left(const two_of<Vector>& x) noexcept {
+  return {turned_left<Bits>(x.first), turned_left<Bits>(x.second)};
+}
+
+/// Word is std::uint32_t, a vector of them, one block per lane, or two of these.
 template <class Word>
 [[gnu::always_inline]] PERGRAD_HD constexpr void chacha_quarter_round(Word& a, Word& b, Word& c, Word& d) noexcept {
   a += b;
@@ -1506,6 +1569,29 @@ template <int Lanes>
   for (std::size_t i = 0; i < 8; ++i) out[4 + i] += key.words[i];
   out[12] += counter;
   for (std::size_t i = 0; i < 3; ++i) out[13 + i] += nonce.words[i];
+}
+/// The same of these counters and of those Lanes further on.
+template <int Lanes>
+[[gnu::always_inline]] inline void chacha_lanes(const chacha_key& key, const chacha_nonce& nonce,
+                                                const typename lanes<Lanes>::u32& counter,
+                                                typename lanes<Lanes>::u32 (&out)[2][16]) noexcept {
+  using u32 = typename lanes<Lanes>::u32;
+  const two_of<u32> counters{counter, counter + static_cast<std::uint32_t>(Lanes)};
+  const auto both = [](std::uint32_t word) { return two_of<u32>{splat_u32<Lanes>(word), splat_u32<Lanes>(word)}; };
+  two_of<u32> words[16];
+  for (std::size_t i = 0; i < 4; ++i) words[i] = both(chacha_constants[i]);
+  for (std::size_t i = 0; i < 8; ++i) words[4 + i] = both(key.words[i]);
+  words[12] = counters;
+  for (std::size_t i = 0; i < 3; ++i) words[13 + i] = both(nonce.words[i]);
+  chacha_rounds(words);
+  for (std::size_t i = 0; i < 4; ++i) words[i] += both(chacha_constants[i]);
+  for (std::size_t i = 0; i < 8; ++i) words[4 + i] += both(key.words[i]);
+  words[12] += counters;
+  for (std::size_t i = 0; i < 3; ++i) words[13 + i] += both(nonce.words[i]);
+  for (std::size_t i = 0; i < 16; ++i) {
+    out[0][i] = words[i].first;
+    out[1][i] = words[i].second;
+  }
 }
 
 }
@@ -1634,7 +1720,27 @@ template <int Bits, class Word>
   return (x << Bits) | (x >> (32 - Bits));
 }
 
-/// Word is std::uint32_t or a vector of them: one block per lane.
+/// Two vectors of words that go through the same, an operation of the one between those of the other: what is done to
+/// one of them waits for the operation before, and two rounds of ChaCha20 fit into the registers of AVX-512.
+template <class Vector>
+struct two_of {
+  Vector first;
+  Vector second;
+
+  [[gnu::always_inline]] void operator+=(const two_of& other) noexcept {
+    first += other.first;
+    second += other.second;
+  }
+  [[gnu::always_inline]] friend two_of operator^(const two_of& a, const two_of& b) noexcept {
+    return {a.first ^ b.first, a.second ^ b.second};
+  }
+};
+template <int Bits, class Vector>
+[[gnu::always_inline]] constexpr two_of<Vector> turned_left(const two_of<Vector>& x) noexcept {
+  return {turned_left<Bits>(x.first), turned_left<Bits>(x.second)};
+}
+
+/// Word is std::uint32_t, a vector of them, one block per lane, or two of these.
 template <class Word>
 [[gnu::always_inline]] PERGRAD_HD constexpr void chacha_quarter_round(Word& a, Word& b, Word& c, Word& d) noexcept {
   a += b;
@@ -1675,6 +1781,29 @@ template <int Lanes>
   for (std::size_t i = 0; i < 8; ++i) out[4 + i] += key.words[i];
   out[12] += counter;
   for (std::size_t i = 0; i < 3; ++i) out[13 + i] += nonce.words[i];
+}
+/// The same of these counters and of those Lanes further on.
+template <int Lanes>
+[[gnu::always_inline]] inline void chacha_lanes(const chacha_key& key, const chacha_nonce& nonce,
+                                                const typename lanes<Lanes>::u32& counter,
+                                                typename lanes<Lanes>::u32 (&out)[2][16]) noexcept {
+  using u32 = typename lanes<Lanes>::u32;
+  const two_of<u32> counters{counter, counter + static_cast<std::uint32_t>(Lanes)};
+  const auto both = [](std::uint32_t word) { return two_of<u32>{splat_u32<Lanes>(word), splat_u32<Lanes>(word)}; };
+  two_of<u32> words[16];
+  for (std::size_t i = 0; i < 4; ++i) words[i] = both(chacha_constants[i]);
+  for (std::size_t i = 0; i < 8; ++i) words[4 + i] = both(key.words[i]);
+  words[12] = counters;
+  for (std::size_t i = 0; i < 3; ++i) words[13 + i] = both(nonce.words[i]);
+  chacha_rounds(words);
+  for (std::size_t i = 0; i < 4; ++i) words[i] += both(chacha_constants[i]);
+  for (std::size_t i = 0; i < 8; ++i) words[4 + i] += both(key.words[i]);
+  words[12] += counters;
+  for (std::size_t i = 0; i < 3; ++i) words[13 + i] += both(nonce.words[i]);
+  for (std::size_t i = 0; i < 16; ++i) {
+    out[0][i] = words[i].first;
+    out[1][i] = words[i].second;
+  }
 }
 
 }
@@ -6736,23 +6865,24 @@ template <int Lanes>
   const f64 t = bits_as<f64>(bits_as<u64>(words.n) - power) - 1.0;
   const f64 k = bits_as<f64>((shifted >> 52U) | 0x4330'0000'0000'0000U) - 0x1p52;
   const f64 t2 = t * t;
-  f64 p = t * 0x1.ea1f67f905749p-6 - 0x1.0e98e2f6196a3p-4;
-  p = p * t + 0x1.227d22feca091p-4;
-  p = p * t - 0x1.03a806343966bp-4;
-  p = p * t + 0x1.092646c0ebbc0p-4;
-  p = p * t - 0x1.22ea4afee4af9p-4;
-  p = p * t + 0x1.3bb16646e15d8p-4;
-  p = p * t - 0x1.558447ee75e12p-4;
-  p = p * t + 0x1.7456903f23be8p-4;
-  p = p * t - 0x1.9997078eac01cp-4;
-  p = p * t + 0x1.c71c951a2eb08p-4;
-  p = p * t - 0x1.000009bc36855p-3;
-  p = p * t + 0x1.249248fe0aaeap-3;
-  p = p * t - 0x1.5555552eedc2ap-3;
-  p = p * t + 0x1.99999999919fap-3;
-  p = p * t - 0x1.0000000021d88p-2;
-  p = p * t + 0x1.5555555555809p-2;
-  p = p * t - 0x1.ffffffffffee9p-2;
+  // Odd and even powers: two chains, each half as long.
+  f64 odd = t2 * 0x1.ea1f67f905749p-6 + 0x1.227d22feca091p-4;
+  odd = odd * t2 + 0x1.092646c0ebbc0p-4;
+  odd = odd * t2 + 0x1.3bb16646e15d8p-4;
+  odd = odd * t2 + 0x1.7456903f23be8p-4;
+  odd = odd * t2 + 0x1.c71c951a2eb08p-4;
+  odd = odd * t2 + 0x1.249248fe0aaeap-3;
+  odd = odd * t2 + 0x1.99999999919fap-3;
+  odd = odd * t2 + 0x1.5555555555809p-2;
+  f64 even = t2 * -0x1.0e98e2f6196a3p-4 - 0x1.03a806343966bp-4;
+  even = even * t2 - 0x1.22ea4afee4af9p-4;
+  even = even * t2 - 0x1.558447ee75e12p-4;
+  even = even * t2 - 0x1.9997078eac01cp-4;
+  even = even * t2 - 0x1.000009bc36855p-3;
+  even = even * t2 - 0x1.5555552eedc2ap-3;
+  even = even * t2 - 0x1.0000000021d88p-2;
+  even = even * t2 - 0x1.ffffffffffee9p-2;
+  const f64 p = odd * t + even;
   const f64 log_of = t2 * p + t;
   const f64 e = (64.0 - k) * 0x1.62e42fefa39efp-1 - log_of;
   const f64 radius = wide_square_root<Lanes>(e * twice_variance);
@@ -6798,11 +6928,17 @@ inline bool fill_rounded_block(const chacha_key& key, const chacha_nonce& nonce,
   using u32 = typename lanes<Lanes>::u32;
   using u64 = typename wide<Lanes>::u64;
   constexpr std::size_t width = Lanes;
+  constexpr std::size_t together = Lanes == 16 ? 2 : 1;  // blocks of as many vectors fit into the registers
   u64 signs{};
+  u32 words_of[together][16];
   for (std::size_t column = 0; column < 64; column += width) {
     const u32 counter = lane_numbers<Lanes>() + static_cast<std::uint32_t>(64 * block + column);
-    u32 word[16];
-    chacha_lanes<Lanes>(key, nonce, counter, word);
+    if constexpr (together == 1) {
+      chacha_lanes<Lanes>(key, nonce, counter, words_of[0]);
+    } else if (column % (together * width) == 0) {
+      chacha_lanes<Lanes>(key, nonce, counter, words_of);
+    }
+    const u32(&word)[16] = words_of[column / width % together];
     for (std::size_t p = 0; p < 4; ++p) {
       pair_words<Lanes> words[2];
       words[0] = widened<0, Lanes>(word[4 * p], word[4 * p + 1], word[4 * p + 2], word[4 * p + 3]);
@@ -7039,23 +7175,24 @@ template <int Lanes>
   const f64 t = bits_as<f64>(bits_as<u64>(words.n) - power) - 1.0;
   const f64 k = bits_as<f64>((shifted >> 52U) | 0x4330'0000'0000'0000U) - 0x1p52;
   const f64 t2 = t * t;
-  f64 p = t * 0x1.ea1f67f905749p-6 - 0x1.0e98e2f6196a3p-4;
-  p = p * t + 0x1.227d22feca091p-4;
-  p = p * t - 0x1.03a806343966bp-4;
-  p = p * t + 0x1.092646c0ebbc0p-4;
-  p = p * t - 0x1.22ea4afee4af9p-4;
-  p = p * t + 0x1.3bb16646e15d8p-4;
-  p = p * t - 0x1.558447ee75e12p-4;
-  p = p * t + 0x1.7456903f23be8p-4;
-  p = p * t - 0x1.9997078eac01cp-4;
-  p = p * t + 0x1.c71c951a2eb08p-4;
-  p = p * t - 0x1.000009bc36855p-3;
-  p = p * t + 0x1.249248fe0aaeap-3;
-  p = p * t - 0x1.5555552eedc2ap-3;
-  p = p * t + 0x1.99999999919fap-3;
-  p = p * t - 0x1.0000000021d88p-2;
-  p = p * t + 0x1.5555555555809p-2;
-  p = p * t - 0x1.ffffffffffee9p-2;
+  // Odd and even powers: two chains, each half as long.
+  f64 odd = t2 * 0x1.ea1f67f905749p-6 + 0x1.227d22feca091p-4;
+  odd = odd * t2 + 0x1.092646c0ebbc0p-4;
+  odd = odd * t2 + 0x1.3bb16646e15d8p-4;
+  odd = odd * t2 + 0x1.7456903f23be8p-4;
+  odd = odd * t2 + 0x1.c71c951a2eb08p-4;
+  odd = odd * t2 + 0x1.249248fe0aaeap-3;
+  odd = odd * t2 + 0x1.99999999919fap-3;
+  odd = odd * t2 + 0x1.5555555555809p-2;
+  f64 even = t2 * -0x1.0e98e2f6196a3p-4 - 0x1.03a806343966bp-4;
+  even = even * t2 - 0x1.22ea4afee4af9p-4;
+  even = even * t2 - 0x1.558447ee75e12p-4;
+  even = even * t2 - 0x1.9997078eac01cp-4;
+  even = even * t2 - 0x1.000009bc36855p-3;
+  even = even * t2 - 0x1.5555552eedc2ap-3;
+  even = even * t2 - 0x1.0000000021d88p-2;
+  even = even * t2 - 0x1.ffffffffffee9p-2;
+  const f64 p = odd * t + even;
   const f64 log_of = t2 * p + t;
   const f64 e = (64.0 - k) * 0x1.62e42fefa39efp-1 - log_of;
   const f64 radius = wide_square_root<Lanes>(e * twice_variance);
@@ -7101,11 +7238,17 @@ inline bool fill_rounded_block(const chacha_key& key, const chacha_nonce& nonce,
   using u32 = typename lanes<Lanes>::u32;
   using u64 = typename wide<Lanes>::u64;
   constexpr std::size_t width = Lanes;
+  constexpr std::size_t together = Lanes == 16 ? 2 : 1;  // blocks of as many vectors fit into the registers
   u64 signs{};
+  u32 words_of[together][16];
   for (std::size_t column = 0; column < 64; column += width) {
     const u32 counter = lane_numbers<Lanes>() + static_cast<std::uint32_t>(64 * block + column);
-    u32 word[16];
-    chacha_lanes<Lanes>(key, nonce, counter, word);
+    if constexpr (together == 1) {
+      chacha_lanes<Lanes>(key, nonce, counter, words_of[0]);
+    } else if (column % (together * width) == 0) {
+      chacha_lanes<Lanes>(key, nonce, counter, words_of);
+    }
+    const u32(&word)[16] = words_of[column / width % together];
     for (std::size_t p = 0; p < 4; ++p) {
       pair_words<Lanes> words[2];
       words[0] = widened<0, Lanes>(word[4 * p], word[4 * p + 1], word[4 * p + 2], word[4 * p + 3]);
@@ -7343,23 +7486,24 @@ template <int Lanes>
   const f64 t = bits_as<f64>(bits_as<u64>(words.n) - power) - 1.0;
   const f64 k = bits_as<f64>((shifted >> 52U) | 0x4330'0000'0000'0000U) - 0x1p52;
   const f64 t2 = t * t;
-  f64 p = t * 0x1.ea1f67f905749p-6 - 0x1.0e98e2f6196a3p-4;
-  p = p * t + 0x1.227d22feca091p-4;
-  p = p * t - 0x1.03a806343966bp-4;
-  p = p * t + 0x1.092646c0ebbc0p-4;
-  p = p * t - 0x1.22ea4afee4af9p-4;
-  p = p * t + 0x1.3bb16646e15d8p-4;
-  p = p * t - 0x1.558447ee75e12p-4;
-  p = p * t + 0x1.7456903f23be8p-4;
-  p = p * t - 0x1.9997078eac01cp-4;
-  p = p * t + 0x1.c71c951a2eb08p-4;
-  p = p * t - 0x1.000009bc36855p-3;
-  p = p * t + 0x1.249248fe0aaeap-3;
-  p = p * t - 0x1.5555552eedc2ap-3;
-  p = p * t + 0x1.99999999919fap-3;
-  p = p * t - 0x1.0000000021d88p-2;
-  p = p * t + 0x1.5555555555809p-2;
-  p = p * t - 0x1.ffffffffffee9p-2;
+  // Odd and even powers: two chains, each half as long.
+  f64 odd = t2 * 0x1.ea1f67f905749p-6 + 0x1.227d22feca091p-4;
+  odd = odd * t2 + 0x1.092646c0ebbc0p-4;
+  odd = odd * t2 + 0x1.3bb16646e15d8p-4;
+  odd = odd * t2 + 0x1.7456903f23be8p-4;
+  odd = odd * t2 + 0x1.c71c951a2eb08p-4;
+  odd = odd * t2 + 0x1.249248fe0aaeap-3;
+  odd = odd * t2 + 0x1.99999999919fap-3;
+  odd = odd * t2 + 0x1.5555555555809p-2;
+  f64 even = t2 * -0x1.0e98e2f6196a3p-4 - 0x1.03a806343966bp-4;
+  even = even * t2 - 0x1.22ea4afee4af9p-4;
+  even = even * t2 - 0x1.558447ee75e12p-4;
+  even = even * t2 - 0x1.9997078eac01cp-4;
+  even = even * t2 - 0x1.000009bc36855p-3;
+  even = even * t2 - 0x1.5555552eedc2ap-3;
+  even = even * t2 - 0x1.0000000021d88p-2;
+  even = even * t2 - 0x1.ffffffffffee9p-2;
+  const f64 p = odd * t + even;
   const f64 log_of = t2 * p + t;
   const f64 e = (64.0 - k) * 0x1.62e42fefa39efp-1 - log_of;
   const f64 radius = wide_square_root<Lanes>(e * twice_variance);
@@ -7405,11 +7549,17 @@ inline bool fill_rounded_block(const chacha_key& key, const chacha_nonce& nonce,
   using u32 = typename lanes<Lanes>::u32;
   using u64 = typename wide<Lanes>::u64;
   constexpr std::size_t width = Lanes;
+  constexpr std::size_t together = Lanes == 16 ? 2 : 1;  // blocks of as many vectors fit into the registers
   u64 signs{};
+  u32 words_of[together][16];
   for (std::size_t column = 0; column < 64; column += width) {
     const u32 counter = lane_numbers<Lanes>() + static_cast<std::uint32_t>(64 * block + column);
-    u32 word[16];
-    chacha_lanes<Lanes>(key, nonce, counter, word);
+    if constexpr (together == 1) {
+      chacha_lanes<Lanes>(key, nonce, counter, words_of[0]);
+    } else if (column % (together * width) == 0) {
+      chacha_lanes<Lanes>(key, nonce, counter, words_of);
+    }
+    const u32(&word)[16] = words_of[column / width % together];
     for (std::size_t p = 0; p < 4; ++p) {
       pair_words<Lanes> words[2];
       words[0] = widened<0, Lanes>(word[4 * p], word[4 * p + 1], word[4 * p + 2], word[4 * p + 3]);
@@ -7682,7 +7832,14 @@ template <class Scalar>
 struct element_update {
   void* context = nullptr;
   void (*apply)(void* context, std::size_t first, Scalar* values, std::size_t count) = nullptr;
+  /// Arrays whose elements it reads at the same places, or null: they come into the cache while noise is made.
+  std::array<const Scalar*, 3> beside{};
 };
+template <class Scalar>
+void fetch_elements(const Scalar* from, std::size_t count) noexcept {
+  constexpr std::size_t line = 64 / sizeof(Scalar);
+  for (std::size_t i = 0; i < count; i += line) __builtin_prefetch(from + i, 0, 2);
+}
 
 /// Throws std::invalid_argument for noise that the grid cannot carry; `sigma`: in steps of the grid.
 inline void require_sigma(double multiplier, double sigma, bool is_rehearsal_without) {
@@ -7747,6 +7904,10 @@ class release_gate {
     for (std::size_t first = number * stretch; first < end; first += gaussian_block) {
       const std::size_t count = std::min(gaussian_block, end - first);
       const Scalar* const floating = sum.floating == nullptr ? zeros : sum.floating + first;
+      if (floating != zeros) fetch_elements(floating, count);
+      for (const Scalar* each : update.beside) {
+        if (each != nullptr) fetch_elements(each + first, count);
+      }
       alignas(64) double k[gaussian_block];
       draw(first, k);
       if (filter_ != nullptr) correlate(first, thread, k);
@@ -7932,6 +8093,7 @@ struct vector_of<float> {
   typedef float type __attribute__((vector_size(vector_bytes)));
   typedef int lanes_type __attribute__((vector_size(vector_bytes)));
   typedef float narrow_type __attribute__((vector_size(vector_bytes / 2)));
+  typedef int narrow_lanes_type __attribute__((vector_size(vector_bytes / 2)));
   typedef float anywhere_type __attribute__((vector_size(vector_bytes), aligned(4), may_alias));
 };
 
@@ -8212,6 +8374,7 @@ struct vector_of<float> {
   typedef float type __attribute__((vector_size(vector_bytes)));
   typedef int lanes_type __attribute__((vector_size(vector_bytes)));
   typedef float narrow_type __attribute__((vector_size(vector_bytes / 2)));
+  typedef int narrow_lanes_type __attribute__((vector_size(vector_bytes / 2)));
   typedef float anywhere_type __attribute__((vector_size(vector_bytes), aligned(4), may_alias));
 };
 
@@ -8493,6 +8656,7 @@ struct vector_of<float> {
   typedef float type __attribute__((vector_size(vector_bytes)));
   typedef int lanes_type __attribute__((vector_size(vector_bytes)));
   typedef float narrow_type __attribute__((vector_size(vector_bytes / 2)));
+  typedef int narrow_lanes_type __attribute__((vector_size(vector_bytes / 2)));
   typedef float anywhere_type __attribute__((vector_size(vector_bytes), aligned(4), may_alias));
 };
 
@@ -9088,8 +9252,9 @@ inline constexpr double shift_to_integer = 0x1.8p52;
 template <class Scalar, class Integer>
 [[gnu::noinline]] void add_rounded_to(Integer* to, double factor, const Scalar* from, index count) {
   constexpr auto lanes = static_cast<index>(vector_lanes<double>);
-  using wide = decltype(vector<double>{} < vector<double>{});  // of integers of 64 bits
-  using sums = std::conditional_t<sizeof(Integer) == sizeof(double), wide, decltype(narrow<float>{} < narrow<float>{})>;
+  using wide = typename vector_detail::vector_of<double>::lanes_type;
+  using sums = std::conditional_t<sizeof(Integer) == sizeof(double), wide,
+                                  typename vector_detail::vector_of<float>::narrow_lanes_type>;
   const vector<double> shift = splat(shift_to_integer);
   index i = 0;
   for (; i + lanes <= count; i += lanes) {
@@ -9097,7 +9262,7 @@ template <class Scalar, class Integer>
     const vector<double> shifted = value + shift;
     sums total;
     std::memcpy(&total, to + i, sizeof total);
-    total += __builtin_convertvector(std::bit_cast<wide>(shifted) - std::bit_cast<wide>(shift), sums);
+    total += __builtin_convertvector(__builtin_bit_cast(wide, shifted) - __builtin_bit_cast(wide, shift), sums);
     std::memcpy(to + i, &total, sizeof total);
   }
   for (; i < count; ++i) {
@@ -9947,13 +10112,15 @@ struct unused {
 
 template <class Scalar, class Use>
 [[nodiscard]] element_update<Scalar> as_update(Use& use) noexcept {
-  if constexpr (std::is_same_v<Use, unused::nothing>) {
-    return {};
-  } else {
-    return {&use, [](void* context, std::size_t first, Scalar* values, std::size_t count) {
-              (*static_cast<Use*>(context))(first, values, count);
-            }};
+  element_update<Scalar> update{};
+  if constexpr (!std::is_same_v<Use, unused::nothing>) {
+    update.context = &use;
+    update.apply = [](void* context, std::size_t first, Scalar* values, std::size_t count) {
+      (*static_cast<Use*>(context))(first, values, count);
+    };
+    if constexpr (requires { use.beside; }) update.beside = use.beside;
   }
+  return update;
 }
 
 }  // namespace detail
@@ -11064,6 +11231,15 @@ template <class Rule, class Scalar, class... State>
   };
 }
 
+/// An update, and the arrays that it reads at the elements of the values that it gets.
+template <class Update, class Scalar>
+struct update_of_arrays {
+  Update update;
+  std::array<const Scalar*, 3> beside{};
+
+  void operator()(std::size_t first, const Scalar* values, std::size_t count) const { update(first, values, count); }
+};
+
 }  // namespace detail
 
 /// The library's own way to an optimizer's formula.
@@ -11091,7 +11267,16 @@ struct optimizer_access {
   /// What begins an update with released values, divided by a public constant, once nothing can fail any more.
   template <class Optimizer, class Network>
   [[nodiscard]] static auto beginning(Optimizer& optimizer, Network& network, expected_batch_size divisor) {
-    return [&optimizer, &network, scale = 1 / divisor.value()] { return begin(optimizer, network, scale); };
+    return [&optimizer, &network, scale = 1 / divisor.value()] {
+      using scalar = typename Network::scalar;
+      using update = decltype(begin(optimizer, network, scale));
+      detail::update_of_arrays<update, scalar> result{begin(optimizer, network, scale), {network.parameters().data()}};
+      std::size_t next = 1;
+      for (const std::span<scalar> each : state(optimizer)) {
+        if (next < result.beside.size()) result.beside[next++] = each.data();  // null: it keeps none
+      }
+      return result;
+    };
   }
 };
 

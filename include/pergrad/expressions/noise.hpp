@@ -44,13 +44,15 @@ struct unused {
 
 template <class Scalar, class Use>
 [[nodiscard]] element_update<Scalar> as_update(Use& use) noexcept {
-  if constexpr (std::is_same_v<Use, unused::nothing>) {
-    return {};
-  } else {
-    return {&use, [](void* context, std::size_t first, Scalar* values, std::size_t count) {
-              (*static_cast<Use*>(context))(first, values, count);
-            }};
+  element_update<Scalar> update{};
+  if constexpr (!std::is_same_v<Use, unused::nothing>) {
+    update.context = &use;
+    update.apply = [](void* context, std::size_t first, Scalar* values, std::size_t count) {
+      (*static_cast<Use*>(context))(first, values, count);
+    };
+    if constexpr (requires { use.beside; }) update.beside = use.beside;
   }
+  return update;
 }
 
 }  // namespace detail

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -51,6 +52,15 @@ template <class Rule, class Scalar, class... State>
   };
 }
 
+/// An update, and the arrays that it reads at the elements of the values that it gets.
+template <class Update, class Scalar>
+struct update_of_arrays {
+  Update update;
+  std::array<const Scalar*, 3> beside{};
+
+  void operator()(std::size_t first, const Scalar* values, std::size_t count) const { update(first, values, count); }
+};
+
 }  // namespace detail
 
 /// The library's own way to an optimizer's formula.
@@ -78,7 +88,16 @@ struct optimizer_access {
   /// What begins an update with released values, divided by a public constant, once nothing can fail any more.
   template <class Optimizer, class Network>
   [[nodiscard]] static auto beginning(Optimizer& optimizer, Network& network, expected_batch_size divisor) {
-    return [&optimizer, &network, scale = 1 / divisor.value()] { return begin(optimizer, network, scale); };
+    return [&optimizer, &network, scale = 1 / divisor.value()] {
+      using scalar = typename Network::scalar;
+      using update = decltype(begin(optimizer, network, scale));
+      detail::update_of_arrays<update, scalar> result{begin(optimizer, network, scale), {network.parameters().data()}};
+      std::size_t next = 1;
+      for (const std::span<scalar> each : state(optimizer)) {
+        if (next < result.beside.size()) result.beside[next++] = each.data();  // null: it keeps none
+      }
+      return result;
+    };
   }
 };
 

@@ -16,6 +16,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -58,7 +59,14 @@ template <class Scalar>
 struct element_update {
   void* context = nullptr;
   void (*apply)(void* context, std::size_t first, Scalar* values, std::size_t count) = nullptr;
+  /// Arrays whose elements it reads at the same places, or null: they come into the cache while noise is made.
+  std::array<const Scalar*, 3> beside{};
 };
+template <class Scalar>
+void fetch_elements(const Scalar* from, std::size_t count) noexcept {
+  constexpr std::size_t line = 64 / sizeof(Scalar);
+  for (std::size_t i = 0; i < count; i += line) __builtin_prefetch(from + i, 0, 2);
+}
 
 /// Throws std::invalid_argument for noise that the grid cannot carry; `sigma`: in steps of the grid.
 inline void require_sigma(double multiplier, double sigma, bool is_rehearsal_without) {
@@ -123,6 +131,10 @@ class release_gate {
     for (std::size_t first = number * stretch; first < end; first += gaussian_block) {
       const std::size_t count = std::min(gaussian_block, end - first);
       const Scalar* const floating = sum.floating == nullptr ? zeros : sum.floating + first;
+      if (floating != zeros) fetch_elements(floating, count);
+      for (const Scalar* each : update.beside) {
+        if (each != nullptr) fetch_elements(each + first, count);
+      }
       alignas(64) double k[gaussian_block];
       draw(first, k);
       if (filter_ != nullptr) correlate(first, thread, k);

@@ -70,7 +70,27 @@ template <int Bits, class Word>
   return (x << Bits) | (x >> (32 - Bits));
 }
 
-/// Word is std::uint32_t or a vector of them: one block per lane.
+/// Two vectors of words that go through the same, an operation of the one between those of the other: what is done to
+/// one of them waits for the operation before, and two rounds of ChaCha20 fit into the registers of AVX-512.
+template <class Vector>
+struct two_of {
+  Vector first;
+  Vector second;
+
+  [[gnu::always_inline]] void operator+=(const two_of& other) noexcept {
+    first += other.first;
+    second += other.second;
+  }
+  [[gnu::always_inline]] friend two_of operator^(const two_of& a, const two_of& b) noexcept {
+    return {a.first ^ b.first, a.second ^ b.second};
+  }
+};
+template <int Bits, class Vector>
+[[gnu::always_inline]] constexpr two_of<Vector> turned_left(const two_of<Vector>& x) noexcept {
+  return {turned_left<Bits>(x.first), turned_left<Bits>(x.second)};
+}
+
+/// Word is std::uint32_t, a vector of them, one block per lane, or two of these.
 template <class Word>
 [[gnu::always_inline]] PERGRAD_HD constexpr void chacha_quarter_round(Word& a, Word& b, Word& c, Word& d) noexcept {
   a += b;
@@ -111,6 +131,29 @@ template <int Lanes>
   for (std::size_t i = 0; i < 8; ++i) out[4 + i] += key.words[i];
   out[12] += counter;
   for (std::size_t i = 0; i < 3; ++i) out[13 + i] += nonce.words[i];
+}
+/// The same of these counters and of those Lanes further on.
+template <int Lanes>
+[[gnu::always_inline]] inline void chacha_lanes(const chacha_key& key, const chacha_nonce& nonce,
+                                                const typename lanes<Lanes>::u32& counter,
+                                                typename lanes<Lanes>::u32 (&out)[2][16]) noexcept {
+  using u32 = typename lanes<Lanes>::u32;
+  const two_of<u32> counters{counter, counter + static_cast<std::uint32_t>(Lanes)};
+  const auto both = [](std::uint32_t word) { return two_of<u32>{splat_u32<Lanes>(word), splat_u32<Lanes>(word)}; };
+  two_of<u32> words[16];
+  for (std::size_t i = 0; i < 4; ++i) words[i] = both(chacha_constants[i]);
+  for (std::size_t i = 0; i < 8; ++i) words[4 + i] = both(key.words[i]);
+  words[12] = counters;
+  for (std::size_t i = 0; i < 3; ++i) words[13 + i] = both(nonce.words[i]);
+  chacha_rounds(words);
+  for (std::size_t i = 0; i < 4; ++i) words[i] += both(chacha_constants[i]);
+  for (std::size_t i = 0; i < 8; ++i) words[4 + i] += both(key.words[i]);
+  words[12] += counters;
+  for (std::size_t i = 0; i < 3; ++i) words[13 + i] += both(nonce.words[i]);
+  for (std::size_t i = 0; i < 16; ++i) {
+    out[0][i] = words[i].first;
+    out[1][i] = words[i].second;
+  }
 }
 
 }

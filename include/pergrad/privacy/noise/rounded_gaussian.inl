@@ -124,23 +124,24 @@ template <int Lanes>
   const f64 t = bits_as<f64>(bits_as<u64>(words.n) - power) - 1.0;
   const f64 k = bits_as<f64>((shifted >> 52U) | 0x4330'0000'0000'0000U) - 0x1p52;
   const f64 t2 = t * t;
-  f64 p = t * 0x1.ea1f67f905749p-6 - 0x1.0e98e2f6196a3p-4;
-  p = p * t + 0x1.227d22feca091p-4;
-  p = p * t - 0x1.03a806343966bp-4;
-  p = p * t + 0x1.092646c0ebbc0p-4;
-  p = p * t - 0x1.22ea4afee4af9p-4;
-  p = p * t + 0x1.3bb16646e15d8p-4;
-  p = p * t - 0x1.558447ee75e12p-4;
-  p = p * t + 0x1.7456903f23be8p-4;
-  p = p * t - 0x1.9997078eac01cp-4;
-  p = p * t + 0x1.c71c951a2eb08p-4;
-  p = p * t - 0x1.000009bc36855p-3;
-  p = p * t + 0x1.249248fe0aaeap-3;
-  p = p * t - 0x1.5555552eedc2ap-3;
-  p = p * t + 0x1.99999999919fap-3;
-  p = p * t - 0x1.0000000021d88p-2;
-  p = p * t + 0x1.5555555555809p-2;
-  p = p * t - 0x1.ffffffffffee9p-2;
+  // Odd and even powers: two chains, each half as long.
+  f64 odd = t2 * 0x1.ea1f67f905749p-6 + 0x1.227d22feca091p-4;
+  odd = odd * t2 + 0x1.092646c0ebbc0p-4;
+  odd = odd * t2 + 0x1.3bb16646e15d8p-4;
+  odd = odd * t2 + 0x1.7456903f23be8p-4;
+  odd = odd * t2 + 0x1.c71c951a2eb08p-4;
+  odd = odd * t2 + 0x1.249248fe0aaeap-3;
+  odd = odd * t2 + 0x1.99999999919fap-3;
+  odd = odd * t2 + 0x1.5555555555809p-2;
+  f64 even = t2 * -0x1.0e98e2f6196a3p-4 - 0x1.03a806343966bp-4;
+  even = even * t2 - 0x1.22ea4afee4af9p-4;
+  even = even * t2 - 0x1.558447ee75e12p-4;
+  even = even * t2 - 0x1.9997078eac01cp-4;
+  even = even * t2 - 0x1.000009bc36855p-3;
+  even = even * t2 - 0x1.5555552eedc2ap-3;
+  even = even * t2 - 0x1.0000000021d88p-2;
+  even = even * t2 - 0x1.ffffffffffee9p-2;
+  const f64 p = odd * t + even;
   const f64 log_of = t2 * p + t;
   const f64 e = (64.0 - k) * 0x1.62e42fefa39efp-1 - log_of;
   const f64 radius = wide_square_root<Lanes>(e * twice_variance);
@@ -186,11 +187,17 @@ inline bool fill_rounded_block(const chacha_key& key, const chacha_nonce& nonce,
   using u32 = typename lanes<Lanes>::u32;
   using u64 = typename wide<Lanes>::u64;
   constexpr std::size_t width = Lanes;
+  constexpr std::size_t together = Lanes == 16 ? 2 : 1;  // blocks of as many vectors fit into the registers
   u64 signs{};
+  u32 words_of[together][16];
   for (std::size_t column = 0; column < 64; column += width) {
     const u32 counter = lane_numbers<Lanes>() + static_cast<std::uint32_t>(64 * block + column);
-    u32 word[16];
-    chacha_lanes<Lanes>(key, nonce, counter, word);
+    if constexpr (together == 1) {
+      chacha_lanes<Lanes>(key, nonce, counter, words_of[0]);
+    } else if (column % (together * width) == 0) {
+      chacha_lanes<Lanes>(key, nonce, counter, words_of);
+    }
+    const u32(&word)[16] = words_of[column / width % together];
     for (std::size_t p = 0; p < 4; ++p) {
       pair_words<Lanes> words[2];
       words[0] = widened<0, Lanes>(word[4 * p], word[4 * p + 1], word[4 * p + 2], word[4 * p + 3]);
