@@ -1359,7 +1359,8 @@ template <int Lanes>
   out[12] += counter;
   for (std::size_t i = 0; i < 3; ++i) out[13 + i] += nonce.words[i];
 }
-/// The same of these counters and of those Lanes further on.
+/// The same of these counters and of those Lanes further on. Loops are unrolled: else the words are in memory, not in
+/// registers.
 template <int Lanes>
 [[gnu::always_inline]] inline void chacha_lanes(const chacha_key& key, const chacha_nonce& nonce,
                                                 const typename lanes<Lanes>::u32& counter,
@@ -1368,15 +1369,22 @@ template <int Lanes>
   const two_of<u32> counters{counter, counter + static_cast<std::uint32_t>(Lanes)};
   const auto both = [](std::uint32_t word) { return two_of<u32>{splat_u32<Lanes>(word), splat_u32<Lanes>(word)}; };
   two_of<u32> words[16];
+#pragma GCC unroll 16
   for (std::size_t i = 0; i < 4; ++i) words[i] = both(chacha_constants[i]);
+#pragma GCC unroll 16
   for (std::size_t i = 0; i < 8; ++i) words[4 + i] = both(key.words[i]);
   words[12] = counters;
+#pragma GCC unroll 16
   for (std::size_t i = 0; i < 3; ++i) words[13 + i] = both(nonce.words[i]);
   chacha_rounds(words);
+#pragma GCC unroll 16
   for (std::size_t i = 0; i < 4; ++i) words[i] += both(chacha_constants[i]);
+#pragma GCC unroll 16
   for (std::size_t i = 0; i < 8; ++i) words[4 + i] += both(key.words[i]);
   words[12] += counters;
+#pragma GCC unroll 16
   for (std::size_t i = 0; i < 3; ++i) words[13 + i] += both(nonce.words[i]);
+#pragma GCC unroll 16
   for (std::size_t i = 0; i < 16; ++i) {
     out[0][i] = words[i].first;
     out[1][i] = words[i].second;
@@ -1570,7 +1578,8 @@ template <int Lanes>
   out[12] += counter;
   for (std::size_t i = 0; i < 3; ++i) out[13 + i] += nonce.words[i];
 }
-/// The same of these counters and of those Lanes further on.
+/// The same of these counters and of those Lanes further on. Loops are unrolled: else the words are in memory, not in
+/// registers.
 template <int Lanes>
 [[gnu::always_inline]] inline void chacha_lanes(const chacha_key& key, const chacha_nonce& nonce,
                                                 const typename lanes<Lanes>::u32& counter,
@@ -1579,15 +1588,22 @@ template <int Lanes>
   const two_of<u32> counters{counter, counter + static_cast<std::uint32_t>(Lanes)};
   const auto both = [](std::uint32_t word) { return two_of<u32>{splat_u32<Lanes>(word), splat_u32<Lanes>(word)}; };
   two_of<u32> words[16];
+#pragma GCC unroll 16
   for (std::size_t i = 0; i < 4; ++i) words[i] = both(chacha_constants[i]);
+#pragma GCC unroll 16
   for (std::size_t i = 0; i < 8; ++i) words[4 + i] = both(key.words[i]);
   words[12] = counters;
+#pragma GCC unroll 16
   for (std::size_t i = 0; i < 3; ++i) words[13 + i] = both(nonce.words[i]);
   chacha_rounds(words);
+#pragma GCC unroll 16
   for (std::size_t i = 0; i < 4; ++i) words[i] += both(chacha_constants[i]);
+#pragma GCC unroll 16
   for (std::size_t i = 0; i < 8; ++i) words[4 + i] += both(key.words[i]);
   words[12] += counters;
+#pragma GCC unroll 16
   for (std::size_t i = 0; i < 3; ++i) words[13 + i] += both(nonce.words[i]);
+#pragma GCC unroll 16
   for (std::size_t i = 0; i < 16; ++i) {
     out[0][i] = words[i].first;
     out[1][i] = words[i].second;
@@ -1782,7 +1798,8 @@ template <int Lanes>
   out[12] += counter;
   for (std::size_t i = 0; i < 3; ++i) out[13 + i] += nonce.words[i];
 }
-/// The same of these counters and of those Lanes further on.
+/// The same of these counters and of those Lanes further on. Loops are unrolled: else the words are in memory, not in
+/// registers.
 template <int Lanes>
 [[gnu::always_inline]] inline void chacha_lanes(const chacha_key& key, const chacha_nonce& nonce,
                                                 const typename lanes<Lanes>::u32& counter,
@@ -1791,15 +1808,22 @@ template <int Lanes>
   const two_of<u32> counters{counter, counter + static_cast<std::uint32_t>(Lanes)};
   const auto both = [](std::uint32_t word) { return two_of<u32>{splat_u32<Lanes>(word), splat_u32<Lanes>(word)}; };
   two_of<u32> words[16];
+#pragma GCC unroll 16
   for (std::size_t i = 0; i < 4; ++i) words[i] = both(chacha_constants[i]);
+#pragma GCC unroll 16
   for (std::size_t i = 0; i < 8; ++i) words[4 + i] = both(key.words[i]);
   words[12] = counters;
+#pragma GCC unroll 16
   for (std::size_t i = 0; i < 3; ++i) words[13 + i] = both(nonce.words[i]);
   chacha_rounds(words);
+#pragma GCC unroll 16
   for (std::size_t i = 0; i < 4; ++i) words[i] += both(chacha_constants[i]);
+#pragma GCC unroll 16
   for (std::size_t i = 0; i < 8; ++i) words[4 + i] += both(key.words[i]);
   words[12] += counters;
+#pragma GCC unroll 16
   for (std::size_t i = 0; i < 3; ++i) words[13 + i] += both(nonce.words[i]);
+#pragma GCC unroll 16
   for (std::size_t i = 0; i < 16; ++i) {
     out[0][i] = words[i].first;
     out[1][i] = words[i].second;
@@ -6945,6 +6969,7 @@ inline bool fill_rounded_block(const chacha_key& key, const chacha_nonce& nonce,
       if constexpr (Lanes > 1) {
         words[1] = widened<1, Lanes>(word[4 * p], word[4 * p + 1], word[4 * p + 2], word[4 * p + 3]);
       }
+#pragma GCC unroll 2
       for (std::size_t half = 0; half < (Lanes > 1 ? 2 : 1); ++half) {
         const auto pair = round_gaussians<Lanes>(words[half], twice_variance);
         const std::size_t at = 64 * p + column + half * std::size_t{wide<Lanes>::count};
@@ -7255,6 +7280,7 @@ inline bool fill_rounded_block(const chacha_key& key, const chacha_nonce& nonce,
       if constexpr (Lanes > 1) {
         words[1] = widened<1, Lanes>(word[4 * p], word[4 * p + 1], word[4 * p + 2], word[4 * p + 3]);
       }
+#pragma GCC unroll 2
       for (std::size_t half = 0; half < (Lanes > 1 ? 2 : 1); ++half) {
         const auto pair = round_gaussians<Lanes>(words[half], twice_variance);
         const std::size_t at = 64 * p + column + half * std::size_t{wide<Lanes>::count};
@@ -7566,6 +7592,7 @@ inline bool fill_rounded_block(const chacha_key& key, const chacha_nonce& nonce,
       if constexpr (Lanes > 1) {
         words[1] = widened<1, Lanes>(word[4 * p], word[4 * p + 1], word[4 * p + 2], word[4 * p + 3]);
       }
+#pragma GCC unroll 2
       for (std::size_t half = 0; half < (Lanes > 1 ? 2 : 1); ++half) {
         const auto pair = round_gaussians<Lanes>(words[half], twice_variance);
         const std::size_t at = 64 * p + column + half * std::size_t{wide<Lanes>::count};

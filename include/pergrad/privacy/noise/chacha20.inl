@@ -132,7 +132,8 @@ template <int Lanes>
   out[12] += counter;
   for (std::size_t i = 0; i < 3; ++i) out[13 + i] += nonce.words[i];
 }
-/// The same of these counters and of those Lanes further on.
+/// The same of these counters and of those Lanes further on. Loops are unrolled: else the words are in memory, not in
+/// registers.
 template <int Lanes>
 [[gnu::always_inline]] inline void chacha_lanes(const chacha_key& key, const chacha_nonce& nonce,
                                                 const typename lanes<Lanes>::u32& counter,
@@ -141,15 +142,22 @@ template <int Lanes>
   const two_of<u32> counters{counter, counter + static_cast<std::uint32_t>(Lanes)};
   const auto both = [](std::uint32_t word) { return two_of<u32>{splat_u32<Lanes>(word), splat_u32<Lanes>(word)}; };
   two_of<u32> words[16];
+#pragma GCC unroll 16
   for (std::size_t i = 0; i < 4; ++i) words[i] = both(chacha_constants[i]);
+#pragma GCC unroll 16
   for (std::size_t i = 0; i < 8; ++i) words[4 + i] = both(key.words[i]);
   words[12] = counters;
+#pragma GCC unroll 16
   for (std::size_t i = 0; i < 3; ++i) words[13 + i] = both(nonce.words[i]);
   chacha_rounds(words);
+#pragma GCC unroll 16
   for (std::size_t i = 0; i < 4; ++i) words[i] += both(chacha_constants[i]);
+#pragma GCC unroll 16
   for (std::size_t i = 0; i < 8; ++i) words[4 + i] += both(key.words[i]);
   words[12] += counters;
+#pragma GCC unroll 16
   for (std::size_t i = 0; i < 3; ++i) words[13 + i] += both(nonce.words[i]);
+#pragma GCC unroll 16
   for (std::size_t i = 0; i < 16; ++i) {
     out[0][i] = words[i].first;
     out[1][i] = words[i].second;

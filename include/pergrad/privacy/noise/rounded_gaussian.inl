@@ -204,6 +204,7 @@ inline bool fill_rounded_block(const chacha_key& key, const chacha_nonce& nonce,
       if constexpr (Lanes > 1) {
         words[1] = widened<1, Lanes>(word[4 * p], word[4 * p + 1], word[4 * p + 2], word[4 * p + 3]);
       }
+#pragma GCC unroll 2
       for (std::size_t half = 0; half < (Lanes > 1 ? 2 : 1); ++half) {
         const auto pair = round_gaussians<Lanes>(words[half], twice_variance);
         const std::size_t at = 64 * p + column + half * std::size_t{wide<Lanes>::count};
