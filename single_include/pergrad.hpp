@@ -39165,12 +39165,12 @@ struct token_cross_entropy {
     return options.sum || count == 0 ? 1.0 : 1 / static_cast<double>(count);
   }
   /// The loss of a position that counts, and `weight` times its gradient, by threads of a device together: a block of
-  /// cuda/device/kernel.hpp.
+  /// cuda/device/kernel.hpp, whose warps meet in `partial`.
   template <class Block, class Scalar>
   [[nodiscard]] PERGRAD_HD static double evaluate_together(const Block& block, const Scalar* y, int classes, int target,
-                                                           Scalar weight, Scalar* dy) noexcept {
+                                                           Scalar weight, Scalar* dy,
+                                                           Scalar (&partial)[Block::threads / 32]) noexcept {
     typename Block::template local<Scalar> own;
-    Scalar partial[Block::threads / 32];
     block.each([&](int thread) {
       Scalar largest = y[0];
       for (int i = thread; i < classes; i += Block::threads) largest = y[i] > largest ? y[i] : largest;
@@ -42212,8 +42212,9 @@ struct network_facts : network_sizes {
   std::size_t parameters = 0;  ///< trained
   std::size_t frozen = 0;
   std::size_t input_size = 0;
-  std::size_t input_positions = 0;  ///< of samples with lengths of their own; 0: all are whole
-  bool draws = false;               ///< layers may ask for random bits
+  std::size_t input_positions = 0;   ///< of samples with lengths of their own; 0: all are whole
+  std::size_t output_positions = 0;  ///< where there may be a loss a position
+  bool draws = false;                ///< layers may ask for random bits
   std::size_t output_size = 0;
 
   [[nodiscard]] constexpr std::size_t layers() const noexcept { return groups.size(); }
@@ -47669,13 +47670,14 @@ namespace pergrad::inline v0_1::on_device {
 /// What one evaluation of samples writes besides their workspaces.
 template <class Scalar>
 struct sample_results {
-  double* losses = nullptr;     ///< [sample]
-  norm_bound* norms = nullptr;  ///< [sample][layer with parameters]
-  double* squares = nullptr;    ///< [sample][part]: layered, read
-  Scalar* weights = nullptr;    ///< [layer][sample], or [sample] where the rule is not per layer
-  int layer_stride = 0;         ///< from layer to layer
-  int square_stride = 0;        ///< from sample to sample
-  Scalar* outputs = nullptr;    ///< [sample][output]; nullptr: nobody asks
+  double* losses = nullptr;           ///< [sample]
+  double* position_losses = nullptr;  ///< [sample][position]: layered
+  norm_bound* norms = nullptr;        ///< [sample][layer with parameters]
+  double* squares = nullptr;          ///< [sample][part]: layered, read
+  Scalar* weights = nullptr;          ///< [layer][sample], or [sample] where the rule is not per layer
+  int layer_stride = 0;               ///< from layer to layer
+  int square_stride = 0;              ///< from sample to sample
+  Scalar* outputs = nullptr;          ///< [sample][output]; nullptr: nobody asks
 };
 
 /// What a launch of the kernel does, in this order; bits.
@@ -47716,7 +47718,8 @@ struct sample_work {
   int layer_parts = 1;  ///< blocks of a sample, at `stage::part` and `stage::finish`
 };
 
-/// Is it a loss over positions that says what threads do together for one of them? A warp takes a position then.
+/// Is it a loss over positions that says what threads do together for one of them? A warp takes a position then, or, in
+/// a layered network, a block.
 template <class Loss>
 inline constexpr bool takes_threads_by_position = requires(const std::int32_t* targets) {
   Loss::weight_of(targets, std::size_t{});
@@ -47779,7 +47782,9 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
         if (row.handed_on != 0) store_rounded(block, part, values.to(row.out), row.out_size);
       }
     }
-    if ((stages & stage::loss) != 0) finish_forward(block, values, sample, shared);
+    if constexpr (Layered == 0 || !takes_threads_by_position<Loss>) {  // else others do
+      if ((stages & stage::loss) != 0) finish_forward(block, values, sample, shared);
+    }
     if ((stages & stage::leaves) != 0) {
       block.each([&](int t) {
         PERGRAD_ROLLED
@@ -47839,8 +47844,9 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
       for (int t = warp.index(); t < positions; t += Threads / warp_size) {
         Scalar* const dy = values.to(output_gradient) + t * classes;
         if (t < length && !Loss::ignores(targets[t])) {
+          Scalar unused[1];
           loss += Loss::evaluate_together(warp, values.at(output) + t * classes, classes, static_cast<int>(targets[t]),
-                                          static_cast<Scalar>(weight), dy);
+                                          static_cast<Scalar>(weight), dy, unused);
         } else {
           on_device::for_each(warp, classes, [&](int i) { dy[i] = 0; });
         }
@@ -47926,6 +47932,70 @@ struct loss_kernel : sample_work<Scalar, typename Loss::template target<Scalar>>
     each_output([&](int sample, int i, int at) {
       this->samples.values(sample).to(this->output_gradient)[i] = stored_as(this->tf32, shared.dy[at]);
     });
+  }
+};
+
+/// Losses over positions, of a layered network: a block takes a position of a sample, of whose classes there may be
+/// many.
+template <class Scalar, class Loss>
+struct position_loss_kernel : sample_work<Scalar, typename Loss::template target<Scalar>> {
+  static constexpr int threads = 256;
+  struct shared_type {
+    Scalar partial[static_cast<std::size_t>(threads / warp_size)];
+  };
+  using work_type = sample_work<Scalar, typename Loss::template target<Scalar>>;
+  using work_type::samples, work_type::results, work_type::output_size, work_type::tf32;
+
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    const int positions = samples.target_count;
+    const int sample = block.index() / positions;
+    const int t = block.index() % positions;
+    if (static_cast<std::uint32_t>(sample) >= this->state->count) return;
+    auto& shared = block.template shared<shared_type>();
+    const sample_values<Scalar> values = samples.values(sample);
+    const int classes = output_size / positions;
+    const int length = values.positions(this->output_lengths, positions);
+    const auto* const targets = samples.targets_of(sample);
+    const Scalar* const y = values.at(this->output) + t * classes;
+    Scalar* const dy = values.to(this->output_gradient) + t * classes;
+    double loss = 0;
+    if (t < length && !Loss::ignores(targets[t])) {
+      const double weight = Loss::weight_of(targets, static_cast<std::size_t>(length));
+      loss = weight * Loss::evaluate_together(block, y, classes, static_cast<int>(targets[t]),
+                                              static_cast<Scalar>(weight), dy, shared.partial);
+      if (tf32 != 0) on_device::for_each(block, classes, [&](int i) { dy[i] = round_to_tf32(dy[i]); });
+    } else {
+      on_device::for_each(block, classes, [&](int i) { dy[i] = 0; });
+    }
+    block.once([&] { results.position_losses[std::int64_t{sample} * positions + t] = loss; });
+    if (results.outputs == nullptr) return;
+    Scalar* const outputs = results.outputs + std::int64_t{sample} * output_size + t * classes;
+    on_device::for_each(block, classes, [&](int i) { outputs[i] = y[i]; });
+  }
+};
+/// A sample's loss is the sum of its positions'; one block a sample.
+template <class Scalar, class Target>
+struct loss_of_positions_kernel : sample_work<Scalar, Target> {
+  static constexpr int threads = warp_size;
+  struct shared_type {
+    double partial[1];
+  };
+
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    const int sample = block.index();
+    if (static_cast<std::uint32_t>(sample) >= this->state->count) return;
+    auto& shared = block.template shared<shared_type>();
+    const int positions = this->samples.target_count;
+    const double* const losses = this->results.position_losses + std::int64_t{sample} * positions;
+    typename Block::template local<double> own;
+    block.each([&](int lane) {
+      own[lane] = 0;
+      for (int t = lane; t < positions; t += threads) own[lane] += losses[t];
+    });
+    const double loss = block.sum(own, shared.partial);
+    block.once([&] { this->results.losses[sample] = loss; });
   }
 };
 
@@ -48260,6 +48330,7 @@ template <class Network>
   if (Network::input_shape.varying_axis() != 0) facts.input_positions = Network::input_shape.e0;
   for (const op_row& row : table.ops) facts.draws = facts.draws || row.kind == node_kind::tiled;
   facts.output_size = Network::output_shape.size();
+  if (Network::output_shape.rank() == 2) facts.output_positions = Network::output_shape.e0;
   return facts;
 }
 /// A network's tables as numbers.
@@ -48343,6 +48414,7 @@ struct arena_layout {
   std::size_t workspaces = 0;
   std::size_t kept = 0;
   std::size_t losses = 0;
+  std::size_t position_losses = 0;  ///< layered: [sample][position]
   std::size_t norms = 0;
   std::size_t squares = 0;  ///< layered: parts of norms
   std::size_t weights = 0;  ///< [layer][sample]
@@ -48396,6 +48468,7 @@ inline constexpr std::size_t target_bytes = 8;
   place(a.parameters, (net.parameters + net.frozen) * scalar_bytes);
   place(a.workspaces, most_workspaces * count(net.workspace) * scalar_bytes);
   place(a.losses, max_batch * sizeof(double));
+  place(a.position_losses, net.layered ? max_batch * net.output_positions * sizeof(double) : 0);
   place(a.outputs, max_batch * net.output_size * scalar_bytes);
   place(a.inputs, max_batch * net.input_size * scalar_bytes);
   place(a.targets, max_batch * net.output_size * target_bytes);
@@ -48844,13 +48917,13 @@ struct sum_launch {
   int samples = 0;
 };
 
-/// Launch the kernels with a network's functions: the sample kernel and, if one thread takes a sample's, losses, in as
-/// many blocks as are given, a layered network's node kernel, and products that nodes are joined to. Null: nobody asks
-/// for it.
+/// Launch the kernels with a network's functions: the sample kernel in as many blocks as are given, losses of as many
+/// samples where they have kernels of their own, a layered network's node kernel, and products that nodes are joined
+/// to. Null: nobody asks for it.
 template <class Device, class Scalar, class Target>
 struct sample_launcher {
   void (*samples)(Device& device, const sample_work<Scalar, Target>& work, int blocks) = nullptr;
-  void (*losses)(Device& device, const sample_work<Scalar, Target>& work, int blocks) = nullptr;
+  void (*losses)(Device& device, const sample_work<Scalar, Target>& work, int samples) = nullptr;
   void (*node)(Device& device, const node_work<Scalar, Target>& work) = nullptr;
   void (*one_position)(Device& device, gemm_product product, gemm_way way, const affine_operands<Scalar>& on,
                        const joined_node& joined) = nullptr;
@@ -48863,6 +48936,16 @@ template <class Device, class Kernel>
 void launch_node_kernel(Device& device, const typename Kernel::work_type& work) {
   launch(device, Kernel{work});
 }
+template <class Device, class Scalar, class Loss>
+void launch_losses(Device& device, const sample_work<Scalar, typename Loss::template target<Scalar>>& work,
+                   int samples) {
+  if constexpr (takes_threads_by_position<Loss>) {
+    device.launch(position_loss_kernel<Scalar, Loss>{work}, samples * work.samples.target_count);
+    device.launch(loss_of_positions_kernel<Scalar, typename Loss::template target<Scalar>>{work}, samples);
+  } else {
+    device.launch(loss_kernel<Scalar, Loss>{work}, blocks_for(samples, warp_size));
+  }
+}
 /// Those of a network and a loss. Two networks with the same functions and blocks of the same size share them.
 template <class Device, class Network, class Loss>
 inline constexpr auto sample_launcher_of = [] {
@@ -48870,11 +48953,13 @@ inline constexpr auto sample_launcher_of = [] {
   using target = typename Loss::template target<scalar>;
   using functions = typename program<Network>::functions;
   constexpr bool layered = products_of<Network>.any;
-  constexpr bool losses_by_thread =
-      layered && !takes_threads_by_position<Loss> && Network::output_shape.size() <= most_outputs_of_thread;
+  static_assert(!takes_threads_by_position<Loss> ||
+                Loss::target_count(Network::output_shape) == Network::output_shape.e0);
+  constexpr bool losses_alone =
+      layered && (takes_threads_by_position<Loss> || Network::output_shape.size() <= most_outputs_of_thread);
   sample_launcher<Device, scalar, target> kernels;
-  if constexpr (losses_by_thread) kernels.losses = &launch_sample_kernel<Device, loss_kernel<scalar, Loss>>;
-  if constexpr (!losses_by_thread || needs_sample_kernel<Network>) {
+  if constexpr (losses_alone) kernels.losses = &launch_losses<Device, scalar, Loss>;
+  if constexpr (!losses_alone || needs_sample_kernel<Network>) {
     kernels.samples =
         &launch_sample_kernel<Device, sample_kernel<scalar, Loss, functions, sample_threads<Network>, layered ? 1 : 0>>;
   }
@@ -48907,9 +48992,7 @@ class launcher {
         work.first = first;
         work.last = last;
         work.stages = stages;
-        if (stages == stage::loss) {
-          return launch_.losses(device(), without_key(work), blocks_for(wanted.samples, warp_size));
-        }
+        if (stages == stage::loss) return launch_.losses(device(), without_key(work), wanted.samples);
         work.layer_parts =
             (stages & (stage::part | stage::finish)) != 0 ? net_->ops[static_cast<std::size_t>(first)].parts : 1;
         launch_.samples(device(), work, wanted.samples * work.layer_parts);
@@ -48945,6 +49028,7 @@ class launcher {
             .samples = view_,
             .parameters = memory_->parameters(),
             .results = {.losses = memory_->template at<double>(places.losses),
+                        .position_losses = memory_->template at<double>(places.position_losses),
                         .norms = memory_->template at<norm_bound>(places.norms),
                         .squares = memory_->template at<double>(places.squares),
                         .weights = memory_->template at<Scalar>(places.weights),

@@ -82,6 +82,15 @@ struct product_traits<dev::gemm_kernel<Scalar, Problem, Sizes>> {
   static constexpr bool is_share = requires { Problem::adds_shares; };
 };
 
+template <class Kernel>
+inline constexpr bool is_position_loss = false;
+template <class Scalar, class Loss>
+inline constexpr bool is_position_loss<dev::position_loss_kernel<Scalar, Loss>> = true;
+template <class Kernel>
+inline constexpr bool is_loss_of_positions = false;
+template <class Scalar, class Target>
+inline constexpr bool is_loss_of_positions<dev::loss_of_positions_kernel<Scalar, Target>> = true;
+
 /// A product for a full physical batch that begins a logical one.
 template <class Kernel>
 [[nodiscard]] entry describe_product(const Kernel& kernel) {
@@ -208,6 +217,18 @@ class listing_device {
       to.last = kernel.last;
       if constexpr (requires { kernel.layer_parts; }) to.parts = kernel.layer_parts;
       to.norms = kernel.norms != 0;
+    }
+    if constexpr (is_position_loss<Kernel>) {
+      const double classes = kernel.output_size / kernel.samples.target_count;
+      to.what = "losses of positions";
+      to.done.elements = classes * blocks;
+      to.done.element_rounds = 3 * std::ceil(classes / Kernel::threads);  // the largest, the sum, the gradient
+      to.done.bytes = 2 * sizeof(float) * classes * blocks;
+      to.done.again_bytes = 3 * sizeof(float) * classes * blocks;
+    }
+    if constexpr (is_loss_of_positions<Kernel>) {
+      to.what = "losses";
+      to.done.bytes = double(sizeof(double)) * kernel.samples.target_count * blocks;
     }
     if constexpr (requires { kernel.stretches; }) describe_node(kernel, to);
     if constexpr (std::is_same_v<Kernel, dev::clear_kernel>) {

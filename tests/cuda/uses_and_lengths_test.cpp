@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // tests/cuda/uses_and_lengths_test.cpp - parameters that are used at several places, and samples with lengths of their
 // own: on a device as on the host, under either plan
+#include <cmath>
+#include <cstddef>
+#include <vector>
+
 #include <pergrad/cuda/run/describe.hpp>
 
 #include "device_fixture.hpp"
@@ -29,6 +33,10 @@ template <std::size_t Positions>
 using tagger = pg::basic_network<double, pg::variable(pg::shape{Positions, 4}), pg::linear<5>, pg::sigmoid,
                                  pg::residual<pg::linear<5>, bent>, pg::linear<3>>;
 
+/// The same with more classes than a block has threads.
+template <class Scalar>
+using speller = pg::basic_network<Scalar, pg::variable(pg::shape{4, 3}), pg::linear<5>, pg::tanh, pg::linear<300>>;
+
 /// A table that ids look up and that positions are multiplied with, twice and once.
 template <class Scalar, std::size_t Positions>
 using tied_table = pg::basic_network<Scalar, pg::variable(pg::token_ids(Positions, 7)), pg::tied<0, pg::embedding<4>>,
@@ -46,6 +54,10 @@ template <>
 inline constexpr plan_kind plan_of<uses_and_lengths::tied_table<double, 6>> = plan_kind::layered;
 template <>
 inline constexpr plan_kind plan_of<uses_and_lengths::tagger<6>> = plan_kind::layered;
+template <>
+inline constexpr plan_kind plan_of<uses_and_lengths::speller<double>> = plan_kind::layered;
+template <>
+inline constexpr plan_kind plan_of<uses_and_lengths::speller<float>> = plan_kind::layered;
 }  // namespace pergrad::inline v0_1::on_device
 
 BOOST_AUTO_TEST_SUITE(cuda_uses_and_lengths)
@@ -53,6 +65,23 @@ BOOST_AUTO_TEST_SUITE(cuda_uses_and_lengths)
 namespace {
 
 using namespace uses_and_lengths;
+
+template <class Kernel>
+inline constexpr bool takes_position = false;
+template <class Scalar, class Loss>
+inline constexpr bool takes_position<pg::on_device::position_loss_kernel<Scalar, Loss>> = true;
+
+/// An emulated device that counts the blocks which take losses of positions.
+class loss_counter : public pg::on_device::emulated_device {
+ public:
+  int blocks = 0;
+
+  template <pg::on_device::kernel Kernel>
+  void launch(const Kernel& kernel, int count) {
+    if constexpr (takes_position<Kernel>) blocks += count;
+    emulated_device::launch(kernel, count);
+  }
+};
 
 }  // namespace
 
@@ -74,6 +103,43 @@ BOOST_AUTO_TEST_CASE(a_loss_at_every_position_is_the_hosts) {
   compare<tagger<5>, pg::token_cross_entropy<pg::ignore_index<0>>>("a loss a position");
   compare<tagger<6>, pg::token_cross_entropy<pg::ignore_index<0>>>("a loss a position, layered");
   compare<tagger<5>, pg::token_cross_entropy<pg::sum_over_positions>>("a sum over positions");
+  compare<speller<double>, pg::token_cross_entropy<>>("many classes");
+  compare<speller<double>, pg::token_cross_entropy<pg::ignore_index<0>, pg::sum_over_positions>>("a sum, many classes");
+}
+// Of a layered network a block takes a position: few samples of many positions are many blocks.
+BOOST_AUTO_TEST_CASE(positions_of_a_loss_are_blocks_of_their_own) {
+  both<speller<double>, pg::token_cross_entropy<>> it{3};
+  const pg::basic_device_executor<loss_counter> executor;
+  pg::tape<speller<double>> tape{executor, pg::max_batch{3}};
+  const auto losses = pg::losses(pg::per_sample_gradients(it.net, pg::token_cross_entropy<>{}, it.batch, tape));
+  check_same(pg::unprotected::evaluate(executor, losses), it.evaluate(pg::losses(it.on_device())), "losses");
+  BOOST_TEST(executor.device().blocks == 3 * 4);
+}
+// Rows are products of rounded gradients; norms come from these as well.
+BOOST_AUTO_TEST_CASE(gradients_of_a_loss_a_position_are_rounded_to_tf32) {
+  using net = speller<float>;
+  both<net, pg::token_cross_entropy<>> it{7, emulation_order::forward, 3, pg::device_options{.tf32 = true}};
+  const auto rows = it.evaluate(pg::materialise(it.on_device()));
+  const auto exact = pg::unprotected::evaluate(it.host, pg::materialise(it.on_host()));
+  check_close(rows, exact, 2e-3, "rows");
+  BOOST_TEST((rows != exact));
+  std::vector<double> norms(7);
+  for (std::size_t b = 0; b < norms.size(); ++b) {
+    double sum = 0;
+    for (std::size_t i = 0; i < net::parameter_count; ++i) {
+      const double each = rows[b * net::parameter_count + i];
+      sum += each * each;
+    }
+    norms[b] = std::sqrt(sum);
+  }
+  check_close(it.evaluate(pg::l2_norms(it.on_device())), norms, 1e-6, "norms");
+  constexpr std::size_t biases = net::parameter_count - 300;  // sums of positions' gradients
+  std::size_t unrounded = 0;
+  for (std::size_t i = 0; i < 300; ++i) {  // of the first sample, which has one position
+    const float each = rows[biases + i];
+    unrounded += each == pg::on_device::round_to_tf32(each) ? 0U : 1U;
+  }
+  BOOST_TEST(unrounded == 0U);
 }
 
 BOOST_AUTO_TEST_CASE(a_description_says_which_blocks_are_tied) {

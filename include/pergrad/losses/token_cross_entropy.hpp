@@ -111,12 +111,12 @@ struct token_cross_entropy {
     return options.sum || count == 0 ? 1.0 : 1 / static_cast<double>(count);
   }
   /// The loss of a position that counts, and `weight` times its gradient, by threads of a device together: a block of
-  /// cuda/device/kernel.hpp.
+  /// cuda/device/kernel.hpp, whose warps meet in `partial`.
   template <class Block, class Scalar>
   [[nodiscard]] PERGRAD_HD static double evaluate_together(const Block& block, const Scalar* y, int classes, int target,
-                                                           Scalar weight, Scalar* dy) noexcept {
+                                                           Scalar weight, Scalar* dy,
+                                                           Scalar (&partial)[Block::threads / 32]) noexcept {
     typename Block::template local<Scalar> own;
-    Scalar partial[Block::threads / 32];
     block.each([&](int thread) {
       Scalar largest = y[0];
       for (int i = thread; i < classes; i += Block::threads) largest = y[i] > largest ? y[i] : largest;

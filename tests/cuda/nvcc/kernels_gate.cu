@@ -53,6 +53,8 @@ GATE(sample_kernel<float, cross_entropy, program<words>::functions, 256, 0>);
 GATE(sample_kernel<float, cross_entropy, program<reader>::functions, 128, 1>);
 GATE(sample_kernel<float, token_cross_entropy<>, program<gpt>::functions, sample_threads<gpt>, 1>);
 GATE(loss_kernel<float, cross_entropy>);
+GATE(position_loss_kernel<float, token_cross_entropy<>>);
+GATE(loss_of_positions_kernel<float, std::int32_t>);
 GATE(norm_kernel<float, std::int32_t, false>);
 GATE(norm_kernel<float, std::int32_t, true>);
 GATE(node_kernel<float, std::int32_t, program<cnn>::functions>);

@@ -24,13 +24,14 @@ namespace pergrad::inline v0_1::on_device {
 /// What one evaluation of samples writes besides their workspaces.
 template <class Scalar>
 struct sample_results {
-  double* losses = nullptr;     ///< [sample]
-  norm_bound* norms = nullptr;  ///< [sample][layer with parameters]
-  double* squares = nullptr;    ///< [sample][part]: layered, read
-  Scalar* weights = nullptr;    ///< [layer][sample], or [sample] where the rule is not per layer
-  int layer_stride = 0;         ///< from layer to layer
-  int square_stride = 0;        ///< from sample to sample
-  Scalar* outputs = nullptr;    ///< [sample][output]; nullptr: nobody asks
+  double* losses = nullptr;           ///< [sample]
+  double* position_losses = nullptr;  ///< [sample][position]: layered
+  norm_bound* norms = nullptr;        ///< [sample][layer with parameters]
+  double* squares = nullptr;          ///< [sample][part]: layered, read
+  Scalar* weights = nullptr;          ///< [layer][sample], or [sample] where the rule is not per layer
+  int layer_stride = 0;               ///< from layer to layer
+  int square_stride = 0;              ///< from sample to sample
+  Scalar* outputs = nullptr;          ///< [sample][output]; nullptr: nobody asks
 };
 
 /// What a launch of the kernel does, in this order; bits.
@@ -71,7 +72,8 @@ struct sample_work {
   int layer_parts = 1;  ///< blocks of a sample, at `stage::part` and `stage::finish`
 };
 
-/// Is it a loss over positions that says what threads do together for one of them? A warp takes a position then.
+/// Is it a loss over positions that says what threads do together for one of them? A warp takes a position then, or, in
+/// a layered network, a block.
 template <class Loss>
 inline constexpr bool takes_threads_by_position = requires(const std::int32_t* targets) {
   Loss::weight_of(targets, std::size_t{});
@@ -134,7 +136,9 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
         if (row.handed_on != 0) store_rounded(block, part, values.to(row.out), row.out_size);
       }
     }
-    if ((stages & stage::loss) != 0) finish_forward(block, values, sample, shared);
+    if constexpr (Layered == 0 || !takes_threads_by_position<Loss>) {  // else others do
+      if ((stages & stage::loss) != 0) finish_forward(block, values, sample, shared);
+    }
     if ((stages & stage::leaves) != 0) {
       block.each([&](int t) {
         PERGRAD_ROLLED
@@ -194,8 +198,9 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
       for (int t = warp.index(); t < positions; t += Threads / warp_size) {
         Scalar* const dy = values.to(output_gradient) + t * classes;
         if (t < length && !Loss::ignores(targets[t])) {
+          Scalar unused[1];
           loss += Loss::evaluate_together(warp, values.at(output) + t * classes, classes, static_cast<int>(targets[t]),
-                                          static_cast<Scalar>(weight), dy);
+                                          static_cast<Scalar>(weight), dy, unused);
         } else {
           on_device::for_each(warp, classes, [&](int i) { dy[i] = 0; });
         }
@@ -281,6 +286,70 @@ struct loss_kernel : sample_work<Scalar, typename Loss::template target<Scalar>>
     each_output([&](int sample, int i, int at) {
       this->samples.values(sample).to(this->output_gradient)[i] = stored_as(this->tf32, shared.dy[at]);
     });
+  }
+};
+
+/// Losses over positions, of a layered network: a block takes a position of a sample, of whose classes there may be
+/// many.
+template <class Scalar, class Loss>
+struct position_loss_kernel : sample_work<Scalar, typename Loss::template target<Scalar>> {
+  static constexpr int threads = 256;
+  struct shared_type {
+    Scalar partial[static_cast<std::size_t>(threads / warp_size)];
+  };
+  using work_type = sample_work<Scalar, typename Loss::template target<Scalar>>;
+  using work_type::samples, work_type::results, work_type::output_size, work_type::tf32;
+
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    const int positions = samples.target_count;
+    const int sample = block.index() / positions;
+    const int t = block.index() % positions;
+    if (static_cast<std::uint32_t>(sample) >= this->state->count) return;
+    auto& shared = block.template shared<shared_type>();
+    const sample_values<Scalar> values = samples.values(sample);
+    const int classes = output_size / positions;
+    const int length = values.positions(this->output_lengths, positions);
+    const auto* const targets = samples.targets_of(sample);
+    const Scalar* const y = values.at(this->output) + t * classes;
+    Scalar* const dy = values.to(this->output_gradient) + t * classes;
+    double loss = 0;
+    if (t < length && !Loss::ignores(targets[t])) {
+      const double weight = Loss::weight_of(targets, static_cast<std::size_t>(length));
+      loss = weight * Loss::evaluate_together(block, y, classes, static_cast<int>(targets[t]),
+                                              static_cast<Scalar>(weight), dy, shared.partial);
+      if (tf32 != 0) on_device::for_each(block, classes, [&](int i) { dy[i] = round_to_tf32(dy[i]); });
+    } else {
+      on_device::for_each(block, classes, [&](int i) { dy[i] = 0; });
+    }
+    block.once([&] { results.position_losses[std::int64_t{sample} * positions + t] = loss; });
+    if (results.outputs == nullptr) return;
+    Scalar* const outputs = results.outputs + std::int64_t{sample} * output_size + t * classes;
+    on_device::for_each(block, classes, [&](int i) { outputs[i] = y[i]; });
+  }
+};
+/// A sample's loss is the sum of its positions'; one block a sample.
+template <class Scalar, class Target>
+struct loss_of_positions_kernel : sample_work<Scalar, Target> {
+  static constexpr int threads = warp_size;
+  struct shared_type {
+    double partial[1];
+  };
+
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    const int sample = block.index();
+    if (static_cast<std::uint32_t>(sample) >= this->state->count) return;
+    auto& shared = block.template shared<shared_type>();
+    const int positions = this->samples.target_count;
+    const double* const losses = this->results.position_losses + std::int64_t{sample} * positions;
+    typename Block::template local<double> own;
+    block.each([&](int lane) {
+      own[lane] = 0;
+      for (int t = lane; t < positions; t += threads) own[lane] += losses[t];
+    });
+    const double loss = block.sum(own, shared.partial);
+    block.once([&] { this->results.losses[sample] = loss; });
   }
 };
 

@@ -269,8 +269,9 @@ struct network_facts : network_sizes {
   std::size_t parameters = 0;  ///< trained
   std::size_t frozen = 0;
   std::size_t input_size = 0;
-  std::size_t input_positions = 0;  ///< of samples with lengths of their own; 0: all are whole
-  bool draws = false;               ///< layers may ask for random bits
+  std::size_t input_positions = 0;   ///< of samples with lengths of their own; 0: all are whole
+  std::size_t output_positions = 0;  ///< where there may be a loss a position
+  bool draws = false;                ///< layers may ask for random bits
   std::size_t output_size = 0;
 
   [[nodiscard]] constexpr std::size_t layers() const noexcept { return groups.size(); }

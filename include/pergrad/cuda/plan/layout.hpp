@@ -91,6 +91,7 @@ struct arena_layout {
   std::size_t workspaces = 0;
   std::size_t kept = 0;
   std::size_t losses = 0;
+  std::size_t position_losses = 0;  ///< layered: [sample][position]
   std::size_t norms = 0;
   std::size_t squares = 0;  ///< layered: parts of norms
   std::size_t weights = 0;  ///< [layer][sample]
@@ -144,6 +145,7 @@ inline constexpr std::size_t target_bytes = 8;
   place(a.parameters, (net.parameters + net.frozen) * scalar_bytes);
   place(a.workspaces, most_workspaces * count(net.workspace) * scalar_bytes);
   place(a.losses, max_batch * sizeof(double));
+  place(a.position_losses, net.layered ? max_batch * net.output_positions * sizeof(double) : 0);
   place(a.outputs, max_batch * net.output_size * scalar_bytes);
   place(a.inputs, max_batch * net.input_size * scalar_bytes);
   place(a.targets, max_batch * net.output_size * target_bytes);

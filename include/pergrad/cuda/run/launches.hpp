@@ -48,13 +48,13 @@ struct sum_launch {
   int samples = 0;
 };
 
-/// Launch the kernels with a network's functions: the sample kernel and, if one thread takes a sample's, losses, in as
-/// many blocks as are given, a layered network's node kernel, and products that nodes are joined to. Null: nobody asks
-/// for it.
+/// Launch the kernels with a network's functions: the sample kernel in as many blocks as are given, losses of as many
+/// samples where they have kernels of their own, a layered network's node kernel, and products that nodes are joined
+/// to. Null: nobody asks for it.
 template <class Device, class Scalar, class Target>
 struct sample_launcher {
   void (*samples)(Device& device, const sample_work<Scalar, Target>& work, int blocks) = nullptr;
-  void (*losses)(Device& device, const sample_work<Scalar, Target>& work, int blocks) = nullptr;
+  void (*losses)(Device& device, const sample_work<Scalar, Target>& work, int samples) = nullptr;
   void (*node)(Device& device, const node_work<Scalar, Target>& work) = nullptr;
   void (*one_position)(Device& device, gemm_product product, gemm_way way, const affine_operands<Scalar>& on,
                        const joined_node& joined) = nullptr;
@@ -67,6 +67,16 @@ template <class Device, class Kernel>
 void launch_node_kernel(Device& device, const typename Kernel::work_type& work) {
   launch(device, Kernel{work});
 }
+template <class Device, class Scalar, class Loss>
+void launch_losses(Device& device, const sample_work<Scalar, typename Loss::template target<Scalar>>& work,
+                   int samples) {
+  if constexpr (takes_threads_by_position<Loss>) {
+    device.launch(position_loss_kernel<Scalar, Loss>{work}, samples * work.samples.target_count);
+    device.launch(loss_of_positions_kernel<Scalar, typename Loss::template target<Scalar>>{work}, samples);
+  } else {
+    device.launch(loss_kernel<Scalar, Loss>{work}, blocks_for(samples, warp_size));
+  }
+}
 /// Those of a network and a loss. Two networks with the same functions and blocks of the same size share them.
 template <class Device, class Network, class Loss>
 inline constexpr auto sample_launcher_of = [] {
@@ -74,11 +84,13 @@ inline constexpr auto sample_launcher_of = [] {
   using target = typename Loss::template target<scalar>;
   using functions = typename program<Network>::functions;
   constexpr bool layered = products_of<Network>.any;
-  constexpr bool losses_by_thread =
-      layered && !takes_threads_by_position<Loss> && Network::output_shape.size() <= most_outputs_of_thread;
+  static_assert(!takes_threads_by_position<Loss> ||
+                Loss::target_count(Network::output_shape) == Network::output_shape.e0);
+  constexpr bool losses_alone =
+      layered && (takes_threads_by_position<Loss> || Network::output_shape.size() <= most_outputs_of_thread);
   sample_launcher<Device, scalar, target> kernels;
-  if constexpr (losses_by_thread) kernels.losses = &launch_sample_kernel<Device, loss_kernel<scalar, Loss>>;
-  if constexpr (!losses_by_thread || needs_sample_kernel<Network>) {
+  if constexpr (losses_alone) kernels.losses = &launch_losses<Device, scalar, Loss>;
+  if constexpr (!losses_alone || needs_sample_kernel<Network>) {
     kernels.samples =
         &launch_sample_kernel<Device, sample_kernel<scalar, Loss, functions, sample_threads<Network>, layered ? 1 : 0>>;
   }
@@ -111,9 +123,7 @@ class launcher {
         work.first = first;
         work.last = last;
         work.stages = stages;
-        if (stages == stage::loss) {
-          return launch_.losses(device(), without_key(work), blocks_for(wanted.samples, warp_size));
-        }
+        if (stages == stage::loss) return launch_.losses(device(), without_key(work), wanted.samples);
         work.layer_parts =
             (stages & (stage::part | stage::finish)) != 0 ? net_->ops[static_cast<std::size_t>(first)].parts : 1;
         launch_.samples(device(), work, wanted.samples * work.layer_parts);
@@ -149,6 +159,7 @@ class launcher {
             .samples = view_,
             .parameters = memory_->parameters(),
             .results = {.losses = memory_->template at<double>(places.losses),
+                        .position_losses = memory_->template at<double>(places.position_losses),
                         .norms = memory_->template at<norm_bound>(places.norms),
                         .squares = memory_->template at<double>(places.squares),
                         .weights = memory_->template at<Scalar>(places.weights),
