@@ -44296,6 +44296,7 @@ struct needed_products {
   unsigned gradients = 0;        ///< ways of samples' gradients of several positions
   unsigned sums = 0;             ///< of sums over samples of one position
   unsigned squares = 0;          ///< of norms
+  unsigned any_squares = 0;      ///< of norms, whatever method somebody asks for
   bool chunks = false;           ///< are any gradients formed in chunks?
   bool norms_by_blocks = false;  ///< are any norms much work, or of tables?
   share_kind shares = share_kind::any;  ///< by the most steps that a unit of its sums' grid has
@@ -48296,9 +48297,10 @@ inline constexpr needed_products products_of = [] {
     (leaf.view.positions() > 1 ? needed.gradients : needed.sums) |= bit_of(way_of(leaf, gemm_product::sums));
     needed.chunks = needed.chunks || leaf.chunks > 1;
     needed.norms_by_blocks = needed.norms_by_blocks || (leaf.first != 0 && !is_little(leaf, method_choice{}));
-    if (leaf.chunks == 1 && leaf.method != norm_method::product) {
-      needed.squares |= bit_of(way_of(leaf, gemm_product::squares));
-    }
+    if (leaf.chunks > 1) continue;
+    const unsigned squared = bit_of(way_of(leaf, gemm_product::squares));
+    needed.any_squares |= squared;
+    if (leaf.method != norm_method::product) needed.squares |= squared;
   }
   needed.tensor_cores =
       ((needed.forward | needed.adjoint | needed.strided | needed.gradients) & ~ways_of_few_rows) != 0;
@@ -49843,7 +49845,7 @@ class basic_device_executor {
     constexpr on_device::needed_products needed = [] {
       on_device::needed_products all = on_device::products_of<Network>;
       if (Needs.backward) {
-        all.squares = all.gradients | all.sums;
+        all.squares = all.any_squares;
         all.norms_by_blocks = all.any;
       }
       return all;

@@ -198,6 +198,7 @@ struct needed_products {
   unsigned gradients = 0;        ///< ways of samples' gradients of several positions
   unsigned sums = 0;             ///< of sums over samples of one position
   unsigned squares = 0;          ///< of norms
+  unsigned any_squares = 0;      ///< of norms, whatever method somebody asks for
   bool chunks = false;           ///< are any gradients formed in chunks?
   bool norms_by_blocks = false;  ///< are any norms much work, or of tables?
   share_kind shares = share_kind::any;  ///< by the most steps that a unit of its sums' grid has

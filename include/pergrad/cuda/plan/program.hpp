@@ -196,9 +196,10 @@ inline constexpr needed_products products_of = [] {
     (leaf.view.positions() > 1 ? needed.gradients : needed.sums) |= bit_of(way_of(leaf, gemm_product::sums));
     needed.chunks = needed.chunks || leaf.chunks > 1;
     needed.norms_by_blocks = needed.norms_by_blocks || (leaf.first != 0 && !is_little(leaf, method_choice{}));
-    if (leaf.chunks == 1 && leaf.method != norm_method::product) {
-      needed.squares |= bit_of(way_of(leaf, gemm_product::squares));
-    }
+    if (leaf.chunks > 1) continue;
+    const unsigned squared = bit_of(way_of(leaf, gemm_product::squares));
+    needed.any_squares |= squared;
+    if (leaf.method != norm_method::product) needed.squares |= squared;
   }
   needed.tensor_cores =
       ((needed.forward | needed.adjoint | needed.strided | needed.gradients) & ~ways_of_few_rows) != 0;

@@ -124,7 +124,7 @@ class basic_device_executor {
     constexpr on_device::needed_products needed = [] {
       on_device::needed_products all = on_device::products_of<Network>;
       if (Needs.backward) {
-        all.squares = all.gradients | all.sums;
+        all.squares = all.any_squares;
         all.norms_by_blocks = all.any;
       }
       return all;
