@@ -27448,10 +27448,8 @@ struct leaf_kernel {
       shape.right_column = step;
       product(shape, a + first, b + first, part, epilogue::store{});
       for (index i = 0; i < rows; ++i) {
-        for (index j = 0; j < columns; ++j) {
-          const auto value = static_cast<double>(part[i * side + j]);
-          dots[i * side + j] = first == 0 ? value : dots[i * side + j] + value;
-        }
+        if (first == 0) std::fill_n(dots + i * side, columns, 0.0);
+        add_widened_to(dots + i * side, 1.0, Scalar{1}, part + i * side, false, columns);
       }
     }
   }
