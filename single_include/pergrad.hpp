@@ -1359,36 +1359,40 @@ template <int Lanes>
   out[12] += counter;
   for (std::size_t i = 0; i < 3; ++i) out[13 + i] += nonce.words[i];
 }
-/// The same of these counters and of those Lanes further on. Loops are unrolled: else the words are in memory, not in
-/// registers.
+/// f(0), ..., f(Count - 1), without a loop: what they number stays in registers.
+template <std::size_t Count, class Function>
+[[gnu::always_inline]] inline void for_numbers(const Function& f) noexcept {
+  [&]<std::size_t... i>(std::index_sequence<i...>) __attribute__((always_inline)) { (f(i), ...); }
+  (std::make_index_sequence<Count>{});
+}
+/// The same of these counters and of those Lanes further on.
 template <int Lanes>
 [[gnu::always_inline]] inline void chacha_lanes(const chacha_key& key, const chacha_nonce& nonce,
                                                 const typename lanes<Lanes>::u32& counter,
                                                 typename lanes<Lanes>::u32 (&out)[2][16]) noexcept {
   using u32 = typename lanes<Lanes>::u32;
   const two_of<u32> counters{counter, counter + static_cast<std::uint32_t>(Lanes)};
-  const auto both = [](std::uint32_t word) { return two_of<u32>{splat_u32<Lanes>(word), splat_u32<Lanes>(word)}; };
   two_of<u32> words[16];
-#pragma GCC unroll 16
-  for (std::size_t i = 0; i < 4; ++i) words[i] = both(chacha_constants[i]);
-#pragma GCC unroll 16
-  for (std::size_t i = 0; i < 8; ++i) words[4 + i] = both(key.words[i]);
+  const auto begin = [&](std::size_t i, std::uint32_t word) __attribute__((always_inline)) {
+    words[i] = {splat_u32<Lanes>(word), splat_u32<Lanes>(word)};
+  };
+  const auto add = [&](std::size_t i, std::uint32_t word) __attribute__((always_inline)) {
+    words[i] += {splat_u32<Lanes>(word), splat_u32<Lanes>(word)};
+  };
+  const auto with_all = [&](const auto& f) __attribute__((always_inline)) {
+    for_numbers<4>([&](std::size_t i) __attribute__((always_inline)) { f(i, chacha_constants[i]); });
+    for_numbers<8>([&](std::size_t i) __attribute__((always_inline)) { f(4 + i, key.words[i]); });
+    for_numbers<3>([&](std::size_t i) __attribute__((always_inline)) { f(13 + i, nonce.words[i]); });
+  };
+  with_all(begin);
   words[12] = counters;
-#pragma GCC unroll 16
-  for (std::size_t i = 0; i < 3; ++i) words[13 + i] = both(nonce.words[i]);
   chacha_rounds(words);
-#pragma GCC unroll 16
-  for (std::size_t i = 0; i < 4; ++i) words[i] += both(chacha_constants[i]);
-#pragma GCC unroll 16
-  for (std::size_t i = 0; i < 8; ++i) words[4 + i] += both(key.words[i]);
+  with_all(add);
   words[12] += counters;
-#pragma GCC unroll 16
-  for (std::size_t i = 0; i < 3; ++i) words[13 + i] += both(nonce.words[i]);
-#pragma GCC unroll 16
-  for (std::size_t i = 0; i < 16; ++i) {
+  for_numbers<16>([&](std::size_t i) __attribute__((always_inline)) {
     out[0][i] = words[i].first;
     out[1][i] = words[i].second;
-  }
+  });
 }
 
 }
@@ -1578,36 +1582,40 @@ template <int Lanes>
   out[12] += counter;
   for (std::size_t i = 0; i < 3; ++i) out[13 + i] += nonce.words[i];
 }
-/// The same of these counters and of those Lanes further on. Loops are unrolled: else the words are in memory, not in
-/// registers.
+/// f(0), ..., f(Count - 1), without a loop: what they number stays in registers.
+template <std::size_t Count, class Function>
+[[gnu::always_inline]] inline void for_numbers(const Function& f) noexcept {
+  [&]<std::size_t... i>(std::index_sequence<i...>) __attribute__((always_inline)) { (f(i), ...); }
+  (std::make_index_sequence<Count>{});
+}
+/// The same of these counters and of those Lanes further on.
 template <int Lanes>
 [[gnu::always_inline]] inline void chacha_lanes(const chacha_key& key, const chacha_nonce& nonce,
                                                 const typename lanes<Lanes>::u32& counter,
                                                 typename lanes<Lanes>::u32 (&out)[2][16]) noexcept {
   using u32 = typename lanes<Lanes>::u32;
   const two_of<u32> counters{counter, counter + static_cast<std::uint32_t>(Lanes)};
-  const auto both = [](std::uint32_t word) { return two_of<u32>{splat_u32<Lanes>(word), splat_u32<Lanes>(word)}; };
   two_of<u32> words[16];
-#pragma GCC unroll 16
-  for (std::size_t i = 0; i < 4; ++i) words[i] = both(chacha_constants[i]);
-#pragma GCC unroll 16
-  for (std::size_t i = 0; i < 8; ++i) words[4 + i] = both(key.words[i]);
+  const auto begin = [&](std::size_t i, std::uint32_t word) __attribute__((always_inline)) {
+    words[i] = {splat_u32<Lanes>(word), splat_u32<Lanes>(word)};
+  };
+  const auto add = [&](std::size_t i, std::uint32_t word) __attribute__((always_inline)) {
+    words[i] += {splat_u32<Lanes>(word), splat_u32<Lanes>(word)};
+  };
+  const auto with_all = [&](const auto& f) __attribute__((always_inline)) {
+    for_numbers<4>([&](std::size_t i) __attribute__((always_inline)) { f(i, chacha_constants[i]); });
+    for_numbers<8>([&](std::size_t i) __attribute__((always_inline)) { f(4 + i, key.words[i]); });
+    for_numbers<3>([&](std::size_t i) __attribute__((always_inline)) { f(13 + i, nonce.words[i]); });
+  };
+  with_all(begin);
   words[12] = counters;
-#pragma GCC unroll 16
-  for (std::size_t i = 0; i < 3; ++i) words[13 + i] = both(nonce.words[i]);
   chacha_rounds(words);
-#pragma GCC unroll 16
-  for (std::size_t i = 0; i < 4; ++i) words[i] += both(chacha_constants[i]);
-#pragma GCC unroll 16
-  for (std::size_t i = 0; i < 8; ++i) words[4 + i] += both(key.words[i]);
+  with_all(add);
   words[12] += counters;
-#pragma GCC unroll 16
-  for (std::size_t i = 0; i < 3; ++i) words[13 + i] += both(nonce.words[i]);
-#pragma GCC unroll 16
-  for (std::size_t i = 0; i < 16; ++i) {
+  for_numbers<16>([&](std::size_t i) __attribute__((always_inline)) {
     out[0][i] = words[i].first;
     out[1][i] = words[i].second;
-  }
+  });
 }
 
 }
@@ -1798,36 +1806,40 @@ template <int Lanes>
   out[12] += counter;
   for (std::size_t i = 0; i < 3; ++i) out[13 + i] += nonce.words[i];
 }
-/// The same of these counters and of those Lanes further on. Loops are unrolled: else the words are in memory, not in
-/// registers.
+/// f(0), ..., f(Count - 1), without a loop: what they number stays in registers.
+template <std::size_t Count, class Function>
+[[gnu::always_inline]] inline void for_numbers(const Function& f) noexcept {
+  [&]<std::size_t... i>(std::index_sequence<i...>) __attribute__((always_inline)) { (f(i), ...); }
+  (std::make_index_sequence<Count>{});
+}
+/// The same of these counters and of those Lanes further on.
 template <int Lanes>
 [[gnu::always_inline]] inline void chacha_lanes(const chacha_key& key, const chacha_nonce& nonce,
                                                 const typename lanes<Lanes>::u32& counter,
                                                 typename lanes<Lanes>::u32 (&out)[2][16]) noexcept {
   using u32 = typename lanes<Lanes>::u32;
   const two_of<u32> counters{counter, counter + static_cast<std::uint32_t>(Lanes)};
-  const auto both = [](std::uint32_t word) { return two_of<u32>{splat_u32<Lanes>(word), splat_u32<Lanes>(word)}; };
   two_of<u32> words[16];
-#pragma GCC unroll 16
-  for (std::size_t i = 0; i < 4; ++i) words[i] = both(chacha_constants[i]);
-#pragma GCC unroll 16
-  for (std::size_t i = 0; i < 8; ++i) words[4 + i] = both(key.words[i]);
+  const auto begin = [&](std::size_t i, std::uint32_t word) __attribute__((always_inline)) {
+    words[i] = {splat_u32<Lanes>(word), splat_u32<Lanes>(word)};
+  };
+  const auto add = [&](std::size_t i, std::uint32_t word) __attribute__((always_inline)) {
+    words[i] += {splat_u32<Lanes>(word), splat_u32<Lanes>(word)};
+  };
+  const auto with_all = [&](const auto& f) __attribute__((always_inline)) {
+    for_numbers<4>([&](std::size_t i) __attribute__((always_inline)) { f(i, chacha_constants[i]); });
+    for_numbers<8>([&](std::size_t i) __attribute__((always_inline)) { f(4 + i, key.words[i]); });
+    for_numbers<3>([&](std::size_t i) __attribute__((always_inline)) { f(13 + i, nonce.words[i]); });
+  };
+  with_all(begin);
   words[12] = counters;
-#pragma GCC unroll 16
-  for (std::size_t i = 0; i < 3; ++i) words[13 + i] = both(nonce.words[i]);
   chacha_rounds(words);
-#pragma GCC unroll 16
-  for (std::size_t i = 0; i < 4; ++i) words[i] += both(chacha_constants[i]);
-#pragma GCC unroll 16
-  for (std::size_t i = 0; i < 8; ++i) words[4 + i] += both(key.words[i]);
+  with_all(add);
   words[12] += counters;
-#pragma GCC unroll 16
-  for (std::size_t i = 0; i < 3; ++i) words[13 + i] += both(nonce.words[i]);
-#pragma GCC unroll 16
-  for (std::size_t i = 0; i < 16; ++i) {
+  for_numbers<16>([&](std::size_t i) __attribute__((always_inline)) {
     out[0][i] = words[i].first;
     out[1][i] = words[i].second;
-  }
+  });
 }
 
 }
@@ -6969,15 +6981,14 @@ inline bool fill_rounded_block(const chacha_key& key, const chacha_nonce& nonce,
       if constexpr (Lanes > 1) {
         words[1] = widened<1, Lanes>(word[4 * p], word[4 * p + 1], word[4 * p + 2], word[4 * p + 3]);
       }
-#pragma GCC unroll 2
-      for (std::size_t half = 0; half < (Lanes > 1 ? 2 : 1); ++half) {
+      for_numbers<(Lanes > 1 ? 2 : 1)>([&](std::size_t half) __attribute__((always_inline)) {
         const auto pair = round_gaussians<Lanes>(words[half], twice_variance);
         const std::size_t at = 64 * p + column + half * std::size_t{wide<Lanes>::count};
         std::memcpy(k + at, &pair.along_cosine, sizeof pair.along_cosine);
         std::memcpy(k + gaussian_block / 2 + at, &pair.along_sine, sizeof pair.along_sine);
         std::memcpy(margins + at, &pair.margin, sizeof pair.margin);
         signs |= bits_as<u64>(pair.margin);
-      }
+      });
     }
   }
   std::uint64_t each[static_cast<std::size_t>(wide<Lanes>::count)];
@@ -7280,15 +7291,14 @@ inline bool fill_rounded_block(const chacha_key& key, const chacha_nonce& nonce,
       if constexpr (Lanes > 1) {
         words[1] = widened<1, Lanes>(word[4 * p], word[4 * p + 1], word[4 * p + 2], word[4 * p + 3]);
       }
-#pragma GCC unroll 2
-      for (std::size_t half = 0; half < (Lanes > 1 ? 2 : 1); ++half) {
+      for_numbers<(Lanes > 1 ? 2 : 1)>([&](std::size_t half) __attribute__((always_inline)) {
         const auto pair = round_gaussians<Lanes>(words[half], twice_variance);
         const std::size_t at = 64 * p + column + half * std::size_t{wide<Lanes>::count};
         std::memcpy(k + at, &pair.along_cosine, sizeof pair.along_cosine);
         std::memcpy(k + gaussian_block / 2 + at, &pair.along_sine, sizeof pair.along_sine);
         std::memcpy(margins + at, &pair.margin, sizeof pair.margin);
         signs |= bits_as<u64>(pair.margin);
-      }
+      });
     }
   }
   std::uint64_t each[static_cast<std::size_t>(wide<Lanes>::count)];
@@ -7592,15 +7602,14 @@ inline bool fill_rounded_block(const chacha_key& key, const chacha_nonce& nonce,
       if constexpr (Lanes > 1) {
         words[1] = widened<1, Lanes>(word[4 * p], word[4 * p + 1], word[4 * p + 2], word[4 * p + 3]);
       }
-#pragma GCC unroll 2
-      for (std::size_t half = 0; half < (Lanes > 1 ? 2 : 1); ++half) {
+      for_numbers<(Lanes > 1 ? 2 : 1)>([&](std::size_t half) __attribute__((always_inline)) {
         const auto pair = round_gaussians<Lanes>(words[half], twice_variance);
         const std::size_t at = 64 * p + column + half * std::size_t{wide<Lanes>::count};
         std::memcpy(k + at, &pair.along_cosine, sizeof pair.along_cosine);
         std::memcpy(k + gaussian_block / 2 + at, &pair.along_sine, sizeof pair.along_sine);
         std::memcpy(margins + at, &pair.margin, sizeof pair.margin);
         signs |= bits_as<u64>(pair.margin);
-      }
+      });
     }
   }
   std::uint64_t each[static_cast<std::size_t>(wide<Lanes>::count)];
@@ -47935,10 +47944,11 @@ struct loss_kernel : sample_work<Scalar, typename Loss::template target<Scalar>>
 };
 
 /// Losses over positions, of a layered network: a block takes a position of a sample, of whose classes there may be
-/// many.
-template <class Scalar, class Loss>
+/// many, or, where there are few, each of its warps one.
+template <class Scalar, class Loss, bool ByWarps>
 struct position_loss_kernel : sample_work<Scalar, typename Loss::template target<Scalar>> {
   static constexpr int threads = 256;
+  static constexpr int positions_of_block = ByWarps ? threads / warp_size : 1;
   struct shared_type {
     Scalar partial[static_cast<std::size_t>(threads / warp_size)];
   };
@@ -47947,11 +47957,25 @@ struct position_loss_kernel : sample_work<Scalar, typename Loss::template target
 
   template <class Block>
   PERGRAD_HD void operator()(const Block& block) const {
-    const int positions = samples.target_count;
-    const int sample = block.index() / positions;
-    const int t = block.index() % positions;
-    if (static_cast<std::uint32_t>(sample) >= this->state->count) return;
     auto& shared = block.template shared<shared_type>();
+    if constexpr (ByWarps) {
+      block.warps([&](const auto& warp) {
+        Scalar unused[1];
+        evaluate(warp, block.index() * positions_of_block + warp.index(), unused);
+      });
+    } else {
+      evaluate(block, block.index(), shared.partial);
+    }
+  }
+
+ private:
+  /// Position `number` of all samples' by a block or a warp.
+  template <class Group>
+  PERGRAD_HD void evaluate(const Group& group, int number, Scalar (&partial)[Group::threads / warp_size]) const {
+    const int positions = samples.target_count;
+    const int sample = number / positions;
+    const int t = number % positions;
+    if (static_cast<std::uint32_t>(sample) >= this->state->count) return;
     const sample_values<Scalar> values = samples.values(sample);
     const int classes = output_size / positions;
     const int length = values.positions(this->output_lengths, positions);
@@ -47961,16 +47985,16 @@ struct position_loss_kernel : sample_work<Scalar, typename Loss::template target
     double loss = 0;
     if (t < length && !Loss::ignores(targets[t])) {
       const double weight = Loss::weight_of(targets, static_cast<std::size_t>(length));
-      loss = weight * Loss::evaluate_together(block, y, classes, static_cast<int>(targets[t]),
-                                              static_cast<Scalar>(weight), dy, shared.partial);
-      if (tf32 != 0) on_device::for_each(block, classes, [&](int i) { dy[i] = round_to_tf32(dy[i]); });
+      loss = weight * Loss::evaluate_together(group, y, classes, static_cast<int>(targets[t]),
+                                              static_cast<Scalar>(weight), dy, partial);
+      if (tf32 != 0) on_device::for_each(group, classes, [&](int i) { dy[i] = round_to_tf32(dy[i]); });
     } else {
-      on_device::for_each(block, classes, [&](int i) { dy[i] = 0; });
+      on_device::for_each(group, classes, [&](int i) { dy[i] = 0; });
     }
-    block.once([&] { results.position_losses[std::int64_t{sample} * positions + t] = loss; });
+    group.once([&] { results.position_losses[number] = loss; });
     if (results.outputs == nullptr) return;
     Scalar* const outputs = results.outputs + std::int64_t{sample} * output_size + t * classes;
-    on_device::for_each(block, classes, [&](int i) { outputs[i] = y[i]; });
+    on_device::for_each(group, classes, [&](int i) { outputs[i] = y[i]; });
   }
 };
 /// A sample's loss is the sum of its positions'; one block a sample.
@@ -48936,11 +48960,12 @@ template <class Device, class Kernel>
 void launch_node_kernel(Device& device, const typename Kernel::work_type& work) {
   launch(device, Kernel{work});
 }
-template <class Device, class Scalar, class Loss>
+template <class Device, class Network, class Loss, class Scalar = typename Network::scalar>
 void launch_losses(Device& device, const sample_work<Scalar, typename Loss::template target<Scalar>>& work,
                    int samples) {
   if constexpr (takes_threads_by_position<Loss>) {
-    device.launch(position_loss_kernel<Scalar, Loss>{work}, samples * work.samples.target_count);
+    using kernel = position_loss_kernel<Scalar, Loss, Network::output_shape.e1 <= 256>;
+    device.launch(kernel{work}, blocks_for(samples * work.samples.target_count, kernel::positions_of_block));
     device.launch(loss_of_positions_kernel<Scalar, typename Loss::template target<Scalar>>{work}, samples);
   } else {
     device.launch(loss_kernel<Scalar, Loss>{work}, blocks_for(samples, warp_size));
@@ -48958,7 +48983,7 @@ inline constexpr auto sample_launcher_of = [] {
   constexpr bool losses_alone =
       layered && (takes_threads_by_position<Loss> || Network::output_shape.size() <= most_outputs_of_thread);
   sample_launcher<Device, scalar, target> kernels;
-  if constexpr (losses_alone) kernels.losses = &launch_losses<Device, scalar, Loss>;
+  if constexpr (losses_alone) kernels.losses = &launch_losses<Device, Network, Loss>;
   if constexpr (!losses_alone || needs_sample_kernel<Network>) {
     kernels.samples =
         &launch_sample_kernel<Device, sample_kernel<scalar, Loss, functions, sample_threads<Network>, layered ? 1 : 0>>;

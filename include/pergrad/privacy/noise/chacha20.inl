@@ -132,36 +132,40 @@ template <int Lanes>
   out[12] += counter;
   for (std::size_t i = 0; i < 3; ++i) out[13 + i] += nonce.words[i];
 }
-/// The same of these counters and of those Lanes further on. Loops are unrolled: else the words are in memory, not in
-/// registers.
+/// f(0), ..., f(Count - 1), without a loop: what they number stays in registers.
+template <std::size_t Count, class Function>
+[[gnu::always_inline]] inline void for_numbers(const Function& f) noexcept {
+  [&]<std::size_t... i>(std::index_sequence<i...>) __attribute__((always_inline)) { (f(i), ...); }
+  (std::make_index_sequence<Count>{});
+}
+/// The same of these counters and of those Lanes further on.
 template <int Lanes>
 [[gnu::always_inline]] inline void chacha_lanes(const chacha_key& key, const chacha_nonce& nonce,
                                                 const typename lanes<Lanes>::u32& counter,
                                                 typename lanes<Lanes>::u32 (&out)[2][16]) noexcept {
   using u32 = typename lanes<Lanes>::u32;
   const two_of<u32> counters{counter, counter + static_cast<std::uint32_t>(Lanes)};
-  const auto both = [](std::uint32_t word) { return two_of<u32>{splat_u32<Lanes>(word), splat_u32<Lanes>(word)}; };
   two_of<u32> words[16];
-#pragma GCC unroll 16
-  for (std::size_t i = 0; i < 4; ++i) words[i] = both(chacha_constants[i]);
-#pragma GCC unroll 16
-  for (std::size_t i = 0; i < 8; ++i) words[4 + i] = both(key.words[i]);
+  const auto begin = [&](std::size_t i, std::uint32_t word) __attribute__((always_inline)) {
+    words[i] = {splat_u32<Lanes>(word), splat_u32<Lanes>(word)};
+  };
+  const auto add = [&](std::size_t i, std::uint32_t word) __attribute__((always_inline)) {
+    words[i] += {splat_u32<Lanes>(word), splat_u32<Lanes>(word)};
+  };
+  const auto with_all = [&](const auto& f) __attribute__((always_inline)) {
+    for_numbers<4>([&](std::size_t i) __attribute__((always_inline)) { f(i, chacha_constants[i]); });
+    for_numbers<8>([&](std::size_t i) __attribute__((always_inline)) { f(4 + i, key.words[i]); });
+    for_numbers<3>([&](std::size_t i) __attribute__((always_inline)) { f(13 + i, nonce.words[i]); });
+  };
+  with_all(begin);
   words[12] = counters;
-#pragma GCC unroll 16
-  for (std::size_t i = 0; i < 3; ++i) words[13 + i] = both(nonce.words[i]);
   chacha_rounds(words);
-#pragma GCC unroll 16
-  for (std::size_t i = 0; i < 4; ++i) words[i] += both(chacha_constants[i]);
-#pragma GCC unroll 16
-  for (std::size_t i = 0; i < 8; ++i) words[4 + i] += both(key.words[i]);
+  with_all(add);
   words[12] += counters;
-#pragma GCC unroll 16
-  for (std::size_t i = 0; i < 3; ++i) words[13 + i] += both(nonce.words[i]);
-#pragma GCC unroll 16
-  for (std::size_t i = 0; i < 16; ++i) {
+  for_numbers<16>([&](std::size_t i) __attribute__((always_inline)) {
     out[0][i] = words[i].first;
     out[1][i] = words[i].second;
-  }
+  });
 }
 
 }

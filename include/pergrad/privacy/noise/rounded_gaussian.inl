@@ -204,15 +204,14 @@ inline bool fill_rounded_block(const chacha_key& key, const chacha_nonce& nonce,
       if constexpr (Lanes > 1) {
         words[1] = widened<1, Lanes>(word[4 * p], word[4 * p + 1], word[4 * p + 2], word[4 * p + 3]);
       }
-#pragma GCC unroll 2
-      for (std::size_t half = 0; half < (Lanes > 1 ? 2 : 1); ++half) {
+      for_numbers<(Lanes > 1 ? 2 : 1)>([&](std::size_t half) __attribute__((always_inline)) {
         const auto pair = round_gaussians<Lanes>(words[half], twice_variance);
         const std::size_t at = 64 * p + column + half * std::size_t{wide<Lanes>::count};
         std::memcpy(k + at, &pair.along_cosine, sizeof pair.along_cosine);
         std::memcpy(k + gaussian_block / 2 + at, &pair.along_sine, sizeof pair.along_sine);
         std::memcpy(margins + at, &pair.margin, sizeof pair.margin);
         signs |= bits_as<u64>(pair.margin);
-      }
+      });
     }
   }
   std::uint64_t each[static_cast<std::size_t>(wide<Lanes>::count)];
