@@ -84,8 +84,8 @@ struct product_traits<dev::gemm_kernel<Scalar, Problem, Sizes>> {
 
 template <class Kernel>
 inline constexpr bool is_position_loss = false;
-template <class Scalar, class Loss>
-inline constexpr bool is_position_loss<dev::position_loss_kernel<Scalar, Loss>> = true;
+template <class Scalar, class Loss, bool ByWarps>
+inline constexpr bool is_position_loss<dev::position_loss_kernel<Scalar, Loss, ByWarps>> = true;
 template <class Kernel>
 inline constexpr bool is_loss_of_positions = false;
 template <class Scalar, class Target>
@@ -220,11 +220,12 @@ class listing_device {
     }
     if constexpr (is_position_loss<Kernel>) {
       const double classes = kernel.output_size / kernel.samples.target_count;
+      const double all = classes * blocks * Kernel::positions_of_block;
       to.what = "losses of positions";
-      to.done.elements = classes * blocks;
-      to.done.element_rounds = 3 * std::ceil(classes / Kernel::threads);  // the largest, the sum, the gradient
-      to.done.bytes = 2 * sizeof(float) * classes * blocks;
-      to.done.again_bytes = 3 * sizeof(float) * classes * blocks;
+      to.done.elements = all;
+      to.done.element_rounds = 3 * all / blocks / Kernel::threads;  // the largest, the sum, the gradient
+      to.done.bytes = 2 * sizeof(float) * all;
+      to.done.again_bytes = 3 * sizeof(float) * all;
     }
     if constexpr (is_loss_of_positions<Kernel>) {
       to.what = "losses";

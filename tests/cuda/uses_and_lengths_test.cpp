@@ -68,8 +68,8 @@ using namespace uses_and_lengths;
 
 template <class Kernel>
 inline constexpr bool takes_position = false;
-template <class Scalar, class Loss>
-inline constexpr bool takes_position<pg::on_device::position_loss_kernel<Scalar, Loss>> = true;
+template <class Scalar, class Loss, bool ByWarps>
+inline constexpr bool takes_position<pg::on_device::position_loss_kernel<Scalar, Loss, ByWarps>> = true;
 
 /// An emulated device that counts the blocks which take losses of positions.
 class loss_counter : public pg::on_device::emulated_device {
@@ -106,14 +106,20 @@ BOOST_AUTO_TEST_CASE(a_loss_at_every_position_is_the_hosts) {
   compare<speller<double>, pg::token_cross_entropy<>>("many classes");
   compare<speller<double>, pg::token_cross_entropy<pg::ignore_index<0>, pg::sum_over_positions>>("a sum, many classes");
 }
-// Of a layered network a block takes a position: few samples of many positions are many blocks.
-BOOST_AUTO_TEST_CASE(positions_of_a_loss_are_blocks_of_their_own) {
-  both<speller<double>, pg::token_cross_entropy<>> it{3};
+// Of a layered network a block takes a position, or, where there are few classes, eight of them: few samples of many
+// positions are many blocks.
+template <class Network>
+void expect_loss_blocks(std::size_t samples, int blocks) {
+  both<Network, pg::token_cross_entropy<>> it{samples};
   const pg::basic_device_executor<loss_counter> executor;
-  pg::tape<speller<double>> tape{executor, pg::max_batch{3}};
+  pg::tape<Network> tape{executor, pg::max_batch{samples}};
   const auto losses = pg::losses(pg::per_sample_gradients(it.net, pg::token_cross_entropy<>{}, it.batch, tape));
   check_same(pg::unprotected::evaluate(executor, losses), it.evaluate(pg::losses(it.on_device())), "losses");
-  BOOST_TEST(executor.device().blocks == 3 * 4);
+  BOOST_TEST(executor.device().blocks == blocks);
+}
+BOOST_AUTO_TEST_CASE(positions_of_a_loss_are_blocks_of_their_own) {
+  expect_loss_blocks<speller<double>>(3, 3 * 4);
+  expect_loss_blocks<tagger<6>>(3, 3);  // 18 positions by as many warps
 }
 // Rows are products of rounded gradients; norms come from these as well.
 BOOST_AUTO_TEST_CASE(gradients_of_a_loss_a_position_are_rounded_to_tf32) {

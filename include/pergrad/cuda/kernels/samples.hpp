@@ -290,10 +290,11 @@ struct loss_kernel : sample_work<Scalar, typename Loss::template target<Scalar>>
 };
 
 /// Losses over positions, of a layered network: a block takes a position of a sample, of whose classes there may be
-/// many.
-template <class Scalar, class Loss>
+/// many, or, where there are few, each of its warps one.
+template <class Scalar, class Loss, bool ByWarps>
 struct position_loss_kernel : sample_work<Scalar, typename Loss::template target<Scalar>> {
   static constexpr int threads = 256;
+  static constexpr int positions_of_block = ByWarps ? threads / warp_size : 1;
   struct shared_type {
     Scalar partial[static_cast<std::size_t>(threads / warp_size)];
   };
@@ -302,11 +303,25 @@ struct position_loss_kernel : sample_work<Scalar, typename Loss::template target
 
   template <class Block>
   PERGRAD_HD void operator()(const Block& block) const {
-    const int positions = samples.target_count;
-    const int sample = block.index() / positions;
-    const int t = block.index() % positions;
-    if (static_cast<std::uint32_t>(sample) >= this->state->count) return;
     auto& shared = block.template shared<shared_type>();
+    if constexpr (ByWarps) {
+      block.warps([&](const auto& warp) {
+        Scalar unused[1];
+        evaluate(warp, block.index() * positions_of_block + warp.index(), unused);
+      });
+    } else {
+      evaluate(block, block.index(), shared.partial);
+    }
+  }
+
+ private:
+  /// Position `number` of all samples' by a block or a warp.
+  template <class Group>
+  PERGRAD_HD void evaluate(const Group& group, int number, Scalar (&partial)[Group::threads / warp_size]) const {
+    const int positions = samples.target_count;
+    const int sample = number / positions;
+    const int t = number % positions;
+    if (static_cast<std::uint32_t>(sample) >= this->state->count) return;
     const sample_values<Scalar> values = samples.values(sample);
     const int classes = output_size / positions;
     const int length = values.positions(this->output_lengths, positions);
@@ -316,16 +331,16 @@ struct position_loss_kernel : sample_work<Scalar, typename Loss::template target
     double loss = 0;
     if (t < length && !Loss::ignores(targets[t])) {
       const double weight = Loss::weight_of(targets, static_cast<std::size_t>(length));
-      loss = weight * Loss::evaluate_together(block, y, classes, static_cast<int>(targets[t]),
-                                              static_cast<Scalar>(weight), dy, shared.partial);
-      if (tf32 != 0) on_device::for_each(block, classes, [&](int i) { dy[i] = round_to_tf32(dy[i]); });
+      loss = weight * Loss::evaluate_together(group, y, classes, static_cast<int>(targets[t]),
+                                              static_cast<Scalar>(weight), dy, partial);
+      if (tf32 != 0) on_device::for_each(group, classes, [&](int i) { dy[i] = round_to_tf32(dy[i]); });
     } else {
-      on_device::for_each(block, classes, [&](int i) { dy[i] = 0; });
+      on_device::for_each(group, classes, [&](int i) { dy[i] = 0; });
     }
-    block.once([&] { results.position_losses[std::int64_t{sample} * positions + t] = loss; });
+    group.once([&] { results.position_losses[number] = loss; });
     if (results.outputs == nullptr) return;
     Scalar* const outputs = results.outputs + std::int64_t{sample} * output_size + t * classes;
-    on_device::for_each(block, classes, [&](int i) { outputs[i] = y[i]; });
+    on_device::for_each(group, classes, [&](int i) { outputs[i] = y[i]; });
   }
 };
 /// A sample's loss is the sum of its positions'; one block a sample.

@@ -67,11 +67,12 @@ template <class Device, class Kernel>
 void launch_node_kernel(Device& device, const typename Kernel::work_type& work) {
   launch(device, Kernel{work});
 }
-template <class Device, class Scalar, class Loss>
+template <class Device, class Network, class Loss, class Scalar = typename Network::scalar>
 void launch_losses(Device& device, const sample_work<Scalar, typename Loss::template target<Scalar>>& work,
                    int samples) {
   if constexpr (takes_threads_by_position<Loss>) {
-    device.launch(position_loss_kernel<Scalar, Loss>{work}, samples * work.samples.target_count);
+    using kernel = position_loss_kernel<Scalar, Loss, Network::output_shape.e1 <= 256>;
+    device.launch(kernel{work}, blocks_for(samples * work.samples.target_count, kernel::positions_of_block));
     device.launch(loss_of_positions_kernel<Scalar, typename Loss::template target<Scalar>>{work}, samples);
   } else {
     device.launch(loss_kernel<Scalar, Loss>{work}, blocks_for(samples, warp_size));
@@ -89,7 +90,7 @@ inline constexpr auto sample_launcher_of = [] {
   constexpr bool losses_alone =
       layered && (takes_threads_by_position<Loss> || Network::output_shape.size() <= most_outputs_of_thread);
   sample_launcher<Device, scalar, target> kernels;
-  if constexpr (losses_alone) kernels.losses = &launch_losses<Device, scalar, Loss>;
+  if constexpr (losses_alone) kernels.losses = &launch_losses<Device, Network, Loss>;
   if constexpr (!losses_alone || needs_sample_kernel<Network>) {
     kernels.samples =
         &launch_sample_kernel<Device, sample_kernel<scalar, Loss, functions, sample_threads<Network>, layered ? 1 : 0>>;
