@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <cstring>
 #include <span>
+#include <utility>
 
 #include <pergrad/detail/error_text.hpp>
 #include <pergrad/detail/host_device.hpp>
