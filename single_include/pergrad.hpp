@@ -1362,7 +1362,7 @@ template <int Lanes>
 /// f(0), ..., f(Count - 1), without a loop: what they number stays in registers.
 template <std::size_t Count, class Function>
 [[gnu::always_inline]] inline void for_numbers(const Function& f) noexcept {
-  [&]<std::size_t... I>(std::index_sequence<I...>) __attribute__((always_inline)) { (f(I), ...); }
+  [&]<std::size_t... Number>(std::index_sequence<Number...>) __attribute__((always_inline)) { (f(Number), ...); }
   (std::make_index_sequence<Count>{});
 }
 /// The same of these counters and of those Lanes further on.
@@ -1585,7 +1585,7 @@ template <int Lanes>
 /// f(0), ..., f(Count - 1), without a loop: what they number stays in registers.
 template <std::size_t Count, class Function>
 [[gnu::always_inline]] inline void for_numbers(const Function& f) noexcept {
-  [&]<std::size_t... I>(std::index_sequence<I...>) __attribute__((always_inline)) { (f(I), ...); }
+  [&]<std::size_t... Number>(std::index_sequence<Number...>) __attribute__((always_inline)) { (f(Number), ...); }
   (std::make_index_sequence<Count>{});
 }
 /// The same of these counters and of those Lanes further on.
@@ -1809,7 +1809,7 @@ template <int Lanes>
 /// f(0), ..., f(Count - 1), without a loop: what they number stays in registers.
 template <std::size_t Count, class Function>
 [[gnu::always_inline]] inline void for_numbers(const Function& f) noexcept {
-  [&]<std::size_t... I>(std::index_sequence<I...>) __attribute__((always_inline)) { (f(I), ...); }
+  [&]<std::size_t... Number>(std::index_sequence<Number...>) __attribute__((always_inline)) { (f(Number), ...); }
   (std::make_index_sequence<Count>{});
 }
 /// The same of these counters and of those Lanes further on.
