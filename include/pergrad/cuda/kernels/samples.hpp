@@ -78,6 +78,19 @@ template <class Loss>
 inline constexpr bool takes_threads_by_position = requires(const std::int32_t* targets) {
   Loss::weight_of(targets, std::size_t{});
 };
+/// The loss of position t, which nothing has weighed, and its gradient, by a block or a warp; zeros where it does not
+/// count.
+template <class Loss, class Group, class Scalar, class Target>
+PERGRAD_HD double evaluate_position(const Group& group, const Scalar* y, int classes, const Target* targets, int t,
+                                    int length, double weight, Scalar* dy,
+                                    Scalar (&partial)[Group::threads / warp_size]) {
+  if (t < length && !Loss::ignores(targets[t])) {
+    return Loss::evaluate_together(group, y, classes, static_cast<int>(targets[t]), static_cast<Scalar>(weight), dy,
+                                   partial);
+  }
+  on_device::for_each(group, classes, [&](int i) { dy[i] = 0; });
+  return 0;
+}
 /// The loss of a sample and its gradient, by one thread, of output `y`.
 template <class Loss, class Scalar, class Target>
 PERGRAD_HD void evaluate_loss(const sample_work<Scalar, Target>& work, const sample_values<Scalar>& values, int sample,
@@ -196,14 +209,9 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
     block.warps([&](const auto& warp) {
       double loss = 0;
       for (int t = warp.index(); t < positions; t += Threads / warp_size) {
-        Scalar* const dy = values.to(output_gradient) + t * classes;
-        if (t < length && !Loss::ignores(targets[t])) {
-          Scalar unused[1];
-          loss += Loss::evaluate_together(warp, values.at(output) + t * classes, classes, static_cast<int>(targets[t]),
-                                          static_cast<Scalar>(weight), dy, unused);
-        } else {
-          on_device::for_each(warp, classes, [&](int i) { dy[i] = 0; });
-        }
+        Scalar unused[1];
+        loss += evaluate_position<Loss>(warp, values.at(output) + t * classes, classes, targets, t, length, weight,
+                                        values.to(output_gradient) + t * classes, unused);
       }
       warp.each([&](int lane) {
         if (lane == 0) shared.partial[warp.index()] = loss;
@@ -328,16 +336,10 @@ struct position_loss_kernel : sample_work<Scalar, typename Loss::template target
     const auto* const targets = samples.targets_of(sample);
     const Scalar* const y = values.at(this->output) + t * classes;
     Scalar* const dy = values.to(this->output_gradient) + t * classes;
-    double loss = 0;
-    if (t < length && !Loss::ignores(targets[t])) {
-      const double weight = Loss::weight_of(targets, static_cast<std::size_t>(length));
-      loss = weight * Loss::evaluate_together(group, y, classes, static_cast<int>(targets[t]),
-                                              static_cast<Scalar>(weight), dy, partial);
-      if (tf32 != 0) on_device::for_each(group, classes, [&](int i) { dy[i] = round_to_tf32(dy[i]); });
-    } else {
-      on_device::for_each(group, classes, [&](int i) { dy[i] = 0; });
-    }
-    group.once([&] { results.position_losses[number] = loss; });
+    const double weight = Loss::weight_of(targets, static_cast<std::size_t>(length));
+    const double loss = evaluate_position<Loss>(group, y, classes, targets, t, length, weight, dy, partial);
+    if (tf32 != 0) on_device::for_each(group, classes, [&](int i) { dy[i] = round_to_tf32(dy[i]); });
+    group.once([&] { results.position_losses[number] = weight * loss; });
     if (results.outputs == nullptr) return;
     Scalar* const outputs = results.outputs + std::int64_t{sample} * output_size + t * classes;
     on_device::for_each(group, classes, [&](int i) { outputs[i] = y[i]; });
