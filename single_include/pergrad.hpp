@@ -41130,9 +41130,14 @@ template <int RowPairs>
 
 namespace emulation {
 
+/// Operands whose bits below TF32's were not 0: somebody has forgotten to round them. For tests.
+inline std::atomic<std::uint64_t> unrounded_operands{0};
 /// What a tensor core sees of an operand: the bits below TF32's are ignored, not rounded.
 [[nodiscard]] inline double tf32_bits(float x) noexcept {
-  return static_cast<double>(__builtin_bit_cast(float, __builtin_bit_cast(std::uint32_t, x) & ~0x1fffU));
+  constexpr std::uint32_t below = 0x1fff;
+  const auto bits = __builtin_bit_cast(std::uint32_t, x);
+  if ((bits & below) != 0 && x == x) unrounded_operands.fetch_add(1, std::memory_order_relaxed);
+  return static_cast<double>(__builtin_bit_cast(float, bits & ~below));
 }
 /// The instruction for a warp. Hardware adds up in an order and with roundings of its own, which are not published;
 /// here the eight products and what was there before are added up in double.
@@ -41273,6 +41278,26 @@ template <class Value>
   __builtin_assume(__isGlobal(at));
 #endif
   return at;
+}
+
+/// *at if `wanted`, else 0: no branch, and nothing waits for what is read before it is used. `at`: device memory.
+template <class Scalar>
+[[nodiscard]] PERGRAD_HD inline Scalar read_if(bool wanted, const Scalar* at) noexcept {
+#ifdef __CUDA_ARCH__
+  Scalar value;
+  if constexpr (sizeof(Scalar) == sizeof(float)) {
+    asm volatile("{.reg .pred p; setp.ne.s32 p, %2, 0; mov.f32 %0, 0f00000000; @p ld.global.f32 %0, [%1];}"
+                 : "=&f"(value)
+                 : "l"(at), "r"(static_cast<int>(wanted)));
+  } else {
+    asm volatile("{.reg .pred p; setp.ne.s32 p, %2, 0; mov.f64 %0, 0d0000000000000000; @p ld.global.f64 %0, [%1];}"
+                 : "=&d"(value)
+                 : "l"(at), "r"(static_cast<int>(wanted)));
+  }
+  return value;
+#else
+  return wanted ? *at : Scalar{0};
+#endif
 }
 
 /// Only floats have a TF32.
@@ -42239,17 +42264,6 @@ struct step_state {
   double rate = 0;                 ///< Adam: rate / (1 - beta1^t); else the learning rate
   double correction = 1;           ///< Adam: 1 / sqrt(1 - beta2^t)
   double keep = 1;                 ///< of a parameter: 1 - learning rate * weight decay
-  double zero = 0;                 ///< what products read in the padding
-  float zero_float = 0;
-
-  template <class Scalar>
-  [[nodiscard]] PERGRAD_HD const Scalar* zero_of() const noexcept {
-    if constexpr (sizeof(Scalar) == sizeof(float)) {
-      return &zero_float;
-    } else {
-      return &zero;
-    }
-  }
 };
 
 }  // namespace pergrad::inline v0_1::on_device
@@ -42510,11 +42524,66 @@ template <class Scalar>
   return leaf.ones != 0 ? delta : multiply(delta, values.at(leaf.other)[i * leaf.other_stride]);
 }
 
+/// Places along all axes in one number, so that a product's main loop asks in three instructions whether one that is
+/// the sum of two parts lies inside. A field an axis holds c + half, c the place and half a power of two: its highest
+/// bit is set where c is not negative, and that of `last_` minus the field where c is not beyond the last one. The
+/// field behind them says whether there is anything at all.
+class axis_fields {
+ public:
+  axis_fields() = default;
+  /// Sums from `least` to `most`, of which those from 0 to `size` - 1 are inside.
+  constexpr axis_fields(const int (&size)[axes], const int (&least)[axes], const int (&most)[axes]) noexcept {
+    int bits = 0;
+    const auto add = [&](int of, int from, int to) {
+      int half = 1;
+      int width = 1;
+      for (; half < larger_of(to + 1, larger_of(of, 0) - from); half *= 2) ++width;
+      const auto field = [&](int value) { return bits < 32 ? static_cast<std::uint32_t>(value) << bits : 0U; };
+      half_ += field(half);
+      last_ += field(2 * half + of - 1);
+      bits += width;
+    };
+    for (int axis = 0; axis < axes; ++axis) {
+      shift_[axis] = bits;
+      add(size[axis], least[axis], most[axis]);
+    }
+    beyond_ = bits < 31 ? 1U << bits : 0U;
+    add(1, 0, 1);
+    bits_ = bits;
+  }
+  /// Is there room for all fields?
+  [[nodiscard]] constexpr bool fit() const noexcept { return bits_ <= 32; }
+  /// The parts of a sum.
+  [[nodiscard]] PERGRAD_HD constexpr std::uint32_t first(const int (&at)[axes]) const noexcept {
+    return half_ + second(at);
+  }
+  [[nodiscard]] PERGRAD_HD constexpr std::uint32_t second(const int (&at)[axes]) const noexcept {
+    std::uint32_t all = 0;
+    for (int axis = 0; axis < axes; ++axis) {
+      all += static_cast<std::uint32_t>(at[axis]) << static_cast<unsigned>(shift_[axis]);
+    }
+    return all;
+  }
+  /// Added to a part: there is nothing, whatever the other one is.
+  [[nodiscard]] PERGRAD_HD constexpr std::uint32_t beyond() const noexcept { return beyond_; }
+  [[nodiscard]] PERGRAD_HD constexpr bool inside(std::uint32_t first, std::uint32_t second) const noexcept {
+    const std::uint32_t sum = first + second;
+    return (~(sum & (last_ - sum)) & half_) == 0;
+  }
+
+ private:
+  int shift_[axes] = {0, 0, 0};
+  int bits_ = 0;
+  std::uint32_t half_ = 0;  ///< of all fields: their highest bits
+  std::uint32_t last_ = 0;
+  std::uint32_t beyond_ = 0;
+};
+
 /// A part of an address: an offset, and how far along each axis. A position's and a tap's together are an element of x,
 /// those of a pixel and of an output's tap an element of y, if their sums along all axes lie inside.
-struct alignas(16) coordinates {
+struct alignas(8) coordinates {
   int offset = 0;
-  int at[axes] = {0, 0, 0};
+  std::uint32_t at = 0;  ///< of axis_fields
 };
 
 /// Addresses of one group of an `affine_view`. Element k = (channel, tap) of view t; an element of y is (output, t).
@@ -42528,6 +42597,8 @@ struct geometry {
   divisor width;  ///< of the view
   divisor groups;
   int apart[axes] = {0, 0, 0};  ///< remainders of a stride, which must be equal, in units that no position reaches
+  axis_fields x_fields;         ///< of a position and a tap
+  axis_fields y_fields;         ///< of a pixel and an output's tap
   int contiguous = 0;           ///< one position whose view is x itself, in order
 
   geometry() = default;
@@ -42545,11 +42616,20 @@ struct geometry {
         stride{divisor{of.stride[0]}, divisor{of.stride[1]}, divisor{of.stride[2]}},
         width{of.view_width()},
         groups{of.groups} {
+    int least[2][axes]{};
+    int most[2][axes]{};
     for (int axis = 0; axis < axes; ++axis) {
-      const int last_tap = (of.kernel[axis] - 1) * of.dilation[axis] / of.stride[axis];
+      const int reach = (of.kernel[axis] - 1) * of.dilation[axis];
+      const int last_tap = reach / of.stride[axis];
       const int last_pixel = (of.in[axis] - 1 + of.padding[axis]) / of.stride[axis];
       apart[axis] = larger_of(of.out[axis] + last_tap, last_pixel + 1);
+      least[0][axis] = -of.padding[axis];
+      most[0][axis] = (of.out[axis] - 1) * of.stride[axis] - of.padding[axis] + reach;
+      least[1][axis] = -last_tap - (of.stride[axis] - 1) * apart[axis];
+      most[1][axis] = last_pixel + 1 + (of.stride[axis] - 1) * apart[axis];  // 1: columns beyond a class's pixels
     }
+    x_fields = axis_fields{of.in, least[0], most[0]};
+    y_fields = axis_fields{of.out, least[1], most[1]};
     const coordinates first = position(0, 0);
     bool in_order = of.positions() == 1 && of.y_output == 1;
     for (int k = 0; in_order && k < of.view_width(); ++k) {
@@ -42559,55 +42639,65 @@ struct geometry {
     contiguous = in_order ? 1 : 0;
   }
 
+  /// Is there room for its coordinates?
+  [[nodiscard]] static constexpr bool fits(const affine_view& of) noexcept {
+    const geometry map{of};
+    return map.x_fields.fit() && map.y_fields.fit();
+  }
+
   /// A position of x's views, and element k of a view.
   [[nodiscard]] PERGRAD_HD constexpr coordinates position(int group, int t) const noexcept {
-    coordinates to{group * view.x_group, {0, 0, 0}};
-    split(t, out_height, out_width, to.at);
+    int at[axes] = {0, 0, 0};
+    int offset = group * view.x_group;
+    split(t, out_height, out_width, at);
     for (int axis = 0; axis < axes; ++axis) {
-      to.at[axis] = to.at[axis] * view.stride[axis] - view.padding[axis];
-      to.offset += to.at[axis] * view.x_step[axis];
+      at[axis] = at[axis] * view.stride[axis] - view.padding[axis];
+      offset += at[axis] * view.x_step[axis];
     }
-    return to;
+    return {offset, x_fields.first(at)};
   }
   [[nodiscard]] PERGRAD_HD constexpr coordinates tap(int k) const noexcept {
     const int number = taps.divide(k);
-    coordinates to{k * view.x_channel, {0, 0, 0}};
-    split(number, kernel_height, kernel_width, to.at);
+    int at[axes] = {0, 0, 0};
+    int offset = k * view.x_channel;
+    split(number, kernel_height, kernel_width, at);
     for (int axis = 0; axis < axes; ++axis) {
-      to.at[axis] *= view.dilation[axis];
-      to.offset += to.at[axis] * view.x_step[axis];
+      at[axis] *= view.dilation[axis];
+      offset += at[axis] * view.x_step[axis];
     }
-    return to;
+    return {offset, x_fields.second(at)};
   }
   /// A pixel of x that y's positions see, and an output whose position sees it at a tap.
   [[nodiscard]] PERGRAD_HD constexpr coordinates pixel(int group, int i) const noexcept {
-    coordinates to{group * view.y_group, {0, 0, 0}};
-    split(i, in_height, in_width, to.at);
+    int at[axes] = {0, 0, 0};
+    int offset = group * view.y_group;
+    split(i, in_height, in_width, at);
     for (int axis = 0; axis < axes; ++axis) {
-      int whole = to.at[axis] + view.padding[axis];
+      int whole = at[axis] + view.padding[axis];
       const int rest = stride[axis].divide(whole);
-      to.offset += whole * view.y_step[axis];
-      to.at[axis] = whole + rest * apart[axis];
+      offset += whole * view.y_step[axis];
+      at[axis] = whole + rest * apart[axis];
     }
-    return to;
+    return {offset, y_fields.first(at)};
   }
   [[nodiscard]] PERGRAD_HD constexpr coordinates seen_by(int output, int tap) const noexcept {
-    coordinates to{output * view.y_output, {0, 0, 0}};
-    split(tap, kernel_height, kernel_width, to.at);
+    int at[axes] = {0, 0, 0};
+    int offset = output * view.y_output;
+    split(tap, kernel_height, kernel_width, at);
     for (int axis = 0; axis < axes; ++axis) {
-      int whole = to.at[axis] * view.dilation[axis];
+      int whole = at[axis] * view.dilation[axis];
       const int rest = stride[axis].divide(whole);
-      to.offset -= whole * view.y_step[axis];
-      to.at[axis] = -whole - rest * apart[axis];
+      offset -= whole * view.y_step[axis];
+      at[axis] = -whole - rest * apart[axis];
     }
-    return to;
+    return {offset, y_fields.second(at)};
   }
   /// Is what they are together an element of x, or of y?
   [[nodiscard]] PERGRAD_HD constexpr bool inside_x(const coordinates& a, const coordinates& b) const noexcept {
-    return inside(a, b, view.in);
+    return x_fields.inside(a.at, b.at);
   }
   [[nodiscard]] PERGRAD_HD constexpr bool inside_y(const coordinates& a, const coordinates& b) const noexcept {
-    return inside(a, b, view.out);
+    return y_fields.inside(a.at, b.at);
   }
 
   /// Where group `group`'s view t of x has element k; negative: in the padding.
@@ -42639,14 +42729,6 @@ struct geometry {
     at[2] = width.divide(i);
     at[1] = height.divide(i);
     at[0] = i;
-  }
-  [[nodiscard]] PERGRAD_HD static constexpr bool inside(const coordinates& a, const coordinates& b,
-                                                        const int (&size)[axes]) noexcept {
-    int result = 1;  // of all axes: a product's main loop has no room for branches
-    for (int axis = 0; axis < axes; ++axis) {
-      result &= static_cast<unsigned>(a.at[axis] + b.at[axis]) < static_cast<unsigned>(size[axis]) ? 1 : 0;
-    }
-    return result != 0;
   }
 };
 
@@ -42772,7 +42854,8 @@ using vast_tensor_block = tensor_block<128, 256, 8>;   ///< and many rows: 256 t
 ///
 /// An operand says `line_at(row or column)`, also beyond the last one, `step_at(k)`, `read(line, step)`, and whether
 /// threads next to each other should take neighbours of the depth (`depth_first`); perhaps what becomes of an element
-/// that has been rounded (`weighted(step, element)`).
+/// that was read (`weighted(step, element)`). Parameters say that they are (`is_weights`). A right one that tensor
+/// cores multiply by says `leave_out(step)`: it reads 0 there.
 template <class Scalar, class Problem, class Sizes>
 struct gemm_kernel {
   static constexpr int threads = Sizes::threads;
@@ -42883,7 +42966,7 @@ struct gemm_kernel {
     if (depth > 0) {
       block.each([&](int t) {
         fetch(t, shared.steps[0]);
-        put(next[t], t, shared.steps[0], slices.steps(here), shared.slices[0]);
+        put(next[t], t, shared.steps[0], shared.slices[0]);
       });
     }
     int stage = 0;
@@ -42908,7 +42991,7 @@ struct gemm_kernel {
             if constexpr (adds_shares) {
               if (behind.slice == 0) add_shares_of(here.segment, z, sums[t], totals[t]);
             }
-            put(next[t], t, shared.steps[stage ^ 1], slices.steps(behind), shared.slices[stage ^ 1]);
+            put(next[t], t, shared.steps[stage ^ 1], shared.slices[stage ^ 1]);
           });
     }
     if constexpr (Sizes::on_tensor_cores) {
@@ -42999,47 +43082,55 @@ struct gemm_kernel {
     each_moved<right_operand::depth_first, Sizes::columns, right_each>(t, f);
   }
 
-  /// The steps of a slice, a thread one of them; beyond its segment the last one again.
+  /// The steps of a slice, a thread one of them; beyond its segment the last one again, at which for tensor cores, that
+  /// multiply whole slices, there is nothing on the right.
   PERGRAD_HD static void find_steps(const left_operand& left, const right_operand& right, int t,
                                     const depth_slices& slices, slice_number here, step_table& to) noexcept {
     static_assert(threads >= 2 * Sizes::depth);
     if (t >= 2 * Sizes::depth || !slices.has(here)) return;
     const int k = t % Sizes::depth;
-    const int number = slices.first(here) + smaller_of(k, slices.steps(here) - 1);
+    const int last = slices.steps(here) - 1;
+    const int number = slices.first(here) + smaller_of(k, last);
     if (t < Sizes::depth) {
       to.left[k] = left.step_at(number);
     } else {
       to.right[k] = right.step_at(number);
+      if constexpr (Sizes::on_tensor_cores) {
+        if (k > last) right.leave_out(to.right[k]);
+      }
     }
   }
-  /// Rounds what was read, weighs it, and puts it there. Tensor cores multiply whole slices: what is beyond the first
-  /// `count` of the depth is zero for them.
-  PERGRAD_HD void put(fetched_type& from, int t, const step_table& steps, int count, slice& to) const noexcept {
-    if (Sizes::on_tensor_cores || problem.on.tf32 != 0) {
-      each_left(t, [&](int i, int /*k*/, int /*at*/) { from.left[i] = round_to_tf32(from.left[i]); });
-      each_right(t, [&](int i, int /*k*/, int /*at*/) { from.right[i] = round_to_tf32(from.right[i]); });
+  /// Rounds weights that were read, weighs deltas, and puts them there.
+  PERGRAD_HD void put(fetched_type& from, int t, const step_table& steps, slice& to) const noexcept {
+    if constexpr (requires { left_operand::is_weights; }) {  // what layers hand on is stored rounded
+      if (Sizes::on_tensor_cores || problem.on.tf32 != 0) {
+        each_left(t, [&](int i, int /*k*/, int /*at*/) { from.left[i] = round_to_tf32(from.left[i]); });
+      }
     }
     if constexpr (requires { left_operand::weighted(steps.left[0], Scalar{}); }) {
       each_left(t,
                 [&](int i, int k, int /*at*/) { from.left[i] = left_operand::weighted(steps.left[k], from.left[i]); });
     }
-    if (Sizes::on_tensor_cores && count < Sizes::depth) {
-      each_left(t, [&](int i, int k, int /*at*/) { from.left[i] = k < count ? from.left[i] : Scalar{0}; });
-      each_right(t, [&](int i, int k, int /*at*/) { from.right[i] = k < count ? from.right[i] : Scalar{0}; });
-    }
-    // Addresses of a thread's elements differ by constants.
-    constexpr int lines_apart = threads / Sizes::depth;
-    static_assert(lines_apart % Sizes::together == 0 || Sizes::together % lines_apart == 0);
     each_left(t, [&](int i, int k, int at) {
-      const int apart = left_operand::depth_first ? i * lines_apart : 0;
-      const slice_place first = Sizes::left_at(k, at - apart);
-      to.left[first.group + apart / Sizes::together].v[first.number + apart % Sizes::together] = from.left[i];
+      const slice_place place = placed<left_operand::depth_first, Sizes::rows>(&Sizes::left_at, i, k, at);
+      to.left[place.group].v[place.number] = from.left[i];
     });
     each_right(t, [&](int i, int k, int at) {
-      const int apart = right_operand::depth_first ? i * lines_apart : 0;
-      const slice_place first = Sizes::right_at(k, at - apart);
-      to.right[first.group + apart / Sizes::together].v[first.number + apart % Sizes::together] = from.right[i];
+      const slice_place place = placed<right_operand::depth_first, Sizes::columns>(&Sizes::right_at, i, k, at);
+      to.right[place.group].v[place.number] = from.right[i];
     });
+  }
+  /// Where number i of a thread lies, at (k, at) of its slice: a constant behind its number 0.
+  template <bool DepthFirst, int Width>
+  [[nodiscard]] PERGRAD_HD static slice_place placed(slice_place (*where)(int, int), int i, int k, int at) noexcept {
+    constexpr int apart = threads / (DepthFirst ? Sizes::depth : Width);
+    static_assert(DepthFirst ? apart % Sizes::together == 0 || Sizes::together % apart == 0
+                             : apart % 4 == 0 || 4 % apart == 0 || !Sizes::on_tensor_cores);
+    const int deeper = DepthFirst ? 0 : i * apart;
+    const int further = DepthFirst ? i * apart : 0;
+    const slice_place first = where(k - deeper, at - further);
+    const slice_place behind = where(deeper, further);
+    return {first.group + behind.group, first.number + behind.number};
   }
   template <class Block>
   PERGRAD_HD static void multiply_by_warps(const Block& block, typename Block::template local<sums_type>& sums,
@@ -43380,7 +43471,6 @@ struct affine_operands {
   int tf32_result = 0;   ///< forward, adjoint: store the result as TF32
 
   [[nodiscard]] PERGRAD_HD int samples() const noexcept { return static_cast<int>(state->count); }
-  [[nodiscard]] PERGRAD_HD const Scalar* zero() const noexcept { return state->template zero_of<Scalar>(); }
   [[nodiscard]] PERGRAD_HD Scalar stored(Scalar value) const noexcept { return stored_as(tf32_result, value); }
   [[nodiscard]] PERGRAD_HD sample_column<Scalar> column(int sample, int place, int offset, int step,
                                                         int first_bias) const noexcept {
@@ -43395,41 +43485,41 @@ struct affine_operands {
 /// Weights of a group. Lines: outputs; steps: the view.
 template <class Scalar>
 struct weight_rows {
+  static constexpr bool is_weights = true;
   static constexpr bool depth_first = true;
-  using line = int;
+  using line = const Scalar*;
   using step = int;
   const Scalar* weights;
   int width;
   int last;
 
-  [[nodiscard]] PERGRAD_HD line line_at(int row) const noexcept { return smaller_of(row, last) * width; }
+  [[nodiscard]] PERGRAD_HD line line_at(int row) const noexcept { return weights + smaller_of(row, last) * width; }
   [[nodiscard]] PERGRAD_HD step step_at(int k) const noexcept { return k; }
-  [[nodiscard]] PERGRAD_HD Scalar read(line a, step b) const noexcept { return weights[a + b]; }
+  [[nodiscard]] PERGRAD_HD Scalar read(line a, step b) const noexcept { return in_device_memory(a)[b]; }
 };
 /// The same. Lines: channels; steps: (output, tap).
 template <class Scalar>
 struct weight_columns {
+  static constexpr bool is_weights = true;
   static constexpr bool depth_first = false;
-  using line = int;
+  using line = const Scalar*;
   using step = int;
   const Scalar* weights;
   const geometry& map;
 
   [[nodiscard]] PERGRAD_HD line line_at(int row) const noexcept {
-    return smaller_of(row, map.view.channels - 1) * map.taps.value();
+    return weights + smaller_of(row, map.view.channels - 1) * map.taps.value();
   }
   [[nodiscard]] PERGRAD_HD step step_at(int k) const noexcept {
     const int tap = map.taps.divide(k);
     return k * map.width.value() + tap;
   }
-  [[nodiscard]] PERGRAD_HD Scalar read(line a, step b) const noexcept { return weights[a + b]; }
+  [[nodiscard]] PERGRAD_HD Scalar read(line a, step b) const noexcept { return in_device_memory(a)[b]; }
 };
-/// values[offset], or, in the padding, what `zero` points to: nothing branches, and nothing waits for what is read
-/// before it is used.
+/// values[offset], or, in the padding, 0.
 template <class Scalar>
-[[nodiscard]] PERGRAD_HD Scalar read_inside(bool inside, const Scalar* values, int offset,
-                                            const Scalar* zero) noexcept {
-  return *in_device_memory(inside ? values + offset : zero);
+[[nodiscard]] PERGRAD_HD Scalar read_inside(bool inside, const Scalar* values, int offset) noexcept {
+  return read_if(inside, values + offset);
 }
 
 /// Values of x. Lines: (sample, position); steps: the view.
@@ -43450,8 +43540,9 @@ struct views_of_samples {
     return {on.values.read(sample, on.x), on.map.position(group, t)};
   }
   [[nodiscard]] PERGRAD_HD step step_at(int k) const noexcept { return on.map.tap(k); }
+  PERGRAD_HD void leave_out(step& at) const noexcept { at.at += on.map.x_fields.beyond(); }
   [[nodiscard]] PERGRAD_HD Scalar read(const line& a, const step& b) const noexcept {
-    return read_inside(on.map.inside_x(a.at, b), a.values, a.at.offset + b.offset, on.zero());
+    return read_inside(on.map.inside_x(a.at, b), a.values, a.at.offset + b.offset);
   }
 };
 /// Values of y. Lines: (sample, pixel); steps: (output, tap).
@@ -43472,8 +43563,9 @@ struct outputs_that_see {
     const int tap = on.map.taps.divide(k);
     return on.map.seen_by(k, tap);
   }
+  PERGRAD_HD void leave_out(step& at) const noexcept { at.at += on.map.y_fields.beyond(); }
   [[nodiscard]] PERGRAD_HD Scalar read(const line& a, const step& b) const noexcept {
-    return read_inside(on.map.inside_y(a.at, b), a.values, a.at.offset + b.offset, on.zero());
+    return read_inside(on.map.inside_y(a.at, b), a.values, a.at.offset + b.offset);
   }
 };
 /// What the pixels of an input have in common whose windows begin at the same place of a stride: their taps. A strided
@@ -43540,22 +43632,23 @@ struct class_pixels {
 /// Weights of a group. Lines: channels; steps: (output, tap of a class).
 template <class Scalar>
 struct weight_columns_of_class {
+  static constexpr bool is_weights = true;
   static constexpr bool depth_first = false;
-  using line = int;
+  using line = const Scalar*;
   using step = int;
   const Scalar* weights;
   const geometry& map;
   const stride_class& taps;
 
   [[nodiscard]] PERGRAD_HD line line_at(int row) const noexcept {
-    return smaller_of(row, map.view.channels - 1) * map.taps.value();
+    return weights + smaller_of(row, map.view.channels - 1) * map.taps.value();
   }
   [[nodiscard]] PERGRAD_HD step step_at(int k) const noexcept {
     int at[axes];
     taps.tap_of(k, at);
     return k * map.width.value() + (at[0] * map.view.kernel[1] + at[1]) * map.view.kernel[2] + at[2];
   }
-  [[nodiscard]] PERGRAD_HD Scalar read(line a, step b) const noexcept { return weights[a + b]; }
+  [[nodiscard]] PERGRAD_HD Scalar read(line a, step b) const noexcept { return in_device_memory(a)[b]; }
 };
 /// Values of y. Lines: (sample, pixel of a class); steps: (output, tap of it).
 template <class Scalar>
@@ -43572,27 +43665,28 @@ struct outputs_that_see_class {
     const affine_view& view = on.map.view;
     int sample = smaller_of(column, on.samples() * numbers.all.value() - 1);
     int at[axes];
+    int offset = group * view.y_group;
     numbers.place(pixels, sample, at);
-    coordinates to{group * view.y_group, {0, 0, 0}};
     for (int axis = 0; axis < axes; ++axis) {
-      to.at[axis] = at[axis] + pixels.whole[axis];
-      to.offset += to.at[axis] * view.y_step[axis];
+      at[axis] += pixels.whole[axis];
+      offset += at[axis] * view.y_step[axis];
     }
-    return {on.values.read(sample, on.y), to};
+    return {on.values.read(sample, on.y), {offset, on.map.y_fields.first(at)}};
   }
   [[nodiscard]] PERGRAD_HD step step_at(int k) const noexcept {
     const affine_view& view = on.map.view;
     int at[axes];
     pixels.tap_of(k, at);
-    coordinates to{k * view.y_output, {0, 0, 0}};
+    int offset = k * view.y_output;
     for (int axis = 0; axis < axes; ++axis) {
-      to.at[axis] = -on.map.stride[axis].quotient(at[axis] * view.dilation[axis]);
-      to.offset += to.at[axis] * view.y_step[axis];
+      at[axis] = -on.map.stride[axis].quotient(at[axis] * view.dilation[axis]);
+      offset += at[axis] * view.y_step[axis];
     }
-    return to;
+    return {offset, on.map.y_fields.second(at)};
   }
+  PERGRAD_HD void leave_out(step& at) const noexcept { at.at += on.map.y_fields.beyond(); }
   [[nodiscard]] PERGRAD_HD Scalar read(const line& a, const step& b) const noexcept {
-    return read_inside(on.map.inside_y(a.at, b), a.values, a.at.offset + b.offset, on.zero());
+    return read_inside(on.map.inside_y(a.at, b), a.values, a.at.offset + b.offset);
   }
 };
 /// Values of x or y with one position, whose neighbours in the depth lie next to each other. Lines: samples.
@@ -43611,7 +43705,7 @@ struct samples_of_one_position {
   [[nodiscard]] PERGRAD_HD step step_at(int k) const noexcept {
     return is_x ? on.map.x_offset(group, 0, k) : on.map.y_offset(group, k, 0);
   }
-  [[nodiscard]] PERGRAD_HD Scalar read(line a, step b) const noexcept { return read_inside(b >= 0, a, b, on.zero()); }
+  [[nodiscard]] PERGRAD_HD Scalar read(line a, step b) const noexcept { return read_inside(b >= 0, a, b); }
 };
 /// Deltas of one sample. Lines: outputs; steps: positions from `first` on.
 template <class Scalar>
@@ -43637,7 +43731,6 @@ struct views_of_sample {
   using line = coordinates;
   using step = coordinates;
   const Scalar* values;
-  const Scalar* zero;
   const geometry& map;
   int group = 0;
   int first = 0;
@@ -43646,8 +43739,9 @@ struct views_of_sample {
     return map.tap(smaller_of(column, map.width.value() - 1));
   }
   [[nodiscard]] PERGRAD_HD step step_at(int k) const noexcept { return map.position(group, first + k); }
+  PERGRAD_HD void leave_out(step& at) const noexcept { at.at += map.x_fields.beyond(); }
   [[nodiscard]] PERGRAD_HD Scalar read(const line& a, const step& b) const noexcept {
-    return read_inside(map.inside_x(a, b), values, a.offset + b.offset, zero);
+    return read_inside(map.inside_x(a, b), values, a.offset + b.offset);
   }
 };
 /// The same of the samples from `first` on, one after the other: a step is one of (sample, position).
@@ -43687,14 +43781,15 @@ struct views_of_some_samples {
   int first;
 
   [[nodiscard]] PERGRAD_HD line line_at(int column) const noexcept {
-    return views_of_sample<Scalar>{nullptr, nullptr, on.map}.line_at(column);
+    return views_of_sample<Scalar>{nullptr, on.map}.line_at(column);
   }
   [[nodiscard]] PERGRAD_HD step step_at(int k) const noexcept {
     const int position = on.map.positions.divide(k);
     return {on.values.read(first + k, on.x), on.map.position(group, position)};
   }
+  PERGRAD_HD void leave_out(step& which) const noexcept { which.at.at += on.map.x_fields.beyond(); }
   [[nodiscard]] PERGRAD_HD Scalar read(const line& a, const step& b) const noexcept {
-    return read_inside(on.map.inside_x(a, b.at), b.values, a.offset + b.at.offset, on.zero());
+    return read_inside(on.map.inside_x(a, b.at), b.values, a.offset + b.at.offset);
   }
 };
 /// Samples `first`, `first + apart`, ... of a batch, with their factors: those of 0 read nothing.
@@ -44083,7 +44178,7 @@ struct affine_partials {
     return {on.values.read(sample(z), on.y), on.map, group(z), first_position(z)};
   }
   [[nodiscard]] PERGRAD_HD views_of_sample<Scalar> right(int z) const noexcept {
-    return {on.values.read(sample(z), on.x), on.zero(), on.map, group(z), first_position(z)};
+    return {on.values.read(sample(z), on.x), on.map, group(z), first_position(z)};
   }
   [[nodiscard]] PERGRAD_HD Scalar* results(int z) const noexcept {
     return partials + std::int64_t{z} * rows() * columns();
@@ -44117,7 +44212,7 @@ struct affine_squares {
   }
   [[nodiscard]] PERGRAD_HD views_of_sample<Scalar> right(int z) const noexcept {
     const int group = on.map.groups.divide(z);
-    return {on.values.read(z, on.x), on.zero(), on.map, group};
+    return {on.values.read(z, on.x), on.map, group};
   }
   PERGRAD_HD void store_square(int z, int block, double value) const noexcept {
     const int groups = on.map.view.groups;
@@ -44268,24 +44363,33 @@ struct bias_kernel {
   }
 };
 
-/// Stores what cuBLAS has left at a place of every sample as TF32; blocks() of them.
+/// Stores what others have left at a place of every sample as TF32: `lines` of `count` numbers, `step` apart; blocks()
+/// of them.
 template <class Scalar, int Threads>
 struct rounding_kernel {
   static constexpr int threads = Threads;
+  static constexpr int of_thread = 4;
   struct shared_type {};
   batch_values<Scalar> values;
   const step_state* state = nullptr;
   int place = 0;
   int count = 0;
+  int lines = 1;
+  int step = 0;
   int most_samples = 0;
 
-  [[nodiscard]] int blocks() const noexcept { return most_samples; }
+  [[nodiscard]] PERGRAD_HD int parts() const noexcept { return blocks_for(lines * count, of_thread * Threads); }
+  [[nodiscard]] int blocks() const noexcept { return most_samples * parts(); }
   template <class Block>
   PERGRAD_HD void operator()(const Block& block) const {
-    if (block.index() >= static_cast<int>(state->count)) return;
+    const int sample = block.index() / parts();
+    if (sample >= static_cast<int>(state->count)) return;
     block.each([&](int t) {
-      Scalar* at = values.at(block.index(), place);
-      for (int i = t; i < count; i += threads) at[i] = round_to_tf32(at[i]);
+      Scalar* const at = values.at(sample, place);
+      for (int i = block.index() % parts() * threads + t; i < lines * count; i += parts() * threads) {
+        Scalar& value = at[i / count * step + i % count];
+        value = round_to_tf32(value);
+      }
     });
   }
 };
@@ -44294,6 +44398,7 @@ struct rounding_kernel {
 struct needed_products {
   bool tensor_cores = false;     ///< do they form any where TF32 is allowed? With few rows alone they gain nothing
   bool any = false;              ///< false: the network is fused
+  bool projects_kept = false;    ///< has a layer projections that read what it keeps for itself?
   unsigned forward = 0;          ///< ways of products over samples, of several positions
   unsigned adjoint = 0;          ///< of those back
   unsigned strided = 0;          ///< of those back through strides
@@ -44488,7 +44593,10 @@ void launch_product(Device& device, gemm_product product, gemm_way way, const af
       const int place = forward ? on.y : on.x;
       const int count = forward ? on.map.view.outputs : on.map.view.view_width();
       if (on.tf32_result == 0) return;
-      return launch(device, rounding_kernel<Scalar, 128>{on.values, on.state, place, count, on.most_samples});
+      return launch(
+          device,
+          rounding_kernel<Scalar, 128>{
+              .values = on.values, .state = on.state, .place = place, .count = count, .most_samples = on.most_samples});
     }
   }
   if constexpr (Needed.one_position) {
@@ -48246,6 +48354,9 @@ struct program {
   };
 
   static constexpr tables table = build_tables<program>::make();
+  static_assert(std::ranges::all_of(table.ops, [](const op_row& row) { return geometry::fits(row.view); }),
+                "pergrad: a convolution of this network is too large for a device: the widths of its image, with what "
+                "its windows reach beyond, take more than 28 bits together");
 
   [[nodiscard]] static function_tables<scalar> of_functions() {
     function_tables<scalar> result;
@@ -48309,6 +48420,7 @@ inline constexpr needed_products products_of = [] {
   for (int i = 0; i < table.projections_used; ++i) {
     const projection_row& each = table.projections[static_cast<std::size_t>(i)];
     add(gemm_product::forward, each.view, each.x >= 0);
+    needed.projects_kept = needed.projects_kept || !each.reads_input;
     if (each.wants_gradient) add(gemm_product::adjoint, each.view, true);
   }
   needed.norms_by_blocks = table.row_count > 0;
@@ -49290,6 +49402,17 @@ class launcher {
       on.weights = memory_->parameters() + each.weights;
       on.bias = each.bias < 0 ? nullptr : memory_->parameters() + each.bias;
       on.tf32 = on.tf32_result = memory_->tf32() ? 1 : 0;
+      if constexpr (Needed.projects_kept) {  // nobody else has rounded that
+        if (on.tf32 != 0 && !reads_input) {
+          launch(device(), rounding_kernel<Scalar, 128>{.values = on.values,
+                                                        .state = on.state,
+                                                        .place = on.x,
+                                                        .count = each.view.channels,
+                                                        .lines = each.view.positions(),
+                                                        .step = each.view.x_step[1],
+                                                        .most_samples = samples});
+        }
+      }
       multiply(gemm_product::forward, choose_gemm(gemm_product::forward, each.view, each.x >= 0), on);
     }
   }

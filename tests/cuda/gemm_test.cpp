@@ -9,6 +9,7 @@
 #include <cstring>
 #include <limits>
 #include <numeric>
+#include <random>
 #include <span>
 #include <vector>
 
@@ -138,6 +139,10 @@ struct setting {
     on.y = x_size;
     on.most_samples = most;
     return on;
+  }
+  /// As layers store what they hand on, with TF32.
+  void round_values() {
+    for (Scalar& value : values) value = dev::round_to_tf32(value);
   }
   [[nodiscard]] Scalar& x(int b, int offset) { return values[static_cast<std::size_t>(b * stretch + offset)]; }
   [[nodiscard]] Scalar& y(int b, int offset) { return values[static_cast<std::size_t>(b * stretch + x_size + offset)]; }
@@ -441,6 +446,7 @@ void products_on_tensor_cores(const dev::affine_view& view, dev::emulation_order
   constexpr int capacity = 7;
   const auto both = [&]<class Problem>(Problem, bool accumulate) {
     setting<float> it{view, samples, capacity};
+    it.round_values();
     setting<float> expected = it;
     Problem problem{it.operands()};
     Problem same{expected.operands()};
@@ -462,6 +468,7 @@ void products_on_tensor_cores(const dev::affine_view& view, dev::emulation_order
   both(dev::affine_adjoint<float>{}, false);
   // What is squared is what is added, bit for bit.
   setting<float> it{view, samples, capacity};
+  it.round_values();
   const dev::gemm_kernel<float, dev::affine_squares<float>, Tensor> measure{{.on = it.operands()}};
   const int blocks = measure.row_blocks() * measure.column_blocks();
   std::vector<double> squares(static_cast<std::size_t>(capacity * view.groups * blocks), -1);
@@ -502,8 +509,6 @@ void products_on_tensor_cores(const dev::affine_view& view, dev::emulation_order
         BOOST_TEST(std::ranges::count(shares, 0) == view.size());
       }
     }
-    setting<float> rounded = it;
-    for (float& value : rounded.values) value = dev::round_to_tf32(value);
     for (int b = 0; b < samples; ++b) {
       double total = 0;
       double worst = 0;
@@ -516,7 +521,7 @@ void products_on_tensor_cores(const dev::affine_view& view, dev::emulation_order
                   (((b * chunks + chunk) * view.groups + g) * view.outputs + o) * view.view_width() + k)];
             }
             total += static_cast<double>(sum) * static_cast<double>(sum);
-            worst = std::max(worst, std::abs(static_cast<double>(sum - gradient_of(rounded, b, g, o, k, chunks))));
+            worst = std::max(worst, std::abs(static_cast<double>(sum - gradient_of(it, b, g, o, k, chunks))));
           }
         }
       }
@@ -705,7 +710,7 @@ BOOST_AUTO_TEST_CASE(inputs_may_lie_in_the_data_set) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(tf32_rounds_operands_only) {
+BOOST_AUTO_TEST_CASE(tf32_rounds_weights) {  // values are stored so
   using limits = std::numeric_limits<float>;
   BOOST_TEST(dev::round_to_tf32(1.0F + 0x1p-11F) == 1.0F + 0x1p-10F);  // ties away from zero
   BOOST_TEST(dev::round_to_tf32(-1.0F - 0x1p-11F) == -1.0F - 0x1p-10F);
@@ -720,13 +725,85 @@ BOOST_AUTO_TEST_CASE(tf32_rounds_operands_only) {
   problem.on.tf32 = 1;
   emulate<dev::square_block, float>(problem, dev::emulation_order::forward);
   for (float& value : expected.weights) value = dev::round_to_tf32(value);
-  for (int b = 0; b < 5; ++b) {
-    for (int i = 0; i < it.x_size; ++i) expected.x(b, i) = dev::round_to_tf32(expected.x(b, i));
-  }
   expect_forward(expected, false);
   for (int b = 0; b < 5; ++b) {
     for (int i = 0; i < it.y_size; ++i) BOOST_REQUIRE(it.y(b, i) == expected.y(b, i));
   }
+}
+
+// A position sees an element at a tap, and a pixel is seen, where plain arithmetic says so; nothing is where something
+// has been left out.
+BOOST_AUTO_TEST_CASE(places_along_all_axes_are_inside_where_each_is) {
+  std::mt19937_64 random{11};
+  const auto from = [&](int least, int most) {
+    return least + static_cast<int>(random() % std::uint64_t(most - least + 1));
+  };
+  int checked = 0;
+  for (int round = 0; round < 400; ++round) {
+    dev::affine_view view;
+    const int many = round % 4;  // axes that have more than one place: long ones, or short ones
+    for (int axis = 0; axis < 3; ++axis) {
+      if (axis < 3 - many) continue;
+      view.in[axis] = many == 1 ? from(1, 700) : from(1, 9);
+      view.kernel[axis] = many == 1 ? from(1, 90) : from(1, 4);
+      view.stride[axis] = from(1, many == 1 ? 17 : 3);
+      view.dilation[axis] = from(1, 3);
+      const int reach = (view.kernel[axis] - 1) * view.dilation[axis];
+      view.padding[axis] = from(0, reach + 1);
+      const int room = view.in[axis] + 2 * view.padding[axis] - reach - 1;
+      if (room < 0) view.padding[axis] = reach;
+      view.out[axis] = (view.in[axis] + 2 * view.padding[axis] - reach - 1) / view.stride[axis] + 1;
+    }
+    view.x_channel = view.pixels();
+    view.y_output = view.positions();
+    const int x_step[3] = {view.in[1] * view.in[2], view.in[2], 1};
+    const int y_step[3] = {view.out[1] * view.out[2], view.out[2], 1};
+    std::ranges::copy(x_step, view.x_step);
+    std::ranges::copy(y_step, view.y_step);
+    const dev::geometry map{view};
+    BOOST_REQUIRE((map.x_fields.fit() && map.y_fields.fit()));
+    for (int trial = 0; trial < 400; ++trial) {
+      const int t = from(0, view.positions() - 1);
+      const int tap = from(0, view.taps() - 1);
+      const int i = from(0, view.pixels() - 1);
+      int rest[3] = {t, tap, i};
+      bool is_seen = true;  // does position t see a pixel at the tap?
+      bool sees = true;     // is there a position that sees pixel i at the tap?
+      int x = 0;
+      int y = 0;
+      for (int axis = 3; axis-- > 0;) {
+        const int position = rest[0] % view.out[axis];
+        const int along = rest[1] % view.kernel[axis] * view.dilation[axis];
+        const int pixel = rest[2] % view.in[axis];
+        rest[0] /= view.out[axis];
+        rest[1] /= view.kernel[axis];
+        rest[2] /= view.in[axis];
+        const int seen = position * view.stride[axis] - view.padding[axis] + along;
+        is_seen = is_seen && seen >= 0 && seen < view.in[axis];
+        x += seen * x_step[axis];
+        const int whole = pixel + view.padding[axis] - along;
+        sees = sees && whole >= 0 && whole % view.stride[axis] == 0 && whole / view.stride[axis] < view.out[axis];
+        y += whole / view.stride[axis] * y_step[axis];
+      }
+      const dev::coordinates position = map.position(0, t);
+      dev::coordinates of_tap = map.tap(tap);
+      BOOST_REQUIRE(map.inside_x(position, of_tap) == is_seen);
+      if (is_seen) BOOST_REQUIRE(position.offset + of_tap.offset == x);
+      const dev::coordinates pixel = map.pixel(0, i);
+      dev::coordinates of_output = map.seen_by(0, tap);
+      BOOST_REQUIRE(map.inside_y(pixel, of_output) == sees);
+      if (sees) BOOST_REQUIRE(pixel.offset + of_output.offset == y);
+      of_tap.at += map.x_fields.beyond();
+      of_output.at += map.y_fields.beyond();
+      BOOST_REQUIRE((!map.inside_x(position, of_tap) && !map.inside_y(pixel, of_output)));
+      checked += is_seen != sees ? 1 : 0;
+    }
+  }
+  BOOST_TEST(checked > 1000);  // both kinds were there
+  const int size[3] = {1, 30'000, 30'000};
+  const int none[3] = {0, -1, -1};
+  const int most[3] = {0, 30'000, 30'000};
+  BOOST_TEST(!dev::axis_fields(size, none, most).fit());
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -31,10 +31,17 @@ struct seen {
   double multiply_adds = 0;
 };
 
+template <class Operand>
+struct kind_of {};
+template <class Operand>
+requires requires { Operand::is_weights; }
+struct kind_of<Operand> {
+  static constexpr bool is_weights = true;
+};
 /// An operand that counts the elements it reads: not those beyond its last line, which are there already, and of the
 /// last step, which fills the last slice, one.
 template <class Operand>
-struct counting_operand {
+struct counting_operand : kind_of<Operand> {
   static constexpr bool depth_first = Operand::depth_first;
   struct line {
     typename Operand::line of;
@@ -55,6 +62,8 @@ struct counting_operand {
     const int repeated = (depth_of_slice - depth % depth_of_slice) % depth_of_slice;
     return {operand.step_at(k), k == depth - 1 ? 1.0 / (1 + repeated) : 1.0};
   }
+  void leave_out(step& at) const noexcept requires requires(const Operand& it) { it.leave_out(at.of); }
+  { operand.leave_out(at.of); }
   [[nodiscard]] auto read(const line& a, const step& b) const noexcept {
     if (a.exists) to->fetched += b.share;
     return operand.read(a.of, b.of);
@@ -72,12 +81,12 @@ struct counting : Problem {
   int depth_of_slice = 1;
 
   [[nodiscard]] auto left(int z) const noexcept {
-    return counting_operand<decltype(Problem::left(z))>{Problem::left(z), to, this->rows(), this->depth(z),
-                                                        depth_of_slice};
+    return counting_operand<decltype(Problem::left(z))>{{},           Problem::left(z), to,
+                                                        this->rows(), this->depth(z),   depth_of_slice};
   }
   [[nodiscard]] auto right(int z) const noexcept {
-    return counting_operand<decltype(Problem::right(z))>{Problem::right(z), to, this->columns(), this->depth(z),
-                                                         depth_of_slice};
+    return counting_operand<decltype(Problem::right(z))>{
+        {}, Problem::right(z), to, this->columns(), this->depth(z), depth_of_slice};
   }
   // Places of results carry their batch with them.
   [[nodiscard]] auto results(int z) const noexcept { return std::pair{z, Problem::results(z)}; }

@@ -162,6 +162,26 @@ template <class Value>
   return at;
 }
 
+/// *at if `wanted`, else 0: no branch, and nothing waits for what is read before it is used. `at`: device memory.
+template <class Scalar>
+[[nodiscard]] PERGRAD_HD inline Scalar read_if(bool wanted, const Scalar* at) noexcept {
+#ifdef __CUDA_ARCH__
+  Scalar value;
+  if constexpr (sizeof(Scalar) == sizeof(float)) {
+    asm volatile("{.reg .pred p; setp.ne.s32 p, %2, 0; mov.f32 %0, 0f00000000; @p ld.global.f32 %0, [%1];}"
+                 : "=&f"(value)
+                 : "l"(at), "r"(static_cast<int>(wanted)));
+  } else {
+    asm volatile("{.reg .pred p; setp.ne.s32 p, %2, 0; mov.f64 %0, 0d0000000000000000; @p ld.global.f64 %0, [%1];}"
+                 : "=&d"(value)
+                 : "l"(at), "r"(static_cast<int>(wanted)));
+  }
+  return value;
+#else
+  return wanted ? *at : Scalar{0};
+#endif
+}
+
 /// Only floats have a TF32.
 [[nodiscard]] PERGRAD_HD inline double round_to_tf32(double x) noexcept { return x; }
 /// As it is stored where TF32 is asked for, or not.

@@ -12,6 +12,7 @@
 // the order of its registers, rows g and g + 8 of a fragment are neighbours, and so are columns g of two fragments.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
@@ -47,9 +48,14 @@ template <int RowPairs>
 
 namespace emulation {
 
+/// Operands whose bits below TF32's were not 0: somebody has forgotten to round them. For tests.
+inline std::atomic<std::uint64_t> unrounded_operands{0};
 /// What a tensor core sees of an operand: the bits below TF32's are ignored, not rounded.
 [[nodiscard]] inline double tf32_bits(float x) noexcept {
-  return static_cast<double>(__builtin_bit_cast(float, __builtin_bit_cast(std::uint32_t, x) & ~0x1fffU));
+  constexpr std::uint32_t below = 0x1fff;
+  const auto bits = __builtin_bit_cast(std::uint32_t, x);
+  if ((bits & below) != 0 && x == x) unrounded_operands.fetch_add(1, std::memory_order_relaxed);
+  return static_cast<double>(__builtin_bit_cast(float, bits & ~below));
 }
 /// The instruction for a warp. Hardware adds up in an order and with roundings of its own, which are not published;
 /// here the eight products and what was there before are added up in double.

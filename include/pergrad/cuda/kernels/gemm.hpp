@@ -130,7 +130,8 @@ using vast_tensor_block = tensor_block<128, 256, 8>;   ///< and many rows: 256 t
 ///
 /// An operand says `line_at(row or column)`, also beyond the last one, `step_at(k)`, `read(line, step)`, and whether
 /// threads next to each other should take neighbours of the depth (`depth_first`); perhaps what becomes of an element
-/// that has been rounded (`weighted(step, element)`).
+/// that was read (`weighted(step, element)`). Parameters say that they are (`is_weights`). A right one that tensor
+/// cores multiply by says `leave_out(step)`: it reads 0 there.
 template <class Scalar, class Problem, class Sizes>
 struct gemm_kernel {
   static constexpr int threads = Sizes::threads;
@@ -241,7 +242,7 @@ struct gemm_kernel {
     if (depth > 0) {
       block.each([&](int t) {
         fetch(t, shared.steps[0]);
-        put(next[t], t, shared.steps[0], slices.steps(here), shared.slices[0]);
+        put(next[t], t, shared.steps[0], shared.slices[0]);
       });
     }
     int stage = 0;
@@ -266,7 +267,7 @@ struct gemm_kernel {
             if constexpr (adds_shares) {
               if (behind.slice == 0) add_shares_of(here.segment, z, sums[t], totals[t]);
             }
-            put(next[t], t, shared.steps[stage ^ 1], slices.steps(behind), shared.slices[stage ^ 1]);
+            put(next[t], t, shared.steps[stage ^ 1], shared.slices[stage ^ 1]);
           });
     }
     if constexpr (Sizes::on_tensor_cores) {
@@ -357,47 +358,55 @@ struct gemm_kernel {
     each_moved<right_operand::depth_first, Sizes::columns, right_each>(t, f);
   }
 
-  /// The steps of a slice, a thread one of them; beyond its segment the last one again.
+  /// The steps of a slice, a thread one of them; beyond its segment the last one again, at which for tensor cores, that
+  /// multiply whole slices, there is nothing on the right.
   PERGRAD_HD static void find_steps(const left_operand& left, const right_operand& right, int t,
                                     const depth_slices& slices, slice_number here, step_table& to) noexcept {
     static_assert(threads >= 2 * Sizes::depth);
     if (t >= 2 * Sizes::depth || !slices.has(here)) return;
     const int k = t % Sizes::depth;
-    const int number = slices.first(here) + smaller_of(k, slices.steps(here) - 1);
+    const int last = slices.steps(here) - 1;
+    const int number = slices.first(here) + smaller_of(k, last);
     if (t < Sizes::depth) {
       to.left[k] = left.step_at(number);
     } else {
       to.right[k] = right.step_at(number);
+      if constexpr (Sizes::on_tensor_cores) {
+        if (k > last) right.leave_out(to.right[k]);
+      }
     }
   }
-  /// Rounds what was read, weighs it, and puts it there. Tensor cores multiply whole slices: what is beyond the first
-  /// `count` of the depth is zero for them.
-  PERGRAD_HD void put(fetched_type& from, int t, const step_table& steps, int count, slice& to) const noexcept {
-    if (Sizes::on_tensor_cores || problem.on.tf32 != 0) {
-      each_left(t, [&](int i, int /*k*/, int /*at*/) { from.left[i] = round_to_tf32(from.left[i]); });
-      each_right(t, [&](int i, int /*k*/, int /*at*/) { from.right[i] = round_to_tf32(from.right[i]); });
+  /// Rounds weights that were read, weighs deltas, and puts them there.
+  PERGRAD_HD void put(fetched_type& from, int t, const step_table& steps, slice& to) const noexcept {
+    if constexpr (requires { left_operand::is_weights; }) {  // what layers hand on is stored rounded
+      if (Sizes::on_tensor_cores || problem.on.tf32 != 0) {
+        each_left(t, [&](int i, int /*k*/, int /*at*/) { from.left[i] = round_to_tf32(from.left[i]); });
+      }
     }
     if constexpr (requires { left_operand::weighted(steps.left[0], Scalar{}); }) {
       each_left(t,
                 [&](int i, int k, int /*at*/) { from.left[i] = left_operand::weighted(steps.left[k], from.left[i]); });
     }
-    if (Sizes::on_tensor_cores && count < Sizes::depth) {
-      each_left(t, [&](int i, int k, int /*at*/) { from.left[i] = k < count ? from.left[i] : Scalar{0}; });
-      each_right(t, [&](int i, int k, int /*at*/) { from.right[i] = k < count ? from.right[i] : Scalar{0}; });
-    }
-    // Addresses of a thread's elements differ by constants.
-    constexpr int lines_apart = threads / Sizes::depth;
-    static_assert(lines_apart % Sizes::together == 0 || Sizes::together % lines_apart == 0);
     each_left(t, [&](int i, int k, int at) {
-      const int apart = left_operand::depth_first ? i * lines_apart : 0;
-      const slice_place first = Sizes::left_at(k, at - apart);
-      to.left[first.group + apart / Sizes::together].v[first.number + apart % Sizes::together] = from.left[i];
+      const slice_place place = placed<left_operand::depth_first, Sizes::rows>(&Sizes::left_at, i, k, at);
+      to.left[place.group].v[place.number] = from.left[i];
     });
     each_right(t, [&](int i, int k, int at) {
-      const int apart = right_operand::depth_first ? i * lines_apart : 0;
-      const slice_place first = Sizes::right_at(k, at - apart);
-      to.right[first.group + apart / Sizes::together].v[first.number + apart % Sizes::together] = from.right[i];
+      const slice_place place = placed<right_operand::depth_first, Sizes::columns>(&Sizes::right_at, i, k, at);
+      to.right[place.group].v[place.number] = from.right[i];
     });
+  }
+  /// Where number i of a thread lies, at (k, at) of its slice: a constant behind its number 0.
+  template <bool DepthFirst, int Width>
+  [[nodiscard]] PERGRAD_HD static slice_place placed(slice_place (*where)(int, int), int i, int k, int at) noexcept {
+    constexpr int apart = threads / (DepthFirst ? Sizes::depth : Width);
+    static_assert(DepthFirst ? apart % Sizes::together == 0 || Sizes::together % apart == 0
+                             : apart % 4 == 0 || 4 % apart == 0 || !Sizes::on_tensor_cores);
+    const int deeper = DepthFirst ? 0 : i * apart;
+    const int further = DepthFirst ? i * apart : 0;
+    const slice_place first = where(k - deeper, at - further);
+    const slice_place behind = where(deeper, further);
+    return {first.group + behind.group, first.number + behind.number};
   }
   template <class Block>
   PERGRAD_HD static void multiply_by_warps(const Block& block, typename Block::template local<sums_type>& sums,

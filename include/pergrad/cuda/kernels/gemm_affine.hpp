@@ -48,7 +48,6 @@ struct affine_operands {
   int tf32_result = 0;   ///< forward, adjoint: store the result as TF32
 
   [[nodiscard]] PERGRAD_HD int samples() const noexcept { return static_cast<int>(state->count); }
-  [[nodiscard]] PERGRAD_HD const Scalar* zero() const noexcept { return state->template zero_of<Scalar>(); }
   [[nodiscard]] PERGRAD_HD Scalar stored(Scalar value) const noexcept { return stored_as(tf32_result, value); }
   [[nodiscard]] PERGRAD_HD sample_column<Scalar> column(int sample, int place, int offset, int step,
                                                         int first_bias) const noexcept {
@@ -63,41 +62,41 @@ struct affine_operands {
 /// Weights of a group. Lines: outputs; steps: the view.
 template <class Scalar>
 struct weight_rows {
+  static constexpr bool is_weights = true;
   static constexpr bool depth_first = true;
-  using line = int;
+  using line = const Scalar*;
   using step = int;
   const Scalar* weights;
   int width;
   int last;
 
-  [[nodiscard]] PERGRAD_HD line line_at(int row) const noexcept { return smaller_of(row, last) * width; }
+  [[nodiscard]] PERGRAD_HD line line_at(int row) const noexcept { return weights + smaller_of(row, last) * width; }
   [[nodiscard]] PERGRAD_HD step step_at(int k) const noexcept { return k; }
-  [[nodiscard]] PERGRAD_HD Scalar read(line a, step b) const noexcept { return weights[a + b]; }
+  [[nodiscard]] PERGRAD_HD Scalar read(line a, step b) const noexcept { return in_device_memory(a)[b]; }
 };
 /// The same. Lines: channels; steps: (output, tap).
 template <class Scalar>
 struct weight_columns {
+  static constexpr bool is_weights = true;
   static constexpr bool depth_first = false;
-  using line = int;
+  using line = const Scalar*;
   using step = int;
   const Scalar* weights;
   const geometry& map;
 
   [[nodiscard]] PERGRAD_HD line line_at(int row) const noexcept {
-    return smaller_of(row, map.view.channels - 1) * map.taps.value();
+    return weights + smaller_of(row, map.view.channels - 1) * map.taps.value();
   }
   [[nodiscard]] PERGRAD_HD step step_at(int k) const noexcept {
     const int tap = map.taps.divide(k);
     return k * map.width.value() + tap;
   }
-  [[nodiscard]] PERGRAD_HD Scalar read(line a, step b) const noexcept { return weights[a + b]; }
+  [[nodiscard]] PERGRAD_HD Scalar read(line a, step b) const noexcept { return in_device_memory(a)[b]; }
 };
-/// values[offset], or, in the padding, what `zero` points to: nothing branches, and nothing waits for what is read
-/// before it is used.
+/// values[offset], or, in the padding, 0.
 template <class Scalar>
-[[nodiscard]] PERGRAD_HD Scalar read_inside(bool inside, const Scalar* values, int offset,
-                                            const Scalar* zero) noexcept {
-  return *in_device_memory(inside ? values + offset : zero);
+[[nodiscard]] PERGRAD_HD Scalar read_inside(bool inside, const Scalar* values, int offset) noexcept {
+  return read_if(inside, values + offset);
 }
 
 /// Values of x. Lines: (sample, position); steps: the view.
@@ -118,8 +117,9 @@ struct views_of_samples {
     return {on.values.read(sample, on.x), on.map.position(group, t)};
   }
   [[nodiscard]] PERGRAD_HD step step_at(int k) const noexcept { return on.map.tap(k); }
+  PERGRAD_HD void leave_out(step& at) const noexcept { at.at += on.map.x_fields.beyond(); }
   [[nodiscard]] PERGRAD_HD Scalar read(const line& a, const step& b) const noexcept {
-    return read_inside(on.map.inside_x(a.at, b), a.values, a.at.offset + b.offset, on.zero());
+    return read_inside(on.map.inside_x(a.at, b), a.values, a.at.offset + b.offset);
   }
 };
 /// Values of y. Lines: (sample, pixel); steps: (output, tap).
@@ -140,8 +140,9 @@ struct outputs_that_see {
     const int tap = on.map.taps.divide(k);
     return on.map.seen_by(k, tap);
   }
+  PERGRAD_HD void leave_out(step& at) const noexcept { at.at += on.map.y_fields.beyond(); }
   [[nodiscard]] PERGRAD_HD Scalar read(const line& a, const step& b) const noexcept {
-    return read_inside(on.map.inside_y(a.at, b), a.values, a.at.offset + b.offset, on.zero());
+    return read_inside(on.map.inside_y(a.at, b), a.values, a.at.offset + b.offset);
   }
 };
 /// What the pixels of an input have in common whose windows begin at the same place of a stride: their taps. A strided
@@ -208,22 +209,23 @@ struct class_pixels {
 /// Weights of a group. Lines: channels; steps: (output, tap of a class).
 template <class Scalar>
 struct weight_columns_of_class {
+  static constexpr bool is_weights = true;
   static constexpr bool depth_first = false;
-  using line = int;
+  using line = const Scalar*;
   using step = int;
   const Scalar* weights;
   const geometry& map;
   const stride_class& taps;
 
   [[nodiscard]] PERGRAD_HD line line_at(int row) const noexcept {
-    return smaller_of(row, map.view.channels - 1) * map.taps.value();
+    return weights + smaller_of(row, map.view.channels - 1) * map.taps.value();
   }
   [[nodiscard]] PERGRAD_HD step step_at(int k) const noexcept {
     int at[axes];
     taps.tap_of(k, at);
     return k * map.width.value() + (at[0] * map.view.kernel[1] + at[1]) * map.view.kernel[2] + at[2];
   }
-  [[nodiscard]] PERGRAD_HD Scalar read(line a, step b) const noexcept { return weights[a + b]; }
+  [[nodiscard]] PERGRAD_HD Scalar read(line a, step b) const noexcept { return in_device_memory(a)[b]; }
 };
 /// Values of y. Lines: (sample, pixel of a class); steps: (output, tap of it).
 template <class Scalar>
@@ -240,27 +242,28 @@ struct outputs_that_see_class {
     const affine_view& view = on.map.view;
     int sample = smaller_of(column, on.samples() * numbers.all.value() - 1);
     int at[axes];
+    int offset = group * view.y_group;
     numbers.place(pixels, sample, at);
-    coordinates to{group * view.y_group, {0, 0, 0}};
     for (int axis = 0; axis < axes; ++axis) {
-      to.at[axis] = at[axis] + pixels.whole[axis];
-      to.offset += to.at[axis] * view.y_step[axis];
+      at[axis] += pixels.whole[axis];
+      offset += at[axis] * view.y_step[axis];
     }
-    return {on.values.read(sample, on.y), to};
+    return {on.values.read(sample, on.y), {offset, on.map.y_fields.first(at)}};
   }
   [[nodiscard]] PERGRAD_HD step step_at(int k) const noexcept {
     const affine_view& view = on.map.view;
     int at[axes];
     pixels.tap_of(k, at);
-    coordinates to{k * view.y_output, {0, 0, 0}};
+    int offset = k * view.y_output;
     for (int axis = 0; axis < axes; ++axis) {
-      to.at[axis] = -on.map.stride[axis].quotient(at[axis] * view.dilation[axis]);
-      to.offset += to.at[axis] * view.y_step[axis];
+      at[axis] = -on.map.stride[axis].quotient(at[axis] * view.dilation[axis]);
+      offset += at[axis] * view.y_step[axis];
     }
-    return to;
+    return {offset, on.map.y_fields.second(at)};
   }
+  PERGRAD_HD void leave_out(step& at) const noexcept { at.at += on.map.y_fields.beyond(); }
   [[nodiscard]] PERGRAD_HD Scalar read(const line& a, const step& b) const noexcept {
-    return read_inside(on.map.inside_y(a.at, b), a.values, a.at.offset + b.offset, on.zero());
+    return read_inside(on.map.inside_y(a.at, b), a.values, a.at.offset + b.offset);
   }
 };
 /// Values of x or y with one position, whose neighbours in the depth lie next to each other. Lines: samples.
@@ -279,7 +282,7 @@ struct samples_of_one_position {
   [[nodiscard]] PERGRAD_HD step step_at(int k) const noexcept {
     return is_x ? on.map.x_offset(group, 0, k) : on.map.y_offset(group, k, 0);
   }
-  [[nodiscard]] PERGRAD_HD Scalar read(line a, step b) const noexcept { return read_inside(b >= 0, a, b, on.zero()); }
+  [[nodiscard]] PERGRAD_HD Scalar read(line a, step b) const noexcept { return read_inside(b >= 0, a, b); }
 };
 /// Deltas of one sample. Lines: outputs; steps: positions from `first` on.
 template <class Scalar>
@@ -305,7 +308,6 @@ struct views_of_sample {
   using line = coordinates;
   using step = coordinates;
   const Scalar* values;
-  const Scalar* zero;
   const geometry& map;
   int group = 0;
   int first = 0;
@@ -314,8 +316,9 @@ struct views_of_sample {
     return map.tap(smaller_of(column, map.width.value() - 1));
   }
   [[nodiscard]] PERGRAD_HD step step_at(int k) const noexcept { return map.position(group, first + k); }
+  PERGRAD_HD void leave_out(step& at) const noexcept { at.at += map.x_fields.beyond(); }
   [[nodiscard]] PERGRAD_HD Scalar read(const line& a, const step& b) const noexcept {
-    return read_inside(map.inside_x(a, b), values, a.offset + b.offset, zero);
+    return read_inside(map.inside_x(a, b), values, a.offset + b.offset);
   }
 };
 /// The same of the samples from `first` on, one after the other: a step is one of (sample, position).
@@ -355,14 +358,15 @@ struct views_of_some_samples {
   int first;
 
   [[nodiscard]] PERGRAD_HD line line_at(int column) const noexcept {
-    return views_of_sample<Scalar>{nullptr, nullptr, on.map}.line_at(column);
+    return views_of_sample<Scalar>{nullptr, on.map}.line_at(column);
   }
   [[nodiscard]] PERGRAD_HD step step_at(int k) const noexcept {
     const int position = on.map.positions.divide(k);
     return {on.values.read(first + k, on.x), on.map.position(group, position)};
   }
+  PERGRAD_HD void leave_out(step& which) const noexcept { which.at.at += on.map.x_fields.beyond(); }
   [[nodiscard]] PERGRAD_HD Scalar read(const line& a, const step& b) const noexcept {
-    return read_inside(on.map.inside_x(a, b.at), b.values, a.offset + b.at.offset, on.zero());
+    return read_inside(on.map.inside_x(a, b.at), b.values, a.offset + b.at.offset);
   }
 };
 /// Samples `first`, `first + apart`, ... of a batch, with their factors: those of 0 read nothing.
@@ -751,7 +755,7 @@ struct affine_partials {
     return {on.values.read(sample(z), on.y), on.map, group(z), first_position(z)};
   }
   [[nodiscard]] PERGRAD_HD views_of_sample<Scalar> right(int z) const noexcept {
-    return {on.values.read(sample(z), on.x), on.zero(), on.map, group(z), first_position(z)};
+    return {on.values.read(sample(z), on.x), on.map, group(z), first_position(z)};
   }
   [[nodiscard]] PERGRAD_HD Scalar* results(int z) const noexcept {
     return partials + std::int64_t{z} * rows() * columns();
@@ -785,7 +789,7 @@ struct affine_squares {
   }
   [[nodiscard]] PERGRAD_HD views_of_sample<Scalar> right(int z) const noexcept {
     const int group = on.map.groups.divide(z);
-    return {on.values.read(z, on.x), on.zero(), on.map, group};
+    return {on.values.read(z, on.x), on.map, group};
   }
   PERGRAD_HD void store_square(int z, int block, double value) const noexcept {
     const int groups = on.map.view.groups;

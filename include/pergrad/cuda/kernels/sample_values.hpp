@@ -265,11 +265,66 @@ template <class Scalar>
   return leaf.ones != 0 ? delta : multiply(delta, values.at(leaf.other)[i * leaf.other_stride]);
 }
 
+/// Places along all axes in one number, so that a product's main loop asks in three instructions whether one that is
+/// the sum of two parts lies inside. A field an axis holds c + half, c the place and half a power of two: its highest
+/// bit is set where c is not negative, and that of `last_` minus the field where c is not beyond the last one. The
+/// field behind them says whether there is anything at all.
+class axis_fields {
+ public:
+  axis_fields() = default;
+  /// Sums from `least` to `most`, of which those from 0 to `size` - 1 are inside.
+  constexpr axis_fields(const int (&size)[axes], const int (&least)[axes], const int (&most)[axes]) noexcept {
+    int bits = 0;
+    const auto add = [&](int of, int from, int to) {
+      int half = 1;
+      int width = 1;
+      for (; half < larger_of(to + 1, larger_of(of, 0) - from); half *= 2) ++width;
+      const auto field = [&](int value) { return bits < 32 ? static_cast<std::uint32_t>(value) << bits : 0U; };
+      half_ += field(half);
+      last_ += field(2 * half + of - 1);
+      bits += width;
+    };
+    for (int axis = 0; axis < axes; ++axis) {
+      shift_[axis] = bits;
+      add(size[axis], least[axis], most[axis]);
+    }
+    beyond_ = bits < 31 ? 1U << bits : 0U;
+    add(1, 0, 1);
+    bits_ = bits;
+  }
+  /// Is there room for all fields?
+  [[nodiscard]] constexpr bool fit() const noexcept { return bits_ <= 32; }
+  /// The parts of a sum.
+  [[nodiscard]] PERGRAD_HD constexpr std::uint32_t first(const int (&at)[axes]) const noexcept {
+    return half_ + second(at);
+  }
+  [[nodiscard]] PERGRAD_HD constexpr std::uint32_t second(const int (&at)[axes]) const noexcept {
+    std::uint32_t all = 0;
+    for (int axis = 0; axis < axes; ++axis) {
+      all += static_cast<std::uint32_t>(at[axis]) << static_cast<unsigned>(shift_[axis]);
+    }
+    return all;
+  }
+  /// Added to a part: there is nothing, whatever the other one is.
+  [[nodiscard]] PERGRAD_HD constexpr std::uint32_t beyond() const noexcept { return beyond_; }
+  [[nodiscard]] PERGRAD_HD constexpr bool inside(std::uint32_t first, std::uint32_t second) const noexcept {
+    const std::uint32_t sum = first + second;
+    return (~(sum & (last_ - sum)) & half_) == 0;
+  }
+
+ private:
+  int shift_[axes] = {0, 0, 0};
+  int bits_ = 0;
+  std::uint32_t half_ = 0;  ///< of all fields: their highest bits
+  std::uint32_t last_ = 0;
+  std::uint32_t beyond_ = 0;
+};
+
 /// A part of an address: an offset, and how far along each axis. A position's and a tap's together are an element of x,
 /// those of a pixel and of an output's tap an element of y, if their sums along all axes lie inside.
-struct alignas(16) coordinates {
+struct alignas(8) coordinates {
   int offset = 0;
-  int at[axes] = {0, 0, 0};
+  std::uint32_t at = 0;  ///< of axis_fields
 };
 
 /// Addresses of one group of an `affine_view`. Element k = (channel, tap) of view t; an element of y is (output, t).
@@ -283,6 +338,8 @@ struct geometry {
   divisor width;  ///< of the view
   divisor groups;
   int apart[axes] = {0, 0, 0};  ///< remainders of a stride, which must be equal, in units that no position reaches
+  axis_fields x_fields;         ///< of a position and a tap
+  axis_fields y_fields;         ///< of a pixel and an output's tap
   int contiguous = 0;           ///< one position whose view is x itself, in order
 
   geometry() = default;
@@ -300,11 +357,20 @@ struct geometry {
         stride{divisor{of.stride[0]}, divisor{of.stride[1]}, divisor{of.stride[2]}},
         width{of.view_width()},
         groups{of.groups} {
+    int least[2][axes]{};
+    int most[2][axes]{};
     for (int axis = 0; axis < axes; ++axis) {
-      const int last_tap = (of.kernel[axis] - 1) * of.dilation[axis] / of.stride[axis];
+      const int reach = (of.kernel[axis] - 1) * of.dilation[axis];
+      const int last_tap = reach / of.stride[axis];
       const int last_pixel = (of.in[axis] - 1 + of.padding[axis]) / of.stride[axis];
       apart[axis] = larger_of(of.out[axis] + last_tap, last_pixel + 1);
+      least[0][axis] = -of.padding[axis];
+      most[0][axis] = (of.out[axis] - 1) * of.stride[axis] - of.padding[axis] + reach;
+      least[1][axis] = -last_tap - (of.stride[axis] - 1) * apart[axis];
+      most[1][axis] = last_pixel + 1 + (of.stride[axis] - 1) * apart[axis];  // 1: columns beyond a class's pixels
     }
+    x_fields = axis_fields{of.in, least[0], most[0]};
+    y_fields = axis_fields{of.out, least[1], most[1]};
     const coordinates first = position(0, 0);
     bool in_order = of.positions() == 1 && of.y_output == 1;
     for (int k = 0; in_order && k < of.view_width(); ++k) {
@@ -314,55 +380,65 @@ struct geometry {
     contiguous = in_order ? 1 : 0;
   }
 
+  /// Is there room for its coordinates?
+  [[nodiscard]] static constexpr bool fits(const affine_view& of) noexcept {
+    const geometry map{of};
+    return map.x_fields.fit() && map.y_fields.fit();
+  }
+
   /// A position of x's views, and element k of a view.
   [[nodiscard]] PERGRAD_HD constexpr coordinates position(int group, int t) const noexcept {
-    coordinates to{group * view.x_group, {0, 0, 0}};
-    split(t, out_height, out_width, to.at);
+    int at[axes] = {0, 0, 0};
+    int offset = group * view.x_group;
+    split(t, out_height, out_width, at);
     for (int axis = 0; axis < axes; ++axis) {
-      to.at[axis] = to.at[axis] * view.stride[axis] - view.padding[axis];
-      to.offset += to.at[axis] * view.x_step[axis];
+      at[axis] = at[axis] * view.stride[axis] - view.padding[axis];
+      offset += at[axis] * view.x_step[axis];
     }
-    return to;
+    return {offset, x_fields.first(at)};
   }
   [[nodiscard]] PERGRAD_HD constexpr coordinates tap(int k) const noexcept {
     const int number = taps.divide(k);
-    coordinates to{k * view.x_channel, {0, 0, 0}};
-    split(number, kernel_height, kernel_width, to.at);
+    int at[axes] = {0, 0, 0};
+    int offset = k * view.x_channel;
+    split(number, kernel_height, kernel_width, at);
     for (int axis = 0; axis < axes; ++axis) {
-      to.at[axis] *= view.dilation[axis];
-      to.offset += to.at[axis] * view.x_step[axis];
+      at[axis] *= view.dilation[axis];
+      offset += at[axis] * view.x_step[axis];
     }
-    return to;
+    return {offset, x_fields.second(at)};
   }
   /// A pixel of x that y's positions see, and an output whose position sees it at a tap.
   [[nodiscard]] PERGRAD_HD constexpr coordinates pixel(int group, int i) const noexcept {
-    coordinates to{group * view.y_group, {0, 0, 0}};
-    split(i, in_height, in_width, to.at);
+    int at[axes] = {0, 0, 0};
+    int offset = group * view.y_group;
+    split(i, in_height, in_width, at);
     for (int axis = 0; axis < axes; ++axis) {
-      int whole = to.at[axis] + view.padding[axis];
+      int whole = at[axis] + view.padding[axis];
       const int rest = stride[axis].divide(whole);
-      to.offset += whole * view.y_step[axis];
-      to.at[axis] = whole + rest * apart[axis];
+      offset += whole * view.y_step[axis];
+      at[axis] = whole + rest * apart[axis];
     }
-    return to;
+    return {offset, y_fields.first(at)};
   }
   [[nodiscard]] PERGRAD_HD constexpr coordinates seen_by(int output, int tap) const noexcept {
-    coordinates to{output * view.y_output, {0, 0, 0}};
-    split(tap, kernel_height, kernel_width, to.at);
+    int at[axes] = {0, 0, 0};
+    int offset = output * view.y_output;
+    split(tap, kernel_height, kernel_width, at);
     for (int axis = 0; axis < axes; ++axis) {
-      int whole = to.at[axis] * view.dilation[axis];
+      int whole = at[axis] * view.dilation[axis];
       const int rest = stride[axis].divide(whole);
-      to.offset -= whole * view.y_step[axis];
-      to.at[axis] = -whole - rest * apart[axis];
+      offset -= whole * view.y_step[axis];
+      at[axis] = -whole - rest * apart[axis];
     }
-    return to;
+    return {offset, y_fields.second(at)};
   }
   /// Is what they are together an element of x, or of y?
   [[nodiscard]] PERGRAD_HD constexpr bool inside_x(const coordinates& a, const coordinates& b) const noexcept {
-    return inside(a, b, view.in);
+    return x_fields.inside(a.at, b.at);
   }
   [[nodiscard]] PERGRAD_HD constexpr bool inside_y(const coordinates& a, const coordinates& b) const noexcept {
-    return inside(a, b, view.out);
+    return y_fields.inside(a.at, b.at);
   }
 
   /// Where group `group`'s view t of x has element k; negative: in the padding.
@@ -394,14 +470,6 @@ struct geometry {
     at[2] = width.divide(i);
     at[1] = height.divide(i);
     at[0] = i;
-  }
-  [[nodiscard]] PERGRAD_HD static constexpr bool inside(const coordinates& a, const coordinates& b,
-                                                        const int (&size)[axes]) noexcept {
-    int result = 1;  // of all axes: a product's main loop has no room for branches
-    for (int axis = 0; axis < axes; ++axis) {
-      result &= static_cast<unsigned>(a.at[axis] + b.at[axis]) < static_cast<unsigned>(size[axis]) ? 1 : 0;
-    }
-    return result != 0;
   }
 };
 

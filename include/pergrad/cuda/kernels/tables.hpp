@@ -289,17 +289,6 @@ struct step_state {
   double rate = 0;                 ///< Adam: rate / (1 - beta1^t); else the learning rate
   double correction = 1;           ///< Adam: 1 / sqrt(1 - beta2^t)
   double keep = 1;                 ///< of a parameter: 1 - learning rate * weight decay
-  double zero = 0;                 ///< what products read in the padding
-  float zero_float = 0;
-
-  template <class Scalar>
-  [[nodiscard]] PERGRAD_HD const Scalar* zero_of() const noexcept {
-    if constexpr (sizeof(Scalar) == sizeof(float)) {
-      return &zero_float;
-    } else {
-      return &zero;
-    }
-  }
 };
 
 }  // namespace pergrad::inline v0_1::on_device

@@ -163,24 +163,33 @@ struct bias_kernel {
   }
 };
 
-/// Stores what cuBLAS has left at a place of every sample as TF32; blocks() of them.
+/// Stores what others have left at a place of every sample as TF32: `lines` of `count` numbers, `step` apart; blocks()
+/// of them.
 template <class Scalar, int Threads>
 struct rounding_kernel {
   static constexpr int threads = Threads;
+  static constexpr int of_thread = 4;
   struct shared_type {};
   batch_values<Scalar> values;
   const step_state* state = nullptr;
   int place = 0;
   int count = 0;
+  int lines = 1;
+  int step = 0;
   int most_samples = 0;
 
-  [[nodiscard]] int blocks() const noexcept { return most_samples; }
+  [[nodiscard]] PERGRAD_HD int parts() const noexcept { return blocks_for(lines * count, of_thread * Threads); }
+  [[nodiscard]] int blocks() const noexcept { return most_samples * parts(); }
   template <class Block>
   PERGRAD_HD void operator()(const Block& block) const {
-    if (block.index() >= static_cast<int>(state->count)) return;
+    const int sample = block.index() / parts();
+    if (sample >= static_cast<int>(state->count)) return;
     block.each([&](int t) {
-      Scalar* at = values.at(block.index(), place);
-      for (int i = t; i < count; i += threads) at[i] = round_to_tf32(at[i]);
+      Scalar* const at = values.at(sample, place);
+      for (int i = block.index() % parts() * threads + t; i < lines * count; i += parts() * threads) {
+        Scalar& value = at[i / count * step + i % count];
+        value = round_to_tf32(value);
+      }
     });
   }
 };
@@ -189,6 +198,7 @@ struct rounding_kernel {
 struct needed_products {
   bool tensor_cores = false;     ///< do they form any where TF32 is allowed? With few rows alone they gain nothing
   bool any = false;              ///< false: the network is fused
+  bool projects_kept = false;    ///< has a layer projections that read what it keeps for itself?
   unsigned forward = 0;          ///< ways of products over samples, of several positions
   unsigned adjoint = 0;          ///< of those back
   unsigned strided = 0;          ///< of those back through strides
@@ -383,7 +393,10 @@ void launch_product(Device& device, gemm_product product, gemm_way way, const af
       const int place = forward ? on.y : on.x;
       const int count = forward ? on.map.view.outputs : on.map.view.view_width();
       if (on.tf32_result == 0) return;
-      return launch(device, rounding_kernel<Scalar, 128>{on.values, on.state, place, count, on.most_samples});
+      return launch(
+          device,
+          rounding_kernel<Scalar, 128>{
+              .values = on.values, .state = on.state, .place = place, .count = count, .most_samples = on.most_samples});
     }
   }
   if constexpr (Needed.one_position) {

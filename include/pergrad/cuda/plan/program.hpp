@@ -121,6 +121,9 @@ struct program {
   };
 
   static constexpr tables table = build_tables<program>::make();
+  static_assert(std::ranges::all_of(table.ops, [](const op_row& row) { return geometry::fits(row.view); }),
+                "pergrad: a convolution of this network is too large for a device: the widths of its image, with what "
+                "its windows reach beyond, take more than 28 bits together");
 
   [[nodiscard]] static function_tables<scalar> of_functions() {
     function_tables<scalar> result;
@@ -184,6 +187,7 @@ inline constexpr needed_products products_of = [] {
   for (int i = 0; i < table.projections_used; ++i) {
     const projection_row& each = table.projections[static_cast<std::size_t>(i)];
     add(gemm_product::forward, each.view, each.x >= 0);
+    needed.projects_kept = needed.projects_kept || !each.reads_input;
     if (each.wants_gradient) add(gemm_product::adjoint, each.view, true);
   }
   needed.norms_by_blocks = table.row_count > 0;

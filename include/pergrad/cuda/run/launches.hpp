@@ -395,6 +395,17 @@ class launcher {
       on.weights = memory_->parameters() + each.weights;
       on.bias = each.bias < 0 ? nullptr : memory_->parameters() + each.bias;
       on.tf32 = on.tf32_result = memory_->tf32() ? 1 : 0;
+      if constexpr (Needed.projects_kept) {  // nobody else has rounded that
+        if (on.tf32 != 0 && !reads_input) {
+          launch(device(), rounding_kernel<Scalar, 128>{.values = on.values,
+                                                        .state = on.state,
+                                                        .place = on.x,
+                                                        .count = each.view.channels,
+                                                        .lines = each.view.positions(),
+                                                        .step = each.view.x_step[1],
+                                                        .most_samples = samples});
+        }
+      }
       multiply(gemm_product::forward, choose_gemm(gemm_product::forward, each.view, each.x >= 0), on);
     }
   }
