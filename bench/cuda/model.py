@@ -31,8 +31,8 @@ No number is fitted to a measurement of this library: there is none yet. Where i
       they cost what its innermost loops of that kind cost on average, and wait for a cache at every round
     - latencies are those of data-centre GPUs on all devices; clocks are the highest, which no GPU holds for long
     - caches are an all or nothing: what is fetched again comes from L2 as long as it fits
-    - tensor cores take mma.sync at their full rate, which Hopper's reach by other instructions only; one warp of a block
-      finds the steps of a slice, and all count as if they did; cuBLAS is not modelled
+    - tensor cores take mma.sync at their full rate, which Hopper's reach by other instructions only; cuBLAS is not
+      modelled
 
 Writes DIR/model.json (a row a step, and one a kernel of it), .md and .svg (default out/cuda_model). --update writes
 docs/results/device_model.json and docs/images/device_model.svg, which docs/cuda.md shows. Needs nvcc, g++, c++filt and
@@ -107,8 +107,7 @@ L1 = 128 << 10  # bytes a multiprocessor that are not shared memory, about
 WARP = 32
 # 16 results a clock a multiprocessor to 64 bits, 64 to 32 (CUDA programming guide, compute capability 8.x and 9.0).
 SLOTS_OF_CONVERSION = {"F2I.S64": 8, "F2I": 2}
-# By what a share is rounded: products, that, and an addition, of two words for 64 bits.
-INSTRUCTIONS_OF_SHARE = {"F2I.S64": 5, "F2I": 4, "FADD": 3}
+ROUND_SHARES = ("FADD", "F2I", "F2I.S64")  # by what a share is rounded
 SETTLED = 30  # instructions up to where settle_kernel leaves, about
 
 
@@ -224,9 +223,18 @@ def dot_loops(function, operation):
     return [loop for loop in function.loops if loop.is_innermost and loop.count("LDG") >= loop.count(operation) > 0]
 
 
-def waits_for_conversions(loop):
-    """Slots of a loop in which a conversion has the port and nothing is issued."""
-    return sum(loop.own[name] * (slots - 1) for name, slots in SLOTS_OF_CONVERSION.items())
+def waits_for_conversions(counts):
+    """Slots in which a conversion has the port and nothing is issued."""
+    return sum(counts[name] * (slots - 1) for name, slots in SLOTS_OF_CONVERSION.items())
+
+
+def finds_steps(counts):
+    """Do these instructions of a product's loop say where the elements of a coming slice lie?"""
+    return any(name.startswith("STS") for name in counts) and not {"LDG", "FFMA", "HMMA", "BAR"} & set(counts)
+
+
+def forms_shares(counts):
+    return max(counts[name] for name in ROUND_SHARES) >= 8 and not {"HMMA", "BAR"} & set(counts)
 
 
 def loop_of_shares(function, of_slice):
@@ -254,13 +262,16 @@ def block_of_product(launch, function, far):
     tensor = HMMA * main.count("HMMA") / WARP if main else 0
     if main is None or max(main.count(term), tensor) < of_slice:
         sys.exit(f"model.py: {launch['kernel']}: no loop has the multiply-adds of its tile")
-    # What is more than a whole slice's is that of a last slice which is not whole.
+    # What is more than a whole slice's is that of a last slice which is not whole. One warp of the block finds steps.
     body = main.instructions() - (main.count(term) - of_slice if tensor == 0 else 0)
+    steps = function.skipped(main, finds_steps)
+    body -= steps.total() * (1 - 1 / warps)
     if launch["what"].startswith("shares"):  # formed once a sample, by code that stands in the loop
-        of_shares = sum(main.own[name] * instructions for name, instructions in INSTRUCTIONS_OF_SHARE.items())
-        body -= of_shares * (1 - parts / slices) - waits_for_conversions(main) * parts / slices
+        of_shares = function.skipped(main, forms_shares)
+        body -= of_shares.total() * (1 - parts / slices)
+        body += waits_for_conversions(of_shares) * parts / slices
     else:
-        body += waits_for_conversions(main)
+        body += waits_for_conversions(main.own)
     around = function.around(main)
     part = sum(loop.instructions() for loop in around)
     top = sum(function.top.values())
@@ -285,7 +296,7 @@ def block_of_integers(launch, function, far, of_slice):
     outer = function.around(inner)[-1:]
     per_slice = sum(loop.instructions() for loop in outer)
     top = sum(function.top.values())
-    slots = inner.instructions() + waits_for_conversions(inner)
+    slots = inner.instructions() + waits_for_conversions(inner.own)
     issued = top + launch["slices"] * per_slice + times * slots
     pipe = pipe_clocks(function.top) + times * pipe_clocks(inner.own)
     pipe += launch["slices"] * sum(pipe_clocks(loop.own) for loop in outer)

@@ -32,6 +32,7 @@ class Function:
     names: list  # of all instructions
     loops: list
     top: collections.Counter  # outside of all loops
+    jumps: list  # (first instruction behind a branch that leads on, that which it leads to)
 
     def main_loop(self):
         """That with most multiply-adds of its own, or None."""
@@ -41,6 +42,20 @@ class Function:
     def around(self, loop):
         """Loops that hold a loop, the widest first."""
         return [each for each in self.loops if each is not loop and each.first <= loop.first and loop.last <= each.last]
+
+    def skipped(self, loop, is_meant):
+        """Instructions of a loop, but for those of loops inside it, that a branch may skip together: the most, by name
+        and width, of which is_meant(Counter) is true; or none."""
+        best = collections.Counter()
+        inside = [each for each in self.loops if each is not loop and loop.first <= each.first and each.last <= loop.last]
+        for first, last in self.jumps:
+            if not loop.first <= first <= last <= loop.last + 1:
+                continue
+            found = collections.Counter(self.names[i] for i in range(first, last)
+                                        if not any(each.first <= i <= each.last for each in inside))
+            if found.total() > best.total() and is_meant(found):
+                best = found
+        return best
 
 
 def name_of(opcode):
@@ -65,12 +80,14 @@ def function_of(lines):
         if target:
             branches.append((len(names), target.group(1)))
         names.append(name_of(found.group(1)))
-    ends = {}
+    ends, jumps = {}, []
     for place, label in branches:  # one that leads back ends a loop; of several to one place the last
         first = labels.get(label, place + 1)
         # The branch to itself behind a kernel's end is no loop.
         if first < place:
             ends[first] = max(place, ends.get(first, place))
+        elif first > place + 1:
+            jumps.append((place + 1, first))
     spans = sorted(ends.items(), key=lambda span: (span[0], -span[1]))
     owner = [None] * len(names)  # the smallest loop that holds an instruction
     for number, (first, last) in sorted(enumerate(spans), key=lambda each: each[1][0] - each[1][1]):
@@ -83,7 +100,7 @@ def function_of(lines):
     for loop in loops:
         loop.is_innermost = not any(each is not loop and loop.first <= each.first and each.last <= loop.last
                                     for each in loops)
-    return Function(names, loops, top)
+    return Function(names, loops, top, jumps)
 
 
 def functions(text):
