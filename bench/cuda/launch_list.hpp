@@ -264,12 +264,15 @@ class listing_device {
       to.done.elements = static_cast<double>(kernel.count);
       to.done.bytes = to.done.elements * sizeof(*kernel.out) * (kernel.accumulator_count + 1);
     }
-    if constexpr (requires { kernel.work.accumulator_count; }) {
+    if constexpr (requires { kernel.work.is_open; }) {
       to.what = std::string{typeid(Kernel).name()}.find("settle") == std::string::npos ? "release" : "settle";
       const auto count = static_cast<double>(kernel.work.end - kernel.work.begin);
-      // Accumulators, parameter, moments and what is released; what is left open is seldom, and one byte a pair.
+      const int moments = (kernel.work.first != nullptr ? 1 : 0) + (kernel.work.second != nullptr ? 1 : 0);
+      // A sum is read, parameters and moments are read and written, what is released is written; what is left open is
+      // seldom, and one byte a pair.
       to.done.elements = count;
-      to.done.bytes = to.what == "settle" ? count / 2 : count * (8.0 * kernel.work.accumulator_count + 4.0 * 3 + 0.5);
+      to.done.bytes =
+          to.what == "settle" ? count / 2 : count * (sizeof(*kernel.work.sums) + 4.0 * (2 + 2 * moments + 1) + 0.5);
     }
     to.type = typeid(Kernel).name();
     to.blocks = blocks;
