@@ -36795,6 +36795,7 @@ struct recurrent_core {
   [[nodiscard]] static constexpr std::array<matrix, 2> matrices(shape in) noexcept {
     return {matrix{0, gates, in.e1}, matrix{gates * in.e1, gates, Hidden}};
   }
+  static constexpr std::size_t matrix_of_positions = 1;
   /// What meets the input, without its biases.
   [[nodiscard]] static constexpr auto projections(shape in) noexcept {
     std::array<position_projection, Cell::input_blocks.size()> list{};
@@ -41053,7 +41054,7 @@ inline constexpr std::string_view version = "0.1.0";
 //                              without waiting; wait() waits for what was posted last, and says where it is
 // allocate, release, upload, download, view, synchronise, replay and a mailbox are errors inside a capture. Only
 // download, synchronise and a mailbox's wait let the host wait. A device may also have `library_gemm` (gemm_door.hpp),
-// and `speed()`, for descriptions.
+// `most_shared_bytes()`, that a block may have, and `speed()`, for descriptions.
 
 // pergrad/cuda/device/kernel.hpp - how a kernel is written: once, as phases, for the device and for a host that
 // emulates it
@@ -41343,6 +41344,14 @@ concept kernel = std::is_trivially_copyable_v<Kernel> && std::is_trivially_copya
                      0 &&
                  Kernel::threads >= warp_size&& Kernel::threads <= 1024;
 
+/// Shared memory of a block: `shared_type`, and what the kernel says that it needs behind it.
+template <kernel Kernel>
+[[nodiscard]] std::size_t shared_bytes_of(const Kernel& it) noexcept {
+  std::size_t bytes = sizeof(typename Kernel::shared_type);
+  if constexpr (requires { it.more_shared_bytes(); }) bytes += it.more_shared_bytes();
+  return bytes;
+}
+
 /// Launches as many blocks as the kernel says.
 template <class Device, kernel Kernel>
 void launch(Device& device, const Kernel& kernel) {
@@ -41584,8 +41593,7 @@ void side_by_side(Device& device, int count, Function&& f) {
 /// Runs a kernel on the host, block after block in the given order. Shared memory is NaN when a block starts.
 template <kernel Kernel>
 void emulate(const Kernel& kernel, int blocks, emulation_order order = emulation_order::forward) {
-  using shared_type = typename Kernel::shared_type;
-  constexpr std::size_t bytes = sizeof(shared_type);
+  const std::size_t bytes = shared_bytes_of(kernel);
   // On the heap, so that a sanitizer sees every access beyond it.
   const std::unique_ptr<std::byte, void (*)(std::byte*)> shared{
       static_cast<std::byte*>(::operator new (bytes, std::align_val_t{64})),
@@ -41703,6 +41711,8 @@ class emulated_device {
     ++statistics_.launches;
     submit([kernel, blocks, this] { emulate(kernel, blocks, order_); });
   }
+  /// An Orin's.
+  [[nodiscard]] static constexpr std::size_t most_shared_bytes() noexcept { return 163 << 10; }
   /// In the order of threads and blocks: what does depend on each other gives other bits in another order.
   template <class Function>
   void side_by_side(int count, Function&& f) {
@@ -42172,9 +42182,12 @@ struct op_row {
   window_axis windows[axes];  ///< pooling
   int channels = 0;           ///< pooling
   int divisors = 0;           ///< pooling: of the first divisor among the scalars of the tables
-  int wants_factors = 0;      ///< the layer's parameters are trained
-  int projected = 0;          ///< tiled: its projections are products of the whole batch
-  int projected_inputs = 0;   ///< bits: those whose gradients are such products
+  int held = 0;               ///< tiled: among the layer's parameters, the matrix that it reads at every position
+  int held_rows = 0;          ///< 0: there is none
+  int held_columns = 0;
+  int wants_factors = 0;     ///< the layer's parameters are trained
+  int projected = 0;         ///< tiled: its projections are products of the whole batch
+  int projected_inputs = 0;  ///< bits: those whose gradients are such products
   shape in_shape;
   shape in2_shape;
   shape out_shape;
@@ -42186,6 +42199,11 @@ struct op_row {
   int first_outer = 0, last_outer = 0;  ///< leaves of the node
   int first_elementwise = 0, last_elementwise = 0;
   int first_rows = 0, last_rows = 0;
+
+  /// From row to row of the matrix where it is held: threads next to each other that read four numbers of rows next to
+  /// each other meet in no bank.
+  [[nodiscard]] PERGRAD_HD constexpr int held_step() const noexcept { return 4 * ((held_columns + 3) / 4 | 1); }
+  [[nodiscard]] PERGRAD_HD constexpr int held_size() const noexcept { return held_rows * held_step(); }
 };
 
 /// A product over all positions of a layer on tiles, which runs for the whole batch: `gradients/factors.hpp`.
@@ -44949,7 +44967,7 @@ class cuda_device {
 
   template <kernel Kernel>
   void launch(const Kernel& kernel, int blocks) {
-    constexpr std::size_t shared = sizeof(typename Kernel::shared_type);
+    const std::size_t shared = shared_bytes_of(kernel);
     static_assert(sizeof(Kernel) <= 4096, "a kernel's arguments are at most 4096 bytes");
     if (blocks <= 0) return;
     void (*const stub)(Kernel) = run_kernel<Kernel>;
@@ -45039,6 +45057,9 @@ class cuda_device {
   /// Is this the first time of a function that is captured? What is no kernel of the library's is left out then if it
   /// must not be done twice.
   [[nodiscard]] bool is_warming_up() const noexcept { return is_warming_up_; }
+  [[nodiscard]] static std::size_t most_shared_bytes() {
+    return static_cast<std::size_t>(attribute_of(cudaDevAttrMaxSharedMemoryPerBlockOptin));
+  }
   /// Has the current device tensor cores that take TF32?
   [[nodiscard]] static bool multiplies_tf32() { return attribute_of(cudaDevAttrComputeCapabilityMajor) >= 8; }
   /// By what the driver says of the current device's clocks, units and memory. A multiprocessor has 64 units for floats
@@ -46408,6 +46429,17 @@ struct build_tables {
     });
     for (std::size_t i = 0; i < size; ++i) describe_node(t, i);
     detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
+      if constexpr (requires { Layer::matrix_of_positions; }) {
+        constexpr std::size_t worthwhile = 4;  // positions
+        const auto all = detail::matrices_of<Layer>(plan::in_of(i), plan::second_of(i));
+        const auto& read = all[Layer::matrix_of_positions];
+        if (plan::in_of(i).e0 < worthwhile) return;
+        t.ops[i].held = static_cast<int>(read.offset);
+        t.ops[i].held_rows = static_cast<int>(read.rows);
+        t.ops[i].held_columns = static_cast<int>(read.columns);
+      }
+    });
+    detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
       constexpr bool keeps_maxima = remembers_inputs<typename function_of<Layer>::type>;
       if (keeps_maxima && t.ops[i].backward != 0) t.ops[i].saved_size = t.ops[i].out_size;
     });
@@ -47097,6 +47129,7 @@ struct thread_team {
 
   const Block& block;
   double (&partial)[static_cast<std::size_t>(warps)];
+  Scalar* spare = nullptr;  ///< shared, one a thread; nullptr: none
 
   template <class Function>
   PERGRAD_HD void map(std::ptrdiff_t count, const Function& f) const {
@@ -47259,6 +47292,30 @@ struct thread_team {
       }
     });
   }
+  /// One row of few columns, as at a position of a recurrent layer: threads share the depth of a column.
+  template <class Finish>
+  PERGRAD_HD void product_in_shares(const product_sizes& sizes, const Scalar* left, const matrix_view<Scalar>& right,
+                                    const Finish& finish) const {
+    const auto columns = static_cast<int>(sizes.columns);
+    const auto depth = static_cast<int>(sizes.depth);
+    const int shares = threads / columns;
+    each(shares * columns, [&](int e) {
+      const int column = e % columns;
+      const int share = e / columns;
+      const Scalar* with = right.first + column * right.column;
+      Scalar total = 0;
+      for (int d = share * depth / shares; d < (share + 1) * depth / shares; ++d) {
+        total = fma(left[d * sizes.left], with[d * right.row], total);
+      }
+      spare[e] = total;
+    });
+    each(columns, [&](int column) {
+      Scalar total = spare[column];
+      PERGRAD_ROLLED
+      for (int share = 1; share < shares; ++share) total += spare[share * columns + column];
+      finish(column, column, total);
+    });
+  }
   /// `InLine`: reads terms that lie in line several at a time; where products are many, that would be too much code. So
   /// would `InPatches` everywhere: with a bias are projections, which products of the batch take where samples are
   /// large.
@@ -47273,7 +47330,21 @@ struct thread_team {
         return product_in_patches(sizes, left, right, finish);
       }
     }
+    if constexpr (InPatches) {
+      constexpr int deep = 64;
+      if (spare != nullptr && depth >= deep && sizes.outer.count * rows == 1 && 2 * columns <= threads) {
+        return product_in_shares(sizes, left, right, finish);
+      }
+    }
     constexpr int together = 4;  // elements that are read at once where they lie in line
+    const auto is_in_line = [](const Scalar* at) {
+      return reinterpret_cast<std::uintptr_t>(at) % (together * sizeof(Scalar)) == 0;
+    };
+    const auto read = [](const Scalar* at) {
+      element_group<Scalar, together> group;
+      __builtin_memcpy(&group, __builtin_assume_aligned(at, sizeof group), sizeof group);
+      return group;
+    };
     each(sizes.outer.count * sizes.rows.count * sizes.columns, [&](int e) {
       const int column = e % columns;
       const int row = e / columns % rows;
@@ -47282,12 +47353,20 @@ struct thread_team {
       const Scalar* with = right.first + column * right.column;
       Scalar total = 0;
       int d = 0;
-      if (InLine && right.row == 1 && reinterpret_cast<std::uintptr_t>(with) % (together * sizeof(Scalar)) == 0) {
-        for (; d + together <= depth; d += together) {
-          element_group<Scalar, together> terms;
-          __builtin_memcpy(&terms, __builtin_assume_aligned(with + d, sizeof terms), sizeof terms);
+      if (InLine && right.row == 1 && is_in_line(with)) {
+        const auto add = [&](const auto& factors, const auto& terms) {
           PERGRAD_UNROLL
-          for (int i = 0; i < together; ++i) total = fma(from[(d + i) * sizes.left], terms.v[i], total);
+          for (int i = 0; i < together; ++i) total = fma(factors.v[i], terms.v[i], total);
+        };
+        if (sizes.left == 1 && is_in_line(from)) {
+          for (; d + together <= depth; d += together) add(read(from + d), read(with + d));
+        } else {
+          for (; d + together <= depth; d += together) {
+            element_group<Scalar, together> factors;
+            PERGRAD_UNROLL
+            for (int i = 0; i < together; ++i) factors.v[i] = from[(d + i) * sizes.left];
+            add(factors, read(with + d));
+          }
         }
       }
       for (; d < depth; ++d) total = fma(from[d * sizes.left], with[d * right.row], total);
@@ -47411,14 +47490,18 @@ struct block_team : thread_team<Block, Scalar> {
   std::ptrdiff_t parts = 1;
   bool projected = false;
   const Scalar* parameters = nullptr;
+  const Scalar* held = nullptr;  ///< in shared memory: the matrix at `held_at` among the layer's parameters
+  std::ptrdiff_t held_at = 0;
+  std::ptrdiff_t held_step = 0;
   [[nodiscard]] PERGRAD_HD matrix_view<Scalar> matrix(std::ptrdiff_t offset, std::ptrdiff_t /*rows*/,
                                                       std::ptrdiff_t columns) const noexcept {
+    if (held != nullptr && offset == held_at) return {held, held_step, 1};
     return {parameters + offset, columns, 1};
   }
-  [[nodiscard]] PERGRAD_HD matrix_view<Scalar> transposed(std::size_t /*k*/, std::ptrdiff_t offset,
-                                                          std::ptrdiff_t /*rows*/,
+  [[nodiscard]] PERGRAD_HD matrix_view<Scalar> transposed(std::size_t /*k*/, std::ptrdiff_t offset, std::ptrdiff_t rows,
                                                           std::ptrdiff_t columns) const noexcept {
-    return {parameters + offset, 1, columns};
+    const matrix_view<Scalar> from = matrix(offset, rows, columns);
+    return {from.first, from.column, from.row};
   }
 
   std::uint32_t own_lengths[2] = {};  ///< positions of the inputs that are there
@@ -47492,6 +47575,8 @@ struct node_worker {
   double (&partial)[static_cast<std::size_t>(Threads / warp_size)];  ///< as well
   layer_bits bits;                                                   ///< of the sample
   block_part which{};
+  Scalar* held = nullptr;  ///< shared: room for a matrix that a layer reads at every position
+  int held_room = 0;
 
   /// Sets a node's output, or its gradient, to zero behind the sample's length: values as soon as they are written,
   /// gradients before they are read.
@@ -47746,7 +47831,7 @@ struct node_worker {
 
   /// The block as the team of a layer on tiles.
   [[nodiscard]] PERGRAD_HD block_team<Block, Scalar> team_of(const op_row& row, bool backward) const {
-    block_team<Block, Scalar> team{{block, partial}};
+    block_team<Block, Scalar> team{{block, partial, scratch}};
     team.in = row.in_shape;
     team.in2 = row.in2_shape;
     team.out = row.out_shape;
@@ -47767,6 +47852,14 @@ struct node_worker {
     team.parts = which.parts;
     team.projected = row.projected != 0;
     team.parameters = parameters + row.parameters;
+    if (row.held_rows > 0 && row.held_size() <= held_room) {
+      const Scalar* from = team.parameters + row.held;
+      for_each(row.held_rows * row.held_columns,
+               [&](int i) { held[i / row.held_columns * row.held_step() + i % row.held_columns] = from[i]; });
+      team.held = held;
+      team.held_at = row.held;
+      team.held_step = row.held_step();
+    }
     team.own_lengths[0] =
         static_cast<std::uint32_t>(values.positions(row.in_lengths, static_cast<int>(row.in_shape.e0)));
     team.own_lengths[1] =
@@ -47832,6 +47925,7 @@ struct sample_work {
   int first = 0;  ///< nodes
   int last = 0;
   int layer_parts = 1;  ///< blocks of a sample, at `stage::part` and `stage::finish`
+  int held_room = 0;    ///< scalars of shared memory for a matrix that a layer reads at every position
 };
 
 /// Is it a loss over positions that says what threads do together for one of them? A warp takes a position then, or, in
@@ -47879,14 +47973,19 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
   static constexpr int least_blocks = Threads < 256 ? 1 : 2;  // that is 128 registers a thread
   using work_type = sample_work<Scalar, typename Loss::template target<Scalar>>;
   struct shared_type {
-    Scalar scratch[static_cast<std::size_t>(Threads)];
+    alignas(4 * sizeof(Scalar)) Scalar scratch[static_cast<std::size_t>(Threads)];
     double partial[static_cast<std::size_t>(Threads / warp_size)];
   };
-  using work_type::first, work_type::last, work_type::stages, work_type::layer_parts;
+  using work_type::first, work_type::last, work_type::stages, work_type::layer_parts, work_type::held_room;
   using work_type::layers, work_type::random, work_type::method, work_type::rule, work_type::norms;
   using work_type::output, work_type::output_gradient, work_type::output_size, work_type::output_lengths,
       work_type::tf32;
   using work_type::state, work_type::tables, work_type::samples, work_type::parameters, work_type::results;
+
+  /// Behind shared_type.
+  [[nodiscard]] std::size_t more_shared_bytes() const noexcept {
+    return static_cast<std::size_t>(held_room) * sizeof(Scalar);
+  }
 
   template <class Block>
   [[gnu::always_inline]] PERGRAD_HD void operator()(const Block& block) const {  // a call would need local memory
@@ -47899,7 +47998,10 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
     layer_bits bits;
     if (random != 0) bits = {&layers, state->layer_step, samples.numbers[sample] + state->first_record};
     const node_worker<Block, Scalar, Functions, Threads, Layered == 0> nodes{
-        block, tables, values, parameters, shared.scratch, shared.partial, bits, part};
+        block,      tables,         values,
+        parameters, shared.scratch, shared.partial,
+        bits,       part,           reinterpret_cast<Scalar*>(&shared + 1),
+        held_room};
     const norm_worker<Block, Scalar, Threads> worker{block, values, samples.kept_of(sample), shared.partial};
     norm_bound* parts = results.norms + static_cast<std::size_t>(sample) * static_cast<std::size_t>(tables.layers);
     if ((stages & stage::forward) != 0) {
@@ -49124,6 +49226,7 @@ class launcher {
     sample_work<Scalar, Target> work = make_work(wanted);
     if constexpr (!Needed.any) {
       work.stages = wanted.backward ? stage::fused : stage::forward | stage::loss;
+      work.held_room = held_room(0, node_count());
       launch_.samples(device(), work, wanted.samples);
     } else {
       if (wanted.samples == 0) return;
@@ -49134,6 +49237,7 @@ class launcher {
         if (stages == stage::loss) return launch_.losses(device(), without_key(work), wanted.samples);
         work.layer_parts =
             (stages & (stage::part | stage::finish)) != 0 ? net_->ops[static_cast<std::size_t>(first)].parts : 1;
+        work.held_room = (stages & (stage::trim | stage::part | stage::finish)) != 0 ? 0 : held_room(first, last);
         launch_.samples(device(), work, wanted.samples * work.layer_parts);
         work.layer_parts = 1;
       };
@@ -49237,6 +49341,7 @@ class launcher {
         project(row, true, wanted.samples);
         if (!has_projections_behind(row)) {
           if (in_parts(row, wanted.samples)) waiting = forward_in_parts(i, run);
+          if (held_room(i, i + 1) > 0) catch_up(i + 1);  // others would have few blocks on a multiprocessor
           continue;
         }
         if (in_parts(row, wanted.samples)) {
@@ -49297,6 +49402,7 @@ class launcher {
           catch_up(i + 1);
           waiting = backward_in_parts(i, run);
         } else {
+          if (held_room(i, i + 1) > 0) catch_up(i + 1);
           catch_up(i);
         }
         project_back(row, true, wanted.samples);
@@ -49425,6 +49531,20 @@ class launcher {
       on.tf32 = on.tf32_result = memory_->tf32() ? 1 : 0;
       multiply(gemm_product::adjoint, choose_gemm(gemm_product::adjoint, each.view, true), on);
     }
+  }
+  /// Scalars of shared memory for the largest matrix that one of these nodes reads at every position, if there is room
+  /// for it: where it is not held it is read from caches.
+  [[nodiscard]] int held_room(int first, int last) const {
+    if constexpr (!requires { Device::most_shared_bytes(); }) return 0;
+    constexpr std::size_t others = 4096;  // at most, of the kernel's own
+    int room = 0;
+    for (int i = first; i < last; ++i) {
+      const int size = net_->ops[static_cast<std::size_t>(i)].held_size();
+      if (size > room && static_cast<std::size_t>(size) * sizeof(Scalar) + others <= device().most_shared_bytes()) {
+        room = size;
+      }
+    }
+    return room;
   }
   [[nodiscard]] bool does_something(int first, int last) const {
     for (int i = first; i < last; ++i) {

@@ -57,6 +57,7 @@ struct entry {
   int parts = 1;  // blocks of a sample
   int first = 0;
   int last = 0;
+  int held_room = 0;  // scalars of shared memory for a matrix
   bool norms = false;
   work done{};
 };
@@ -216,6 +217,7 @@ class listing_device {
       to.first = kernel.first;
       to.last = kernel.last;
       if constexpr (requires { kernel.layer_parts; }) to.parts = kernel.layer_parts;
+      if constexpr (requires { kernel.held_room; }) to.held_room = kernel.held_room;
       to.norms = kernel.norms != 0;
     }
     if constexpr (is_position_loss<Kernel>) {
@@ -277,10 +279,11 @@ class listing_device {
     to.type = typeid(Kernel).name();
     to.blocks = blocks;
     to.threads = Kernel::threads;
-    to.shared_bytes = sizeof(typename Kernel::shared_type);
+    to.shared_bytes = dev::shared_bytes_of(kernel);
     if (to.what.empty()) to.what = std::is_same_v<Kernel, dev::mark_kernel> ? "marks" : "fold";
     listed_.push_back(std::move(to));
   }
+  [[nodiscard]] static constexpr std::size_t most_shared_bytes() noexcept { return 163 << 10; }  // an Orin's
   template <class Function>
   [[nodiscard]] graph capture(Function&& f) {
     graph outside = std::exchange(listed_, {});

@@ -21,6 +21,7 @@ BOOST_AUTO_TEST_CASE(recurrent) {
   expect_laws<lstms<double>, pg::cross_entropy>("lstms", 1000);
   expect_laws<grus<double>, pg::cross_entropy>("grus", 1000);
   expect_laws<rnns<double>, pg::cross_entropy>("rnns", 1000);
+  expect_laws<wide_recurrent<double>, pg::cross_entropy>("wide recurrent layers", 1000);
   expect_laws<states<double>, pg::cross_entropy>("states", 1000);
 }
 BOOST_AUTO_TEST_CASE(attending) {

@@ -29,6 +29,9 @@ template <class Scalar, std::size_t Out = 3>
 using grus = pg::basic_network<Scalar, pg::variable(pg::shape{5, 4}), pg::gru<3, pg::bidirectional>,
                                pg::gru<5, pg::last_output, pg::no_bias>, pg::linear<Out>>;
 template <class Scalar, std::size_t Out = 3>
+using wide_recurrent = pg::basic_network<Scalar, pg::variable(pg::shape{6, 4}), pg::lstm<20, pg::one_bias>, pg::gru<18>,
+                                         pg::rnn<70, pg::mean_output>, pg::linear<Out>>;
+template <class Scalar, std::size_t Out = 3>
 using rnns = pg::basic_network<Scalar, pg::variable(pg::shape{5, 4}), pg::rnn<6, pg::relu_cell>,
                                pg::rnn<5, pg::mean_output>, pg::linear<Out>>;
 template <class Scalar, std::size_t Out = 3>
@@ -85,6 +88,8 @@ template <>
 inline constexpr plan_kind plan_of<tiled_networks::words<double, 4>> = plan_kind::layered;
 template <>
 inline constexpr plan_kind plan_of<tiled_networks::lstms<double, 4>> = plan_kind::layered;
+template <>
+inline constexpr plan_kind plan_of<tiled_networks::wide_recurrent<double, 4>> = plan_kind::layered;
 template <>
 inline constexpr plan_kind plan_of<tiled_networks::grus<double, 4>> = plan_kind::layered;
 template <>

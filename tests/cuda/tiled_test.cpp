@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // tests/cuda/tiled_test.cpp - layers on tiles, by a block of threads as by a thread of the host, under either plan
 
+#include <algorithm>
 #include <cstddef>
 #include <cstring>
 #include <map>
@@ -8,6 +9,9 @@
 #include <utility>
 #include <vector>
 
+#include <pergrad/cuda/run/trainer.hpp>
+
+#include "../../bench/cuda/launch_list.hpp"
 #include "device_fixture.hpp"
 #include "tiled_networks.hpp"
 
@@ -86,6 +90,7 @@ BOOST_AUTO_TEST_CASE(every_layer_is_the_hosts) {
   compare<lstms<double>, pg::cross_entropy>("lstms");
   compare<grus<double>, pg::cross_entropy>("grus");
   compare<rnns<double>, pg::cross_entropy>("rnns");
+  compare<wide_recurrent<double>, pg::cross_entropy>("wide recurrent layers");
   compare<states<double>, pg::cross_entropy>("states");
   compare<attention<double>, pg::cross_entropy>("attention");
   compare<llama_block<double>, pg::cross_entropy>("llama block");
@@ -102,6 +107,7 @@ BOOST_AUTO_TEST_CASE(between_products_of_the_whole_batch_too) {
   BOOST_TEST((facts_of<tiled_networks::attention<double, 4>>.projections.size()) == 7U);
   BOOST_TEST((facts_of<tiled_networks::transformer<double, 4>>.projections.size()) == 3U);
   compare<lstms<double, 4>, pg::cross_entropy>("lstms, layered");
+  compare<wide_recurrent<double, 4>, pg::cross_entropy>("wide recurrent layers, layered");
   compare<attention<double, 4>, pg::cross_entropy>("attention, layered");
   compare<llama_block<double, 4>, pg::cross_entropy>("llama block, layered");
   compare<long_attention<double, 4>, pg::cross_entropy>("attention, many results a thread");
@@ -112,6 +118,26 @@ BOOST_AUTO_TEST_CASE(between_products_of_the_whole_batch_too) {
   compare<transformer<double, 4>, pg::cross_entropy>("transformer, layered");
   compare<image_norms<double, 4>, pg::cross_entropy>("image norms, layered");
 #endif
+}
+// What a recurrent layer reads at every position lies in shared memory meanwhile, where there is room for it.
+BOOST_AUTO_TEST_CASE(matrices_of_positions_are_held_in_shared_memory) {
+  const auto most_shared = []<class Network>(std::type_identity<Network>) {
+    std::size_t most = 0;
+    for (const auto& each : launch_list::plain_sum<Network, pg::cross_entropy>(3))
+      most = std::max(most, each.shared_bytes);
+    return most;
+  };
+  // Rows of 20 numbers stay 20, of 18 become 20, of 64 would meet in few banks and become 68.
+  const auto row_of = [](int columns) {
+    pg::on_device::op_row row;
+    row.held_columns = columns;
+    return row.held_step();
+  };
+  BOOST_TEST((row_of(20) == 20 && row_of(18) == 20 && row_of(64) == 68 && row_of(100) == 100 && row_of(3) == 4));
+  using fits = pg::network<pg::shape{6, 4}, pg::lstm<100, pg::last_output>, pg::linear<3>>;
+  using fits_not = pg::network<pg::shape{6, 4}, pg::lstm<104, pg::last_output>, pg::linear<3>>;
+  BOOST_TEST(most_shared(std::type_identity<fits>{}) >= 400U * 100 * sizeof(float));
+  BOOST_TEST(most_shared(std::type_identity<fits_not>{}) < 48U << 10);
 }
 // Blocks that run at the same time on a device run one after the other here. So what is looked at is where they write:
 // neither their results nor what each of them needs meanwhile may have a place in common. Forward and backward: of the

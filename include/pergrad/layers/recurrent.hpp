@@ -182,6 +182,7 @@ struct recurrent_core {
   [[nodiscard]] static constexpr std::array<matrix, 2> matrices(shape in) noexcept {
     return {matrix{0, gates, in.e1}, matrix{gates * in.e1, gates, Hidden}};
   }
+  static constexpr std::size_t matrix_of_positions = 1;
   /// What meets the input, without its biases.
   [[nodiscard]] static constexpr auto projections(shape in) noexcept {
     std::array<position_projection, Cell::input_blocks.size()> list{};

@@ -17,7 +17,7 @@
 //                              without waiting; wait() waits for what was posted last, and says where it is
 // allocate, release, upload, download, view, synchronise, replay and a mailbox are errors inside a capture. Only
 // download, synchronise and a mailbox's wait let the host wait. A device may also have `library_gemm` (gemm_door.hpp),
-// and `speed()`, for descriptions.
+// `most_shared_bytes()`, that a block may have, and `speed()`, for descriptions.
 #pragma once
 
 #include <algorithm>
@@ -110,8 +110,7 @@ void side_by_side(Device& device, int count, Function&& f) {
 /// Runs a kernel on the host, block after block in the given order. Shared memory is NaN when a block starts.
 template <kernel Kernel>
 void emulate(const Kernel& kernel, int blocks, emulation_order order = emulation_order::forward) {
-  using shared_type = typename Kernel::shared_type;
-  constexpr std::size_t bytes = sizeof(shared_type);
+  const std::size_t bytes = shared_bytes_of(kernel);
   // On the heap, so that a sanitizer sees every access beyond it.
   const std::unique_ptr<std::byte, void (*)(std::byte*)> shared{
       static_cast<std::byte*>(::operator new (bytes, std::align_val_t{64})),
@@ -229,6 +228,8 @@ class emulated_device {
     ++statistics_.launches;
     submit([kernel, blocks, this] { emulate(kernel, blocks, order_); });
   }
+  /// An Orin's.
+  [[nodiscard]] static constexpr std::size_t most_shared_bytes() noexcept { return 163 << 10; }
   /// In the order of threads and blocks: what does depend on each other gives other bits in another order.
   template <class Function>
   void side_by_side(int count, Function&& f) {

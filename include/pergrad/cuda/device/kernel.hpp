@@ -225,6 +225,14 @@ concept kernel = std::is_trivially_copyable_v<Kernel> && std::is_trivially_copya
                      0 &&
                  Kernel::threads >= warp_size&& Kernel::threads <= 1024;
 
+/// Shared memory of a block: `shared_type`, and what the kernel says that it needs behind it.
+template <kernel Kernel>
+[[nodiscard]] std::size_t shared_bytes_of(const Kernel& it) noexcept {
+  std::size_t bytes = sizeof(typename Kernel::shared_type);
+  if constexpr (requires { it.more_shared_bytes(); }) bytes += it.more_shared_bytes();
+  return bytes;
+}
+
 /// Launches as many blocks as the kernel says.
 template <class Device, kernel Kernel>
 void launch(Device& device, const Kernel& kernel) {

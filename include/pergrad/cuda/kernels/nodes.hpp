@@ -34,6 +34,8 @@ struct node_worker {
   double (&partial)[static_cast<std::size_t>(Threads / warp_size)];  ///< as well
   layer_bits bits;                                                   ///< of the sample
   block_part which{};
+  Scalar* held = nullptr;  ///< shared: room for a matrix that a layer reads at every position
+  int held_room = 0;
 
   /// Sets a node's output, or its gradient, to zero behind the sample's length: values as soon as they are written,
   /// gradients before they are read.
@@ -288,7 +290,7 @@ struct node_worker {
 
   /// The block as the team of a layer on tiles.
   [[nodiscard]] PERGRAD_HD block_team<Block, Scalar> team_of(const op_row& row, bool backward) const {
-    block_team<Block, Scalar> team{{block, partial}};
+    block_team<Block, Scalar> team{{block, partial, scratch}};
     team.in = row.in_shape;
     team.in2 = row.in2_shape;
     team.out = row.out_shape;
@@ -309,6 +311,14 @@ struct node_worker {
     team.parts = which.parts;
     team.projected = row.projected != 0;
     team.parameters = parameters + row.parameters;
+    if (row.held_rows > 0 && row.held_size() <= held_room) {
+      const Scalar* from = team.parameters + row.held;
+      for_each(row.held_rows * row.held_columns,
+               [&](int i) { held[i / row.held_columns * row.held_step() + i % row.held_columns] = from[i]; });
+      team.held = held;
+      team.held_at = row.held;
+      team.held_step = row.held_step();
+    }
     team.own_lengths[0] =
         static_cast<std::uint32_t>(values.positions(row.in_lengths, static_cast<int>(row.in_shape.e0)));
     team.own_lengths[1] =

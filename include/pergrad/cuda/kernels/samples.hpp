@@ -70,6 +70,7 @@ struct sample_work {
   int first = 0;  ///< nodes
   int last = 0;
   int layer_parts = 1;  ///< blocks of a sample, at `stage::part` and `stage::finish`
+  int held_room = 0;    ///< scalars of shared memory for a matrix that a layer reads at every position
 };
 
 /// Is it a loss over positions that says what threads do together for one of them? A warp takes a position then, or, in
@@ -117,14 +118,19 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
   static constexpr int least_blocks = Threads < 256 ? 1 : 2;  // that is 128 registers a thread
   using work_type = sample_work<Scalar, typename Loss::template target<Scalar>>;
   struct shared_type {
-    Scalar scratch[static_cast<std::size_t>(Threads)];
+    alignas(4 * sizeof(Scalar)) Scalar scratch[static_cast<std::size_t>(Threads)];
     double partial[static_cast<std::size_t>(Threads / warp_size)];
   };
-  using work_type::first, work_type::last, work_type::stages, work_type::layer_parts;
+  using work_type::first, work_type::last, work_type::stages, work_type::layer_parts, work_type::held_room;
   using work_type::layers, work_type::random, work_type::method, work_type::rule, work_type::norms;
   using work_type::output, work_type::output_gradient, work_type::output_size, work_type::output_lengths,
       work_type::tf32;
   using work_type::state, work_type::tables, work_type::samples, work_type::parameters, work_type::results;
+
+  /// Behind shared_type.
+  [[nodiscard]] std::size_t more_shared_bytes() const noexcept {
+    return static_cast<std::size_t>(held_room) * sizeof(Scalar);
+  }
 
   template <class Block>
   [[gnu::always_inline]] PERGRAD_HD void operator()(const Block& block) const {  // a call would need local memory
@@ -137,7 +143,10 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
     layer_bits bits;
     if (random != 0) bits = {&layers, state->layer_step, samples.numbers[sample] + state->first_record};
     const node_worker<Block, Scalar, Functions, Threads, Layered == 0> nodes{
-        block, tables, values, parameters, shared.scratch, shared.partial, bits, part};
+        block,      tables,         values,
+        parameters, shared.scratch, shared.partial,
+        bits,       part,           reinterpret_cast<Scalar*>(&shared + 1),
+        held_room};
     const norm_worker<Block, Scalar, Threads> worker{block, values, samples.kept_of(sample), shared.partial};
     norm_bound* parts = results.norms + static_cast<std::size_t>(sample) * static_cast<std::size_t>(tables.layers);
     if ((stages & stage::forward) != 0) {

@@ -197,9 +197,12 @@ struct op_row {
   window_axis windows[axes];  ///< pooling
   int channels = 0;           ///< pooling
   int divisors = 0;           ///< pooling: of the first divisor among the scalars of the tables
-  int wants_factors = 0;      ///< the layer's parameters are trained
-  int projected = 0;          ///< tiled: its projections are products of the whole batch
-  int projected_inputs = 0;   ///< bits: those whose gradients are such products
+  int held = 0;               ///< tiled: among the layer's parameters, the matrix that it reads at every position
+  int held_rows = 0;          ///< 0: there is none
+  int held_columns = 0;
+  int wants_factors = 0;     ///< the layer's parameters are trained
+  int projected = 0;         ///< tiled: its projections are products of the whole batch
+  int projected_inputs = 0;  ///< bits: those whose gradients are such products
   shape in_shape;
   shape in2_shape;
   shape out_shape;
@@ -211,6 +214,11 @@ struct op_row {
   int first_outer = 0, last_outer = 0;  ///< leaves of the node
   int first_elementwise = 0, last_elementwise = 0;
   int first_rows = 0, last_rows = 0;
+
+  /// From row to row of the matrix where it is held: threads next to each other that read four numbers of rows next to
+  /// each other meet in no bank.
+  [[nodiscard]] PERGRAD_HD constexpr int held_step() const noexcept { return 4 * ((held_columns + 3) / 4 | 1); }
+  [[nodiscard]] PERGRAD_HD constexpr int held_size() const noexcept { return held_rows * held_step(); }
 };
 
 /// A product over all positions of a layer on tiles, which runs for the whole batch: `gradients/factors.hpp`.

@@ -41,6 +41,7 @@ struct thread_team {
 
   const Block& block;
   double (&partial)[static_cast<std::size_t>(warps)];
+  Scalar* spare = nullptr;  ///< shared, one a thread; nullptr: none
 
   template <class Function>
   PERGRAD_HD void map(std::ptrdiff_t count, const Function& f) const {
@@ -203,6 +204,30 @@ struct thread_team {
       }
     });
   }
+  /// One row of few columns, as at a position of a recurrent layer: threads share the depth of a column.
+  template <class Finish>
+  PERGRAD_HD void product_in_shares(const product_sizes& sizes, const Scalar* left, const matrix_view<Scalar>& right,
+                                    const Finish& finish) const {
+    const auto columns = static_cast<int>(sizes.columns);
+    const auto depth = static_cast<int>(sizes.depth);
+    const int shares = threads / columns;
+    each(shares * columns, [&](int e) {
+      const int column = e % columns;
+      const int share = e / columns;
+      const Scalar* with = right.first + column * right.column;
+      Scalar total = 0;
+      for (int d = share * depth / shares; d < (share + 1) * depth / shares; ++d) {
+        total = fma(left[d * sizes.left], with[d * right.row], total);
+      }
+      spare[e] = total;
+    });
+    each(columns, [&](int column) {
+      Scalar total = spare[column];
+      PERGRAD_ROLLED
+      for (int share = 1; share < shares; ++share) total += spare[share * columns + column];
+      finish(column, column, total);
+    });
+  }
   /// `InLine`: reads terms that lie in line several at a time; where products are many, that would be too much code. So
   /// would `InPatches` everywhere: with a bias are projections, which products of the batch take where samples are
   /// large.
@@ -217,7 +242,21 @@ struct thread_team {
         return product_in_patches(sizes, left, right, finish);
       }
     }
+    if constexpr (InPatches) {
+      constexpr int deep = 64;
+      if (spare != nullptr && depth >= deep && sizes.outer.count * rows == 1 && 2 * columns <= threads) {
+        return product_in_shares(sizes, left, right, finish);
+      }
+    }
     constexpr int together = 4;  // elements that are read at once where they lie in line
+    const auto is_in_line = [](const Scalar* at) {
+      return reinterpret_cast<std::uintptr_t>(at) % (together * sizeof(Scalar)) == 0;
+    };
+    const auto read = [](const Scalar* at) {
+      element_group<Scalar, together> group;
+      __builtin_memcpy(&group, __builtin_assume_aligned(at, sizeof group), sizeof group);
+      return group;
+    };
     each(sizes.outer.count * sizes.rows.count * sizes.columns, [&](int e) {
       const int column = e % columns;
       const int row = e / columns % rows;
@@ -226,12 +265,20 @@ struct thread_team {
       const Scalar* with = right.first + column * right.column;
       Scalar total = 0;
       int d = 0;
-      if (InLine && right.row == 1 && reinterpret_cast<std::uintptr_t>(with) % (together * sizeof(Scalar)) == 0) {
-        for (; d + together <= depth; d += together) {
-          element_group<Scalar, together> terms;
-          __builtin_memcpy(&terms, __builtin_assume_aligned(with + d, sizeof terms), sizeof terms);
+      if (InLine && right.row == 1 && is_in_line(with)) {
+        const auto add = [&](const auto& factors, const auto& terms) {
           PERGRAD_UNROLL
-          for (int i = 0; i < together; ++i) total = fma(from[(d + i) * sizes.left], terms.v[i], total);
+          for (int i = 0; i < together; ++i) total = fma(factors.v[i], terms.v[i], total);
+        };
+        if (sizes.left == 1 && is_in_line(from)) {
+          for (; d + together <= depth; d += together) add(read(from + d), read(with + d));
+        } else {
+          for (; d + together <= depth; d += together) {
+            element_group<Scalar, together> factors;
+            PERGRAD_UNROLL
+            for (int i = 0; i < together; ++i) factors.v[i] = from[(d + i) * sizes.left];
+            add(factors, read(with + d));
+          }
         }
       }
       for (; d < depth; ++d) total = fma(from[d * sizes.left], with[d * right.row], total);
@@ -355,14 +402,18 @@ struct block_team : thread_team<Block, Scalar> {
   std::ptrdiff_t parts = 1;
   bool projected = false;
   const Scalar* parameters = nullptr;
+  const Scalar* held = nullptr;  ///< in shared memory: the matrix at `held_at` among the layer's parameters
+  std::ptrdiff_t held_at = 0;
+  std::ptrdiff_t held_step = 0;
   [[nodiscard]] PERGRAD_HD matrix_view<Scalar> matrix(std::ptrdiff_t offset, std::ptrdiff_t /*rows*/,
                                                       std::ptrdiff_t columns) const noexcept {
+    if (held != nullptr && offset == held_at) return {held, held_step, 1};
     return {parameters + offset, columns, 1};
   }
-  [[nodiscard]] PERGRAD_HD matrix_view<Scalar> transposed(std::size_t /*k*/, std::ptrdiff_t offset,
-                                                          std::ptrdiff_t /*rows*/,
+  [[nodiscard]] PERGRAD_HD matrix_view<Scalar> transposed(std::size_t /*k*/, std::ptrdiff_t offset, std::ptrdiff_t rows,
                                                           std::ptrdiff_t columns) const noexcept {
-    return {parameters + offset, 1, columns};
+    const matrix_view<Scalar> from = matrix(offset, rows, columns);
+    return {from.first, from.column, from.row};
   }
 
   std::uint32_t own_lengths[2] = {};  ///< positions of the inputs that are there

@@ -112,6 +112,17 @@ struct build_tables {
     });
     for (std::size_t i = 0; i < size; ++i) describe_node(t, i);
     detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
+      if constexpr (requires { Layer::matrix_of_positions; }) {
+        constexpr std::size_t worthwhile = 4;  // positions
+        const auto all = detail::matrices_of<Layer>(plan::in_of(i), plan::second_of(i));
+        const auto& read = all[Layer::matrix_of_positions];
+        if (plan::in_of(i).e0 < worthwhile) return;
+        t.ops[i].held = static_cast<int>(read.offset);
+        t.ops[i].held_rows = static_cast<int>(read.rows);
+        t.ops[i].held_columns = static_cast<int>(read.columns);
+      }
+    });
+    detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
       constexpr bool keeps_maxima = remembers_inputs<typename function_of<Layer>::type>;
       if (keeps_maxima && t.ops[i].backward != 0) t.ops[i].saved_size = t.ops[i].out_size;
     });

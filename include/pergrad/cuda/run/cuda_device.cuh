@@ -348,7 +348,7 @@ class cuda_device {
 
   template <kernel Kernel>
   void launch(const Kernel& kernel, int blocks) {
-    constexpr std::size_t shared = sizeof(typename Kernel::shared_type);
+    const std::size_t shared = shared_bytes_of(kernel);
     static_assert(sizeof(Kernel) <= 4096, "a kernel's arguments are at most 4096 bytes");
     if (blocks <= 0) return;
     void (*const stub)(Kernel) = run_kernel<Kernel>;
@@ -438,6 +438,9 @@ class cuda_device {
   /// Is this the first time of a function that is captured? What is no kernel of the library's is left out then if it
   /// must not be done twice.
   [[nodiscard]] bool is_warming_up() const noexcept { return is_warming_up_; }
+  [[nodiscard]] static std::size_t most_shared_bytes() {
+    return static_cast<std::size_t>(attribute_of(cudaDevAttrMaxSharedMemoryPerBlockOptin));
+  }
   /// Has the current device tensor cores that take TF32?
   [[nodiscard]] static bool multiplies_tf32() { return attribute_of(cudaDevAttrComputeCapabilityMajor) >= 8; }
   /// By what the driver says of the current device's clocks, units and memory. A multiprocessor has 64 units for floats

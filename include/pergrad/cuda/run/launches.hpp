@@ -117,6 +117,7 @@ class launcher {
     sample_work<Scalar, Target> work = make_work(wanted);
     if constexpr (!Needed.any) {
       work.stages = wanted.backward ? stage::fused : stage::forward | stage::loss;
+      work.held_room = held_room(0, node_count());
       launch_.samples(device(), work, wanted.samples);
     } else {
       if (wanted.samples == 0) return;
@@ -127,6 +128,7 @@ class launcher {
         if (stages == stage::loss) return launch_.losses(device(), without_key(work), wanted.samples);
         work.layer_parts =
             (stages & (stage::part | stage::finish)) != 0 ? net_->ops[static_cast<std::size_t>(first)].parts : 1;
+        work.held_room = (stages & (stage::trim | stage::part | stage::finish)) != 0 ? 0 : held_room(first, last);
         launch_.samples(device(), work, wanted.samples * work.layer_parts);
         work.layer_parts = 1;
       };
@@ -230,6 +232,7 @@ class launcher {
         project(row, true, wanted.samples);
         if (!has_projections_behind(row)) {
           if (in_parts(row, wanted.samples)) waiting = forward_in_parts(i, run);
+          if (held_room(i, i + 1) > 0) catch_up(i + 1);  // others would have few blocks on a multiprocessor
           continue;
         }
         if (in_parts(row, wanted.samples)) {
@@ -290,6 +293,7 @@ class launcher {
           catch_up(i + 1);
           waiting = backward_in_parts(i, run);
         } else {
+          if (held_room(i, i + 1) > 0) catch_up(i + 1);
           catch_up(i);
         }
         project_back(row, true, wanted.samples);
@@ -418,6 +422,20 @@ class launcher {
       on.tf32 = on.tf32_result = memory_->tf32() ? 1 : 0;
       multiply(gemm_product::adjoint, choose_gemm(gemm_product::adjoint, each.view, true), on);
     }
+  }
+  /// Scalars of shared memory for the largest matrix that one of these nodes reads at every position, if there is room
+  /// for it: where it is not held it is read from caches.
+  [[nodiscard]] int held_room(int first, int last) const {
+    if constexpr (!requires { Device::most_shared_bytes(); }) return 0;
+    constexpr std::size_t others = 4096;  // at most, of the kernel's own
+    int room = 0;
+    for (int i = first; i < last; ++i) {
+      const int size = net_->ops[static_cast<std::size_t>(i)].held_size();
+      if (size > room && static_cast<std::size_t>(size) * sizeof(Scalar) + others <= device().most_shared_bytes()) {
+        room = size;
+      }
+    }
+    return room;
   }
   [[nodiscard]] bool does_something(int first, int last) const {
     for (int i = first; i < last; ++i) {
