@@ -41082,7 +41082,7 @@ inline constexpr std::string_view version = "0.1.0";
 //   - between phases, code must be uniform: it runs once here and in every thread there
 //   - `block.warps([&](const auto& warp) { ... })` makes each warp a block of its own for a while
 //   - `block.overlap(begin, together, end)` is one phase in which threads read what is far away, then do something
-//     together, `block.multiply_tf32(sums, f)` say, and then write what they have read: no barrier stands between
+//     together, `block.multiply_by_warps(sums, f)` say, and then write what they have read: no barrier stands between
 //   - two threads may touch the same element in one phase only if both read it; likewise two blocks in one launch
 //   - no atomics but `add_to`, of integers, which have no order; other sums go through `sum`, whose order of additions
 //     is the same on both sides, or through a chain of one thread
@@ -41098,28 +41098,68 @@ inline constexpr std::string_view version = "0.1.0";
 //   of B, 8 x 8, column g, rows q and q + 4
 //   of C and D, 16 x 8, rows g and g + 8, columns 2 q and 2 q + 1
 //
+// mma.m16n8k16 of BF16 has two numbers in a register: where those of TF32 have depth w, they have depths 2 w and, in
+// the upper half, 2 w + 1 ("Matrix fragments for mma.m16n8k16 with floating point type").
+//
 // Which row of a matrix is called which row of a fragment is free. So that what a thread reads lies side by side, in
 // the order of its registers, rows g and g + 8 of a fragment are neighbours, and so are columns g of two fragments.
 
 namespace pergrad::inline v0_1::on_device {
 
-/// A thread's operands of a warp's product, 16 RowPairs x 32 results and 8 deep.
-template <int RowPairs>
-struct tf32_fragments {
+/// What tensor cores multiply: `depth` of an instruction, and how many operands a register of 32 bits has.
+struct tf32_format {
+  static constexpr int depth = 8;
+  static constexpr int together = 1;
+};
+struct bf16_format {
+  static constexpr int depth = 16;
+  static constexpr int together = 2;
+};
+/// Of a device: what it says, or TF32.
+template <class Device>
+struct tensor_format_of {
+  using type = tf32_format;
+};
+template <class Device>
+requires requires { typename Device::tensor_format; }
+struct tensor_format_of<Device> {
+  using type = typename Device::tensor_format;
+};
+
+/// A register of two numbers as BF16 has them, rounded to nearest, ties to even.
+[[nodiscard]] PERGRAD_HD inline float packed_as_bf16(float lower, float upper) noexcept {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  std::uint32_t both;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(upper), "f"(lower));
+  return __uint_as_float(both);
+#else
+  const auto half = [](float x) {
+    const auto bits = __builtin_bit_cast(std::uint32_t, x);
+    return (x == x ? bits + 0x7fffU + (bits >> 16U & 1U) : bits | 0x40'0000U) >> 16U;
+  };
+  return __builtin_bit_cast(float, half(upper) << 16U | half(lower));
+#endif
+}
+
+/// A thread's operands of a warp's product, 16 RowPairs x 32 results and as deep as an instruction.
+template <class Format, int RowPairs>
+struct tensor_fragments {
+  using format = Format;
   static constexpr int row_pairs = RowPairs;
   static constexpr int column_pairs = 2;
   float left[static_cast<std::size_t>(row_pairs)][4];      ///< A's registers of a product
   float right[static_cast<std::size_t>(column_pairs)][4];  ///< B's of two
 };
 
-/// The registers of one mma.m16n8k8 for a thread: c += a b.
-struct tf32_registers {
+/// The registers of one instruction for a thread: c += a b.
+struct tensor_registers {
   float a[4];
   float b[2];
 };
 /// Those of product (i, j) of a warp, of RowPairs x 4.
-template <int RowPairs>
-[[nodiscard]] PERGRAD_HD tf32_registers registers_of(const tf32_fragments<RowPairs>& from, int i, int j) noexcept {
+template <class Format, int RowPairs>
+[[nodiscard]] PERGRAD_HD tensor_registers registers_of(const tensor_fragments<Format, RowPairs>& from, int i,
+                                                       int j) noexcept {
   const float(&a)[4] = from.left[i];
   const float(&b)[4] = from.right[j / 2];
   return {{a[0], a[1], a[2], a[3]}, {b[j % 2 * 2], b[j % 2 * 2 + 1]}};
@@ -41140,17 +41180,27 @@ inline std::atomic<std::uint64_t> unrounded_operands{0};
   if ((bits & below) != 0 && x == x) unrounded_operands.fetch_add(1, std::memory_order_relaxed);
   return static_cast<double>(__builtin_bit_cast(float, bits & ~below));
 }
+/// Number `which` of a register.
+[[nodiscard]] inline double operand_of(tf32_format /*format*/, float word, int /*which*/) noexcept {
+  return tf32_bits(word);
+}
+[[nodiscard]] inline double operand_of(bf16_format /*format*/, float word, int which) noexcept {
+  const auto bits = __builtin_bit_cast(std::uint32_t, word);
+  return static_cast<double>(__builtin_bit_cast(float, which == 0 ? bits << 16U : bits & 0xffff'0000U));
+}
 /// The instruction for a warp. Hardware adds up in an order and with roundings of its own, which are not published;
-/// here the eight products and what was there before are added up in double.
-inline void multiply_add_tf32(const tf32_registers (&from)[32], float (&c)[32][4]) noexcept {
+/// here the products and what was there before are added up in double.
+template <class Format>
+void multiply_add(Format format, const tensor_registers (&from)[32], float (&c)[32][4]) noexcept {
   for (int row = 0; row < 16; ++row) {
     for (int column = 0; column < 8; ++column) {
       float& to = c[4 * (row % 8) + column / 2][row / 8 * 2 + column % 2];
       auto sum = static_cast<double>(to);
-      for (int k = 0; k < 8; ++k) {
-        const float a = from[4 * (row % 8) + k % 4].a[row / 8 + k / 4 * 2];
-        const float b = from[4 * column + k % 4].b[k / 4];
-        sum += tf32_bits(a) * tf32_bits(b);
+      for (int k = 0; k < Format::depth; ++k) {
+        const int word = k / Format::together;
+        const float a = from[4 * (row % 8) + word % 4].a[row / 8 + word / 4 * 2];
+        const float b = from[4 * column + word % 4].b[word / 4];
+        sum += operand_of(format, a, k % Format::together) * operand_of(format, b, k % Format::together);
       }
       to = static_cast<float>(sum);
     }
@@ -41301,12 +41351,20 @@ template <class Scalar>
 #endif
 }
 
-/// Only floats have a TF32.
-[[nodiscard]] PERGRAD_HD inline double round_to_tf32(double x) noexcept { return x; }
-/// As it is stored where TF32 is asked for, or not.
-template <class Scalar>
-[[nodiscard]] PERGRAD_HD inline Scalar stored_as(int tf32, Scalar value) noexcept {
-  return tf32 != 0 ? round_to_tf32(value) : value;
+/// Rounds to the 7 bits of BF16's fraction, to nearest, ties to even; overflows to infinity, keeps NaN.
+[[nodiscard]] PERGRAD_HD inline float round_to_bf16(float x) noexcept {
+  const auto bits = __builtin_bit_cast(std::uint32_t, x);
+  const std::uint32_t to_nearest = (bits + 0x7fffU + (bits >> 16U & 1U)) & 0xffff'0000U;
+  return x == x ? __builtin_bit_cast(float, to_nearest) : x;
+}
+/// How values are stored that layers hand on, and gradients.
+enum class stored_format : int { exact, tf32, bf16 };
+/// Only floats are rounded.
+[[nodiscard]] PERGRAD_HD inline double stored_as(stored_format /*format*/, double value) noexcept { return value; }
+[[nodiscard]] PERGRAD_HD inline float stored_as(stored_format format, float value) noexcept {
+  return format == stored_format::exact  ? value
+         : format == stored_format::tf32 ? round_to_tf32(value)
+                                         : round_to_bf16(value);
 }
 
 template <class Value>
@@ -41446,17 +41504,17 @@ class emulated_block {
     together();
     each(end);
   }
-  /// Adds to the sums of a block's threads, 2 RowPairs rows of 8, the products of f(t), their tf32_fragments<RowPairs>,
-  /// warp by warp, on tensor cores. No barrier.
+  /// Adds to the sums of a block's threads, 2 RowPairs rows of 8, the products of f(t), their
+  /// tensor_fragments<Format, RowPairs>, warp by warp, on tensor cores. No barrier.
   template <class Sums, class Function>
-  void multiply_tf32(local<Sums>& sums, Function&& f) const {
+  void multiply_by_warps(local<Sums>& sums, Function&& f) const {
     using fragments = decltype(f(0));
     for (int first = 0; first < Threads; first += warp_size) {
       fragments from[warp_size];
       for (int lane = 0; lane < warp_size; ++lane) from[lane] = f(first + lane);
       for (int i = 0; i < fragments::row_pairs; ++i) {
         for (int j = 0; j < 2 * fragments::column_pairs; ++j) {
-          tf32_registers operands[warp_size];
+          tensor_registers operands[warp_size];
           float c[warp_size][4];
           const auto each_result = [&](auto&& move) {
             for (int lane = 0; lane < warp_size; ++lane) {
@@ -41467,7 +41525,7 @@ class emulated_block {
           };
           for (int lane = 0; lane < warp_size; ++lane) operands[lane] = registers_of(from[lane], i, j);
           each_result([](float& sum, float& held) { held = sum; });
-          emulation::multiply_add_tf32(operands, c);
+          emulation::multiply_add(typename fragments::format{}, operands, c);
           each_result([](float& sum, float& held) { sum = held; });
         }
       }
@@ -41829,18 +41887,24 @@ class thread_value {
 };
 
 /// c += a b of a warp, from compute capability 8.0 on.
-__device__ inline void multiply_add_tf32(const tf32_registers& from, float& c0, float& c1, float& c2,
-                                         float& c3) noexcept {
 #if __CUDA_ARCH__ >= 800
-  asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-      "{%0, %1, %2, %3};"
-      : "+f"(c0), "+f"(c1), "+f"(c2), "+f"(c3)
-      : "r"(__float_as_uint(from.a[0])), "r"(__float_as_uint(from.a[1])), "r"(__float_as_uint(from.a[2])),
-        "r"(__float_as_uint(from.a[3])), "r"(__float_as_uint(from.b[0])), "r"(__float_as_uint(from.b[1])));
+#define PERGRAD_MMA(shape)                                                                                 \
+  asm("mma.sync.aligned." shape " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"         \
+      : "+f"(c0), "+f"(c1), "+f"(c2), "+f"(c3)                                                             \
+      : "r"(__float_as_uint(from.a[0])), "r"(__float_as_uint(from.a[1])), "r"(__float_as_uint(from.a[2])), \
+        "r"(__float_as_uint(from.a[3])), "r"(__float_as_uint(from.b[0])), "r"(__float_as_uint(from.b[1])))
 #else
-  __trap();
+#define PERGRAD_MMA(shape) __trap()
 #endif
+__device__ inline void multiply_add(tf32_format /*format*/, const tensor_registers& from, float& c0, float& c1,
+                                    float& c2, float& c3) noexcept {
+  PERGRAD_MMA("m16n8k8.row.col.f32.tf32.tf32.f32");
 }
+__device__ inline void multiply_add(bf16_format /*format*/, const tensor_registers& from, float& c0, float& c1,
+                                    float& c2, float& c3) noexcept {
+  PERGRAD_MMA("m16n8k16.row.col.f32.bf16.bf16.f32");
+}
+#undef PERGRAD_MMA
 
 /// A warp of a block, as a block of its own.
 class device_warp {
@@ -41903,15 +41967,16 @@ class device_block {
     __syncthreads();
   }
   template <class Sums, class Function>
-  __device__ void multiply_tf32(local<Sums>& sums, Function&& f) const {
+  __device__ void multiply_by_warps(local<Sums>& sums, Function&& f) const {
     const auto from = f(static_cast<int>(threadIdx.x));
+    using format = typename decltype(f(0))::format;
     Sums& own = sums[0];
     PERGRAD_UNROLL
     for (int i = 0; i < from.row_pairs; ++i) {
       PERGRAD_UNROLL
       for (int j = 0; j < 2 * from.column_pairs; ++j) {
-        multiply_add_tf32(registers_of(from, i, j), own[place_of_result(i, j, 0)], own[place_of_result(i, j, 1)],
-                          own[place_of_result(i, j, 2)], own[place_of_result(i, j, 3)]);
+        multiply_add(format{}, registers_of(from, i, j), own[place_of_result(i, j, 0)], own[place_of_result(i, j, 1)],
+                     own[place_of_result(i, j, 2)], own[place_of_result(i, j, 3)]);
       }
     }
   }
@@ -42787,6 +42852,7 @@ struct gemm_block {
   static constexpr int rows = Rows;
   static constexpr int columns = Columns;
   static constexpr int depth = Depth;
+  static constexpr int of_word = 1;  ///< numbers that are stored as one
   static constexpr int own_rows = OwnRows;
   static constexpr int own_columns = OwnColumns;
   static constexpr int across = Columns / OwnColumns;
@@ -42823,12 +42889,14 @@ using small_block = gemm_block<32, 32, 32, 4, 2>;    ///< of few results: 128 th
 using tiny_block = gemm_block<16, 32, 32, 2, 2>;     ///< of very few: 128 threads
 
 /// The same on tensor cores (device/tensor.hpp): warps of 16 RowPairs x 32 results.
-template <int Rows, int Columns, int RowPairs>
+template <int Rows, int Columns, int RowPairs, class Format = tf32_format>
 struct tensor_block {
+  using format = Format;
   static constexpr bool on_tensor_cores = true;
   static constexpr int rows = Rows;
   static constexpr int columns = Columns;
-  static constexpr int depth = 8;
+  static constexpr int depth = Format::depth;
+  static constexpr int of_word = Format::together;
   static constexpr int row_pairs = RowPairs;
   static constexpr int own_rows = 2 * RowPairs;
   static constexpr int own_columns = 8;
@@ -42844,9 +42912,9 @@ struct tensor_block {
   PERGRAD_HD static constexpr int column_of(int t) noexcept { return first_column(t) + t % 4 * 4; }
   PERGRAD_HD static constexpr int own_row(int i) noexcept { return i / 2 * 16 + i % 2; }
   PERGRAD_HD static constexpr int own_column(int j) noexcept { return j / 4 * 16 + j % 4; }
-  // Two neighbours at depths k and k + 4 are a quad, in the order of a thread's registers. Lines of them begin in other
-  // banks: eight threads that read quads, two of each of four lines, meet in none, nor do threads that write neighbours
-  // of the depth.
+  // k counts words. Two neighbours at depths k and k + 4 are a quad, in the order of a thread's registers. Lines of
+  // them begin in other banks: eight threads that read quads, two of each of four lines, meet in none, nor do threads
+  // that write neighbours of the depth.
   static constexpr int group = 4;
   static constexpr int together = 2;  ///< of a group's elements: those of one depth
   static constexpr int left_groups = 4 * (Rows / 2 + 2);
@@ -42859,12 +42927,15 @@ struct tensor_block {
   }
 };
 /// The blocks of the same results.
-using strip_tensor_block = tensor_block<32, 64, 2>;    ///< 64 threads
-using narrow_tensor_block = tensor_block<32, 128, 2>;  ///< 128 threads
-using square_tensor_block = tensor_block<64, 64, 2>;   ///< 128 threads
-using large_tensor_block = tensor_block<128, 128, 4>;  ///< 256 threads
-using wide_tensor_block = tensor_block<64, 128, 4>;    ///< of many columns: 128 threads
-using vast_tensor_block = tensor_block<128, 256, 8>;   ///< and many rows: 256 threads
+template <class Format>
+struct tensor_blocks {
+  using strip = tensor_block<32, 64, 2, Format>;    ///< 64 threads
+  using narrow = tensor_block<32, 128, 2, Format>;  ///< 128 threads
+  using square = tensor_block<64, 64, 2, Format>;   ///< 128 threads
+  using large = tensor_block<128, 128, 4, Format>;  ///< 256 threads
+  using wide = tensor_block<64, 128, 4, Format>;    ///< of many columns: 128 threads
+  using vast = tensor_block<128, 256, 8, Format>;   ///< and many rows: 256 threads
+};
 
 /// The product of `Problem`, which says `rows`, `columns` and `depth` of batch z, its operands `left(z)` and
 /// `right(z)`, of what type sums are, where chains begin and what becomes of results: `before` and `store` get a row
@@ -42895,7 +42966,10 @@ struct gemm_kernel {
   static constexpr int blocks_of_small_shares = 4;
 #endif
   static constexpr int least_blocks = [] {
-    if (adds_shares) return threads < 256 && sizeof(total_type) == sizeof(Scalar) ? blocks_of_small_shares : 2;
+    if (adds_shares) {
+      if (threads >= 256 || sizeof(total_type) > sizeof(Scalar)) return 2;
+      return Sizes::of_word > 1 ? 3 : blocks_of_small_shares;
+    }
     if (Sizes::on_tensor_cores) return threads >= 256 ? 1 : Sizes::own_rows > 4 ? 3 : 4;
     return sizeof(typename Problem::sum_type) > sizeof(Scalar) ? 1 : threads < 256 ? 3 : 2;
   }();
@@ -42905,6 +42979,7 @@ struct gemm_kernel {
   };
   using left_operand = decltype(std::declval<const Problem&>().left(0));
   using right_operand = decltype(std::declval<const Problem&>().right(0));
+  static constexpr int words_deep = Sizes::depth / Sizes::of_word;
   struct step_table {
     typename left_operand::step left[Sizes::depth];
     typename right_operand::step right[Sizes::depth];
@@ -42971,13 +43046,16 @@ struct gemm_kernel {
     });
     const auto fetch = [&](int t, const step_table& steps) {
       each_left(t, [&](int i, int k, int /*at*/) {
-        next[t].left[i] = left.read(lines[t].left[smaller_of(i, lines_type::left_count - 1)], steps.left[k]);
+        const auto& line = lines[t].left[smaller_of(i, lines_type::left_count - 1)];
+        PERGRAD_UNROLL
+        for (int j = 0; j < of_word; ++j) next[t].left[i * of_word + j] = left.read(line, steps.left[k * of_word + j]);
       });
       each_right(t, [&](int i, int k, int at) {
-        if constexpr (has_line_table) {
-          next[t].right[i] = right.read(shared.right_lines[at], steps.right[k]);
-        } else {
-          next[t].right[i] = right.read(lines[t].right[smaller_of(i, lines_type::right_count - 1)], steps.right[k]);
+        const auto& line =
+            has_line_table ? shared.right_lines[at] : lines[t].right[smaller_of(i, lines_type::right_count - 1)];
+        PERGRAD_UNROLL
+        for (int j = 0; j < of_word; ++j) {
+          next[t].right[i * of_word + j] = right.read(line, steps.right[k * of_word + j]);
         }
       });
     };
@@ -43039,11 +43117,12 @@ struct gemm_kernel {
   static constexpr bool adds_terms = requires(const Problem& it, typename Problem::sum_type& sum, Scalar factor) {
     it.add_term(sum, factor, factor);
   };
-  static constexpr int left_each = Sizes::rows * Sizes::depth / threads;
-  static constexpr int right_each = Sizes::columns * Sizes::depth / threads;
+  static constexpr int of_word = Sizes::of_word;
+  static constexpr int left_each = Sizes::rows * words_deep / threads;  ///< words
+  static constexpr int right_each = Sizes::columns * words_deep / threads;
   struct fetched_type {
-    registers<Scalar, left_each> left;
-    registers<Scalar, right_each> right;
+    registers<Scalar, left_each * of_word> left;
+    registers<Scalar, right_each * of_word> right;
   };
   /// Where a thread's elements lie: in as many lines, or all in one.
   struct lines_type {
@@ -43077,15 +43156,15 @@ struct gemm_kernel {
     [[nodiscard]] PERGRAD_HD int steps(slice_number here) const noexcept { return segment - here.slice * Sizes::depth; }
   };
 
-  /// Calls f(i, k, at) for the `Count` numbers that thread t moves: number i is `k` deep in the slice, at row or column
+  /// Calls f(i, k, at) for the `Count` words that thread t moves: word i is `k` deep in the slice, at row or column
   /// `at` of the block. Threads next to each other read along the operand's own order; all k, or all `at`, are one.
   template <bool DepthFirst, int Width, int Count, class Function>
   PERGRAD_HD static void each_moved(int t, Function&& f) noexcept {
-    static_assert(threads % (DepthFirst ? Sizes::depth : Width) == 0);
+    static_assert(threads % (DepthFirst ? words_deep : Width) == 0);
     PERGRAD_UNROLL
     for (int i = 0; i < Count; ++i) {
       if constexpr (DepthFirst) {
-        f(i, t % Sizes::depth, t / Sizes::depth + i * (threads / Sizes::depth));
+        f(i, t % words_deep, t / words_deep + i * (threads / words_deep));
       } else {
         f(i, t / Width + i * (threads / Width), t % Width);
       }
@@ -43120,9 +43199,17 @@ struct gemm_kernel {
   }
   /// Rounds weights that were read, weighs deltas, and puts them there.
   PERGRAD_HD void put(fetched_type& from, int t, const step_table& steps, slice& to) const noexcept {
-    if constexpr (requires { left_operand::is_weights; }) {  // what layers hand on is stored rounded
-      if (Sizes::on_tensor_cores || problem.on.tf32 != 0) {
-        each_left(t, [&](int i, int /*k*/, int /*at*/) { from.left[i] = round_to_tf32(from.left[i]); });
+    if constexpr (of_word > 1) {  // packing rounds
+      each_left(t, [&](int i, int /*k*/, int /*at*/) {
+        from.left[i] = packed_as_bf16(from.left[i * of_word], from.left[i * of_word + 1]);
+      });
+      each_right(t, [&](int i, int /*k*/, int /*at*/) {
+        from.right[i] = packed_as_bf16(from.right[i * of_word], from.right[i * of_word + 1]);
+      });
+    } else if constexpr (requires { left_operand::is_weights; }) {  // what layers hand on is stored rounded
+      const stored_format format = Sizes::on_tensor_cores ? stored_format::tf32 : problem.on.format;
+      if (format != stored_format::exact) {
+        each_left(t, [&](int i, int /*k*/, int /*at*/) { from.left[i] = stored_as(format, from.left[i]); });
       }
     }
     if constexpr (requires { left_operand::weighted(steps.left[0], Scalar{}); }) {
@@ -43141,7 +43228,7 @@ struct gemm_kernel {
   /// Where number i of a thread lies, at (k, at) of its slice: a constant behind its number 0.
   template <bool DepthFirst, int Width>
   [[nodiscard]] PERGRAD_HD static slice_place placed(slice_place (*where)(int, int), int i, int k, int at) noexcept {
-    constexpr int apart = threads / (DepthFirst ? Sizes::depth : Width);
+    constexpr int apart = threads / (DepthFirst ? words_deep : Width);
     static_assert(DepthFirst ? apart % Sizes::together == 0 || Sizes::together % apart == 0
                              : apart % 4 == 0 || 4 % apart == 0 || !Sizes::on_tensor_cores);
     const int deeper = DepthFirst ? 0 : i * apart;
@@ -43153,8 +43240,8 @@ struct gemm_kernel {
   template <class Block>
   PERGRAD_HD static void multiply_by_warps(const Block& block, typename Block::template local<sums_type>& sums,
                                            const slice& from) noexcept {
-    block.multiply_tf32(sums, [&](int t) {
-      tf32_fragments<Sizes::row_pairs> own;
+    block.multiply_by_warps(sums, [&](int t) {
+      tensor_fragments<typename Sizes::format, Sizes::row_pairs> own;
       const auto copy = [](const element_group<Scalar, 4>& four, float(&to)[4]) {
         PERGRAD_UNROLL
         for (int i = 0; i < 4; ++i) to[i] = four.v[i];
@@ -43483,13 +43570,13 @@ struct affine_operands {
   const Scalar* bias = nullptr;     ///< nullptr: none
   int x = 0;                        ///< places
   int y = 0;
-  int most_samples = 0;  ///< of a physical batch
-  int accumulate = 0;    ///< forward, adjoint: the result is added to what is there
-  int tf32 = 0;          ///< round operands to TF32
-  int tf32_result = 0;   ///< forward, adjoint: store the result as TF32
+  int most_samples = 0;           ///< of a physical batch
+  int accumulate = 0;             ///< forward, adjoint: the result is added to what is there
+  stored_format format{};         ///< of operands; weights are rounded to it
+  stored_format result_format{};  ///< forward, adjoint
 
   [[nodiscard]] PERGRAD_HD int samples() const noexcept { return static_cast<int>(state->count); }
-  [[nodiscard]] PERGRAD_HD Scalar stored(Scalar value) const noexcept { return stored_as(tf32_result, value); }
+  [[nodiscard]] PERGRAD_HD Scalar stored(Scalar value) const noexcept { return stored_as(result_format, value); }
   [[nodiscard]] PERGRAD_HD sample_column<Scalar> column(int sample, int place, int offset, int step,
                                                         int first_bias) const noexcept {
     return {sample < samples() ? values.at(sample, place) + offset : nullptr,
@@ -43871,7 +43958,7 @@ struct joined_node {
   int y = 0;
   int dx = 0;  ///< back: of its gradient
   int accumulate = 0;
-  int tf32 = 0;  ///< its result is stored as TF32
+  stored_format format{};  ///< of its result
 };
 /// A product whose columns are of samples: its results lie in their workspaces. `Functions`: those of joined nodes.
 template <class Scalar, bool OnePosition, class Functions = function_list<>>
@@ -43931,7 +44018,7 @@ struct affine_forward : product_over_samples<Scalar, OnePosition, Functions> {
     if (joined.function < 0 || where.values == nullptr) return;
     this->with_joined([&]<class Function>() {
       Scalar* const y = where.values + row * where.step + joined.y - on.y;
-      *y = stored_as(joined.tf32, Function::value(on.stored(value)));
+      *y = stored_as(joined.format, Function::value(on.stored(value)));
     });
   }
 };
@@ -43970,7 +44057,7 @@ struct affine_adjoint : product_over_samples<Scalar, OnePosition, Functions> {
     this->with_joined([&]<class Function>() {
       Scalar* const values = where.values + row * where.step - on.x;
       const Scalar part = on.stored(value) * Function::derivative(values[joined.x], values[joined.y]);
-      values[joined.dx] = stored_as(joined.tf32, joined.accumulate != 0 ? values[joined.dx] + part : part);
+      values[joined.dx] = stored_as(joined.format, joined.accumulate != 0 ? values[joined.dx] + part : part);
     });
   }
 };
@@ -44359,7 +44446,7 @@ void call_library(Device& device, gemm_product product, const affine_operands<fl
                          .c = on.values.at(b, forward ? on.y : on.x),
                          .ldc = static_cast<int>(on.values.stretch),
                          .beta = forward || on.accumulate != 0 ? 1.0F : 0.0F,
-                         .tf32 = on.tf32 != 0});
+                         .tf32 = on.format != stored_format::exact});
   }
 }
 
@@ -44381,8 +44468,8 @@ struct bias_kernel {
   }
 };
 
-/// Stores what others have left at a place of every sample as TF32: `lines` of `count` numbers, `step` apart; blocks()
-/// of them.
+/// Stores what others have left at a place of every sample in another format: `lines` of `count` numbers, `step` apart;
+/// blocks() of them.
 template <class Scalar, int Threads>
 struct rounding_kernel {
   static constexpr int threads = Threads;
@@ -44394,6 +44481,7 @@ struct rounding_kernel {
   int count = 0;
   int lines = 1;
   int step = 0;
+  stored_format format{};
   int most_samples = 0;
 
   [[nodiscard]] PERGRAD_HD int parts() const noexcept { return blocks_for(lines * count, of_thread * Threads); }
@@ -44406,7 +44494,7 @@ struct rounding_kernel {
       Scalar* const at = values.at(sample, place);
       for (int i = block.index() % parts() * threads + t; i < lines * count; i += parts() * threads) {
         Scalar& value = at[i / count * step + i % count];
-        value = round_to_tf32(value);
+        value = stored_as(format, value);
       }
     });
   }
@@ -44555,36 +44643,38 @@ void with_filling_block_sizes(gemm_way way, const Problem& problem, Function&& f
 }
 /// The same results on tensor cores: in wide blocks, which read less for each result, where there are enough of them
 /// and they are full. No bit of a result depends on it; where squares lie does.
-template <unsigned Ways, class Problem, class Function>
+template <unsigned Ways, class Format, class Problem, class Function>
 void with_tensor_block_sizes(gemm_way way, const Problem& problem, Function&& f) {
+  using blocks = tensor_blocks<Format>;
   if constexpr (!Problem::squares && !adds_shares<Problem> && (Ways & ~ways_of_few_rows) != 0) {
     const auto fills = [&]<class Sizes>(Sizes) {
       constexpr int blocks_that_fill = 128;
       const int across = blocks_for(problem.columns(), Sizes::columns);
-      const int blocks = blocks_for(problem.rows(), Sizes::rows) * across;
+      const int of_batch = blocks_for(problem.rows(), Sizes::rows) * across;
       const bool full = across * Sizes::columns <= problem.columns() + problem.columns() / 8;
-      return full && problem.batches() >= blocks_for(blocks_that_fill, blocks);
+      return full && problem.batches() >= blocks_for(blocks_that_fill, of_batch);
     };
     if constexpr (over_samples<Problem> && (Ways & bit_of(gemm_way::large)) != 0) {
-      if (way == gemm_way::large && fills(vast_tensor_block{})) return f(vast_tensor_block{});
-      if (way == gemm_way::large && fills(large_tensor_block{})) return f(large_tensor_block{});
+      if (way == gemm_way::large && fills(typename blocks::vast{})) return f(typename blocks::vast{});
+      if (way == gemm_way::large && fills(typename blocks::large{})) return f(typename blocks::large{});
     }
-    if (way >= gemm_way::square && fills(wide_tensor_block{})) return f(wide_tensor_block{});
+    if (way >= gemm_way::square && fills(typename blocks::wide{})) return f(typename blocks::wide{});
   }
   if constexpr ((Ways & bit_of(gemm_way::strip)) != 0) {
-    if (way == gemm_way::strip) return f(strip_tensor_block{});
+    if (way == gemm_way::strip) return f(typename blocks::strip{});
   }
   if constexpr ((Ways & ways_of_few_rows) != 0) {
-    if (way < gemm_way::square) return f(narrow_tensor_block{});
+    if (way < gemm_way::square) return f(typename blocks::narrow{});
   }
-  if constexpr ((Ways & ~ways_of_few_rows) != 0) f(square_tensor_block{});
+  if constexpr ((Ways & ~ways_of_few_rows) != 0) f(typename blocks::square{});
 }
 /// Launches the own kernel for a problem of gemm_affine.hpp.
 template <class Scalar, unsigned Ways = all_ways, bool TensorCores = true, class Device, class Problem>
 void launch_gemm(Device& device, gemm_way way, const Problem& problem) {
   const auto with = [&]<class Sizes>(Sizes) { launch(device, gemm_kernel<Scalar, Problem, Sizes>{problem}); };
   if constexpr (TensorCores && has_tensor_kernel<Scalar, Problem>) {
-    if (problem.on.tf32 != 0) return with_tensor_block_sizes<Ways>(way, problem, with);
+    using format = typename tensor_format_of<Device>::type;
+    if (problem.on.format != stored_format::exact) return with_tensor_block_sizes<Ways, format>(way, problem, with);
   }
   with_filling_block_sizes<Ways>(way, problem, with);
 }
@@ -44610,11 +44700,13 @@ void launch_product(Device& device, gemm_product product, gemm_way way, const af
       call_library(device, product, on);
       const int place = forward ? on.y : on.x;
       const int count = forward ? on.map.view.outputs : on.map.view.view_width();
-      if (on.tf32_result == 0) return;
-      return launch(
-          device,
-          rounding_kernel<Scalar, 128>{
-              .values = on.values, .state = on.state, .place = place, .count = count, .most_samples = on.most_samples});
+      if (on.result_format == stored_format::exact) return;
+      return launch(device, rounding_kernel<Scalar, 128>{.values = on.values,
+                                                         .state = on.state,
+                                                         .place = place,
+                                                         .count = count,
+                                                         .format = on.result_format,
+                                                         .most_samples = on.most_samples});
     }
   }
   if constexpr (Needed.one_position) {
@@ -45060,8 +45152,8 @@ class cuda_device {
   [[nodiscard]] static std::size_t most_shared_bytes() {
     return static_cast<std::size_t>(attribute_of(cudaDevAttrMaxSharedMemoryPerBlockOptin));
   }
-  /// Has the current device tensor cores that take TF32?
-  [[nodiscard]] static bool multiplies_tf32() { return attribute_of(cudaDevAttrComputeCapabilityMajor) >= 8; }
+  /// Has the current device tensor cores that take TF32 and BF16?
+  [[nodiscard]] static bool has_tensor_cores() { return attribute_of(cudaDevAttrComputeCapabilityMajor) >= 8; }
   /// By what the driver says of the current device's clocks, units and memory. A multiprocessor has 64 units for floats
   /// in compute capability 7.0 to 8.0, 128 in later ones (CUDA C++ Programming Guide, "Arithmetic Instructions").
   [[nodiscard]] static device_speed speed() {
@@ -46748,10 +46840,10 @@ struct pointwise_worker {
       }
     });
   }
-  /// Stores as TF32 what lies at a place.
-  PERGRAD_HD void round(int place, int count) const {
+  /// Stores what lies at a place in another format.
+  PERGRAD_HD void round(stored_format format, int place, int count) const {
     Scalar* at = values.to(place);
-    for_each(count, [&](int i) { at[i] = round_to_tf32(at[i]); });
+    for_each(count, [&](int i) { at[i] = stored_as(format, at[i]); });
   }
 
  private:
@@ -46904,7 +46996,7 @@ struct node_work {
   const Scalar* divisors = nullptr;  ///< scalars of the network's tables
   op_row row;                        ///< by value: what a kernel's arguments say no store can change
   int backward = 0;
-  int tf32 = 0;  ///< as of sample_work
+  stored_format format{};  ///< as of sample_work
   int stretches = 1;
   int most_samples = 0;
 };
@@ -46915,7 +47007,7 @@ struct node_kernel : node_work<Scalar, Target> {
   static constexpr int threads = 256;
   struct shared_type {};
   using work_type = node_work<Scalar, Target>;
-  using work_type::row, work_type::tf32, work_type::stretches;
+  using work_type::row, work_type::format, work_type::stretches;
 
   [[nodiscard]] int blocks() const noexcept {
     return blocks_for(std::int64_t{this->most_samples} * stretches, threads / warp_size);
@@ -46935,13 +47027,13 @@ struct node_kernel : node_work<Scalar, Target> {
                                                 stretches};
     if (this->backward == 0) {
       worker.template forward<Functions>(row);
-      if (tf32 != 0 && row.handed_on != 0) worker.round(row.out, row.out_size);
+      if (format != stored_format::exact && row.handed_on != 0) worker.round(format, row.out, row.out_size);
       return;
     }
     worker.template backward<Functions>(row);
-    if (tf32 == 0) return;
-    if (row.input_gradient != 0) worker.round(row.dx, row.in_size);
-    if (row.input2_gradient != 0) worker.round(row.dx2, row.in2_size);
+    if (format == stored_format::exact) return;
+    if (row.input_gradient != 0) worker.round(format, row.dx, row.in_size);
+    if (row.input2_gradient != 0) worker.round(format, row.dx2, row.in2_size);
   }
 };
 
@@ -47919,8 +48011,8 @@ struct sample_work {
   int output_gradient = 0;
   int output_size = 0;
   int output_lengths = -1;
-  int norms = 0;  ///< 0: nobody asks for norms or weights
-  int tf32 = 0;   ///< values that are handed on, and gradients, are stored as TF32
+  int norms = 0;           ///< 0: nobody asks for norms or weights
+  stored_format format{};  ///< of values that are handed on, and of gradients
   int stages = 0;
   int first = 0;  ///< nodes
   int last = 0;
@@ -47979,7 +48071,7 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
   using work_type::first, work_type::last, work_type::stages, work_type::layer_parts, work_type::held_room;
   using work_type::layers, work_type::random, work_type::method, work_type::rule, work_type::norms;
   using work_type::output, work_type::output_gradient, work_type::output_size, work_type::output_lengths,
-      work_type::tf32;
+      work_type::format;
   using work_type::state, work_type::tables, work_type::samples, work_type::parameters, work_type::results;
 
   /// Behind shared_type.
@@ -48091,10 +48183,10 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
   /// What norms and sums read is rounded here, once, where it lies: so both see the same numbers.
   template <class Block>
   PERGRAD_HD void store_rounded(const Block& block, block_part part, Scalar* at, int count) const {
-    if (tf32 == 0 || count == 0) return;
+    if (format == stored_format::exact || count == 0) return;
     const part_range own = range_of_part(part, count);
     at += own.first;
-    for_each(block, static_cast<int>(own.count), [&](int i) { at[i] = round_to_tf32(at[i]); });
+    for_each(block, static_cast<int>(own.count), [&](int i) { at[i] = stored_as(format, at[i]); });
   }
   template <class Block>
   PERGRAD_HD void finish_forward(const Block& block, const sample_values<Scalar>& values, int sample,
@@ -48156,7 +48248,7 @@ struct loss_kernel : sample_work<Scalar, typename Loss::template target<Scalar>>
       evaluate_loss<Loss>(*this, this->samples.values(begin + t), begin + t, &shared.y[t * line], &shared.dy[t * line]);
     });
     each_output([&](int sample, int i, int at) {
-      this->samples.values(sample).to(this->output_gradient)[i] = stored_as(this->tf32, shared.dy[at]);
+      this->samples.values(sample).to(this->output_gradient)[i] = stored_as(this->format, shared.dy[at]);
     });
   }
 };
@@ -48171,7 +48263,7 @@ struct position_loss_kernel : sample_work<Scalar, typename Loss::template target
     Scalar partial[static_cast<std::size_t>(threads / warp_size)];
   };
   using work_type = sample_work<Scalar, typename Loss::template target<Scalar>>;
-  using work_type::samples, work_type::results, work_type::output_size, work_type::tf32;
+  using work_type::samples, work_type::results, work_type::output_size, work_type::format;
 
   template <class Block>
   PERGRAD_HD void operator()(const Block& block) const {
@@ -48202,7 +48294,9 @@ struct position_loss_kernel : sample_work<Scalar, typename Loss::template target
     Scalar* const dy = values.to(this->output_gradient) + t * classes;
     const double weight = Loss::weight_of(targets, static_cast<std::size_t>(length));
     const double loss = evaluate_position<Loss>(group, y, classes, targets, t, length, weight, dy, partial);
-    if (tf32 != 0) on_device::for_each(group, classes, [&](int i) { dy[i] = round_to_tf32(dy[i]); });
+    if (format != stored_format::exact) {
+      on_device::for_each(group, classes, [&](int i) { dy[i] = stored_as(format, dy[i]); });
+    }
     group.once([&] { results.position_losses[number] = weight * loss; });
     if (results.outputs == nullptr) return;
     Scalar* const outputs = results.outputs + std::int64_t{sample} * output_size + t * classes;
@@ -48324,7 +48418,7 @@ struct gather_kernel {
   Target* to_targets = nullptr;
   int input_size = 0;
   int target_count = 0;
-  int tf32 = 0;  ///< round inputs
+  stored_format format{};  ///< of inputs
   int most_samples = 0;
 
   [[nodiscard]] int blocks() const noexcept { return most_samples; }
@@ -48337,8 +48431,7 @@ struct gather_kernel {
       PERGRAD_ROLLED
       for (int i = t; i < input_size; i += Threads) {
         const Value value = inputs[record * static_cast<std::size_t>(input_size) + static_cast<std::size_t>(i)];
-        to_inputs[sample * static_cast<std::size_t>(input_size) + static_cast<std::size_t>(i)] =
-            tf32 != 0 ? rounded(value) : value;
+        to_inputs[sample * static_cast<std::size_t>(input_size) + static_cast<std::size_t>(i)] = rounded(value);
       }
       PERGRAD_ROLLED
       for (int i = t; i < target_count; i += Threads) {
@@ -48349,9 +48442,9 @@ struct gather_kernel {
   }
 
  private:
-  [[nodiscard]] PERGRAD_HD static Value rounded(Value value) noexcept {
+  [[nodiscard]] PERGRAD_HD Value rounded(Value value) const noexcept {
     if constexpr (std::is_floating_point_v<Value>) {
-      return round_to_tf32(value);
+      return stored_as(format, value);
     } else {
       return value;  // an id
     }
@@ -49033,8 +49126,13 @@ class network_memory {
   /// The network's numbers.
   [[nodiscard]] const network_facts& net() const noexcept { return *net_; }
   [[nodiscard]] Device& device() const noexcept { return *device_; }
-  /// Whether values and gradients are stored as TF32.
-  [[nodiscard]] bool tf32() const noexcept { return options_.tf32 && std::is_same_v<Scalar, float>; }
+  /// How values and gradients are stored.
+  [[nodiscard]] stored_format format() const noexcept {
+    if (!std::is_same_v<Scalar, float>) return stored_format::exact;
+    if (std::is_same_v<typename tensor_format_of<Device>::type, bf16_format>) return stored_format::bf16;
+    return options_.tf32 ? stored_format::tf32 : stored_format::exact;
+  }
+  [[nodiscard]] bool rounds() const noexcept { return format() != stored_format::exact; }
   /// Whether data sets are copied even where the device could read them where they lie.
   [[nodiscard]] bool copies_records() const noexcept { return options_.copy_records; }
   /// Bytes of a data set that are copied at most.
@@ -49084,14 +49182,15 @@ class network_memory {
             .layers = static_cast<int>(net_->layers()),
             .parameter_count = static_cast<int>(net_->parameters)};
   }
-  /// A record as it lies on the device: zeros behind its length, ids in the place of as many values, TF32 if asked for.
+  /// A record as it lies on the device: zeros behind its length, ids in the place of as many values, rounded if asked
+  /// for.
   template <class Value>
   void pack(const Value* input, std::uint32_t length, Scalar* to) const {
     const std::size_t all = net_->input_size;
     const std::size_t there = net_->input_positions == 0 ? all : length * (all / net_->input_positions);
     std::fill_n(to, all, Scalar{0});
     if constexpr (std::is_same_v<Value, Scalar>) {
-      for (std::size_t i = 0; i < there; ++i) to[i] = tf32() ? round_to_tf32(input[i]) : input[i];
+      for (std::size_t i = 0; i < there; ++i) to[i] = stored_as(format(), input[i]);
     } else {
       static_assert(sizeof(Value) <= sizeof(Scalar));
       std::memcpy(static_cast<void*>(to), input, there * sizeof(Value));
@@ -49287,7 +49386,7 @@ class launcher {
             .output_size = static_cast<int>(net_->output_size),
             .output_lengths = net_->output_lengths,
             .norms = wanted.norms ? 1 : 0,
-            .tf32 = memory_->tf32() ? 1 : 0,
+            .format = memory_->format(),
             .stages = stage::fused,
             .first = 0,
             .last = node_count()};
@@ -49303,8 +49402,11 @@ class launcher {
   template <class Wanted>
   [[nodiscard]] method_choice method_of(const Wanted& wanted) const {
     method_choice method = wanted.method;
-    method.on_tensor_cores = Needed.tensor_cores && memory_->tf32() && !wanted.gradients ? 1 : 0;
+    method.on_tensor_cores = Needed.tensor_cores && memory_->rounds() && !wanted.gradients ? 1 : 0;
     return method;
+  }
+  [[nodiscard]] stored_format format_of(const method_choice& method) const {
+    return method.on_tensor_cores != 0 ? memory_->format() : stored_format::exact;
   }
 
   [[nodiscard]] affine_operands<Scalar> operands(const affine_view& view, int x, int y, int samples) const {
@@ -49369,13 +49471,13 @@ class launcher {
       catch_up(i);
       auto on = operands(row, row.in, row.out, wanted.samples);
       on.weights = memory_->parameters() + row.parameters;
-      on.tf32 = memory_->tf32() ? 1 : 0;
-      on.tf32_result = on.tf32 * row.handed_on;
+      on.format = memory_->format();
+      on.result_format = row.handed_on != 0 ? on.format : stored_format::exact;
       on.bias = row.bias < 0 ? nullptr : memory_->parameters() + row.bias;
       const op_row* const next = i + 1 < node_count() ? &row + 1 : nullptr;
       const bool joined = next != nullptr && joins_to(row, *next, false);
       multiply(product_of(row, false), way_of(row, false), on,
-               joined ? joined_with(*next, on.tf32 * next->handed_on) : joined_node{});
+               joined ? joined_with(*next, next->handed_on != 0 ? on.format : stored_format::exact) : joined_node{});
       if (joined) ++i;
       waiting = row.out_lengths < 0 ? i + 1 : i;
     }
@@ -49426,10 +49528,10 @@ class launcher {
       auto on = operands(row, row.dx, row.dy, wanted.samples);
       on.weights = memory_->parameters() + row.parameters;
       on.accumulate = row.accumulate;
-      on.tf32 = on.tf32_result = memory_->tf32() ? 1 : 0;
+      on.format = on.result_format = memory_->format();
       const op_row* const before = i > 0 ? &row - 1 : nullptr;
       const bool joined = before != nullptr && joins_to(row, *before, true);
-      multiply(product_of(row, true), way_of(row, true), on, joined ? joined_with(*before, on.tf32) : joined_node{});
+      multiply(product_of(row, true), way_of(row, true), on, joined ? joined_with(*before, on.format) : joined_node{});
       if (joined) waiting = --i;
     }
     catch_up(0);
@@ -49444,7 +49546,7 @@ class launcher {
   [[nodiscard]] int forward_in_parts(int i, const Run& run) const {
     const op_row& row = net_->ops[static_cast<std::size_t>(i)];
     run(i, i + 1, stage::forward | stage::part);
-    if (row.out_lengths >= 0 || (memory_->tf32() && row.handed_on != 0)) run(i, i + 1, stage::forward | stage::trim);
+    if (row.out_lengths >= 0 || (memory_->rounds() && row.handed_on != 0)) run(i, i + 1, stage::forward | stage::trim);
     return i + 1;
   }
   template <class Run>
@@ -49452,14 +49554,15 @@ class launcher {
     const op_row& row = net_->ops[static_cast<std::size_t>(i)];
     if (row.out_lengths >= 0 && !has_projections_behind(row)) run(i, i + 1, stage::backward | stage::trim);
     run(i, i + 1, stage::backward | stage::part);
-    if (memory_->tf32() || row.accumulate != 0 || row.accumulate2 != 0) run(i, i + 1, stage::backward | stage::finish);
+    if (memory_->rounds() || row.accumulate != 0 || row.accumulate2 != 0)
+      run(i, i + 1, stage::backward | stage::finish);
     return i;
   }
   [[nodiscard]] static bool joins_to(const op_row& product, const op_row& node, bool back) {
     return joins(product, node, back) && way_on<Device, Scalar>(way_of(product, back)) != gemm_way::library;
   }
-  [[nodiscard]] static joined_node joined_with(const op_row& node, int tf32) {
-    return {node.function, node.in, node.out, node.dx, node.accumulate, tf32};
+  [[nodiscard]] static joined_node joined_with(const op_row& node, stored_format format) {
+    return {node.function, node.in, node.out, node.dx, node.accumulate, format};
   }
   void multiply(gemm_product product, gemm_way way, const affine_operands<Scalar>& on,
                 const joined_node& joined = {}) const {
@@ -49481,7 +49584,7 @@ class launcher {
                             .divisors = memory_->tables().scalars,
                             .row = row,
                             .backward = back ? 1 : 0,
-                            .tf32 = memory_->tf32() ? 1 : 0,
+                            .format = memory_->format(),
                             .stretches = stretches_of(row),
                             .most_samples = samples});
   }
@@ -49507,15 +49610,16 @@ class launcher {
       auto on = operands(each.view, each.x, each.y, samples);
       on.weights = memory_->parameters() + each.weights;
       on.bias = each.bias < 0 ? nullptr : memory_->parameters() + each.bias;
-      on.tf32 = on.tf32_result = memory_->tf32() ? 1 : 0;
+      on.format = on.result_format = memory_->format();
       if constexpr (Needed.projects_kept) {  // nobody else has rounded that
-        if (on.tf32 != 0 && !reads_input) {
+        if (on.format != stored_format::exact && !reads_input) {
           launch(device(), rounding_kernel<Scalar, 128>{.values = on.values,
                                                         .state = on.state,
                                                         .place = on.x,
                                                         .count = each.view.channels,
                                                         .lines = each.view.positions(),
                                                         .step = each.view.x_step[1],
+                                                        .format = on.format,
                                                         .most_samples = samples});
         }
       }
@@ -49528,7 +49632,7 @@ class launcher {
       auto on = operands(each.view, each.dx, each.dy, samples);
       on.weights = memory_->parameters() + each.weights;
       on.accumulate = each.accumulate;
-      on.tf32 = on.tf32_result = memory_->tf32() ? 1 : 0;
+      on.format = on.result_format = memory_->format();
       multiply(gemm_product::adjoint, choose_gemm(gemm_product::adjoint, each.view, true), on);
     }
   }
@@ -49572,7 +49676,7 @@ class launcher {
     double* const to = memory_->template at<double>(memory_->places().squares) + leaf.squares;
     if constexpr (Needed.chunks) {
       if (leaf.chunks > 1) {
-        return for_each_partial(leaf, wanted.samples, method.on_tensor_cores,
+        return for_each_partial(leaf, wanted.samples, format_of(method),
                                 [&](const partial_gradients<Scalar>& gradients) {
                                   launch(device(), square_partials_kernel<Scalar>{gradients, to, net_->squares});
                                 });
@@ -49580,7 +49684,7 @@ class launcher {
     }
     affine_squares<Scalar> problem;
     problem.on = operands(leaf.view, leaf.x, leaf.delta, wanted.samples);
-    problem.on.tf32 = leaf.view.positions() > 1 ? method.on_tensor_cores : 0;
+    problem.on.format = leaf.view.positions() > 1 ? format_of(method) : stored_format::exact;
     problem.partial = to;
     problem.partial_stride = net_->squares;
     problem.blocks = leaf.square_count / leaf.view.groups;
@@ -49651,7 +49755,7 @@ class launcher {
   void sum_of_shares(const sum_launch<Scalar>& wanted, const outer_leaf& leaf, Scalar to_grid) const {
     affine_shares<Scalar, kind_of_shares> problem;
     problem.on = operands(leaf.view, leaf.x, leaf.delta, wanted.samples);
-    problem.on.tf32 = method_of(wanted).on_tensor_cores;
+    problem.on.format = format_of(method_of(wanted));
     problem.factors = weights_of(wanted, leaf);
     problem.to_grid = to_grid;
     if constexpr (has_small_shares) problem.shares = shares_type{to_grid};
@@ -49682,14 +49786,14 @@ class launcher {
   }
   /// Forms the gradients of a leaf of several positions, for some samples at a time, and calls f(them) for each time.
   template <class Function>
-  void for_each_partial(const outer_leaf& leaf, int samples, int on_tensor_cores, const Function& f) const {
+  void for_each_partial(const outer_leaf& leaf, int samples, stored_format format, const Function& f) const {
     auto* const partials = memory_->template at<Scalar>(memory_->places().partials);
     const int together = samples_together(leaf, memory_->max_batch());
     for (int first = 0; first == 0 || first < samples; first += together) {
       const int count = smaller_of(together, samples - first);
       affine_partials<Scalar> problem;
       problem.on = operands(leaf.view, leaf.x, leaf.delta, count);
-      problem.on.tf32 = on_tensor_cores;
+      problem.on.format = format;
       problem.partials = partials;
       problem.first_sample = first;
       problem.chunks = divisor{leaf.chunks};
@@ -49703,7 +49807,7 @@ class launcher {
   template <class Sum>
   void sum_of_partials(const sum_launch<Scalar>& wanted, const outer_leaf& leaf, Scalar to_grid) const {
     for_each_partial(
-        leaf, wanted.samples, method_of(wanted).on_tensor_cores, [&](const partial_gradients<Scalar>& gradients) {
+        leaf, wanted.samples, format_of(method_of(wanted)), [&](const partial_gradients<Scalar>& gradients) {
           launch(device(), fold_partials_kernel<Scalar, Sum>{
                                .gradients = gradients,
                                .factors = weights_of(wanted, leaf),
@@ -50026,7 +50130,8 @@ class basic_device_executor {
  public:
   static constexpr bool is_executor = true;
 
-  /// Throws what the device throws where there is none, and std::runtime_error for TF32 on one that has none.
+  /// Throws what the device throws where there is none, std::runtime_error for TF32 or BF16 on one that has none, and
+  /// std::invalid_argument for both.
   explicit basic_device_executor(const device_options& options = {})
       : device_{std::make_shared<Device>()}, options_{options} {
     require_options();
@@ -50134,9 +50239,13 @@ class basic_device_executor {
 
  private:
   void require_options() const {
-    if constexpr (requires { Device::multiplies_tf32(); }) {
-      if (options_.tf32 && !Device::multiplies_tf32()) {
-        throw std::runtime_error("pergrad: cuda: tf32 needs a GPU of compute capability 8.0 or above");
+    constexpr bool bf16 = std::is_same_v<typename on_device::tensor_format_of<Device>::type, on_device::bf16_format>;
+    if (bf16 && options_.tf32)
+      throw std::invalid_argument("pergrad: device: tf32 is no option where products take BF16");
+    if constexpr (requires { Device::has_tensor_cores(); }) {
+      if ((bf16 || options_.tf32) && !Device::has_tensor_cores()) {
+        throw std::runtime_error(std::string{"pergrad: cuda: "} + (bf16 ? "bf16" : "tf32") +
+                                 " needs a GPU of compute capability 8.0 or above");
       }
     }
   }
@@ -50154,6 +50263,18 @@ class basic_device_executor {
 
 /// A device that the host emulates, as an executor: for tests, and for programs on machines without a GPU.
 using emulated = basic_device_executor<on_device::emulated_device>;
+
+namespace on_device {
+
+struct emulated_device_bf16 : emulated_device {
+  using emulated_device::emulated_device;
+  using tensor_format = bf16_format;
+};
+
+}  // namespace on_device
+
+/// The same with BF16, as `pergrad::cuda_bf16`.
+using emulated_bf16 = basic_device_executor<on_device::emulated_device_bf16>;
 
 }  // namespace pergrad::inline v0_1
 
@@ -50292,6 +50413,7 @@ template <class Network, on_device::device Device>
 /// that a tape for such batches takes there, all in one allocation.
 template <class Network, on_device::device Device>
 [[nodiscard]] std::string describe(const basic_device_executor<Device>& executor, max_batch batch = {256}) {
+  constexpr bool is_bf16 = std::is_same_v<typename on_device::tensor_format_of<Device>::type, on_device::bf16_format>;
   char line[512];
   std::string text;
   const auto print = [&](const auto&... values) {
@@ -50324,7 +50446,9 @@ template <class Network, on_device::device Device>
       "of up "
       "to %zu\n",
       Network::parameter_count, on_device::accumulator_count(on_device::facts_of<Network>),
-      executor.options().tf32 ? "TF32" : "no TF32",
+      is_bf16                   ? "BF16"
+      : executor.options().tf32 ? "TF32"
+                                : "no TF32",
       static_cast<std::size_t>(program::table.workspace) * sizeof(typename Network::scalar),
       on_device::lay_out(on_device::facts_of<Network>, sizeof(typename Network::scalar), batch.count).bytes,
       batch.count);
@@ -50716,7 +50840,7 @@ class network_trainer {
         .to_targets = memory_->template at<Target>(places.targets),
         .input_size = static_cast<int>(net().input_size),
         .target_count = static_cast<int>(target_count_),
-        .tf32 = memory_->tf32() ? 1 : 0,
+        .format = memory_->format(),
         .most_samples = static_cast<int>(memory_->max_batch())};
     auto samples =
         memory_->samples(memory_->template at<const Scalar>(places.inputs),
@@ -50727,7 +50851,7 @@ class network_trainer {
   /// Kernels read the device's copy as it is: what `pack` does to records is done here.
   void upload_inputs(const records_type& records) {
     const std::size_t width = net().input_size;
-    if (std::is_same_v<Value, Scalar> && !memory_->tf32() && net().input_positions == 0) {
+    if (std::is_same_v<Value, Scalar> && !memory_->rounds() && net().input_positions == 0) {
       return device_->upload(records_.get(), records.input(0), records.size() * width * sizeof(Scalar));
     }
     const std::size_t together = std::max<std::size_t>(1, (std::size_t{1} << 16U) / width);
@@ -50908,6 +51032,22 @@ namespace pergrad::inline v0_1 {
 /// `host exec;`. Nothing else in a program changes. Throws cuda_unavailable where there is no usable GPU;
 /// `cuda::missing()` says beforehand what is missing.
 using cuda = basic_device_executor<on_device::cuda_device>;
+
+namespace on_device {
+
+struct cuda_device_bf16 : cuda_device {
+  using cuda_device::cuda_device;
+  using tensor_format = bf16_format;
+};
+
+}  // namespace on_device
+
+/// The same with BF16, for networks in float: what layers hand to each other, and its gradients, is stored with the 8
+/// bits of fraction that BF16 has, and products of matrices in layered networks are formed by tensor cores of numbers
+/// that are so rounded, and added up in float. What is squared for a norm are the numbers that the sum adds, as with
+/// TF32; the network's output, losses, parameters and sums stay float. A type of its own, as its kernels are: who does
+/// not name it does not compile them. From compute capability 8.0 on.
+using cuda_bf16 = basic_device_executor<on_device::cuda_device_bf16>;
 
 /// Its choices: `cuda exec{cuda_options{.tf32 = true}};` or `cuda exec{stream, {.tf32 = true}};`.
 using cuda_options = device_options;

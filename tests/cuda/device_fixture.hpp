@@ -105,7 +105,7 @@ struct sum_of_positions {
 };
 
 /// Data, a network and a tape on each executor.
-template <class Network, class Loss>
+template <class Network, class Loss, class Device = pg::emulated>
 struct both {
   using scalar = typename Network::scalar;
   using value = typename Network::input_value;
@@ -117,7 +117,7 @@ struct both {
   std::vector<target> targets;
   std::vector<std::uint32_t> lengths;  ///< if samples have lengths of their own: all that there may be
   pg::host host{pg::threads{1}};
-  pg::emulated device;
+  Device device;
   Network net{host, pg::kaiming_uniform{5}};
   pg::tape<Network> host_tape;
   pg::tape<Network> device_tape;

@@ -175,9 +175,10 @@ BOOST_AUTO_TEST_CASE(an_empty_batch_sums_to_zero) {
 }
 
 // The norm of what is added for a sample: the sum over a batch of one, and its clipped row, squared in long double.
+template <class Device = pg::emulated>
 void check_clip_bound(const pg::device_options& options) {
   using network = cnn<float>;
-  both<network, pg::cross_entropy> it{8, emulation_order::forward, 3, options};
+  both<network, pg::cross_entropy, Device> it{8, emulation_order::forward, 3, options};
   const auto norm = [](std::span<const float> values) {
     long double sum = 0;
     for (const float value : values) sum += static_cast<long double>(value) * static_cast<long double>(value);
@@ -209,10 +210,15 @@ void check_clip_bound(const pg::device_options& options) {
 }
 BOOST_AUTO_TEST_CASE(what_is_added_for_a_sample_is_within_the_bound) { check_clip_bound({}); }
 BOOST_AUTO_TEST_CASE(what_is_added_for_a_sample_is_within_the_bound_with_tf32) { check_clip_bound({.tf32 = true}); }
+BOOST_AUTO_TEST_CASE(what_is_added_for_a_sample_is_within_the_bound_with_bf16) {
+  check_clip_bound<pg::emulated_bf16>({});
+}
 
-BOOST_AUTO_TEST_CASE(with_tf32_norms_and_sums_see_the_numbers_that_are_stored) {
+template <class Device>
+void norms_and_sums_see_the_numbers_that_are_stored(const pg::device_options& options,
+                                                    pg::on_device::stored_format format, double rounding) {
   using network = mlp<float>;
-  both<network, pg::mean_squared_error> it{6, emulation_order::forward, 3, {.tf32 = true}};
+  both<network, pg::mean_squared_error, Device> it{6, emulation_order::forward, 3, options};
   const auto rows = it.evaluate(pg::materialise(it.on_device()));
   std::vector<double> norms(6);
   std::size_t unlike = 0;
@@ -222,9 +228,9 @@ BOOST_AUTO_TEST_CASE(with_tf32_norms_and_sums_see_the_numbers_that_are_stored) {
     norms[b] = std::sqrt(norms[b]);
     for (std::size_t o = 0; o < 9; ++o) {  // of the first layer: the bias' gradient is delta, and 22 bits are exact
       const float delta = row[9 * 6 + o];
-      unlike += delta == pg::on_device::round_to_tf32(delta) ? 0U : 1U;
+      unlike += delta == pg::on_device::stored_as(format, delta) ? 0U : 1U;
       for (std::size_t i = 0; i < 6; ++i) {
-        unlike += row[o * 6 + i] == delta * pg::on_device::round_to_tf32(it.inputs[b * 6 + i]) ? 0U : 1U;
+        unlike += row[o * 6 + i] == delta * pg::on_device::stored_as(format, it.inputs[b * 6 + i]) ? 0U : 1U;
       }
     }
   }
@@ -233,8 +239,15 @@ BOOST_AUTO_TEST_CASE(with_tf32_norms_and_sums_see_the_numbers_that_are_stored) {
     check_close(it.evaluate(pg::l2_norms(it.on_device().with(method, ~std::uint64_t{0}))), norms, 1e-12, "norms");
   }
   const auto exact = pg::unprotected::evaluate(it.host, pg::l2_norms(it.on_host()));
-  check_close(norms, exact, 5e-3, "norms without rounding");
+  check_close(norms, exact, rounding, "norms without rounding");
   BOOST_TEST((norms != exact));
+}
+BOOST_AUTO_TEST_CASE(with_tf32_norms_and_sums_see_the_numbers_that_are_stored) {
+  norms_and_sums_see_the_numbers_that_are_stored<pg::emulated>({.tf32 = true}, pg::on_device::stored_format::tf32,
+                                                               5e-3);
+}
+BOOST_AUTO_TEST_CASE(with_bf16_norms_and_sums_see_the_numbers_that_are_stored) {
+  norms_and_sums_see_the_numbers_that_are_stored<pg::emulated_bf16>({}, pg::on_device::stored_format::bf16, 4e-2);
 }
 
 BOOST_AUTO_TEST_CASE(a_sample_does_not_touch_the_others_bits) {

@@ -11,6 +11,8 @@
 #include <numeric>
 #include <random>
 #include <span>
+#include <tuple>
+#include <type_traits>
 #include <vector>
 
 #include <pergrad/cuda/device/device.hpp>
@@ -140,9 +142,9 @@ struct setting {
     on.most_samples = most;
     return on;
   }
-  /// As layers store what they hand on, with TF32.
-  void round_values() {
-    for (Scalar& value : values) value = dev::round_to_tf32(value);
+  /// As layers store what they hand on.
+  void round_values(dev::stored_format format) {
+    for (Scalar& value : values) value = dev::stored_as(format, value);
   }
   [[nodiscard]] Scalar& x(int b, int offset) { return values[static_cast<std::size_t>(b * stretch + offset)]; }
   [[nodiscard]] Scalar& y(int b, int offset) { return values[static_cast<std::size_t>(b * stretch + x_size + offset)]; }
@@ -439,6 +441,10 @@ double worst_difference(const setting<Scalar>& a, const setting<Scalar>& b) {
   return worst;
 }
 
+template <class Sizes>
+constexpr dev::stored_format format_of =
+    std::is_same_v<typename Sizes::format, dev::bf16_format> ? dev::stored_format::bf16 : dev::stored_format::tf32;
+
 /// Products on tensor cores, beside those of rounded operands that are chains.
 template <class Tensor, class Chains>
 void products_on_tensor_cores(const dev::affine_view& view, dev::emulation_order order) {
@@ -446,12 +452,12 @@ void products_on_tensor_cores(const dev::affine_view& view, dev::emulation_order
   constexpr int capacity = 7;
   const auto both = [&]<class Problem>(Problem, bool accumulate) {
     setting<float> it{view, samples, capacity};
-    it.round_values();
+    it.round_values(format_of<Tensor>);
     setting<float> expected = it;
     Problem problem{it.operands()};
     Problem same{expected.operands()};
     for (Problem* each : {&problem, &same}) {
-      each->on.tf32 = 1;
+      each->on.format = format_of<Tensor>;
       each->on.accumulate = accumulate ? 1 : 0;
     }
     emulate<Tensor, float>(problem, order);
@@ -468,13 +474,13 @@ void products_on_tensor_cores(const dev::affine_view& view, dev::emulation_order
   both(dev::affine_adjoint<float>{}, false);
   // What is squared is what is added, bit for bit.
   setting<float> it{view, samples, capacity};
-  it.round_values();
+  it.round_values(format_of<Tensor>);
   const dev::gemm_kernel<float, dev::affine_squares<float>, Tensor> measure{{.on = it.operands()}};
   const int blocks = measure.row_blocks() * measure.column_blocks();
   std::vector<double> squares(static_cast<std::size_t>(capacity * view.groups * blocks), -1);
   dev::affine_squares<float> problem;
   problem.on = it.operands();
-  problem.on.tf32 = 1;
+  problem.on.format = format_of<Tensor>;
   problem.partial = squares.data();
   problem.partial_stride = view.groups * blocks;
   problem.blocks = blocks;
@@ -484,7 +490,7 @@ void products_on_tensor_cores(const dev::affine_view& view, dev::emulation_order
     std::vector<float> gradients(static_cast<std::size_t>(capacity * chunks * view.size()), -1);
     dev::affine_partials<float> partials;
     partials.on = it.operands();
-    partials.on.tf32 = 1;
+    partials.on.format = format_of<Tensor>;
     partials.partials = gradients.data();
     partials.chunks = dev::divisor{chunks};
     partials.chunk = (view.positions() + chunks - 1) / chunks;
@@ -495,7 +501,7 @@ void products_on_tensor_cores(const dev::affine_view& view, dev::emulation_order
         std::vector<std::int64_t> shares(size);
         dev::affine_shares<float> sum;
         sum.on = it.operands();
-        sum.on.tf32 = 1;
+        sum.on.format = format_of<Tensor>;
         sum.factors = it.factors.data();
         sum.to_grid = 1 << 18;
         sum.sums = shares.data();
@@ -567,21 +573,25 @@ BOOST_AUTO_TEST_CASE(products_are_the_loops_chains) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(tensor_cores_form_the_products_of_rounded_operands) {
+using formats = std::tuple<dev::tf32_format, dev::bf16_format>;
+
+BOOST_AUTO_TEST_CASE_TEMPLATE(tensor_cores_form_the_products_of_rounded_operands, Format, formats) {
+  using blocks = dev::tensor_blocks<Format>;
   for (const named_view& each : views()) {
     BOOST_TEST_CONTEXT(each.name) {
       for (const dev::emulation_order order : orders) {
-        products_on_tensor_cores<dev::square_tensor_block, dev::square_block>(each.view, order);
-        products_on_tensor_cores<dev::narrow_tensor_block, dev::narrow_block>(each.view, order);
+        products_on_tensor_cores<typename blocks::square, dev::square_block>(each.view, order);
+        products_on_tensor_cores<typename blocks::narrow, dev::narrow_block>(each.view, order);
       }
-      products_on_tensor_cores<dev::large_tensor_block, dev::square_block>(each.view, dev::emulation_order::shuffled);
-      products_on_tensor_cores<dev::wide_tensor_block, dev::square_block>(each.view, dev::emulation_order::shuffled);
-      products_on_tensor_cores<dev::vast_tensor_block, dev::square_block>(each.view, dev::emulation_order::reversed);
+      products_on_tensor_cores<typename blocks::large, dev::square_block>(each.view, dev::emulation_order::shuffled);
+      products_on_tensor_cores<typename blocks::wide, dev::square_block>(each.view, dev::emulation_order::shuffled);
+      products_on_tensor_cores<typename blocks::vast, dev::square_block>(each.view, dev::emulation_order::reversed);
     }
   }
 }
 
-BOOST_AUTO_TEST_CASE(no_bit_depends_on_the_blocks_of_tensor_cores) {
+BOOST_AUTO_TEST_CASE_TEMPLATE(no_bit_depends_on_the_blocks_of_tensor_cores, Format, formats) {
+  using blocks = dev::tensor_blocks<Format>;
   constexpr int samples = 5;
   for (const named_view& each : views()) {
     BOOST_TEST_CONTEXT(each.name) {
@@ -594,22 +604,22 @@ BOOST_AUTO_TEST_CASE(no_bit_depends_on_the_blocks_of_tensor_cores) {
         std::vector<float> partials(static_cast<std::size_t>(samples * each.view.size()));
         gradients.partials = partials.data();
         gradients.chunk = each.view.positions();
-        forward.on.tf32 = adjoint.on.tf32 = gradients.on.tf32 = 1;
+        forward.on.format = adjoint.on.format = gradients.on.format = format_of<Tensor>;
         emulate<Tensor, float>(gradients, dev::emulation_order::forward);
         emulate<Tensor, float>(forward, dev::emulation_order::forward);
         emulate<Tensor, float>(adjoint, dev::emulation_order::forward);
         partials.insert(partials.end(), it.values.begin(), it.values.end());
         return partials;
       };
-      const std::vector<float> wanted = formed(dev::square_tensor_block{});
+      const std::vector<float> wanted = formed(typename blocks::square{});
       const auto same = [&](const std::vector<float>& found) {
         return found.size() == wanted.size() &&
                std::memcmp(found.data(), wanted.data(), wanted.size() * sizeof(float)) == 0;
       };
-      BOOST_TEST(same(formed(dev::narrow_tensor_block{})));
-      BOOST_TEST(same(formed(dev::large_tensor_block{})));
-      BOOST_TEST(same(formed(dev::wide_tensor_block{})));
-      BOOST_TEST(same(formed(dev::vast_tensor_block{})));
+      BOOST_TEST(same(formed(typename blocks::narrow{})));
+      BOOST_TEST(same(formed(typename blocks::large{})));
+      BOOST_TEST(same(formed(typename blocks::wide{})));
+      BOOST_TEST(same(formed(typename blocks::vast{})));
     }
   }
 }
@@ -618,7 +628,7 @@ BOOST_AUTO_TEST_CASE(a_warps_product_lies_where_the_manual_says) {
   // PTX ISA, mma.m16n8k8 with .tf32: of register i of a thread with this group and number in it.
   const std::vector<float> left = numbers<float>(16 * 8, 1);
   const std::vector<float> right = numbers<float>(8 * 8, 2);
-  dev::tf32_registers from[32];
+  dev::tensor_registers from[32];
   float c[32][4];
   const auto at = [](int row, int width, int column) { return static_cast<std::size_t>(row * width + column); };
   for (int lane = 0; lane < 32; ++lane) {
@@ -634,7 +644,7 @@ BOOST_AUTO_TEST_CASE(a_warps_product_lies_where_the_manual_says) {
       from[lane].b[i] = dev::round_to_tf32(right[at(i == 0 ? in_group : in_group + 4, 8, group)]) * (1 + 0x1p-20F);
     }
   }
-  dev::emulation::multiply_add_tf32(from, c);
+  dev::emulation::multiply_add(dev::tf32_format{}, from, c);
   for (int lane = 0; lane < 32; ++lane) {
     for (int i = 0; i < 4; ++i) {
       const int row = i < 2 ? lane >> 2 : (lane >> 2) + 8;
@@ -646,6 +656,65 @@ BOOST_AUTO_TEST_CASE(a_warps_product_lies_where_the_manual_says) {
       }
       BOOST_TEST(std::abs(static_cast<double>(c[lane][i]) - sum) < 1e-5);
     }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_warps_product_of_bf16_lies_where_the_manual_says) {
+  // PTX ISA, mma.m16n8k16 with .bf16: of element i of a thread with this group and number in it.
+  std::vector<float> left = numbers<float>(16 * 16, 1);
+  std::vector<float> right = numbers<float>(16 * 8, 2);
+  for (std::vector<float>* each : {&left, &right}) {
+    for (float& value : *each) value = dev::round_to_bf16(value);
+  }
+  const auto at = [](int row, int width, int column) { return static_cast<std::size_t>(row * width + column); };
+  dev::tensor_registers from[32];
+  float c[32][4];
+  for (int lane = 0; lane < 32; ++lane) {
+    const int group = lane >> 2;
+    const int in_group = lane % 4;
+    float a[8];
+    float b[4];
+    for (int i = 0; i < 8; ++i) {
+      const int row = i < 2 || (i >= 4 && i < 6) ? group : group + 8;
+      a[i] = left[at(row, 16, in_group * 2 + (i & 1) + (i < 4 ? 0 : 8))];
+    }
+    for (int i = 0; i < 4; ++i) b[i] = right[at(in_group * 2 + (i & 1) + (i < 2 ? 0 : 8), 8, group)];
+    for (int i = 0; i < 4; ++i) from[lane].a[i] = dev::packed_as_bf16(a[2 * i], a[2 * i + 1]);
+    for (int i = 0; i < 2; ++i) from[lane].b[i] = dev::packed_as_bf16(b[2 * i], b[2 * i + 1]);
+    for (int i = 0; i < 4; ++i) c[lane][i] = static_cast<float>(lane);
+  }
+  dev::emulation::multiply_add(dev::bf16_format{}, from, c);
+  for (int lane = 0; lane < 32; ++lane) {
+    for (int i = 0; i < 4; ++i) {
+      const int row = i < 2 ? lane >> 2 : (lane >> 2) + 8;
+      const int column = lane % 4 * 2 + (i & 1);
+      double sum = lane;
+      for (int k = 0; k < 16; ++k) {
+        sum += static_cast<double>(left[at(row, 16, k)]) * static_cast<double>(right[at(k, 8, column)]);
+      }
+      BOOST_TEST(std::abs(static_cast<double>(c[lane][i]) - sum) < 1e-5);
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(bf16_rounds_to_nearest_even) {
+  using limits = std::numeric_limits<float>;
+  BOOST_TEST(dev::round_to_bf16(1.0F + 0x1p-8F) == 1.0F);  // ties to even
+  BOOST_TEST(dev::round_to_bf16(1.0F + 0x3p-8F) == 1.0F + 0x1p-6F);
+  BOOST_TEST(dev::round_to_bf16(-1.0F - 0x1.02p-8F) == -1.0F - 0x1p-7F);
+  BOOST_TEST(dev::round_to_bf16(limits::max()) == limits::infinity());
+  BOOST_TEST(dev::round_to_bf16(-limits::infinity()) == -limits::infinity());
+  BOOST_TEST(dev::round_to_bf16(limits::denorm_min()) == 0.0F);
+  BOOST_TEST(std::signbit(dev::round_to_bf16(-0.0F)));
+  BOOST_TEST(std::isnan(dev::round_to_bf16(limits::quiet_NaN())));
+  // Packing rounds in the same way, and a NaN whose upper bits are those of infinity stays one.
+  const float slight_nan = __builtin_bit_cast(float, 0x7f80'0001U);
+  for (const float value : {1.0F + 0x1p-8F, 1.0F + 0x3p-8F, -limits::max(), 0x1.234567p-130F, -0.0F, slight_nan}) {
+    const float packed = dev::packed_as_bf16(value, -value);
+    const auto lower = static_cast<float>(dev::emulation::operand_of(dev::bf16_format{}, packed, 0));
+    const auto upper = static_cast<float>(dev::emulation::operand_of(dev::bf16_format{}, packed, 1));
+    BOOST_TEST((std::isnan(value) ? std::isnan(lower) && std::isnan(upper)
+                                  : lower == dev::round_to_bf16(value) && upper == dev::round_to_bf16(-value)));
   }
 }
 
@@ -722,7 +791,7 @@ BOOST_AUTO_TEST_CASE(tf32_rounds_weights) {  // values are stored so
   setting<float> it{views()[2].view, 5, 7};
   setting<float> expected = it;
   dev::affine_forward<float> problem{it.operands()};
-  problem.on.tf32 = 1;
+  problem.on.format = dev::stored_format::tf32;
   emulate<dev::square_block, float>(problem, dev::emulation_order::forward);
   for (float& value : expected.weights) value = dev::round_to_tf32(value);
   expect_forward(expected, false);

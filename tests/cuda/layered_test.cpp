@@ -92,6 +92,7 @@ BOOST_AUTO_TEST_CASE(a_description_says_who_does_what_and_what_it_takes) {
              std::string::npos);
   BOOST_TEST(text.find("plan   layered") != std::string::npos);
   BOOST_TEST(text.find(", TF32,") != std::string::npos);
+  BOOST_TEST(pg::describe<network>(pg::emulated_bf16{}).find(", BF16,") != std::string::npos);
 
   using small = mlp<float>;
   for (const auto& row : pg::describe_rows<small>(device)) BOOST_TEST(row.forward == "sample kernel");
@@ -167,7 +168,7 @@ BOOST_AUTO_TEST_CASE(blocks_that_share_a_sample_change_no_bit) {
         kernel.divisors = tables.scalars.data();
         kernel.row = row;
         kernel.backward = backward;
-        kernel.tf32 = 1;
+        kernel.format = dev::stored_format::tf32;
         kernel.stretches = stretches;
         kernel.most_samples = samples;
         dev::emulate(kernel, kernel.blocks(), order);
@@ -193,9 +194,9 @@ BOOST_AUTO_TEST_CASE(every_result_is_the_hosts) {
   compare_strategies<layered_cnn<double>, pg::cross_entropy>("layered cnn, double");
 }
 
-template <class network>
+template <class network, class Device = pg::emulated>
 void check_clip_bound(const pg::device_options& options) {
-  both<network, pg::cross_entropy> it{1, emulation_order::forward, 3, options};
+  both<network, pg::cross_entropy, Device> it{1, emulation_order::forward, 3, options};
   const auto norm = [](const std::vector<float>& values) {
     long double sum = 0;
     for (const float value : values) sum += static_cast<long double>(value) * static_cast<long double>(value);
@@ -221,6 +222,9 @@ BOOST_AUTO_TEST_CASE(what_is_added_for_a_sample_is_within_the_bound) {
 }
 BOOST_AUTO_TEST_CASE(what_is_added_for_a_sample_is_within_the_bound_with_tf32) {
   check_clip_bound<layered_cnn<float>>({.tf32 = true});
+}
+BOOST_AUTO_TEST_CASE(what_is_added_for_a_sample_is_within_the_bound_with_bf16) {
+  check_clip_bound<layered_cnn<float>, pg::emulated_bf16>({});
 }
 
 template <class Network>
@@ -291,9 +295,10 @@ BOOST_AUTO_TEST_CASE(a_record_adds_its_own_small_integers_within_its_sensitivity
   check_shares_of_records<wide>("many parameters, float", 2);
 }
 
-BOOST_AUTO_TEST_CASE(with_tf32_norms_are_those_of_the_rows) {
+template <class Device>
+void norms_are_those_of_the_rows(const pg::device_options& options, double rounding) {
   using network = layered_cnn<float>;
-  both<network, pg::cross_entropy> it{6, emulation_order::forward, 3, {.tf32 = true}};
+  both<network, pg::cross_entropy, Device> it{6, emulation_order::forward, 3, options};
   const auto rows = it.evaluate(pg::materialise(it.on_device()));
   std::vector<double> norms(6);
   for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -302,14 +307,21 @@ BOOST_AUTO_TEST_CASE(with_tf32_norms_are_those_of_the_rows) {
   for (double& norm : norms) norm = std::sqrt(norm);
   check_close(it.evaluate(pg::l2_norms(it.on_device())), norms, 1e-6, "norms");
   check_close(it.evaluate(pg::outputs(it.on_device())), pg::unprotected::evaluate(it.host, pg::outputs(it.on_host())),
-              1e-2, "outputs");
+              rounding, "outputs");
+}
+BOOST_AUTO_TEST_CASE(with_tf32_norms_are_those_of_the_rows) {
+  norms_are_those_of_the_rows<pg::emulated>({.tf32 = true}, 1e-2);
+}
+BOOST_AUTO_TEST_CASE(with_bf16_norms_are_those_of_the_rows) {
+  norms_are_those_of_the_rows<pg::emulated_bf16>({}, 6e-2);
 }
 
 // Of what tensor cores form the very numbers are squared that a sum adds: nobody knows how they round.
-BOOST_AUTO_TEST_CASE(with_tf32_norms_are_those_of_what_sums_add) {
+template <class Device>
+void norms_are_those_of_what_sums_add(const pg::device_options& options) {
   using network = layered_convs<float>;
   constexpr std::size_t records = 4;
-  both<network, pg::cross_entropy> it{records, emulation_order::forward, 3, {.tf32 = true}};
+  both<network, pg::cross_entropy, Device> it{records, emulation_order::forward, 3, options};
   const auto norms = it.evaluate(pg::l2_norms(it.on_device()));
   // Gram matrices give way.
   check_same(it.evaluate(pg::l2_norms(pg::with_method<pg::norm_method::gram>(it.on_device()))), norms, "Gram norms");
@@ -321,6 +333,12 @@ BOOST_AUTO_TEST_CASE(with_tf32_norms_are_those_of_what_sums_add) {
     for (const float each : added) squares += static_cast<double>(each) * static_cast<double>(each);
     BOOST_TEST(norms[record] == std::sqrt(squares), boost::test_tools::tolerance(1e-12));
   }
+}
+BOOST_AUTO_TEST_CASE(with_tf32_norms_are_those_of_what_sums_add) {
+  norms_are_those_of_what_sums_add<pg::emulated>({.tf32 = true});
+}
+BOOST_AUTO_TEST_CASE(with_bf16_norms_are_those_of_what_sums_add) {
+  norms_are_those_of_what_sums_add<pg::emulated_bf16>({});
 }
 
 BOOST_AUTO_TEST_CASE(a_sample_that_is_not_finite_contributes_exactly_zero) {

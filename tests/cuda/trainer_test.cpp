@@ -239,6 +239,20 @@ BOOST_AUTO_TEST_CASE(with_tf32_training_is_nearly_the_same_and_its_bits_do_not_k
   options.max_batch = pg::max_batch{7};
   check_same(trained(device, options, 4), wanted, "physical batches of 7");
 }
+BOOST_AUTO_TEST_CASE(with_bf16_training_is_nearly_the_same_and_its_bits_do_not_know_the_physical_batch) {
+  auto options = usual_options();
+  const pg::emulated_bf16 device;
+  const auto wanted = trained(device, options, 4);
+  const auto exact = trained(pg::emulated{}, options, 4);
+  check_close(wanted, exact, 6e-2, "BF16");
+  BOOST_TEST((wanted != exact));
+  options.max_batch = pg::max_batch{7};
+  check_same(trained(device, options, 4), wanted, "physical batches of 7");
+  BOOST_CHECK_EXCEPTION(
+      (pg::emulated_bf16{pg::device_options{.tf32 = true}}), std::invalid_argument, [](const std::exception& error) {
+        return std::string{error.what()}.find("tf32 is no option where products take BF16") != std::string::npos;
+      });
+}
 
 BOOST_AUTO_TEST_CASE(a_step_allocates_nothing_replays_one_graph_and_marks_the_next_steps_records) {
   const records_of_noise data;

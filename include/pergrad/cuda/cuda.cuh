@@ -14,6 +14,22 @@ namespace pergrad::inline v0_1 {
 /// `cuda::missing()` says beforehand what is missing.
 using cuda = basic_device_executor<on_device::cuda_device>;
 
+namespace on_device {
+
+struct cuda_device_bf16 : cuda_device {
+  using cuda_device::cuda_device;
+  using tensor_format = bf16_format;
+};
+
+}  // namespace on_device
+
+/// The same with BF16, for networks in float: what layers hand to each other, and its gradients, is stored with the 8
+/// bits of fraction that BF16 has, and products of matrices in layered networks are formed by tensor cores of numbers
+/// that are so rounded, and added up in float. What is squared for a norm are the numbers that the sum adds, as with
+/// TF32; the network's output, losses, parameters and sums stay float. A type of its own, as its kernels are: who does
+/// not name it does not compile them. From compute capability 8.0 on.
+using cuda_bf16 = basic_device_executor<on_device::cuda_device_bf16>;
+
 /// Its choices: `cuda exec{cuda_options{.tf32 = true}};` or `cuda exec{stream, {.tf32 = true}};`.
 using cuda_options = device_options;
 

@@ -37,16 +37,26 @@ using gpt = pg::network<
 namespace pergrad::inline v0_1::on_device {
 
 #define GATE(...) template __global__ void run_kernel<__VA_ARGS__>(const __grid_constant__ __VA_ARGS__)
-#define GATE_OF_ALL_BLOCKS(problem)                       \
-  GATE(gemm_kernel<float, problem, slim_block>);          \
-  GATE(gemm_kernel<float, problem, narrow_block>);        \
-  GATE(gemm_kernel<float, problem, square_block>);        \
-  GATE(gemm_kernel<float, problem, small_block>);         \
-  GATE(gemm_kernel<float, problem, narrow_tensor_block>); \
-  GATE(gemm_kernel<float, problem, square_tensor_block>); \
-  GATE(gemm_kernel<float, problem, large_tensor_block>);  \
-  GATE(gemm_kernel<float, problem, wide_tensor_block>);   \
-  GATE(gemm_kernel<float, problem, vast_tensor_block>)
+using tf32_blocks = tensor_blocks<tf32_format>;
+using bf16_blocks = tensor_blocks<bf16_format>;
+#ifdef GATE_ALL  // BF16's kernels are TF32's but for what goes in and out of a slice
+#define GATE_OF_BF16(...) GATE(__VA_ARGS__)
+#else
+#define GATE_OF_BF16(...)
+#endif
+#define GATE_OF_TENSOR_BLOCKS(block, ...)                    \
+  GATE(gemm_kernel<float, __VA_ARGS__, tf32_blocks::block>); \
+  GATE_OF_BF16(gemm_kernel<float, __VA_ARGS__, bf16_blocks::block>)
+#define GATE_OF_ALL_BLOCKS(problem)                \
+  GATE(gemm_kernel<float, problem, slim_block>);   \
+  GATE(gemm_kernel<float, problem, narrow_block>); \
+  GATE(gemm_kernel<float, problem, square_block>); \
+  GATE(gemm_kernel<float, problem, small_block>);  \
+  GATE_OF_TENSOR_BLOCKS(narrow, problem);          \
+  GATE_OF_TENSOR_BLOCKS(square, problem);          \
+  GATE_OF_TENSOR_BLOCKS(large, problem);           \
+  GATE_OF_TENSOR_BLOCKS(wide, problem);            \
+  GATE_OF_TENSOR_BLOCKS(vast, problem)
 GATE(sample_kernel<float, cross_entropy, program<cnn>::functions, 256, 0>);
 GATE(sample_kernel<float, mean_squared_error, program<mlp>::functions, 128, 1>);
 GATE(sample_kernel<float, cross_entropy, program<words>::functions, 256, 0>);
@@ -70,12 +80,12 @@ GATE_OF_ALL_BLOCKS(affine_strided_adjoint<float>);
 GATE(gemm_kernel<float, affine_forward<float, true>, tiny_block>);
 GATE(gemm_kernel<float, affine_adjoint<float, true>, tiny_block>);
 GATE(gemm_kernel<float, affine_squares<float>, strip_block>);
-GATE(gemm_kernel<float, affine_squares<float>, strip_tensor_block>);
+GATE_OF_TENSOR_BLOCKS(strip, affine_squares<float>);
 GATE(gemm_kernel<float, affine_squares<float>, slim_block>);
 GATE(gemm_kernel<float, affine_squares<float>, narrow_block>);
 GATE(gemm_kernel<float, affine_squares<float>, square_block>);
-GATE(gemm_kernel<float, affine_squares<float>, narrow_tensor_block>);
-GATE(gemm_kernel<float, affine_squares<float>, square_tensor_block>);
+GATE_OF_TENSOR_BLOCKS(narrow, affine_squares<float>);
+GATE_OF_TENSOR_BLOCKS(square, affine_squares<float>);
 GATE(gemm_kernel<float, affine_sums<float, float>, slim_block>);
 GATE(gemm_kernel<float, affine_sums<float, float>, narrow_block>);
 GATE(gemm_kernel<float, affine_sums<float, float>, square_block>);
@@ -85,9 +95,9 @@ GATE(gemm_kernel<float, affine_sums<float, std::int64_t>, square_block>);
 GATE(gemm_kernel<float, affine_partials<float>, slim_block>);
 GATE(gemm_kernel<float, affine_partials<float>, narrow_block>);
 GATE(gemm_kernel<float, affine_partials<float>, square_block>);
-GATE(gemm_kernel<float, affine_partials<float>, narrow_tensor_block>);
-GATE(gemm_kernel<float, affine_partials<float>, square_tensor_block>);
-GATE(gemm_kernel<float, affine_partials<float>, wide_tensor_block>);
+GATE_OF_TENSOR_BLOCKS(narrow, affine_partials<float>);
+GATE_OF_TENSOR_BLOCKS(square, affine_partials<float>);
+GATE_OF_TENSOR_BLOCKS(wide, affine_partials<float>);
 #define GATE_OF_SMALL_SHARES(kind)                                                            \
   GATE(gemm_kernel<float, affine_sums<float, std::int64_t, share_kind::kind>, slim_block>);   \
   GATE(gemm_kernel<float, affine_sums<float, std::int64_t, share_kind::kind>, narrow_block>); \
@@ -96,15 +106,15 @@ GATE(gemm_kernel<float, affine_partials<float>, wide_tensor_block>);
   GATE(gemm_kernel<float, affine_shares<float, share_kind::kind>, slim_block>);               \
   GATE(gemm_kernel<float, affine_shares<float, share_kind::kind>, narrow_block>);             \
   GATE(gemm_kernel<float, affine_shares<float, share_kind::kind>, square_block>);             \
-  GATE(gemm_kernel<float, affine_shares<float, share_kind::kind>, narrow_tensor_block>);      \
-  GATE(gemm_kernel<float, affine_shares<float, share_kind::kind>, square_tensor_block>)
+  GATE_OF_TENSOR_BLOCKS(narrow, affine_shares<float, share_kind::kind>);                      \
+  GATE_OF_TENSOR_BLOCKS(square, affine_shares<float, share_kind::kind>)
 GATE_OF_SMALL_SHARES(converted);
 GATE_OF_SMALL_SHARES(shifted);
 GATE(gemm_kernel<float, affine_shares<float>, slim_block>);
 GATE(gemm_kernel<float, affine_shares<float>, narrow_block>);
 GATE(gemm_kernel<float, affine_shares<float>, square_block>);
-GATE(gemm_kernel<float, affine_shares<float>, narrow_tensor_block>);
-GATE(gemm_kernel<float, affine_shares<float>, square_tensor_block>);
+GATE_OF_TENSOR_BLOCKS(narrow, affine_shares<float>);
+GATE_OF_TENSOR_BLOCKS(square, affine_shares<float>);
 GATE(bias_kernel<float, 128>);
 GATE(rounding_kernel<float, 128>);
 GATE(gather_kernel<float, std::int32_t, 128>);

@@ -60,12 +60,29 @@ void ends_near_there_with_tf32(const training::images& set) {
   CHECK(training::train<training::wide>(exec, set, chosen).after == device.after);
 }
 
+#if !PERGRAD_CUBLAS
+void ends_near_there_with_bf16(const training::images& set) {
+  training::choices chosen;
+  chosen.max_batch = 40;
+  const pergrad::cuda_bf16 exec;
+  const training::outcome device = training::train<training::wide>(exec, set, chosen);
+  const double apart = training::distance(device, training::train_wide_on_host(set, chosen));
+  std::printf("wide, BF16: %.2e of the way apart\n", apart);
+  CHECK(apart > 1e-3 && apart < 6e-2);
+  chosen.max_batch = 19;
+  CHECK(training::train<training::wide>(exec, set, chosen).after == device.after);
+}
+#endif
+
 }  // namespace
 
 int main() {
   const training::images set = training::load_images(training::image_count);
   ends_where_the_host_ends(set);
   ends_near_there_with_tf32(set);
+#if !PERGRAD_CUBLAS
+  ends_near_there_with_bf16(set);
+#endif
   CHECK(fake_cuda::live_device_bytes() == 0);
   CHECK(fake_cuda::live_pinned_bytes() == 0);
   CHECK(fake_cuda::live_handles() == 0);

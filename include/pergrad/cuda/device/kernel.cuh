@@ -26,18 +26,24 @@ class thread_value {
 };
 
 /// c += a b of a warp, from compute capability 8.0 on.
-__device__ inline void multiply_add_tf32(const tf32_registers& from, float& c0, float& c1, float& c2,
-                                         float& c3) noexcept {
 #if __CUDA_ARCH__ >= 800
-  asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-      "{%0, %1, %2, %3};"
-      : "+f"(c0), "+f"(c1), "+f"(c2), "+f"(c3)
-      : "r"(__float_as_uint(from.a[0])), "r"(__float_as_uint(from.a[1])), "r"(__float_as_uint(from.a[2])),
-        "r"(__float_as_uint(from.a[3])), "r"(__float_as_uint(from.b[0])), "r"(__float_as_uint(from.b[1])));
+#define PERGRAD_MMA(shape)                                                                                 \
+  asm("mma.sync.aligned." shape " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"         \
+      : "+f"(c0), "+f"(c1), "+f"(c2), "+f"(c3)                                                             \
+      : "r"(__float_as_uint(from.a[0])), "r"(__float_as_uint(from.a[1])), "r"(__float_as_uint(from.a[2])), \
+        "r"(__float_as_uint(from.a[3])), "r"(__float_as_uint(from.b[0])), "r"(__float_as_uint(from.b[1])))
 #else
-  __trap();
+#define PERGRAD_MMA(shape) __trap()
 #endif
+__device__ inline void multiply_add(tf32_format /*format*/, const tensor_registers& from, float& c0, float& c1,
+                                    float& c2, float& c3) noexcept {
+  PERGRAD_MMA("m16n8k8.row.col.f32.tf32.tf32.f32");
 }
+__device__ inline void multiply_add(bf16_format /*format*/, const tensor_registers& from, float& c0, float& c1,
+                                    float& c2, float& c3) noexcept {
+  PERGRAD_MMA("m16n8k16.row.col.f32.bf16.bf16.f32");
+}
+#undef PERGRAD_MMA
 
 /// A warp of a block, as a block of its own.
 class device_warp {
@@ -100,15 +106,16 @@ class device_block {
     __syncthreads();
   }
   template <class Sums, class Function>
-  __device__ void multiply_tf32(local<Sums>& sums, Function&& f) const {
+  __device__ void multiply_by_warps(local<Sums>& sums, Function&& f) const {
     const auto from = f(static_cast<int>(threadIdx.x));
+    using format = typename decltype(f(0))::format;
     Sums& own = sums[0];
     PERGRAD_UNROLL
     for (int i = 0; i < from.row_pairs; ++i) {
       PERGRAD_UNROLL
       for (int j = 0; j < 2 * from.column_pairs; ++j) {
-        multiply_add_tf32(registers_of(from, i, j), own[place_of_result(i, j, 0)], own[place_of_result(i, j, 1)],
-                          own[place_of_result(i, j, 2)], own[place_of_result(i, j, 3)]);
+        multiply_add(format{}, registers_of(from, i, j), own[place_of_result(i, j, 0)], own[place_of_result(i, j, 1)],
+                     own[place_of_result(i, j, 2)], own[place_of_result(i, j, 3)]);
       }
     }
   }

@@ -25,7 +25,7 @@
 //   - between phases, code must be uniform: it runs once here and in every thread there
 //   - `block.warps([&](const auto& warp) { ... })` makes each warp a block of its own for a while
 //   - `block.overlap(begin, together, end)` is one phase in which threads read what is far away, then do something
-//     together, `block.multiply_tf32(sums, f)` say, and then write what they have read: no barrier stands between
+//     together, `block.multiply_by_warps(sums, f)` say, and then write what they have read: no barrier stands between
 //   - two threads may touch the same element in one phase only if both read it; likewise two blocks in one launch
 //   - no atomics but `add_to`, of integers, which have no order; other sums go through `sum`, whose order of additions
 //     is the same on both sides, or through a chain of one thread
@@ -182,12 +182,20 @@ template <class Scalar>
 #endif
 }
 
-/// Only floats have a TF32.
-[[nodiscard]] PERGRAD_HD inline double round_to_tf32(double x) noexcept { return x; }
-/// As it is stored where TF32 is asked for, or not.
-template <class Scalar>
-[[nodiscard]] PERGRAD_HD inline Scalar stored_as(int tf32, Scalar value) noexcept {
-  return tf32 != 0 ? round_to_tf32(value) : value;
+/// Rounds to the 7 bits of BF16's fraction, to nearest, ties to even; overflows to infinity, keeps NaN.
+[[nodiscard]] PERGRAD_HD inline float round_to_bf16(float x) noexcept {
+  const auto bits = __builtin_bit_cast(std::uint32_t, x);
+  const std::uint32_t to_nearest = (bits + 0x7fffU + (bits >> 16U & 1U)) & 0xffff'0000U;
+  return x == x ? __builtin_bit_cast(float, to_nearest) : x;
+}
+/// How values are stored that layers hand on, and gradients.
+enum class stored_format : int { exact, tf32, bf16 };
+/// Only floats are rounded.
+[[nodiscard]] PERGRAD_HD inline double stored_as(stored_format /*format*/, double value) noexcept { return value; }
+[[nodiscard]] PERGRAD_HD inline float stored_as(stored_format format, float value) noexcept {
+  return format == stored_format::exact  ? value
+         : format == stored_format::tf32 ? round_to_tf32(value)
+                                         : round_to_bf16(value);
 }
 
 template <class Value>
@@ -327,17 +335,17 @@ class emulated_block {
     together();
     each(end);
   }
-  /// Adds to the sums of a block's threads, 2 RowPairs rows of 8, the products of f(t), their tf32_fragments<RowPairs>,
-  /// warp by warp, on tensor cores. No barrier.
+  /// Adds to the sums of a block's threads, 2 RowPairs rows of 8, the products of f(t), their
+  /// tensor_fragments<Format, RowPairs>, warp by warp, on tensor cores. No barrier.
   template <class Sums, class Function>
-  void multiply_tf32(local<Sums>& sums, Function&& f) const {
+  void multiply_by_warps(local<Sums>& sums, Function&& f) const {
     using fragments = decltype(f(0));
     for (int first = 0; first < Threads; first += warp_size) {
       fragments from[warp_size];
       for (int lane = 0; lane < warp_size; ++lane) from[lane] = f(first + lane);
       for (int i = 0; i < fragments::row_pairs; ++i) {
         for (int j = 0; j < 2 * fragments::column_pairs; ++j) {
-          tf32_registers operands[warp_size];
+          tensor_registers operands[warp_size];
           float c[warp_size][4];
           const auto each_result = [&](auto&& move) {
             for (int lane = 0; lane < warp_size; ++lane) {
@@ -348,7 +356,7 @@ class emulated_block {
           };
           for (int lane = 0; lane < warp_size; ++lane) operands[lane] = registers_of(from[lane], i, j);
           each_result([](float& sum, float& held) { held = sum; });
-          emulation::multiply_add_tf32(operands, c);
+          emulation::multiply_add(typename fragments::format{}, operands, c);
           each_result([](float& sum, float& held) { sum = held; });
         }
       }

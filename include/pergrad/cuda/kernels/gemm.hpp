@@ -45,6 +45,7 @@ struct gemm_block {
   static constexpr int rows = Rows;
   static constexpr int columns = Columns;
   static constexpr int depth = Depth;
+  static constexpr int of_word = 1;  ///< numbers that are stored as one
   static constexpr int own_rows = OwnRows;
   static constexpr int own_columns = OwnColumns;
   static constexpr int across = Columns / OwnColumns;
@@ -81,12 +82,14 @@ using small_block = gemm_block<32, 32, 32, 4, 2>;    ///< of few results: 128 th
 using tiny_block = gemm_block<16, 32, 32, 2, 2>;     ///< of very few: 128 threads
 
 /// The same on tensor cores (device/tensor.hpp): warps of 16 RowPairs x 32 results.
-template <int Rows, int Columns, int RowPairs>
+template <int Rows, int Columns, int RowPairs, class Format = tf32_format>
 struct tensor_block {
+  using format = Format;
   static constexpr bool on_tensor_cores = true;
   static constexpr int rows = Rows;
   static constexpr int columns = Columns;
-  static constexpr int depth = 8;
+  static constexpr int depth = Format::depth;
+  static constexpr int of_word = Format::together;
   static constexpr int row_pairs = RowPairs;
   static constexpr int own_rows = 2 * RowPairs;
   static constexpr int own_columns = 8;
@@ -102,9 +105,9 @@ struct tensor_block {
   PERGRAD_HD static constexpr int column_of(int t) noexcept { return first_column(t) + t % 4 * 4; }
   PERGRAD_HD static constexpr int own_row(int i) noexcept { return i / 2 * 16 + i % 2; }
   PERGRAD_HD static constexpr int own_column(int j) noexcept { return j / 4 * 16 + j % 4; }
-  // Two neighbours at depths k and k + 4 are a quad, in the order of a thread's registers. Lines of them begin in other
-  // banks: eight threads that read quads, two of each of four lines, meet in none, nor do threads that write neighbours
-  // of the depth.
+  // k counts words. Two neighbours at depths k and k + 4 are a quad, in the order of a thread's registers. Lines of
+  // them begin in other banks: eight threads that read quads, two of each of four lines, meet in none, nor do threads
+  // that write neighbours of the depth.
   static constexpr int group = 4;
   static constexpr int together = 2;  ///< of a group's elements: those of one depth
   static constexpr int left_groups = 4 * (Rows / 2 + 2);
@@ -117,12 +120,15 @@ struct tensor_block {
   }
 };
 /// The blocks of the same results.
-using strip_tensor_block = tensor_block<32, 64, 2>;    ///< 64 threads
-using narrow_tensor_block = tensor_block<32, 128, 2>;  ///< 128 threads
-using square_tensor_block = tensor_block<64, 64, 2>;   ///< 128 threads
-using large_tensor_block = tensor_block<128, 128, 4>;  ///< 256 threads
-using wide_tensor_block = tensor_block<64, 128, 4>;    ///< of many columns: 128 threads
-using vast_tensor_block = tensor_block<128, 256, 8>;   ///< and many rows: 256 threads
+template <class Format>
+struct tensor_blocks {
+  using strip = tensor_block<32, 64, 2, Format>;    ///< 64 threads
+  using narrow = tensor_block<32, 128, 2, Format>;  ///< 128 threads
+  using square = tensor_block<64, 64, 2, Format>;   ///< 128 threads
+  using large = tensor_block<128, 128, 4, Format>;  ///< 256 threads
+  using wide = tensor_block<64, 128, 4, Format>;    ///< of many columns: 128 threads
+  using vast = tensor_block<128, 256, 8, Format>;   ///< and many rows: 256 threads
+};
 
 /// The product of `Problem`, which says `rows`, `columns` and `depth` of batch z, its operands `left(z)` and
 /// `right(z)`, of what type sums are, where chains begin and what becomes of results: `before` and `store` get a row
@@ -153,7 +159,10 @@ struct gemm_kernel {
   static constexpr int blocks_of_small_shares = 4;
 #endif
   static constexpr int least_blocks = [] {
-    if (adds_shares) return threads < 256 && sizeof(total_type) == sizeof(Scalar) ? blocks_of_small_shares : 2;
+    if (adds_shares) {
+      if (threads >= 256 || sizeof(total_type) > sizeof(Scalar)) return 2;
+      return Sizes::of_word > 1 ? 3 : blocks_of_small_shares;
+    }
     if (Sizes::on_tensor_cores) return threads >= 256 ? 1 : Sizes::own_rows > 4 ? 3 : 4;
     return sizeof(typename Problem::sum_type) > sizeof(Scalar) ? 1 : threads < 256 ? 3 : 2;
   }();
@@ -163,6 +172,7 @@ struct gemm_kernel {
   };
   using left_operand = decltype(std::declval<const Problem&>().left(0));
   using right_operand = decltype(std::declval<const Problem&>().right(0));
+  static constexpr int words_deep = Sizes::depth / Sizes::of_word;
   struct step_table {
     typename left_operand::step left[Sizes::depth];
     typename right_operand::step right[Sizes::depth];
@@ -229,13 +239,16 @@ struct gemm_kernel {
     });
     const auto fetch = [&](int t, const step_table& steps) {
       each_left(t, [&](int i, int k, int /*at*/) {
-        next[t].left[i] = left.read(lines[t].left[smaller_of(i, lines_type::left_count - 1)], steps.left[k]);
+        const auto& line = lines[t].left[smaller_of(i, lines_type::left_count - 1)];
+        PERGRAD_UNROLL
+        for (int j = 0; j < of_word; ++j) next[t].left[i * of_word + j] = left.read(line, steps.left[k * of_word + j]);
       });
       each_right(t, [&](int i, int k, int at) {
-        if constexpr (has_line_table) {
-          next[t].right[i] = right.read(shared.right_lines[at], steps.right[k]);
-        } else {
-          next[t].right[i] = right.read(lines[t].right[smaller_of(i, lines_type::right_count - 1)], steps.right[k]);
+        const auto& line =
+            has_line_table ? shared.right_lines[at] : lines[t].right[smaller_of(i, lines_type::right_count - 1)];
+        PERGRAD_UNROLL
+        for (int j = 0; j < of_word; ++j) {
+          next[t].right[i * of_word + j] = right.read(line, steps.right[k * of_word + j]);
         }
       });
     };
@@ -297,11 +310,12 @@ struct gemm_kernel {
   static constexpr bool adds_terms = requires(const Problem& it, typename Problem::sum_type& sum, Scalar factor) {
     it.add_term(sum, factor, factor);
   };
-  static constexpr int left_each = Sizes::rows * Sizes::depth / threads;
-  static constexpr int right_each = Sizes::columns * Sizes::depth / threads;
+  static constexpr int of_word = Sizes::of_word;
+  static constexpr int left_each = Sizes::rows * words_deep / threads;  ///< words
+  static constexpr int right_each = Sizes::columns * words_deep / threads;
   struct fetched_type {
-    registers<Scalar, left_each> left;
-    registers<Scalar, right_each> right;
+    registers<Scalar, left_each * of_word> left;
+    registers<Scalar, right_each * of_word> right;
   };
   /// Where a thread's elements lie: in as many lines, or all in one.
   struct lines_type {
@@ -335,15 +349,15 @@ struct gemm_kernel {
     [[nodiscard]] PERGRAD_HD int steps(slice_number here) const noexcept { return segment - here.slice * Sizes::depth; }
   };
 
-  /// Calls f(i, k, at) for the `Count` numbers that thread t moves: number i is `k` deep in the slice, at row or column
+  /// Calls f(i, k, at) for the `Count` words that thread t moves: word i is `k` deep in the slice, at row or column
   /// `at` of the block. Threads next to each other read along the operand's own order; all k, or all `at`, are one.
   template <bool DepthFirst, int Width, int Count, class Function>
   PERGRAD_HD static void each_moved(int t, Function&& f) noexcept {
-    static_assert(threads % (DepthFirst ? Sizes::depth : Width) == 0);
+    static_assert(threads % (DepthFirst ? words_deep : Width) == 0);
     PERGRAD_UNROLL
     for (int i = 0; i < Count; ++i) {
       if constexpr (DepthFirst) {
-        f(i, t % Sizes::depth, t / Sizes::depth + i * (threads / Sizes::depth));
+        f(i, t % words_deep, t / words_deep + i * (threads / words_deep));
       } else {
         f(i, t / Width + i * (threads / Width), t % Width);
       }
@@ -378,9 +392,17 @@ struct gemm_kernel {
   }
   /// Rounds weights that were read, weighs deltas, and puts them there.
   PERGRAD_HD void put(fetched_type& from, int t, const step_table& steps, slice& to) const noexcept {
-    if constexpr (requires { left_operand::is_weights; }) {  // what layers hand on is stored rounded
-      if (Sizes::on_tensor_cores || problem.on.tf32 != 0) {
-        each_left(t, [&](int i, int /*k*/, int /*at*/) { from.left[i] = round_to_tf32(from.left[i]); });
+    if constexpr (of_word > 1) {  // packing rounds
+      each_left(t, [&](int i, int /*k*/, int /*at*/) {
+        from.left[i] = packed_as_bf16(from.left[i * of_word], from.left[i * of_word + 1]);
+      });
+      each_right(t, [&](int i, int /*k*/, int /*at*/) {
+        from.right[i] = packed_as_bf16(from.right[i * of_word], from.right[i * of_word + 1]);
+      });
+    } else if constexpr (requires { left_operand::is_weights; }) {  // what layers hand on is stored rounded
+      const stored_format format = Sizes::on_tensor_cores ? stored_format::tf32 : problem.on.format;
+      if (format != stored_format::exact) {
+        each_left(t, [&](int i, int /*k*/, int /*at*/) { from.left[i] = stored_as(format, from.left[i]); });
       }
     }
     if constexpr (requires { left_operand::weighted(steps.left[0], Scalar{}); }) {
@@ -399,7 +421,7 @@ struct gemm_kernel {
   /// Where number i of a thread lies, at (k, at) of its slice: a constant behind its number 0.
   template <bool DepthFirst, int Width>
   [[nodiscard]] PERGRAD_HD static slice_place placed(slice_place (*where)(int, int), int i, int k, int at) noexcept {
-    constexpr int apart = threads / (DepthFirst ? Sizes::depth : Width);
+    constexpr int apart = threads / (DepthFirst ? words_deep : Width);
     static_assert(DepthFirst ? apart % Sizes::together == 0 || Sizes::together % apart == 0
                              : apart % 4 == 0 || 4 % apart == 0 || !Sizes::on_tensor_cores);
     const int deeper = DepthFirst ? 0 : i * apart;
@@ -411,8 +433,8 @@ struct gemm_kernel {
   template <class Block>
   PERGRAD_HD static void multiply_by_warps(const Block& block, typename Block::template local<sums_type>& sums,
                                            const slice& from) noexcept {
-    block.multiply_tf32(sums, [&](int t) {
-      tf32_fragments<Sizes::row_pairs> own;
+    block.multiply_by_warps(sums, [&](int t) {
+      tensor_fragments<typename Sizes::format, Sizes::row_pairs> own;
       const auto copy = [](const element_group<Scalar, 4>& four, float(&to)[4]) {
         PERGRAD_UNROLL
         for (int i = 0; i < 4; ++i) to[i] = four.v[i];

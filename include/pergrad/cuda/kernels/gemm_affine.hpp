@@ -42,13 +42,13 @@ struct affine_operands {
   const Scalar* bias = nullptr;     ///< nullptr: none
   int x = 0;                        ///< places
   int y = 0;
-  int most_samples = 0;  ///< of a physical batch
-  int accumulate = 0;    ///< forward, adjoint: the result is added to what is there
-  int tf32 = 0;          ///< round operands to TF32
-  int tf32_result = 0;   ///< forward, adjoint: store the result as TF32
+  int most_samples = 0;           ///< of a physical batch
+  int accumulate = 0;             ///< forward, adjoint: the result is added to what is there
+  stored_format format{};         ///< of operands; weights are rounded to it
+  stored_format result_format{};  ///< forward, adjoint
 
   [[nodiscard]] PERGRAD_HD int samples() const noexcept { return static_cast<int>(state->count); }
-  [[nodiscard]] PERGRAD_HD Scalar stored(Scalar value) const noexcept { return stored_as(tf32_result, value); }
+  [[nodiscard]] PERGRAD_HD Scalar stored(Scalar value) const noexcept { return stored_as(result_format, value); }
   [[nodiscard]] PERGRAD_HD sample_column<Scalar> column(int sample, int place, int offset, int step,
                                                         int first_bias) const noexcept {
     return {sample < samples() ? values.at(sample, place) + offset : nullptr,
@@ -430,7 +430,7 @@ struct joined_node {
   int y = 0;
   int dx = 0;  ///< back: of its gradient
   int accumulate = 0;
-  int tf32 = 0;  ///< its result is stored as TF32
+  stored_format format{};  ///< of its result
 };
 /// A product whose columns are of samples: its results lie in their workspaces. `Functions`: those of joined nodes.
 template <class Scalar, bool OnePosition, class Functions = function_list<>>
@@ -490,7 +490,7 @@ struct affine_forward : product_over_samples<Scalar, OnePosition, Functions> {
     if (joined.function < 0 || where.values == nullptr) return;
     this->with_joined([&]<class Function>() {
       Scalar* const y = where.values + row * where.step + joined.y - on.y;
-      *y = stored_as(joined.tf32, Function::value(on.stored(value)));
+      *y = stored_as(joined.format, Function::value(on.stored(value)));
     });
   }
 };
@@ -529,7 +529,7 @@ struct affine_adjoint : product_over_samples<Scalar, OnePosition, Functions> {
     this->with_joined([&]<class Function>() {
       Scalar* const values = where.values + row * where.step - on.x;
       const Scalar part = on.stored(value) * Function::derivative(values[joined.x], values[joined.y]);
-      values[joined.dx] = stored_as(joined.tf32, joined.accumulate != 0 ? values[joined.dx] + part : part);
+      values[joined.dx] = stored_as(joined.format, joined.accumulate != 0 ? values[joined.dx] + part : part);
     });
   }
 };

@@ -71,10 +71,10 @@ struct pointwise_worker {
       }
     });
   }
-  /// Stores as TF32 what lies at a place.
-  PERGRAD_HD void round(int place, int count) const {
+  /// Stores what lies at a place in another format.
+  PERGRAD_HD void round(stored_format format, int place, int count) const {
     Scalar* at = values.to(place);
-    for_each(count, [&](int i) { at[i] = round_to_tf32(at[i]); });
+    for_each(count, [&](int i) { at[i] = stored_as(format, at[i]); });
   }
 
  private:
@@ -227,7 +227,7 @@ struct node_work {
   const Scalar* divisors = nullptr;  ///< scalars of the network's tables
   op_row row;                        ///< by value: what a kernel's arguments say no store can change
   int backward = 0;
-  int tf32 = 0;  ///< as of sample_work
+  stored_format format{};  ///< as of sample_work
   int stretches = 1;
   int most_samples = 0;
 };
@@ -238,7 +238,7 @@ struct node_kernel : node_work<Scalar, Target> {
   static constexpr int threads = 256;
   struct shared_type {};
   using work_type = node_work<Scalar, Target>;
-  using work_type::row, work_type::tf32, work_type::stretches;
+  using work_type::row, work_type::format, work_type::stretches;
 
   [[nodiscard]] int blocks() const noexcept {
     return blocks_for(std::int64_t{this->most_samples} * stretches, threads / warp_size);
@@ -258,13 +258,13 @@ struct node_kernel : node_work<Scalar, Target> {
                                                 stretches};
     if (this->backward == 0) {
       worker.template forward<Functions>(row);
-      if (tf32 != 0 && row.handed_on != 0) worker.round(row.out, row.out_size);
+      if (format != stored_format::exact && row.handed_on != 0) worker.round(format, row.out, row.out_size);
       return;
     }
     worker.template backward<Functions>(row);
-    if (tf32 == 0) return;
-    if (row.input_gradient != 0) worker.round(row.dx, row.in_size);
-    if (row.input2_gradient != 0) worker.round(row.dx2, row.in2_size);
+    if (format == stored_format::exact) return;
+    if (row.input_gradient != 0) worker.round(format, row.dx, row.in_size);
+    if (row.input2_gradient != 0) worker.round(format, row.dx2, row.in2_size);
   }
 };
 

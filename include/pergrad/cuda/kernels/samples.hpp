@@ -64,8 +64,8 @@ struct sample_work {
   int output_gradient = 0;
   int output_size = 0;
   int output_lengths = -1;
-  int norms = 0;  ///< 0: nobody asks for norms or weights
-  int tf32 = 0;   ///< values that are handed on, and gradients, are stored as TF32
+  int norms = 0;           ///< 0: nobody asks for norms or weights
+  stored_format format{};  ///< of values that are handed on, and of gradients
   int stages = 0;
   int first = 0;  ///< nodes
   int last = 0;
@@ -124,7 +124,7 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
   using work_type::first, work_type::last, work_type::stages, work_type::layer_parts, work_type::held_room;
   using work_type::layers, work_type::random, work_type::method, work_type::rule, work_type::norms;
   using work_type::output, work_type::output_gradient, work_type::output_size, work_type::output_lengths,
-      work_type::tf32;
+      work_type::format;
   using work_type::state, work_type::tables, work_type::samples, work_type::parameters, work_type::results;
 
   /// Behind shared_type.
@@ -236,10 +236,10 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
   /// What norms and sums read is rounded here, once, where it lies: so both see the same numbers.
   template <class Block>
   PERGRAD_HD void store_rounded(const Block& block, block_part part, Scalar* at, int count) const {
-    if (tf32 == 0 || count == 0) return;
+    if (format == stored_format::exact || count == 0) return;
     const part_range own = range_of_part(part, count);
     at += own.first;
-    for_each(block, static_cast<int>(own.count), [&](int i) { at[i] = round_to_tf32(at[i]); });
+    for_each(block, static_cast<int>(own.count), [&](int i) { at[i] = stored_as(format, at[i]); });
   }
   template <class Block>
   PERGRAD_HD void finish_forward(const Block& block, const sample_values<Scalar>& values, int sample,
@@ -301,7 +301,7 @@ struct loss_kernel : sample_work<Scalar, typename Loss::template target<Scalar>>
       evaluate_loss<Loss>(*this, this->samples.values(begin + t), begin + t, &shared.y[t * line], &shared.dy[t * line]);
     });
     each_output([&](int sample, int i, int at) {
-      this->samples.values(sample).to(this->output_gradient)[i] = stored_as(this->tf32, shared.dy[at]);
+      this->samples.values(sample).to(this->output_gradient)[i] = stored_as(this->format, shared.dy[at]);
     });
   }
 };
@@ -316,7 +316,7 @@ struct position_loss_kernel : sample_work<Scalar, typename Loss::template target
     Scalar partial[static_cast<std::size_t>(threads / warp_size)];
   };
   using work_type = sample_work<Scalar, typename Loss::template target<Scalar>>;
-  using work_type::samples, work_type::results, work_type::output_size, work_type::tf32;
+  using work_type::samples, work_type::results, work_type::output_size, work_type::format;
 
   template <class Block>
   PERGRAD_HD void operator()(const Block& block) const {
@@ -347,7 +347,9 @@ struct position_loss_kernel : sample_work<Scalar, typename Loss::template target
     Scalar* const dy = values.to(this->output_gradient) + t * classes;
     const double weight = Loss::weight_of(targets, static_cast<std::size_t>(length));
     const double loss = evaluate_position<Loss>(group, y, classes, targets, t, length, weight, dy, partial);
-    if (tf32 != 0) on_device::for_each(group, classes, [&](int i) { dy[i] = round_to_tf32(dy[i]); });
+    if (format != stored_format::exact) {
+      on_device::for_each(group, classes, [&](int i) { dy[i] = stored_as(format, dy[i]); });
+    }
     group.once([&] { results.position_losses[number] = weight * loss; });
     if (results.outputs == nullptr) return;
     Scalar* const outputs = results.outputs + std::int64_t{sample} * output_size + t * classes;
@@ -469,7 +471,7 @@ struct gather_kernel {
   Target* to_targets = nullptr;
   int input_size = 0;
   int target_count = 0;
-  int tf32 = 0;  ///< round inputs
+  stored_format format{};  ///< of inputs
   int most_samples = 0;
 
   [[nodiscard]] int blocks() const noexcept { return most_samples; }
@@ -482,8 +484,7 @@ struct gather_kernel {
       PERGRAD_ROLLED
       for (int i = t; i < input_size; i += Threads) {
         const Value value = inputs[record * static_cast<std::size_t>(input_size) + static_cast<std::size_t>(i)];
-        to_inputs[sample * static_cast<std::size_t>(input_size) + static_cast<std::size_t>(i)] =
-            tf32 != 0 ? rounded(value) : value;
+        to_inputs[sample * static_cast<std::size_t>(input_size) + static_cast<std::size_t>(i)] = rounded(value);
       }
       PERGRAD_ROLLED
       for (int i = t; i < target_count; i += Threads) {
@@ -494,9 +495,9 @@ struct gather_kernel {
   }
 
  private:
-  [[nodiscard]] PERGRAD_HD static Value rounded(Value value) noexcept {
+  [[nodiscard]] PERGRAD_HD Value rounded(Value value) const noexcept {
     if constexpr (std::is_floating_point_v<Value>) {
-      return round_to_tf32(value);
+      return stored_as(format, value);
     } else {
       return value;  // an id
     }

@@ -141,7 +141,7 @@ void call_library(Device& device, gemm_product product, const affine_operands<fl
                          .c = on.values.at(b, forward ? on.y : on.x),
                          .ldc = static_cast<int>(on.values.stretch),
                          .beta = forward || on.accumulate != 0 ? 1.0F : 0.0F,
-                         .tf32 = on.tf32 != 0});
+                         .tf32 = on.format != stored_format::exact});
   }
 }
 
@@ -163,8 +163,8 @@ struct bias_kernel {
   }
 };
 
-/// Stores what others have left at a place of every sample as TF32: `lines` of `count` numbers, `step` apart; blocks()
-/// of them.
+/// Stores what others have left at a place of every sample in another format: `lines` of `count` numbers, `step` apart;
+/// blocks() of them.
 template <class Scalar, int Threads>
 struct rounding_kernel {
   static constexpr int threads = Threads;
@@ -176,6 +176,7 @@ struct rounding_kernel {
   int count = 0;
   int lines = 1;
   int step = 0;
+  stored_format format{};
   int most_samples = 0;
 
   [[nodiscard]] PERGRAD_HD int parts() const noexcept { return blocks_for(lines * count, of_thread * Threads); }
@@ -188,7 +189,7 @@ struct rounding_kernel {
       Scalar* const at = values.at(sample, place);
       for (int i = block.index() % parts() * threads + t; i < lines * count; i += parts() * threads) {
         Scalar& value = at[i / count * step + i % count];
-        value = round_to_tf32(value);
+        value = stored_as(format, value);
       }
     });
   }
@@ -337,36 +338,38 @@ void with_filling_block_sizes(gemm_way way, const Problem& problem, Function&& f
 }
 /// The same results on tensor cores: in wide blocks, which read less for each result, where there are enough of them
 /// and they are full. No bit of a result depends on it; where squares lie does.
-template <unsigned Ways, class Problem, class Function>
+template <unsigned Ways, class Format, class Problem, class Function>
 void with_tensor_block_sizes(gemm_way way, const Problem& problem, Function&& f) {
+  using blocks = tensor_blocks<Format>;
   if constexpr (!Problem::squares && !adds_shares<Problem> && (Ways & ~ways_of_few_rows) != 0) {
     const auto fills = [&]<class Sizes>(Sizes) {
       constexpr int blocks_that_fill = 128;
       const int across = blocks_for(problem.columns(), Sizes::columns);
-      const int blocks = blocks_for(problem.rows(), Sizes::rows) * across;
+      const int of_batch = blocks_for(problem.rows(), Sizes::rows) * across;
       const bool full = across * Sizes::columns <= problem.columns() + problem.columns() / 8;
-      return full && problem.batches() >= blocks_for(blocks_that_fill, blocks);
+      return full && problem.batches() >= blocks_for(blocks_that_fill, of_batch);
     };
     if constexpr (over_samples<Problem> && (Ways & bit_of(gemm_way::large)) != 0) {
-      if (way == gemm_way::large && fills(vast_tensor_block{})) return f(vast_tensor_block{});
-      if (way == gemm_way::large && fills(large_tensor_block{})) return f(large_tensor_block{});
+      if (way == gemm_way::large && fills(typename blocks::vast{})) return f(typename blocks::vast{});
+      if (way == gemm_way::large && fills(typename blocks::large{})) return f(typename blocks::large{});
     }
-    if (way >= gemm_way::square && fills(wide_tensor_block{})) return f(wide_tensor_block{});
+    if (way >= gemm_way::square && fills(typename blocks::wide{})) return f(typename blocks::wide{});
   }
   if constexpr ((Ways & bit_of(gemm_way::strip)) != 0) {
-    if (way == gemm_way::strip) return f(strip_tensor_block{});
+    if (way == gemm_way::strip) return f(typename blocks::strip{});
   }
   if constexpr ((Ways & ways_of_few_rows) != 0) {
-    if (way < gemm_way::square) return f(narrow_tensor_block{});
+    if (way < gemm_way::square) return f(typename blocks::narrow{});
   }
-  if constexpr ((Ways & ~ways_of_few_rows) != 0) f(square_tensor_block{});
+  if constexpr ((Ways & ~ways_of_few_rows) != 0) f(typename blocks::square{});
 }
 /// Launches the own kernel for a problem of gemm_affine.hpp.
 template <class Scalar, unsigned Ways = all_ways, bool TensorCores = true, class Device, class Problem>
 void launch_gemm(Device& device, gemm_way way, const Problem& problem) {
   const auto with = [&]<class Sizes>(Sizes) { launch(device, gemm_kernel<Scalar, Problem, Sizes>{problem}); };
   if constexpr (TensorCores && has_tensor_kernel<Scalar, Problem>) {
-    if (problem.on.tf32 != 0) return with_tensor_block_sizes<Ways>(way, problem, with);
+    using format = typename tensor_format_of<Device>::type;
+    if (problem.on.format != stored_format::exact) return with_tensor_block_sizes<Ways, format>(way, problem, with);
   }
   with_filling_block_sizes<Ways>(way, problem, with);
 }
@@ -392,11 +395,13 @@ void launch_product(Device& device, gemm_product product, gemm_way way, const af
       call_library(device, product, on);
       const int place = forward ? on.y : on.x;
       const int count = forward ? on.map.view.outputs : on.map.view.view_width();
-      if (on.tf32_result == 0) return;
-      return launch(
-          device,
-          rounding_kernel<Scalar, 128>{
-              .values = on.values, .state = on.state, .place = place, .count = count, .most_samples = on.most_samples});
+      if (on.result_format == stored_format::exact) return;
+      return launch(device, rounding_kernel<Scalar, 128>{.values = on.values,
+                                                         .state = on.state,
+                                                         .place = place,
+                                                         .count = count,
+                                                         .format = on.result_format,
+                                                         .most_samples = on.most_samples});
     }
   }
   if constexpr (Needed.one_position) {

@@ -441,8 +441,8 @@ class cuda_device {
   [[nodiscard]] static std::size_t most_shared_bytes() {
     return static_cast<std::size_t>(attribute_of(cudaDevAttrMaxSharedMemoryPerBlockOptin));
   }
-  /// Has the current device tensor cores that take TF32?
-  [[nodiscard]] static bool multiplies_tf32() { return attribute_of(cudaDevAttrComputeCapabilityMajor) >= 8; }
+  /// Has the current device tensor cores that take TF32 and BF16?
+  [[nodiscard]] static bool has_tensor_cores() { return attribute_of(cudaDevAttrComputeCapabilityMajor) >= 8; }
   /// By what the driver says of the current device's clocks, units and memory. A multiprocessor has 64 units for floats
   /// in compute capability 7.0 to 8.0, 128 in later ones (CUDA C++ Programming Guide, "Arithmetic Instructions").
   [[nodiscard]] static device_speed speed() {

@@ -153,6 +153,7 @@ template <class Network, on_device::device Device>
 /// that a tape for such batches takes there, all in one allocation.
 template <class Network, on_device::device Device>
 [[nodiscard]] std::string describe(const basic_device_executor<Device>& executor, max_batch batch = {256}) {
+  constexpr bool is_bf16 = std::is_same_v<typename on_device::tensor_format_of<Device>::type, on_device::bf16_format>;
   char line[512];
   std::string text;
   const auto print = [&](const auto&... values) {
@@ -185,7 +186,9 @@ template <class Network, on_device::device Device>
       "of up "
       "to %zu\n",
       Network::parameter_count, on_device::accumulator_count(on_device::facts_of<Network>),
-      executor.options().tf32 ? "TF32" : "no TF32",
+      is_bf16                   ? "BF16"
+      : executor.options().tf32 ? "TF32"
+                                : "no TF32",
       static_cast<std::size_t>(program::table.workspace) * sizeof(typename Network::scalar),
       on_device::lay_out(on_device::facts_of<Network>, sizeof(typename Network::scalar), batch.count).bytes,
       batch.count);

@@ -9,6 +9,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include <pergrad/batch.hpp>
@@ -37,7 +38,8 @@ class basic_device_executor {
  public:
   static constexpr bool is_executor = true;
 
-  /// Throws what the device throws where there is none, and std::runtime_error for TF32 on one that has none.
+  /// Throws what the device throws where there is none, std::runtime_error for TF32 or BF16 on one that has none, and
+  /// std::invalid_argument for both.
   explicit basic_device_executor(const device_options& options = {})
       : device_{std::make_shared<Device>()}, options_{options} {
     require_options();
@@ -145,9 +147,13 @@ class basic_device_executor {
 
  private:
   void require_options() const {
-    if constexpr (requires { Device::multiplies_tf32(); }) {
-      if (options_.tf32 && !Device::multiplies_tf32()) {
-        throw std::runtime_error("pergrad: cuda: tf32 needs a GPU of compute capability 8.0 or above");
+    constexpr bool bf16 = std::is_same_v<typename on_device::tensor_format_of<Device>::type, on_device::bf16_format>;
+    if (bf16 && options_.tf32)
+      throw std::invalid_argument("pergrad: device: tf32 is no option where products take BF16");
+    if constexpr (requires { Device::has_tensor_cores(); }) {
+      if ((bf16 || options_.tf32) && !Device::has_tensor_cores()) {
+        throw std::runtime_error(std::string{"pergrad: cuda: "} + (bf16 ? "bf16" : "tf32") +
+                                 " needs a GPU of compute capability 8.0 or above");
       }
     }
   }
@@ -165,5 +171,17 @@ class basic_device_executor {
 
 /// A device that the host emulates, as an executor: for tests, and for programs on machines without a GPU.
 using emulated = basic_device_executor<on_device::emulated_device>;
+
+namespace on_device {
+
+struct emulated_device_bf16 : emulated_device {
+  using emulated_device::emulated_device;
+  using tensor_format = bf16_format;
+};
+
+}  // namespace on_device
+
+/// The same with BF16, as `pergrad::cuda_bf16`.
+using emulated_bf16 = basic_device_executor<on_device::emulated_device_bf16>;
 
 }  // namespace pergrad::inline v0_1

@@ -178,7 +178,7 @@ class launcher {
             .output_size = static_cast<int>(net_->output_size),
             .output_lengths = net_->output_lengths,
             .norms = wanted.norms ? 1 : 0,
-            .tf32 = memory_->tf32() ? 1 : 0,
+            .format = memory_->format(),
             .stages = stage::fused,
             .first = 0,
             .last = node_count()};
@@ -194,8 +194,11 @@ class launcher {
   template <class Wanted>
   [[nodiscard]] method_choice method_of(const Wanted& wanted) const {
     method_choice method = wanted.method;
-    method.on_tensor_cores = Needed.tensor_cores && memory_->tf32() && !wanted.gradients ? 1 : 0;
+    method.on_tensor_cores = Needed.tensor_cores && memory_->rounds() && !wanted.gradients ? 1 : 0;
     return method;
+  }
+  [[nodiscard]] stored_format format_of(const method_choice& method) const {
+    return method.on_tensor_cores != 0 ? memory_->format() : stored_format::exact;
   }
 
   [[nodiscard]] affine_operands<Scalar> operands(const affine_view& view, int x, int y, int samples) const {
@@ -260,13 +263,13 @@ class launcher {
       catch_up(i);
       auto on = operands(row, row.in, row.out, wanted.samples);
       on.weights = memory_->parameters() + row.parameters;
-      on.tf32 = memory_->tf32() ? 1 : 0;
-      on.tf32_result = on.tf32 * row.handed_on;
+      on.format = memory_->format();
+      on.result_format = row.handed_on != 0 ? on.format : stored_format::exact;
       on.bias = row.bias < 0 ? nullptr : memory_->parameters() + row.bias;
       const op_row* const next = i + 1 < node_count() ? &row + 1 : nullptr;
       const bool joined = next != nullptr && joins_to(row, *next, false);
       multiply(product_of(row, false), way_of(row, false), on,
-               joined ? joined_with(*next, on.tf32 * next->handed_on) : joined_node{});
+               joined ? joined_with(*next, next->handed_on != 0 ? on.format : stored_format::exact) : joined_node{});
       if (joined) ++i;
       waiting = row.out_lengths < 0 ? i + 1 : i;
     }
@@ -317,10 +320,10 @@ class launcher {
       auto on = operands(row, row.dx, row.dy, wanted.samples);
       on.weights = memory_->parameters() + row.parameters;
       on.accumulate = row.accumulate;
-      on.tf32 = on.tf32_result = memory_->tf32() ? 1 : 0;
+      on.format = on.result_format = memory_->format();
       const op_row* const before = i > 0 ? &row - 1 : nullptr;
       const bool joined = before != nullptr && joins_to(row, *before, true);
-      multiply(product_of(row, true), way_of(row, true), on, joined ? joined_with(*before, on.tf32) : joined_node{});
+      multiply(product_of(row, true), way_of(row, true), on, joined ? joined_with(*before, on.format) : joined_node{});
       if (joined) waiting = --i;
     }
     catch_up(0);
@@ -335,7 +338,7 @@ class launcher {
   [[nodiscard]] int forward_in_parts(int i, const Run& run) const {
     const op_row& row = net_->ops[static_cast<std::size_t>(i)];
     run(i, i + 1, stage::forward | stage::part);
-    if (row.out_lengths >= 0 || (memory_->tf32() && row.handed_on != 0)) run(i, i + 1, stage::forward | stage::trim);
+    if (row.out_lengths >= 0 || (memory_->rounds() && row.handed_on != 0)) run(i, i + 1, stage::forward | stage::trim);
     return i + 1;
   }
   template <class Run>
@@ -343,14 +346,15 @@ class launcher {
     const op_row& row = net_->ops[static_cast<std::size_t>(i)];
     if (row.out_lengths >= 0 && !has_projections_behind(row)) run(i, i + 1, stage::backward | stage::trim);
     run(i, i + 1, stage::backward | stage::part);
-    if (memory_->tf32() || row.accumulate != 0 || row.accumulate2 != 0) run(i, i + 1, stage::backward | stage::finish);
+    if (memory_->rounds() || row.accumulate != 0 || row.accumulate2 != 0)
+      run(i, i + 1, stage::backward | stage::finish);
     return i;
   }
   [[nodiscard]] static bool joins_to(const op_row& product, const op_row& node, bool back) {
     return joins(product, node, back) && way_on<Device, Scalar>(way_of(product, back)) != gemm_way::library;
   }
-  [[nodiscard]] static joined_node joined_with(const op_row& node, int tf32) {
-    return {node.function, node.in, node.out, node.dx, node.accumulate, tf32};
+  [[nodiscard]] static joined_node joined_with(const op_row& node, stored_format format) {
+    return {node.function, node.in, node.out, node.dx, node.accumulate, format};
   }
   void multiply(gemm_product product, gemm_way way, const affine_operands<Scalar>& on,
                 const joined_node& joined = {}) const {
@@ -372,7 +376,7 @@ class launcher {
                             .divisors = memory_->tables().scalars,
                             .row = row,
                             .backward = back ? 1 : 0,
-                            .tf32 = memory_->tf32() ? 1 : 0,
+                            .format = memory_->format(),
                             .stretches = stretches_of(row),
                             .most_samples = samples});
   }
@@ -398,15 +402,16 @@ class launcher {
       auto on = operands(each.view, each.x, each.y, samples);
       on.weights = memory_->parameters() + each.weights;
       on.bias = each.bias < 0 ? nullptr : memory_->parameters() + each.bias;
-      on.tf32 = on.tf32_result = memory_->tf32() ? 1 : 0;
+      on.format = on.result_format = memory_->format();
       if constexpr (Needed.projects_kept) {  // nobody else has rounded that
-        if (on.tf32 != 0 && !reads_input) {
+        if (on.format != stored_format::exact && !reads_input) {
           launch(device(), rounding_kernel<Scalar, 128>{.values = on.values,
                                                         .state = on.state,
                                                         .place = on.x,
                                                         .count = each.view.channels,
                                                         .lines = each.view.positions(),
                                                         .step = each.view.x_step[1],
+                                                        .format = on.format,
                                                         .most_samples = samples});
         }
       }
@@ -419,7 +424,7 @@ class launcher {
       auto on = operands(each.view, each.dx, each.dy, samples);
       on.weights = memory_->parameters() + each.weights;
       on.accumulate = each.accumulate;
-      on.tf32 = on.tf32_result = memory_->tf32() ? 1 : 0;
+      on.format = on.result_format = memory_->format();
       multiply(gemm_product::adjoint, choose_gemm(gemm_product::adjoint, each.view, true), on);
     }
   }
@@ -463,7 +468,7 @@ class launcher {
     double* const to = memory_->template at<double>(memory_->places().squares) + leaf.squares;
     if constexpr (Needed.chunks) {
       if (leaf.chunks > 1) {
-        return for_each_partial(leaf, wanted.samples, method.on_tensor_cores,
+        return for_each_partial(leaf, wanted.samples, format_of(method),
                                 [&](const partial_gradients<Scalar>& gradients) {
                                   launch(device(), square_partials_kernel<Scalar>{gradients, to, net_->squares});
                                 });
@@ -471,7 +476,7 @@ class launcher {
     }
     affine_squares<Scalar> problem;
     problem.on = operands(leaf.view, leaf.x, leaf.delta, wanted.samples);
-    problem.on.tf32 = leaf.view.positions() > 1 ? method.on_tensor_cores : 0;
+    problem.on.format = leaf.view.positions() > 1 ? format_of(method) : stored_format::exact;
     problem.partial = to;
     problem.partial_stride = net_->squares;
     problem.blocks = leaf.square_count / leaf.view.groups;
@@ -542,7 +547,7 @@ class launcher {
   void sum_of_shares(const sum_launch<Scalar>& wanted, const outer_leaf& leaf, Scalar to_grid) const {
     affine_shares<Scalar, kind_of_shares> problem;
     problem.on = operands(leaf.view, leaf.x, leaf.delta, wanted.samples);
-    problem.on.tf32 = method_of(wanted).on_tensor_cores;
+    problem.on.format = format_of(method_of(wanted));
     problem.factors = weights_of(wanted, leaf);
     problem.to_grid = to_grid;
     if constexpr (has_small_shares) problem.shares = shares_type{to_grid};
@@ -573,14 +578,14 @@ class launcher {
   }
   /// Forms the gradients of a leaf of several positions, for some samples at a time, and calls f(them) for each time.
   template <class Function>
-  void for_each_partial(const outer_leaf& leaf, int samples, int on_tensor_cores, const Function& f) const {
+  void for_each_partial(const outer_leaf& leaf, int samples, stored_format format, const Function& f) const {
     auto* const partials = memory_->template at<Scalar>(memory_->places().partials);
     const int together = samples_together(leaf, memory_->max_batch());
     for (int first = 0; first == 0 || first < samples; first += together) {
       const int count = smaller_of(together, samples - first);
       affine_partials<Scalar> problem;
       problem.on = operands(leaf.view, leaf.x, leaf.delta, count);
-      problem.on.tf32 = on_tensor_cores;
+      problem.on.format = format;
       problem.partials = partials;
       problem.first_sample = first;
       problem.chunks = divisor{leaf.chunks};
@@ -594,7 +599,7 @@ class launcher {
   template <class Sum>
   void sum_of_partials(const sum_launch<Scalar>& wanted, const outer_leaf& leaf, Scalar to_grid) const {
     for_each_partial(
-        leaf, wanted.samples, method_of(wanted).on_tensor_cores, [&](const partial_gradients<Scalar>& gradients) {
+        leaf, wanted.samples, format_of(method_of(wanted)), [&](const partial_gradients<Scalar>& gradients) {
           launch(device(), fold_partials_kernel<Scalar, Sum>{
                                .gradients = gradients,
                                .factors = weights_of(wanted, leaf),

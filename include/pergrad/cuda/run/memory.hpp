@@ -52,8 +52,13 @@ class network_memory {
   /// The network's numbers.
   [[nodiscard]] const network_facts& net() const noexcept { return *net_; }
   [[nodiscard]] Device& device() const noexcept { return *device_; }
-  /// Whether values and gradients are stored as TF32.
-  [[nodiscard]] bool tf32() const noexcept { return options_.tf32 && std::is_same_v<Scalar, float>; }
+  /// How values and gradients are stored.
+  [[nodiscard]] stored_format format() const noexcept {
+    if (!std::is_same_v<Scalar, float>) return stored_format::exact;
+    if (std::is_same_v<typename tensor_format_of<Device>::type, bf16_format>) return stored_format::bf16;
+    return options_.tf32 ? stored_format::tf32 : stored_format::exact;
+  }
+  [[nodiscard]] bool rounds() const noexcept { return format() != stored_format::exact; }
   /// Whether data sets are copied even where the device could read them where they lie.
   [[nodiscard]] bool copies_records() const noexcept { return options_.copy_records; }
   /// Bytes of a data set that are copied at most.
@@ -103,14 +108,15 @@ class network_memory {
             .layers = static_cast<int>(net_->layers()),
             .parameter_count = static_cast<int>(net_->parameters)};
   }
-  /// A record as it lies on the device: zeros behind its length, ids in the place of as many values, TF32 if asked for.
+  /// A record as it lies on the device: zeros behind its length, ids in the place of as many values, rounded if asked
+  /// for.
   template <class Value>
   void pack(const Value* input, std::uint32_t length, Scalar* to) const {
     const std::size_t all = net_->input_size;
     const std::size_t there = net_->input_positions == 0 ? all : length * (all / net_->input_positions);
     std::fill_n(to, all, Scalar{0});
     if constexpr (std::is_same_v<Value, Scalar>) {
-      for (std::size_t i = 0; i < there; ++i) to[i] = tf32() ? round_to_tf32(input[i]) : input[i];
+      for (std::size_t i = 0; i < there; ++i) to[i] = stored_as(format(), input[i]);
     } else {
       static_assert(sizeof(Value) <= sizeof(Scalar));
       std::memcpy(static_cast<void*>(to), input, there * sizeof(Value));

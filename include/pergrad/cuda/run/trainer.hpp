@@ -333,7 +333,7 @@ class network_trainer {
         .to_targets = memory_->template at<Target>(places.targets),
         .input_size = static_cast<int>(net().input_size),
         .target_count = static_cast<int>(target_count_),
-        .tf32 = memory_->tf32() ? 1 : 0,
+        .format = memory_->format(),
         .most_samples = static_cast<int>(memory_->max_batch())};
     auto samples =
         memory_->samples(memory_->template at<const Scalar>(places.inputs),
@@ -344,7 +344,7 @@ class network_trainer {
   /// Kernels read the device's copy as it is: what `pack` does to records is done here.
   void upload_inputs(const records_type& records) {
     const std::size_t width = net().input_size;
-    if (std::is_same_v<Value, Scalar> && !memory_->tf32() && net().input_positions == 0) {
+    if (std::is_same_v<Value, Scalar> && !memory_->rounds() && net().input_positions == 0) {
       return device_->upload(records_.get(), records.input(0), records.size() * width * sizeof(Scalar));
     }
     const std::size_t together = std::max<std::size_t>(1, (std::size_t{1} << 16U) / width);
