@@ -4,7 +4,7 @@
 // listing_device stands where a GPU does and writes down what it is told to do; nothing is done. Grids are what the
 // library launches. Work is counted from the plan's tables: products to the last element (listed_launches_test.cpp
 // counts them while they run), what one block does for one sample by the loops of nodes.hpp and norms.hpp, taps in the
-// padding included.
+// padding included. A layer on tiles counts itself: its own code runs on a team that does nothing but count.
 //
 // Include the library before it: in a .cu the umbrella, folder or single header; elsewhere
 // <pergrad/cuda/run/trainer.hpp> too, which the umbrella leaves out there.
@@ -40,7 +40,10 @@ struct work {
   // Of one thread:
   double chain = 0;           ///< multiply-adds of scalars
   double double_chain = 0;    ///< the same in double
+  double patch_chain = 0;     ///< the same of scalars where a thread takes several rows and columns of a product
+  double double_sums = 0;     ///< elements that are added up or compared in double
   double element_rounds = 0;  ///< other results
+  double near_rounds = 0;     ///< the same of rows that a warp has just read or written
   double slices = 0;          ///< products: rounds of the main loop
   double parts = 1;           ///< products: times that a block stores its results
 };
@@ -309,17 +312,157 @@ class listing_device {
 static_assert(dev::device<listing_device>);
 using listing = pergrad::basic_device_executor<listing_device>;
 
+/// What a team's type needs of a block; there is none.
+struct no_block {
+  static constexpr int threads = dev::warp_size;
+  template <class Value>
+  struct local {};
+};
+/// Stands where a block takes a sample through a layer on tiles, and counts what it is told to do; pergrad/team.hpp has
+/// the words. Functions of elements are not called, and what they would add up is zero.
+template <class Scalar>
+struct counting_team : dev::block_team<no_block, Scalar> {
+  work& done;
+  int threads_here;
+  double share = 1;         ///< of its rounds that a thread waits for: rows are one warp's each
+  mutable int of_row = -1;  ///< words about the row so far; negative: of a block
+
+  [[nodiscard]] PERGRAD_HD static bool is_random() noexcept { return true; }
+  PERGRAD_HD void each(std::ptrdiff_t count, const auto& /*f*/) const { elements(double(count)); }
+  PERGRAD_HD void map(std::ptrdiff_t count, const auto& /*f*/) const { elements(double(count)); }
+  PERGRAD_HD void map(std::ptrdiff_t rows, std::ptrdiff_t count, const auto& /*f*/) const {
+    elements(double(rows) * double(count));
+  }
+  PERGRAD_HD void fill(std::ptrdiff_t count, Scalar* /*to*/, Scalar /*value*/) const { elements(double(count)); }
+  PERGRAD_HD void copy(std::ptrdiff_t count, const Scalar* /*from*/, Scalar* /*to*/) const { elements(double(count)); }
+  PERGRAD_HD void draw(std::ptrdiff_t /*sample*/, std::ptrdiff_t /*first*/, std::ptrdiff_t count,
+                       const auto& /*f*/) const {
+    elements(double(count));
+  }
+  template <int Sums>
+  [[nodiscard]] PERGRAD_HD pergrad::values_of<double, Sums> reduce(std::ptrdiff_t count, const auto& /*f*/) const {
+    elements(double(count), Sums);
+    return {};
+  }
+  [[nodiscard]] PERGRAD_HD Scalar sum(std::ptrdiff_t count, const auto& /*f*/) const { return zero_of(count); }
+  [[nodiscard]] PERGRAD_HD Scalar largest(std::ptrdiff_t count, const Scalar* /*from*/) const { return zero_of(count); }
+  [[nodiscard]] PERGRAD_HD std::ptrdiff_t count(std::ptrdiff_t count, const auto& /*f*/) const {
+    return static_cast<std::ptrdiff_t>(zero_of(count));
+  }
+  using view = pergrad::matrix_view<Scalar>;
+  PERGRAD_HD void multiply(const pergrad::product_sizes& sizes, const Scalar* /*left*/, const view& /*right*/,
+                           Scalar* /*out*/) const {
+    product(sizes, true);
+  }
+  PERGRAD_HD void multiply_add(const pergrad::product_sizes& sizes, const Scalar* /*left*/, const view& /*right*/,
+                               Scalar* /*out*/) const {
+    product(sizes, true);
+  }
+  PERGRAD_HD void multiply_bias(const pergrad::product_sizes& sizes, const Scalar* /*left*/, const view& /*right*/,
+                                Scalar* /*out*/, const Scalar* /*bias*/) const {
+    product(sizes, false);
+  }
+  [[nodiscard]] PERGRAD_HD view turned(const view& /*from*/, std::ptrdiff_t rows, std::ptrdiff_t columns, Scalar* to,
+                                       std::ptrdiff_t step) const {
+    elements(double(rows) * double(columns));
+    return {to, step, 1};
+  }
+  PERGRAD_HD void for_each_row(std::ptrdiff_t rows, const auto& f) const {
+    counting_team row{*this};
+    row.threads_here = dev::warp_size;
+    row.share = std::ceil(double(rows) * dev::warp_size / threads_here) / double(rows);
+    for (std::ptrdiff_t r = 0; r < rows; ++r) {
+      row.of_row = 0;
+      f(r, row);
+    }
+  }
+  PERGRAD_HD void for_each_group(std::ptrdiff_t channels, std::ptrdiff_t group_size, const auto& f) const {
+    const auto pixels = static_cast<int>(static_cast<std::ptrdiff_t>(this->in.size()) / channels);
+    for (int group = 0; group < static_cast<int>(channels / group_size); ++group)
+      f(dev::channel_group<counting_team>{*this, group, static_cast<int>(group_size), pixels});
+  }
+
+ private:
+  [[nodiscard]] PERGRAD_HD double rounds_of(double count) const { return std::ceil(count / threads_here); }
+  /// `sums`: of so many doubles an element, which threads bring together in about the time of a round.
+  PERGRAD_HD void elements(double count, double sums = 0) const {
+    const double rounds = share * (rounds_of(count) + (sums > 0 ? 1 : 0));
+    done.elements += count;
+    (of_row > 0 ? done.near_rounds : done.element_rounds) += rounds;
+    of_row += of_row < 0 ? 0 : 1;
+    done.doubles += count * sums;
+    done.double_sums += rounds * sums;
+  }
+  [[nodiscard]] PERGRAD_HD Scalar zero_of(std::ptrdiff_t count) const {
+    elements(double(count), 1);
+    return 0;
+  }
+  /// As thread_team takes one: in patches where it may, and they are many.
+  PERGRAD_HD void product(const pergrad::product_sizes& sizes, bool in_patches) const {
+    constexpr int patch = 4;
+    const auto rows = double(sizes.rows.count), columns = double(sizes.columns);
+    const auto outer = double(sizes.outer.count), depth = double(sizes.depth);
+    done.multiply_adds += outer * rows * columns * depth;
+    done.again_bytes += sizeof(Scalar) * outer * (rows + columns) * depth;
+    if (in_patches && threads_here <= 128 && rows >= patch && columns >= patch &&
+        rows * columns >= patch * threads_here) {
+      done.patch_chain +=
+          rounds_of(outer * std::ceil(rows / patch) * std::ceil(columns / patch)) * depth * patch * patch;
+    } else {
+      done.chain += rounds_of(outer * rows * columns) * depth;
+    }
+    elements(outer * rows * columns);
+  }
+};
+/// Takes a sample of zeros, whose values lie at `values`, through node `row` of a network by a block that only counts.
+template <class Network, class Scalar = typename Network::scalar>
+void count_tiles(const dev::op_row& row, bool backward, int threads, Scalar* values, work& done) {
+  double unused[1];
+  counting_team<Scalar> team{{{no_block{}, unused}}, done, threads};
+  const auto at = [&](int place) { return values + (place < 0 ? -1 - place : place); };
+  team.in = row.in_shape;
+  team.in2 = row.in2_shape;
+  team.out = row.out_shape;
+  team.x = {at(row.in)};
+  team.x2 = {at(row.in2)};
+  team.y = {at(row.out)};
+  team.saved = {at(row.saved)};
+  team.scratch = {at(backward ? row.back_scratch : row.scratch)};
+  if (backward) {
+    team.dy = {at(row.dy)};
+    team.dx = {at(row.written_dx)};
+    team.dx2 = {at(row.written_dx2)};
+    team.wants_factors = row.wants_factors != 0;
+    team.wants_dx = row.input_gradient != 0;
+    team.wants_dx2 = row.input2_gradient != 0;
+  }
+  team.projected = row.projected != 0;
+  team.parameters = values;
+  team.own_lengths[0] = static_cast<std::uint32_t>(row.in_shape.e0);
+  team.own_lengths[1] = static_cast<std::uint32_t>(row.in2_shape.e0);
+  dev::program<Network>::functions::visit(row.function, [&]<class Function>() {
+    if constexpr (pergrad::detail::is_tiled<Function>) backward ? Function::backward(team) : Function::forward(team);
+  });
+}
+
 /// Counts what a block of `threads` does for one sample; nodes.hpp and norms.hpp have the loops.
+template <class Network>
 class sample_counter {
  public:
-  sample_counter(const dev::network_facts& net, int threads, bool norms)
-      : net_{net}, threads_{threads}, norms_{norms} {}
+  using scalar = typename Network::scalar;
+  /// `values`: zeros, as many as a sample has.
+  sample_counter(std::vector<scalar>& values, int threads, bool norms)
+      : values_{values}, threads_{threads}, norms_{norms} {}
 
   [[nodiscard]] work count(int stages, int first, int last) {
     namespace stage = dev::stage;
-    const bool trims = (stages & (stage::trim | stage::finish)) != 0;
+    const bool trims = (stages & stage::trim) != 0;
     for (int i = first; i < last && !trims; ++i) {
       const dev::op_row& row = op(i);
+      if ((stages & stage::finish) != 0) {
+        rewritten(row);
+        continue;
+      }
       if ((stages & stage::forward) != 0) forward(row);
       if ((stages & stage::backward) != 0 && row.backward != 0) backward(row, (stages & stage::leaves) != 0);
     }
@@ -336,6 +479,11 @@ class sample_counter {
 
  private:
   [[nodiscard]] const dev::op_row& op(int i) const { return net_.ops[static_cast<std::size_t>(i)]; }
+  /// What a layer in parts has left behind, which is rounded, or added to gradients that are there.
+  void rewritten(const dev::op_row& row) {
+    elements(double(row.saved_size) + row.in_size + row.in2_size);
+    bytes(2 * static_cast<std::size_t>(row.saved_size + row.in_size + row.in2_size));
+  }
   [[nodiscard]] double rounds(double count) const { return static_cast<double>(dev::blocks_for(int(count), threads_)); }
   void bytes(std::size_t scalars) { done_.bytes += 4.0 * static_cast<double>(scalars); }
   void elements(double count) {
@@ -362,22 +510,10 @@ class sample_counter {
     sums(count, all / count, !adjoint && (view.pixels() == 1 || view.taps() == 1));
     done_.again_bytes += 4.0 * view.size();
   }
-  /// What is left of a layer on tiles where its projections are products of the batch: the other trained matrices, one
-  /// position after the other.
-  void recurrence(const dev::op_row& row) {
-    for (int k = row.first_outer; k < row.last_outer; ++k) {
-      const dev::outer_leaf& leaf = net_.outer[static_cast<std::size_t>(k)];
-      const bool projected = row.projected != 0 && std::ranges::any_of(net_.projections, [&](const auto& each) {
-                               return each.node == row.node && each.weights == leaf.parameters;
-                             });
-      if (projected || leaf.by_ids != 0) continue;
-      const double positions = leaf.view.positions();
-      const double outputs = double(leaf.view.groups) * leaf.view.outputs;
-      done_.multiply_adds += positions * leaf.size();
-      done_.again_bytes += 4.0 * positions * leaf.size();
-      done_.chain += positions * rounds(outputs) * leaf.view.view_width();
-      done_.element_rounds += positions;
-    }
+  /// Of all nodes but affine ones; `results`: of one that is not on tiles.
+  void function(const dev::op_row& row, bool back, int results) {
+    if (row.kind != dev::node_kind::tiled) return elements(results);
+    count_tiles<Network>(row, back, threads_, values_.data(), done_);
   }
   void forward(const dev::op_row& row) {
     if (row.out_size == 0) return;
@@ -385,8 +521,7 @@ class sample_counter {
       if (net_.layered) return;
       product(row.view, row.adjoint != 0);
     } else {
-      if (row.kind == dev::node_kind::tiled) recurrence(row);
-      elements(row.out_size);
+      function(row, false, row.out_size);
     }
     bytes(static_cast<std::size_t>(row.in_size + row.in2_size + row.out_size + row.saved_size));
   }
@@ -402,8 +537,7 @@ class sample_counter {
       if (net_.layered || row.input_gradient == 0) return;
       product(row.view, row.adjoint == 0);
     } else {
-      if (row.kind == dev::node_kind::tiled) recurrence(row);
-      elements(row.in_size);
+      function(row, true, row.in_size);
     }
     bytes(static_cast<std::size_t>(2 * row.in_size + 2 * row.out_size + row.saved_size));
   }
@@ -447,7 +581,8 @@ class sample_counter {
     bytes(static_cast<std::size_t>(leaf.count));
   }
 
-  const dev::network_facts& net_;
+  static constexpr const dev::network_facts& net_ = dev::facts_of<Network>;
+  std::vector<scalar>& values_;
   int threads_;
   bool norms_;
   work done_{};
@@ -491,14 +626,19 @@ class sample_counter {
 }
 
 /// Completes launches whose work the network's tables say.
-inline void count_work(const dev::network_facts& net, std::vector<entry>& launches, std::size_t samples) {
+template <class Network>
+void count_work(std::vector<entry>& launches, std::size_t samples) {
+  const dev::network_facts& net = dev::facts_of<Network>;
+  std::vector<typename Network::scalar> values(std::max(static_cast<std::size_t>(net.workspace), net.input_size));
   for (entry& each : launches) {
     if (each.what == "samples") {
-      work done = sample_counter{net, each.threads, each.norms}.count(each.stages, each.first, each.last);
+      work done = sample_counter<Network>{values, each.threads, each.norms}.count(each.stages, each.first, each.last);
       const auto count = static_cast<double>(samples);
       for (double* sum : {&done.multiply_adds, &done.doubles, &done.elements, &done.bytes, &done.again_bytes})
         *sum *= count;
-      for (double* chain : {&done.chain, &done.element_rounds, &done.double_chain}) *chain /= each.parts;
+      for (double* chain : {&done.chain, &done.double_chain, &done.patch_chain, &done.double_sums, &done.element_rounds,
+                            &done.near_rounds})
+        *chain /= each.parts;
       each.done = done;
       namespace stage = dev::stage;
       each.what += (each.stages & stage::forward) != 0 ? ", forward" : "";
@@ -550,7 +690,7 @@ template <class Network, class Loss>
   const listing exec{device};
   take_private_step<Network, Loss>(exec, samples, options);
   std::vector<entry> launches = exec.device().captured();
-  count_work(dev::facts_of<Network>, launches, samples);
+  count_work<Network>(launches, samples);
   return launches;
 }
 template <class Network, class Loss>
@@ -558,7 +698,7 @@ template <class Network, class Loss>
   const listing exec{device};
   form_plain_sum<Network, Loss>(exec, samples, [&] { static_cast<void>(exec.device().take_listed()); });
   std::vector<entry> launches = exec.device().take_listed();
-  count_work(dev::facts_of<Network>, launches, samples);
+  count_work<Network>(launches, samples);
   return launches;
 }
 

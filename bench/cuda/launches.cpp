@@ -32,6 +32,8 @@ void print(std::size_t batch, bool tf32, bool is_private, const std::vector<laun
                 done.multiply_adds, done.doubles, done.elements, done.fetched);
     std::printf("\"bytes\": %.0f, \"again_bytes\": %.0f, \"chain\": %.0f, \"double_chain\": %.0f, ", done.bytes,
                 done.again_bytes, done.chain, done.double_chain);
+    std::printf("\"patch_chain\": %.0f, \"double_sums\": %.0f, \"near_rounds\": %.0f, ", done.patch_chain,
+                done.double_sums, done.near_rounds);
     std::printf("\"element_rounds\": %.0f, \"slices\": %.0f, \"parts\": %.0f}\n", done.element_rounds, done.slices,
                 done.parts);
   }

@@ -62,9 +62,9 @@ import sass  # noqa: E402
 RESULTS = ROOT / "docs" / "results" / "device_model.json"
 PICTURE = ROOT / "docs" / "images" / "device_model.svg"
 TASKS = {"mnist_cnn": "MNIST CNN", "mlp": "perceptron", "cifar_cnn": "CIFAR CNN", "lstm": "LSTM",
-         "vgg16": "VGG16, 256 x 256"}
+         "vgg16": "VGG16, 256 x 256", "lk_transformer": "transformer", "gpt2_small_lora": "GPT-2 small, adapters"}
 BATCHES = (16, 256, 2048)
-OWN_BATCHES = {"vgg16": [8]}
+OWN_BATCHES = {"vgg16": [8], "lk_transformer": [32], "gpt2_small_lora": [8]}
 SHOWN = ("h200", "orin", "thor")  # in docs/cuda.md
 
 # Clock in GHz, bandwidth in GB/s, dense TF32 in TFLOPS, kilobytes of shared memory and results of DFMA a clock a
@@ -223,6 +223,12 @@ def dot_loops(function, operation):
     return [loop for loop in function.loops if loop.is_innermost and loop.count("LDG") >= loop.count(operation) > 0]
 
 
+def patch_loops(function):
+    """Innermost loops in which a thread multiplies every factor of some rows with every term of some columns."""
+    return [loop for loop in function.loops
+            if loop.is_innermost and loop.count("FFMA") > loop.count("LDG") > 0 and not loop.count("STG", "MUFU")]
+
+
 def waits_for_conversions(counts):
     """Slots in which a conversion has the port and nothing is issued."""
     return sum(counts[name] * (slots - 1) for name, slots in SLOTS_OF_CONVERSION.items())
@@ -309,15 +315,23 @@ def block_of_loops(launch, function, far):
     """The same of a kernel whose threads run chains of known length."""
     warps = launch["threads"] / WARP
     floats, doubles = dot_loops(function, "FFMA"), dot_loops(function, "DFMA")
+    patches = patch_loops(function)
     others = [loop for loop in function.loops if loop.is_innermost and loop.count("LDG") and loop.count("STG")]
     # Of one multiply-add, or one element: instructions, loads, and what its share of a round waits for.
+    element = mean((loop.instructions() / loop.count("STG") for loop in others), 20)
     each = {
         "chain": (mean((loop.instructions() / loop.count("FFMA") for loop in floats), 8), 2,
                   mean((LATENCY[far] / loop.count("FFMA") + LATENCY["arithmetic"] for loop in floats), LATENCY[far])),
         "double_chain": (mean((loop.instructions() / loop.count("DFMA") for loop in doubles), 10), 2,
                          mean((LATENCY[far] / loop.count("DFMA") + 2 * LATENCY["arithmetic"] for loop in doubles),
                               LATENCY[far])),
-        "element_rounds": (mean((loop.instructions() / loop.count("STG") for loop in others), 20), 2, LATENCY[far]),
+        "patch_chain": (mean((loop.instructions() / loop.count("FFMA") for loop in patches), 4),
+                        mean((loop.count("LDG") / loop.count("FFMA") for loop in patches), 0.5),
+                        mean(((LATENCY[far] + LATENCY["arithmetic"]) / loop.count("FFMA") for loop in patches),
+                             LATENCY[far])),
+        "double_sums": (2, 0, 2 * LATENCY["arithmetic"]),  # a conversion and an addition; the element counts below
+        "element_rounds": (element, 2, LATENCY[far]),
+        "near_rounds": (element, 2, LATENCY["l1"]),
     }
     if launch["what"].endswith("biases"):  # nothing is multiplied; several loads are under way
         loop = max(dot_loops(function, "FADD"), key=lambda loop: loop.count("FADD"))
@@ -333,8 +347,8 @@ def block_of_loops(launch, function, far):
     issued = sum(rounds[name] * instructions for name, (instructions, _, _) in each.items())
     pipe = sum(rounds[name] * loads for name, (_, loads, _) in each.items())
     waits, longest = (sum(of[name] * wait for name, (_, _, wait) in each.items()) for of in (rounds, launch))
-    return {"issue": warps * issued, "FFMA": warps * WARP * rounds["chain"], "tensor": 0,
-            "DFMA": warps * WARP * rounds["double_chain"], "shared memory": warps * pipe,
+    return {"issue": warps * issued, "FFMA": warps * WARP * (rounds["chain"] + rounds["patch_chain"]), "tensor": 0,
+            "DFMA": warps * WARP * (rounds["double_chain"] + rounds["double_sums"]), "shared memory": warps * pipe,
             "latency": waits + 2 * LATENCY["memory"], "longest": longest}
 
 
@@ -559,7 +573,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", action="append", choices=list(DEVICES), help="default h200, orin and thor")
     parser.add_argument("--tasks", type=list_of(str, TASKS), default=list(TASKS), help=f"of {','.join(TASKS)}")
-    parser.add_argument("--batches", type=list_of(int), default=list(BATCHES), help="of all tasks but vgg16")
+    parser.add_argument("--batches", type=list_of(int), default=list(BATCHES), help=f"of all tasks but {', '.join(OWN_BATCHES)}")
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build" / "cuda-model")
     parser.add_argument("--reuse", action="store_true", help="programs that lie in the build folder")
     how = parser.add_mutually_exclusive_group()

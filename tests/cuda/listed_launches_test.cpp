@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // tests/cuda/listed_launches_test.cpp - the list of a step's launches (bench/cuda/launch_list.hpp) is what a device is
-// told to do, and the work of its products is what they do while they run
+// told to do, and the work of its products, those inside of attention too, is what they do while they run
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -20,6 +20,8 @@ namespace launch_list_test {
 
 namespace pg = pergrad;
 namespace dev = pergrad::on_device;
+
+inline double multiplied = 0;  ///< inside of layers on tiles
 
 /// What one launch was, and what its blocks did.
 struct seen {
@@ -138,6 +140,39 @@ class counting_device : public dev::emulated_device {
   std::deque<seen> launches_;
 };
 
+/// A team that counts what it multiplies.
+template <class Team>
+struct multiplying_team : Team {
+  using scalar = typename Team::scalar;
+  void multiply(const pg::product_sizes& sizes, const scalar* left, const pg::matrix_view<scalar>& right,
+                scalar* out) const {
+    add(sizes);
+    Team::multiply(sizes, left, right, out);
+  }
+  void multiply_add(const pg::product_sizes& sizes, const scalar* left, const pg::matrix_view<scalar>& right,
+                    scalar* out) const {
+    add(sizes);
+    Team::multiply_add(sizes, left, right, out);
+  }
+  static void add(const pg::product_sizes& sizes) {
+    multiplied += static_cast<double>(sizes.outer.count * sizes.rows.count * sizes.columns * sizes.depth);
+  }
+};
+struct counted_attention : pg::multihead_attention<3, pg::causal> {
+  using attention = pg::multihead_attention<3, pg::causal>;
+  template <class Team>
+  static void forward(const Team& team) {
+    attention::forward(multiplying_team<Team>{team});
+  }
+  template <class Team>
+  static void backward(const Team& team) {
+    attention::backward(multiplying_team<Team>{team});
+  }
+};
+/// Tiles of 32 queries see 32, 64 and 70 keys; heads are 6 features wide.
+using attentive =
+    pg::network<pg::shape{70, 18}, pg::linear<18>, counted_attention, pg::mean_over_positions, pg::linear<3>>;
+
 /// Products with edges everywhere: none of their sizes is one of blocks, there are groups, padding and strides.
 using network = pg::network<pg::shape{4, 9, 11}, pg::conv2d<6, 3, pg::padding<1>, pg::groups<2>>, pg::relu,
                             pg::conv2d<35, 2, pg::stride<2, 1>>, pg::tanh, pg::max_pool2d<2>, pg::flatten,
@@ -150,6 +185,8 @@ namespace pergrad::inline v0_1::on_device {
 
 template <>
 inline constexpr plan_kind plan_of<launch_list_test::network> = plan_kind::layered;
+template <>
+inline constexpr plan_kind plan_of<launch_list_test::attentive> = plan_kind::layered;
 
 }  // namespace pergrad::inline v0_1::on_device
 
@@ -159,6 +196,7 @@ namespace {
 
 namespace pg = pergrad;
 namespace dev = pergrad::on_device;
+using launch_list_test::attentive;
 using launch_list_test::counting_device;
 using launch_list_test::network;
 using launch_list_test::seen;
@@ -217,6 +255,20 @@ BOOST_AUTO_TEST_CASE(is_what_a_device_is_told_to_do) {
   compare<network>(3);
   compare<network>(8);  // more than one sample an accumulator
   compare<small>(5);
+}
+
+BOOST_AUTO_TEST_CASE(attention_multiplies_what_is_listed) {
+  constexpr std::size_t samples = 2;
+  const auto options = all_records(samples);
+  double listed = 0;
+  for (const launch_list::entry& each : launch_list::private_step<attentive, pg::cross_entropy>(samples, options)) {
+    if (each.what == "samples, forward" || each.what == "samples, backward") listed += each.done.multiply_adds;
+  }
+  launch_list_test::multiplied = 0;
+  launch_list::take_private_step<attentive, pg::cross_entropy>(pg::emulated{}, samples, options);
+  BOOST_TEST(listed == launch_list_test::multiplied);
+  // Q K^T and P V; backward Q K^T again, dY V^T, and the gradients of keys, values and queries.
+  BOOST_TEST(listed == samples * 3 * 6 * (2 + 5) * (32.0 * 32 + 32 * 64 + 6 * 70));
 }
 
 BOOST_AUTO_TEST_CASE(memory_is_that_of_the_emulated_device) {
