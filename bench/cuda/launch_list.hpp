@@ -411,9 +411,16 @@ struct counting_team : dev::block_team<no_block, Scalar> {
     } else {
       done.chain += rounds_of(outer * rows * columns) * depth;
     }
-    elements(outer * rows * columns);
   }
 };
+/// f.operator()<Layer>() for the layer of a node.
+template <class Network, class Function>
+void with_layer(int node, const Function& f) {
+  pergrad::detail::for_each_layer<typename Network::structure>(
+      [&]<class Layer>(std::type_identity<Layer> /*of*/, std::size_t i) {
+        if (i == static_cast<std::size_t>(node)) f.template operator()<Layer>();
+      });
+}
 /// Takes a sample of zeros, whose values lie at `values`, through node `row` of a network by a block that only counts.
 template <class Network, class Scalar = typename Network::scalar>
 void count_tiles(const dev::op_row& row, bool backward, int threads, Scalar* values, work& done) {
@@ -440,8 +447,9 @@ void count_tiles(const dev::op_row& row, bool backward, int threads, Scalar* val
   team.parameters = values;
   team.own_lengths[0] = static_cast<std::uint32_t>(row.in_shape.e0);
   team.own_lengths[1] = static_cast<std::uint32_t>(row.in2_shape.e0);
-  dev::program<Network>::functions::visit(row.function, [&]<class Function>() {
-    if constexpr (pergrad::detail::is_tiled<Function>) backward ? Function::backward(team) : Function::forward(team);
+  with_layer<Network>(row.node, [&]<class Layer>() {
+    using function = typename dev::function_of<Layer>::type;
+    if constexpr (pergrad::detail::is_tiled<function>) backward ? function::backward(team) : function::forward(team);
   });
 }
 
@@ -581,7 +589,7 @@ class sample_counter {
     bytes(static_cast<std::size_t>(leaf.count));
   }
 
-  static constexpr const dev::network_facts& net_ = dev::facts_of<Network>;
+  const dev::network_facts& net_ = dev::facts_of<Network>;
   std::vector<scalar>& values_;
   int threads_;
   bool norms_;
@@ -646,6 +654,11 @@ void count_work(std::vector<entry>& launches, std::size_t samples) {
       each.what += (each.stages & (stage::leaves | stage::layered_leaves)) == 0 ? ""
                    : each.norms                                                 ? ", norms"
                                                                                 : ", small gradients";
+      if ((each.stages & (stage::forward | stage::backward)) != 0 && each.last == each.first + 1) {
+        with_layer<Network>(each.first, [&]<class Layer>() {
+          each.what += std::string{", "} + pergrad::detail::name_of_layer<Layer>();
+        });
+      }
     } else if (each.what == "sums" || each.what == "rest of the sums") {
       each.done = count_sums(net, each, samples);
     } else if (each.what == "gradients of elementwise leaves") {

@@ -27,8 +27,11 @@ No number is fitted to a measurement of this library: there is none yet. Where i
     - a scheduler issues at every clock while a warp is there, which it cannot with one or two
     - both sides of a branch count as run, and what stands outside of loops as run once; loops that are not the main one
       of a product, and remainders of unrolled loops, are left out or taken by the mean of their kind
-    - a block that takes a sample through nodes runs loops whose lengths the plan knows and the machine code does not:
-      they cost what its innermost loops of that kind cost on average, and wait for a cache at every round
+    - a block that takes a sample through nodes runs loops whose lengths the plan knows and the machine code does not,
+      in layers on tiles, such as attention, those of the layer's own code: dots, products of which a thread takes 4 x 4
+      results, elements. They cost what its innermost loops of that kind cost on average and wait for a cache at every
+      round, though later rounds of a product may find nearby what earlier ones have read; only a row that a warp goes
+      through again is. To bring together what threads have added up costs a round, a barrier nothing
     - latencies are those of data-centre GPUs on all devices; clocks are the highest, which no GPU holds for long
     - caches are an all or nothing: what is fetched again comes from L2 as long as it fits
     - tensor cores take mma.sync at their full rate, which Hopper's reach by other instructions only; cuBLAS is not
@@ -341,12 +344,18 @@ def block_of_loops(launch, function, far):
     if is_sum:  # a sample's weight is read before its element
         each["chain"] = (each["chain"][0], 3, each["chain"][2] + LATENCY[far])
     # Blocks of a sum have chains of all lengths: the mean is what they run, the longest what the last one waits for.
+    # Warps that have none of a layer's few outputs run none.
     rounds = {name: launch[name] for name in each}
+    chains = launch["chain"] + launch["patch_chain"]
+    of_thread = launch["multiply_adds"] / launch["blocks"] / launch["threads"]
     if is_sum or launch["what"].endswith(("leaves", "biases")):
-        rounds["chain"] = launch["multiply_adds"] / launch["blocks"] / launch["threads"]
+        rounds["chain"] = chains = of_thread
+    busy = min(1, of_thread / chains) if chains > 0 else 1
+    waits, longest = (sum(of[name] * wait for name, (_, _, wait) in each.items()) for of in (rounds, launch))
+    for name in ("chain", "patch_chain"):
+        rounds[name] *= busy
     issued = sum(rounds[name] * instructions for name, (instructions, _, _) in each.items())
     pipe = sum(rounds[name] * loads for name, (_, loads, _) in each.items())
-    waits, longest = (sum(of[name] * wait for name, (_, _, wait) in each.items()) for of in (rounds, launch))
     return {"issue": warps * issued, "FFMA": warps * WARP * (rounds["chain"] + rounds["patch_chain"]), "tensor": 0,
             "DFMA": warps * WARP * (rounds["double_chain"] + rounds["double_sums"]), "shared memory": warps * pipe,
             "latency": waits + 2 * LATENCY["memory"], "longest": longest}
@@ -526,7 +535,7 @@ def picture(steps, batch):
     """A bar a task and device, by what bounds its kernels; one self-contained SVG."""
     chosen = [step for step in steps if step["private"] and step["precision"] == "float"
               and step["batch"] in OWN_BATCHES.get(step["task"], [batch])]
-    left, length, height = 210, 430, 22
+    left, length, height = 250, 430, 22
     width, y = left + length + 110, 64
     out = []
 

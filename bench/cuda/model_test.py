@@ -120,6 +120,38 @@ class Bounds(unittest.TestCase):
         self.assertEqual(self.bound(dots, device=model.DEVICES["orin"], **work)["bound"], "DFMA")
         self.assertNotEqual(self.bound(dots, **work)["bound"], "DFMA")
 
+    def layer_on_tiles(self, device=H200, **work):
+        """By one block a multiprocessor that waits for L2, of code with dots, patches and sums."""
+        multiply, load = "FFMA R1, R2, R3, R1", "LDG.E R2, [R2.64]"
+        code = sass.functions(listing(
+            ".L_x_1:", *[load] * 8, *[multiply] * 4, "@P0 BRA `(.L_x_1)", ".L_x_2:", *[load] * 8, *[multiply] * 16,
+            "@P0 BRA `(.L_x_2)", ".L_x_3:", load, *[multiply] * 8, "MUFU.EX2 R1, R1", "STG.E [R2.64], R1",
+            "@P0 BRA `(.L_x_3)", "EXIT"))["_Zkernel"]
+        blocks, work = device["multiprocessors"], {"threads": 32, "busy": 1, **work}
+        multiply_adds = (work.get("chain", 0) + work.get("patch_chain", 0)) * work["threads"] * blocks * work.pop("busy")
+        return self.bound(code, device=device, what="samples, forward", slices=0, tile=[0, 0, 0], blocks=blocks,
+                          multiply_adds=multiply_adds, again_bytes=2e5 * blocks, **work)
+
+    def test_a_patch_waits_once_for_what_its_rows_and_columns_multiply(self):
+        def waits(**work):
+            return (self.layer_on_tiles(**work)["us"] - model.GAP) * 1980 - 2 * 400  # clocks, without the first loads
+        self.assertAlmostEqual(waits(chain=16_000), 16_000 * (200 / 4 + 4))
+        self.assertAlmostEqual(waits(patch_chain=16_000), 1_000 * (200 + 4))
+        full = self.layer_on_tiles(threads=2048, patch_chain=16_000)
+        self.assertEqual(full["bound"], "shared memory")  # 8 loads are more than 16 multiply-adds
+        few = self.layer_on_tiles(threads=2048, patch_chain=16_000, busy=1 / 64)  # warps without an output run nothing
+        self.assertEqual(few["bound"], "latency")
+
+    def test_rows_that_a_warp_has_are_near(self):
+        def us(**work):
+            return self.layer_on_tiles(**work)["us"] - model.GAP - 800 / 1980
+        self.assertAlmostEqual(us(element_rounds=10_000) / us(near_rounds=10_000), 200 / 28)
+
+    def test_sums_in_double_are_slow_on_a_jetson(self):
+        work = {"threads": 256, "double_sums": 10_000, "near_rounds": 10_000}
+        self.assertEqual(self.layer_on_tiles(model.DEVICES["orin"], **work)["bound"], "DFMA")
+        self.assertNotEqual(self.layer_on_tiles(**work)["bound"], "DFMA")
+
     def test_tensor_cores(self):
         code = sass.functions(listing(".L_x_1:", *["HMMA.1688.F32.TF32 R1, R2, R3, R1"] * 64, "@P0 BRA `(.L_x_1)",
                                       "EXIT"))["_Zkernel"]

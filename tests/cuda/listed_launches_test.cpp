@@ -173,6 +173,11 @@ struct counted_attention : pg::multihead_attention<3, pg::causal> {
 using attentive =
     pg::network<pg::shape{70, 18}, pg::linear<18>, counted_attention, pg::mean_over_positions, pg::linear<3>>;
 
+/// The same with adapters, as of GPT-2: what is frozen has no sums.
+using adapted =
+    pg::network<pg::shape{70, 18}, pg::lora<2, pg::linear<54>>, pg::scaled_dot_product_attention<3, pg::causal>,
+                pg::frozen<pg::linear<18>>, pg::mean_over_positions, pg::linear<3>>;
+
 /// Products with edges everywhere: none of their sizes is one of blocks, there are groups, padding and strides.
 using network = pg::network<pg::shape{4, 9, 11}, pg::conv2d<6, 3, pg::padding<1>, pg::groups<2>>, pg::relu,
                             pg::conv2d<35, 2, pg::stride<2, 1>>, pg::tanh, pg::max_pool2d<2>, pg::flatten,
@@ -187,6 +192,8 @@ template <>
 inline constexpr plan_kind plan_of<launch_list_test::network> = plan_kind::layered;
 template <>
 inline constexpr plan_kind plan_of<launch_list_test::attentive> = plan_kind::layered;
+template <>
+inline constexpr plan_kind plan_of<launch_list_test::adapted> = plan_kind::layered;
 
 }  // namespace pergrad::inline v0_1::on_device
 
@@ -196,6 +203,7 @@ namespace {
 
 namespace pg = pergrad;
 namespace dev = pergrad::on_device;
+using launch_list_test::adapted;
 using launch_list_test::attentive;
 using launch_list_test::counting_device;
 using launch_list_test::network;
@@ -262,13 +270,27 @@ BOOST_AUTO_TEST_CASE(attention_multiplies_what_is_listed) {
   const auto options = all_records(samples);
   double listed = 0;
   for (const launch_list::entry& each : launch_list::private_step<attentive, pg::cross_entropy>(samples, options)) {
-    if (each.what == "samples, forward" || each.what == "samples, backward") listed += each.done.multiply_adds;
+    if (each.what.starts_with("samples")) listed += each.done.multiply_adds;
   }
   launch_list_test::multiplied = 0;
   launch_list::take_private_step<attentive, pg::cross_entropy>(pg::emulated{}, samples, options);
   BOOST_TEST(listed == launch_list_test::multiplied);
   // Q K^T and P V; backward Q K^T again, dY V^T, and the gradients of keys, values and queries.
   BOOST_TEST(listed == samples * 3 * 6 * (2 + 5) * (32.0 * 32 + 32 * 64 + 6 * 70));
+}
+
+BOOST_AUTO_TEST_CASE(adapters_and_frozen_layers_multiply_what_they_should) {
+  const auto listed = launch_list::private_step<adapted, pg::cross_entropy>(2, all_records(2));
+  const auto sum_of = [&](const char* kind) {
+    double sum = 0;
+    for (const launch_list::entry& each : listed) sum += each.what.starts_with(kind) ? each.done.multiply_adds : 0;
+    return sum;
+  };
+  constexpr double inner = 2 * 54 * 70, outer = 18 * 18 * 70, line = 18 * 3;
+  BOOST_TEST(sum_of("forward") == 2 * (18 * 54 * 70 + 18 * 2 * 70 + inner + outer + line));
+  BOOST_TEST(sum_of("adjoint") == 2 * (inner + outer + line));  // nobody wants the input's
+  BOOST_TEST(sum_of("squares") == 2 * (18 * 2 * 70 + inner));   // of one position there are none
+  BOOST_TEST(sum_of("samples") == 2 * 3 * 6 * (2 + 5) * (32.0 * 32 + 32 * 64 + 6 * 70));
 }
 
 BOOST_AUTO_TEST_CASE(memory_is_that_of_the_emulated_device) {
