@@ -535,7 +535,7 @@ def picture(steps, batch):
     """A bar a task and device, by what bounds its kernels; one self-contained SVG."""
     chosen = [step for step in steps if step["private"] and step["precision"] == "float"
               and step["batch"] in OWN_BATCHES.get(step["task"], [batch])]
-    left, length, height = 250, 430, 22
+    left, length, height = 275, 430, 22
     width, y = left + length + 110, 64
     out = []
 
@@ -582,7 +582,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", action="append", choices=list(DEVICES), help="default h200, orin and thor")
     parser.add_argument("--tasks", type=list_of(str, TASKS), default=list(TASKS), help=f"of {','.join(TASKS)}")
-    parser.add_argument("--batches", type=list_of(int), default=list(BATCHES), help=f"of all tasks but {', '.join(OWN_BATCHES)}")
+    parser.add_argument("--batches", type=list_of(int), default=list(BATCHES),
+                        help=f"of all tasks but {', '.join(OWN_BATCHES)}")
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build" / "cuda-model")
     parser.add_argument("--reuse", action="store_true", help="programs that lie in the build folder")
     how = parser.add_mutually_exclusive_group()
