@@ -37,9 +37,11 @@ struct work {
   double fetched = 0;        ///< products: elements that blocks read from memory or caches
   double bytes = 0;          ///< that must go through memory once: each operand and each result
   double again_bytes = 0;    ///< read or written again, which a cache may have: weights and sums, for every sample
+  double held_bytes = 0;     ///< read from shared memory, of a matrix that is held there
   // Of one thread:
   double chain = 0;           ///< multiply-adds of scalars
   double double_chain = 0;    ///< the same in double
+  double held_chain = 0;      ///< the same of scalars with a matrix in shared memory
   double patch_chain = 0;     ///< the same of scalars where a thread takes several rows and columns of a product
   double double_sums = 0;     ///< elements that are added up or compared in double
   double element_rounds = 0;  ///< other results
@@ -311,6 +313,10 @@ class listing_device {
 };
 static_assert(dev::device<listing_device>);
 using listing = pergrad::basic_device_executor<listing_device>;
+struct listing_device_bf16 : listing_device {
+  using tensor_format = dev::bf16_format;
+};
+using listing_bf16 = pergrad::basic_device_executor<listing_device_bf16>;
 
 /// What a team's type needs of a block; there is none.
 struct no_block {
@@ -350,17 +356,17 @@ struct counting_team : dev::block_team<no_block, Scalar> {
     return static_cast<std::ptrdiff_t>(zero_of(count));
   }
   using view = pergrad::matrix_view<Scalar>;
-  PERGRAD_HD void multiply(const pergrad::product_sizes& sizes, const Scalar* /*left*/, const view& /*right*/,
+  PERGRAD_HD void multiply(const pergrad::product_sizes& sizes, const Scalar* /*left*/, const view& right,
                            Scalar* /*out*/) const {
-    product(sizes, true);
+    product(sizes, right, true);
   }
-  PERGRAD_HD void multiply_add(const pergrad::product_sizes& sizes, const Scalar* /*left*/, const view& /*right*/,
+  PERGRAD_HD void multiply_add(const pergrad::product_sizes& sizes, const Scalar* /*left*/, const view& right,
                                Scalar* /*out*/) const {
-    product(sizes, true);
+    product(sizes, right, true);
   }
-  PERGRAD_HD void multiply_bias(const pergrad::product_sizes& sizes, const Scalar* /*left*/, const view& /*right*/,
+  PERGRAD_HD void multiply_bias(const pergrad::product_sizes& sizes, const Scalar* /*left*/, const view& right,
                                 Scalar* /*out*/, const Scalar* /*bias*/) const {
-    product(sizes, false);
+    product(sizes, right, false);
   }
   [[nodiscard]] PERGRAD_HD view turned(const view& /*from*/, std::ptrdiff_t rows, std::ptrdiff_t columns, Scalar* to,
                                        std::ptrdiff_t step) const {
@@ -397,19 +403,26 @@ struct counting_team : dev::block_team<no_block, Scalar> {
     elements(double(count), 1);
     return 0;
   }
-  /// As thread_team takes one: in patches where it may, and they are many.
-  PERGRAD_HD void product(const pergrad::product_sizes& sizes, bool in_patches) const {
+  /// As thread_team takes one: in patches where it may, and they are many; in shares of the depth where columns are
+  /// few.
+  PERGRAD_HD void product(const pergrad::product_sizes& sizes, const view& right, bool in_patches) const {
+    constexpr int deep = 64;
+    const bool is_held = this->held != nullptr && right.first == this->held;
     constexpr int patch = 4;
     const auto rows = double(sizes.rows.count), columns = double(sizes.columns);
     const auto outer = double(sizes.outer.count), depth = double(sizes.depth);
     done.multiply_adds += outer * rows * columns * depth;
-    done.again_bytes += sizeof(Scalar) * outer * (rows + columns) * depth;
+    done.again_bytes += sizeof(Scalar) * outer * (rows + (is_held ? 0 : columns)) * depth;
+    double& chain = is_held ? done.held_chain : done.chain;
+    done.held_bytes += is_held ? sizeof(Scalar) * outer * rows * columns * depth : 0;
     if (in_patches && threads_here <= 128 && rows >= patch && columns >= patch &&
         rows * columns >= patch * threads_here) {
       done.patch_chain +=
           rounds_of(outer * std::ceil(rows / patch) * std::ceil(columns / patch)) * depth * patch * patch;
+    } else if (in_patches && of_row < 0 && depth >= deep && outer * rows == 1 && 2 * columns <= threads_here) {
+      chain += std::ceil(depth / std::floor(threads_here / columns));
     } else {
-      done.chain += rounds_of(outer * rows * columns) * depth;
+      chain += rounds_of(outer * rows * columns) * depth;
     }
   }
 };
@@ -423,7 +436,7 @@ void with_layer(int node, const Function& f) {
 }
 /// Takes a sample of zeros, whose values lie at `values`, through node `row` of a network by a block that only counts.
 template <class Network, class Scalar = typename Network::scalar>
-void count_tiles(const dev::op_row& row, bool backward, int threads, Scalar* values, work& done) {
+void count_tiles(const dev::op_row& row, bool backward, int threads, int held_room, Scalar* values, work& done) {
   double unused[1];
   counting_team<Scalar> team{{{no_block{}, unused}}, done, threads};
   const auto at = [&](int place) { return values + (place < 0 ? -1 - place : place); };
@@ -445,6 +458,13 @@ void count_tiles(const dev::op_row& row, bool backward, int threads, Scalar* val
   }
   team.projected = row.projected != 0;
   team.parameters = values;
+  const Scalar held{};
+  if (row.held_rows > 0 && row.held_size() <= held_room) {
+    team.held = &held;
+    team.held_at = row.held;
+    team.held_step = row.held_step();
+    done.again_bytes += sizeof(Scalar) * double(row.held_rows) * row.held_columns;
+  }
   team.own_lengths[0] = static_cast<std::uint32_t>(row.in_shape.e0);
   team.own_lengths[1] = static_cast<std::uint32_t>(row.in2_shape.e0);
   with_layer<Network>(row.node, [&]<class Layer>() {
@@ -459,8 +479,8 @@ class sample_counter {
  public:
   using scalar = typename Network::scalar;
   /// `values`: zeros, as many as a sample has.
-  sample_counter(std::vector<scalar>& values, int threads, bool norms)
-      : values_{values}, threads_{threads}, norms_{norms} {}
+  sample_counter(std::vector<scalar>& values, int threads, bool norms, int held_room)
+      : values_{values}, held_room_{held_room}, threads_{threads}, norms_{norms} {}
 
   [[nodiscard]] work count(int stages, int first, int last) {
     namespace stage = dev::stage;
@@ -521,7 +541,7 @@ class sample_counter {
   /// Of all nodes but affine ones; `results`: of one that is not on tiles.
   void function(const dev::op_row& row, bool back, int results) {
     if (row.kind != dev::node_kind::tiled) return elements(results);
-    count_tiles<Network>(row, back, threads_, values_.data(), done_);
+    count_tiles<Network>(row, back, threads_, held_room_, values_.data(), done_);
   }
   void forward(const dev::op_row& row) {
     if (row.out_size == 0) return;
@@ -591,6 +611,7 @@ class sample_counter {
 
   const dev::network_facts& net_ = dev::facts_of<Network>;
   std::vector<scalar>& values_;
+  int held_room_;
   int threads_;
   bool norms_;
   work done_{};
@@ -640,12 +661,14 @@ void count_work(std::vector<entry>& launches, std::size_t samples) {
   std::vector<typename Network::scalar> values(std::max(static_cast<std::size_t>(net.workspace), net.input_size));
   for (entry& each : launches) {
     if (each.what == "samples") {
-      work done = sample_counter<Network>{values, each.threads, each.norms}.count(each.stages, each.first, each.last);
+      work done = sample_counter<Network>{values, each.threads, each.norms, each.held_room}.count(
+          each.stages, each.first, each.last);
       const auto count = static_cast<double>(samples);
-      for (double* sum : {&done.multiply_adds, &done.doubles, &done.elements, &done.bytes, &done.again_bytes})
+      for (double* sum :
+           {&done.multiply_adds, &done.doubles, &done.elements, &done.bytes, &done.again_bytes, &done.held_bytes})
         *sum *= count;
-      for (double* chain : {&done.chain, &done.double_chain, &done.patch_chain, &done.double_sums, &done.element_rounds,
-                            &done.near_rounds})
+      for (double* chain : {&done.chain, &done.held_chain, &done.double_chain, &done.patch_chain, &done.double_sums,
+                            &done.element_rounds, &done.near_rounds})
         *chain /= each.parts;
       each.done = done;
       namespace stage = dev::stage;
@@ -697,18 +720,18 @@ void form_plain_sum(const Executor& exec, std::size_t samples, Before&& before) 
 }
 
 /// What they launch.
-template <class Network, class Loss>
+template <class Network, class Loss, class Executor = listing>
 [[nodiscard]] std::vector<entry> private_step(std::size_t samples, const pergrad::dp_sgd_options& options,
                                               const pergrad::device_options& device = {}) {
-  const listing exec{device};
+  const Executor exec{device};
   take_private_step<Network, Loss>(exec, samples, options);
   std::vector<entry> launches = exec.device().captured();
   count_work<Network>(launches, samples);
   return launches;
 }
-template <class Network, class Loss>
+template <class Network, class Loss, class Executor = listing>
 [[nodiscard]] std::vector<entry> plain_sum(std::size_t samples, const pergrad::device_options& device = {}) {
-  const listing exec{device};
+  const Executor exec{device};
   form_plain_sum<Network, Loss>(exec, samples, [&] { static_cast<void>(exec.device().take_listed()); });
   std::vector<entry> launches = exec.device().take_listed();
   count_work<Network>(launches, samples);

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <exception>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #ifndef __CUDACC__
@@ -21,19 +22,21 @@
 
 namespace {
 
-void print(std::size_t batch, bool tf32, bool is_private, const std::vector<launch_list::entry>& launches) {
+void print(std::size_t batch, const char* precision, bool is_private, const std::vector<launch_list::entry>& launches) {
   for (const launch_list::entry& each : launches) {
     const launch_list::work& done = each.done;
-    std::printf("{\"batch\": %zu, \"tf32\": %s, \"private\": %s, \"type\": \"%s\", \"what\": \"%s\", ", batch,
-                tf32 ? "true" : "false", is_private ? "true" : "false", each.type.c_str(), each.what.c_str());
+    std::printf("{\"batch\": %zu, \"precision\": \"%s\", \"private\": %s, \"type\": \"%s\", \"what\": \"%s\", ", batch,
+                precision, is_private ? "true" : "false", each.type.c_str(), each.what.c_str());
     std::printf("\"blocks\": %d, \"threads\": %d, \"shared\": %zu, ", each.blocks, each.threads, each.shared_bytes);
     std::printf("\"tile\": [%d, %d, %d], ", each.tile[0], each.tile[1], each.tile[2]);
     std::printf("\"multiply_adds\": %.0f, \"doubles\": %.0f, \"elements\": %.0f, \"fetched\": %.0f, ",
                 done.multiply_adds, done.doubles, done.elements, done.fetched);
     std::printf("\"bytes\": %.0f, \"again_bytes\": %.0f, \"chain\": %.0f, \"double_chain\": %.0f, ", done.bytes,
                 done.again_bytes, done.chain, done.double_chain);
-    std::printf("\"patch_chain\": %.0f, \"double_sums\": %.0f, \"near_rounds\": %.0f, ", done.patch_chain,
-                done.double_sums, done.near_rounds);
+    std::printf(
+        "\"held_bytes\": %.0f, \"held_chain\": %.0f, \"patch_chain\": %.0f, \"double_sums\": %.0f, \"near_rounds\": "
+        "%.0f, ",
+        done.held_bytes, done.held_chain, done.patch_chain, done.double_sums, done.near_rounds);
     std::printf("\"element_rounds\": %.0f, \"slices\": %.0f, \"parts\": %.0f}\n", done.element_rounds, done.slices,
                 done.parts);
   }
@@ -57,17 +60,24 @@ int main(int count, char** words) {
   try {
     for (int i = 1; i < count; ++i) {
       const std::size_t batch = std::stoul(words[i]);
+      const pg::dp_sgd_options options = options_for(batch);
 #ifdef __CUDACC__
-      const pg::cuda exec;
-      launch_list::take_private_step<task::network, task::loss>(exec, batch, options_for(batch));
-      launch_list::form_plain_sum<task::network, task::loss>(exec, batch, [] {});
+      const auto take = [&](const auto& exec) {
+        launch_list::take_private_step<task::network, task::loss>(exec, batch, options);
+        launch_list::form_plain_sum<task::network, task::loss>(exec, batch, [] {});
+      };
+      take(pg::cuda{});
+      take(pg::cuda_bf16{});
 #endif
-      for (const bool tf32 : {false, true}) {
-        const pg::device_options device{.tf32 = tf32};
-        const pg::dp_sgd_options options = options_for(batch);
-        print(batch, tf32, true, launch_list::private_step<task::network, task::loss>(batch, options, device));
-        print(batch, tf32, false, launch_list::plain_sum<task::network, task::loss>(batch, device));
-      }
+      const auto list = [&]<class Executor>(std::type_identity<Executor>, const char* precision,
+                                            const pg::device_options& device) {
+        using launch_list::private_step, launch_list::plain_sum;
+        print(batch, precision, true, private_step<task::network, task::loss, Executor>(batch, options, device));
+        print(batch, precision, false, plain_sum<task::network, task::loss, Executor>(batch, device));
+      };
+      list(std::type_identity<launch_list::listing>{}, "float", {});
+      list(std::type_identity<launch_list::listing>{}, "tf32", {.tf32 = true});
+      list(std::type_identity<launch_list::listing_bf16>{}, "bf16", {});
     }
   } catch (const std::exception& problem) {
     std::printf("%s\n", problem.what());

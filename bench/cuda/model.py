@@ -20,7 +20,8 @@ and lets the blocks that fit run together: in a wave a multiprocessor takes the 
 and the GPU the longest of its waves, memory (bytes that must go through it once) and cache (what is fetched again).
 What is longest is the kernel's bound; it is `too few blocks` where blocks leave more than half of the multiprocessors
 without one and memory is not the bound. A step is the sum of its kernels and of the gaps between them. The share of the
-roofline is max(multiply-adds / peak, bytes / bandwidth) over the time; the peak is that of TF32 where that is allowed.
+roofline is max(multiply-adds / peak, bytes / bandwidth) over the time; the peak is that of TF32 or BF16 where they are
+allowed, and of a recurrent layer what it must read from shared memory at every position is a third term.
 `private: no` is the plain sum of the gradients, without noise and update.
 
 No number is fitted to a measurement of this library: there is none yet. Where it is crude:
@@ -69,8 +70,9 @@ TASKS = {"mnist_cnn": "MNIST CNN", "mlp": "perceptron", "cifar_cnn": "CIFAR CNN"
 BATCHES = (16, 256, 2048)
 OWN_BATCHES = {"vgg16": [8], "lk_transformer": [32], "gpt2_small_lora": [8]}
 SHOWN = ("h200", "orin", "thor")  # in docs/cuda.md
+PRECISIONS = ("float", "tf32", "bf16")
 
-# Clock in GHz, bandwidth in GB/s, dense TF32 in TFLOPS, kilobytes of shared memory and results of DFMA a clock a
+# Clock in GHz, bandwidth in GB/s, dense TF32 in TFLOPS (BF16 has twice that), kilobytes of shared memory and results of DFMA a clock a
 # multiprocessor, bytes of L2, bytes a clock from it, threads and blocks a multiprocessor.
 DEVICES = {
     "h200": {
@@ -100,7 +102,7 @@ REGISTERS = 65536  # a multiprocessor, all of these; given out to warps in steps
 RESERVED_SHARED = 1024  # a block, from compute capability 8.0 on
 SCHEDULERS = 4
 FFMA = 128  # results a clock a multiprocessor
-HMMA = 16 * 8 * 8  # multiply-adds of an instruction, mma.m16n8k8
+HMMA = 16 * 8  # multiply-adds of an instruction for each of its depth, that of a slice: mma.m16n8k8, mma.m16n8k16
 # Clocks. PMC10448217, table 3, for V100, A100 and H100; L1: Jia et al. 2018, arXiv 1804.06826, table 3.1.
 LATENCY = {"arithmetic": 4, "shared": 20, "l1": 28, "l2": 200, "memory": 400}
 # Microseconds from the end of a graph's kernel to the start of the next: 3.4 a kernel of 2.9, "Getting started with
@@ -211,7 +213,7 @@ def pipe_clocks(counts):
     clocks = 0
     shared = 4 if any(name.startswith("HMMA") for name in counts) else 2
     for name, number in counts.items():
-        if name.split(".")[0] in ("LDS", "STS", "LDG", "STG"):
+        if name.split(".")[0] in ("LDS", "STS", "LD", "LDG", "STG"):
             clocks += number * {"64": 2, "128": shared if name.startswith("LDS") else 4}.get(name.partition(".")[2], 1)
     return clocks
 
@@ -221,15 +223,20 @@ def mean(values, default):
     return sum(values) / len(values) if values else default
 
 
+def loads_of(loop):
+    """LD: of what may lie in shared memory."""
+    return loop.count("LDG", "LD")
+
+
 def dot_loops(function, operation):
     """Innermost loops that multiply what they load."""
-    return [loop for loop in function.loops if loop.is_innermost and loop.count("LDG") >= loop.count(operation) > 0]
+    return [loop for loop in function.loops if loop.is_innermost and loads_of(loop) >= loop.count(operation) > 0]
 
 
 def patch_loops(function):
     """Innermost loops in which a thread multiplies every factor of some rows with every term of some columns."""
     return [loop for loop in function.loops
-            if loop.is_innermost and loop.count("FFMA") > loop.count("LDG") > 0 and not loop.count("STG", "MUFU")]
+            if loop.is_innermost and loop.count("FFMA") > loads_of(loop) > 0 and not loop.count("STG", "MUFU")]
 
 
 def waits_for_conversions(counts):
@@ -268,7 +275,7 @@ def block_of_product(launch, function, far):
             main, term, floats_of_term = found, name, 2
     if (main is None or main.count(term, "HMMA") == 0) and any(loop.count("F2I") for loop in function.loops):
         return block_of_integers(launch, function, far, of_slice)
-    tensor = HMMA * main.count("HMMA") / WARP if main else 0
+    tensor = HMMA * depth * main.count("HMMA") / WARP if main else 0
     if main is None or max(main.count(term), tensor) < of_slice:
         sys.exit(f"model.py: {launch['kernel']}: no loop has the multiply-adds of its tile")
     # What is more than a whole slice's is that of a last slice which is not whole. One warp of the block finds steps.
@@ -319,6 +326,8 @@ def block_of_loops(launch, function, far):
     warps = launch["threads"] / WARP
     floats, doubles = dot_loops(function, "FFMA"), dot_loops(function, "DFMA")
     patches = patch_loops(function)
+    held = [loop for loop in function.loops if loop.is_innermost and loop.count("FFMA") > 0 and loop.own["LD.128"] > 0
+            and loop not in patches]
     others = [loop for loop in function.loops if loop.is_innermost and loop.count("LDG") and loop.count("STG")]
     # Of one multiply-add, or one element: instructions, loads, and what its share of a round waits for.
     element = mean((loop.instructions() / loop.count("STG") for loop in others), 20)
@@ -328,8 +337,12 @@ def block_of_loops(launch, function, far):
         "double_chain": (mean((loop.instructions() / loop.count("DFMA") for loop in doubles), 10), 2,
                          mean((LATENCY[far] / loop.count("DFMA") + 2 * LATENCY["arithmetic"] for loop in doubles),
                               LATENCY[far])),
+        "held_chain": (mean((loop.instructions() / loop.count("FFMA") for loop in held), 8),
+                       mean((pipe_clocks(loop.own) / loop.count("FFMA") for loop in held), 2),
+                       mean((LATENCY["shared"] / loop.count("FFMA") + LATENCY["arithmetic"] for loop in held),
+                            LATENCY["shared"])),
         "patch_chain": (mean((loop.instructions() / loop.count("FFMA") for loop in patches), 4),
-                        mean((loop.count("LDG") / loop.count("FFMA") for loop in patches), 0.5),
+                        mean((loads_of(loop) / loop.count("FFMA") for loop in patches), 0.5),
                         mean(((LATENCY[far] + LATENCY["arithmetic"]) / loop.count("FFMA") for loop in patches),
                              LATENCY[far])),
         "double_sums": (2, 0, 2 * LATENCY["arithmetic"]),  # a conversion and an addition; the element counts below
@@ -346,17 +359,17 @@ def block_of_loops(launch, function, far):
     # Blocks of a sum have chains of all lengths: the mean is what they run, the longest what the last one waits for.
     # Warps that have none of a layer's few outputs run none.
     rounds = {name: launch[name] for name in each}
-    chains = launch["chain"] + launch["patch_chain"]
+    chains = launch["chain"] + launch["held_chain"] + launch["patch_chain"]
     of_thread = launch["multiply_adds"] / launch["blocks"] / launch["threads"]
     if is_sum or launch["what"].endswith(("leaves", "biases")):
         rounds["chain"] = chains = of_thread
     busy = min(1, of_thread / chains) if chains > 0 else 1
     waits, longest = (sum(of[name] * wait for name, (_, _, wait) in each.items()) for of in (rounds, launch))
-    for name in ("chain", "patch_chain"):
+    for name in ("chain", "held_chain", "patch_chain"):
         rounds[name] *= busy
     issued = sum(rounds[name] * instructions for name, (instructions, _, _) in each.items())
     pipe = sum(rounds[name] * loads for name, (_, loads, _) in each.items())
-    return {"issue": warps * issued, "FFMA": warps * WARP * (rounds["chain"] + rounds["patch_chain"]), "tensor": 0,
+    return {"issue": warps * issued, "FFMA": warps * WARP * sum(rounds[name] for name in ("chain", "held_chain", "patch_chain")), "tensor": 0,
             "DFMA": warps * WARP * (rounds["double_chain"] + rounds["double_sums"]), "shared memory": warps * pipe,
             "latency": waits + 2 * LATENCY["memory"], "longest": longest}
 
@@ -384,10 +397,12 @@ def predict(launch, function, registers, device):
         memory, again = memory + again / (device["bandwidth"] * 1e3), 0
     cache = (4 * launch["fetched"] + again) / (device["l2_clock"] * clock)
     ideal = max(launch["multiply_adds"] / peak, launch["bytes"] / (device["bandwidth"] * 1e3))
-    ideal_tf32 = max(2 * launch["multiply_adds"] / (device["tf32"] * 1e6),
-                     launch["bytes"] / (device["bandwidth"] * 1e3))
+    tensor_peak = device["tf32"] * 1e6 * (2 if launch["precision"] == "bf16" else 1)
+    ideal_on_tensor_cores = max(2 * launch["multiply_adds"] / tensor_peak, launch["bytes"] / (device["bandwidth"] * 1e3))
+    # What must be read from shared memory at every position, 128 bytes a clock.
+    held = launch["held_bytes"] / (128 * device["multiprocessors"] * clock)
     result = {key: launch[key] for key in ("what", "blocks", "threads", "shared", "multiply_adds", "bytes")}
-    result["ideal_us"] = ideal_tf32 if launch["tf32"] else ideal
+    result["ideal_us"] = max(held, ideal if launch["precision"] == "float" else ideal_on_tensor_cores)
     if function is None:  # a fill
         return {**result, "us": memory + GAP, "bound": "memory", "roofline_share": memory / (memory + GAP)}
     resident = resident_blocks(device, launch["threads"], registers, launch["shared"])
@@ -400,7 +415,7 @@ def predict(launch, function, registers, device):
         own = (launch["bytes"] + launch["again_bytes"]) / launch["blocks"]
         block = block_of_loops(launch, function, "l1" if own * resident <= L1 else "l2")
     rate = {"issue": SCHEDULERS, "FFMA": FFMA, "DFMA": device["dfma"], "shared memory": 1,
-            "tensor": device["tf32"] * 1e6 / 2 / device["multiprocessors"] / clock}
+            "tensor": tensor_peak / 2 / device["multiprocessors"] / clock}
 
     def clocks(kinds, together):
         return max(block[kind] if kind == "latency" else together * block[kind] / rate[kind] for kind in kinds)
@@ -449,12 +464,11 @@ def model(builder, devices, tasks, batches):
             if without:
                 sys.exit(f"model.py: no machine code for {without.pop()}")
             for batch in batches_here:
-                for tf32 in (False, True):
+                for precision in PRECISIONS:
                     for private in (True, False):
-                        chosen = [each for each in launches
-                                  if (each["batch"], each["tf32"], each["private"]) == (batch, tf32, private)]
-                        head = {"task": task, "device": name, "batch": batch, "precision": "tf32" if tf32 else "float",
-                                "private": private}
+                        head = {"batch": batch, "precision": precision, "private": private}
+                        chosen = [each for each in launches if all(each[key] == value for key, value in head.items())]
+                        head = {"task": task, "device": name, **head}
                         found = [predict(each, *kernels.get(each["kernel"], (None, 0)), device) for each in chosen]
                         steps.append({**head, **step_of(found)})
                         parts += [{**head, **each} for each in found]
@@ -478,19 +492,19 @@ def document(steps, builder):
             for device in SHOWN:
                 step = known[task, batch, device, "float"]
                 row += [number(step["step_us"] / 1000), step["bound"], number(step["roofline_share"], 2),
-                        number(known[task, batch, device, "tf32"]["step_us"] / 1000)]
+                        *(number(known[task, batch, device, other]["step_us"] / 1000) for other in PRECISIONS[1:])]
             rows.append(row)
     columns = ["task", "batch"]
     for device in SHOWN:
-        columns += [f"{DEVICES[device]['title']}: ms", "bound", "of the roofline", "TF32: ms"]
+        columns += [f"{DEVICES[device]['title']}: ms", "bound", "of the roofline", "TF32: ms", "BF16: ms"]
     version = run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"])[0].strip()
     release = run([builder.nvcc, "--version"])[0].partition("release ")[2].partition(",")[0]
     return {"what": "a model of one private step in float on GPUs that were not there: milliseconds, what bounds most "
-                    "of them, and the share of the roofline; and milliseconds with TF32",
+                    "of them, and the share of the roofline; and milliseconds with TF32 and BF16",
             "commands": ["python3 bench/cuda/model.py --update"], "machine": "none: modelled, not measured",
             "date": datetime.date.today().isoformat(), "version": f"the tree after commit {version}",
             "note": f"machine code by CUDA {release}; sources of the devices' figures: bench/cuda/model.py",
-            "align": "lr" + "rlrr" * len(SHOWN), "columns": columns, "rows": rows,
+            "align": "lr" + "rlrrr" * len(SHOWN), "columns": columns, "rows": rows,
             "steps": [{**{key: step[key] for key in ("task", "device", "batch", "precision", "private", "kernels")},
                        **{key: float(f"{step[key]:.4g}") for key in ("step_us", "roofline_share")},
                        "bound": step["bound"]} for step in steps]}

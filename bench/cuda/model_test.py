@@ -37,8 +37,8 @@ def product_code(ffma, others=0, slow=0):
 
 def launch(**more):
     usual = dict(what="forward", kernel="k", blocks=1320, threads=128, shared=1024, tile=[64, 64, 4], slices=1000.0,
-                 parts=1, multiply_adds=1320 * 1000 * 64.0 * 64 * 4, fetched=0, bytes=1e3, again_bytes=0, tf32=False,
-                 chain=0, double_chain=0, patch_chain=0, double_sums=0, element_rounds=0,
+                 parts=1, multiply_adds=1320 * 1000 * 64.0 * 64 * 4, fetched=0, bytes=1e3, again_bytes=0, precision="float", held_bytes=0,
+                 chain=0, double_chain=0, held_chain=0, patch_chain=0, double_sums=0, element_rounds=0,
                  near_rounds=0)
     return {**usual, **more}
 
