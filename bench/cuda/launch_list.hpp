@@ -408,17 +408,15 @@ struct counting_team : dev::block_team<no_block, Scalar> {
   PERGRAD_HD void product(const pergrad::product_sizes& sizes, const view& right, bool in_patches) const {
     constexpr int deep = 64;
     const bool is_held = this->held != nullptr && right.first == this->held;
-    constexpr int patch = 4;
+    constexpr int side = 4;
     const auto rows = double(sizes.rows.count), columns = double(sizes.columns);
     const auto outer = double(sizes.outer.count), depth = double(sizes.depth);
     done.multiply_adds += outer * rows * columns * depth;
     done.again_bytes += sizeof(Scalar) * outer * (rows + (is_held ? 0 : columns)) * depth;
     double& chain = is_held ? done.held_chain : done.chain;
     done.held_bytes += is_held ? sizeof(Scalar) * outer * rows * columns * depth : 0;
-    if (in_patches && threads_here <= 128 && rows >= patch && columns >= patch &&
-        rows * columns >= patch * threads_here) {
-      done.patch_chain +=
-          rounds_of(outer * std::ceil(rows / patch) * std::ceil(columns / patch)) * depth * patch * patch;
+    if (in_patches && threads_here <= 128 && rows >= side && columns >= side && rows * columns >= side * threads_here) {
+      done.patch_chain += rounds_of(outer * std::ceil(rows / side) * std::ceil(columns / side)) * depth * side * side;
     } else if (in_patches && of_row < 0 && depth >= deep && outer * rows == 1 && 2 * columns <= threads_here) {
       chain += std::ceil(depth / std::floor(threads_here / columns));
     } else {

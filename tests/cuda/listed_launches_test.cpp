@@ -145,14 +145,14 @@ template <class Team>
 struct multiplying_team : Team {
   using scalar = typename Team::scalar;
   void multiply(const pg::product_sizes& sizes, const scalar* left, const pg::matrix_view<scalar>& right,
-                scalar* out) const {
+                scalar* to) const {
     add(sizes);
-    Team::multiply(sizes, left, right, out);
+    Team::multiply(sizes, left, right, to);
   }
   void multiply_add(const pg::product_sizes& sizes, const scalar* left, const pg::matrix_view<scalar>& right,
-                    scalar* out) const {
+                    scalar* to) const {
     add(sizes);
-    Team::multiply_add(sizes, left, right, out);
+    Team::multiply_add(sizes, left, right, to);
   }
   static void add(const pg::product_sizes& sizes) {
     multiplied += static_cast<double>(sizes.outer.count * sizes.rows.count * sizes.columns * sizes.depth);
