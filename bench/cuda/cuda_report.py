@@ -110,7 +110,7 @@ def cell(text):
     return str(text).replace("|", "\\|").replace("\n", " ")
 
 
-PRECISIONS = {"float": "FP32", "tf32": "TF32"}
+PRECISIONS = {"float": "FP32", "tf32": "TF32", "bf16": "BF16"}
 
 
 def kernel_table(kernels):
@@ -206,7 +206,7 @@ def svg(machine, rows):
         low = math.log10(max(bars[0][1], 1e-3)) - 0.3
         high = max(low + 0.6, math.log10(max(bars[-1][1], 1e-3)))
         parts.append(f'<text x="0" y="{y + 12}" font-weight="bold">{html.escape(task)}, batch {batch}'
-                     f'{"" if precision == "float" else ", TF32"}</text>')
+                     f'{"" if precision == "float" else f", {PRECISIONS[precision]}"}</text>')
         y += 20
         for name, us in bars:
             width = LENGTH * (math.log10(max(us, 1e-3)) - low) / (high - low)

@@ -260,6 +260,8 @@ class Report(unittest.TestCase):
         tf32 = cuda_report.markdown(machine, [], [{**row, "precision": "tf32"}])
         predicted = cuda_report.modelled(machine["gpu"])["mlp", 256, "tf32"]
         self.assertIn(f"| TF32 | 7654 | 1 | 1 |  | {cuda_report.number(predicted)} | 4 |", tf32)
+        bf16 = cuda_report.markdown(machine, [], [{**row, "precision": "bf16"}])
+        self.assertIn("| BF16 | 7654 | 1 | 1 |", bf16)
         unknown = cuda_report.markdown({**machine, "gpu": "another"}, [], [row])
         self.assertIn("|  | 4 |", next(each for each in unknown.splitlines() if "7654" in each))
 

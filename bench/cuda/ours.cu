@@ -13,8 +13,8 @@
 //   ours memory SECONDS RECORDS PHYSICAL LOGICAL...
 //                                      one line of JSON a logical batch, drawn from RECORDS, in physical batches
 //   ours profile BATCH                 two steps of a full batch and nothing else, for a profiler
-// With `tf32` before the command the device stores and multiplies with TF32.
-// Exit code 1 if a check fails, 3 without a usable GPU.
+// With `tf32` before the command the device stores and multiplies with TF32; compiled with PERGRAD_BENCH_BF16, with
+// BF16. Exit code 1 if a check fails, 3 without a usable GPU.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -54,6 +54,9 @@ constexpr std::size_t sample_size = network::input_shape.size();
 /// The GPU, which remembers the last graph so that it can be replayed alone.
 class measured_device : public pg::on_device::cuda_device {
  public:
+#ifdef PERGRAD_BENCH_BF16
+  using tensor_format = pg::on_device::bf16_format;
+#endif
   void replay(graph& recorded) {
     last_ = &recorded;
     ++replays_;
@@ -324,7 +327,13 @@ double median_poisson_step(std::size_t batch, double seconds, const executor& gp
   return median_step(seconds, gpu, trainer, data.first(records));
 }
 
-const char* precision() { return device_options.tf32 ? "tf32" : "float"; }
+const char* precision() {
+#ifdef PERGRAD_BENCH_BF16
+  return "bf16";
+#else
+  return device_options.tf32 ? "tf32" : "float";
+#endif
+}
 
 void time_batch(std::size_t batch, double seconds, const made_up& data) {
   warm_up(full_batch(batch), data.first(batch));

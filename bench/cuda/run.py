@@ -45,6 +45,7 @@ PHYSICAL_BATCH = 256  # of the logical batches whose memory is measured
 PROFILED_BATCH = 256
 POISSON_RECORDS = 60_000
 CUBLAS_TASK, CUBLAS_BATCHES = "mlp", (256, 2048)
+BF16_TASKS = ("cifar_cnn", "lstm", "vgg16")  # those whose products tensor cores form
 # In the order in which they are asked. torch_compiled comes after the others: its first steps take seconds.
 FAMILIES = {"torch": ("torch", "torch_graph", "opacus_hooks", "opacus_ghost", "torch_compiled", "torch_vmap"),
             "jax": ("jax_scan", "jax")}
@@ -192,6 +193,8 @@ class Programs:
         if CUBLAS_TASK in tasks:
             wanted += [(f"{CUBLAS_TASK}_cublas", [HERE / "ours.cu"],
                         [f"-I{network_folder(CUBLAS_TASK)}", "-DPERGRAD_CUBLAS=1", "-lcublas"], False)]
+        wanted += [(f"{name}_bf16", [HERE / "ours.cu"], [f"-I{network_folder(name)}", "-DPERGRAD_BENCH_BF16"], False)
+                   for name in BF16_TASKS if name in tasks]
         wanted += [test for test in device_tests() if test[0] in tests]
         wanted += [("kernels", [HERE / "kernels.cu"], [PLAYED], False)] if "kernels" in tests else []
         for name, sources, more, is_watched in wanted:
@@ -337,10 +340,10 @@ class Run:
             return [batch for batch in own if 2 * batch <= self.records(task)]
         return [batch for batch in self.options.batches if of is None or batch in of]
 
-    def ours(self, task, what, batches, seconds, more=(), program=None, tf32=False, records=None, end=None):
+    def ours(self, task, what, batches, seconds, more=(), program=None, precision="float", records=None, end=None):
         """Rows of one command of ours.cu."""
-        framework = cuda_report.OURS if program is None else cuda_report.OURS_WITH_CUBLAS
-        row = {"task": task, "framework": framework, "precision": "tf32" if tf32 else "float"}
+        framework = cuda_report.OURS_WITH_CUBLAS if program == f"{task}_cublas" else cuda_report.OURS
+        row = {"task": task, "framework": framework, "precision": precision}
         path, why_not = self.programs.wait(program or task)
         if path is None:
             self.rows.append({**row, "failure": why_not})
@@ -349,7 +352,7 @@ class Run:
             return
         seconds_left = max(0, end - time.monotonic())
         with power.Watch() as watch:
-            code, text = output_of([str(path), *["tf32"] * tf32, what, f"{seconds:.3f}",
+            code, text = output_of([str(path), *["tf32"] * (precision == "tf32"), what, f"{seconds:.3f}",
                                     str(records or self.records(task)), *map(str, more), *map(str, batches)],
                                    seconds_left)
         found = rows_of(text)
@@ -386,17 +389,19 @@ class Run:
         self.all_of(jobs, end)
 
     def time_more_of_ours(self):
-        """With TF32, other tasks, and with cuBLAS."""
+        """With TF32, other tasks, with cuBLAS, and with BF16."""
         end = min(self.clock.end, time.monotonic() + MOST["more of ours"])
         tasks = self.timed_tasks()
         seconds = self.options.seconds / 2
-        jobs = [(name, "time", self.batches(name, FIRST_BATCHES), seconds, {"tf32": True})
+        jobs = [(name, "time", self.batches(name, FIRST_BATCHES), seconds, {"precision": "tf32"})
                 for name in tasks if name not in networks.MORE]
         if CUBLAS_TASK in tasks:
             jobs += [(CUBLAS_TASK, "time", self.batches(CUBLAS_TASK, CUBLAS_BATCHES), seconds,
-                      {"tf32": tf32, "program": f"{CUBLAS_TASK}_cublas"}) for tf32 in (False, True)]
-        jobs += [(name, "time", self.batches(name), seconds, {"tf32": tf32})
-                 for name in tasks if name in networks.MORE for tf32 in (False, True)]
+                      {"precision": precision, "program": f"{CUBLAS_TASK}_cublas"}) for precision in ("float", "tf32")]
+        jobs += [(name, "time", self.batches(name), seconds, {"precision": precision})
+                 for name in tasks if name in networks.MORE for precision in ("float", "tf32")]
+        jobs += [(name, "time", self.batches(name, FIRST_BATCHES), seconds,
+                  {"precision": "bf16", "program": f"{name}_bf16"}) for name in BF16_TASKS if name in tasks]
         self.all_of(jobs, end)
 
     def in_one_go(self, batches):
