@@ -217,7 +217,8 @@ BOOST_AUTO_TEST_CASE(every_place_of_a_square_is_written_by_kernels_of_both_kinds
         wrong += blocks == dev::square_blocks_of(view) ? 0U : 1U;
       };
       dev::with_filling_block_sizes<dev::all_ways>(way, problem, check);
-      dev::with_tensor_block_sizes<dev::all_ways>(way, problem, check);
+      dev::with_tensor_block_sizes<dev::all_ways, dev::tf32_format>(way, problem, check);
+      dev::with_tensor_block_sizes<dev::all_ways, dev::bf16_format>(way, problem, check);
     }
   }
   BOOST_TEST(wrong == 0U);
