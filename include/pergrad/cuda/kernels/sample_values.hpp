@@ -285,7 +285,7 @@ class axis_fields {
       bits += width;
     };
     for (int axis = 0; axis < axes; ++axis) {
-      shift_[axis] = bits;
+      shift_[axis] = bits < 32 ? bits : 0;
       add(size[axis], least[axis], most[axis]);
     }
     beyond_ = bits < 31 ? 1U << bits : 0U;
