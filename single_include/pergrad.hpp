@@ -42984,13 +42984,9 @@ struct gemm_kernel {
     typename left_operand::step left[Sizes::depth];
     typename right_operand::step right[Sizes::depth];
   };
-  /// Lines of several numbers each, where a thread has many, are the block's.
-  static constexpr bool has_line_table = right_operand::depth_first &&
-                                         sizeof(typename right_operand::line) > sizeof(std::int64_t);
   struct shared_type {
     slice slices[2];
     step_table steps[2];
-    typename right_operand::line right_lines[has_line_table ? static_cast<std::size_t>(Sizes::columns) : 1];
     double partial[static_cast<std::size_t>(threads / warp_size)];
   };
 
@@ -43034,13 +43030,9 @@ struct gemm_kernel {
       each_left(t, [&](int i, int /*k*/, int at) {
         if (i < lines_type::left_count) lines[t].left[i] = left.line_at(row + at);
       });
-      if constexpr (has_line_table) {
-        for (int at = t; at < Sizes::columns; at += threads) shared.right_lines[at] = right.line_at(column + at);
-      } else {
-        each_right(t, [&](int i, int /*k*/, int at) {
-          if (i < lines_type::right_count) lines[t].right[i] = right.line_at(column + at);
-        });
-      }
+      each_right(t, [&](int i, int /*k*/, int at) {
+        if (i < lines_type::right_count) lines[t].right[i] = right.line_at(column + at);
+      });
       find_steps(left, right, t, slices, here, shared.steps[0]);
       find_steps(left, right, t, slices, slices.after(here), shared.steps[1]);
     });
@@ -43050,9 +43042,8 @@ struct gemm_kernel {
         PERGRAD_UNROLL
         for (int j = 0; j < of_word; ++j) next[t].left[i * of_word + j] = left.read(line, steps.left[k * of_word + j]);
       });
-      each_right(t, [&](int i, int k, int at) {
-        const auto& line =
-            has_line_table ? shared.right_lines[at] : lines[t].right[smaller_of(i, lines_type::right_count - 1)];
+      each_right(t, [&](int i, int k, int /*at*/) {
+        const auto& line = lines[t].right[smaller_of(i, lines_type::right_count - 1)];
         PERGRAD_UNROLL
         for (int j = 0; j < of_word; ++j) {
           next[t].right[i * of_word + j] = right.read(line, steps.right[k * of_word + j]);
@@ -43127,7 +43118,7 @@ struct gemm_kernel {
   /// Where a thread's elements lie: in as many lines, or all in one.
   struct lines_type {
     static constexpr int left_count = left_operand::depth_first ? left_each : 1;
-    static constexpr int right_count = right_operand::depth_first && !has_line_table ? right_each : 1;
+    static constexpr int right_count = right_operand::depth_first ? right_each : 1;
     typename left_operand::line left[static_cast<std::size_t>(left_count)];
     typename right_operand::line right[static_cast<std::size_t>(right_count)];
   };
