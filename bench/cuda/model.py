@@ -24,7 +24,7 @@ roofline is max(multiply-adds / peak, bytes / bandwidth) over the time; the peak
 allowed, and of a recurrent layer what it must read from shared memory at every position is a third term.
 `private: no` is the plain sum of the gradients, without noise and update.
 
-No number is fitted to a measurement of this library: there is none yet. Where it is crude:
+No number is fitted to a measurement of this library. Where it is crude:
     - a scheduler issues at every clock while a warp is there, which it cannot with one or two
     - both sides of a branch count as run, and what stands outside of loops as run once; loops that are not the main one
       of a product, and remainders of unrolled loops, are left out or taken by the mean of their kind
