@@ -5540,6 +5540,7 @@ struct run_request {
   std::size_t observer_count = 0;
   bool backward = false;  ///< anything beyond losses and outputs
   bool norms = false;
+  bool outputs = false;               ///< does anybody read `sample_facts::output`?
   const Scalar* direction = nullptr;  ///< PyTorch's order; for projections
   Scalar* rows = nullptr;             ///< materialised gradients of samples first .. first + count - 1
   const sum_request<Scalar>* row_weights = nullptr;
@@ -9620,6 +9621,7 @@ class outputs_of : public detail::over_gradients<Leaf> {
   void attach(detail::run_request<scalar>& request, std::span<scalar> out, bool accumulate) {
     if (accumulate) detail::throw_invalid_argument({"pergrad: outputs cannot be accumulated"});
     out_ = out.data();
+    request.outputs = true;
     detail::new_observer(request) = {this, [](void* self, const detail::sample_facts<scalar>& facts) {
                                        std::copy(facts.output.begin(), facts.output.end(),
                                                  static_cast<outputs_of*>(self)->out_ + facts.sample * width);
@@ -24260,6 +24262,11 @@ inline constexpr std::size_t large_from = std::size_t{1} << 27U;
 template <class Network>
 inline constexpr index places_by_times_from = index{8} << 20;
 
+/// Bytes of a sample's logits and their gradient from which on a large network keeps neither (streamed_logits.hpp),
+/// whether it says `recomputed` or not: no step fits where they would be most of the memory.
+template <class Network>
+inline constexpr index logits_streamed_from = index{256} << 20;
+
 /// Where something of a tile lies in a worker's workspace: its first element for sample 0, and the step to the next
 /// sample.
 struct place {
@@ -24397,6 +24404,8 @@ struct outer_leaf {
   bool in_order = false;        ///< G is stored as PyTorch orders it, [output][view]
   bool turned = false;          ///< for that x and delta have changed places; those of ids stay
   bool gram_in_blocks = false;  ///< `gram` takes many positions together, whose dots it adds up in the scalar at first
+  bool streams = false;         ///< of logits that are formed where they are read (streamed_logits.hpp)
+  index lookups = 0;            ///< by_ids, of a table that such logits are formed with: positions of the uses before
   bool at_once = false;         ///< always formed when the node has run backwards: x and delta may be gone at the end
   bool behind_others = false;   ///< formed once all other gradients of its node are, as if it came late
   bool late = false;  ///< formed once the backward pass is through the network, and added up before the next sample's
@@ -25211,7 +25220,8 @@ struct leaf_tables {
           set_steps(leaf, what);
         }
         if (t.shares_sums && !t.nodes[leaf.node].deferred) turn(leaf);
-        leaf.recomputed = t.nodes[leaf.node].deferred ? 0 : plan::nodes[leaf.node].recomputed;
+        leaf.streams = t.streams && leaf.node == structure::size - 1;
+        leaf.recomputed = t.nodes[leaf.node].deferred || leaf.streams ? 0 : plan::nodes[leaf.node].recomputed;
         add_leaf(t, each, leaf);
       } else {
         auto leaf = leaf_of<elementwise_leaf>(each);
@@ -25393,6 +25403,7 @@ struct leaf_tables {
       bool by_ids = false;
       double formed = 0;
       double from_factors = 0;
+      index lookups = 0;
       const auto for_each_use = [&](auto&& f) {
         for (std::size_t other = k; other != t.outer_count; ++other) {
           if (t.outer[other].native == first.native) f(t.outer[other]);
@@ -25410,9 +25421,16 @@ struct leaf_tables {
         use.of_uses = true;
         use.first_node = first.node;
         use.gram_in_blocks = t.shares_sums && !use.by_ids;
+        if (use.by_ids) {
+          use.lookups = lookups;
+          lookups += use.positions();
+        }
         if (by_gram) use.method = norm_method::gram;
       });
       if (by_gram) t.kept_size -= round_up(first.size());
+      for_each_use([&](const outer_leaf& use) {
+        if (use.streams) t.lookups = lookups;
+      });
     }
   }
   /// Where values share places by times, gradients that take less than what they are made of, an adapter's say: who
@@ -25468,7 +25486,7 @@ struct leaf_tables {
       leaf.method =
           automatic ? cheapest_method(leaf.block(), sizeof(typename Program::scalar)) : norm_method::instantiate;
       if (automatic && t.shares_sums && leaf.method != norm_method::product) {  // none is kept
-        leaf.gram_in_blocks = gram_in_blocks_pays(leaf.block());
+        leaf.gram_in_blocks = leaf.streams || gram_in_blocks_pays(leaf.block());
         leaf.method = leaf.gram_in_blocks ? norm_method::gram : norm_method::direct;
       }
       t.scaled_size = std::max(t.scaled_size, leaf.positions() * leaf.groups * leaf.outputs);
@@ -25987,6 +26005,12 @@ struct program {
     bool any_in_pairs = false;
     place winograd;  ///< a worker's space for the convolutions that are filtered; 0 elements: there are none
     place plain_output, plain_output_gradient;
+    /// Are the last node's logits formed a stretch of classes at a time, wherever they are read (streamed_logits.hpp)?
+    /// Only then they have the last place of the workspace, which is not touched unless somebody wants all of them.
+    bool streams = false;
+    index touched = 0;            ///< of the workspace, what comes before
+    index classes_together = 0;   ///< of a stretch
+    index lookups = 0;            ///< positions that look rows of the same matrix up
     bool output_in_slot = false;  ///< they are the slot itself, which is stored in PyTorch's order
     /// The first node with parameters, the last one that a backward pass meets; `size` if there is none.
     [[nodiscard]] constexpr std::size_t first_with_parameters() const noexcept {
@@ -26170,6 +26194,8 @@ struct program {
     t.shares_sums = is_large && leaf_tables<program>::shares_sums(t, large_from<Network>);
     const bool by_times =
         is_large || t.sample_size * static_cast<index>(sizeof(scalar)) >= places_by_times_from<Network>;
+    t.streams = streams(t);
+    if (t.streams) t.classes_together = classes_of_stretch(t.nodes[size - 1]);
     leaf_tables<program>::list(t, by_times);
     choose_tiles(t, sizeof(scalar), static_cast<index>(Network::parameter_count));
     if (!t.shares_sums) leaf_tables<program>::choose_late(t);
@@ -26179,10 +26205,52 @@ struct program {
     } else {
       assign_places(t, trained);
     }
-    t.workspace += line;  // partial vectors may be read past the end
+    t.touched = t.workspace += line;  // partial vectors may be read past the end
+    if (t.streams) place_logits(t);
     share_slots(t, arranged);
     leaf_tables<program>::resolve(t);
     return t;
+  }
+
+  /// Whoever says that the last projection is to be recomputed, alone, has logits that are never all there, and so has
+  /// whose logits are very many. The matrix is read where it lies, and multiplied with once; it may be looked up
+  /// besides.
+  static constexpr bool streams(const tables& t) {
+    if constexpr (size == 0) return false;
+    constexpr std::size_t node = size - 1;
+    constexpr auto& left_of_block = structure::found.recomputed;
+    const node_row& row = t.nodes[node];
+    const index bytes = 2 * static_cast<index>(Network::output_shape.size() * sizeof(scalar));
+    const bool alone = node == 0 || left_of_block[node - 1] != 2;
+    if (left_of_block[node] == 0 ? bytes < logits_streamed_from<Network> : !alone) return false;
+    if (row.kind != node_kind::affine || !row.reads_weights || row.map.bias || row.staged || row.in == 0 ||
+        !row.backward) {
+      return false;
+    }
+    const slot& out = t.slots[size];
+    if (!t.output_in_slot || t.storage[size] != size || !may_move(out.value_layout) || !may_move(out.gradient_layout)) {
+      return false;
+    }
+    for (std::size_t i = 0; i < node; ++i) {
+      if (t.nodes[i].parameters == row.parameters && t.nodes[i].parameter_count > 0 &&
+          t.nodes[i].kind == node_kind::affine && row.parameter_count > 0) {
+        return false;
+      }
+    }
+    return row.parameter_count == 0 || t.shares_sums;
+  }
+  /// Whole stretches of Gram dots (host/norms/leaves.hpp), about as much of the matrix as a piece of a shared sum.
+  static constexpr index classes_of_stretch(const node_row& row) {
+    constexpr index least = 128;
+    const index inputs = static_cast<index>(row.map.in_channels);
+    return std::max(least, shared_piece / inputs / least * least);
+  }
+  static constexpr void place_logits(tables& t) {
+    slot& out = t.slots[size];
+    const index elements = out.value_layout.size;
+    t.plain_output = out.value = {t.workspace, 2 * elements};
+    t.plain_output_gradient = out.gradient = out.value.at(elements);
+    t.workspace += t.tile * 2 * elements + line;
   }
 
   static constexpr void stage(tables& t, std::size_t node) {
@@ -26327,6 +26395,7 @@ struct program {
     };
     const auto put_value = [&](std::size_t s, int birth) {
       slot& here = t.slots[s];
+      if (t.streams && s == size) return;
       if (t.storage[s] != s || until.room[s] != block || !exists(t, s) || (birth > 0 && !may_move(here.value_layout))) {
         return;
       }
@@ -26338,7 +26407,7 @@ struct program {
     const auto put_gradient = [&](std::size_t which, int birth) {
       const std::size_t s = t.storage[which];
       slot& here = t.slots[s];
-      if (!trained[s] || until.room[s] != block || !exists(t, s)) return;
+      if (!trained[s] || until.room[s] != block || !exists(t, s) || (t.streams && s == size)) return;
       const bool stays = until.gradient_birth[s] == 0 || !may_move(here.gradient_layout);
       if (birth != (stays ? 0 : until.gradient_birth[s])) return;
       here.elements += here.gradient_layout.size;
@@ -27128,6 +27197,35 @@ template <class Scalar>
 
 namespace pergrad::inline v0_1::on_host {
 
+/// Terms of a dot that are added up in the scalar; the rest is added up in double.
+inline constexpr index gram_terms = 128;
+/// Adds dots of `width` terms of each of a few vectors with each of a few others, `step` apart, no more than 64 each,
+/// to `dots`, whose rows are `stride` apart.
+template <class Scalar>
+void add_dots(index rows, index columns, index width, index step, const Scalar* a, const Scalar* b, double* dots,
+              index stride) noexcept {
+  constexpr index side = 64;
+  alignas(64) Scalar part[side * side];
+  for (index first = 0; first < width; first += gram_terms) {
+    product_shape shape{{{}, {}, {rows, step, side}}, {{}, {}, {std::min(gram_terms, width - first), 1, 1}}, columns};
+    shape.right_column = step;
+    product(shape, a + first, b + first, part, epilogue::store{});
+    for (index i = 0; i < rows; ++i) {
+      add_widened_to(dots + i * stride, 1.0, Scalar{1}, part + i * side, false, columns);
+    }
+  }
+}
+
+/// What norms ask of deltas that are not kept (host/run/streamed_logits.hpp), for sample 0 of the tile; the next one's
+/// lie behind. None if `dots` is null.
+template <class Scalar>
+struct streamed_deltas {
+  const double* dots = nullptr;     ///< <delta_t, delta_s>, [t][s], where s is not in a run of 64 positions behind t's
+  const double* squares = nullptr;  ///< ‖delta_t‖²
+  const Scalar* at_ids = nullptr;   ///< delta_s at the id of a lookup: [lookup][s]
+  index lookups = 0;
+};
+
 /// One outer-product leaf of the samples in a worker's workspace.
 template <class Scalar>
 struct leaf_kernel {
@@ -27135,6 +27233,7 @@ struct leaf_kernel {
   const Scalar* workspace;
   index first = 0;                        ///< the sample of the tile that is counted as 0
   const Scalar* const* inputs = nullptr;  ///< the tile's samples in the batch, if x lies there
+  streamed_deltas<Scalar> streamed{};     ///< of a turned block, if its x is not there
 
   [[nodiscard, gnu::noinline]] const Scalar* x(index sample, index group) const noexcept {
     if (inputs != nullptr) return inputs[first + sample];
@@ -27304,16 +27403,30 @@ struct leaf_kernel {
     alignas(64) double x_dots[side * side];
     alignas(64) double delta_dots[side * side];
     position_sums seen;
-    for_each_position(leaf, leaf.positions(), [&](index, index x_t, index delta_t) {
-      add_position(view_squares(x(sample, 0) + x_t), delta_squares(delta(sample, 0) + delta_t), seen);
+    const index positions = leaf.positions();
+    for_each_position(leaf, positions, [&](index t, index x_t, index delta_t) {
+      const double of_x =
+          streamed.dots != nullptr ? streamed.squares[sample * positions + t] : view_squares(x(sample, 0) + x_t);
+      add_position(of_x, delta_squares(delta(sample, 0) + delta_t), seen);
     });
     pairwise_sum sum;
-    for_each_run(sample, side, [&](index rows, const Scalar* x_here, const Scalar* delta_here) {
+    const auto dots_of_runs = [](index rows, index columns, index width, index step, const Scalar* a, const Scalar* b,
+                                 double* dots) {
+      std::fill_n(dots, rows * side, 0.0);
+      add_dots(rows, columns, width, step, a, b, dots, side);
+    };
+    for_each_run(sample, side, [&](index t, index rows, const Scalar* x_here, const Scalar* delta_here) {
       bool behind = false;  // a pair of runs counts twice, so every other one is left out
-      for_each_run(sample, side, [&](index columns, const Scalar* x_there, const Scalar* delta_there) {
+      for_each_run(sample, side, [&](index s, index columns, const Scalar* x_there, const Scalar* delta_there) {
         if (behind) return;
-        behind = x_there == x_here && delta_there == delta_here;
-        dots_of_runs(rows, columns, leaf.view_width(), along().x, x_here, x_there, x_dots);
+        behind = s == t;
+        if (streamed.dots != nullptr) {
+          for (index i = 0; i < rows; ++i) {
+            std::copy_n(streamed.dots + (sample * positions + t + i) * positions + s, columns, x_dots + i * side);
+          }
+        } else {
+          dots_of_runs(rows, columns, leaf.view_width(), along().x, x_here, x_there, x_dots);
+        }
         dots_of_runs(rows, columns, leaf.outputs, along().delta, delta_here, delta_there, delta_dots);
         for (index i = 0; i < rows; ++i) {
           double of_row = 0;
@@ -27430,10 +27543,9 @@ struct leaf_kernel {
   }
 
  private:
-  static constexpr index gram_terms = 128;
   /// Positions of a column lie along the first axis, those of a line along the second.
   [[nodiscard]] const step_axis& along() const noexcept { return leaf.step[leaf.step[1].extent == 1 ? 0 : 1]; }
-  /// Calls f(count, x, delta) for runs of at most `most` positions that lie evenly.
+  /// Calls f(first position, count, x, delta) for runs of at most `most` positions that lie evenly.
   template <class Function>
   void for_each_run(index sample, index most, Function&& f) const noexcept {
     const step_axis& run = along();
@@ -27441,24 +27553,10 @@ struct leaf_kernel {
     for (index plane = 0; plane < leaf.step_plane.extent; ++plane) {
       for (index i = 0; i < lines; ++i) {
         for (index j = 0; j < run.extent; j += most) {
-          f(std::min(most, run.extent - j), x(sample, 0) + plane * leaf.step_plane.x + i * leaf.step[0].x + j * run.x,
+          f((plane * lines + i) * run.extent + j, std::min(most, run.extent - j),
+            x(sample, 0) + plane * leaf.step_plane.x + i * leaf.step[0].x + j * run.x,
             delta(sample, 0) + plane * leaf.step_plane.delta + i * leaf.step[0].delta + j * run.delta);
         }
-      }
-    }
-  }
-  /// Dots of `width` terms of each of a few vectors with each of a few others, `step` apart.
-  static void dots_of_runs(index rows, index columns, index width, index step, const Scalar* a, const Scalar* b,
-                           double* dots) noexcept {
-    constexpr index side = 64;
-    alignas(64) Scalar part[side * side];
-    for (index first = 0; first < width; first += gram_terms) {
-      product_shape shape{{{}, {}, {rows, step, side}}, {{}, {}, {std::min(gram_terms, width - first), 1, 1}}, columns};
-      shape.right_column = step;
-      product(shape, a + first, b + first, part, epilogue::store{});
-      for (index i = 0; i < rows; ++i) {
-        if (first == 0) std::fill_n(dots + i * side, columns, 0.0);
-        add_widened_to(dots + i * side, 1.0, Scalar{1}, part + i * side, false, columns);
       }
     }
   }
@@ -27576,6 +27674,96 @@ struct leaf_kernel {
     return squares(static_cast<const Scalar*>(out), leaf.size());
   }
 };
+
+}  // namespace pergrad::inline v0_1::on_host
+// pergrad/host/norms/request.hpp - what the host makes of a request: where samples come from, and how norms are found
+
+namespace pergrad::inline v0_1::on_host {
+
+using detail::run_request;
+using detail::sample_facts;
+using detail::strategy_kind;
+using detail::sum_request;
+
+/// Norms that a network's plan does not choose: an expression that asks for them brings them along (outer_way.hpp), a
+/// program without one does not compile them.
+template <class Scalar>
+struct other_norms {
+  norm_bound (*gram)(const leaf_kernel<Scalar>&, index sample);
+  norm_bound (*direct)(const leaf_kernel<Scalar>&, index sample);
+};
+template <class Scalar>
+inline constexpr other_norms<Scalar> every_norm{
+    [](const leaf_kernel<Scalar>& kernel, index sample) { return kernel.gram(sample); },
+    [](const leaf_kernel<Scalar>& kernel, index sample) { return kernel.direct(sample); }};
+
+/// What is known of a position whose logits y come a stretch of classes at a time (host/run/streamed_logits.hpp).
+template <class Scalar>
+struct streamed_position {
+  double sum = 0;  ///< of e^{y_j - largest}, of the classes that were seen
+  Scalar largest = -std::numeric_limits<Scalar>::infinity();
+  Scalar target = 0;    ///< the target's y
+  Scalar weight = 0;    ///< what the position's loss is multiplied by
+  Scalar share = 0;     ///< weight / sum
+  bool counts = false;  ///< else its gradient is 0
+};
+/// A loss that takes logits so; `y` of a sample is [position][class of the stretch].
+template <class Scalar>
+struct streamed_loss {
+  void (*see)(const void* context, std::size_t sample, std::span<streamed_position<Scalar>> positions, const Scalar* y,
+              index first, index count, index length);
+  double (*finish)(const void* context, std::size_t sample, std::span<streamed_position<Scalar>> positions,
+                   index length);
+  void (*differentiate)(const void* context, std::size_t sample, std::span<const streamed_position<Scalar>> positions,
+                        Scalar* y, index first, index count);
+};
+
+/// Where samples come from and what their loss is.
+template <class Scalar>
+struct sample_source {
+  const void* context = nullptr;
+  const void* (*input)(const void*, std::size_t sample) = nullptr;     ///< Scalar, or std::int32_t of ids
+  std::uint32_t (*record)(const void*, std::size_t sample) = nullptr;  ///< number of the sample in its data set
+  std::uint32_t (*length)(const void*, std::size_t sample) = nullptr;
+  /// `length`: positions of the output that are there, if it has positions.
+  double (*loss)(const void*, std::size_t sample, std::span<const Scalar> y, std::span<Scalar> dy,
+                 index length) = nullptr;
+  const streamed_loss<Scalar>* streamed = nullptr;  ///< null: it wants all logits together
+  /// Writes the rows of some samples of a worker's tile: only programs that want rows compile it.
+  void (*write_rows)(void* worker, index begin, index end) = nullptr;
+};
+
+/// The most samples whose rounded shares an integer of an accumulator can add up.
+template <class Scalar>
+[[nodiscard]] index most_samples_of_integers(const run_request<Scalar>& request) {
+  index most = index{1} << 20;
+  for (std::size_t k = 0; k < request.sum_count; ++k) {
+    if (request.sums[k].integers != nullptr && sizeof(Scalar) == sizeof(std::int32_t)) {
+      most = std::min(most, index{1} << std::max(0, 30 - request.sums[k].grid_steps));
+    }
+  }
+  return most;
+}
+
+/// How the norm of a block is found.
+template <class Scalar>
+[[nodiscard, gnu::noinline]] norm_method method_of(const run_request<Scalar>& request, const outer_leaf& leaf,
+                                                   bool every_gradient) {
+  const bool formed = leaf.deferred ? request.keeps_gradients() : every_gradient;
+  if (formed || leaf.delta_stride != 1 || leaf.at_once) return norm_method::instantiate;
+  const norm_method asked = request.method;
+  const std::size_t node = leaf.of_uses ? leaf.first_node : leaf.node;
+  const bool chosen = asked != norm_method::automatic && node < 64 && (request.method_layers >> node & 1U) != 0;
+  const bool all = asked != norm_method::automatic && request.method_layers == ~std::uint64_t{0};
+  const norm_method wanted = chosen || all ? asked : leaf.method;
+  if (leaf.of_uses) {
+    if (wanted == norm_method::instantiate && request.strategy == strategy_kind::ghost) return norm_method::gram;
+    return wanted == norm_method::instantiate || wanted == norm_method::gram ? wanted : leaf.method;
+  }
+  if (wanted == norm_method::product && leaf.positions() != 1) return leaf.method;
+  if (wanted == norm_method::instantiate && request.strategy == strategy_kind::ghost) return norm_method::direct;
+  return wanted;
+}
 
 }  // namespace pergrad::inline v0_1::on_host
 // pergrad/host/plan/deferred_rows.hpp - where a chunk of samples leaves what the sums of large blocks are formed from
@@ -27828,7 +28016,17 @@ struct working_memory {
     for (std::size_t k = 0; k != table.outer_count; ++k) {
       most = std::max(most, table.outer[k].by_ids ? table.outer[k].view[2].extent : table.outer[k].outputs);
     }
-    return round_up(most);
+    return round_up(std::max(
+        most, table.streams ? table.classes_together * static_cast<index>(table.nodes.back().map.in_channels) : 0));
+  }();
+  /// Of logits that are formed where they are read, in elements a sample of the tile: positions, logits of a stretch,
+  /// and of a trained matrix what its norm needs.
+  static constexpr index streamed_positions =
+      table.streams ? table.tile * static_cast<index>(Network::output_shape.e0) : 0;
+  static constexpr index stretch_stride = round_up(streamed_positions * table.classes_together);
+  static constexpr index dots_stride = [] {
+    const bool trained = table.streams && table.nodes.back().parameter_count > 0;
+    return trained ? streamed_positions * static_cast<index>(Network::output_shape.e0) : 0;
   }();
   /// For the time of one leaf: a sample's gradient, or the scaled deltas of a tile.
   static constexpr index room_stride = std::max(
@@ -27840,12 +28038,17 @@ struct working_memory {
 
   /// Reserves everything. Throws std::runtime_error if there is no memory.
   [[gnu::noinline]] working_memory(std::size_t of_threads, std::size_t of_batch, std::size_t of_sums)
-      : threads{of_threads}, max_batch{of_batch}, max_sums{of_sums} {}
+      : threads{of_threads}, max_batch{of_batch}, max_sums{of_sums} {
+    for (std::size_t thread = 0; thread < threads; ++thread) {
+      std::uninitialized_fill_n(workspaces.data() + static_cast<index>(thread) * workspace_stride, table.touched,
+                                scalar{0});
+    }
+  }
 
   std::size_t threads;    ///< that there are workspaces for
   std::size_t max_batch;  ///< of one evaluation
   std::size_t max_sums;   ///< that one evaluation may form
-  buffer<scalar> workspaces{total(workspace_stride, threads), "a tape's workspaces"};
+  buffer<scalar> workspaces{total(workspace_stride, threads), "a tape's workspaces", detail::uninitialised};
   buffer<scalar> kept{total(kept_stride, threads), "a tape's per-sample gradients", detail::uninitialised};
   buffer<scalar> rooms{total(room_stride, threads), "a tape's room for a gradient", detail::uninitialised};
   buffer<norm_bound> parts{total(parts_stride, threads), "a tape's norms"};
@@ -27873,6 +28076,14 @@ struct working_memory {
   buffer<scalar> deferred_weights{total(chunk_samples<Network>, table.deferred_count* max_sums), "a tape's weights",
                                   detail::uninitialised};
 
+  // And of logits that are formed where they are read (streamed_logits.hpp):
+  buffer<streamed_position<scalar>> positions{total(streamed_positions, threads), "a tape's positions"};
+  buffer<double> position_squares{total(dots_stride == 0 ? 0 : streamed_positions, threads), "a tape's positions"};
+  buffer<double> position_dots{total(dots_stride, threads), "a tape's dots of positions", detail::uninitialised};
+  buffer<scalar> at_ids{total(dots_stride == 0 ? 0 : streamed_positions * table.lookups, threads), "a tape's lookups",
+                        detail::uninitialised};
+  buffer<scalar> stretches{total(stretch_stride, threads), "a tape's stretches of logits", detail::uninitialised};
+
   /// Weights of one sum and of one table, or one deferred block, one a sample of the chunk.
   [[nodiscard]] scalar* weights_of_table(std::size_t sum, std::size_t number) noexcept {
     return table_weights.data() + static_cast<index>(sum * table.sparse_count + number) * chunk_samples<Network>;
@@ -27880,12 +28091,18 @@ struct working_memory {
   [[nodiscard]] scalar* weights_of_deferred(std::size_t sum, std::size_t number) noexcept {
     return deferred_weights.data() + static_cast<index>(sum * table.deferred_count + number) * chunk_samples<Network>;
   }
+  /// Bytes that a thread writes of all samples that it works on at a time.
+  static constexpr std::size_t bytes_at_work =
+      sizeof(scalar) * static_cast<std::size_t>(round_up(table.touched) + stretch_stride +
+                                                (dots_stride == 0 ? 0 : streamed_positions * table.lookups)) +
+      sizeof(double) * static_cast<std::size_t>(dots_stride == 0 ? 0 : dots_stride + streamed_positions) +
+      sizeof(streamed_position<scalar>) * static_cast<std::size_t>(streamed_positions);
   /// Bytes reserved. Those for gradients that the plan never forms are reserved but not touched, so they cost no
-  /// memory.
+  /// memory; logits that are never all there are not counted.
   [[nodiscard]] std::size_t bytes() const noexcept {
-    return sizeof(scalar) *
-               (workspaces.size() + kept.size() + rooms.size() + panels.size() + accumulators.size() +
-                direction.size() + scalars.size() + table_weights.size() + rows.size() + deferred_weights.size()) +
+    return bytes_at_work * threads +
+           sizeof(scalar) * (kept.size() + rooms.size() + panels.size() + accumulators.size() + direction.size() +
+                             scalars.size() + table_weights.size() + rows.size() + deferred_weights.size()) +
            sizeof(double) * additions.size() + sizeof(std::int32_t) * (finders.size() + integers.size()) +
            sizeof(norm_bound) * parts.size();
   }
@@ -28023,8 +28240,7 @@ inline constexpr std::size_t bytes_at_work = [] {
   if constexpr (std::is_base_of_v<error::explained, Network>) {
     return std::size_t{0};  // what is wrong with it was said
   } else {
-    return static_cast<std::size_t>(on_host::working_memory<Network>::workspace_stride) *
-           sizeof(typename Network::scalar);
+    return on_host::working_memory<Network>::bytes_at_work;
   }
 }();
 
@@ -29125,11 +29341,11 @@ struct pooling_kernel {
 };
 
 }  // namespace pergrad::inline v0_1::on_host
-// pergrad/host/run/team.hpp - a thread of the host as a team: the samples of its tile, a vector of elements at a time
+// pergrad/host/team/team.hpp - a thread of the host as a team: the samples of its tile, a vector of elements at a time
 //
 // The words are those of pergrad/team.hpp.
 
-// pergrad/host/run/channel_groups.hpp - sums over groups of channels and all their pixels, and what is made of each
+// pergrad/host/team/channel_groups.hpp - sums over groups of channels and all their pixels, and what is made of each
 // pixel, on images stored channels last
 //
 // A pixel's channels lie side by side, so vectors run over channels and sums over pixels stay in registers, one lane a
@@ -29783,74 +29999,6 @@ requires(decodes<Network>) class decoder {
   detail::aligned_buffer<scalar> scratch_{static_cast<std::size_t>(place.scratch + line), "a decoder's scratch"};
   detail::aligned_buffer<scalar> saved_{static_cast<std::size_t>(place.saved + line), "a decoder's scratch"};
 };
-
-}  // namespace pergrad::inline v0_1::on_host
-// pergrad/host/norms/request.hpp - what the host makes of a request: where samples come from, and how norms are found
-
-namespace pergrad::inline v0_1::on_host {
-
-using detail::run_request;
-using detail::sample_facts;
-using detail::strategy_kind;
-using detail::sum_request;
-
-/// Norms that a network's plan does not choose: an expression that asks for them brings them along (outer_way.hpp), a
-/// program without one does not compile them.
-template <class Scalar>
-struct other_norms {
-  norm_bound (*gram)(const leaf_kernel<Scalar>&, index sample);
-  norm_bound (*direct)(const leaf_kernel<Scalar>&, index sample);
-};
-template <class Scalar>
-inline constexpr other_norms<Scalar> every_norm{
-    [](const leaf_kernel<Scalar>& kernel, index sample) { return kernel.gram(sample); },
-    [](const leaf_kernel<Scalar>& kernel, index sample) { return kernel.direct(sample); }};
-
-/// Where samples come from and what their loss is.
-template <class Scalar>
-struct sample_source {
-  const void* context = nullptr;
-  const void* (*input)(const void*, std::size_t sample) = nullptr;     ///< Scalar, or std::int32_t of ids
-  std::uint32_t (*record)(const void*, std::size_t sample) = nullptr;  ///< number of the sample in its data set
-  std::uint32_t (*length)(const void*, std::size_t sample) = nullptr;
-  /// `length`: positions of the output that are there, if it has positions.
-  double (*loss)(const void*, std::size_t sample, std::span<const Scalar> y, std::span<Scalar> dy,
-                 index length) = nullptr;
-  /// Writes the rows of some samples of a worker's tile: only programs that want rows compile it.
-  void (*write_rows)(void* worker, index begin, index end) = nullptr;
-};
-
-/// The most samples whose rounded shares an integer of an accumulator can add up.
-template <class Scalar>
-[[nodiscard]] index most_samples_of_integers(const run_request<Scalar>& request) {
-  index most = index{1} << 20;
-  for (std::size_t k = 0; k < request.sum_count; ++k) {
-    if (request.sums[k].integers != nullptr && sizeof(Scalar) == sizeof(std::int32_t)) {
-      most = std::min(most, index{1} << std::max(0, 30 - request.sums[k].grid_steps));
-    }
-  }
-  return most;
-}
-
-/// How the norm of a block is found.
-template <class Scalar>
-[[nodiscard, gnu::noinline]] norm_method method_of(const run_request<Scalar>& request, const outer_leaf& leaf,
-                                                   bool every_gradient) {
-  const bool formed = leaf.deferred ? request.keeps_gradients() : every_gradient;
-  if (formed || leaf.delta_stride != 1 || leaf.at_once) return norm_method::instantiate;
-  const norm_method asked = request.method;
-  const std::size_t node = leaf.of_uses ? leaf.first_node : leaf.node;
-  const bool chosen = asked != norm_method::automatic && node < 64 && (request.method_layers >> node & 1U) != 0;
-  const bool all = asked != norm_method::automatic && request.method_layers == ~std::uint64_t{0};
-  const norm_method wanted = chosen || all ? asked : leaf.method;
-  if (leaf.of_uses) {
-    if (wanted == norm_method::instantiate && request.strategy == strategy_kind::ghost) return norm_method::gram;
-    return wanted == norm_method::instantiate || wanted == norm_method::gram ? wanted : leaf.method;
-  }
-  if (wanted == norm_method::product && leaf.positions() != 1) return leaf.method;
-  if (wanted == norm_method::instantiate && request.strategy == strategy_kind::ghost) return norm_method::direct;
-  return wanted;
-}
 
 }  // namespace pergrad::inline v0_1::on_host
 // pergrad/host/run/engine.hpp - one pass over a batch: tiles into accumulators in parallel, then their in-order
@@ -31597,14 +31745,16 @@ class passes : public tile_values<Network> {
   using base::size;
   using base::table;
 
-  /// `rows`: the rows of the tile's samples (deferred_way.hpp).
+  /// `rows`: the rows of the tile's samples (deferred_way.hpp). `streams`: the last node is somebody else's
+  /// (streamed_logits.hpp).
   passes(const Network& network, const scalar* panels, scalar* workspace, deferred_rows<scalar> rows,
-         layer_randomness randomness = {})
-      : base{network, workspace}, panels_{panels}, rows_{rows}, randomness_{randomness} {}
+         layer_randomness randomness = {}, bool streams = false)
+      : base{network, workspace}, panels_{panels}, rows_{rows}, randomness_{randomness}, streams_{streams} {}
 
   /// Nodes first .. last - 1.
   void forward(std::size_t first, std::size_t last, index begin, index end) {
     for (std::size_t i = first; i < last; ++i) {
+      if (is_streamed(i)) continue;
       forward_step(i, begin, end);
       trim(i + 1, begin, end, false);
     }
@@ -31621,6 +31771,10 @@ class passes : public tile_values<Network> {
     for (std::size_t i = last; i-- > first;) {
       const node_row& row = table.nodes[i];
       if (!row.backward) continue;
+      if (is_streamed(i)) {
+        if (row.parameter_count > 0) when_complete(i, begin, end);
+        continue;
+      }
       if constexpr (recomputes) {
         const std::size_t block = program::plan::nodes[i].recomputed;
         if (block > 0 && program::plan::recomputed[block].last == i) forward_again(block, begin, end);
@@ -31983,9 +32137,14 @@ class passes : public tile_values<Network> {
     through_adjoint(row, panels_, end - begin, dy, dx, nullptr, row.accumulate);
   }
 
+  [[nodiscard]] bool is_streamed(std::size_t node) const noexcept {
+    return table.streams && streams_ && node + 1 == size;
+  }
+
   const scalar* panels_;
   deferred_rows<scalar> rows_;
   layer_randomness randomness_;
+  bool streams_;
 };
 
 }  // namespace pergrad::inline v0_1::on_host
@@ -32008,11 +32167,13 @@ struct tile_state {
   std::size_t first = 0;  ///< sample of the batch
   index in_chunk = 0;     ///< samples of the chunk before it
   index samples = 0;
+  const sample_source<scalar>* streamed = nullptr;  ///< not null: logits are never all there (streamed_logits.hpp)
   scalar* workspace = tape.workspaces.data() + static_cast<index>(thread) * tape.workspace_stride;
   scalar* kept = tape.kept.data() + static_cast<index>(thread) * tape.kept_stride;
   scalar* room = tape.rooms.data() + static_cast<index>(thread) * tape.room_stride;
   norm_bound* parts = tape.parts.data() + static_cast<index>(thread) * tape.parts_stride;
-  passes<Network> pass{network, tape.panels.data(), workspace, tape.deferred().from(in_chunk), request.randomness};
+  passes<Network> pass{
+      network, tape.panels.data(), workspace, tape.deferred().from(in_chunk), request.randomness, streamed != nullptr};
   std::array<double, most> losses{};
   std::array<double, most> projections{};
   bool facts_wanted = request.needs_facts();
@@ -32306,9 +32467,14 @@ class gram_of_uses {
   void add_rows(const leaf_kernel<Scalar>& lookup, const leaf_kernel<Scalar>& product) noexcept {
     const std::int32_t* const row = ids(lookup);
     const side delta = delta_of(product);
+    const streamed_deltas<Scalar>& streamed = product.streamed;
+    const index positions = product.leaf.positions();
     for (index t = 0; t < lookup.leaf.positions(); ++t) {
-      for (index s = 0; s < product.leaf.positions(); ++s) {
-        const auto at_id = static_cast<double>(delta.at(s)[row[t]]);
+      for (index s = 0; s < positions; ++s) {
+        const auto at_id = static_cast<double>(
+            streamed.dots == nullptr
+                ? delta.at(s)[row[t]]
+                : streamed.at_ids[((sample_ * streamed.lookups) + lookup.leaf.lookups + t) * positions + s]);
         squared_ += 2 * (at_id * x_dot(lookup, t, product, s));
       }
     }
@@ -32359,6 +32525,171 @@ void for_each_stretch_of_uses(const outer_leaf& leaf, index sample, const Uses& 
     }
   }
 }
+
+}  // namespace pergrad::inline v0_1::on_host
+// pergrad/host/run/streamed_logits.hpp - logits y = W h that are never all there: they are formed a stretch of classes
+// at a time, wherever they are read, and so is their gradient
+//
+//   loss          every stretch of y, of which a position keeps the largest logit and the sum of exponentials
+//   h's gradient  every stretch of y again, made dL/dy in place, times W; at the same time <delta_t, delta_s>, which is
+//                 all that the norm of W's gradient needs, and delta at the ids that look rows of W up (uses.hpp)
+//   W's sum       every stretch again, and its rows of the gradient at once
+//
+// That is two products of W with all positions more than where logits are kept, and no 2 x positions x vocabulary
+// numbers a sample. A stretch has the same bits every time, so what is summed is what the norm was found of.
+
+namespace pergrad::inline v0_1::on_host {
+
+/// For a network whose table says `streams`, and a tile whose source says what the loss is of a stretch.
+template <class Network>
+struct streamed_logits {
+  using scalar = typename Network::scalar;
+  using state = tile_state<Network>;
+  using memory = working_memory<Network>;
+  static constexpr const auto& table = program<Network>::table;
+  static constexpr const node_row& row = table.nodes.back();
+  static constexpr auto positions = static_cast<index>(Network::output_shape.e0);
+  static constexpr auto classes = static_cast<index>(row.map.out_channels);
+  static constexpr auto inputs = static_cast<index>(row.map.in_channels);
+
+  /// The losses of samples begin .. end - 1.
+  static void evaluate(state& tile, index begin, index end) {
+    const sample_source<scalar>& source = *tile.streamed;
+    for (index b = begin; b < end; ++b) std::ranges::fill(positions_of(tile, b), streamed_position<scalar>{});
+    for_each_stretch([&](index first, index count) {
+      scalar* const y = form(tile, begin, end - begin, first, count, tile.thread);
+      for (index b = begin; b < end; ++b) {
+        source.streamed->see(source.context, number(tile, b), positions_of(tile, b),
+                             y + (b - begin) * positions * count, first, count, there(tile, b));
+      }
+    });
+    for (index b = begin; b < end; ++b) {
+      tile.losses[static_cast<std::size_t>(b)] =
+          source.streamed->finish(source.context, number(tile, b), positions_of(tile, b), there(tile, b));
+    }
+  }
+
+  /// The gradients of h, and of a trained W what its norm asks for.
+  static void backward(state& tile, index begin, index end) {
+    const bool wants_norm = row.parameter_count > 0 && tile.norms_wanted && tile.facts_wanted;
+    if (wants_norm) {
+      std::fill(dots_of(tile, begin), dots_of(tile, end), 0.0);
+      std::fill(squares_of(tile, begin), squares_of(tile, end), 0.0);
+    }
+    const slot& in = table.slots[row.in];
+    const images<scalar> dx{in.gradient_layout, tile.workspace + in.gradient.offset + begin * in.gradient.sample,
+                            in.gradient.sample};
+    for_each_stretch([&](index first, index count) {
+      scalar* const delta = form(tile, begin, end - begin, first, count, tile.thread);
+      for (index b = begin; b < end; ++b) {
+        scalar* const here = delta + (b - begin) * positions * count;
+        differentiate(tile, b, here, first, count);
+        if (wants_norm) collect(tile, b, here, first, count);
+      }
+      if (!row.input_gradient) return;
+      const layout of = lay_out_stretch(count);
+      through_pixels(map_of(count), weights(tile) + first * inputs, end - begin,
+                     images<const scalar>{of, delta, positions * count}, dx, nullptr, true,
+                     row.accumulate || first > 0);
+    });
+  }
+
+  [[nodiscard]] static streamed_deltas<scalar> deltas_of(const state& tile) {
+    return {dots_of(tile, 0), squares_of(tile, 0), at_ids_of(tile, 0), table.lookups};
+  }
+
+  /// A stretch of a sample's dL/dy, [position][class], in the space of thread `thread`.
+  [[nodiscard]] static const scalar* form_gradient(const state& tile, index b, index first, index count,
+                                                   std::size_t thread) {
+    scalar* const delta = form(tile, b, 1, first, count, thread);
+    differentiate(tile, b, delta, first, count);
+    return delta;
+  }
+
+ private:
+  static void for_each_stretch(auto&& f) {
+    for (index first = 0; first < classes; first += table.classes_together) {
+      f(first, std::min(table.classes_together, classes - first));
+    }
+  }
+  [[nodiscard]] static scalar* form(const state& tile, index begin, index samples, index first, index count,
+                                    std::size_t thread) {
+    const slot& in = table.slots[row.in];
+    const layout of = lay_out_stretch(count);
+    scalar* const y = tile.tape.stretches.data() + static_cast<index>(thread) * memory::stretch_stride;
+    through_pixels(map_of(count), weights(tile) + first * inputs, samples,
+                   images<const scalar>{in.value_layout, tile.workspace + in.value.offset + begin * in.value.sample,
+                                        in.value.sample},
+                   images<scalar>{of, y, positions * count}, nullptr, false, false);
+    return y;
+  }
+  static void differentiate(const state& tile, index b, scalar* y, index first, index count) {
+    const sample_source<scalar>& source = *tile.streamed;
+    source.streamed->differentiate(source.context, number(tile, b), positions_of(tile, b), y, first, count);
+  }
+  /// Adds what a stretch of delta has to say of a norm.
+  static void collect(const state& tile, index b, const scalar* delta, index first, index count) {
+    constexpr index side = 64;
+    double* const dots = dots_of(tile, b);
+    for (index t = 0; t < positions; t += side) {
+      for (index s = 0; s <= t; s += side) {
+        add_dots(std::min(side, positions - t), std::min(side, positions - s), count, count, delta + t * count,
+                 delta + s * count, dots + t * positions + s, positions);
+      }
+    }
+    for (index t = 0; t < positions; ++t) squares_of(tile, b)[t] += squares(delta + t * count, count);
+    for (std::size_t k = 0; k != table.outer_count; ++k) {
+      const outer_leaf& use = table.outer[k];
+      if (!use.by_ids || use.parameters != row.parameters) continue;
+      const auto* const ids = static_cast<const std::int32_t*>(
+          static_cast<const void*>(tile.workspace + use.delta.offset + b * use.delta.sample));
+      for (index i = 0; i < use.positions(); ++i) {
+        const index column = ids[i] - first;
+        if (column < 0 || column >= count) continue;
+        scalar* const to = at_ids_of(tile, b) + (use.lookups + i) * positions;
+        for (index s = 0; s < positions; ++s) to[s] = delta[s * count + column];
+      }
+    }
+  }
+
+  /// The projection, of so many classes.
+  [[nodiscard]] static affine_map map_of(index count) {
+    affine_map map = row.map;
+    map.out_channels = static_cast<std::size_t>(count);
+    return map;
+  }
+  [[nodiscard]] static layout lay_out_stretch(index count) {
+    arrangement values = table.slots[row.out].value_layout.values;
+    values.channels = count;
+    return lay_out(values, {});
+  }
+  [[nodiscard]] static const scalar* weights(const state& tile) {
+    return tile.network.parameters().data() + row.parameters;
+  }
+  /// Of the batch.
+  [[nodiscard]] static std::size_t number(const state& tile, index b) {
+    return tile.first + static_cast<std::size_t>(b);
+  }
+  [[nodiscard]] static index there(const state& tile, index b) {
+    return tile.pass.positions_there(program<Network>::size, b);
+  }
+  [[nodiscard]] static std::span<streamed_position<scalar>> positions_of(const state& tile, index b) {
+    return {tile.tape.positions.data() + static_cast<index>(tile.thread) * memory::streamed_positions + b * positions,
+            static_cast<std::size_t>(positions)};
+  }
+  [[nodiscard]] static double* dots_of(const state& tile, index b) {
+    return tile.tape.position_dots.data() + static_cast<index>(tile.thread) * memory::dots_stride +
+           b * positions * positions;
+  }
+  [[nodiscard]] static double* squares_of(const state& tile, index b) {
+    return tile.tape.position_squares.data() + static_cast<index>(tile.thread) * memory::streamed_positions +
+           b * positions;
+  }
+  [[nodiscard]] static scalar* at_ids_of(const state& tile, index b) {
+    return tile.tape.at_ids.data() +
+           (static_cast<index>(tile.thread) * memory::streamed_positions + b * positions) * table.lookups;
+  }
+};
 
 }  // namespace pergrad::inline v0_1::on_host
 
@@ -32451,7 +32782,7 @@ struct outer_way {
       if (gathers(leaf) || (tile.facts_wanted && is_kept(tile, sum, leaf))) {  // nobody else has asked for gradients
         from = tile.gradient(b, leaf) + first * width;
       } else {
-        form_rows(tile, leaf, b, first, rows, room);
+        form_rows(tile, leaf, b, first, rows, room, thread);
       }
       tile.add_to_shared(sum, leaf, b, from, first * width, rows * width);
     }
@@ -32491,7 +32822,8 @@ struct outer_way {
 
   /// Norms of one block and, where kept, gradients.
   static void collect_block(state& tile, const outer_leaf& leaf, index begin, index end) {
-    const kernel_type kernel{leaf, tile.workspace, 0, tile.pass.inputs_of(table.nodes[leaf.node], 0)};
+    const kernel_type kernel{leaf, tile.workspace, 0, tile.pass.inputs_of(table.nodes[leaf.node], 0),
+                             streamed_of(tile, leaf)};
     const norm_method method = method_of(tile.request, leaf, tile.every_gradient);
     if (!tile.norms_wanted && method != norm_method::instantiate) return;
     if constexpr (any_by_ids) {
@@ -32535,16 +32867,27 @@ struct outer_way {
 
  private:
   static constexpr bool any_by_ids = any([](const outer_leaf& leaf) { return leaf.by_ids; });
+  static streamed_deltas<scalar> streamed_of([[maybe_unused]] const state& tile, const outer_leaf& leaf) {
+    if constexpr (table.streams) {
+      if (leaf.streams && tile.streamed != nullptr) return streamed_logits<Network>::deltas_of(tile);
+    }
+    return {};
+  }
   /// Calls f(kernel) for all uses of a block, of which `leaf` is one.
   static auto uses_of(const state& tile, const outer_leaf& leaf) {
     return [&tile, native = leaf.native](auto&& f) {
       for (std::size_t k = 0; k != table.outer_count; ++k) {
-        if (table.outer[k].of_uses && table.outer[k].native == native) f(kernel_type{table.outer[k], tile.workspace});
+        const outer_leaf& use = table.outer[k];
+        if (use.of_uses && use.native == native) {
+          f(kernel_type{use, tile.workspace, 0, nullptr, streamed_of(tile, use)});
+        }
       }
     };
   }
-  /// Rows of a block in PyTorch's order.
+  /// Rows of a block in PyTorch's order. Of logits that are formed where they are read, and of ids that look up rows of
+  /// their matrix, those that were formed together before: a stretch of them has the same bits every time.
   [[nodiscard]] static constexpr index rows_of_piece(const outer_leaf& leaf) {
+    if (streams(leaf)) return table.classes_together;
     return std::max<index>(1, shared_piece / (leaf.by_ids ? leaf.view[2].extent : leaf.outputs));
   }
   /// Pieces of leaves whose x and delta are read while this block is in its room.
@@ -32557,7 +32900,8 @@ struct outer_way {
     return (leaf.size() / width + rows_of_piece(leaf) - 1) / rows_of_piece(leaf);
   }
   /// Some rows of a sample's gradient, of all uses of the block.
-  static void form_rows(const state& tile, const outer_leaf& leaf, index b, index first, index rows, scalar* to) {
+  static void form_rows(const state& tile, const outer_leaf& leaf, index b, index first, index rows, scalar* to,
+                        [[maybe_unused]] std::size_t thread) {
     bool onto = false;
     const auto form = [&](const kernel_type& use) {
       if constexpr (any_by_ids) {
@@ -32570,6 +32914,17 @@ struct outer_way {
       }
       outer_leaf part = use.leaf;
       part.view[2].extent = rows;
+      if constexpr (table.streams) {
+        if (use.streamed.dots != nullptr) {
+          const scalar* const delta = streamed_logits<Network>::form_gradient(tile, b, first, rows, thread);
+          part.step[1].x = rows;
+          part.step[0].x = rows * part.step[1].extent;
+          write_product<scalar>(part.gradient_shape(1, 0, part.step, part.step_plane), delta, use.delta(b, 0), to,
+                                nullptr, onto);
+          onto = true;
+          return;
+        }
+      }
       write_product<scalar>(part.gradient_shape(1, 0, part.step, part.step_plane), use.x(b, 0) + first * part.view[2].x,
                             use.delta(b, 0), to, nullptr, onto);
       onto = true;
@@ -32577,8 +32932,17 @@ struct outer_way {
     if (leaf.of_uses) {
       uses_of(tile, leaf)(form);
     } else {
-      form(kernel_type{leaf, tile.workspace});
+      form(kernel_type{leaf, tile.workspace, 0, nullptr, streamed_of(tile, leaf)});
     }
+  }
+  /// Is there a stretch of classes at a time of this block, or of another use of it?
+  [[nodiscard]] static constexpr bool streams(const outer_leaf& leaf) {
+    if constexpr (table.streams) {
+      for (std::size_t k = 0; k != table.outer_count; ++k) {
+        if (table.outer[k].streams && table.outer[k].native == leaf.native) return true;
+      }
+    }
+    return false;
   }
   static norm_bound norm_of_uses(const state& tile, const outer_leaf& leaf, index b) {
     const auto for_each_use = uses_of(tile, leaf);
@@ -33258,6 +33622,9 @@ struct worker {
     for (index first = 0; first < samples; first += together ? samples : 1) {
       const index last = together ? samples : first + 1;
       forward(first, last);
+      if constexpr (table.streams) {
+        if (request.backward && tile.streamed != nullptr) streamed_logits<Network>::backward(tile, first, last);
+      }
       if (request.backward) tile.pass.backward(table.split, size, first, last, when_complete);
       for_each_part(first, last, [&](index begin, index end) {
         if (request.backward) tile.pass.backward(0, table.split, begin, end, when_complete);
@@ -33291,6 +33658,9 @@ struct worker {
     evaluate_loss(begin, end);
   }
   [[gnu::noinline]] void evaluate_loss(index begin, index end) {
+    if constexpr (table.streams) {
+      if (tile.streamed != nullptr) return streamed_logits<Network>::evaluate(tile, begin, end);
+    }
     for (index b = begin; b < end; ++b) {
       const std::span<const scalar> y = tile.pass.output(b);
       const std::span<scalar> dy = tile.pass.output_gradient(b);
@@ -33408,6 +33778,13 @@ struct engine {
   }
 
  private:
+  /// Are logits formed where they are read? Where somebody wants them, or gradients as such, they are all there.
+  [[nodiscard]] const sample_source<scalar>* streamed() const {
+    const bool may = table.streams && source.streamed != nullptr && !request.outputs &&
+                     request.strategy == strategy_kind::book_keeping && request.method == norm_method::automatic &&
+                     !request.needs_every_gradient();
+    return may ? &source : nullptr;
+  }
   using ring = accumulator_ring<accumulator_count<Network>>;
 
   /// Accumulators of a chunk, each of one tile at least: depends on the network, the request and the number of samples
@@ -33445,7 +33822,8 @@ struct engine {
                                    static_cast<std::size_t>(t),
                                    static_cast<std::size_t>(chunk_first + first) + request.first,
                                    first,
-                                   std::min(tile, count - first)};
+                                   std::min(tile, count - first),
+                                   streamed()};
       };
       pool.parallel(static_cast<std::size_t>(tiles), [&](std::size_t t, std::size_t) {
         worker<Network>{source, request, tile_of(static_cast<index>(t)), nullptr}.process(one_by_one);
@@ -33485,7 +33863,7 @@ struct engine {
           worker<Network>{source,
                           request,
                           {network, tape, request, others, thread,
-                           static_cast<std::size_t>(chunk_first + first) + request.first, first, samples},
+                           static_cast<std::size_t>(chunk_first + first) + request.first, first, samples, streamed()},
                           sums}
               .process(one_by_one);
         }
@@ -33667,6 +34045,26 @@ class host {
         return all->loss->evaluate(y, all->samples->targets(sample), dy);
       }
     };
+    if constexpr (requires { Loss::takes_stretches; }) {
+      using position = on_host::streamed_position<scalar>;
+      static constexpr on_host::streamed_loss<scalar> streamed{
+          [](const void* self, std::size_t sample, std::span<position> positions, const scalar* y, std::ptrdiff_t first,
+             std::ptrdiff_t count, std::ptrdiff_t length) {
+            Loss::see(positions, y, static_cast<std::size_t>(first), static_cast<std::size_t>(count),
+                      static_cast<const source_type*>(self)->samples->targets(sample),
+                      static_cast<std::size_t>(length));
+          },
+          [](const void* self, std::size_t sample, std::span<position> positions, std::ptrdiff_t length) {
+            return Loss::finish(positions, static_cast<const source_type*>(self)->samples->targets(sample),
+                                static_cast<std::size_t>(length));
+          },
+          [](const void* self, std::size_t sample, std::span<const position> positions, scalar* y, std::ptrdiff_t first,
+             std::ptrdiff_t count) {
+            Loss::differentiate(positions, y, static_cast<std::size_t>(first), static_cast<std::size_t>(count),
+                                static_cast<const source_type*>(self)->samples->targets(sample));
+          }};
+      source.streamed = &streamed;
+    }
     const on_host::other_norms<scalar>* others = nullptr;
     if constexpr (Needs.rows) source.write_rows = &on_host::worker<Network>::write_rows;
     if constexpr (Needs.every_algorithm) others = &on_host::every_norm<scalar>;
@@ -39202,6 +39600,67 @@ struct token_cross_entropy {
       }
     });
     return std::log(static_cast<double>(sum)) - static_cast<double>(y[target] - largest);
+  }
+
+  // Of logits that come a stretch of classes at a time, the same stretches twice, and are not kept in between: `see` of
+  // each, `finish`, and `differentiate` of each. `Position` has what must be known of a position from one to the next:
+  // host/norms/request.hpp.
+  static constexpr bool takes_stretches = true;
+
+  /// `y`: logits of classes first .. first + count - 1 at the sample's positions.
+  template <class Position, class Scalar>
+  static void see(std::span<Position> positions, const Scalar* y, std::size_t first, std::size_t count,
+                  std::span<const std::int32_t> targets, std::size_t length) noexcept {
+    for (std::size_t t = 0; t < length; ++t) {
+      if (ignores(targets[t])) continue;
+      Position& seen = positions[t];
+      const Scalar* const here = y + t * count;
+      const Scalar largest = on_host::largest_of(here, static_cast<std::ptrdiff_t>(count));
+      if (largest > seen.largest) {
+        seen.sum *= std::exp(static_cast<double>(seen.largest - largest));
+        seen.largest = largest;
+      }
+      seen.sum +=
+          static_cast<double>(on_host::sum_of_packs<Scalar>(static_cast<std::ptrdiff_t>(count), [&](const auto& at) {
+            return math::exp_or_zero(at(here) - seen.largest);
+          }));
+      const std::size_t target = static_cast<std::size_t>(targets[t]) - first;
+      if (target < count) seen.target = here[target];
+    }
+  }
+  /// The loss. Positions have what `differentiate` asks for.
+  template <class Position>
+  [[nodiscard]] static double finish(std::span<Position> positions, std::span<const std::int32_t> targets,
+                                     std::size_t length) noexcept {
+    using scalar = decltype(positions[0].largest);
+    const double weight = weight_of(targets.data(), length);
+    double loss = 0;
+    for (std::size_t t = 0; t < length; ++t) {
+      if (ignores(targets[t])) continue;
+      Position& seen = positions[t];
+      seen.counts = true;
+      seen.weight = static_cast<scalar>(weight);
+      seen.share = seen.weight / static_cast<scalar>(seen.sum);
+      loss += std::log(seen.sum) - static_cast<double>(seen.target - seen.largest);
+    }
+    return loss * weight;
+  }
+  /// Makes dL/dy of logits.
+  template <class Position, class Scalar>
+  static void differentiate(std::span<const Position> positions, Scalar* y, std::size_t first, std::size_t count,
+                            std::span<const std::int32_t> targets) noexcept {
+    for (std::size_t t = 0; t < positions.size(); ++t, y += count) {
+      const Position& seen = positions[t];
+      if (!seen.counts) {
+        std::fill_n(y, count, Scalar{0});
+        continue;
+      }
+      on_host::for_each_pack<Scalar>(static_cast<std::ptrdiff_t>(count), [&](std::ptrdiff_t i, const auto& lanes) {
+        lanes.store(y + i, math::exp_or_zero(lanes.load(y + i) - seen.largest) * seen.share);
+      });
+      const std::size_t target = static_cast<std::size_t>(targets[t]) - first;
+      if (target < count) y[target] -= seen.weight;
+    }
   }
 
  private:

@@ -223,6 +223,7 @@ class outputs_of : public detail::over_gradients<Leaf> {
   void attach(detail::run_request<scalar>& request, std::span<scalar> out, bool accumulate) {
     if (accumulate) detail::throw_invalid_argument({"pergrad: outputs cannot be accumulated"});
     out_ = out.data();
+    request.outputs = true;
     detail::new_observer(request) = {this, [](void* self, const detail::sample_facts<scalar>& facts) {
                                        std::copy(facts.output.begin(), facts.output.end(),
                                                  static_cast<outputs_of*>(self)->out_ + facts.sample * width);

@@ -86,6 +86,7 @@ struct run_request {
   std::size_t observer_count = 0;
   bool backward = false;  ///< anything beyond losses and outputs
   bool norms = false;
+  bool outputs = false;               ///< does anybody read `sample_facts::output`?
   const Scalar* direction = nullptr;  ///< PyTorch's order; for projections
   Scalar* rows = nullptr;             ///< materialised gradients of samples first .. first + count - 1
   const sum_request<Scalar>* row_weights = nullptr;

@@ -137,8 +137,7 @@ inline constexpr std::size_t bytes_at_work = [] {
   if constexpr (std::is_base_of_v<error::explained, Network>) {
     return std::size_t{0};  // what is wrong with it was said
   } else {
-    return static_cast<std::size_t>(on_host::working_memory<Network>::workspace_stride) *
-           sizeof(typename Network::scalar);
+    return on_host::working_memory<Network>::bytes_at_work;
   }
 }();
 

@@ -102,6 +102,26 @@ class host {
         return all->loss->evaluate(y, all->samples->targets(sample), dy);
       }
     };
+    if constexpr (requires { Loss::takes_stretches; }) {
+      using position = on_host::streamed_position<scalar>;
+      static constexpr on_host::streamed_loss<scalar> streamed{
+          [](const void* self, std::size_t sample, std::span<position> positions, const scalar* y, std::ptrdiff_t first,
+             std::ptrdiff_t count, std::ptrdiff_t length) {
+            Loss::see(positions, y, static_cast<std::size_t>(first), static_cast<std::size_t>(count),
+                      static_cast<const source_type*>(self)->samples->targets(sample),
+                      static_cast<std::size_t>(length));
+          },
+          [](const void* self, std::size_t sample, std::span<position> positions, std::ptrdiff_t length) {
+            return Loss::finish(positions, static_cast<const source_type*>(self)->samples->targets(sample),
+                                static_cast<std::size_t>(length));
+          },
+          [](const void* self, std::size_t sample, std::span<const position> positions, scalar* y, std::ptrdiff_t first,
+             std::ptrdiff_t count) {
+            Loss::differentiate(positions, y, static_cast<std::size_t>(first), static_cast<std::size_t>(count),
+                                static_cast<const source_type*>(self)->samples->targets(sample));
+          }};
+      source.streamed = &streamed;
+    }
     const on_host::other_norms<scalar>* others = nullptr;
     if constexpr (Needs.rows) source.write_rows = &on_host::worker<Network>::write_rows;
     if constexpr (Needs.every_algorithm) others = &on_host::every_norm<scalar>;

@@ -7,6 +7,7 @@
 // L = 0 and dL/dy = 0. With `sum_over_positions` there is no 1/n.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstddef>
@@ -140,6 +141,67 @@ struct token_cross_entropy {
       }
     });
     return std::log(static_cast<double>(sum)) - static_cast<double>(y[target] - largest);
+  }
+
+  // Of logits that come a stretch of classes at a time, the same stretches twice, and are not kept in between: `see` of
+  // each, `finish`, and `differentiate` of each. `Position` has what must be known of a position from one to the next:
+  // host/norms/request.hpp.
+  static constexpr bool takes_stretches = true;
+
+  /// `y`: logits of classes first .. first + count - 1 at the sample's positions.
+  template <class Position, class Scalar>
+  static void see(std::span<Position> positions, const Scalar* y, std::size_t first, std::size_t count,
+                  std::span<const std::int32_t> targets, std::size_t length) noexcept {
+    for (std::size_t t = 0; t < length; ++t) {
+      if (ignores(targets[t])) continue;
+      Position& seen = positions[t];
+      const Scalar* const here = y + t * count;
+      const Scalar largest = on_host::largest_of(here, static_cast<std::ptrdiff_t>(count));
+      if (largest > seen.largest) {
+        seen.sum *= std::exp(static_cast<double>(seen.largest - largest));
+        seen.largest = largest;
+      }
+      seen.sum +=
+          static_cast<double>(on_host::sum_of_packs<Scalar>(static_cast<std::ptrdiff_t>(count), [&](const auto& at) {
+            return math::exp_or_zero(at(here) - seen.largest);
+          }));
+      const std::size_t target = static_cast<std::size_t>(targets[t]) - first;
+      if (target < count) seen.target = here[target];
+    }
+  }
+  /// The loss. Positions have what `differentiate` asks for.
+  template <class Position>
+  [[nodiscard]] static double finish(std::span<Position> positions, std::span<const std::int32_t> targets,
+                                     std::size_t length) noexcept {
+    using scalar = decltype(positions[0].largest);
+    const double weight = weight_of(targets.data(), length);
+    double loss = 0;
+    for (std::size_t t = 0; t < length; ++t) {
+      if (ignores(targets[t])) continue;
+      Position& seen = positions[t];
+      seen.counts = true;
+      seen.weight = static_cast<scalar>(weight);
+      seen.share = seen.weight / static_cast<scalar>(seen.sum);
+      loss += std::log(seen.sum) - static_cast<double>(seen.target - seen.largest);
+    }
+    return loss * weight;
+  }
+  /// Makes dL/dy of logits.
+  template <class Position, class Scalar>
+  static void differentiate(std::span<const Position> positions, Scalar* y, std::size_t first, std::size_t count,
+                            std::span<const std::int32_t> targets) noexcept {
+    for (std::size_t t = 0; t < positions.size(); ++t, y += count) {
+      const Position& seen = positions[t];
+      if (!seen.counts) {
+        std::fill_n(y, count, Scalar{0});
+        continue;
+      }
+      on_host::for_each_pack<Scalar>(static_cast<std::ptrdiff_t>(count), [&](std::ptrdiff_t i, const auto& lanes) {
+        lanes.store(y + i, math::exp_or_zero(lanes.load(y + i) - seen.largest) * seen.share);
+      });
+      const std::size_t target = static_cast<std::size_t>(targets[t]) - first;
+      if (target < count) y[target] -= seen.weight;
+    }
   }
 
  private:

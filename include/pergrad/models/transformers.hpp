@@ -208,12 +208,12 @@ struct llama_network {
   using block = llama_block_of<Size, Tuning>;
   using table = embedding<Size.features>;
   using head = linear<Size.vocabulary, no_bias>;
-  using type = network<token_ids(Size.positions, Size.vocabulary), check,
-                       typename Tuning::template input<std::conditional_t<Size.tied, tied<0, table>, table>>,
-                       lower_blocks<Size.blocks, block, Tuning>, upper_blocks<Size.blocks, block, Tuning>,
-                       llama_norm<Size, Tuning>,
-                       std::conditional_t<Size.tied, typename Tuning::template input<tied<0, head>>,
-                                          typename Tuning::template projection<"lm_head", head>>>;
+  using type = network<
+      token_ids(Size.positions, Size.vocabulary), check,
+      typename Tuning::template input<std::conditional_t<Size.tied, tied<0, table>, table>>,
+      lower_blocks<Size.blocks, block, Tuning>, upper_blocks<Size.blocks, block, Tuning>, llama_norm<Size, Tuning>,
+      typename Tuning::template logits<std::conditional_t<Size.tied, typename Tuning::template input<tied<0, head>>,
+                                                          typename Tuning::template projection<"lm_head", head>>>>;
 };
 
 template <class Tuning>
@@ -258,7 +258,7 @@ using gpt2 = network<
     detail::lower_blocks<Blocks, detail::gpt2_block<Features, Heads, Tuning>, Tuning>,
     detail::upper_blocks<Blocks, detail::gpt2_block<Features, Heads, Tuning>, Tuning>,
     typename Tuning::template norm<layer_norm<>>,
-    typename Tuning::template input<tied<0, linear<Vocabulary, no_bias>>>>;
+    typename Tuning::template logits<typename Tuning::template input<tied<0, linear<Vocabulary, no_bias>>>>>;
 
 /// Hugging Face's `LlamaForCausalLM`: logits `{positions, vocabulary}` of the next id at every position; the sizes'
 /// defaults are those of the model of 7 billion, 6,738,415,616 parameters. Its loss is `token_cross_entropy<>`. Rotary

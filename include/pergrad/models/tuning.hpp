@@ -68,22 +68,28 @@ struct adapted_or_frozen<Rank, Alpha, Linear, true> {
   using type = lora<Rank, Linear, Alpha>;
 };
 
-/// What trains some layers of each block, and a classifier's head.
-struct partly_trained {
+/// What all share: logits are kept where they are formed, blocks as they are, none is frozen.
+struct usual {
   template <class Layer>
-  using input = frozen<Layer>;
-  template <class... Layers>
-  using head = sequential<Layers...>;
+  using logits = Layer;
   template <class Block>
   using block = Block;
   template <std::size_t /*Blocks*/>
   static constexpr std::size_t lower = 0;
 };
 
+/// What trains some layers of each block, and a classifier's head.
+struct partly_trained : usual {
+  template <class Layer>
+  using input = frozen<Layer>;
+  template <class... Layers>
+  using head = sequential<Layers...>;
+};
+
 }  // namespace detail
 
 /// Every parameter is trained.
-struct everything {
+struct everything : detail::usual {
   template <class Layer>
   using input = Layer;  ///< embeddings, positions, patches
   template <detail::text /*Name*/, class Linear>
@@ -92,10 +98,6 @@ struct everything {
   using norm = Layer;
   template <class... Layers>
   using head = sequential<Layers...>;  ///< of a classifier
-  template <class Block>
-  using block = Block;
-  template <std::size_t /*Blocks*/>
-  static constexpr std::size_t lower = 0;  ///< blocks that are frozen
   template <detail::text... /*Names*/>
   static constexpr bool offers = true;
 };
@@ -132,6 +134,16 @@ struct last_blocks : everything {
   using input = frozen<Layer>;
   template <std::size_t Blocks>
   static constexpr std::size_t lower = Blocks > Count ? Blocks - Count : 0;
+};
+
+/// What `Tuning` says, and the logits of a language model are never all there: the last projection is `recomputed`, and
+/// a large model (of 128 MB of parameters) forms its logits a stretch of the vocabulary at a time, wherever the loss,
+/// the gradient or a sum reads them. That saves 2 x positions x vocabulary numbers a sample, and takes the time of two
+/// products with the vocabulary more. Gradients differ by rounding.
+template <class Tuning = everything>
+struct recomputed_logits : Tuning {
+  template <class Layer>
+  using logits = recomputed<Layer>;
 };
 
 /// What `Tuning` says, and every block of the network is `recomputed`: less memory for more time.

@@ -24,7 +24,7 @@
 #include <pergrad/host/gemm/product.hpp>
 #include <pergrad/host/plan/tables.hpp>
 #include <pergrad/host/plan/windows.hpp>
-#include <pergrad/host/run/team.hpp>
+#include <pergrad/host/team/team.hpp>
 #include <pergrad/shape.hpp>
 #include <pergrad/team.hpp>
 

@@ -22,6 +22,35 @@
 
 namespace pergrad::inline v0_1::on_host {
 
+/// Terms of a dot that are added up in the scalar; the rest is added up in double.
+inline constexpr index gram_terms = 128;
+/// Adds dots of `width` terms of each of a few vectors with each of a few others, `step` apart, no more than 64 each,
+/// to `dots`, whose rows are `stride` apart.
+template <class Scalar>
+void add_dots(index rows, index columns, index width, index step, const Scalar* a, const Scalar* b, double* dots,
+              index stride) noexcept {
+  constexpr index side = 64;
+  alignas(64) Scalar part[side * side];
+  for (index first = 0; first < width; first += gram_terms) {
+    product_shape shape{{{}, {}, {rows, step, side}}, {{}, {}, {std::min(gram_terms, width - first), 1, 1}}, columns};
+    shape.right_column = step;
+    product(shape, a + first, b + first, part, epilogue::store{});
+    for (index i = 0; i < rows; ++i) {
+      add_widened_to(dots + i * stride, 1.0, Scalar{1}, part + i * side, false, columns);
+    }
+  }
+}
+
+/// What norms ask of deltas that are not kept (host/run/streamed_logits.hpp), for sample 0 of the tile; the next one's
+/// lie behind. None if `dots` is null.
+template <class Scalar>
+struct streamed_deltas {
+  const double* dots = nullptr;     ///< <delta_t, delta_s>, [t][s], where s is not in a run of 64 positions behind t's
+  const double* squares = nullptr;  ///< ‖delta_t‖²
+  const Scalar* at_ids = nullptr;   ///< delta_s at the id of a lookup: [lookup][s]
+  index lookups = 0;
+};
+
 /// One outer-product leaf of the samples in a worker's workspace.
 template <class Scalar>
 struct leaf_kernel {
@@ -29,6 +58,7 @@ struct leaf_kernel {
   const Scalar* workspace;
   index first = 0;                        ///< the sample of the tile that is counted as 0
   const Scalar* const* inputs = nullptr;  ///< the tile's samples in the batch, if x lies there
+  streamed_deltas<Scalar> streamed{};     ///< of a turned block, if its x is not there
 
   [[nodiscard, gnu::noinline]] const Scalar* x(index sample, index group) const noexcept {
     if (inputs != nullptr) return inputs[first + sample];
@@ -198,16 +228,30 @@ struct leaf_kernel {
     alignas(64) double x_dots[side * side];
     alignas(64) double delta_dots[side * side];
     position_sums seen;
-    for_each_position(leaf, leaf.positions(), [&](index, index x_t, index delta_t) {
-      add_position(view_squares(x(sample, 0) + x_t), delta_squares(delta(sample, 0) + delta_t), seen);
+    const index positions = leaf.positions();
+    for_each_position(leaf, positions, [&](index t, index x_t, index delta_t) {
+      const double of_x =
+          streamed.dots != nullptr ? streamed.squares[sample * positions + t] : view_squares(x(sample, 0) + x_t);
+      add_position(of_x, delta_squares(delta(sample, 0) + delta_t), seen);
     });
     pairwise_sum sum;
-    for_each_run(sample, side, [&](index rows, const Scalar* x_here, const Scalar* delta_here) {
+    const auto dots_of_runs = [](index rows, index columns, index width, index step, const Scalar* a, const Scalar* b,
+                                 double* dots) {
+      std::fill_n(dots, rows * side, 0.0);
+      add_dots(rows, columns, width, step, a, b, dots, side);
+    };
+    for_each_run(sample, side, [&](index t, index rows, const Scalar* x_here, const Scalar* delta_here) {
       bool behind = false;  // a pair of runs counts twice, so every other one is left out
-      for_each_run(sample, side, [&](index columns, const Scalar* x_there, const Scalar* delta_there) {
+      for_each_run(sample, side, [&](index s, index columns, const Scalar* x_there, const Scalar* delta_there) {
         if (behind) return;
-        behind = x_there == x_here && delta_there == delta_here;
-        dots_of_runs(rows, columns, leaf.view_width(), along().x, x_here, x_there, x_dots);
+        behind = s == t;
+        if (streamed.dots != nullptr) {
+          for (index i = 0; i < rows; ++i) {
+            std::copy_n(streamed.dots + (sample * positions + t + i) * positions + s, columns, x_dots + i * side);
+          }
+        } else {
+          dots_of_runs(rows, columns, leaf.view_width(), along().x, x_here, x_there, x_dots);
+        }
         dots_of_runs(rows, columns, leaf.outputs, along().delta, delta_here, delta_there, delta_dots);
         for (index i = 0; i < rows; ++i) {
           double of_row = 0;
@@ -324,10 +368,9 @@ struct leaf_kernel {
   }
 
  private:
-  static constexpr index gram_terms = 128;
   /// Positions of a column lie along the first axis, those of a line along the second.
   [[nodiscard]] const step_axis& along() const noexcept { return leaf.step[leaf.step[1].extent == 1 ? 0 : 1]; }
-  /// Calls f(count, x, delta) for runs of at most `most` positions that lie evenly.
+  /// Calls f(first position, count, x, delta) for runs of at most `most` positions that lie evenly.
   template <class Function>
   void for_each_run(index sample, index most, Function&& f) const noexcept {
     const step_axis& run = along();
@@ -335,24 +378,10 @@ struct leaf_kernel {
     for (index plane = 0; plane < leaf.step_plane.extent; ++plane) {
       for (index i = 0; i < lines; ++i) {
         for (index j = 0; j < run.extent; j += most) {
-          f(std::min(most, run.extent - j), x(sample, 0) + plane * leaf.step_plane.x + i * leaf.step[0].x + j * run.x,
+          f((plane * lines + i) * run.extent + j, std::min(most, run.extent - j),
+            x(sample, 0) + plane * leaf.step_plane.x + i * leaf.step[0].x + j * run.x,
             delta(sample, 0) + plane * leaf.step_plane.delta + i * leaf.step[0].delta + j * run.delta);
         }
-      }
-    }
-  }
-  /// Dots of `width` terms of each of a few vectors with each of a few others, `step` apart.
-  static void dots_of_runs(index rows, index columns, index width, index step, const Scalar* a, const Scalar* b,
-                           double* dots) noexcept {
-    constexpr index side = 64;
-    alignas(64) Scalar part[side * side];
-    for (index first = 0; first < width; first += gram_terms) {
-      product_shape shape{{{}, {}, {rows, step, side}}, {{}, {}, {std::min(gram_terms, width - first), 1, 1}}, columns};
-      shape.right_column = step;
-      product(shape, a + first, b + first, part, epilogue::store{});
-      for (index i = 0; i < rows; ++i) {
-        if (first == 0) std::fill_n(dots + i * side, columns, 0.0);
-        add_widened_to(dots + i * side, 1.0, Scalar{1}, part + i * side, false, columns);
       }
     }
   }

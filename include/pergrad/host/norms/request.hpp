@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 
 #include <pergrad/gradients/plan.hpp>
@@ -33,6 +34,27 @@ inline constexpr other_norms<Scalar> every_norm{
     [](const leaf_kernel<Scalar>& kernel, index sample) { return kernel.gram(sample); },
     [](const leaf_kernel<Scalar>& kernel, index sample) { return kernel.direct(sample); }};
 
+/// What is known of a position whose logits y come a stretch of classes at a time (host/run/streamed_logits.hpp).
+template <class Scalar>
+struct streamed_position {
+  double sum = 0;  ///< of e^{y_j - largest}, of the classes that were seen
+  Scalar largest = -std::numeric_limits<Scalar>::infinity();
+  Scalar target = 0;    ///< the target's y
+  Scalar weight = 0;    ///< what the position's loss is multiplied by
+  Scalar share = 0;     ///< weight / sum
+  bool counts = false;  ///< else its gradient is 0
+};
+/// A loss that takes logits so; `y` of a sample is [position][class of the stretch].
+template <class Scalar>
+struct streamed_loss {
+  void (*see)(const void* context, std::size_t sample, std::span<streamed_position<Scalar>> positions, const Scalar* y,
+              index first, index count, index length);
+  double (*finish)(const void* context, std::size_t sample, std::span<streamed_position<Scalar>> positions,
+                   index length);
+  void (*differentiate)(const void* context, std::size_t sample, std::span<const streamed_position<Scalar>> positions,
+                        Scalar* y, index first, index count);
+};
+
 /// Where samples come from and what their loss is.
 template <class Scalar>
 struct sample_source {
@@ -43,6 +65,7 @@ struct sample_source {
   /// `length`: positions of the output that are there, if it has positions.
   double (*loss)(const void*, std::size_t sample, std::span<const Scalar> y, std::span<Scalar> dy,
                  index length) = nullptr;
+  const streamed_loss<Scalar>* streamed = nullptr;  ///< null: it wants all logits together
   /// Writes the rows of some samples of a worker's tile: only programs that want rows compile it.
   void (*write_rows)(void* worker, index begin, index end) = nullptr;
 };

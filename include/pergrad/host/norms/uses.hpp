@@ -121,9 +121,14 @@ class gram_of_uses {
   void add_rows(const leaf_kernel<Scalar>& lookup, const leaf_kernel<Scalar>& product) noexcept {
     const std::int32_t* const row = ids(lookup);
     const side delta = delta_of(product);
+    const streamed_deltas<Scalar>& streamed = product.streamed;
+    const index positions = product.leaf.positions();
     for (index t = 0; t < lookup.leaf.positions(); ++t) {
-      for (index s = 0; s < product.leaf.positions(); ++s) {
-        const auto at_id = static_cast<double>(delta.at(s)[row[t]]);
+      for (index s = 0; s < positions; ++s) {
+        const auto at_id = static_cast<double>(
+            streamed.dots == nullptr
+                ? delta.at(s)[row[t]]
+                : streamed.at_ids[((sample_ * streamed.lookups) + lookup.leaf.lookups + t) * positions + s]);
         squared_ += 2 * (at_id * x_dot(lookup, t, product, s));
       }
     }

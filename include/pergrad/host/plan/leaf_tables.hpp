@@ -81,7 +81,8 @@ struct leaf_tables {
           set_steps(leaf, what);
         }
         if (t.shares_sums && !t.nodes[leaf.node].deferred) turn(leaf);
-        leaf.recomputed = t.nodes[leaf.node].deferred ? 0 : plan::nodes[leaf.node].recomputed;
+        leaf.streams = t.streams && leaf.node == structure::size - 1;
+        leaf.recomputed = t.nodes[leaf.node].deferred || leaf.streams ? 0 : plan::nodes[leaf.node].recomputed;
         add_leaf(t, each, leaf);
       } else {
         auto leaf = leaf_of<elementwise_leaf>(each);
@@ -263,6 +264,7 @@ struct leaf_tables {
       bool by_ids = false;
       double formed = 0;
       double from_factors = 0;
+      index lookups = 0;
       const auto for_each_use = [&](auto&& f) {
         for (std::size_t other = k; other != t.outer_count; ++other) {
           if (t.outer[other].native == first.native) f(t.outer[other]);
@@ -280,9 +282,16 @@ struct leaf_tables {
         use.of_uses = true;
         use.first_node = first.node;
         use.gram_in_blocks = t.shares_sums && !use.by_ids;
+        if (use.by_ids) {
+          use.lookups = lookups;
+          lookups += use.positions();
+        }
         if (by_gram) use.method = norm_method::gram;
       });
       if (by_gram) t.kept_size -= round_up(first.size());
+      for_each_use([&](const outer_leaf& use) {
+        if (use.streams) t.lookups = lookups;
+      });
     }
   }
   /// Where values share places by times, gradients that take less than what they are made of, an adapter's say: who
@@ -338,7 +347,7 @@ struct leaf_tables {
       leaf.method =
           automatic ? cheapest_method(leaf.block(), sizeof(typename Program::scalar)) : norm_method::instantiate;
       if (automatic && t.shares_sums && leaf.method != norm_method::product) {  // none is kept
-        leaf.gram_in_blocks = gram_in_blocks_pays(leaf.block());
+        leaf.gram_in_blocks = leaf.streams || gram_in_blocks_pays(leaf.block());
         leaf.method = leaf.gram_in_blocks ? norm_method::gram : norm_method::direct;
       }
       t.scaled_size = std::max(t.scaled_size, leaf.positions() * leaf.groups * leaf.outputs);

@@ -81,6 +81,12 @@ struct program {
     bool any_in_pairs = false;
     place winograd;  ///< a worker's space for the convolutions that are filtered; 0 elements: there are none
     place plain_output, plain_output_gradient;
+    /// Are the last node's logits formed a stretch of classes at a time, wherever they are read (streamed_logits.hpp)?
+    /// Only then they have the last place of the workspace, which is not touched unless somebody wants all of them.
+    bool streams = false;
+    index touched = 0;            ///< of the workspace, what comes before
+    index classes_together = 0;   ///< of a stretch
+    index lookups = 0;            ///< positions that look rows of the same matrix up
     bool output_in_slot = false;  ///< they are the slot itself, which is stored in PyTorch's order
     /// The first node with parameters, the last one that a backward pass meets; `size` if there is none.
     [[nodiscard]] constexpr std::size_t first_with_parameters() const noexcept {
@@ -264,6 +270,8 @@ struct program {
     t.shares_sums = is_large && leaf_tables<program>::shares_sums(t, large_from<Network>);
     const bool by_times =
         is_large || t.sample_size * static_cast<index>(sizeof(scalar)) >= places_by_times_from<Network>;
+    t.streams = streams(t);
+    if (t.streams) t.classes_together = classes_of_stretch(t.nodes[size - 1]);
     leaf_tables<program>::list(t, by_times);
     choose_tiles(t, sizeof(scalar), static_cast<index>(Network::parameter_count));
     if (!t.shares_sums) leaf_tables<program>::choose_late(t);
@@ -273,10 +281,52 @@ struct program {
     } else {
       assign_places(t, trained);
     }
-    t.workspace += line;  // partial vectors may be read past the end
+    t.touched = t.workspace += line;  // partial vectors may be read past the end
+    if (t.streams) place_logits(t);
     share_slots(t, arranged);
     leaf_tables<program>::resolve(t);
     return t;
+  }
+
+  /// Whoever says that the last projection is to be recomputed, alone, has logits that are never all there, and so has
+  /// whose logits are very many. The matrix is read where it lies, and multiplied with once; it may be looked up
+  /// besides.
+  static constexpr bool streams(const tables& t) {
+    if constexpr (size == 0) return false;
+    constexpr std::size_t node = size - 1;
+    constexpr auto& left_of_block = structure::found.recomputed;
+    const node_row& row = t.nodes[node];
+    const index bytes = 2 * static_cast<index>(Network::output_shape.size() * sizeof(scalar));
+    const bool alone = node == 0 || left_of_block[node - 1] != 2;
+    if (left_of_block[node] == 0 ? bytes < logits_streamed_from<Network> : !alone) return false;
+    if (row.kind != node_kind::affine || !row.reads_weights || row.map.bias || row.staged || row.in == 0 ||
+        !row.backward) {
+      return false;
+    }
+    const slot& out = t.slots[size];
+    if (!t.output_in_slot || t.storage[size] != size || !may_move(out.value_layout) || !may_move(out.gradient_layout)) {
+      return false;
+    }
+    for (std::size_t i = 0; i < node; ++i) {
+      if (t.nodes[i].parameters == row.parameters && t.nodes[i].parameter_count > 0 &&
+          t.nodes[i].kind == node_kind::affine && row.parameter_count > 0) {
+        return false;
+      }
+    }
+    return row.parameter_count == 0 || t.shares_sums;
+  }
+  /// Whole stretches of Gram dots (host/norms/leaves.hpp), about as much of the matrix as a piece of a shared sum.
+  static constexpr index classes_of_stretch(const node_row& row) {
+    constexpr index least = 128;
+    const index inputs = static_cast<index>(row.map.in_channels);
+    return std::max(least, shared_piece / inputs / least * least);
+  }
+  static constexpr void place_logits(tables& t) {
+    slot& out = t.slots[size];
+    const index elements = out.value_layout.size;
+    t.plain_output = out.value = {t.workspace, 2 * elements};
+    t.plain_output_gradient = out.gradient = out.value.at(elements);
+    t.workspace += t.tile * 2 * elements + line;
   }
 
   static constexpr void stage(tables& t, std::size_t node) {
@@ -421,6 +471,7 @@ struct program {
     };
     const auto put_value = [&](std::size_t s, int birth) {
       slot& here = t.slots[s];
+      if (t.streams && s == size) return;
       if (t.storage[s] != s || until.room[s] != block || !exists(t, s) || (birth > 0 && !may_move(here.value_layout))) {
         return;
       }
@@ -432,7 +483,7 @@ struct program {
     const auto put_gradient = [&](std::size_t which, int birth) {
       const std::size_t s = t.storage[which];
       slot& here = t.slots[s];
-      if (!trained[s] || until.room[s] != block || !exists(t, s)) return;
+      if (!trained[s] || until.room[s] != block || !exists(t, s) || (t.streams && s == size)) return;
       const bool stays = until.gradient_birth[s] == 0 || !may_move(here.gradient_layout);
       if (birth != (stays ? 0 : until.gradient_birth[s])) return;
       here.elements += here.gradient_layout.size;

@@ -25,6 +25,11 @@ inline constexpr std::size_t large_from = std::size_t{1} << 27U;
 template <class Network>
 inline constexpr index places_by_times_from = index{8} << 20;
 
+/// Bytes of a sample's logits and their gradient from which on a large network keeps neither (streamed_logits.hpp),
+/// whether it says `recomputed` or not: no step fits where they would be most of the memory.
+template <class Network>
+inline constexpr index logits_streamed_from = index{256} << 20;
+
 /// Where something of a tile lies in a worker's workspace: its first element for sample 0, and the step to the next
 /// sample.
 struct place {
@@ -162,6 +167,8 @@ struct outer_leaf {
   bool in_order = false;        ///< G is stored as PyTorch orders it, [output][view]
   bool turned = false;          ///< for that x and delta have changed places; those of ids stay
   bool gram_in_blocks = false;  ///< `gram` takes many positions together, whose dots it adds up in the scalar at first
+  bool streams = false;         ///< of logits that are formed where they are read (streamed_logits.hpp)
+  index lookups = 0;            ///< by_ids, of a table that such logits are formed with: positions of the uses before
   bool at_once = false;         ///< always formed when the node has run backwards: x and delta may be gone at the end
   bool behind_others = false;   ///< formed once all other gradients of its node are, as if it came late
   bool late = false;  ///< formed once the backward pass is through the network, and added up before the next sample's

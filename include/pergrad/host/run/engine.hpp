@@ -106,6 +106,13 @@ struct engine {
   }
 
  private:
+  /// Are logits formed where they are read? Where somebody wants them, or gradients as such, they are all there.
+  [[nodiscard]] const sample_source<scalar>* streamed() const {
+    const bool may = table.streams && source.streamed != nullptr && !request.outputs &&
+                     request.strategy == strategy_kind::book_keeping && request.method == norm_method::automatic &&
+                     !request.needs_every_gradient();
+    return may ? &source : nullptr;
+  }
   using ring = accumulator_ring<accumulator_count<Network>>;
 
   /// Accumulators of a chunk, each of one tile at least: depends on the network, the request and the number of samples
@@ -143,7 +150,8 @@ struct engine {
                                    static_cast<std::size_t>(t),
                                    static_cast<std::size_t>(chunk_first + first) + request.first,
                                    first,
-                                   std::min(tile, count - first)};
+                                   std::min(tile, count - first),
+                                   streamed()};
       };
       pool.parallel(static_cast<std::size_t>(tiles), [&](std::size_t t, std::size_t) {
         worker<Network>{source, request, tile_of(static_cast<index>(t)), nullptr}.process(one_by_one);
@@ -183,7 +191,7 @@ struct engine {
           worker<Network>{source,
                           request,
                           {network, tape, request, others, thread,
-                           static_cast<std::size_t>(chunk_first + first) + request.first, first, samples},
+                           static_cast<std::size_t>(chunk_first + first) + request.first, first, samples, streamed()},
                           sums}
               .process(one_by_one);
         }

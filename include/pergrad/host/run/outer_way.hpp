@@ -17,6 +17,7 @@
 #include <pergrad/host/norms/uses.hpp>
 #include <pergrad/host/plan/program.hpp>
 #include <pergrad/host/plan/tables.hpp>
+#include <pergrad/host/run/streamed_logits.hpp>
 #include <pergrad/host/run/tile_state.hpp>
 #include <pergrad/privacy/clip.hpp>
 #include <pergrad/simd/elements.hpp>
@@ -110,7 +111,7 @@ struct outer_way {
       if (gathers(leaf) || (tile.facts_wanted && is_kept(tile, sum, leaf))) {  // nobody else has asked for gradients
         from = tile.gradient(b, leaf) + first * width;
       } else {
-        form_rows(tile, leaf, b, first, rows, room);
+        form_rows(tile, leaf, b, first, rows, room, thread);
       }
       tile.add_to_shared(sum, leaf, b, from, first * width, rows * width);
     }
@@ -150,7 +151,8 @@ struct outer_way {
 
   /// Norms of one block and, where kept, gradients.
   static void collect_block(state& tile, const outer_leaf& leaf, index begin, index end) {
-    const kernel_type kernel{leaf, tile.workspace, 0, tile.pass.inputs_of(table.nodes[leaf.node], 0)};
+    const kernel_type kernel{leaf, tile.workspace, 0, tile.pass.inputs_of(table.nodes[leaf.node], 0),
+                             streamed_of(tile, leaf)};
     const norm_method method = method_of(tile.request, leaf, tile.every_gradient);
     if (!tile.norms_wanted && method != norm_method::instantiate) return;
     if constexpr (any_by_ids) {
@@ -194,16 +196,27 @@ struct outer_way {
 
  private:
   static constexpr bool any_by_ids = any([](const outer_leaf& leaf) { return leaf.by_ids; });
+  static streamed_deltas<scalar> streamed_of([[maybe_unused]] const state& tile, const outer_leaf& leaf) {
+    if constexpr (table.streams) {
+      if (leaf.streams && tile.streamed != nullptr) return streamed_logits<Network>::deltas_of(tile);
+    }
+    return {};
+  }
   /// Calls f(kernel) for all uses of a block, of which `leaf` is one.
   static auto uses_of(const state& tile, const outer_leaf& leaf) {
     return [&tile, native = leaf.native](auto&& f) {
       for (std::size_t k = 0; k != table.outer_count; ++k) {
-        if (table.outer[k].of_uses && table.outer[k].native == native) f(kernel_type{table.outer[k], tile.workspace});
+        const outer_leaf& use = table.outer[k];
+        if (use.of_uses && use.native == native) {
+          f(kernel_type{use, tile.workspace, 0, nullptr, streamed_of(tile, use)});
+        }
       }
     };
   }
-  /// Rows of a block in PyTorch's order.
+  /// Rows of a block in PyTorch's order. Of logits that are formed where they are read, and of ids that look up rows of
+  /// their matrix, those that were formed together before: a stretch of them has the same bits every time.
   [[nodiscard]] static constexpr index rows_of_piece(const outer_leaf& leaf) {
+    if (streams(leaf)) return table.classes_together;
     return std::max<index>(1, shared_piece / (leaf.by_ids ? leaf.view[2].extent : leaf.outputs));
   }
   /// Pieces of leaves whose x and delta are read while this block is in its room.
@@ -216,7 +229,8 @@ struct outer_way {
     return (leaf.size() / width + rows_of_piece(leaf) - 1) / rows_of_piece(leaf);
   }
   /// Some rows of a sample's gradient, of all uses of the block.
-  static void form_rows(const state& tile, const outer_leaf& leaf, index b, index first, index rows, scalar* to) {
+  static void form_rows(const state& tile, const outer_leaf& leaf, index b, index first, index rows, scalar* to,
+                        [[maybe_unused]] std::size_t thread) {
     bool onto = false;
     const auto form = [&](const kernel_type& use) {
       if constexpr (any_by_ids) {
@@ -229,6 +243,17 @@ struct outer_way {
       }
       outer_leaf part = use.leaf;
       part.view[2].extent = rows;
+      if constexpr (table.streams) {
+        if (use.streamed.dots != nullptr) {
+          const scalar* const delta = streamed_logits<Network>::form_gradient(tile, b, first, rows, thread);
+          part.step[1].x = rows;
+          part.step[0].x = rows * part.step[1].extent;
+          write_product<scalar>(part.gradient_shape(1, 0, part.step, part.step_plane), delta, use.delta(b, 0), to,
+                                nullptr, onto);
+          onto = true;
+          return;
+        }
+      }
       write_product<scalar>(part.gradient_shape(1, 0, part.step, part.step_plane), use.x(b, 0) + first * part.view[2].x,
                             use.delta(b, 0), to, nullptr, onto);
       onto = true;
@@ -236,8 +261,17 @@ struct outer_way {
     if (leaf.of_uses) {
       uses_of(tile, leaf)(form);
     } else {
-      form(kernel_type{leaf, tile.workspace});
+      form(kernel_type{leaf, tile.workspace, 0, nullptr, streamed_of(tile, leaf)});
     }
+  }
+  /// Is there a stretch of classes at a time of this block, or of another use of it?
+  [[nodiscard]] static constexpr bool streams(const outer_leaf& leaf) {
+    if constexpr (table.streams) {
+      for (std::size_t k = 0; k != table.outer_count; ++k) {
+        if (table.outer[k].streams && table.outer[k].native == leaf.native) return true;
+      }
+    }
+    return false;
   }
   static norm_bound norm_of_uses(const state& tile, const outer_leaf& leaf, index b) {
     const auto for_each_use = uses_of(tile, leaf);

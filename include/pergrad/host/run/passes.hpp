@@ -18,8 +18,8 @@
 #include <pergrad/host/conv/winograd.hpp>
 #include <pergrad/host/plan/program.hpp>
 #include <pergrad/host/plan/tables.hpp>
-#include <pergrad/host/run/team.hpp>
 #include <pergrad/host/run/tile_values.hpp>
+#include <pergrad/host/team/team.hpp>
 #include <pergrad/simd/elements.hpp>
 
 namespace pergrad::inline v0_1::on_host {
@@ -50,14 +50,16 @@ class passes : public tile_values<Network> {
   using base::size;
   using base::table;
 
-  /// `rows`: the rows of the tile's samples (deferred_way.hpp).
+  /// `rows`: the rows of the tile's samples (deferred_way.hpp). `streams`: the last node is somebody else's
+  /// (streamed_logits.hpp).
   passes(const Network& network, const scalar* panels, scalar* workspace, deferred_rows<scalar> rows,
-         layer_randomness randomness = {})
-      : base{network, workspace}, panels_{panels}, rows_{rows}, randomness_{randomness} {}
+         layer_randomness randomness = {}, bool streams = false)
+      : base{network, workspace}, panels_{panels}, rows_{rows}, randomness_{randomness}, streams_{streams} {}
 
   /// Nodes first .. last - 1.
   void forward(std::size_t first, std::size_t last, index begin, index end) {
     for (std::size_t i = first; i < last; ++i) {
+      if (is_streamed(i)) continue;
       forward_step(i, begin, end);
       trim(i + 1, begin, end, false);
     }
@@ -74,6 +76,10 @@ class passes : public tile_values<Network> {
     for (std::size_t i = last; i-- > first;) {
       const node_row& row = table.nodes[i];
       if (!row.backward) continue;
+      if (is_streamed(i)) {
+        if (row.parameter_count > 0) when_complete(i, begin, end);
+        continue;
+      }
       if constexpr (recomputes) {
         const std::size_t block = program::plan::nodes[i].recomputed;
         if (block > 0 && program::plan::recomputed[block].last == i) forward_again(block, begin, end);
@@ -436,9 +442,14 @@ class passes : public tile_values<Network> {
     through_adjoint(row, panels_, end - begin, dy, dx, nullptr, row.accumulate);
   }
 
+  [[nodiscard]] bool is_streamed(std::size_t node) const noexcept {
+    return table.streams && streams_ && node + 1 == size;
+  }
+
   const scalar* panels_;
   deferred_rows<scalar> rows_;
   layer_randomness randomness_;
+  bool streams_;
 };
 
 }  // namespace pergrad::inline v0_1::on_host

@@ -36,11 +36,13 @@ struct tile_state {
   std::size_t first = 0;  ///< sample of the batch
   index in_chunk = 0;     ///< samples of the chunk before it
   index samples = 0;
+  const sample_source<scalar>* streamed = nullptr;  ///< not null: logits are never all there (streamed_logits.hpp)
   scalar* workspace = tape.workspaces.data() + static_cast<index>(thread) * tape.workspace_stride;
   scalar* kept = tape.kept.data() + static_cast<index>(thread) * tape.kept_stride;
   scalar* room = tape.rooms.data() + static_cast<index>(thread) * tape.room_stride;
   norm_bound* parts = tape.parts.data() + static_cast<index>(thread) * tape.parts_stride;
-  passes<Network> pass{network, tape.panels.data(), workspace, tape.deferred().from(in_chunk), request.randomness};
+  passes<Network> pass{
+      network, tape.panels.data(), workspace, tape.deferred().from(in_chunk), request.randomness, streamed != nullptr};
   std::array<double, most> losses{};
   std::array<double, most> projections{};
   bool facts_wanted = request.needs_facts();

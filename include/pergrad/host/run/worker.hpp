@@ -23,6 +23,7 @@
 #include <pergrad/host/run/deferred_way.hpp>
 #include <pergrad/host/run/elementwise_way.hpp>
 #include <pergrad/host/run/outer_way.hpp>
+#include <pergrad/host/run/streamed_logits.hpp>
 #include <pergrad/host/run/table_way.hpp>
 #include <pergrad/host/run/tile_state.hpp>
 
@@ -73,6 +74,9 @@ struct worker {
     for (index first = 0; first < samples; first += together ? samples : 1) {
       const index last = together ? samples : first + 1;
       forward(first, last);
+      if constexpr (table.streams) {
+        if (request.backward && tile.streamed != nullptr) streamed_logits<Network>::backward(tile, first, last);
+      }
       if (request.backward) tile.pass.backward(table.split, size, first, last, when_complete);
       for_each_part(first, last, [&](index begin, index end) {
         if (request.backward) tile.pass.backward(0, table.split, begin, end, when_complete);
@@ -106,6 +110,9 @@ struct worker {
     evaluate_loss(begin, end);
   }
   [[gnu::noinline]] void evaluate_loss(index begin, index end) {
+    if constexpr (table.streams) {
+      if (tile.streamed != nullptr) return streamed_logits<Network>::evaluate(tile, begin, end);
+    }
     for (index b = begin; b < end; ++b) {
       const std::span<const scalar> y = tile.pass.output(b);
       const std::span<scalar> dy = tile.pass.output_gradient(b);

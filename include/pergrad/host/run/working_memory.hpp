@@ -10,10 +10,12 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 #include <pergrad/detail/aligned_buffer.hpp>
 #include <pergrad/detail/executors.hpp>
 #include <pergrad/host/norms/leaves.hpp>
+#include <pergrad/host/norms/request.hpp>
 #include <pergrad/host/norms/sparse.hpp>
 #include <pergrad/host/plan/deferred_rows.hpp>
 #include <pergrad/host/plan/program.hpp>
@@ -145,7 +147,17 @@ struct working_memory {
     for (std::size_t k = 0; k != table.outer_count; ++k) {
       most = std::max(most, table.outer[k].by_ids ? table.outer[k].view[2].extent : table.outer[k].outputs);
     }
-    return round_up(most);
+    return round_up(std::max(
+        most, table.streams ? table.classes_together * static_cast<index>(table.nodes.back().map.in_channels) : 0));
+  }();
+  /// Of logits that are formed where they are read, in elements a sample of the tile: positions, logits of a stretch,
+  /// and of a trained matrix what its norm needs.
+  static constexpr index streamed_positions =
+      table.streams ? table.tile * static_cast<index>(Network::output_shape.e0) : 0;
+  static constexpr index stretch_stride = round_up(streamed_positions * table.classes_together);
+  static constexpr index dots_stride = [] {
+    const bool trained = table.streams && table.nodes.back().parameter_count > 0;
+    return trained ? streamed_positions * static_cast<index>(Network::output_shape.e0) : 0;
   }();
   /// For the time of one leaf: a sample's gradient, or the scaled deltas of a tile.
   static constexpr index room_stride = std::max(
@@ -157,12 +169,17 @@ struct working_memory {
 
   /// Reserves everything. Throws std::runtime_error if there is no memory.
   [[gnu::noinline]] working_memory(std::size_t of_threads, std::size_t of_batch, std::size_t of_sums)
-      : threads{of_threads}, max_batch{of_batch}, max_sums{of_sums} {}
+      : threads{of_threads}, max_batch{of_batch}, max_sums{of_sums} {
+    for (std::size_t thread = 0; thread < threads; ++thread) {
+      std::uninitialized_fill_n(workspaces.data() + static_cast<index>(thread) * workspace_stride, table.touched,
+                                scalar{0});
+    }
+  }
 
   std::size_t threads;    ///< that there are workspaces for
   std::size_t max_batch;  ///< of one evaluation
   std::size_t max_sums;   ///< that one evaluation may form
-  buffer<scalar> workspaces{total(workspace_stride, threads), "a tape's workspaces"};
+  buffer<scalar> workspaces{total(workspace_stride, threads), "a tape's workspaces", detail::uninitialised};
   buffer<scalar> kept{total(kept_stride, threads), "a tape's per-sample gradients", detail::uninitialised};
   buffer<scalar> rooms{total(room_stride, threads), "a tape's room for a gradient", detail::uninitialised};
   buffer<norm_bound> parts{total(parts_stride, threads), "a tape's norms"};
@@ -190,6 +207,14 @@ struct working_memory {
   buffer<scalar> deferred_weights{total(chunk_samples<Network>, table.deferred_count* max_sums), "a tape's weights",
                                   detail::uninitialised};
 
+  // And of logits that are formed where they are read (streamed_logits.hpp):
+  buffer<streamed_position<scalar>> positions{total(streamed_positions, threads), "a tape's positions"};
+  buffer<double> position_squares{total(dots_stride == 0 ? 0 : streamed_positions, threads), "a tape's positions"};
+  buffer<double> position_dots{total(dots_stride, threads), "a tape's dots of positions", detail::uninitialised};
+  buffer<scalar> at_ids{total(dots_stride == 0 ? 0 : streamed_positions * table.lookups, threads), "a tape's lookups",
+                        detail::uninitialised};
+  buffer<scalar> stretches{total(stretch_stride, threads), "a tape's stretches of logits", detail::uninitialised};
+
   /// Weights of one sum and of one table, or one deferred block, one a sample of the chunk.
   [[nodiscard]] scalar* weights_of_table(std::size_t sum, std::size_t number) noexcept {
     return table_weights.data() + static_cast<index>(sum * table.sparse_count + number) * chunk_samples<Network>;
@@ -197,12 +222,18 @@ struct working_memory {
   [[nodiscard]] scalar* weights_of_deferred(std::size_t sum, std::size_t number) noexcept {
     return deferred_weights.data() + static_cast<index>(sum * table.deferred_count + number) * chunk_samples<Network>;
   }
+  /// Bytes that a thread writes of all samples that it works on at a time.
+  static constexpr std::size_t bytes_at_work =
+      sizeof(scalar) * static_cast<std::size_t>(round_up(table.touched) + stretch_stride +
+                                                (dots_stride == 0 ? 0 : streamed_positions * table.lookups)) +
+      sizeof(double) * static_cast<std::size_t>(dots_stride == 0 ? 0 : dots_stride + streamed_positions) +
+      sizeof(streamed_position<scalar>) * static_cast<std::size_t>(streamed_positions);
   /// Bytes reserved. Those for gradients that the plan never forms are reserved but not touched, so they cost no
-  /// memory.
+  /// memory; logits that are never all there are not counted.
   [[nodiscard]] std::size_t bytes() const noexcept {
-    return sizeof(scalar) *
-               (workspaces.size() + kept.size() + rooms.size() + panels.size() + accumulators.size() +
-                direction.size() + scalars.size() + table_weights.size() + rows.size() + deferred_weights.size()) +
+    return bytes_at_work * threads +
+           sizeof(scalar) * (kept.size() + rooms.size() + panels.size() + accumulators.size() + direction.size() +
+                             scalars.size() + table_weights.size() + rows.size() + deferred_weights.size()) +
            sizeof(double) * additions.size() + sizeof(std::int32_t) * (finders.size() + integers.size()) +
            sizeof(norm_bound) * parts.size();
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/host/run/channel_groups.hpp - sums over groups of channels and all their pixels, and what is made of each
+// pergrad/host/team/channel_groups.hpp - sums over groups of channels and all their pixels, and what is made of each
 // pixel, on images stored channels last
 //
 // A pixel's channels lie side by side, so vectors run over channels and sums over pixels stay in registers, one lane a

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/host/run/team.hpp - a thread of the host as a team: the samples of its tile, a vector of elements at a time
+// pergrad/host/team/team.hpp - a thread of the host as a team: the samples of its tile, a vector of elements at a time
 //
 // The words are those of pergrad/team.hpp.
 #pragma once
@@ -13,7 +13,7 @@
 #include <pergrad/graph/layout.hpp>
 #include <pergrad/host/gemm/product.hpp>
 #include <pergrad/host/gemm/transpose.hpp>
-#include <pergrad/host/run/channel_groups.hpp>
+#include <pergrad/host/team/channel_groups.hpp>
 #include <pergrad/privacy/layer_randomness.hpp>
 #include <pergrad/shape.hpp>
 #include <pergrad/simd/elements.hpp>
