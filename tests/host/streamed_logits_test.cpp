@@ -32,6 +32,11 @@ template <class Scalar, template <class...> class Head>
 using tied_model = pg::basic_network<Scalar, pg::variable(pg::token_ids(70, 700)), pg::tied<0, pg::embedding<256>>,
                                      pg::learned_positions, pg::residual<pg::layer_norm<>, pg::linear<256>, pg::tanh>,
                                      pg::layer_norm<>, Head<pg::tied<0, pg::linear<700, pg::no_bias>>>>;
+/// Without lengths.
+template <class Scalar, template <class...> class Head>
+using tied_at_all_positions =
+    pg::basic_network<Scalar, pg::token_ids(70, 700), pg::tied<0, pg::embedding<256>>, pg::learned_positions,
+                      pg::layer_norm<>, Head<pg::tied<0, pg::linear<700, pg::no_bias>>>>;
 /// Its own matrix, behind a recomputed block.
 template <class Scalar, template <class...> class Head>
 using own_model = pg::basic_network<Scalar, pg::token_ids(33, 50), pg::embedding<256>,
@@ -55,6 +60,8 @@ template <>
 inline constexpr std::size_t large_from<sn::tied_model<float, sn::kept>> = 0;
 template <>
 inline constexpr std::size_t large_from<sn::tied_model<float, sn::again>> = 0;
+template <>
+inline constexpr std::size_t large_from<sn::tied_at_all_positions<float, sn::again>> = 0;
 template <>
 inline constexpr std::size_t large_from<sn::own_model<float, sn::kept>> = 0;
 template <>
@@ -172,6 +179,20 @@ struct samples {
     const auto g = pg::per_sample_gradients(net, loss{}, batch, tape);
     pg::unprotected::evaluate_into(exec, wanted(g)...);
   }
+  /// The norm of one sample's clipped gradient, from what is summed.
+  [[nodiscard]] double clipped_norm(std::size_t sample, double clip) {
+    const auto one = [&](const auto& of) {
+      return std::span{of}.subspan(sample * of.size() / count, of.size() / count);
+    };
+    const pg::batch<Network, loss> batch{one(inputs), one(targets)};
+    std::vector<scalar> sum(Network::parameter_count);
+    pg::unprotected::evaluate_into(
+        exec, pg::assign(std::span{sum}, pg::sum(pg::clip(pg::per_sample_gradients(net, loss{}, batch, tape),
+                                                          pg::l2_clip_norm{clip}))));
+    double squared = 0;
+    for (const scalar each : sum) squared += static_cast<double>(each) * static_cast<double>(each);
+    return std::sqrt(squared);
+  }
   /// Where logits would lie of one thread's tile, if they were there.
   [[nodiscard]] std::span<scalar> place_of_logits() {
     using memory = pg::on_host::working_memory<Network>;
@@ -218,6 +239,19 @@ BOOST_AUTO_TEST_CASE(logits_have_memory_only_if_somebody_wants_them) {
     }
     BOOST_TEST(losses[b] == expected / static_cast<double>(counted), boost::test_tools::tolerance(1e-6));
     BOOST_TEST(same[b] == losses[b], boost::test_tools::tolerance(1e-6));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(no_clipped_gradient_is_longer_than_the_clip_norm) {
+  samples<sn::own_model<float, sn::again>> own;
+  samples<sn::tied_at_all_positions<float, sn::again>> tied;
+  for (const double clip : {1e-3, 0.1}) {
+    for (std::size_t i = 0; i < own.count; ++i) {
+      for (const double norm : {own.clipped_norm(i, clip), tied.clipped_norm(i, clip)}) {
+        BOOST_TEST(norm <= clip);
+        BOOST_TEST(norm > 0.98 * clip);
+      }
+    }
   }
 }
 
