@@ -34,10 +34,10 @@ struct streamed_logits {
   using state = tile_state<Network>;
   using memory = working_memory<Network>;
   static constexpr const auto& table = program<Network>::table;
-  static constexpr const node_row& row = table.nodes.back();
   static constexpr auto positions = static_cast<index>(Network::output_shape.e0);
-  static constexpr auto classes = static_cast<index>(row.map.out_channels);
-  static constexpr auto inputs = static_cast<index>(row.map.in_channels);
+  static constexpr std::size_t node = program<Network>::size - 1;
+  static constexpr auto classes = static_cast<index>(table.nodes[node].map.out_channels);
+  static constexpr auto inputs = static_cast<index>(table.nodes[node].map.in_channels);
 
   /// The losses of samples begin .. end - 1.
   static void evaluate(state& tile, index begin, index end) {
@@ -58,12 +58,12 @@ struct streamed_logits {
 
   /// The gradients of h, and of a trained W what its norm asks for.
   static void backward(state& tile, index begin, index end) {
-    const bool wants_norm = row.parameter_count > 0 && tile.norms_wanted && tile.facts_wanted;
+    const bool wants_norm = row().parameter_count > 0 && tile.norms_wanted && tile.facts_wanted;
     if (wants_norm) {
       std::fill(dots_of(tile, begin), dots_of(tile, end), 0.0);
       std::fill(squares_of(tile, begin), squares_of(tile, end), 0.0);
     }
-    const slot& in = table.slots[row.in];
+    const slot& in = table.slots[row().in];
     const images<scalar> dx{in.gradient_layout, tile.workspace + in.gradient.offset + begin * in.gradient.sample,
                             in.gradient.sample};
     for_each_stretch([&](index first, index count) {
@@ -73,11 +73,11 @@ struct streamed_logits {
         differentiate(tile, b, here, first, count);
         if (wants_norm) collect(tile, b, here, first, count);
       }
-      if (!row.input_gradient) return;
+      if (!row().input_gradient) return;
       const layout of = lay_out_stretch(count);
       through_pixels(map_of(count), weights(tile) + first * inputs, end - begin,
                      images<const scalar>{of, delta, positions * count}, dx, nullptr, true,
-                     row.accumulate || first > 0);
+                     row().accumulate || first > 0);
     });
   }
 
@@ -94,6 +94,8 @@ struct streamed_logits {
   }
 
  private:
+  /// The projection's. A function: nvcc 13 takes a reference for initialised twice.
+  [[nodiscard]] static constexpr const node_row& row() { return table.nodes[node]; }
   static void for_each_stretch(auto&& f) {
     for (index first = 0; first < classes; first += table.classes_together) {
       f(first, std::min(table.classes_together, classes - first));
@@ -101,7 +103,7 @@ struct streamed_logits {
   }
   [[nodiscard]] static scalar* form(const state& tile, index begin, index samples, index first, index count,
                                     std::size_t thread) {
-    const slot& in = table.slots[row.in];
+    const slot& in = table.slots[row().in];
     const layout of = lay_out_stretch(count);
     scalar* const y = tile.tape.stretches.data() + static_cast<index>(thread) * memory::stretch_stride;
     through_pixels(map_of(count), weights(tile) + first * inputs, samples,
@@ -127,7 +129,7 @@ struct streamed_logits {
     for (index t = 0; t < positions; ++t) squares_of(tile, b)[t] += squares(delta + t * count, count);
     for (std::size_t k = 0; k != table.outer_count; ++k) {
       const outer_leaf& use = table.outer[k];
-      if (!use.by_ids || use.parameters != row.parameters) continue;
+      if (!use.by_ids || use.parameters != row().parameters) continue;
       const auto* const ids = static_cast<const std::int32_t*>(
           static_cast<const void*>(tile.workspace + use.delta.offset + b * use.delta.sample));
       for (index i = 0; i < use.positions(); ++i) {
@@ -141,17 +143,17 @@ struct streamed_logits {
 
   /// The projection, of so many classes.
   [[nodiscard]] static affine_map map_of(index count) {
-    affine_map map = row.map;
+    affine_map map = row().map;
     map.out_channels = static_cast<std::size_t>(count);
     return map;
   }
   [[nodiscard]] static layout lay_out_stretch(index count) {
-    arrangement values = table.slots[row.out].value_layout.values;
+    arrangement values = table.slots[row().out].value_layout.values;
     values.channels = count;
     return lay_out(values, {});
   }
   [[nodiscard]] static const scalar* weights(const state& tile) {
-    return tile.network.parameters().data() + row.parameters;
+    return tile.network.parameters().data() + row().parameters;
   }
   /// Of the batch.
   [[nodiscard]] static std::size_t number(const state& tile, index b) {
