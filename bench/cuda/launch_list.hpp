@@ -43,6 +43,10 @@ struct work {
   double double_chain = 0;    ///< the same in double
   double held_chain = 0;      ///< the same of scalars with a matrix in shared memory
   double patch_chain = 0;     ///< the same of scalars where a thread takes several rows and columns of a product
+  double tile_chain = 0;      ///< the same of scalars with tiles in shared memory
+  double tiles = 0;           ///< that are loaded for it, and rounds of its main loops
+  double tile_loads = 0;      ///< elements of them
+  double powers = 0;          ///< exponentials of numbers in shared memory
   double double_sums = 0;     ///< elements that are added up or compared in double
   double element_rounds = 0;  ///< other results
   double near_rounds = 0;     ///< the same of rows that a warp has just read or written
@@ -87,6 +91,44 @@ struct product_traits<dev::gemm_kernel<Scalar, Problem, Sizes>> {
   static constexpr bool is_forward = is_forward_product<Problem>;
   static constexpr bool is_share = requires { Problem::adds_shares; };
 };
+
+/// Attention by kernels of its own, of samples that have all positions.
+template <class Kernel>
+void describe_attention(const Kernel& kernel, int blocks, entry& to) {
+  const dev::attention_row& at = kernel.at;
+  constexpr auto bytes_each = 4.0;
+  const double positions = at.positions, features = at.features(), samples = kernel.most_samples;
+  if constexpr (!requires { typename Kernel::sizes; }) {
+    to.what = "gradients of queries move";
+    to.done.elements = samples * positions * features;
+    to.done.element_rounds = to.done.elements / blocks / Kernel::threads;
+    to.done.bytes = 2 * bytes_each * to.done.elements;
+    return;
+  } else {
+    using sizes = typename Kernel::sizes;
+    constexpr bool of_queries = Kernel::gradients_of == dev::attention_part::queries;
+    constexpr bool of_keys = Kernel::gradients_of == dev::attention_part::keys;
+    const double all_tiles = std::ceil(positions / sizes::tile);
+    const double seen = at.causal != 0 ? (all_tiles + 1) / 2 : all_tiles;
+    const double pairs = at.causal != 0 ? positions * (positions + 1) / 2 : positions * positions;
+    // Products with the width as depth, products with a tile as depth, matrices that pass by, exponentials of a pair.
+    const double scores = of_queries ? 3 : of_keys ? 2 : 1;
+    const double results = of_keys ? 2 : 1;
+    const double matrices = of_queries ? 3 : 2;
+    to.what = of_queries ? "attention, gradients of queries" : of_keys ? "attention, gradients of keys" : "attention";
+    // What must be done: two products forward, and of the five back, each once.
+    const double needed = of_queries ? 3 : 2;
+    to.done.multiply_adds = samples * at.heads * pairs * at.width * needed;
+    to.done.elements = samples * at.heads * pairs;
+    to.done.bytes = samples * positions * features * bytes_each * (of_queries ? 6 : of_keys ? 6 : 4);
+    to.done.again_bytes = samples * at.heads * all_tiles * seen * sizes::tile * at.width * matrices * bytes_each;
+    to.done.tiles = seen * (of_queries ? 2 : 1);
+    to.done.tile_chain =
+        seen * (scores * at.width * sizes::rows * 4 + results * sizes::tile * sizes::rows * sizes::columns);
+    to.done.tile_loads = seen * matrices * sizes::tile * at.width / sizes::threads;
+    to.done.powers = seen * sizes::tile * sizes::tile / sizes::threads;
+  }
+}
 
 template <class Kernel>
 inline constexpr bool is_position_loss = false;
@@ -234,6 +276,7 @@ class listing_device {
       to.done.bytes = 2 * sizeof(float) * all;
       to.done.again_bytes = 3 * sizeof(float) * all;
     }
+    if constexpr (requires { kernel.at.heads; }) describe_attention(kernel, blocks, to);
     if constexpr (is_loss_of_positions<Kernel>) {
       to.what = "losses";
       to.done.bytes = double(sizeof(double)) * kernel.samples.target_count * blocks;
@@ -243,7 +286,11 @@ class listing_device {
       to.what = "sums set to zero";
       to.done.bytes = static_cast<double>(kernel.count) * sizeof(*kernel.sums);
     }
-    if constexpr (requires { kernel.blocks_of_sample; }) to.what = "gradients of elementwise leaves";
+    if constexpr (requires {
+                    kernel.blocks_of_sample;
+                    kernel.tables;
+                  })
+      to.what = "gradients of elementwise leaves";
     if constexpr (requires { kernel.gradients; }) {  // all that is read was just written
       const auto& gradients = kernel.gradients;
       const double size = gradients.size;

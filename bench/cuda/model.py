@@ -239,6 +239,18 @@ def patch_loops(function):
             if loop.is_innermost and loop.count("FFMA") > loads_of(loop) > 0 and not loop.count("STG", "MUFU")]
 
 
+def tile_loops(function):
+    """Innermost loops of products whose operands are tiles in shared memory."""
+    return [loop for loop in function.loops
+            if loop.is_innermost and loop.count("FFMA") > loop.count("LDS") > 0 and not loop.count("FSEL", "LDG", "STS")]
+
+
+def rounds_of_tiles(function, loops):
+    """Instructions of the loops around those, a round each, without what is inside."""
+    return [loop.instructions() for loop in function.loops if not loop.is_innermost
+            and any(loop.first <= each.first and each.last <= loop.last for each in loops)]
+
+
 def waits_for_conversions(counts):
     """Slots in which a conversion has the port and nothing is issued."""
     return sum(counts[name] * (slots - 1) for name, slots in SLOTS_OF_CONVERSION.items())
@@ -329,6 +341,9 @@ def block_of_loops(launch, function, far):
     held = [loop for loop in function.loops if loop.is_innermost and loop.count("FFMA") > 0 and loop.own["LD.128"] > 0
             and loop not in patches]
     others = [loop for loop in function.loops if loop.is_innermost and loop.count("LDG") and loop.count("STG")]
+    tiles = tile_loops(function)
+    loads = [loop for loop in function.loops if loop.is_innermost and loop.count("LDG") and loop.count("STS")]
+    powers = [loop for loop in function.loops if loop.is_innermost and loop.count("LDS") and loop.count("FSEL")]
     # Of one multiply-add, or one element: instructions, loads, and what its share of a round waits for.
     element = mean((loop.instructions() / loop.count("STG") for loop in others), 20)
     each = {
@@ -345,6 +360,13 @@ def block_of_loops(launch, function, far):
                         mean((loads_of(loop) / loop.count("FFMA") for loop in patches), 0.5),
                         mean(((LATENCY[far] + LATENCY["arithmetic"]) / loop.count("FFMA") for loop in patches),
                              LATENCY[far])),
+        "tile_chain": (mean((loop.instructions() / loop.count("FFMA") for loop in tiles), 2),
+                       mean((pipe_clocks(loop.own) / loop.count("FFMA") for loop in tiles), 0.5),
+                       mean(((LATENCY["shared"] + LATENCY["arithmetic"]) / loop.count("FFMA") for loop in tiles),
+                            LATENCY["shared"])),
+        "tiles": (mean(rounds_of_tiles(function, tiles), 0), 0, 2 * LATENCY[far] + 8 * LATENCY["shared"]),
+        "tile_loads": (mean((loop.instructions() / loop.count("STS") for loop in loads), 6), 2, 0),
+        "powers": (sum(loop.instructions() / loop.count("LDS") for loop in powers), 4, 0),
         "double_sums": (2, 0, 2 * LATENCY["arithmetic"]),  # a conversion and an addition; the element counts below
         "element_rounds": (element, 2, LATENCY[far]),
         "near_rounds": (element, 2, LATENCY["l1"]),
@@ -360,16 +382,17 @@ def block_of_loops(launch, function, far):
     # Warps that have none of a layer's few outputs run none.
     rounds = {name: launch[name] for name in each}
     chains = launch["chain"] + launch["held_chain"] + launch["patch_chain"]
+    has_tiles = launch["tile_chain"] > 0
     of_thread = launch["multiply_adds"] / launch["blocks"] / launch["threads"]
     if is_sum or launch["what"].endswith(("leaves", "biases")):
         rounds["chain"] = chains = of_thread
-    busy = min(1, of_thread / chains) if chains > 0 else 1
+    busy = min(1, of_thread / chains) if chains > 0 and not has_tiles else 1
     waits, longest = (sum(of[name] * wait for name, (_, _, wait) in each.items()) for of in (rounds, launch))
     for name in ("chain", "held_chain", "patch_chain"):
         rounds[name] *= busy
     issued = sum(rounds[name] * instructions for name, (instructions, _, _) in each.items())
     pipe = sum(rounds[name] * loads for name, (_, loads, _) in each.items())
-    return {"issue": warps * issued, "FFMA": warps * WARP * sum(rounds[name] for name in ("chain", "held_chain", "patch_chain")), "tensor": 0,
+    return {"issue": warps * issued, "FFMA": warps * WARP * sum(rounds[name] for name in ("chain", "held_chain", "patch_chain", "tile_chain")), "tensor": 0,
             "DFMA": warps * WARP * (rounds["double_chain"] + rounds["double_sums"]), "shared memory": warps * pipe,
             "latency": waits + 2 * LATENCY["memory"], "longest": longest}
 

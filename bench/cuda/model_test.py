@@ -39,7 +39,7 @@ def launch(**more):
     usual = dict(what="forward", kernel="k", blocks=1320, threads=128, shared=1024, tile=[64, 64, 4], slices=1000.0,
                  parts=1, multiply_adds=1320 * 1000 * 64.0 * 64 * 4, fetched=0, bytes=1e3, again_bytes=0, precision="float", held_bytes=0,
                  chain=0, double_chain=0, held_chain=0, patch_chain=0, double_sums=0, element_rounds=0,
-                 near_rounds=0)
+                 near_rounds=0, tile_chain=0, tiles=0, tile_loads=0, powers=0)
     return {**usual, **more}
 
 
@@ -156,6 +156,18 @@ class Bounds(unittest.TestCase):
         code = sass.functions(listing(".L_x_1:", *["HMMA.1688.F32.TF32 R1, R2, R3, R1"] * 64, "@P0 BRA `(.L_x_1)",
                                       "EXIT"))["_Zkernel"]
         self.assertEqual(self.bound(code, tile=[64, 64, 64])["bound"], "tensor")
+
+    def test_products_of_tiles_are_their_loops_and_what_stands_around_them(self):
+        def us(ffma, around, **work):
+            inner = [".L_x_2:"] + ["FFMA R1, R2, R3, R1"] * ffma + ["LDS R2, [R4]"] * 2 + ["@P0 BRA `(.L_x_2)"]
+            lines = [".L_x_1:"] + ["IADD3 R5, R5, R6, RZ"] * around + inner + ["@P1 BRA `(.L_x_1)", "EXIT"]
+            return self.bound(sass.functions(listing(*lines))["_Zkernel"], what="attention", slices=0, tile=[0, 0, 0],
+                              blocks=132 * 8, threads=128, **work)["us"]
+
+        chain = {"tile_chain": 100_000, "multiply_adds": 1e9}
+        # 32 multiply-adds in 35 instructions, or 8 in 11
+        self.assertAlmostEqual(us(8, 1, **chain) / us(32, 1, **chain), (11 / 8) / (35 / 32), delta=0.02)
+        self.assertGreater(us(32, 1000, tiles=100, **chain), 1.5 * us(32, 1, tiles=100, **chain))
 
     def test_biases_add_what_they_load(self):
         def bound(loads):

@@ -55,6 +55,15 @@ template <class Scalar, std::size_t Out = 3>
 using long_attention = pg::basic_network<Scalar, pg::variable(pg::shape{29, 21}), pg::multihead_attention<1>,
                                          pg::residual<pg::layer_norm<>, pg::multihead_attention<1, pg::causal>>,
                                          pg::mean_over_positions, pg::linear<Out>>;
+// Several tiles of positions, the last one short, and heads that are no multiple of anything; rows of projections and
+// of the input; one layer that shares its input with others.
+template <class Scalar, std::size_t Out = 3>
+using tiles_of_attention = pg::basic_network<
+    Scalar, pg::variable(pg::shape{70, 10}), pg::multihead_attention<2>,
+    pg::residual<pg::multihead_attention<1, pg::causal>>, pg::linear<39>,
+    pg::merge<pg::elementwise_product, pg::sequential<pg::scaled_dot_product_attention<1, pg::causal>>,
+              pg::sequential<pg::linear<13>>>,
+    pg::linear<12>, pg::scaled_dot_product_attention<2>, pg::mean_over_positions, pg::linear<Out>>;
 // A block of LLaMA's kind, and a bias apart from its weight.
 template <class Scalar, std::size_t Out = 3>
 using llama_block =
@@ -108,6 +117,10 @@ template <>
 inline constexpr plan_kind plan_of<tiled_networks::long_attention<double, 4>> = plan_kind::layered;
 template <>
 inline constexpr plan_kind plan_of<tiled_networks::long_attention<float, 4>> = plan_kind::layered;
+template <>
+inline constexpr plan_kind plan_of<tiled_networks::tiles_of_attention<double, 4>> = plan_kind::layered;
+template <>
+inline constexpr plan_kind plan_of<tiled_networks::tiles_of_attention<float, 4>> = plan_kind::layered;
 template <>
 inline constexpr plan_kind plan_of<tiled_networks::image_norms<double, 4>> = plan_kind::layered;
 }  // namespace pergrad::inline v0_1::on_device

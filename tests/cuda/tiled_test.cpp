@@ -29,17 +29,20 @@ struct writers {
   std::size_t collisions = 0;  ///< values that two parts of a sample have written
 };
 
-/// An emulated device that watches the blocks which take parts of a layer.
+/// An emulated device that watches the blocks which take parts of a layer, or tiles of attention.
 class watching_device : public pg::on_device::emulated_device {
  public:
   writers found;
 
   template <pg::on_device::kernel Kernel>
   void launch(const Kernel& kernel, int blocks) {
-    if constexpr (requires { kernel.layer_parts; }) {
-      if (kernel.layer_parts > 1) {
+    int of_sample = 1;
+    if constexpr (requires { kernel.layer_parts; }) of_sample = kernel.layer_parts;
+    if constexpr (requires { kernel.at.heads; }) of_sample = blocks / kernel.most_samples;
+    if constexpr (requires { kernel.samples.workspace; }) {
+      if (of_sample > 1) {
         owners_.clear();
-        return emulated_device::launch(watched<Kernel>{kernel, this}, blocks);
+        return emulated_device::launch(watched<Kernel>{kernel, this, of_sample}, blocks);
       }
     }
     emulated_device::launch(kernel, blocks);
@@ -49,9 +52,10 @@ class watching_device : public pg::on_device::emulated_device {
   template <class Kernel>
   struct watched : Kernel {
     watching_device* device = nullptr;
+    int of_sample = 1;
     template <class Block>
     void operator()(const Block& block) const {
-      const auto* const values = this->samples.values(block.index() / this->layer_parts).workspace;
+      const auto* const values = this->samples.values(block.index() / of_sample).workspace;
       const std::vector before(values, values + this->samples.workspace);
       Kernel::operator()(block);
       ++device->found.blocks;
@@ -111,6 +115,7 @@ BOOST_AUTO_TEST_CASE(between_products_of_the_whole_batch_too) {
   compare<attention<double, 4>, pg::cross_entropy>("attention, layered");
   compare<llama_block<double, 4>, pg::cross_entropy>("llama block, layered");
   compare<long_attention<double, 4>, pg::cross_entropy>("attention, many results a thread");
+  compare<tiles_of_attention<double, 4>, pg::cross_entropy>("attention, several tiles");
 #ifdef PERGRAD_ALL_NETWORKS  // a minute each, as products are emulated tile by tile
   compare<words<double, 4>, pg::cross_entropy>("words, layered");
   compare<grus<double, 4>, pg::cross_entropy>("grus, layered");
@@ -145,9 +150,13 @@ BOOST_AUTO_TEST_CASE(matrices_of_positions_are_held_in_shared_memory) {
 // keys, each with two of queries, in places of their own; of the third four times eight positions or fewer that are
 // normalised, and once more to add up what two layers leave of their input's gradient.
 BOOST_AUTO_TEST_CASE(parts_of_layers_are_blocks_of_their_own) {
-  expect_parts_apart<attention<double, 4>>(3, 2 * 3 * (2 + 2 + 2));
+  // Attention by kernels of its own, a block a head and tile: of the first network two heads of one layer, forward, and
+  // backward twice; the fourth has layers of two heads and three tiles, and of one head, twice each. The gradients of
+  // 70 x 10 queries of projections are moved by one block a sample.
+  expect_parts_apart<attention<double, 4>>(3, 2 * 3 * (2 + 2) + 3 * 3 * 2);
   expect_parts_apart<llama_block<double, 4>>(3, 2 * 3 * 2);
   expect_parts_apart<long_attention<double, 4>>(3, 3 * 3 * 4);
+  expect_parts_apart<tiles_of_attention<double, 4>>(3, 3 * 3 * (2 + 1 + 1 + 2) * 3);
 }
 // A tape for more samples than go by parts gives the same bits, rounded to TF32 or not.
 BOOST_AUTO_TEST_CASE(no_bit_depends_on_parts) {

@@ -39,6 +39,8 @@ struct multihead_attention : detail::attention_layer<Heads, Options...> {
   [[nodiscard]] static constexpr std::size_t parameter_count(shape in) noexcept { return lay_out(in).parameter_count; }
   [[nodiscard]] static constexpr auto blocks(shape in) noexcept { return multihead_attention::blocks_of(in, in); }
   [[nodiscard]] static constexpr std::size_t saved_count(shape in) noexcept { return lay_out(in).saved_count; }
+  /// For kernels of a device that know what attention is.
+  [[nodiscard]] static constexpr detail::attention_layout attention_of(shape in) noexcept { return lay_out(in); }
   [[nodiscard]] static constexpr std::size_t scratch_count(shape in) noexcept { return lay_out(in).scratch_count; }
   [[nodiscard]] static constexpr std::size_t part_count(shape in) noexcept {
     return static_cast<std::size_t>(lay_out(in).part_count());

@@ -47,9 +47,12 @@
 #define PERGRAD_UNROLL _Pragma("unroll")
 /// Before a loop of few rounds that stands in many places: four copies of each would only be more to compile.
 #define PERGRAD_ROLLED _Pragma("unroll 1")
+/// Before a loop whose next round is to load while one computes.
+#define PERGRAD_IN_PAIRS _Pragma("unroll 2")
 #else
 #define PERGRAD_UNROLL
 #define PERGRAD_ROLLED
+#define PERGRAD_IN_PAIRS
 #endif
 
 namespace pergrad::inline v0_1::on_device {

@@ -161,6 +161,30 @@ struct window_axis {
 
 using pergrad::detail::node_kind;
 
+/// Attention of a sequence to itself that kernels of its own do (cuda/layers/attention.hpp): a position's queries, keys
+/// and values are one row, heads side by side.
+struct attention_row {
+  int heads = 0;  ///< 0: no such layer
+  int width = 0;  ///< of a head
+  int positions = 0;
+  int causal = 0;
+  int projects = 0;  ///< rows come from projections and are their gradients later; else from the input
+  int context = 0;   ///< offset of Y, [position][features], among the saved values
+  int room = 0;      ///< offset in the scratch of what is free, behind dY
+  int lengths = -1;  ///< table of lengths
+
+  [[nodiscard]] PERGRAD_HD constexpr int features() const noexcept { return heads * width; }
+  [[nodiscard]] PERGRAD_HD constexpr int row_step() const noexcept { return 3 * features(); }
+  /// Does a query look at a key, where so many positions are there?
+  [[nodiscard]] PERGRAD_HD constexpr bool sees(int query, int key, int length) const noexcept {
+    return key < length && (causal == 0 || key <= query);
+  }
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD Scalar scale() const noexcept {
+    return static_cast<Scalar>(1 / square_root(static_cast<double>(width)));
+  }
+};
+
 /// One node: its forward and its backward.
 struct op_row {
   node_kind kind = node_kind::general;
@@ -201,6 +225,7 @@ struct op_row {
   int held_rows = 0;          ///< 0: there is none
   int held_columns = 0;
   int wants_factors = 0;     ///< the layer's parameters are trained
+  attention_row attention;   ///< tiled
   int projected = 0;         ///< tiled: its projections are products of the whole batch
   int projected_inputs = 0;  ///< bits: those whose gradients are such products
   shape in_shape;

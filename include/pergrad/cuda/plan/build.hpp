@@ -112,6 +112,12 @@ struct build_tables {
     });
     for (std::size_t i = 0; i < size; ++i) describe_node(t, i);
     detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
+      if constexpr (requires { Layer::attention_of(shape{}); }) {
+        constexpr bool projects = requires { Layer::projections(shape{}); };
+        t.ops[i].attention = attention_by_kernels(Layer::attention_of(plan::in_of(i)), projects);
+      }
+    });
+    detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
       if constexpr (requires { Layer::matrix_of_positions; }) {
         constexpr std::size_t worthwhile = 4;  // positions
         const auto all = detail::matrices_of<Layer>(plan::in_of(i), plan::second_of(i));
@@ -310,6 +316,23 @@ struct build_tables {
       }
     }
     t.workspace = workspace.size();
+  }
+  /// Without options, of narrow heads; else the layer's own code runs.
+  static constexpr attention_row attention_by_kernels(const auto& at, bool projects) {
+    constexpr std::ptrdiff_t widest = 64;
+    const std::ptrdiff_t room = static_cast<std::ptrdiff_t>(at.part_count()) * at.part_scratch_count();
+    const std::ptrdiff_t wanted = at.queries * at.features + 3 * at.heads * at.queries;
+    if (at.extra != 0 || at.group != 1 || at.threshold != 0 || at.log_of_base != 0 || at.width > widest ||
+        wanted > room) {
+      return {};
+    }
+    return {.heads = static_cast<int>(at.heads),
+            .width = static_cast<int>(at.width),
+            .positions = static_cast<int>(at.queries),
+            .causal = at.causal ? 1 : 0,
+            .projects = projects ? 1 : 0,
+            .context = static_cast<int>(at.context),
+            .room = static_cast<int>(at.turned_keys)};
   }
   static constexpr void list_projection(tables& t, op_row& row, const position_projection& from) {
     const bool second = from.x.from == source::second_activation;

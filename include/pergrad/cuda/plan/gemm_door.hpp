@@ -200,6 +200,7 @@ struct needed_products {
   bool tensor_cores = false;     ///< do they form any where TF32 is allowed? With few rows alone they gain nothing
   bool any = false;              ///< false: the network is fused
   bool projects_kept = false;    ///< has a layer projections that read what it keeps for itself?
+  int attention = 0;             ///< the widest head of attention that kernels of its own do
   unsigned forward = 0;          ///< ways of products over samples, of several positions
   unsigned adjoint = 0;          ///< of those back
   unsigned strided = 0;          ///< of those back through strides

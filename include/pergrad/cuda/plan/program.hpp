@@ -190,6 +190,7 @@ inline constexpr needed_products products_of = [] {
     needed.projects_kept = needed.projects_kept || !each.reads_input;
     if (each.wants_gradient) add(gemm_product::adjoint, each.view, true);
   }
+  for (const op_row& row : table.ops) needed.attention = larger_of(needed.attention, row.attention.width);
   needed.norms_by_blocks = table.row_count > 0;
   for (std::size_t i = 1; i < table.ops.size(); ++i) {
     needed.joins =

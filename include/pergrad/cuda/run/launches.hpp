@@ -19,6 +19,7 @@
 #include <pergrad/cuda/kernels/random.hpp>
 #include <pergrad/cuda/kernels/samples.hpp>
 #include <pergrad/cuda/kernels/sums.hpp>
+#include <pergrad/cuda/layers/attention.hpp>
 #include <pergrad/cuda/plan/gemm_door.hpp>
 #include <pergrad/cuda/run/memory.hpp>
 
@@ -234,11 +235,14 @@ class launcher {
         catch_up(i);
         project(row, true, wanted.samples);
         if (!has_projections_behind(row)) {
-          if (in_parts(row, wanted.samples)) waiting = forward_in_parts(i, run);
+          if (in_parts(row, wanted.samples)) waiting = forward_in_parts(i, run, wanted.samples);
           if (held_room(i, i + 1) > 0) catch_up(i + 1);  // others would have few blocks on a multiprocessor
           continue;
         }
-        if (in_parts(row, wanted.samples)) {
+        if (attends(row)) {
+          attend(row, wanted.samples);
+          waiting = i + 1;
+        } else if (in_parts(row, wanted.samples)) {
           run(i, i + 1, stage::forward | stage::part);
           waiting = i + 1;
         } else {
@@ -248,9 +252,9 @@ class launcher {
         if (row.out_lengths >= 0) run(i, i + 1, stage::forward | stage::trim);
         continue;
       }
-      if (in_parts(row, wanted.samples)) {
+      if (attends(row) || in_parts(row, wanted.samples)) {
         catch_up(i);
-        waiting = forward_in_parts(i, run);
+        waiting = forward_in_parts(i, run, wanted.samples);
         continue;
       }
       if (stretches_of(row) > 0) {
@@ -292,9 +296,9 @@ class launcher {
           if (row.out_lengths >= 0) run(i, i + 1, stage::backward | stage::trim);
           project_back(row, false, wanted.samples);
         }
-        if (in_parts(row, wanted.samples)) {
+        if (attends(row) || in_parts(row, wanted.samples)) {
           catch_up(i + 1);
-          waiting = backward_in_parts(i, run);
+          waiting = backward_in_parts(i, run, wanted.samples);
         } else {
           if (held_room(i, i + 1) > 0) catch_up(i + 1);
           catch_up(i);
@@ -302,9 +306,9 @@ class launcher {
         project_back(row, true, wanted.samples);
         continue;
       }
-      if (in_parts(row, wanted.samples)) {
+      if (attends(row) || in_parts(row, wanted.samples)) {
         catch_up(i + 1);
-        waiting = row.backward != 0 ? backward_in_parts(i, run) : i;
+        waiting = row.backward != 0 ? backward_in_parts(i, run, wanted.samples) : i;
         continue;
       }
       if (stretches_of(row) > 0) {
@@ -335,20 +339,74 @@ class launcher {
   }
   /// A layer in parts, a block for each of a sample's, and what its threads do behind them; up to where nodes have run.
   template <class Run>
-  [[nodiscard]] int forward_in_parts(int i, const Run& run) const {
+  [[nodiscard]] int forward_in_parts(int i, const Run& run, int samples) const {
     const op_row& row = net_->ops[static_cast<std::size_t>(i)];
-    run(i, i + 1, stage::forward | stage::part);
+    if (attends(row)) {
+      attend(row, samples);
+    } else {
+      run(i, i + 1, stage::forward | stage::part);
+    }
     if (row.out_lengths >= 0 || (memory_->rounds() && row.handed_on != 0)) run(i, i + 1, stage::forward | stage::trim);
     return i + 1;
   }
   template <class Run>
-  [[nodiscard]] int backward_in_parts(int i, const Run& run) const {
+  [[nodiscard]] int backward_in_parts(int i, const Run& run, int samples) const {
     const op_row& row = net_->ops[static_cast<std::size_t>(i)];
     if (row.out_lengths >= 0 && !has_projections_behind(row)) run(i, i + 1, stage::backward | stage::trim);
-    run(i, i + 1, stage::backward | stage::part);
+    if (attends(row)) {
+      attend_backward(row, samples);
+    } else {
+      run(i, i + 1, stage::backward | stage::part);
+    }
     if (memory_->rounds() || row.accumulate != 0 || row.accumulate2 != 0)
       run(i, i + 1, stage::backward | stage::finish);
     return i;
+  }
+  /// Has a layer kernels of its own? Where its projections are not products of the batch, or a block has not so much
+  /// shared memory, its own code runs.
+  [[nodiscard]] bool attends([[maybe_unused]] const op_row& row) const {
+    if constexpr (Needed.attention > 0 && requires { Device::most_shared_bytes(); }) {
+      using sizes = attention_sizes<Scalar, columns_of_heads>;
+      const std::size_t bytes = sizeof(typename sizes::shared_type) + sizes::bytes(row.attention.width, 2, 2);
+      return row.attention.heads > 0 && row.attention.projects == row.projected &&
+             bytes <= device().most_shared_bytes();
+    }
+    return false;
+  }
+  static constexpr int columns_of_heads = blocks_for(Needed.attention, attention_sizes<Scalar, 1>::across);
+  using attention_type = attention_work<Scalar, Target>;
+  [[nodiscard]] attention_type attention_of(const op_row& row, int samples) const {
+    attention_type work{.state = memory_->state(), .samples = view_, .at = row.attention, .most_samples = samples};
+    work.at.lengths = row.in_lengths;
+    work.context = row.saved + row.attention.context;
+    return work;
+  }
+  void attend([[maybe_unused]] const op_row& row, [[maybe_unused]] int samples) const {
+    if constexpr (Needed.attention > 0) {
+      attention_type work = attention_of(row, samples);
+      work.from = row.projected != 0 ? row.saved : row.in;
+      if (row.projected == 0) {
+        work.copy_to = row.saved;
+        work.also_to = row.out;
+      }
+      launch(device(), attention_kernel<Scalar, Target, columns_of_heads>{work});
+    }
+  }
+  void attend_backward([[maybe_unused]] const op_row& row, [[maybe_unused]] int samples) const {
+    if constexpr (Needed.attention > 0) {
+      if (row.projected == 0 && row.input_gradient == 0) return;
+      attention_type work = attention_of(row, samples);
+      const int free = row.back_scratch + row.attention.room;
+      work.from = row.saved;
+      work.dy = row.projected != 0 ? row.back_scratch : row.dy;
+      work.gradients_to = row.projected != 0 ? row.saved : row.written_dx;
+      work.queries_to = row.projected != 0 ? free : row.written_dx;
+      work.queries_step = row.projected != 0 ? row.attention.features() : row.attention.row_step();
+      work.notes = free + row.attention.positions * row.attention.features();
+      launch(device(), attention_queries_kernel<Scalar, Target, columns_of_heads>{work});
+      launch(device(), attention_keys_kernel<Scalar, Target, columns_of_heads>{work});
+      if (row.projected != 0) launch(device(), move_queries_kernel<Scalar, Target>{work});
+    }
   }
   [[nodiscard]] static bool joins_to(const op_row& product, const op_row& node, bool back) {
     return joins(product, node, back) && way_on<Device, Scalar>(way_of(product, back)) != gemm_way::library;
