@@ -5,6 +5,7 @@
 #include <pergrad/cuda/kernels/release.hpp>
 #include <pergrad/cuda/kernels/samples.hpp>
 #include <pergrad/cuda/kernels/sums.hpp>
+#include <pergrad/cuda/layers/attention.hpp>
 #include <pergrad/cuda/plan/gemm_door.hpp>
 #include <pergrad/cuda/plan/layout.hpp>
 #include <pergrad/cuda/plan/program.hpp>
@@ -62,6 +63,17 @@ GATE(sample_kernel<float, mean_squared_error, program<mlp>::functions, 128, 1>);
 GATE(sample_kernel<float, cross_entropy, program<words>::functions, 256, 0>);
 GATE(sample_kernel<float, cross_entropy, program<reader>::functions, 128, 1>);
 GATE(sample_kernel<float, token_cross_entropy<>, program<gpt>::functions, sample_threads<gpt>, 1>);
+#define GATE_OF_ATTENTION(columns)                              \
+  GATE(attention_kernel<float, std::int32_t, columns>);         \
+  GATE(attention_queries_kernel<float, std::int32_t, columns>); \
+  GATE(attention_keys_kernel<float, std::int32_t, columns>)
+GATE_OF_ATTENTION(4);
+#ifdef GATE_ALL
+GATE_OF_ATTENTION(1);
+GATE_OF_ATTENTION(2);
+GATE_OF_ATTENTION(3);
+#endif
+GATE(move_queries_kernel<float, std::int32_t>);
 GATE(loss_kernel<float, cross_entropy>);
 GATE(position_loss_kernel<float, token_cross_entropy<>, true>);
 GATE(position_loss_kernel<float, token_cross_entropy<>, false>);

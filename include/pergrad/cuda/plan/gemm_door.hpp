@@ -315,7 +315,8 @@ void with_filling_block_sizes(gemm_way way, const Problem& problem, Function&& f
     return std::int64_t{blocks_for(problem.rows(), Sizes::rows)} * blocks_for(problem.columns(), Sizes::columns) *
            problem.batches();
   };
-  constexpr int blocks_that_fill = 256;
+  // Of one position, whose depths are short, two a multiprocessor of a large device; else one.
+  constexpr int blocks_that_fill = one_position<Problem> ? 256 : 128;
   if constexpr (over_samples<Problem>) {
     if constexpr (!one_position<Problem>) {
       if constexpr ((Ways & bit_of(gemm_way::slim)) != 0) {
