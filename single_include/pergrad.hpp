@@ -32547,10 +32547,10 @@ struct streamed_logits {
   using state = tile_state<Network>;
   using memory = working_memory<Network>;
   static constexpr const auto& table = program<Network>::table;
-  static constexpr const node_row& row = table.nodes.back();
   static constexpr auto positions = static_cast<index>(Network::output_shape.e0);
-  static constexpr auto classes = static_cast<index>(row.map.out_channels);
-  static constexpr auto inputs = static_cast<index>(row.map.in_channels);
+  static constexpr std::size_t node = program<Network>::size - 1;
+  static constexpr auto classes = static_cast<index>(table.nodes[node].map.out_channels);
+  static constexpr auto inputs = static_cast<index>(table.nodes[node].map.in_channels);
 
   /// The losses of samples begin .. end - 1.
   static void evaluate(state& tile, index begin, index end) {
@@ -32571,12 +32571,12 @@ struct streamed_logits {
 
   /// The gradients of h, and of a trained W what its norm asks for.
   static void backward(state& tile, index begin, index end) {
-    const bool wants_norm = row.parameter_count > 0 && tile.norms_wanted && tile.facts_wanted;
+    const bool wants_norm = row().parameter_count > 0 && tile.norms_wanted && tile.facts_wanted;
     if (wants_norm) {
       std::fill(dots_of(tile, begin), dots_of(tile, end), 0.0);
       std::fill(squares_of(tile, begin), squares_of(tile, end), 0.0);
     }
-    const slot& in = table.slots[row.in];
+    const slot& in = table.slots[row().in];
     const images<scalar> dx{in.gradient_layout, tile.workspace + in.gradient.offset + begin * in.gradient.sample,
                             in.gradient.sample};
     for_each_stretch([&](index first, index count) {
@@ -32586,11 +32586,11 @@ struct streamed_logits {
         differentiate(tile, b, here, first, count);
         if (wants_norm) collect(tile, b, here, first, count);
       }
-      if (!row.input_gradient) return;
+      if (!row().input_gradient) return;
       const layout of = lay_out_stretch(count);
       through_pixels(map_of(count), weights(tile) + first * inputs, end - begin,
                      images<const scalar>{of, delta, positions * count}, dx, nullptr, true,
-                     row.accumulate || first > 0);
+                     row().accumulate || first > 0);
     });
   }
 
@@ -32607,6 +32607,8 @@ struct streamed_logits {
   }
 
  private:
+  /// The projection's. A function: nvcc 13 takes a reference for initialised twice.
+  [[nodiscard]] static constexpr const node_row& row() { return table.nodes[node]; }
   static void for_each_stretch(auto&& f) {
     for (index first = 0; first < classes; first += table.classes_together) {
       f(first, std::min(table.classes_together, classes - first));
@@ -32614,7 +32616,7 @@ struct streamed_logits {
   }
   [[nodiscard]] static scalar* form(const state& tile, index begin, index samples, index first, index count,
                                     std::size_t thread) {
-    const slot& in = table.slots[row.in];
+    const slot& in = table.slots[row().in];
     const layout of = lay_out_stretch(count);
     scalar* const y = tile.tape.stretches.data() + static_cast<index>(thread) * memory::stretch_stride;
     through_pixels(map_of(count), weights(tile) + first * inputs, samples,
@@ -32640,7 +32642,7 @@ struct streamed_logits {
     for (index t = 0; t < positions; ++t) squares_of(tile, b)[t] += squares(delta + t * count, count);
     for (std::size_t k = 0; k != table.outer_count; ++k) {
       const outer_leaf& use = table.outer[k];
-      if (!use.by_ids || use.parameters != row.parameters) continue;
+      if (!use.by_ids || use.parameters != row().parameters) continue;
       const auto* const ids = static_cast<const std::int32_t*>(
           static_cast<const void*>(tile.workspace + use.delta.offset + b * use.delta.sample));
       for (index i = 0; i < use.positions(); ++i) {
@@ -32654,17 +32656,17 @@ struct streamed_logits {
 
   /// The projection, of so many classes.
   [[nodiscard]] static affine_map map_of(index count) {
-    affine_map map = row.map;
+    affine_map map = row().map;
     map.out_channels = static_cast<std::size_t>(count);
     return map;
   }
   [[nodiscard]] static layout lay_out_stretch(index count) {
-    arrangement values = table.slots[row.out].value_layout.values;
+    arrangement values = table.slots[row().out].value_layout.values;
     values.channels = count;
     return lay_out(values, {});
   }
   [[nodiscard]] static const scalar* weights(const state& tile) {
-    return tile.network.parameters().data() + row.parameters;
+    return tile.network.parameters().data() + row().parameters;
   }
   /// Of the batch.
   [[nodiscard]] static std::size_t number(const state& tile, index b) {
@@ -41736,6 +41738,17 @@ PERGRAD_HD inline void add_to(std::int64_t& sum, std::int64_t more) noexcept {
 #endif
 }
 
+/// The value, from here on in a register: ptxas reads an argument of a kernel anew, by an instruction more, for every
+/// use that it is far away for; what a warp has exchanged it keeps. All threads of a warp call this, with one value.
+template <class Value>
+[[nodiscard]] PERGRAD_HD inline Value in_register(Value value) noexcept {
+#ifdef __CUDA_ARCH__
+  return __shfl_sync(0xffffffffU, value, 0);
+#else
+  return value;
+#endif
+}
+
 /// What a sample adds to a sum: itself, or rounded to steps of the grid.
 template <class Scalar>
 PERGRAD_HD inline void add_share(Scalar& sum, Scalar factor, Scalar value, Scalar /*to_grid*/) noexcept {
@@ -41763,6 +41776,13 @@ class small_shares {
       : scale_{shifted ? 3.0F * (1 << 22) / to_grid : to_grid},
         offset_{shifted ? __builtin_bit_cast(std::uint32_t, scale_) : 0} {}
 
+  /// The same, in registers.
+  [[nodiscard]] PERGRAD_HD small_shares at_hand() const noexcept {
+    small_shares same;
+    same.scale_ = in_register(scale_);
+    if constexpr (shifted) same.offset_ = in_register(offset_);
+    return same;
+  }
   /// A share and `offset`.
   [[nodiscard]] PERGRAD_HD std::uint32_t with_offset(float factor, float value) const noexcept {
     const float product = multiply(factor, value);
@@ -43420,16 +43440,24 @@ struct gemm_kernel {
   // Blocks that registers leave room for, as far as nothing spills: integers of 64 bits take two for a sum. For compute
   // capability 11.0 ptxas needs some more.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
-  static constexpr int blocks_of_small_shares = 3;
+  static constexpr int blocks_of_small_shares = !Sizes::on_tensor_cores && Sizes::own_columns > 4 ? 2 : 3;
 #else
   static constexpr int blocks_of_small_shares = 4;
 #endif
+  // Of 128 x 128 squares: packing BF16 takes registers that ptxas lacks before compute capability 9.0.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+  static constexpr int blocks_of_large_squares = Sizes::of_word > 1 ? 1 : 2;
+#else
+  static constexpr int blocks_of_large_squares = 2;
+#endif
   static constexpr int least_blocks = [] {
     if (adds_shares) {
-      if (threads >= 256 || sizeof(total_type) > sizeof(Scalar)) return 2;
+      if (threads >= 256) return 1;
+      if (sizeof(total_type) > sizeof(Scalar) || Sizes::own_rows * Sizes::own_columns > 32) return 2;
       return Sizes::of_word > 1 ? 3 : blocks_of_small_shares;
     }
-    if (Sizes::on_tensor_cores) return threads >= 256 ? 1 : Sizes::own_rows > 4 ? 3 : 4;
+    if (Sizes::on_tensor_cores && threads >= 256) return Problem::squares ? blocks_of_large_squares : 1;
+    if (Sizes::on_tensor_cores) return Sizes::own_rows > 4 ? 3 : 4;
     return sizeof(typename Problem::sum_type) > sizeof(Scalar) ? 1 : threads < 256 ? 3 : 2;
   }();
   struct slice {
@@ -43556,7 +43584,8 @@ struct gemm_kernel {
       block.each(
           [&](int t) { own[t] = sum_of_squares(sums[t], row + Sizes::row_of(t), column + Sizes::column_of(t)); });
       const double total = block.sum(own, shared.partial);
-      block.once([&] { problem.store_square(z, row_block + row_blocks() * column_block, total); });
+      block.once(
+          [&] { problem.store_square(z, row_block + row_count * column_block, row_count * column_count, total); });
     } else {
       block.each([&](int t) { finish(sums[t], z, row + Sizes::row_of(t), column + Sizes::column_of(t)); });
     }
@@ -43770,25 +43799,29 @@ struct gemm_kernel {
   }
   /// A sample's gradient is whole: its shares go to the totals.
   PERGRAD_HD void add_shares_of(int sample, int z, sums_type& gradient, totals_type& totals) const noexcept {
-    const Scalar factor = problem.factor(z, sample);
+    const auto share = problem.template share_of<Sizes::on_tensor_cores>(z, sample);
     PERGRAD_UNROLL
-    for (int i = 0; i < own_results; ++i) problem.add_share(totals[i], factor, gradient[i]);
+    for (int i = 0; i < own_results; ++i) share.add_to(totals[i], gradient[i]);
     gradient = {};
   }
   PERGRAD_HD void finish(const sums_type& sums, int z, int row, int column) const noexcept {
     each_placed(sums, z, row, column, [&](const auto& where, int r, auto sum) { problem.store(where, r, sum); });
   }
+  /// Row by row, so that a square waits for few others, and what a whole row or column shares is asked once.
   PERGRAD_HD double sum_of_squares(const sums_type& sums, int row, int column) const noexcept {
-    double total = 0;
+    registers<double, Sizes::own_rows> of_row{};
     PERGRAD_UNROLL
-    for (int i = 0; i < Sizes::own_rows; ++i) {
+    for (int j = 0; j < Sizes::own_columns; ++j) {
+      if (column + Sizes::own_column(j) >= problem.columns()) continue;
       PERGRAD_UNROLL
-      for (int j = 0; j < Sizes::own_columns; ++j) {
-        if (row + Sizes::own_row(i) >= problem.rows() || column + Sizes::own_column(j) >= problem.columns()) continue;
+      for (int i = 0; i < Sizes::own_rows; ++i) {
         const auto value = static_cast<double>(sums[i * Sizes::own_columns + j]);
-        total = fma(value, value, total);
+        of_row[i] = fma(value, value, of_row[i]);
       }
     }
+    double total = 0;
+    PERGRAD_UNROLL
+    for (int i = 0; i < Sizes::own_rows; ++i) total += row + Sizes::own_row(i) < problem.rows() ? of_row[i] : 0;
     return total;
   }
 };
@@ -44648,6 +44681,7 @@ struct affine_shares {
   static constexpr bool is_small = Kind != share_kind::any;
   static constexpr bool squares = false;
   static constexpr bool adds_shares = true;
+  static constexpr int most_shares = is_small ? small_shares<Kind>::most : 1 << 10;  ///< of a part
   using sum_type = Scalar;
   using total_type = std::conditional_t<is_small, std::uint32_t, std::int64_t>;
   affine_operands<Scalar> on;       ///< `y` is the place of delta
@@ -44675,17 +44709,26 @@ struct affine_shares {
   [[nodiscard]] PERGRAD_HD views_of_some_samples<Scalar> right(int z) const noexcept {
     return {on, z / parts, first_sample(z)};
   }
-  /// The share of sample b's gradient; of one without weight nothing, whatever it is.
-  PERGRAD_HD void add_share(total_type& sum, Scalar factor, Scalar gradient) const noexcept {
-    if (factor == 0) return;
-    if constexpr (is_small) {
-      sum += shares.with_offset(factor, gradient) - shares.offset();
-    } else {
-      on_device::add_share(sum, factor, gradient, to_grid);
+  /// How a sample's gradient becomes its share; of one without weight nothing, whatever it is.
+  struct share_of_sample {
+    Scalar factor;
+    Scalar to_grid;
+    small_shares<Kind> shares;
+
+    PERGRAD_HD void add_to(total_type& sum, Scalar gradient) const noexcept {
+      if (factor == 0) return;
+      if constexpr (is_small) {
+        sum += shares.with_offset(factor, gradient) - shares.offset();
+      } else {
+        on_device::add_share(sum, factor, gradient, to_grid);
+      }
     }
-  }
-  [[nodiscard]] PERGRAD_HD Scalar factor(int z, int number) const noexcept {
-    return factors == nullptr ? Scalar{1} : factors[first_sample(z) + number];
+  };
+  /// `AtHand`: registers have room for what all samples share.
+  template <bool AtHand>
+  [[nodiscard]] PERGRAD_HD share_of_sample share_of(int z, int number) const noexcept {
+    const Scalar factor = factors == nullptr ? Scalar{1} : factors[first_sample(z) + number];
+    return {factor, to_grid, AtHand ? shares.at_hand() : shares};
   }
   [[nodiscard]] PERGRAD_HD std::int64_t* results(int z) const noexcept {
     return sums + std::int64_t{z / parts} * rows() * columns();
@@ -44743,8 +44786,9 @@ struct affine_partials {
   PERGRAD_HD void store(Scalar* where, int row, Scalar value) const noexcept { where[row * columns()] = value; }
 };
 
-/// Rows: outputs; columns: the view; depth: positions of one sample. Square number i of group g is that of block i: the
-/// sample's squared norm is the sum of all `groups * blocks`, added up by whoever reads them.
+/// Rows: outputs; columns: the view; depth: positions of one sample. Square number i of group g is that of block i, or
+/// 0 where there is none: the sample's squared norm is the sum of all `groups * blocks`, added up by whoever reads
+/// them.
 template <class Scalar>
 struct affine_squares {
   static constexpr bool squares = true;
@@ -44769,9 +44813,13 @@ struct affine_squares {
     const int group = on.map.groups.divide(z);
     return {on.values.read(z, on.x), on.map, group};
   }
-  PERGRAD_HD void store_square(int z, int block, double value) const noexcept {
+  /// Of `of` blocks of a group: where there are more places for squares than blocks, the others are 0.
+  PERGRAD_HD void store_square(int z, int block, int of, double value) const noexcept {
     const int groups = on.map.view.groups;
-    partial[z / groups * partial_stride + z % groups * blocks + block] = value;
+    double* const to = partial + (z / groups * partial_stride + z % groups * blocks);
+    to[block] = value;
+    PERGRAD_ROLLED
+    for (int i = block + of; i < blocks; i += of) to[i] = 0;
   }
 };
 
@@ -44791,7 +44839,7 @@ inline constexpr int library_slice = 128;
 inline constexpr std::int64_t library_work = std::int64_t{1} << 24U;
 
 /// Who forms a product, and the own kernel's blocks.
-enum class gemm_way : int { strip, slim, narrow, square, large, library };
+enum class gemm_way : int { strip, slim, narrow, square, wide, large, library };
 /// Which product of an affine layer.
 enum class gemm_product : int { forward, adjoint, sums, squares };
 
@@ -44800,9 +44848,24 @@ enum class gemm_product : int { forward, adjoint, sums, squares };
                                    "own kernel, 16 x 128 blocks",
                                    "own kernel, 32 x 128 blocks",
                                    "own kernel, 64 x 64 blocks",
+                                   "own kernel, 64 x 64 blocks, on tensor cores 64 x 128",
                                    "own kernel, 64 x 64 blocks, on tensor cores 128 x 128",
                                    "cuBLAS"};
   return names[static_cast<std::size_t>(way)];
+}
+
+/// Of samples' gradients: the way whose blocks take tensor cores the fewest instructions, those of results included
+/// that are beyond the last row or column. A constant of the view, as norms add up a square a block.
+[[nodiscard]] constexpr gemm_way cheapest_blocks(int rows, int columns) noexcept {
+  // A wide block takes two thirds of the instructions a result that 64 x 64 take, and a large one a good half.
+  const auto cost = [&](int of_rows, int of_columns, std::int64_t each) {
+    return blocks_for(rows, of_rows) * of_rows * each * (blocks_for(columns, of_columns) * of_columns);
+  };
+  const std::int64_t square = cost(64, 64, 100);
+  const std::int64_t wide = cost(64, 128, 68);
+  const std::int64_t large = cost(128, 128, 54);
+  if (large <= wide && large <= square) return gemm_way::large;
+  return wide <= square ? gemm_way::wide : gemm_way::square;
 }
 
 /// The plan. `x_in_workspace`: cuBLAS cannot gather records by their ids.
@@ -44821,9 +44884,9 @@ enum class gemm_product : int { forward, adjoint, sums, squares };
     if (!over_samples && one_strip && view.view_width() <= strip_block::columns) return gemm_way::strip;
     return rows <= 16 ? gemm_way::slim : gemm_way::narrow;
   }
+  if (!over_samples) return view.positions() > 1 ? cheapest_blocks(rows, view.view_width()) : gemm_way::square;
   // Large blocks where they leave enough of them.
-  const bool large = over_samples && rows >= 128 && library_slice * view.positions() >= 512;
-  return large ? gemm_way::large : gemm_way::square;
+  return rows >= 128 && library_slice * view.positions() >= 512 ? gemm_way::large : gemm_way::square;
 }
 
 /// The product of an affine node's way forward, and of its way back: those of an adjoint change places.
@@ -45057,6 +45120,14 @@ template <class Problem>
 inline constexpr bool over_samples = requires {
   Problem::one_position;
 };
+/// Does it leave something of every sample's gradient but itself: squares, or shares?
+template <class Problem>
+inline constexpr bool takes_gradients = Problem::squares || adds_shares<Problem>;
+/// Are its sums of integers in registers as wide as what they add up?
+template <class Problem>
+inline constexpr bool has_wide_totals = requires {
+  requires adds_shares<Problem> && !Problem::is_small;
+};
 /// Products that tensor cores form where TF32 is allowed. Sums over samples are of integers or of records with factors;
 /// of one position there are too few results to keep tensor cores busy.
 template <class Scalar, class Problem>
@@ -45092,11 +45163,21 @@ void with_filling_block_sizes(gemm_way way, const Problem& problem, Function&& f
   }
 }
 /// The same results on tensor cores: in wide blocks, which read less for each result, where there are enough of them
-/// and they are full. No bit of a result depends on it; where squares lie does.
+/// and they are full. No bit of a result depends on it, but squares are added up as they lie: their blocks, and those
+/// of shares for which registers have room, are the way's.
 template <unsigned Ways, class Format, class Problem, class Function>
 void with_tensor_block_sizes(gemm_way way, const Problem& problem, Function&& f) {
   using blocks = tensor_blocks<Format>;
-  if constexpr (!Problem::squares && !adds_shares<Problem> && (Ways & ~ways_of_few_rows) != 0) {
+  constexpr unsigned large = bit_of(gemm_way::large);
+  constexpr unsigned wide = bit_of(gemm_way::wide);
+  constexpr bool by_way = takes_gradients<Problem> && !has_wide_totals<Problem>;
+  if constexpr (by_way && (Ways & large) != 0) {
+    if (way == gemm_way::large) return f(typename blocks::large{});
+  }
+  if constexpr (by_way && (Ways & wide) != 0) {
+    if (way == gemm_way::wide) return f(typename blocks::wide{});
+  }
+  if constexpr (!takes_gradients<Problem> && (Ways & ~ways_of_few_rows) != 0) {
     const auto fills = [&]<class Sizes>(Sizes) {
       constexpr int blocks_that_fill = 128;
       const int across = blocks_for(problem.columns(), Sizes::columns);
@@ -45104,7 +45185,7 @@ void with_tensor_block_sizes(gemm_way way, const Problem& problem, Function&& f)
       const bool full = across * Sizes::columns <= problem.columns() + problem.columns() / 8;
       return full && problem.batches() >= blocks_for(blocks_that_fill, of_batch);
     };
-    if constexpr (over_samples<Problem> && (Ways & bit_of(gemm_way::large)) != 0) {
+    if constexpr (over_samples<Problem> && (Ways & large) != 0) {
       if (way == gemm_way::large && fills(typename blocks::vast{})) return f(typename blocks::vast{});
       if (way == gemm_way::large && fills(typename blocks::large{})) return f(typename blocks::large{});
     }
@@ -45116,12 +45197,42 @@ void with_tensor_block_sizes(gemm_way way, const Problem& problem, Function&& f)
   if constexpr ((Ways & ways_of_few_rows) != 0) {
     if (way < gemm_way::square) return f(typename blocks::narrow{});
   }
-  if constexpr ((Ways & ~ways_of_few_rows) != 0) f(typename blocks::square{});
+  if constexpr ((Ways & ~(by_way ? ways_of_few_rows | wide | large : ways_of_few_rows)) != 0) {
+    f(typename blocks::square{});
+  }
+}
+/// Parts of the samples that add their shares side by side. Few cost little where they begin and end, and many leave
+/// little to wait for: a device holds so many blocks at once, and the last ones of many should not run alone. No bit
+/// depends on it. The costs, in positions, are of machine code, and the device is a large one.
+template <class Sizes, class Problem>
+[[nodiscard]] int parts_of_shares(const Problem& problem, int blocks_of_part) noexcept {
+  constexpr int multiprocessors = 132;
+  constexpr int results_of_one = 1 << 14;  // that registers have room for
+  constexpr int at_once = multiprocessors * smaller_of(4, results_of_one / (Sizes::rows * Sizes::columns));
+  constexpr int of_block = 256;
+  constexpr int of_share = 32;
+  const int samples = larger_of(1, problem.on.most_samples);
+  int best = samples;
+  std::int64_t least = -1;
+  for (int together = smaller_of(samples, Problem::most_shares); together > 0; --together) {
+    const int parts = blocks_for(samples, together);
+    const std::int64_t each = std::int64_t{together} * (problem.positions() + of_share) + of_block;
+    const std::int64_t cost = each * ((std::int64_t{blocks_of_part} * parts + at_once - 1) / at_once);
+    if (least < 0 || cost < least) {
+      least = cost;
+      best = parts;
+    }
+  }
+  return best;
 }
 /// Launches the own kernel for a problem of gemm_affine.hpp.
 template <class Scalar, unsigned Ways = all_ways, bool TensorCores = true, class Device, class Problem>
 void launch_gemm(Device& device, gemm_way way, const Problem& problem) {
-  const auto with = [&]<class Sizes>(Sizes) { launch(device, gemm_kernel<Scalar, Problem, Sizes>{problem}); };
+  const auto with = [&]<class Sizes>(Sizes) {
+    gemm_kernel<Scalar, Problem, Sizes> kernel{problem};
+    if constexpr (adds_shares<Problem>) kernel.problem.parts = parts_of_shares<Sizes>(problem, kernel.blocks());
+    launch(device, kernel);
+  };
   if constexpr (TensorCores && has_tensor_kernel<Scalar, Problem>) {
     using format = typename tensor_format_of<Device>::type;
     if (problem.on.format != stored_format::exact) return with_tensor_block_sizes<Ways, format>(way, problem, with);
@@ -50210,7 +50321,6 @@ class launcher {
     problem.to_grid = to_grid;
     if constexpr (has_small_shares) problem.shares = shares_type{to_grid};
     problem.sums = memory_->template at<std::int64_t>(memory_->places().sums) + leaf.parameters;
-    problem.parts = parts_of_integers(gradient_blocks(leaf.view), wanted.samples, wanted.samples);
     if constexpr (Needed.gradients != 0)
       launch_gemm<Scalar, Needed.gradients, Needed.tensor_cores>(device(), way_of(leaf, gemm_product::sums), problem);
   }

@@ -7,8 +7,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <numeric>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include <pergrad/cuda/device/device.hpp>
@@ -90,7 +92,14 @@ using dev::gemm_way;
 static_assert(choose_gemm(gemm_product::forward, linear_view(4096, 4096), true, true) == gemm_way::library);
 static_assert(choose_gemm(gemm_product::adjoint, linear_view(4096, 4096), true, true) == gemm_way::library);
 static_assert(choose_gemm(gemm_product::sums, linear_view(4096, 4096), true, true) == gemm_way::square);
-static_assert(choose_gemm(gemm_product::sums, conv_view(256, 256, 32), true, true) == gemm_way::square);
+// Of samples' gradients: the fewest instructions, with those for results that nobody asks for.
+static_assert(choose_gemm(gemm_product::sums, conv_view(256, 256, 32), true, true) == gemm_way::large);
+static_assert(choose_gemm(gemm_product::squares, conv_view(64, 128, 8), true, true) == gemm_way::large);
+static_assert(choose_gemm(gemm_product::squares, conv_view(32, 64, 16), true, true) == gemm_way::wide);
+static_assert(choose_gemm(gemm_product::squares, conv_view(20, 140, 8), true, true) == gemm_way::wide);
+static_assert(choose_gemm(gemm_product::squares, conv_view(3, 64, 32), true, true) == gemm_way::square);
+static_assert(choose_gemm(gemm_product::squares, conv_view(64, 32, 16), true, true) == gemm_way::narrow);
+static_assert(choose_gemm(gemm_product::adjoint, conv_view(64, 64, 32), true, true) == gemm_way::square);
 static_assert(choose_gemm(gemm_product::squares, linear_view(4096, 4096), true, true) == gemm_way::square);
 static_assert(choose_gemm(gemm_product::forward, linear_view(4096, 4096), true, false) != gemm_way::library);
 static_assert(choose_gemm(gemm_product::forward, linear_view(4096, 4096), false, true) != gemm_way::library);
@@ -200,7 +209,7 @@ BOOST_AUTO_TEST_CASE(a_product_of_the_library_does_not_know_the_physical_batch) 
 }
 
 // What one kind of kernel leaves unwritten, norms would read: what was there before, and on this device a NaN.
-BOOST_AUTO_TEST_CASE(every_place_of_a_square_is_written_by_kernels_of_both_kinds) {
+BOOST_AUTO_TEST_CASE(there_is_a_place_for_every_square) {
   std::size_t wrong = 0;
   for (int outputs = 1; outputs <= 260; ++outputs) {
     for (int width = 1; width <= 260; ++width) {
@@ -212,16 +221,150 @@ BOOST_AUTO_TEST_CASE(every_place_of_a_square_is_written_by_kernels_of_both_kinds
       dev::affine_squares<float> problem;
       problem.on.map = dev::geometry{view};
       problem.on.most_samples = 3;
-      const auto check = [&]<class Sizes>(Sizes) {
-        const int blocks = dev::blocks_for(outputs, Sizes::rows) * dev::blocks_for(width, Sizes::columns);
-        wrong += blocks == dev::square_blocks_of(view) ? 0U : 1U;
+      const auto blocks = [&]<class Sizes>() {
+        return dev::blocks_for(outputs, Sizes::rows) * dev::blocks_for(width, Sizes::columns);
+      };
+      const int places = dev::square_blocks_of(view);
+      const auto check = [&]<class Sizes>(Sizes) { wrong += blocks.template operator()<Sizes>() == places ? 0U : 1U; };
+      // Large blocks are fewer, and set the other places to zero.
+      const auto check_large = [&]<class Sizes>(Sizes) {
+        wrong += blocks.template operator()<Sizes>() <= places ? 0U : 1U;
       };
       dev::with_filling_block_sizes<dev::all_ways>(way, problem, check);
-      dev::with_tensor_block_sizes<dev::all_ways, dev::tf32_format>(way, problem, check);
-      dev::with_tensor_block_sizes<dev::all_ways, dev::bf16_format>(way, problem, check);
+      dev::with_tensor_block_sizes<dev::all_ways, dev::tf32_format>(way, problem, check_large);
+      dev::with_tensor_block_sizes<dev::all_ways, dev::bf16_format>(way, problem, check_large);
     }
   }
   BOOST_TEST(wrong == 0U);
+}
+
+namespace {
+
+struct device_with_bf16 : dev::emulated_device {
+  using tensor_format = dev::bf16_format;
+};
+
+/// Samples' squares of a view, of the layout's places for them.
+template <class Device>
+std::vector<double> squares_of(layer& it, int samples, int capacity, dev::stored_format format) {
+  dev::affine_squares<float> problem;
+  problem.on = it.operands(capacity);
+  problem.on.format = format;
+  problem.blocks = dev::square_blocks_of(it.view);
+  problem.partial_stride = it.view.groups * problem.blocks;
+  // Whoever adds them up reads all.
+  std::vector<double> partial(static_cast<std::size_t>(capacity * problem.partial_stride),
+                              std::numeric_limits<double>::quiet_NaN());
+  problem.partial = partial.data();
+  it.state.count = static_cast<std::uint32_t>(samples);
+  Device device;
+  dev::launch_gemm<float>(device, choose_gemm(gemm_product::squares, it.view, false), problem);
+  std::vector<double> squares;
+  for (int b = 0; b < samples; ++b) {
+    const auto begin = partial.begin() + b * problem.partial_stride;
+    squares.push_back(std::accumulate(begin, begin + problem.partial_stride, 0.0));
+  }
+  return squares;
+}
+/// The same and their shares of a sum of integers, by plain loops in double. Of views without strides.
+struct exact_gradients {
+  std::vector<double> squares;
+  std::vector<double> sum;
+
+  exact_gradients(const layer& it, int samples, const std::vector<float>& factors)
+      : sum(static_cast<std::size_t>(it.view.size())) {
+    const dev::geometry map{it.view};
+    for (int b = 0; b < samples; ++b) {
+      const float* const x = it.values.data() + b * it.stretch;
+      const float* const y = x + it.view.channels * it.view.pixels();
+      double squared = 0;
+      for (int o = 0; o < it.view.outputs; ++o) {
+        for (int k = 0; k < it.view.view_width(); ++k) {
+          double gradient = 0;
+          for (int t = 0; t < it.view.positions(); ++t) {
+            const int seen = map.x_offset(0, t, k);
+            if (seen < 0) continue;
+            gradient += static_cast<double>(x[seen]) * static_cast<double>(y[map.y_offset(0, o, t)]);
+          }
+          squared += gradient * gradient;
+          sum[static_cast<std::size_t>(o * it.view.view_width() + k)] +=
+              static_cast<double>(factors[static_cast<std::size_t>(b)]) * gradient;
+        }
+      }
+      squares.push_back(squared);
+    }
+  }
+};
+
+template <class Device>
+void check_gradients(const dev::affine_view& view, gemm_way way) {
+  BOOST_TEST((choose_gemm(gemm_product::squares, view, false) == way));
+  BOOST_TEST((choose_gemm(gemm_product::sums, view, false) == way));
+  constexpr bool is_bf16 = std::is_same_v<typename dev::tensor_format_of<Device>::type, dev::bf16_format>;
+  constexpr dev::stored_format format = is_bf16 ? dev::stored_format::bf16 : dev::stored_format::tf32;
+  constexpr int samples = 3;
+  layer it{view, samples};
+  for (float& value : it.values) value = dev::stored_as(format, value);
+  const std::vector<float> factors{0.5F, 0, 0.25F};
+  const exact_gradients wanted{it, samples, factors};
+  const std::vector<double> squares = squares_of<Device>(it, samples, samples, format);
+  const std::vector<double> of_floats = squares_of<Device>(it, samples, samples, dev::stored_format::exact);
+  // Products of rounded operands are exact; sums of some tens of them are rounded as floats.
+  for (std::size_t b = 0; b < samples; ++b) {
+    BOOST_TEST(squares[b] == wanted.squares[b], boost::test_tools::tolerance(1e-6));
+    BOOST_TEST(of_floats[b] == wanted.squares[b], boost::test_tools::tolerance(1e-6));
+  }
+  // Other batches, full or not: the same bits.
+  for (const int count : {1, 2}) {
+    for (const int capacity : {count, 70}) {
+      layer other{view, capacity};
+      std::ranges::copy(it.values.begin(), it.values.begin() + count * it.stretch, other.values.begin());
+      const std::vector<double> found = squares_of<Device>(other, count, capacity, format);
+      BOOST_TEST(std::ranges::equal(found, std::span{squares}.first(static_cast<std::size_t>(count))));
+    }
+  }
+  // A sum of integers, however the samples are cut.
+  dev::affine_shares<float, dev::share_kind::converted> problem;
+  problem.on = it.operands(samples);
+  problem.on.format = format;
+  problem.factors = factors.data();
+  constexpr double steps = 1 << 16;
+  problem.to_grid = static_cast<float>(steps);
+  problem.shares = dev::small_shares<dev::share_kind::converted>{problem.to_grid};
+  std::vector<std::int64_t> sums(wanted.sum.size());
+  problem.sums = sums.data();
+  Device device;
+  dev::launch_gemm<float>(device, way, problem);
+  double worst = 0;
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    worst = std::max(worst, std::abs(static_cast<double>(sums[i]) / steps - wanted.sum[i]));
+  }
+  BOOST_TEST(worst < 2 / steps);
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(gradients_of_large_views_are_the_exact_ones) {
+  constexpr dev::affine_view large = conv_view(42, 250, 4);
+  constexpr dev::affine_view wide = conv_view(13, 60, 5);
+  static_assert(large.view_width() == 378 && wide.view_width() == 117);
+  check_gradients<dev::emulated_device>(large, gemm_way::large);
+  check_gradients<dev::emulated_device>(wide, gemm_way::wide);
+  check_gradients<device_with_bf16>(large, gemm_way::large);
+  check_gradients<device_with_bf16>(wide, gemm_way::wide);
+}
+
+BOOST_AUTO_TEST_CASE(parts_of_shares_leave_few_blocks_to_wait_for) {
+  const auto parts_of = [](const dev::affine_view& view, int samples, int blocks) {
+    dev::affine_shares<float, dev::share_kind::shifted> problem;
+    problem.on.map = dev::geometry{view};
+    problem.on.most_samples = samples;
+    return dev::parts_of_shares<dev::tensor_blocks<dev::tf32_format>::large>(problem, blocks);
+  };
+  BOOST_TEST(parts_of(conv_view(128, 128, 8), 256, 9) == 14);  // 126 blocks of 19 samples
+  BOOST_TEST(parts_of(conv_view(512, 512, 32), 8, 144) == 8);  // one part would run twice
+  BOOST_TEST(parts_of(conv_view(128, 128, 8), 0, 9) == 1);
+  BOOST_TEST(parts_of(conv_view(128, 128, 8), 2000, 1000) >= 8);  // no more than 256 small shares each
 }
 
 BOOST_AUTO_TEST_CASE(ways_have_names) {

@@ -476,7 +476,7 @@ void products_on_tensor_cores(const dev::affine_view& view, dev::emulation_order
   setting<float> it{view, samples, capacity};
   it.round_values(format_of<Tensor>);
   const dev::gemm_kernel<float, dev::affine_squares<float>, Tensor> measure{{.on = it.operands()}};
-  const int blocks = measure.row_blocks() * measure.column_blocks();
+  const int blocks = 2 * measure.row_blocks() * measure.column_blocks() + 1;  // more places than there are squares
   std::vector<double> squares(static_cast<std::size_t>(capacity * view.groups * blocks), -1);
   dev::affine_squares<float> problem;
   problem.on = it.operands();
@@ -495,25 +495,23 @@ void products_on_tensor_cores(const dev::affine_view& view, dev::emulation_order
     partials.chunks = dev::divisor{chunks};
     partials.chunk = (view.positions() + chunks - 1) / chunks;
     emulate<Tensor, float>(partials, order);
-    if constexpr (Tensor::own_rows * Tensor::own_columns <= 32) {
-      if (chunks == 1) {
-        const auto size = static_cast<std::size_t>(view.size());
-        std::vector<std::int64_t> shares(size);
-        dev::affine_shares<float> sum;
-        sum.on = it.operands();
-        sum.on.format = format_of<Tensor>;
-        sum.factors = it.factors.data();
-        sum.to_grid = 1 << 18;
-        sum.sums = shares.data();
-        sum.parts = 2;
-        emulate<Tensor, float>(sum, order);
-        for (std::size_t i = 0; i < size; ++i) {
-          for (std::size_t b = 0; b < samples; ++b) {
-            shares[i] -= dev::to_integer(it.factors[b] * gradients[b * size + i] * sum.to_grid);
-          }
+    if (chunks == 1) {
+      const auto size = static_cast<std::size_t>(view.size());
+      std::vector<std::int64_t> shares(size);
+      dev::affine_shares<float> sum;
+      sum.on = it.operands();
+      sum.on.format = format_of<Tensor>;
+      sum.factors = it.factors.data();
+      sum.to_grid = 1 << 18;
+      sum.sums = shares.data();
+      sum.parts = 2;
+      emulate<Tensor, float>(sum, order);
+      for (std::size_t i = 0; i < size; ++i) {
+        for (std::size_t b = 0; b < samples; ++b) {
+          shares[i] -= dev::to_integer(it.factors[b] * gradients[b * size + i] * sum.to_grid);
         }
-        BOOST_TEST(std::ranges::count(shares, 0) == view.size());
       }
+      BOOST_TEST(std::ranges::count(shares, 0) == view.size());
     }
     for (int b = 0; b < samples; ++b) {
       double total = 0;

@@ -36,6 +36,11 @@ using layered_convs =
     pg::basic_network<Scalar, pg::shape{2, 9, 9}, pg::conv2d<4, 3, pg::padding<1>>, pg::tanh, pg::conv2d<40, 3>,
                       pg::tanh, pg::conv2d<3, 6>, pg::sigmoid, pg::adaptive_avg_pool2d<1>, pg::flatten>;
 
+/// Of gradients that tensor cores form in large blocks, and in wide ones.
+template <class Scalar>
+using layered_blocks = pg::basic_network<Scalar, pg::shape{14, 6, 4}, pg::conv2d<200, 3>, pg::tanh, pg::conv2d<40, 1>,
+                                         pg::tanh, pg::flatten, pg::linear<3>>;
+
 /// Nodes of so many elements that blocks share a sample: of every kind that may, and a bias at many positions.
 template <class Scalar>
 using layered_nodes =
@@ -49,6 +54,8 @@ namespace pergrad::inline v0_1::on_device {
 
 template <>
 inline constexpr plan_kind plan_of<layered_convs<float>> = plan_kind::layered;
+template <>
+inline constexpr plan_kind plan_of<layered_blocks<float>> = plan_kind::layered;
 template <>
 inline constexpr plan_kind plan_of<layered_nodes<float>> = plan_kind::layered;
 template <>
@@ -240,10 +247,10 @@ BOOST_AUTO_TEST_CASE(many_positions_are_added_up_in_chunks) {
 
 // In steps of the grid; noise is the same for all. A sum of integers is exact, so a record adds the same integers
 // whatever the others are, and no more of them than the sensitivity allows.
-template <class Network>
-void check_shares_of_records(const char* what, std::size_t records = 4) {
+template <class Network, class Device = pg::emulated>
+void check_shares_of_records(const char* what, std::size_t records = 4, const pg::device_options& options = {}) {
   using scalar = typename Network::scalar;
-  both<Network, pg::cross_entropy> it{records};
+  both<Network, pg::cross_entropy, Device> it{records, emulation_order::forward, 3, options};
   const double bound = 0.01;  // all are clipped
   const auto grid = pg::release_grid::of(bound, Network::parameter_count);
   const auto released = [&](std::size_t first, std::size_t count) {
@@ -293,6 +300,8 @@ BOOST_AUTO_TEST_CASE(a_record_adds_its_own_small_integers_within_its_sensitivity
   check_shares_of_records<layered_image<float>>("several chunks, float");
   check_shares_of_records<layered_cnn<float>>("one chunk, float");
   check_shares_of_records<wide>("many parameters, float", 2);
+  check_shares_of_records<layered_blocks<float>>("large blocks, TF32", 3, {.tf32 = true});
+  check_shares_of_records<layered_blocks<float>, pg::emulated_bf16>("large blocks, BF16", 3);
 }
 
 template <class Device>
@@ -317,14 +326,15 @@ BOOST_AUTO_TEST_CASE(with_bf16_norms_are_those_of_the_rows) {
 }
 
 // Of what tensor cores form the very numbers are squared that a sum adds: nobody knows how they round.
-template <class Device>
+template <class network, class Device>
 void norms_are_those_of_what_sums_add(const pg::device_options& options) {
-  using network = layered_convs<float>;
   constexpr std::size_t records = 4;
   both<network, pg::cross_entropy, Device> it{records, emulation_order::forward, 3, options};
   const auto norms = it.evaluate(pg::l2_norms(it.on_device()));
   // Gram matrices give way.
   check_same(it.evaluate(pg::l2_norms(pg::with_method<pg::norm_method::gram>(it.on_device()))), norms, "Gram norms");
+  const std::size_t width = network::input_shape.size();
+  pg::tape<network> small{it.device, pg::max_batch{1}};
   for (std::size_t record = 0; record < records; ++record) {
     std::vector<float> weights(records);
     weights[record] = 1;
@@ -332,13 +342,24 @@ void norms_are_those_of_what_sums_add(const pg::device_options& options) {
     double squares = 0;
     for (const float each : added) squares += static_cast<double>(each) * static_cast<double>(each);
     BOOST_TEST(norms[record] == std::sqrt(squares), boost::test_tools::tolerance(1e-12));
+    // Alone it has the same, to the bit.
+    const pg::batch<network, pg::cross_entropy> alone{std::span<const float>{it.inputs}.subspan(record * width, width),
+                                                      std::span<const std::int32_t>{it.targets}.subspan(record, 1)};
+    const auto gradients = pg::per_sample_gradients(it.net, pg::cross_entropy{}, alone, small);
+    check_same(it.evaluate(pg::l2_norms(gradients)), {norms[record]}, "alone");
   }
 }
 BOOST_AUTO_TEST_CASE(with_tf32_norms_are_those_of_what_sums_add) {
-  norms_are_those_of_what_sums_add<pg::emulated>({.tf32 = true});
+  using pg::on_device::gemm_way;
+  const auto& leaves = pg::on_device::facts_of<layered_blocks<float>>.outer;
+  BOOST_TEST((way_of(leaves[0], pg::on_device::gemm_product::squares) == gemm_way::large));
+  BOOST_TEST((way_of(leaves[1], pg::on_device::gemm_product::squares) == gemm_way::wide));
+  norms_are_those_of_what_sums_add<layered_convs<float>, pg::emulated>({.tf32 = true});
+  norms_are_those_of_what_sums_add<layered_blocks<float>, pg::emulated>({.tf32 = true});
 }
 BOOST_AUTO_TEST_CASE(with_bf16_norms_are_those_of_what_sums_add) {
-  norms_are_those_of_what_sums_add<pg::emulated_bf16>({});
+  norms_are_those_of_what_sums_add<layered_convs<float>, pg::emulated_bf16>({});
+  norms_are_those_of_what_sums_add<layered_blocks<float>, pg::emulated_bf16>({});
 }
 
 BOOST_AUTO_TEST_CASE(a_sample_that_is_not_finite_contributes_exactly_zero) {

@@ -98,6 +98,8 @@ GATE(gemm_kernel<float, affine_squares<float>, narrow_block>);
 GATE(gemm_kernel<float, affine_squares<float>, square_block>);
 GATE_OF_TENSOR_BLOCKS(narrow, affine_squares<float>);
 GATE_OF_TENSOR_BLOCKS(square, affine_squares<float>);
+GATE_OF_TENSOR_BLOCKS(wide, affine_squares<float>);
+GATE_OF_TENSOR_BLOCKS(large, affine_squares<float>);
 GATE(gemm_kernel<float, affine_sums<float, float>, slim_block>);
 GATE(gemm_kernel<float, affine_sums<float, float>, narrow_block>);
 GATE(gemm_kernel<float, affine_sums<float, float>, square_block>);
@@ -119,7 +121,9 @@ GATE_OF_TENSOR_BLOCKS(wide, affine_partials<float>);
   GATE(gemm_kernel<float, affine_shares<float, share_kind::kind>, narrow_block>);             \
   GATE(gemm_kernel<float, affine_shares<float, share_kind::kind>, square_block>);             \
   GATE_OF_TENSOR_BLOCKS(narrow, affine_shares<float, share_kind::kind>);                      \
-  GATE_OF_TENSOR_BLOCKS(square, affine_shares<float, share_kind::kind>)
+  GATE_OF_TENSOR_BLOCKS(square, affine_shares<float, share_kind::kind>);                      \
+  GATE_OF_TENSOR_BLOCKS(wide, affine_shares<float, share_kind::kind>);                        \
+  GATE_OF_TENSOR_BLOCKS(large, affine_shares<float, share_kind::kind>)
 GATE_OF_SMALL_SHARES(converted);
 GATE_OF_SMALL_SHARES(shifted);
 GATE(gemm_kernel<float, affine_shares<float>, slim_block>);

@@ -111,6 +111,17 @@ PERGRAD_HD inline void add_to(std::int64_t& sum, std::int64_t more) noexcept {
 #endif
 }
 
+/// The value, from here on in a register: ptxas reads an argument of a kernel anew, by an instruction more, for every
+/// use that it is far away for; what a warp has exchanged it keeps. All threads of a warp call this, with one value.
+template <class Value>
+[[nodiscard]] PERGRAD_HD inline Value in_register(Value value) noexcept {
+#ifdef __CUDA_ARCH__
+  return __shfl_sync(0xffffffffU, value, 0);
+#else
+  return value;
+#endif
+}
+
 /// What a sample adds to a sum: itself, or rounded to steps of the grid.
 template <class Scalar>
 PERGRAD_HD inline void add_share(Scalar& sum, Scalar factor, Scalar value, Scalar /*to_grid*/) noexcept {
@@ -138,6 +149,13 @@ class small_shares {
       : scale_{shifted ? 3.0F * (1 << 22) / to_grid : to_grid},
         offset_{shifted ? __builtin_bit_cast(std::uint32_t, scale_) : 0} {}
 
+  /// The same, in registers.
+  [[nodiscard]] PERGRAD_HD small_shares at_hand() const noexcept {
+    small_shares same;
+    same.scale_ = in_register(scale_);
+    if constexpr (shifted) same.offset_ = in_register(offset_);
+    return same;
+  }
   /// A share and `offset`.
   [[nodiscard]] PERGRAD_HD std::uint32_t with_offset(float factor, float value) const noexcept {
     const float product = multiply(factor, value);

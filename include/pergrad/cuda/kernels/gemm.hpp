@@ -154,16 +154,24 @@ struct gemm_kernel {
   // Blocks that registers leave room for, as far as nothing spills: integers of 64 bits take two for a sum. For compute
   // capability 11.0 ptxas needs some more.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
-  static constexpr int blocks_of_small_shares = 3;
+  static constexpr int blocks_of_small_shares = !Sizes::on_tensor_cores && Sizes::own_columns > 4 ? 2 : 3;
 #else
   static constexpr int blocks_of_small_shares = 4;
 #endif
+  // Of 128 x 128 squares: packing BF16 takes registers that ptxas lacks before compute capability 9.0.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+  static constexpr int blocks_of_large_squares = Sizes::of_word > 1 ? 1 : 2;
+#else
+  static constexpr int blocks_of_large_squares = 2;
+#endif
   static constexpr int least_blocks = [] {
     if (adds_shares) {
-      if (threads >= 256 || sizeof(total_type) > sizeof(Scalar)) return 2;
+      if (threads >= 256) return 1;
+      if (sizeof(total_type) > sizeof(Scalar) || Sizes::own_rows * Sizes::own_columns > 32) return 2;
       return Sizes::of_word > 1 ? 3 : blocks_of_small_shares;
     }
-    if (Sizes::on_tensor_cores) return threads >= 256 ? 1 : Sizes::own_rows > 4 ? 3 : 4;
+    if (Sizes::on_tensor_cores && threads >= 256) return Problem::squares ? blocks_of_large_squares : 1;
+    if (Sizes::on_tensor_cores) return Sizes::own_rows > 4 ? 3 : 4;
     return sizeof(typename Problem::sum_type) > sizeof(Scalar) ? 1 : threads < 256 ? 3 : 2;
   }();
   struct slice {
@@ -290,7 +298,8 @@ struct gemm_kernel {
       block.each(
           [&](int t) { own[t] = sum_of_squares(sums[t], row + Sizes::row_of(t), column + Sizes::column_of(t)); });
       const double total = block.sum(own, shared.partial);
-      block.once([&] { problem.store_square(z, row_block + row_blocks() * column_block, total); });
+      block.once(
+          [&] { problem.store_square(z, row_block + row_count * column_block, row_count * column_count, total); });
     } else {
       block.each([&](int t) { finish(sums[t], z, row + Sizes::row_of(t), column + Sizes::column_of(t)); });
     }
@@ -504,25 +513,29 @@ struct gemm_kernel {
   }
   /// A sample's gradient is whole: its shares go to the totals.
   PERGRAD_HD void add_shares_of(int sample, int z, sums_type& gradient, totals_type& totals) const noexcept {
-    const Scalar factor = problem.factor(z, sample);
+    const auto share = problem.template share_of<Sizes::on_tensor_cores>(z, sample);
     PERGRAD_UNROLL
-    for (int i = 0; i < own_results; ++i) problem.add_share(totals[i], factor, gradient[i]);
+    for (int i = 0; i < own_results; ++i) share.add_to(totals[i], gradient[i]);
     gradient = {};
   }
   PERGRAD_HD void finish(const sums_type& sums, int z, int row, int column) const noexcept {
     each_placed(sums, z, row, column, [&](const auto& where, int r, auto sum) { problem.store(where, r, sum); });
   }
+  /// Row by row, so that a square waits for few others, and what a whole row or column shares is asked once.
   PERGRAD_HD double sum_of_squares(const sums_type& sums, int row, int column) const noexcept {
-    double total = 0;
+    registers<double, Sizes::own_rows> of_row{};
     PERGRAD_UNROLL
-    for (int i = 0; i < Sizes::own_rows; ++i) {
+    for (int j = 0; j < Sizes::own_columns; ++j) {
+      if (column + Sizes::own_column(j) >= problem.columns()) continue;
       PERGRAD_UNROLL
-      for (int j = 0; j < Sizes::own_columns; ++j) {
-        if (row + Sizes::own_row(i) >= problem.rows() || column + Sizes::own_column(j) >= problem.columns()) continue;
+      for (int i = 0; i < Sizes::own_rows; ++i) {
         const auto value = static_cast<double>(sums[i * Sizes::own_columns + j]);
-        total = fma(value, value, total);
+        of_row[i] = fma(value, value, of_row[i]);
       }
     }
+    double total = 0;
+    PERGRAD_UNROLL
+    for (int i = 0; i < Sizes::own_rows; ++i) total += row + Sizes::own_row(i) < problem.rows() ? of_row[i] : 0;
     return total;
   }
 };

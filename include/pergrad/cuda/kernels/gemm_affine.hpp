@@ -670,6 +670,7 @@ struct affine_shares {
   static constexpr bool is_small = Kind != share_kind::any;
   static constexpr bool squares = false;
   static constexpr bool adds_shares = true;
+  static constexpr int most_shares = is_small ? small_shares<Kind>::most : 1 << 10;  ///< of a part
   using sum_type = Scalar;
   using total_type = std::conditional_t<is_small, std::uint32_t, std::int64_t>;
   affine_operands<Scalar> on;       ///< `y` is the place of delta
@@ -697,17 +698,26 @@ struct affine_shares {
   [[nodiscard]] PERGRAD_HD views_of_some_samples<Scalar> right(int z) const noexcept {
     return {on, z / parts, first_sample(z)};
   }
-  /// The share of sample b's gradient; of one without weight nothing, whatever it is.
-  PERGRAD_HD void add_share(total_type& sum, Scalar factor, Scalar gradient) const noexcept {
-    if (factor == 0) return;
-    if constexpr (is_small) {
-      sum += shares.with_offset(factor, gradient) - shares.offset();
-    } else {
-      on_device::add_share(sum, factor, gradient, to_grid);
+  /// How a sample's gradient becomes its share; of one without weight nothing, whatever it is.
+  struct share_of_sample {
+    Scalar factor;
+    Scalar to_grid;
+    small_shares<Kind> shares;
+
+    PERGRAD_HD void add_to(total_type& sum, Scalar gradient) const noexcept {
+      if (factor == 0) return;
+      if constexpr (is_small) {
+        sum += shares.with_offset(factor, gradient) - shares.offset();
+      } else {
+        on_device::add_share(sum, factor, gradient, to_grid);
+      }
     }
-  }
-  [[nodiscard]] PERGRAD_HD Scalar factor(int z, int number) const noexcept {
-    return factors == nullptr ? Scalar{1} : factors[first_sample(z) + number];
+  };
+  /// `AtHand`: registers have room for what all samples share.
+  template <bool AtHand>
+  [[nodiscard]] PERGRAD_HD share_of_sample share_of(int z, int number) const noexcept {
+    const Scalar factor = factors == nullptr ? Scalar{1} : factors[first_sample(z) + number];
+    return {factor, to_grid, AtHand ? shares.at_hand() : shares};
   }
   [[nodiscard]] PERGRAD_HD std::int64_t* results(int z) const noexcept {
     return sums + std::int64_t{z / parts} * rows() * columns();
@@ -765,8 +775,9 @@ struct affine_partials {
   PERGRAD_HD void store(Scalar* where, int row, Scalar value) const noexcept { where[row * columns()] = value; }
 };
 
-/// Rows: outputs; columns: the view; depth: positions of one sample. Square number i of group g is that of block i: the
-/// sample's squared norm is the sum of all `groups * blocks`, added up by whoever reads them.
+/// Rows: outputs; columns: the view; depth: positions of one sample. Square number i of group g is that of block i, or
+/// 0 where there is none: the sample's squared norm is the sum of all `groups * blocks`, added up by whoever reads
+/// them.
 template <class Scalar>
 struct affine_squares {
   static constexpr bool squares = true;
@@ -791,9 +802,13 @@ struct affine_squares {
     const int group = on.map.groups.divide(z);
     return {on.values.read(z, on.x), on.map, group};
   }
-  PERGRAD_HD void store_square(int z, int block, double value) const noexcept {
+  /// Of `of` blocks of a group: where there are more places for squares than blocks, the others are 0.
+  PERGRAD_HD void store_square(int z, int block, int of, double value) const noexcept {
     const int groups = on.map.view.groups;
-    partial[z / groups * partial_stride + z % groups * blocks + block] = value;
+    double* const to = partial + (z / groups * partial_stride + z % groups * blocks);
+    to[block] = value;
+    PERGRAD_ROLLED
+    for (int i = block + of; i < blocks; i += of) to[i] = 0;
   }
 };
 

@@ -36,7 +36,7 @@ inline constexpr int library_slice = 128;
 inline constexpr std::int64_t library_work = std::int64_t{1} << 24U;
 
 /// Who forms a product, and the own kernel's blocks.
-enum class gemm_way : int { strip, slim, narrow, square, large, library };
+enum class gemm_way : int { strip, slim, narrow, square, wide, large, library };
 /// Which product of an affine layer.
 enum class gemm_product : int { forward, adjoint, sums, squares };
 
@@ -45,9 +45,24 @@ enum class gemm_product : int { forward, adjoint, sums, squares };
                                    "own kernel, 16 x 128 blocks",
                                    "own kernel, 32 x 128 blocks",
                                    "own kernel, 64 x 64 blocks",
+                                   "own kernel, 64 x 64 blocks, on tensor cores 64 x 128",
                                    "own kernel, 64 x 64 blocks, on tensor cores 128 x 128",
                                    "cuBLAS"};
   return names[static_cast<std::size_t>(way)];
+}
+
+/// Of samples' gradients: the way whose blocks take tensor cores the fewest instructions, those of results included
+/// that are beyond the last row or column. A constant of the view, as norms add up a square a block.
+[[nodiscard]] constexpr gemm_way cheapest_blocks(int rows, int columns) noexcept {
+  // A wide block takes two thirds of the instructions a result that 64 x 64 take, and a large one a good half.
+  const auto cost = [&](int of_rows, int of_columns, std::int64_t each) {
+    return blocks_for(rows, of_rows) * of_rows * each * (blocks_for(columns, of_columns) * of_columns);
+  };
+  const std::int64_t square = cost(64, 64, 100);
+  const std::int64_t wide = cost(64, 128, 68);
+  const std::int64_t large = cost(128, 128, 54);
+  if (large <= wide && large <= square) return gemm_way::large;
+  return wide <= square ? gemm_way::wide : gemm_way::square;
 }
 
 /// The plan. `x_in_workspace`: cuBLAS cannot gather records by their ids.
@@ -66,9 +81,9 @@ enum class gemm_product : int { forward, adjoint, sums, squares };
     if (!over_samples && one_strip && view.view_width() <= strip_block::columns) return gemm_way::strip;
     return rows <= 16 ? gemm_way::slim : gemm_way::narrow;
   }
+  if (!over_samples) return view.positions() > 1 ? cheapest_blocks(rows, view.view_width()) : gemm_way::square;
   // Large blocks where they leave enough of them.
-  const bool large = over_samples && rows >= 128 && library_slice * view.positions() >= 512;
-  return large ? gemm_way::large : gemm_way::square;
+  return rows >= 128 && library_slice * view.positions() >= 512 ? gemm_way::large : gemm_way::square;
 }
 
 /// The product of an affine node's way forward, and of its way back: those of an adjoint change places.
@@ -303,6 +318,14 @@ template <class Problem>
 inline constexpr bool over_samples = requires {
   Problem::one_position;
 };
+/// Does it leave something of every sample's gradient but itself: squares, or shares?
+template <class Problem>
+inline constexpr bool takes_gradients = Problem::squares || adds_shares<Problem>;
+/// Are its sums of integers in registers as wide as what they add up?
+template <class Problem>
+inline constexpr bool has_wide_totals = requires {
+  requires adds_shares<Problem> && !Problem::is_small;
+};
 /// Products that tensor cores form where TF32 is allowed. Sums over samples are of integers or of records with factors;
 /// of one position there are too few results to keep tensor cores busy.
 template <class Scalar, class Problem>
@@ -339,11 +362,21 @@ void with_filling_block_sizes(gemm_way way, const Problem& problem, Function&& f
   }
 }
 /// The same results on tensor cores: in wide blocks, which read less for each result, where there are enough of them
-/// and they are full. No bit of a result depends on it; where squares lie does.
+/// and they are full. No bit of a result depends on it, but squares are added up as they lie: their blocks, and those
+/// of shares for which registers have room, are the way's.
 template <unsigned Ways, class Format, class Problem, class Function>
 void with_tensor_block_sizes(gemm_way way, const Problem& problem, Function&& f) {
   using blocks = tensor_blocks<Format>;
-  if constexpr (!Problem::squares && !adds_shares<Problem> && (Ways & ~ways_of_few_rows) != 0) {
+  constexpr unsigned large = bit_of(gemm_way::large);
+  constexpr unsigned wide = bit_of(gemm_way::wide);
+  constexpr bool by_way = takes_gradients<Problem> && !has_wide_totals<Problem>;
+  if constexpr (by_way && (Ways & large) != 0) {
+    if (way == gemm_way::large) return f(typename blocks::large{});
+  }
+  if constexpr (by_way && (Ways & wide) != 0) {
+    if (way == gemm_way::wide) return f(typename blocks::wide{});
+  }
+  if constexpr (!takes_gradients<Problem> && (Ways & ~ways_of_few_rows) != 0) {
     const auto fills = [&]<class Sizes>(Sizes) {
       constexpr int blocks_that_fill = 128;
       const int across = blocks_for(problem.columns(), Sizes::columns);
@@ -351,7 +384,7 @@ void with_tensor_block_sizes(gemm_way way, const Problem& problem, Function&& f)
       const bool full = across * Sizes::columns <= problem.columns() + problem.columns() / 8;
       return full && problem.batches() >= blocks_for(blocks_that_fill, of_batch);
     };
-    if constexpr (over_samples<Problem> && (Ways & bit_of(gemm_way::large)) != 0) {
+    if constexpr (over_samples<Problem> && (Ways & large) != 0) {
       if (way == gemm_way::large && fills(typename blocks::vast{})) return f(typename blocks::vast{});
       if (way == gemm_way::large && fills(typename blocks::large{})) return f(typename blocks::large{});
     }
@@ -363,12 +396,42 @@ void with_tensor_block_sizes(gemm_way way, const Problem& problem, Function&& f)
   if constexpr ((Ways & ways_of_few_rows) != 0) {
     if (way < gemm_way::square) return f(typename blocks::narrow{});
   }
-  if constexpr ((Ways & ~ways_of_few_rows) != 0) f(typename blocks::square{});
+  if constexpr ((Ways & ~(by_way ? ways_of_few_rows | wide | large : ways_of_few_rows)) != 0) {
+    f(typename blocks::square{});
+  }
+}
+/// Parts of the samples that add their shares side by side. Few cost little where they begin and end, and many leave
+/// little to wait for: a device holds so many blocks at once, and the last ones of many should not run alone. No bit
+/// depends on it. The costs, in positions, are of machine code, and the device is a large one.
+template <class Sizes, class Problem>
+[[nodiscard]] int parts_of_shares(const Problem& problem, int blocks_of_part) noexcept {
+  constexpr int multiprocessors = 132;
+  constexpr int results_of_one = 1 << 14;  // that registers have room for
+  constexpr int at_once = multiprocessors * smaller_of(4, results_of_one / (Sizes::rows * Sizes::columns));
+  constexpr int of_block = 256;
+  constexpr int of_share = 32;
+  const int samples = larger_of(1, problem.on.most_samples);
+  int best = samples;
+  std::int64_t least = -1;
+  for (int together = smaller_of(samples, Problem::most_shares); together > 0; --together) {
+    const int parts = blocks_for(samples, together);
+    const std::int64_t each = std::int64_t{together} * (problem.positions() + of_share) + of_block;
+    const std::int64_t cost = each * ((std::int64_t{blocks_of_part} * parts + at_once - 1) / at_once);
+    if (least < 0 || cost < least) {
+      least = cost;
+      best = parts;
+    }
+  }
+  return best;
 }
 /// Launches the own kernel for a problem of gemm_affine.hpp.
 template <class Scalar, unsigned Ways = all_ways, bool TensorCores = true, class Device, class Problem>
 void launch_gemm(Device& device, gemm_way way, const Problem& problem) {
-  const auto with = [&]<class Sizes>(Sizes) { launch(device, gemm_kernel<Scalar, Problem, Sizes>{problem}); };
+  const auto with = [&]<class Sizes>(Sizes) {
+    gemm_kernel<Scalar, Problem, Sizes> kernel{problem};
+    if constexpr (adds_shares<Problem>) kernel.problem.parts = parts_of_shares<Sizes>(problem, kernel.blocks());
+    launch(device, kernel);
+  };
   if constexpr (TensorCores && has_tensor_kernel<Scalar, Problem>) {
     using format = typename tensor_format_of<Device>::type;
     if (problem.on.format != stored_format::exact) return with_tensor_block_sizes<Ways, format>(way, problem, with);

@@ -610,7 +610,6 @@ class launcher {
     problem.to_grid = to_grid;
     if constexpr (has_small_shares) problem.shares = shares_type{to_grid};
     problem.sums = memory_->template at<std::int64_t>(memory_->places().sums) + leaf.parameters;
-    problem.parts = parts_of_integers(gradient_blocks(leaf.view), wanted.samples, wanted.samples);
     if constexpr (Needed.gradients != 0)
       launch_gemm<Scalar, Needed.gradients, Needed.tensor_cores>(device(), way_of(leaf, gemm_product::sums), problem);
   }
