@@ -257,8 +257,10 @@ def waits_for_conversions(counts):
 
 
 def finds_steps(counts):
-    """Do these instructions of a product's loop say where the elements of a coming slice lie?"""
-    return any(name.startswith("STS") for name in counts) and not {"LDG", "FFMA", "HMMA", "BAR"} & set(counts)
+    """Do these instructions of a product's loop say where the elements of a coming slice lie? Of samples they read the
+    numbers of two records."""
+    writes = any(name.startswith("STS") for name in counts)
+    return writes and counts["LDG"] <= 2 and not {"FFMA", "HMMA", "BAR"} & set(counts)
 
 
 def forms_shares(counts):

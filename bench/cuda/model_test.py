@@ -95,6 +95,15 @@ class Bounds(unittest.TestCase):
         self.assertEqual(found["bound"], "issue")
         self.assertAlmostEqual(found["us"] / alone["us"], 2, delta=0.1)
 
+    def test_one_warp_finds_steps_also_those_of_records(self):
+        def us(*loads):
+            return self.bound(sass.functions(listing(
+                ".L_x_1:", *["FFMA R1, R2, R3, R1"] * 128, "@P1 BRA `(.L_x_2)", *loads, *["IADD3 R1, R2, R3, R4"] * 128,
+                "STS [R1], R2", ".L_x_2:", "@P0 BRA `(.L_x_1)", "EXIT"))["_Zkernel"])["us"]
+        load = "LDG.E R2, [R2.64]"
+        self.assertAlmostEqual(us(load, load) / us(), 1, delta=0.01)  # numbers of two records
+        self.assertGreater(us(*[load] * 8) / us(), 1.3)  # elements, which all warps load
+
     def test_shared_memory(self):
         self.assertEqual(self.bound(product_code(ffma=128, others=64))["bound"], "shared memory")
 
