@@ -37996,6 +37996,8 @@ struct multihead_attention : detail::attention_layer<Heads, Options...> {
   [[nodiscard]] static constexpr std::size_t parameter_count(shape in) noexcept { return lay_out(in).parameter_count; }
   [[nodiscard]] static constexpr auto blocks(shape in) noexcept { return multihead_attention::blocks_of(in, in); }
   [[nodiscard]] static constexpr std::size_t saved_count(shape in) noexcept { return lay_out(in).saved_count; }
+  /// For kernels of a device that know what attention is.
+  [[nodiscard]] static constexpr detail::attention_layout attention_of(shape in) noexcept { return lay_out(in); }
   [[nodiscard]] static constexpr std::size_t scratch_count(shape in) noexcept { return lay_out(in).scratch_count; }
   [[nodiscard]] static constexpr std::size_t part_count(shape in) noexcept {
     return static_cast<std::size_t>(lay_out(in).part_count());
@@ -38612,6 +38614,8 @@ struct scaled_dot_product_attention : detail::attention_layer<Heads, Options...>
     }
   }
   [[nodiscard]] static constexpr std::size_t saved_count(shape in) noexcept { return lay_out(in).saved_count; }
+  /// For kernels of a device that know what attention is.
+  [[nodiscard]] static constexpr detail::attention_layout attention_of(shape in) noexcept { return lay_out(in); }
   [[nodiscard]] static constexpr std::size_t scratch_count(shape in) noexcept { return lay_out(in).scratch_count; }
   [[nodiscard]] static constexpr std::size_t part_count(shape in) noexcept {
     return static_cast<std::size_t>(lay_out(in).part_count());
@@ -41677,9 +41681,12 @@ void multiply_add(Format format, const tensor_registers (&from)[32], float (&c)[
 #define PERGRAD_UNROLL _Pragma("unroll")
 /// Before a loop of few rounds that stands in many places: four copies of each would only be more to compile.
 #define PERGRAD_ROLLED _Pragma("unroll 1")
+/// Before a loop whose next round is to load while one computes.
+#define PERGRAD_IN_PAIRS _Pragma("unroll 2")
 #else
 #define PERGRAD_UNROLL
 #define PERGRAD_ROLLED
+#define PERGRAD_IN_PAIRS
 #endif
 
 namespace pergrad::inline v0_1::on_device {
@@ -42690,6 +42697,30 @@ struct window_axis {
 
 using pergrad::detail::node_kind;
 
+/// Attention of a sequence to itself that kernels of its own do (cuda/layers/attention.hpp): a position's queries, keys
+/// and values are one row, heads side by side.
+struct attention_row {
+  int heads = 0;  ///< 0: no such layer
+  int width = 0;  ///< of a head
+  int positions = 0;
+  int causal = 0;
+  int projects = 0;  ///< rows come from projections and are their gradients later; else from the input
+  int context = 0;   ///< offset of Y, [position][features], among the saved values
+  int room = 0;      ///< offset in the scratch of what is free, behind dY
+  int lengths = -1;  ///< table of lengths
+
+  [[nodiscard]] PERGRAD_HD constexpr int features() const noexcept { return heads * width; }
+  [[nodiscard]] PERGRAD_HD constexpr int row_step() const noexcept { return 3 * features(); }
+  /// Does a query look at a key, where so many positions are there?
+  [[nodiscard]] PERGRAD_HD constexpr bool sees(int query, int key, int length) const noexcept {
+    return key < length && (causal == 0 || key <= query);
+  }
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD Scalar scale() const noexcept {
+    return static_cast<Scalar>(1 / square_root(static_cast<double>(width)));
+  }
+};
+
 /// One node: its forward and its backward.
 struct op_row {
   node_kind kind = node_kind::general;
@@ -42730,6 +42761,7 @@ struct op_row {
   int held_rows = 0;          ///< 0: there is none
   int held_columns = 0;
   int wants_factors = 0;     ///< the layer's parameters are trained
+  attention_row attention;   ///< tiled
   int projected = 0;         ///< tiled: its projections are products of the whole batch
   int projected_inputs = 0;  ///< bits: those whose gradients are such products
   shape in_shape;
@@ -45018,6 +45050,7 @@ struct needed_products {
   bool tensor_cores = false;     ///< do they form any where TF32 is allowed? With few rows alone they gain nothing
   bool any = false;              ///< false: the network is fused
   bool projects_kept = false;    ///< has a layer projections that read what it keeps for itself?
+  int attention = 0;             ///< the widest head of attention that kernels of its own do
   unsigned forward = 0;          ///< ways of products over samples, of several positions
   unsigned adjoint = 0;          ///< of those back
   unsigned strided = 0;          ///< of those back through strides
@@ -45140,7 +45173,8 @@ void with_filling_block_sizes(gemm_way way, const Problem& problem, Function&& f
     return std::int64_t{blocks_for(problem.rows(), Sizes::rows)} * blocks_for(problem.columns(), Sizes::columns) *
            problem.batches();
   };
-  constexpr int blocks_that_fill = 256;
+  // Of one position, whose depths are short, two a multiprocessor of a large device; else one.
+  constexpr int blocks_that_fill = one_position<Problem> ? 256 : 128;
   if constexpr (over_samples<Problem>) {
     if constexpr (!one_position<Problem>) {
       if constexpr ((Ways & bit_of(gemm_way::slim)) != 0) {
@@ -47082,6 +47116,12 @@ struct build_tables {
     });
     for (std::size_t i = 0; i < size; ++i) describe_node(t, i);
     detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
+      if constexpr (requires { Layer::attention_of(shape{}); }) {
+        constexpr bool projects = requires { Layer::projections(shape{}); };
+        t.ops[i].attention = attention_by_kernels(Layer::attention_of(plan::in_of(i)), projects);
+      }
+    });
+    detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
       if constexpr (requires { Layer::matrix_of_positions; }) {
         constexpr std::size_t worthwhile = 4;  // positions
         const auto all = detail::matrices_of<Layer>(plan::in_of(i), plan::second_of(i));
@@ -47280,6 +47320,23 @@ struct build_tables {
       }
     }
     t.workspace = workspace.size();
+  }
+  /// Without options, of narrow heads; else the layer's own code runs.
+  static constexpr attention_row attention_by_kernels(const auto& at, bool projects) {
+    constexpr std::ptrdiff_t widest = 64;
+    const std::ptrdiff_t room = static_cast<std::ptrdiff_t>(at.part_count()) * at.part_scratch_count();
+    const std::ptrdiff_t wanted = at.queries * at.features + 3 * at.heads * at.queries;
+    if (at.extra != 0 || at.group != 1 || at.threshold != 0 || at.log_of_base != 0 || at.width > widest ||
+        wanted > room) {
+      return {};
+    }
+    return {.heads = static_cast<int>(at.heads),
+            .width = static_cast<int>(at.width),
+            .positions = static_cast<int>(at.queries),
+            .causal = at.causal ? 1 : 0,
+            .projects = projects ? 1 : 0,
+            .context = static_cast<int>(at.context),
+            .room = static_cast<int>(at.turned_keys)};
   }
   static constexpr void list_projection(tables& t, op_row& row, const position_projection& from) {
     const bool second = from.x.from == source::second_activation;
@@ -49179,6 +49236,7 @@ inline constexpr needed_products products_of = [] {
     needed.projects_kept = needed.projects_kept || !each.reads_input;
     if (each.wants_gradient) add(gemm_product::adjoint, each.view, true);
   }
+  for (const op_row& row : table.ops) needed.attention = larger_of(needed.attention, row.attention.width);
   needed.norms_by_blocks = table.row_count > 0;
   for (std::size_t i = 1; i < table.ops.size(); ++i) {
     needed.joins =
@@ -49649,6 +49707,548 @@ struct fold_kernel {
 // kernel that adds them up; between them nodes of many elements one by one, several blocks a sample, and the sample
 // kernel for all others.
 
+// pergrad/cuda/layers/attention.hpp - attention of one head by a block, a tile of queries or keys at a time, in shared
+// memory
+//
+// The formulas are those of layers/shared/attention.hpp. Forward, a block has a tile of queries and lets the tiles of
+// keys pass by: scores S of a tile, their largest and their sum so far, and what has been added up is made smaller
+// where a larger one comes (Milakov and Gimelshein 2018, arXiv:1805.02867; Dao et al. 2022, arXiv:2205.14135).
+// Backward, with m the largest and l the sum of a query's, P = exp(S - m) / l and D = rowsum(dY o Y):
+//     by tiles of queries   m, l and D, which are kept, then dS = P o (dP - D) and dQ = dS K
+//     by tiles of keys      dV = P^T dY and dK = dS^T Q
+// so each number has one thread that writes it, and neither P nor dS is ever in memory of the device. Threads hold
+// patches of a product in registers: rows next to each other, read several at a time from a matrix that is turned, and
+// columns far apart.
+
+namespace pergrad::inline v0_1::on_device {
+
+/// What one launch for a layer is told. Queries, keys and values of a position are one row, heads side by side.
+template <class Scalar, class Target>
+struct attention_work {
+  const step_state* state = nullptr;
+  batch_view<Scalar, Target> samples;
+  attention_row at;
+  int from = 0;          ///< place of the rows
+  int copy_to = -1;      ///< forward: where they are kept, if that is not where they are
+  int context = 0;       ///< place of Y, [position][features]
+  int also_to = -1;      ///< forward: of another copy of it
+  int dy = 0;            ///< backward: place of dY
+  int gradients_to = 0;  ///< of the rows' gradients
+  int queries_to = 0;    ///< of those of queries, and their rows
+  int queries_step = 0;
+  int notes = 0;  ///< of m, 1 / l and D of every head's queries
+  int most_samples = 0;
+};
+
+/// Whose gradients a kernel forms.
+enum class attention_part : int { none, queries, keys };
+
+/// Sizes of a block's tiles and of a thread's patch of them, `Columns` of a head's numbers.
+template <class Scalar, int Columns>
+struct attention_sizes {
+  static constexpr int threads = 128;
+  static constexpr int columns = Columns;
+  static constexpr int tile = sizeof(Scalar) == sizeof(float) ? 64 : 32;
+  static constexpr int across = tile / 4;  ///< threads
+  static constexpr int rows = tile * across / threads;
+  static constexpr int line = tile + 4;          ///< of a matrix that is turned: threads that fill it meet in no bank
+  static constexpr int shares = threads / tile;  ///< of a row of scores
+  static constexpr Scalar unseen = -std::numeric_limits<Scalar>::infinity();
+
+  struct shared_type {
+    static constexpr auto lines = static_cast<std::size_t>(tile);
+    alignas(16) Scalar largest[static_cast<std::size_t>(shares)][lines];
+    Scalar first[lines];  ///< what is needed of every row, or of every column
+    Scalar second[lines];
+    Scalar third[lines];
+  };
+  using scores = registers<Scalar, rows * 4>;
+  using results = registers<Scalar, rows * Columns>;
+  /// A matrix that is not turned has lines of an odd length: threads that read a column meet in no bank.
+  [[nodiscard]] PERGRAD_HD static constexpr int odd(int width) noexcept { return width | 1; }
+  [[nodiscard]] PERGRAD_HD static constexpr int turned_size(int width) noexcept { return width * line; }
+  /// Patches may reach beyond the last column.
+  [[nodiscard]] PERGRAD_HD static constexpr int straight_size(int width) noexcept {
+    return (tile * odd(width) + across * Columns + 3) / 4 * 4;
+  }
+  [[nodiscard]] static constexpr std::size_t bytes(int width, int turned, int straight) noexcept {
+    return sizeof(Scalar) *
+           static_cast<std::size_t>(turned * turned_size(width) + straight * straight_size(width) + tile * line);
+  }
+};
+
+/// A few numbers next to each other, in one piece.
+template <int Count, class Scalar>
+[[nodiscard]] PERGRAD_HD inline element_group<Scalar, Count> read_group(const Scalar* at) noexcept {
+  element_group<Scalar, Count> group;
+  __builtin_memcpy(&group, __builtin_assume_aligned(at, sizeof group), sizeof group);
+  return group;
+}
+template <class Scalar, int Count>
+PERGRAD_HD inline void store_group(const element_group<Scalar, Count>& group, Scalar* at) noexcept {
+  __builtin_memcpy(__builtin_assume_aligned(static_cast<void*>(at), sizeof group), &group, sizeof group);
+}
+
+/// A block at work with one head of one sample.
+template <class Block, class Scalar, int Columns>
+struct attention_worker {
+  using sizes = attention_sizes<Scalar, Columns>;
+  using shared_type = typename sizes::shared_type;
+  using scores_of_threads = typename Block::template local<typename sizes::scores>;
+  using results_of_threads = typename Block::template local<typename sizes::results>;
+  static constexpr int tile = sizes::tile, line = sizes::line, threads = sizes::threads, rows = sizes::rows,
+                       across = sizes::across, shares = sizes::shares;
+
+  const Block& block;
+  shared_type& shared;
+  int width;
+  int turned_count;  ///< matrices that are turned
+
+  // The block's matrices, behind `shared`.
+  [[nodiscard]] PERGRAD_HD Scalar* turned(int number) const noexcept {
+    return reinterpret_cast<Scalar*>(&shared + 1) + number * sizes::turned_size(width);
+  }
+  [[nodiscard]] PERGRAD_HD Scalar* straight(int number) const noexcept {
+    return turned(turned_count) + number * sizes::straight_size(width);
+  }
+  [[nodiscard]] PERGRAD_HD Scalar* scores() const noexcept { return straight(2); }
+
+  /// to[d][row] = scale * from[row][d]; rows from `there` on are zeros.
+  PERGRAD_HD void turn(const Scalar* from, int step, int there, Scalar* to, Scalar scale) const {
+    block.each([&](int t) {
+      for (int e = t; e < (width + 7) / 8 * 8 * tile; e += threads) {  // of a warp, 8 columns of 4 rows
+        const int row = e / 32 % (tile / 4) * 4 + e / 8 % 4;
+        const int d = e / 32 / (tile / 4) * 8 + e % 8;
+        if (d < width) to[d * line + row] = row < there ? multiply(from[row * step + d], scale) : Scalar{0};
+      }
+    });
+  }
+  /// to[row][d] = from[row][d]; rows from `there` on are zeros.
+  PERGRAD_HD void copy(const Scalar* from, int step, int there, Scalar* to) const {
+    block.each([&](int t) {
+      for (int row = t / warp_size; row < tile; row += threads / warp_size) {
+        for (int d = t % warp_size; d < width; d += warp_size) {
+          to[row * sizes::odd(width) + d] = row < there ? from[row * step + d] : Scalar{0};
+        }
+      }
+    });
+  }
+  /// Rows of `width` numbers where they shall lie, in device memory.
+  PERGRAD_HD void move(const Scalar* from, int from_step, int count, Scalar* to, int to_step) const {
+    block.each([&](int t) {
+      for (int row = t / warp_size; row < count; row += threads / warp_size) {
+        for (int d = t % warp_size; d < width; d += warp_size) to[row * to_step + d] = from[row * from_step + d];
+      }
+    });
+  }
+
+  [[nodiscard]] PERGRAD_HD static int row_of(int t) noexcept { return t / across * rows; }
+  [[nodiscard]] PERGRAD_HD static int column_of(int t) noexcept { return t % across; }
+
+  /// sums[i][j] += over k of left[k * line + i] * right[k * term + j * column]: a thread's patch. `left` is turned.
+  template <int Count, class Sums>
+  PERGRAD_HD static void add_products(const Scalar* left, const Scalar* right, int term, int column, int terms,
+                                      Sums& sums) {
+    constexpr int at_once = static_cast<int>(16 / sizeof(Scalar));
+    PERGRAD_IN_PAIRS
+    for (int k = 0; k < terms; ++k) {
+      Scalar factors[static_cast<std::size_t>(rows)];
+      PERGRAD_UNROLL
+      for (int i = 0; i < rows; i += at_once) {
+        const auto group = read_group<at_once>(left + k * line + i);
+        PERGRAD_UNROLL
+        for (int n = 0; n < at_once; ++n) factors[i + n] = group.v[n];
+      }
+      PERGRAD_UNROLL
+      for (int j = 0; j < Count; ++j) {
+        const Scalar other = right[k * term + j * column];
+        PERGRAD_UNROLL
+        for (int i = 0; i < rows; ++i) sums[i * Count + j] = fma(factors[i], other, sums[i * Count + j]);
+      }
+    }
+  }
+  /// Scores of a thread: rows of `turned` with rows of `straight`.
+  [[nodiscard]] PERGRAD_HD typename sizes::scores scores_of(int t, const Scalar* turned, const Scalar* straight) const {
+    typename sizes::scores sums;
+    PERGRAD_UNROLL
+    for (int i = 0; i < rows * 4; ++i) sums[i] = 0;
+    const int odd = sizes::odd(width);
+    add_products<4>(turned + row_of(t), straight + column_of(t) * odd, 1, across * odd, width, sums);
+    return sums;
+  }
+  /// Stores f(row, column, number) column by column for a thread's patch, of which `number` is the place in `scores`.
+  template <class Function>
+  PERGRAD_HD static void store_scores(int t, Scalar* to, const Function& f) {
+    constexpr int at_once = static_cast<int>(16 / sizeof(Scalar));
+    PERGRAD_UNROLL
+    for (int j = 0; j < 4; ++j) {
+      const int column = column_of(t) + j * across;
+      PERGRAD_UNROLL
+      for (int i = 0; i < rows; i += at_once) {
+        element_group<Scalar, at_once> group;
+        PERGRAD_UNROLL
+        for (int n = 0; n < at_once; ++n) group.v[n] = f(row_of(t) + i + n, column, (i + n) * 4 + j);
+        store_group(group, to + column * line + row_of(t) + i);
+      }
+    }
+  }
+  /// Adds scores times rows of `straight`.
+  PERGRAD_HD void add_rows(int t, const Scalar* scores, const Scalar* straight, typename sizes::results& sums) const {
+    add_products<Columns>(scores + row_of(t), straight + column_of(t), sizes::odd(width), across, tile, sums);
+  }
+  PERGRAD_HD void clear(results_of_threads& sums) const {
+    block.each([&](int t) {
+      PERGRAD_UNROLL
+      for (int i = 0; i < rows * Columns; ++i) sums[t][i] = 0;
+    });
+  }
+  /// to[row][column] = f(row, result) for the tile's first `count` rows.
+  template <class Function>
+  PERGRAD_HD void write(const results_of_threads& sums, int count, Scalar* to, int step, const Function& f) const {
+    block.each([&](int t) {
+      PERGRAD_UNROLL
+      for (int i = 0; i < rows; ++i) {
+        const int row = row_of(t) + i;
+        PERGRAD_UNROLL
+        for (int j = 0; j < Columns; ++j) {
+          const int column = column_of(t) + j * across;
+          if (row < count && column < width) to[row * step + column] = f(row, sums[t][i * Columns + j]);
+        }
+      }
+    });
+  }
+
+  /// f(row, share) for every thread: a share of a row.
+  template <class Function>
+  PERGRAD_HD void each_share(const Function& f) const {
+    block.each([&](int t) { f(t, t % tile, t / tile); });
+  }
+  /// A tile of scores joins what is known of its rows. `Keeps`: they become exp(score - largest), and `first` what sums
+  /// so far are to be multiplied by.
+  template <bool Keeps, class Local>
+  PERGRAD_HD void soften(Scalar* scores, Local& largest, Local& total) const {
+    constexpr int columns = tile / shares;
+    each_share([&](int, int row, int share) {
+      Scalar most = scores[share * columns * line + row];
+      for (int c = 1; c < columns; ++c) most = larger_of(most, scores[(share * columns + c) * line + row]);
+      shared.largest[share][row] = most;
+    });
+    each_share([&](int t, int row, int share) {
+      Scalar most = largest[t];
+      PERGRAD_UNROLL
+      for (int s = 0; s < shares; ++s) most = larger_of(most, shared.largest[s][row]);
+      const Scalar base = most > sizes::unseen ? most : Scalar{0};  // nothing is seen yet
+      const Scalar factor = math::exp_or_zero(largest[t] - base);
+      Scalar sum = 0;
+      for (int c = 0; c < columns; ++c) {
+        Scalar& score = scores[(share * columns + c) * line + row];
+        const Scalar power = math::exp_or_zero(score - base);
+        if constexpr (Keeps) score = power;
+        sum += power;
+      }
+      total[t] = fma(total[t], factor, sum);
+      largest[t] = most;
+      if (Keeps && share == 0) shared.first[row] = factor;
+    });
+  }
+  template <class Local>
+  PERGRAD_HD void begin_rows(Local& largest, Local& total) const {
+    block.each([&](int t) {
+      largest[t] = sizes::unseen;
+      total[t] = 0;
+    });
+  }
+  /// 1 / l of every row, in `second`.
+  template <class Local>
+  PERGRAD_HD void end_rows(const Local& total) const {
+    each_share([&](int t, int row, int share) { shared.largest[share][row] = total[t]; });
+    each_share([&](int, int row, int share) {
+      if (share != 0) return;
+      Scalar sum = 0;
+      PERGRAD_UNROLL
+      for (int s = 0; s < shares; ++s) sum += shared.largest[s][row];
+      shared.second[row] = Scalar{1} / sum;
+    });
+  }
+};
+
+/// Which head and which tile a block has.
+struct attention_place {
+  int sample;
+  int head;
+  int first;  ///< position
+};
+template <class Kernel>
+[[nodiscard]] PERGRAD_HD attention_place place_of_block(const Kernel& kernel, int index) noexcept {
+  const int tiles = blocks_for(kernel.at.positions, Kernel::tile);
+  return {index / tiles / kernel.at.heads, index / tiles % kernel.at.heads, index % tiles * Kernel::tile};
+}
+template <class Kernel>
+[[nodiscard]] int blocks_of_heads(const Kernel& kernel) noexcept {
+  return kernel.most_samples * kernel.at.heads * blocks_for(kernel.at.positions, Kernel::tile);
+}
+
+/// Forward; blocks() of them.
+template <class Scalar, class Target, int Columns>
+struct attention_kernel : attention_work<Scalar, Target> {
+  using sizes = attention_sizes<Scalar, Columns>;
+  using shared_type = typename sizes::shared_type;
+  static constexpr int threads = sizes::threads, tile = sizes::tile;
+  static constexpr int least_blocks = 2;
+  static constexpr attention_part gradients_of = attention_part::none;
+  using work = attention_work<Scalar, Target>;
+  using work::state, work::samples, work::at, work::from, work::copy_to, work::context, work::also_to;
+
+  [[nodiscard]] std::size_t more_shared_bytes() const noexcept { return sizes::bytes(at.width, 1, 2); }
+  [[nodiscard]] int blocks() const noexcept { return blocks_of_heads(*this); }
+
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    const attention_place here = place_of_block(*this, block.index());
+    if (static_cast<std::uint32_t>(here.sample) >= state->count) return;
+    auto& shared = block.template shared<shared_type>();
+    const attention_worker<Block, Scalar, Columns> worker{block, shared, at.width, 1};
+    const sample_values<Scalar> values = samples.values(here.sample);
+    const int length = values.positions(at.lengths, at.positions);
+    const int step = at.row_step();
+    const int features = at.features();
+    const Scalar* const queries = values.at(from) + here.head * at.width;
+    const Scalar* const rows = queries + here.first * step;
+    const int there = smaller_of(tile, at.positions - here.first);
+    if (copy_to >= 0) {
+      Scalar* const to = values.to(copy_to) + here.first * step + here.head * at.width;
+      for (int k = 0; k < 3; ++k) worker.move(rows + k * features, step, there, to + k * features, step);
+    }
+    worker.turn(rows, step, length - here.first, worker.turned(0), at.template scale<Scalar>());
+    typename Block::template local<typename sizes::results> sums;
+    typename Block::template local<Scalar> largest, total;
+    worker.clear(sums);
+    worker.begin_rows(largest, total);
+    const int end = at.causal != 0 ? smaller_of(length, here.first + tile) : length;
+    for (int first = 0; first < end && here.first < length; first += tile) {
+      const Scalar* const key_rows = queries + features + first * step;
+      worker.copy(key_rows, step, length - first, worker.straight(0));
+      worker.copy(key_rows + features, step, length - first, worker.straight(1));
+      block.each([&](int t) {
+        const auto made = worker.scores_of(t, worker.turned(0), worker.straight(0));
+        worker.store_scores(t, worker.scores(), [&](int row, int column, int number) {
+          return at.sees(here.first + row, first + column, length) ? made[number] : sizes::unseen;
+        });
+      });
+      worker.template soften<true>(worker.scores(), largest, total);
+      block.each([&](int t) {
+        PERGRAD_UNROLL
+        for (int i = 0; i < sizes::rows; ++i) {
+          const Scalar factor = shared.first[worker.row_of(t) + i];
+          PERGRAD_UNROLL
+          for (int j = 0; j < Columns; ++j) sums[t][i * Columns + j] *= factor;
+        }
+        worker.add_rows(t, worker.scores(), worker.straight(1), sums[t]);
+      });
+    }
+    worker.end_rows(total);
+    const auto put = [&](int place) {
+      Scalar* const to = values.to(place) + here.first * features + here.head * at.width;
+      worker.write(sums, there, to, features, [&](int row, Scalar sum) {
+        return here.first + row < length ? sum * shared.second[row] : Scalar{0};
+      });
+    };
+    put(context);
+    if (also_to >= 0) put(also_to);
+  }
+};
+
+/// Backward by tiles of queries: their gradients, and what is to be known of them. blocks() of them.
+template <class Scalar, class Target, int Columns>
+struct attention_queries_kernel : attention_work<Scalar, Target> {
+  using sizes = attention_sizes<Scalar, Columns>;
+  using shared_type = typename sizes::shared_type;
+  static constexpr int threads = sizes::threads, tile = sizes::tile;
+  static constexpr int least_blocks = 2;
+  static constexpr attention_part gradients_of = attention_part::queries;
+  using work = attention_work<Scalar, Target>;
+  using work::state, work::samples, work::at, work::from, work::context, work::dy, work::queries_to, work::queries_step,
+      work::notes;
+
+  [[nodiscard]] std::size_t more_shared_bytes() const noexcept { return sizes::bytes(at.width, 2, 2); }
+  [[nodiscard]] int blocks() const noexcept { return blocks_of_heads(*this); }
+
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    const attention_place here = place_of_block(*this, block.index());
+    if (static_cast<std::uint32_t>(here.sample) >= state->count) return;
+    auto& shared = block.template shared<shared_type>();
+    const attention_worker<Block, Scalar, Columns> worker{block, shared, at.width, 2};
+    const sample_values<Scalar> values = samples.values(here.sample);
+    const int length = values.positions(at.lengths, at.positions);
+    const int step = at.row_step();
+    const int features = at.features();
+    const int there = smaller_of(tile, at.positions - here.first);
+    const int rest = length - here.first;  // positions from the tile's first one on
+    const Scalar scale = at.template scale<Scalar>();
+    const Scalar* const queries = values.at(from) + here.head * at.width;
+    const int of_tile = here.first * features + here.head * at.width;
+    worker.turn(queries + here.first * step, step, rest, worker.turned(0), scale);
+    worker.turn(values.at(dy) + of_tile, features, rest, worker.turned(1), Scalar{1});
+    const int end = at.causal != 0 ? smaller_of(length, here.first + tile) : length;
+    const auto for_each_tile = [&](bool with_values, const auto& f) {
+      for (int first = 0; first < end && rest > 0; first += tile) {
+        const Scalar* const key_rows = queries + features + first * step;
+        worker.copy(key_rows, step, length - first, worker.straight(0));
+        if (with_values) worker.copy(key_rows + features, step, length - first, worker.straight(1));
+        f(first);
+      }
+    };
+    typename Block::template local<Scalar> largest, total;
+    worker.begin_rows(largest, total);
+    for_each_tile(false, [&](int first) {
+      block.each([&](int t) {
+        const auto made = worker.scores_of(t, worker.turned(0), worker.straight(0));
+        worker.store_scores(t, worker.scores(), [&](int row, int column, int number) {
+          return at.sees(here.first + row, first + column, length) ? made[number] : sizes::unseen;
+        });
+      });
+      worker.template soften<false>(worker.scores(), largest, total);
+    });
+    worker.end_rows(total);
+    worker.each_share([&](int t, int row, int share) {
+      if (share != 0) return;
+      Scalar sum = 0;
+      const Scalar* const y = values.at(context) + of_tile + row * features;
+      for (int d = 0; d < at.width && row < rest; ++d) sum = fma(worker.turned(1)[d * sizes::line + row], y[d], sum);
+      shared.first[row] = largest[t];
+      shared.third[row] = sum;
+      if (row >= rest) return;
+      Scalar* const to = values.to(notes) + here.head * 3 * at.positions + here.first + row;
+      to[0] = largest[t];
+      to[at.positions] = shared.second[row];
+      to[2 * at.positions] = sum;
+    });
+    typename Block::template local<typename sizes::results> sums;
+    worker.clear(sums);
+    for_each_tile(true, [&](int first) {
+      block.each([&](int t) {
+        const auto of_scores = worker.scores_of(t, worker.turned(0), worker.straight(0));
+        const auto of_gradients = worker.scores_of(t, worker.turned(1), worker.straight(1));
+        worker.store_scores(t, worker.scores(), [&](int row, int column, int number) {
+          const Scalar power = math::exp_or_zero(of_scores[number] - shared.first[row]) * shared.second[row];
+          return at.sees(here.first + row, first + column, length) ? power * (of_gradients[number] - shared.third[row])
+                                                                   : Scalar{0};
+        });
+      });
+      block.each([&](int t) { worker.add_rows(t, worker.scores(), worker.straight(0), sums[t]); });
+    });
+    Scalar* const to = values.to(queries_to) + here.first * queries_step + here.head * at.width;
+    worker.write(sums, there, to, queries_step,
+                 [&](int row, Scalar sum) { return row < rest ? sum * scale : Scalar{0}; });
+  }
+};
+
+/// Backward by tiles of keys: their gradients and those of values. blocks() of them.
+template <class Scalar, class Target, int Columns>
+struct attention_keys_kernel : attention_work<Scalar, Target> {
+  using sizes = attention_sizes<Scalar, Columns>;
+  using shared_type = typename sizes::shared_type;
+  static constexpr int threads = sizes::threads, tile = sizes::tile;
+  static constexpr int least_blocks = 2;
+  static constexpr attention_part gradients_of = attention_part::keys;
+  using work = attention_work<Scalar, Target>;
+  using work::state, work::samples, work::at, work::from, work::dy, work::gradients_to, work::notes;
+
+  [[nodiscard]] std::size_t more_shared_bytes() const noexcept { return sizes::bytes(at.width, 2, 2); }
+  [[nodiscard]] int blocks() const noexcept { return blocks_of_heads(*this); }
+
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    const attention_place here = place_of_block(*this, block.index());
+    if (static_cast<std::uint32_t>(here.sample) >= state->count) return;
+    auto& shared = block.template shared<shared_type>();
+    const attention_worker<Block, Scalar, Columns> worker{block, shared, at.width, 2};
+    const sample_values<Scalar> values = samples.values(here.sample);
+    const int length = values.positions(at.lengths, at.positions);
+    const int step = at.row_step();
+    const int features = at.features();
+    const int there = smaller_of(tile, at.positions - here.first);
+    const int rest = length - here.first;
+    const Scalar scale = at.template scale<Scalar>();
+    const Scalar* const queries = values.at(from) + here.head * at.width;
+    const Scalar* const own = queries + here.first * step + features;
+    worker.turn(own, step, rest, worker.turned(0), scale);
+    worker.turn(own + features, step, rest, worker.turned(1), Scalar{1});
+    typename Block::template local<typename sizes::results> of_keys, sums;
+    typename Block::template local<typename sizes::scores> gradients;
+    worker.clear(of_keys);
+    worker.clear(sums);
+    const auto sees = [&](int row, int query) { return at.sees(query, here.first + row, length) && query < length; };
+    for (int first = at.causal != 0 ? here.first : 0; first < length && rest > 0; first += tile) {
+      worker.copy(queries + first * step, step, length - first, worker.straight(0));
+      worker.copy(values.at(dy) + first * features + here.head * at.width, features, length - first,
+                  worker.straight(1));
+      worker.each_share([&](int, int column, int share) {
+        if (share != 0) return;
+        const bool is_there = first + column < length;
+        const Scalar* const noted = values.at(notes) + here.head * 3 * at.positions + first + column;
+        shared.first[column] = is_there ? noted[0] : Scalar{0};
+        shared.second[column] = is_there ? noted[at.positions] : Scalar{0};
+        shared.third[column] = is_there ? noted[2 * at.positions] : Scalar{0};
+      });
+      block.each([&](int t) {
+        const auto of_scores = worker.scores_of(t, worker.turned(0), worker.straight(0));
+        gradients[t] = worker.scores_of(t, worker.turned(1), worker.straight(1));
+        worker.store_scores(t, worker.scores(), [&](int row, int column, int number) {
+          const Scalar power = sees(row, first + column)
+                                   ? math::exp_or_zero(of_scores[number] - shared.first[column]) * shared.second[column]
+                                   : Scalar{0};
+          gradients[t][number] = power * (gradients[t][number] - shared.third[column]);
+          return power;
+        });
+      });
+      block.each([&](int t) { worker.add_rows(t, worker.scores(), worker.straight(1), sums[t]); });
+      block.each([&](int t) {
+        worker.store_scores(t, worker.scores(), [&](int, int, int number) { return gradients[t][number]; });
+      });
+      block.each([&](int t) { worker.add_rows(t, worker.scores(), worker.straight(0), of_keys[t]); });
+    }
+    Scalar* const key_rows = values.to(gradients_to) + here.first * step + features + here.head * at.width;
+    worker.write(of_keys, there, key_rows, step,
+                 [&](int row, Scalar sum) { return row < rest ? sum * scale : Scalar{0}; });
+    worker.write(sums, there, key_rows + features, step,
+                 [&](int row, Scalar sum) { return row < rest ? sum : Scalar{0}; });
+  }
+};
+
+/// The gradients of queries take their places, which others read before. blocks() of them.
+template <class Scalar, class Target>
+struct move_queries_kernel : attention_work<Scalar, Target> {
+  struct shared_type {};
+  static constexpr int threads = 256;
+  using work = attention_work<Scalar, Target>;
+  [[nodiscard]] int blocks_of_sample() const noexcept {
+    return blocks_for(std::int64_t{this->at.positions} * this->at.features(), 4 * threads);
+  }
+  [[nodiscard]] int blocks() const noexcept { return this->most_samples * blocks_of_sample(); }
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    const int features = this->at.features();
+    const int count = this->at.positions * features;
+    const int of_sample = blocks_for(count, 4 * threads);
+    const int sample = block.index() / of_sample;
+    if (static_cast<std::uint32_t>(sample) >= this->state->count) return;
+    const sample_values<Scalar> values = this->samples.values(sample);
+    block.each([&](int t) {
+      PERGRAD_UNROLL
+      for (int k = 0; k < 4; ++k) {
+        const int i = (block.index() % of_sample * 4 + k) * threads + t;
+        if (i < count) {
+          values.to(this->gradients_to)[i / features * this->at.row_step() + i % features] =
+              values.at(this->queries_to)[i];
+        }
+      }
+    });
+  }
+};
+
+}  // namespace pergrad::inline v0_1::on_device
 // pergrad/cuda/run/memory.hpp - what a tape is on a device: the arena of one network, with its tables and parameters
 
 namespace pergrad::inline v0_1::on_device {
@@ -50003,11 +50603,14 @@ class launcher {
         catch_up(i);
         project(row, true, wanted.samples);
         if (!has_projections_behind(row)) {
-          if (in_parts(row, wanted.samples)) waiting = forward_in_parts(i, run);
+          if (in_parts(row, wanted.samples)) waiting = forward_in_parts(i, run, wanted.samples);
           if (held_room(i, i + 1) > 0) catch_up(i + 1);  // others would have few blocks on a multiprocessor
           continue;
         }
-        if (in_parts(row, wanted.samples)) {
+        if (attends(row)) {
+          attend(row, wanted.samples);
+          waiting = i + 1;
+        } else if (in_parts(row, wanted.samples)) {
           run(i, i + 1, stage::forward | stage::part);
           waiting = i + 1;
         } else {
@@ -50017,9 +50620,9 @@ class launcher {
         if (row.out_lengths >= 0) run(i, i + 1, stage::forward | stage::trim);
         continue;
       }
-      if (in_parts(row, wanted.samples)) {
+      if (attends(row) || in_parts(row, wanted.samples)) {
         catch_up(i);
-        waiting = forward_in_parts(i, run);
+        waiting = forward_in_parts(i, run, wanted.samples);
         continue;
       }
       if (stretches_of(row) > 0) {
@@ -50061,9 +50664,9 @@ class launcher {
           if (row.out_lengths >= 0) run(i, i + 1, stage::backward | stage::trim);
           project_back(row, false, wanted.samples);
         }
-        if (in_parts(row, wanted.samples)) {
+        if (attends(row) || in_parts(row, wanted.samples)) {
           catch_up(i + 1);
-          waiting = backward_in_parts(i, run);
+          waiting = backward_in_parts(i, run, wanted.samples);
         } else {
           if (held_room(i, i + 1) > 0) catch_up(i + 1);
           catch_up(i);
@@ -50071,9 +50674,9 @@ class launcher {
         project_back(row, true, wanted.samples);
         continue;
       }
-      if (in_parts(row, wanted.samples)) {
+      if (attends(row) || in_parts(row, wanted.samples)) {
         catch_up(i + 1);
-        waiting = row.backward != 0 ? backward_in_parts(i, run) : i;
+        waiting = row.backward != 0 ? backward_in_parts(i, run, wanted.samples) : i;
         continue;
       }
       if (stretches_of(row) > 0) {
@@ -50104,20 +50707,74 @@ class launcher {
   }
   /// A layer in parts, a block for each of a sample's, and what its threads do behind them; up to where nodes have run.
   template <class Run>
-  [[nodiscard]] int forward_in_parts(int i, const Run& run) const {
+  [[nodiscard]] int forward_in_parts(int i, const Run& run, int samples) const {
     const op_row& row = net_->ops[static_cast<std::size_t>(i)];
-    run(i, i + 1, stage::forward | stage::part);
+    if (attends(row)) {
+      attend(row, samples);
+    } else {
+      run(i, i + 1, stage::forward | stage::part);
+    }
     if (row.out_lengths >= 0 || (memory_->rounds() && row.handed_on != 0)) run(i, i + 1, stage::forward | stage::trim);
     return i + 1;
   }
   template <class Run>
-  [[nodiscard]] int backward_in_parts(int i, const Run& run) const {
+  [[nodiscard]] int backward_in_parts(int i, const Run& run, int samples) const {
     const op_row& row = net_->ops[static_cast<std::size_t>(i)];
     if (row.out_lengths >= 0 && !has_projections_behind(row)) run(i, i + 1, stage::backward | stage::trim);
-    run(i, i + 1, stage::backward | stage::part);
+    if (attends(row)) {
+      attend_backward(row, samples);
+    } else {
+      run(i, i + 1, stage::backward | stage::part);
+    }
     if (memory_->rounds() || row.accumulate != 0 || row.accumulate2 != 0)
       run(i, i + 1, stage::backward | stage::finish);
     return i;
+  }
+  /// Has a layer kernels of its own? Where its projections are not products of the batch, or a block has not so much
+  /// shared memory, its own code runs.
+  [[nodiscard]] bool attends([[maybe_unused]] const op_row& row) const {
+    if constexpr (Needed.attention > 0 && requires { Device::most_shared_bytes(); }) {
+      using sizes = attention_sizes<Scalar, columns_of_heads>;
+      const std::size_t bytes = sizeof(typename sizes::shared_type) + sizes::bytes(row.attention.width, 2, 2);
+      return row.attention.heads > 0 && row.attention.projects == row.projected &&
+             bytes <= device().most_shared_bytes();
+    }
+    return false;
+  }
+  static constexpr int columns_of_heads = blocks_for(Needed.attention, attention_sizes<Scalar, 1>::across);
+  using attention_type = attention_work<Scalar, Target>;
+  [[nodiscard]] attention_type attention_of(const op_row& row, int samples) const {
+    attention_type work{.state = memory_->state(), .samples = view_, .at = row.attention, .most_samples = samples};
+    work.at.lengths = row.in_lengths;
+    work.context = row.saved + row.attention.context;
+    return work;
+  }
+  void attend([[maybe_unused]] const op_row& row, [[maybe_unused]] int samples) const {
+    if constexpr (Needed.attention > 0) {
+      attention_type work = attention_of(row, samples);
+      work.from = row.projected != 0 ? row.saved : row.in;
+      if (row.projected == 0) {
+        work.copy_to = row.saved;
+        work.also_to = row.out;
+      }
+      launch(device(), attention_kernel<Scalar, Target, columns_of_heads>{work});
+    }
+  }
+  void attend_backward([[maybe_unused]] const op_row& row, [[maybe_unused]] int samples) const {
+    if constexpr (Needed.attention > 0) {
+      if (row.projected == 0 && row.input_gradient == 0) return;
+      attention_type work = attention_of(row, samples);
+      const int free = row.back_scratch + row.attention.room;
+      work.from = row.saved;
+      work.dy = row.projected != 0 ? row.back_scratch : row.dy;
+      work.gradients_to = row.projected != 0 ? row.saved : row.written_dx;
+      work.queries_to = row.projected != 0 ? free : row.written_dx;
+      work.queries_step = row.projected != 0 ? row.attention.features() : row.attention.row_step();
+      work.notes = free + row.attention.positions * row.attention.features();
+      launch(device(), attention_queries_kernel<Scalar, Target, columns_of_heads>{work});
+      launch(device(), attention_keys_kernel<Scalar, Target, columns_of_heads>{work});
+      if (row.projected != 0) launch(device(), move_queries_kernel<Scalar, Target>{work});
+    }
   }
   [[nodiscard]] static bool joins_to(const op_row& product, const op_row& node, bool back) {
     return joins(product, node, back) && way_on<Device, Scalar>(way_of(product, back)) != gemm_way::library;
