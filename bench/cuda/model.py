@@ -373,10 +373,11 @@ def block_of_loops(launch, function, far):
         "element_rounds": (element, 2, LATENCY[far]),
         "near_rounds": (element, 2, LATENCY["l1"]),
     }
-    if launch["what"].endswith("biases"):  # nothing is multiplied; several loads are under way
-        loop = max(dot_loops(function, "FADD"), key=lambda loop: loop.count("FADD"))
-        each["chain"] = (loop.instructions() / loop.count("FADD"), 1,
-                         LATENCY[far] / loop.count("FADD") + LATENCY["arithmetic"])
+    if launch["what"].endswith(("biases", "leaves")):  # several loads are under way; of biases nothing is multiplied
+        name = "FADD" if launch["what"].endswith("biases") else "FFMA"
+        loop = max(dot_loops(function, name), key=lambda loop: loop.count(name))
+        each["chain"] = (loop.instructions() / loop.count(name), loads_of(loop) / loop.count(name),
+                         LATENCY[far] / loop.count(name) + LATENCY["arithmetic"])
     is_sum = launch["what"].endswith("sums")
     if is_sum:  # a sample's weight is read before its element
         each["chain"] = (each["chain"][0], 3, each["chain"][2] + LATENCY[far])

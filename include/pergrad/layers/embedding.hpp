@@ -89,14 +89,21 @@ struct embedding : detail::table_layer<Dim, Options...> {
         row_sum(in.e0, in.ids, Dim, {.from = source::backprop, .position_stride = Dim}, options.padding));
   }
 
+  /// Positions know nothing of each other; some that are a few thousand numbers are a part.
+  [[nodiscard]] static constexpr std::size_t part_count(shape in) noexcept {
+    const std::size_t parts = (in.e0 * Dim + 4095) / 4096;
+    return parts < in.e0 ? parts : in.e0;
+  }
+
   template <class Team>
   PERGRAD_HD static void forward(const Team& team) {
     constexpr auto width = static_cast<std::ptrdiff_t>(Dim);
+    const part_range rows = range_of_part(team, static_cast<std::ptrdiff_t>(team.in.e0));
     for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
-      const std::int32_t* ids = team.ids(b);
+      const std::int32_t* ids = team.ids(b) + rows.first;
       const auto* table = team.parameters;
-      auto* y = team.y(b);
-      team.map(static_cast<std::ptrdiff_t>(team.in.e0), width,
+      auto* y = team.y(b) + rows.first * width;
+      team.map(rows.count, width,
                [=](std::ptrdiff_t t, const auto& at) { at.put(y + t * width, at(table + ids[t] * width)); });
     }
   }

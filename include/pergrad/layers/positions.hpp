@@ -16,6 +16,7 @@
 #include <pergrad/initialise.hpp>
 #include <pergrad/layers/shared/rotations.hpp>
 #include <pergrad/shape.hpp>
+#include <pergrad/team.hpp>
 
 namespace pergrad::inline v0_1 {
 
@@ -33,20 +34,36 @@ struct added_table {
     return in.rank() == 2 ? mistake::none : mistake::needs_a_sequence;
   }
 
+  /// Positions know nothing of each other; some that are a few thousand numbers are a part.
+  [[nodiscard]] static constexpr std::size_t part_count(shape in) noexcept {
+    const std::size_t parts = (in.size() + 4095) / 4096;
+    return parts < in.e0 ? parts : in.e0;
+  }
+
   /// y = x + table, of the input's shape.
   template <class Team>
   PERGRAD_HD static void add(const Team& team, const typename Team::scalar* table) {
+    const auto [first, count] = elements_of(team);
     for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
-      const auto* x = team.x(b);
-      auto* y = team.y(b);
-      team.map(static_cast<std::ptrdiff_t>(team.in.size()), [&](const auto& at) { at.put(y, at(x) + at(table)); });
+      const auto* x = team.x(b) + first;
+      auto* y = team.y(b) + first;
+      const auto* added = table + first;
+      team.map(count, [&](const auto& at) { at.put(y, at(x) + at(added)); });
     }
   }
   template <class Team>
   PERGRAD_HD static void backward(const Team& team) {
+    const auto [first, count] = elements_of(team);
     for (std::ptrdiff_t b = 0; team.wants_dx && b < team.samples; ++b) {
-      team.copy(static_cast<std::ptrdiff_t>(team.in.size()), team.dy(b), team.dx(b));
+      team.copy(count, team.dy(b) + first, team.dx(b) + first);
     }
+  }
+  /// Of a team's part.
+  template <class Team>
+  [[nodiscard]] PERGRAD_HD static part_range elements_of(const Team& team) noexcept {
+    const auto features = static_cast<std::ptrdiff_t>(team.in.e1);
+    const part_range rows = range_of_part(team, static_cast<std::ptrdiff_t>(team.in.e0));
+    return {rows.first * features, rows.count * features};
   }
 };
 
@@ -88,8 +105,10 @@ struct sinusoidal_positions : detail::added_table {
     constexpr detail::log_of_base of_10000{0x1.26bb1bbb55516p+3, -0x1.f48ad494ea3e9p-51};
     const auto features = static_cast<std::ptrdiff_t>(team.in.e1);
     scalar* table = team.scratch(0);  // made for every tile
-    detail::each_rotation(team, static_cast<std::ptrdiff_t>(team.in.e0), features, of_10000,
+    const part_range rows = range_of_part(team, static_cast<std::ptrdiff_t>(team.in.e0));
+    detail::each_rotation(team, rows.first + rows.count, features, of_10000,
                           [&](std::ptrdiff_t t, std::ptrdiff_t k, double sine, double cosine) {
+                            if (t < rows.first) return;  // another part's; the rotation goes on from there
                             scalar* row = table + t * features;
                             row[2 * k] = static_cast<scalar>(sine);
                             if (2 * k + 1 < features) row[2 * k + 1] = static_cast<scalar>(cosine);

@@ -94,6 +94,12 @@ struct feed_forward_end {
     initialise_block(initialiser, fan, in.e1 * second.e1, first, parameters);
   }
 
+  /// Behind the projection elements know nothing of each other, but a mask is drawn as a whole.
+  [[nodiscard]] static constexpr std::size_t part_count(shape /*in*/, shape second) noexcept {
+    return drops ? 1 : (second.size() + 4095) / 4096;
+  }
+  [[nodiscard]] static constexpr std::size_t part_scratch_count(shape /*in*/, shape /*second*/) noexcept { return 0; }
+
   template <class Team>
   PERGRAD_HD static void forward(const Team& team) {
     const auto hidden = static_cast<std::ptrdiff_t>(team.in.e1);
@@ -111,7 +117,8 @@ struct feed_forward_end {
         dropout<Probability>::draw_mask(team, b, count, mask);
         team.map(count, [&](const auto& at) { at.put(y, at(y) * at(mask) + at(x2)); });
       } else {
-        team.map(count, [&](const auto& at) { at.put(y, at(y) + at(x2)); });
+        const part_range own = range_of_part(team, count);
+        team.map(own.count, [&](const auto& at) { at.put(y + own.first, at(y + own.first) + at(x2 + own.first)); });
       }
     }
   }
@@ -123,7 +130,8 @@ struct feed_forward_end {
     const auto features = static_cast<std::ptrdiff_t>(team.in2.e1);
     for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
       const auto* dy = team.dy(b);
-      if (team.wants_dx2) team.copy(positions * features, dy, team.dx2(b));
+      const part_range own = range_of_part(team, positions * features);
+      if (team.wants_dx2) team.copy(own.count, dy + own.first, team.dx2(b) + own.first);
       if constexpr (drops) {
         const std::ptrdiff_t count = team.length(b) * features;
         auto* delta = team.saved(b);

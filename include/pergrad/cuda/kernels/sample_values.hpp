@@ -237,6 +237,24 @@ template <class Scalar>
       for (int k = 0; k < together; ++k) sum += read[k];
     }
   }
+  if (leaf.ones == 0 && leaf.delta_line != 0 && leaf.other_line != 0) {  // a gain: likewise
+    constexpr int together = 8;
+    const int step = parts * leaf.delta_line, other_step = parts * leaf.other_line;
+    const Scalar* from = delta + t * leaf.delta_line;
+    const Scalar* with = other + t * leaf.other_line;
+    PERGRAD_ROLLED
+    for (; t < positions - (together - 1) * parts;
+         t += together * parts, from += together * step, with += together * other_step) {
+      Scalar read[together], factor[together];
+      PERGRAD_UNROLL
+      for (int k = 0; k < together; ++k) {
+        read[k] = from[k * step];
+        factor[k] = with[k * other_step];
+      }
+      PERGRAD_UNROLL
+      for (int k = 0; k < together; ++k) sum = fma(read[k], factor[k], sum);
+    }
+  }
   PERGRAD_ROLLED
   for (; t < positions; t += parts) {
     const Scalar value = delta[offset_of(leaf.out, leaf.delta_step, leaf.delta_line, t)];
