@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstdlib>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,6 +25,9 @@ namespace pg = pergrad;
 using pg::testing::audited_dp_sgd;
 using pg::testing::check_conformance;
 using pg::testing::conformance_report;
+
+/// How many steps are looked at: in the short tier fewer than these. What counts as far off depends on how many.
+std::size_t steps_of(std::size_t many) { return std::getenv("PERGRAD_LONG_TESTS") == nullptr ? 400 : many; }
 
 const conformance_report& of_the_trainer() {
   static const conformance_report report =
@@ -65,7 +69,8 @@ BOOST_AUTO_TEST_CASE(other_settings) {
   audited_dp_sgd<> integers;
   integers.options.capacity = pg::record_capacity{0};
   for (const auto& make : {automatic, integers}) {
-    const conformance_report report = check_conformance(exec, make, {.clip = 30, .batch = 64, .seed = 9}, 1000);
+    const conformance_report report =
+        check_conformance(exec, make, {.clip = 30, .batch = 64, .seed = 9}, steps_of(1000));
     BOOST_TEST_MESSAGE(report.text());
     BOOST_TEST(report.holds());
   }
@@ -76,7 +81,7 @@ BOOST_AUTO_TEST_CASE(other_settings) {
 BOOST_AUTO_TEST_CASE(other_samplers) {
   const pg::host exec{pg::threads{2}};
   const auto check = [&](const auto& make) {
-    const conformance_report report = check_conformance(exec, make, {.clip = 2.5, .seed = 5}, 1000);
+    const conformance_report report = check_conformance(exec, make, {.clip = 2.5, .seed = 5}, steps_of(1000));
     BOOST_TEST_MESSAGE(report.text());
     BOOST_TEST(report.holds());
   };
@@ -138,15 +143,18 @@ BOOST_AUTO_TEST_CASE(mechanisms_of_ones_own) {
 BOOST_AUTO_TEST_CASE(noise_that_repeats_anywhere_is_found) {
   using released = std::vector<double>;
   const auto report_of = [](const auto& change) {
-    return check_conformance(pg::host{pg::threads{1}}, [&](const auto& executor, auto& network, const auto& claim) {
-      auto step = audited_dp_sgd<>{}(executor, network, claim);
-      return [step, change, before = std::vector<released>{}](const auto& records) mutable {
-        released now = step(records);
-        change(now, before);
-        before.push_back(now);
-        return now;
-      };
-    });
+    return check_conformance(
+        pg::host{pg::threads{1}},
+        [&](const auto& executor, auto& network, const auto& claim) {
+          auto step = audited_dp_sgd<>{}(executor, network, claim);
+          return [step, change, before = std::vector<released>{}](const auto& records) mutable {
+            released now = step(records);
+            change(now, before);
+            before.push_back(now);
+            return now;
+          };
+        },
+        {}, steps_of(2000));
   };
   const auto expect_broken = [&](const char* name, const auto& change) {
     const conformance_report report = report_of(change);
