@@ -45,6 +45,11 @@ using bf16_blocks = tensor_blocks<bf16_format>;
 #else
 #define GATE_OF_BF16(...)
 #endif
+#ifdef GATE_ALL
+#define GATE_IF_ALL(...) __VA_ARGS__
+#else
+#define GATE_IF_ALL(...)
+#endif
 #define GATE_OF_TENSOR_BLOCKS(block, ...)                    \
   GATE(gemm_kernel<float, __VA_ARGS__, tf32_blocks::block>); \
   GATE_OF_BF16(gemm_kernel<float, __VA_ARGS__, bf16_blocks::block>)
@@ -58,6 +63,14 @@ using bf16_blocks = tensor_blocks<bf16_format>;
   GATE_OF_TENSOR_BLOCKS(large, problem);           \
   GATE_OF_TENSOR_BLOCKS(wide, problem);            \
   GATE_OF_TENSOR_BLOCKS(vast, problem)
+// Gradients of inputs are formed as outputs are, of other operands: the short tier has one block of each.
+#define GATE_OF_SOME_BLOCKS(problem)                                                                          \
+  GATE_IF_ALL(GATE(gemm_kernel<float, problem, slim_block>); GATE(gemm_kernel<float, problem, narrow_block>); \
+              GATE(gemm_kernel<float, problem, small_block>); GATE_OF_TENSOR_BLOCKS(narrow, problem);         \
+              GATE_OF_TENSOR_BLOCKS(square, problem); GATE_OF_TENSOR_BLOCKS(wide, problem);                   \
+              GATE_OF_TENSOR_BLOCKS(vast, problem);)                                                          \
+  GATE(gemm_kernel<float, problem, square_block>);                                                            \
+  GATE_OF_TENSOR_BLOCKS(large, problem)
 GATE(sample_kernel<float, cross_entropy, program<cnn>::functions, 256, 0>);
 GATE(sample_kernel<float, mean_squared_error, program<mlp>::functions, 128, 1>);
 GATE(sample_kernel<float, cross_entropy, program<words>::functions, 256, 0>);
@@ -85,10 +98,10 @@ GATE(elementwise_kernel<float, std::int32_t>);
 GATE_OF_ALL_BLOCKS(affine_forward<float>);
 GATE(gemm_kernel<float, affine_forward<float, true>, square_block>);
 GATE(gemm_kernel<float, affine_forward<float, true>, small_block>);
-GATE_OF_ALL_BLOCKS(affine_adjoint<float>);
+GATE_OF_SOME_BLOCKS(affine_adjoint<float>);
 GATE(gemm_kernel<float, affine_adjoint<float, true>, square_block>);
 GATE(gemm_kernel<float, affine_adjoint<float, true>, small_block>);
-GATE_OF_ALL_BLOCKS(affine_strided_adjoint<float>);
+GATE_OF_SOME_BLOCKS(affine_strided_adjoint<float>);
 GATE(gemm_kernel<float, affine_forward<float, true>, tiny_block>);
 GATE(gemm_kernel<float, affine_adjoint<float, true>, tiny_block>);
 GATE(gemm_kernel<float, affine_squares<float>, strip_block>);
@@ -124,7 +137,7 @@ GATE_OF_TENSOR_BLOCKS(wide, affine_partials<float>);
   GATE_OF_TENSOR_BLOCKS(square, affine_shares<float, share_kind::kind>);                      \
   GATE_OF_TENSOR_BLOCKS(wide, affine_shares<float, share_kind::kind>);                        \
   GATE_OF_TENSOR_BLOCKS(large, affine_shares<float, share_kind::kind>)
-GATE_OF_SMALL_SHARES(converted);
+GATE_IF_ALL(GATE_OF_SMALL_SHARES(converted);)  // of more than a million parameters
 GATE_OF_SMALL_SHARES(shifted);
 GATE(gemm_kernel<float, affine_shares<float>, slim_block>);
 GATE(gemm_kernel<float, affine_shares<float>, narrow_block>);
