@@ -36346,14 +36346,21 @@ struct embedding : detail::table_layer<Dim, Options...> {
         row_sum(in.e0, in.ids, Dim, {.from = source::backprop, .position_stride = Dim}, options.padding));
   }
 
+  /// Positions know nothing of each other; some that are a few thousand numbers are a part.
+  [[nodiscard]] static constexpr std::size_t part_count(shape in) noexcept {
+    const std::size_t parts = (in.e0 * Dim + 4095) / 4096;
+    return parts < in.e0 ? parts : in.e0;
+  }
+
   template <class Team>
   PERGRAD_HD static void forward(const Team& team) {
     constexpr auto width = static_cast<std::ptrdiff_t>(Dim);
+    const part_range rows = range_of_part(team, static_cast<std::ptrdiff_t>(team.in.e0));
     for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
-      const std::int32_t* ids = team.ids(b);
+      const std::int32_t* ids = team.ids(b) + rows.first;
       const auto* table = team.parameters;
-      auto* y = team.y(b);
-      team.map(static_cast<std::ptrdiff_t>(team.in.e0), width,
+      auto* y = team.y(b) + rows.first * width;
+      team.map(rows.count, width,
                [=](std::ptrdiff_t t, const auto& at) { at.put(y + t * width, at(table + ids[t] * width)); });
     }
   }
@@ -38410,20 +38417,36 @@ struct added_table {
     return in.rank() == 2 ? mistake::none : mistake::needs_a_sequence;
   }
 
+  /// Positions know nothing of each other; some that are a few thousand numbers are a part.
+  [[nodiscard]] static constexpr std::size_t part_count(shape in) noexcept {
+    const std::size_t parts = (in.size() + 4095) / 4096;
+    return parts < in.e0 ? parts : in.e0;
+  }
+
   /// y = x + table, of the input's shape.
   template <class Team>
   PERGRAD_HD static void add(const Team& team, const typename Team::scalar* table) {
+    const auto [first, count] = elements_of(team);
     for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
-      const auto* x = team.x(b);
-      auto* y = team.y(b);
-      team.map(static_cast<std::ptrdiff_t>(team.in.size()), [&](const auto& at) { at.put(y, at(x) + at(table)); });
+      const auto* x = team.x(b) + first;
+      auto* y = team.y(b) + first;
+      const auto* added = table + first;
+      team.map(count, [&](const auto& at) { at.put(y, at(x) + at(added)); });
     }
   }
   template <class Team>
   PERGRAD_HD static void backward(const Team& team) {
+    const auto [first, count] = elements_of(team);
     for (std::ptrdiff_t b = 0; team.wants_dx && b < team.samples; ++b) {
-      team.copy(static_cast<std::ptrdiff_t>(team.in.size()), team.dy(b), team.dx(b));
+      team.copy(count, team.dy(b) + first, team.dx(b) + first);
     }
+  }
+  /// Of a team's part.
+  template <class Team>
+  [[nodiscard]] PERGRAD_HD static part_range elements_of(const Team& team) noexcept {
+    const auto features = static_cast<std::ptrdiff_t>(team.in.e1);
+    const part_range rows = range_of_part(team, static_cast<std::ptrdiff_t>(team.in.e0));
+    return {rows.first * features, rows.count * features};
   }
 };
 
@@ -38465,8 +38488,10 @@ struct sinusoidal_positions : detail::added_table {
     constexpr detail::log_of_base of_10000{0x1.26bb1bbb55516p+3, -0x1.f48ad494ea3e9p-51};
     const auto features = static_cast<std::ptrdiff_t>(team.in.e1);
     scalar* table = team.scratch(0);  // made for every tile
-    detail::each_rotation(team, static_cast<std::ptrdiff_t>(team.in.e0), features, of_10000,
+    const part_range rows = range_of_part(team, static_cast<std::ptrdiff_t>(team.in.e0));
+    detail::each_rotation(team, rows.first + rows.count, features, of_10000,
                           [&](std::ptrdiff_t t, std::ptrdiff_t k, double sine, double cosine) {
+                            if (t < rows.first) return;  // another part's; the rotation goes on from there
                             scalar* row = table + t * features;
                             row[2 * k] = static_cast<scalar>(sine);
                             if (2 * k + 1 < features) row[2 * k + 1] = static_cast<scalar>(cosine);
@@ -38924,6 +38949,12 @@ struct feed_forward_end {
     initialise_block(initialiser, fan, in.e1 * second.e1, first, parameters);
   }
 
+  /// Behind the projection elements know nothing of each other, but a mask is drawn as a whole.
+  [[nodiscard]] static constexpr std::size_t part_count(shape /*in*/, shape second) noexcept {
+    return drops ? 1 : (second.size() + 4095) / 4096;
+  }
+  [[nodiscard]] static constexpr std::size_t part_scratch_count(shape /*in*/, shape /*second*/) noexcept { return 0; }
+
   template <class Team>
   PERGRAD_HD static void forward(const Team& team) {
     const auto hidden = static_cast<std::ptrdiff_t>(team.in.e1);
@@ -38941,7 +38972,8 @@ struct feed_forward_end {
         dropout<Probability>::draw_mask(team, b, count, mask);
         team.map(count, [&](const auto& at) { at.put(y, at(y) * at(mask) + at(x2)); });
       } else {
-        team.map(count, [&](const auto& at) { at.put(y, at(y) + at(x2)); });
+        const part_range own = range_of_part(team, count);
+        team.map(own.count, [&](const auto& at) { at.put(y + own.first, at(y + own.first) + at(x2 + own.first)); });
       }
     }
   }
@@ -38953,7 +38985,8 @@ struct feed_forward_end {
     const auto features = static_cast<std::ptrdiff_t>(team.in2.e1);
     for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
       const auto* dy = team.dy(b);
-      if (team.wants_dx2) team.copy(positions * features, dy, team.dx2(b));
+      const part_range own = range_of_part(team, positions * features);
+      if (team.wants_dx2) team.copy(own.count, dy + own.first, team.dx2(b) + own.first);
       if constexpr (drops) {
         const std::ptrdiff_t count = team.length(b) * features;
         auto* delta = team.saved(b);
@@ -43088,6 +43121,24 @@ template <class Scalar>
       for (int k = 0; k < together; ++k) read[k] = from[k * step];
       PERGRAD_UNROLL
       for (int k = 0; k < together; ++k) sum += read[k];
+    }
+  }
+  if (leaf.ones == 0 && leaf.delta_line != 0 && leaf.other_line != 0) {  // a gain: likewise
+    constexpr int together = 8;
+    const int step = parts * leaf.delta_line, other_step = parts * leaf.other_line;
+    const Scalar* from = delta + t * leaf.delta_line;
+    const Scalar* with = other + t * leaf.other_line;
+    PERGRAD_ROLLED
+    for (; t < positions - (together - 1) * parts;
+         t += together * parts, from += together * step, with += together * other_step) {
+      Scalar read[together], factor[together];
+      PERGRAD_UNROLL
+      for (int k = 0; k < together; ++k) {
+        read[k] = from[k * step];
+        factor[k] = with[k * other_step];
+      }
+      PERGRAD_UNROLL
+      for (int k = 0; k < together; ++k) sum = fma(read[k], factor[k], sum);
     }
   }
   PERGRAD_ROLLED

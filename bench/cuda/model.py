@@ -110,7 +110,8 @@ LATENCY = {"arithmetic": 4, "shared": 20, "l1": 28, "l2": 200, "memory": 400}
 GAP = 0.5
 L1 = 128 << 10  # bytes a multiprocessor that are not shared memory, about
 WARP = 32
-# 16 results a clock a multiprocessor to 64 bits, 64 to 32 (CUDA programming guide, compute capability 8.x and 9.0).
+# Of integers 16 results a clock a multiprocessor to 64 bits, 64 to 32; between floats and doubles 16, or 2 where doubles are
+# slow (CUDA programming guide, compute capability 8.x and 9.0).
 SLOTS_OF_CONVERSION = {"F2I.S64": 8, "F2I": 2}
 ROUND_SHARES = ("FADD", "F2I", "F2I.S64")  # by what a share is rounded
 SETTLED = 30  # instructions up to where settle_kernel leaves, about
@@ -276,6 +277,15 @@ def loop_of_shares(function, of_slice):
     return None, None
 
 
+def doubles_of(counts):
+    return sum(number for name, number in counts.items() if name.split(".")[0] in ("DFMA", "DMUL", "DADD"))
+
+
+def conversions_of(counts):
+    """To doubles and back."""
+    return sum(number for name, number in counts.items() if name.split(".")[0] == "F2F")
+
+
 def block_of_product(launch, function, far):
     """What a block of gemm_kernel runs, by pipe, in warp instructions, results or clocks; and its latency alone."""
     warps = launch["threads"] / WARP
@@ -312,7 +322,10 @@ def block_of_product(launch, function, far):
     a_slice = max(loads, body * warps / SCHEDULERS) + 2 * LATENCY["shared"]
     latency = slices * a_slice + parts * (LATENCY[far] * 2 + part * warps / SCHEDULERS) + top * warps / SCHEDULERS
     return {"issue": warps * (top + parts * part + slices * body),
-            "FFMA": WARP * warps * slices * of_slice * floats_of_term if tensor == 0 else 0, "DFMA": 0,
+            "FFMA": WARP * warps * slices * of_slice * floats_of_term if tensor == 0 else 0,
+            "DFMA": WARP * warps * (doubles_of(function.top) + parts * sum(doubles_of(loop.own) for loop in around)),
+            "conversions": WARP * warps * (conversions_of(function.top) +
+                                           parts * sum(conversions_of(loop.own) for loop in around)),
             "tensor": WARP * warps * slices * tensor, "shared memory": warps * pipe, "latency": latency}
 
 
@@ -440,11 +453,12 @@ def predict(launch, function, registers, device):
     else:
         own = (launch["bytes"] + launch["again_bytes"]) / launch["blocks"]
         block = block_of_loops(launch, function, "l1" if own * resident <= L1 else "l2")
-    rate = {"issue": SCHEDULERS, "FFMA": FFMA, "DFMA": device["dfma"], "shared memory": 1,
+    rate = {"issue": SCHEDULERS, "FFMA": FFMA, "DFMA": device["dfma"],
+            "conversions": 16 if device["dfma"] >= 32 else 2, "shared memory": 1,
             "tensor": tensor_peak / 2 / device["multiprocessors"] / clock}
 
     def clocks(kinds, together):
-        return max(block[kind] if kind == "latency" else together * block[kind] / rate[kind] for kind in kinds)
+        return max(block[kind] if kind == "latency" else together * block.get(kind, 0) / rate[kind] for kind in kinds)
 
     def all_waves(*kinds):
         at_once = device["multiprocessors"] * resident
