@@ -13,6 +13,7 @@ and lets the blocks that fit run together: in a wave a multiprocessor takes the 
 
     issue          warp instructions / 4 a clock, a conversion to 64 bits in the place of 8
     FFMA, DFMA     multiply-adds, in float and in double, / units
+    conversions    between float and double / 16 a clock, or 2 where doubles are slow
     tensor         HMMA / units
     shared memory  128 bytes a clock, for shared memory and, by the same pipe, loads and stores
     latency        what one block waits for, one after the other, if nothing else ran there
@@ -29,8 +30,8 @@ No number is fitted to a measurement of this library. Where it is crude:
     - both sides of a branch count as run, and what stands outside of loops as run once; loops that are not the main one
       of a product, and remainders of unrolled loops, are left out or taken by the mean of their kind
     - a block that takes a sample through nodes runs loops whose lengths the plan knows and the machine code does not,
-      in layers on tiles, such as attention, those of the layer's own code: dots, products of which a thread takes 4 x 4
-      results, elements. They cost what its innermost loops of that kind cost on average and wait for a cache at every
+      in layers on tiles, those of the layer's own code: dots, products of which a thread takes 4 x 4 results, elements;
+      of kernels for attention, tiles, what is multiplied and what is exponentiated. They cost what its innermost loops of that kind cost on average and wait for a cache at every
       round, though later rounds of a product may find nearby what earlier ones have read; only a row that a warp goes
       through again is. To bring together what threads have added up costs a round, a barrier nothing
     - latencies are those of data-centre GPUs on all devices; clocks are the highest, which no GPU holds for long
@@ -581,8 +582,8 @@ def markdown(steps, parts):
     return "\n".join(text)
 
 
-COLOURS = {"issue": "#cb6e17", "FFMA": "#15803d", "DFMA": "#7c3aed", "shared memory": "#0b5fa5", "latency": "#9aa5b1",
-           "memory": "#0e7490", "too few blocks": "#b91c1c", "tensor": "#a16207"}
+COLOURS = {"issue": "#cb6e17", "FFMA": "#15803d", "DFMA": "#7c3aed", "conversions": "#db2777",
+           "shared memory": "#0b5fa5", "latency": "#9aa5b1", "memory": "#0e7490", "too few blocks": "#b91c1c", "tensor": "#a16207"}
 
 
 def picture(steps, batch):
