@@ -41716,10 +41716,17 @@ void multiply_add(Format format, const tensor_registers (&from)[32], float (&c)[
 #define PERGRAD_ROLLED _Pragma("unroll 1")
 /// Before a loop whose next round is to load while one computes.
 #define PERGRAD_IN_PAIRS _Pragma("unroll 2")
+/// Before a loop for which ptxas lacks registers for compute capability 11.0.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+#define PERGRAD_ROLLED_LATE _Pragma("unroll 1")
+#else
+#define PERGRAD_ROLLED_LATE
+#endif
 #else
 #define PERGRAD_UNROLL
 #define PERGRAD_ROLLED
 #define PERGRAD_IN_PAIRS
+#define PERGRAD_ROLLED_LATE
 #endif
 
 namespace pergrad::inline v0_1::on_device {
@@ -48130,6 +48137,7 @@ struct thread_team {
           }
         }
       }
+      PERGRAD_ROLLED_LATE
       for (; d < depth; ++d) total = fma(from[d * sizes.left], with[d * right.row], total);
       finish(static_cast<int>(outer * sizes.outer.out + row * sizes.rows.out) + column, column, total);
     });

@@ -281,6 +281,7 @@ struct thread_team {
           }
         }
       }
+      PERGRAD_ROLLED_LATE
       for (; d < depth; ++d) total = fma(from[d * sizes.left], with[d * right.row], total);
       finish(static_cast<int>(outer * sizes.outer.out + row * sizes.rows.out) + column, column, total);
     });
