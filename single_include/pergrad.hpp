@@ -24263,7 +24263,7 @@ template <class Network>
 inline constexpr index places_by_times_from = index{8} << 20;
 
 /// Bytes of a sample's logits and their gradient from which on a large network keeps neither (streamed_logits.hpp),
-/// whether it says `recomputed` or not: no step fits where they would be most of the memory.
+/// whether it says `recomputed` or not: every thread would have so much for each sample that it works on.
 template <class Network>
 inline constexpr index logits_streamed_from = index{256} << 20;
 
@@ -26006,7 +26006,7 @@ struct program {
     place winograd;  ///< a worker's space for the convolutions that are filtered; 0 elements: there are none
     place plain_output, plain_output_gradient;
     /// Are the last node's logits formed a stretch of classes at a time, wherever they are read (streamed_logits.hpp)?
-    /// Only then they have the last place of the workspace, which is not touched unless somebody wants all of them.
+    /// They have the last place of the workspace then, which is not touched unless somebody wants all of them.
     bool streams = false;
     index touched = 0;            ///< of the workspace, what comes before
     index classes_together = 0;   ///< of a stretch
@@ -49793,9 +49793,9 @@ struct attention_work {
   int also_to = -1;      ///< forward: of another copy of it
   int dy = 0;            ///< backward: place of dY
   int gradients_to = 0;  ///< of the rows' gradients
-  int queries_to = 0;    ///< of those of queries, and their rows
-  int queries_step = 0;
-  int notes = 0;  ///< of m, 1 / l and D of every head's queries
+  int queries_to = 0;    ///< of the gradients of queries alone
+  int queries_step = 0;  ///< from row to row there
+  int notes = 0;         ///< of m, 1 / l and D of every head's queries
   int most_samples = 0;
 };
 

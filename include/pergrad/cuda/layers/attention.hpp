@@ -36,9 +36,9 @@ struct attention_work {
   int also_to = -1;      ///< forward: of another copy of it
   int dy = 0;            ///< backward: place of dY
   int gradients_to = 0;  ///< of the rows' gradients
-  int queries_to = 0;    ///< of those of queries, and their rows
-  int queries_step = 0;
-  int notes = 0;  ///< of m, 1 / l and D of every head's queries
+  int queries_to = 0;    ///< of the gradients of queries alone
+  int queries_step = 0;  ///< from row to row there
+  int notes = 0;         ///< of m, 1 / l and D of every head's queries
   int most_samples = 0;
 };
 

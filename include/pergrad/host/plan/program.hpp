@@ -82,7 +82,7 @@ struct program {
     place winograd;  ///< a worker's space for the convolutions that are filtered; 0 elements: there are none
     place plain_output, plain_output_gradient;
     /// Are the last node's logits formed a stretch of classes at a time, wherever they are read (streamed_logits.hpp)?
-    /// Only then they have the last place of the workspace, which is not touched unless somebody wants all of them.
+    /// They have the last place of the workspace then, which is not touched unless somebody wants all of them.
     bool streams = false;
     index touched = 0;            ///< of the workspace, what comes before
     index classes_together = 0;   ///< of a stretch

@@ -26,7 +26,7 @@ template <class Network>
 inline constexpr index places_by_times_from = index{8} << 20;
 
 /// Bytes of a sample's logits and their gradient from which on a large network keeps neither (streamed_logits.hpp),
-/// whether it says `recomputed` or not: no step fits where they would be most of the memory.
+/// whether it says `recomputed` or not: every thread would have so much for each sample that it works on.
 template <class Network>
 inline constexpr index logits_streamed_from = index{256} << 20;
 
