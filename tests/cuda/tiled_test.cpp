@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include <pergrad/cuda/run/describe.hpp>
 #include <pergrad/cuda/run/trainer.hpp>
 
 #include "../../bench/cuda/launch_list.hpp"
@@ -123,6 +124,20 @@ BOOST_AUTO_TEST_CASE(between_products_of_the_whole_batch_too) {
   compare<transformer<double, 4>, pg::cross_entropy>("transformer, layered");
   compare<image_norms<double, 4>, pg::cross_entropy>("image norms, layered");
 #endif
+}
+BOOST_AUTO_TEST_CASE(a_description_says_what_does_attention) {
+  const auto rows = pg::describe_rows<tiles_of_attention<float, 4>>(pg::emulated{});
+  std::size_t alone = 0;
+  std::size_t between_products = 0;
+  for (const pg::device_description& row : rows) {
+    alone += row.forward == "attention kernels" && row.backward == row.forward ? 1U : 0U;
+    between_products += row.forward == "products and attention kernels" && row.backward == row.forward ? 1U : 0U;
+  }
+  BOOST_TEST(alone == 2U);
+  BOOST_TEST(between_products == 2U);
+  for (const pg::device_description& row : pg::describe_rows<llama_block<float, 4>>(pg::emulated{})) {
+    BOOST_TEST(row.forward.find("attention") == row.forward.npos);  // rotary positions
+  }
 }
 // What a recurrent layer reads at every position lies in shared memory meanwhile, where there is room for it.
 BOOST_AUTO_TEST_CASE(matrices_of_positions_are_held_in_shared_memory) {

@@ -75,6 +75,11 @@ template <class Table>
     multiply_adds += products(leaf.view);
     weights += leaf.view.size();
   }
+  if (row.attention.heads > 0) {  // two products forward, five back, of all pairs of positions that see each other
+    const double positions = row.attention.positions;
+    const double pairs = row.attention.causal != 0 ? positions * (positions + 1) / 2 : positions * positions;
+    pass((has_gradient ? 7 : 2) * pairs * row.attention.features(), 0, 0);
+  }
   pass(multiply_adds, values, weights);
   if (has_gradient) pass(multiply_adds, values, weights);
   for (int k = row.first_outer; k < row.last_outer && is_trained; ++k) {
@@ -119,9 +124,12 @@ template <class Network, on_device::device Device>
       const bool has_gradient = row.input_gradient != 0 || row.input2_gradient != 0 ||
                                 ((row.kind == node_kind::general || row.kind == node_kind::tiled) && row.backward != 0);
       const bool spreads = program::layered && on_device::stretches_of(row) > 0;
-      const std::string_view by_sample = row.projected != 0 ? "products and sample kernel"
-                                         : spreads          ? "node kernel"
-                                                            : "sample kernel";
+      const bool attends = program::layered && row.attention.heads > 0 && row.attention.projects == row.projected;
+      const std::string_view by_sample = row.projected != 0 && attends ? "products and attention kernels"
+                                         : attends                     ? "attention kernels"
+                                         : row.projected != 0          ? "products and sample kernel"
+                                         : spreads                     ? "node kernel"
+                                                                       : "sample kernel";
       const auto is_joined = [&](std::size_t product, bool back) {
         return program::layered && product < table.ops.size() && on_device::joins(table.ops[product], row, back);
       };
