@@ -281,8 +281,13 @@ struct thread_team {
           }
         }
       }
-      PERGRAD_ROLLED_LATE
-      for (; d < depth; ++d) total = fma(from[d * sizes.left], with[d * right.row], total);
+      const auto add_one = [&](int at) { total = fma(from[at * sizes.left], with[at * right.row], total); };
+      if constexpr (threads <= 128) {
+        for (; d < depth; ++d) add_one(d);
+      } else {  // too few registers
+        PERGRAD_ROLLED_LATE
+        for (; d < depth; ++d) add_one(d);
+      }
       finish(static_cast<int>(outer * sizes.outer.out + row * sizes.rows.out) + column, column, total);
     });
   }

@@ -32,12 +32,15 @@ template <class Network>
 inline constexpr int sample_threads = [] {
   int most = 0;
   int parts = 1;
+  bool holds = false;
   for (const op_row& row : facts_of<Network>.ops) {
     most = std::max({most, row.out_size, row.in_size});
     parts = std::max(parts, row.parts);
+    holds = holds || row.held_rows > 0;
   }
   for (const outer_leaf& leaf : facts_of<Network>.outer) most = std::max(most, leaf.size());
-  return most <= 256 ? 64 : most <= 2048 || parts > 1 ? 128 : 256;  // parts: more blocks, with more registers a thread
+  // Parts: more blocks, with more registers a thread. But of one that holds a matrix a multiprocessor has one or few.
+  return most <= 256 ? 64 : most <= 2048 || (parts > 1 && !holds) ? 128 : 256;
 }();
 inline constexpr int sum_threads = 128;
 
