@@ -43527,10 +43527,12 @@ struct gemm_kernel {
       return Scalar{};
     }
   }());
-  // Blocks that registers leave room for, as far as nothing spills: integers of 64 bits take two for a sum. For compute
-  // capability 11.0 ptxas needs some more.
+  // Blocks that registers leave room for, as far as nothing spills: integers of 64 bits take two for a sum. From
+  // compute capability 9.0 on ptxas needs a few more for 64 x 64 floats, for 11.0 for all.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
   static constexpr int blocks_of_small_shares = !Sizes::on_tensor_cores && Sizes::own_columns > 4 ? 2 : 3;
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  static constexpr int blocks_of_small_shares = !Sizes::on_tensor_cores && Sizes::own_rows > 4 ? 3 : 4;
 #else
   static constexpr int blocks_of_small_shares = 4;
 #endif
