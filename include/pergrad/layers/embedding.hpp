@@ -17,6 +17,7 @@
 #include <pergrad/graph/mistakes.hpp>
 #include <pergrad/initialise.hpp>
 #include <pergrad/shape.hpp>
+#include <pergrad/team.hpp>
 
 namespace pergrad::inline v0_1 {
 

@@ -28,6 +28,7 @@
 #include <pergrad/layers/shared/attention.hpp>
 #include <pergrad/layers/shared/probability.hpp>
 #include <pergrad/shape.hpp>
+#include <pergrad/team.hpp>
 
 namespace pergrad::inline v0_1 {
 
