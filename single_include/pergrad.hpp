@@ -48140,6 +48140,7 @@ struct thread_team {
         }
       }
       const auto add_one = [&](int at) { total = fma(from[at * sizes.left], with[at * right.row], total); };
+      // NOLINTNEXTLINE(bugprone-branch-clone): on a device they differ
       if constexpr (threads <= 128) {
         for (; d < depth; ++d) add_one(d);
       } else {  // too few registers
