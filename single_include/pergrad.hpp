@@ -9027,6 +9027,11 @@ struct part_range {
   std::ptrdiff_t first;
   std::ptrdiff_t count;
 };
+/// Parts of a layer whose `count` things know nothing of each other: a few thousand of all `elements` are one.
+[[nodiscard]] constexpr std::size_t count_parts(std::size_t count, std::size_t elements) noexcept {
+  const std::size_t parts = (elements + 4095) / 4096;
+  return parts < count ? parts : count;
+}
 /// Those of `count` that belong to a team's part of the layer.
 template <class Team>
 [[nodiscard]] PERGRAD_HD constexpr part_range range_of_part(const Team& team, std::ptrdiff_t count) noexcept {
@@ -36346,11 +36351,7 @@ struct embedding : detail::table_layer<Dim, Options...> {
         row_sum(in.e0, in.ids, Dim, {.from = source::backprop, .position_stride = Dim}, options.padding));
   }
 
-  /// Positions know nothing of each other; some that are a few thousand numbers are a part.
-  [[nodiscard]] static constexpr std::size_t part_count(shape in) noexcept {
-    const std::size_t parts = (in.e0 * Dim + 4095) / 4096;
-    return parts < in.e0 ? parts : in.e0;
-  }
+  [[nodiscard]] static constexpr std::size_t part_count(shape in) noexcept { return count_parts(in.e0, in.e0 * Dim); }
 
   template <class Team>
   PERGRAD_HD static void forward(const Team& team) {
@@ -38417,11 +38418,7 @@ struct added_table {
     return in.rank() == 2 ? mistake::none : mistake::needs_a_sequence;
   }
 
-  /// Positions know nothing of each other; some that are a few thousand numbers are a part.
-  [[nodiscard]] static constexpr std::size_t part_count(shape in) noexcept {
-    const std::size_t parts = (in.size() + 4095) / 4096;
-    return parts < in.e0 ? parts : in.e0;
-  }
+  [[nodiscard]] static constexpr std::size_t part_count(shape in) noexcept { return count_parts(in.e0, in.size()); }
 
   /// y = x + table, of the input's shape.
   template <class Team>
@@ -38951,7 +38948,7 @@ struct feed_forward_end {
 
   /// Behind the projection elements know nothing of each other, but a mask is drawn as a whole.
   [[nodiscard]] static constexpr std::size_t part_count(shape /*in*/, shape second) noexcept {
-    return drops ? 1 : (second.size() + 4095) / 4096;
+    return drops ? 1 : count_parts(second.size(), second.size());
   }
   [[nodiscard]] static constexpr std::size_t part_scratch_count(shape /*in*/, shape /*second*/) noexcept { return 0; }
 
@@ -49864,7 +49861,6 @@ template <class Block, class Scalar, int Columns>
 struct attention_worker {
   using sizes = attention_sizes<Scalar, Columns>;
   using shared_type = typename sizes::shared_type;
-  using scores_of_threads = typename Block::template local<typename sizes::scores>;
   using results_of_threads = typename Block::template local<typename sizes::results>;
   static constexpr int tile = sizes::tile, line = sizes::line, threads = sizes::threads, rows = sizes::rows,
                        across = sizes::across, shares = sizes::shares;
@@ -49962,6 +49958,15 @@ struct attention_worker {
       }
     }
   }
+  /// Scores of queries from `query` on, which are turned, with keys from `key` on; `unseen` where one does not look.
+  PERGRAD_HD void form_scores(const attention_row& at, int query, int key, int length) const {
+    block.each([&](int t) {
+      const auto made = scores_of(t, turned(0), straight(0));
+      store_scores(t, scores(), [&](int row, int column, int number) {
+        return at.sees(query + row, key + column, length) ? made[number] : sizes::unseen;
+      });
+    });
+  }
   /// Adds scores times rows of `straight`.
   PERGRAD_HD void add_rows(int t, const Scalar* scores, const Scalar* straight, typename sizes::results& sums) const {
     add_products<Columns>(scores + row_of(t), straight + column_of(t), sizes::odd(width), across, tile, sums);
@@ -50053,31 +50058,38 @@ template <class Kernel>
   const int tiles = blocks_for(kernel.at.positions, Kernel::tile);
   return {index / tiles / kernel.at.heads, index / tiles % kernel.at.heads, index % tiles * Kernel::tile};
 }
-template <class Kernel>
-[[nodiscard]] int blocks_of_heads(const Kernel& kernel) noexcept {
-  return kernel.most_samples * kernel.at.heads * blocks_for(kernel.at.positions, Kernel::tile);
-}
+/// What kernels of tiles share, of which so many matrices of a block are turned.
+template <class Scalar, class Target, int Columns, attention_part GradientsOf, int Turned>
+struct attention_tiles : attention_work<Scalar, Target> {
+  using sizes = attention_sizes<Scalar, Columns>;
+  using shared_type = typename sizes::shared_type;
+  template <class Block>
+  using worker_type = attention_worker<Block, Scalar, Columns>;
+  static constexpr int threads = sizes::threads, tile = sizes::tile;
+  static constexpr int least_blocks = 2;
+  static constexpr attention_part gradients_of = GradientsOf;
+  static constexpr int turned_count = Turned;
+
+  [[nodiscard]] std::size_t more_shared_bytes() const noexcept { return sizes::bytes(this->at.width, Turned, 2); }
+  [[nodiscard]] int blocks() const noexcept {
+    return this->most_samples * this->at.heads * blocks_for(this->at.positions, tile);
+  }
+};
 
 /// Forward; blocks() of them.
 template <class Scalar, class Target, int Columns>
-struct attention_kernel : attention_work<Scalar, Target> {
-  using sizes = attention_sizes<Scalar, Columns>;
-  using shared_type = typename sizes::shared_type;
-  static constexpr int threads = sizes::threads, tile = sizes::tile;
-  static constexpr int least_blocks = 2;
-  static constexpr attention_part gradients_of = attention_part::none;
-  using work = attention_work<Scalar, Target>;
+struct attention_kernel : attention_tiles<Scalar, Target, Columns, attention_part::none, 1> {
+  using work = attention_tiles<Scalar, Target, Columns, attention_part::none, 1>;
+  using typename work::sizes, typename work::shared_type;
   using work::state, work::samples, work::at, work::from, work::copy_to, work::context, work::also_to;
-
-  [[nodiscard]] std::size_t more_shared_bytes() const noexcept { return sizes::bytes(at.width, 1, 2); }
-  [[nodiscard]] int blocks() const noexcept { return blocks_of_heads(*this); }
+  using work::tile;
 
   template <class Block>
   PERGRAD_HD void operator()(const Block& block) const {
     const attention_place here = place_of_block(*this, block.index());
     if (static_cast<std::uint32_t>(here.sample) >= state->count) return;
     auto& shared = block.template shared<shared_type>();
-    const attention_worker<Block, Scalar, Columns> worker{block, shared, at.width, 1};
+    const typename work::template worker_type<Block> worker{block, shared, at.width, work::turned_count};
     const sample_values<Scalar> values = samples.values(here.sample);
     const int length = values.positions(at.lengths, at.positions);
     const int step = at.row_step();
@@ -50099,12 +50111,7 @@ struct attention_kernel : attention_work<Scalar, Target> {
       const Scalar* const key_rows = queries + features + first * step;
       worker.copy(key_rows, step, length - first, worker.straight(0));
       worker.copy(key_rows + features, step, length - first, worker.straight(1));
-      block.each([&](int t) {
-        const auto made = worker.scores_of(t, worker.turned(0), worker.straight(0));
-        worker.store_scores(t, worker.scores(), [&](int row, int column, int number) {
-          return at.sees(here.first + row, first + column, length) ? made[number] : sizes::unseen;
-        });
-      });
+      worker.form_scores(at, here.first, first, length);
       worker.template soften<true>(worker.scores(), largest, total);
       block.each([&](int t) {
         PERGRAD_UNROLL
@@ -50130,25 +50137,19 @@ struct attention_kernel : attention_work<Scalar, Target> {
 
 /// Backward by tiles of queries: their gradients, and what is to be known of them. blocks() of them.
 template <class Scalar, class Target, int Columns>
-struct attention_queries_kernel : attention_work<Scalar, Target> {
-  using sizes = attention_sizes<Scalar, Columns>;
-  using shared_type = typename sizes::shared_type;
-  static constexpr int threads = sizes::threads, tile = sizes::tile;
-  static constexpr int least_blocks = 2;
-  static constexpr attention_part gradients_of = attention_part::queries;
-  using work = attention_work<Scalar, Target>;
+struct attention_queries_kernel : attention_tiles<Scalar, Target, Columns, attention_part::queries, 2> {
+  using work = attention_tiles<Scalar, Target, Columns, attention_part::queries, 2>;
+  using typename work::sizes, typename work::shared_type;
   using work::state, work::samples, work::at, work::from, work::context, work::dy, work::queries_to, work::queries_step,
       work::notes;
-
-  [[nodiscard]] std::size_t more_shared_bytes() const noexcept { return sizes::bytes(at.width, 2, 2); }
-  [[nodiscard]] int blocks() const noexcept { return blocks_of_heads(*this); }
+  using work::tile;
 
   template <class Block>
   PERGRAD_HD void operator()(const Block& block) const {
     const attention_place here = place_of_block(*this, block.index());
     if (static_cast<std::uint32_t>(here.sample) >= state->count) return;
     auto& shared = block.template shared<shared_type>();
-    const attention_worker<Block, Scalar, Columns> worker{block, shared, at.width, 2};
+    const typename work::template worker_type<Block> worker{block, shared, at.width, work::turned_count};
     const sample_values<Scalar> values = samples.values(here.sample);
     const int length = values.positions(at.lengths, at.positions);
     const int step = at.row_step();
@@ -50172,12 +50173,7 @@ struct attention_queries_kernel : attention_work<Scalar, Target> {
     typename Block::template local<Scalar> largest, total;
     worker.begin_rows(largest, total);
     for_each_tile(false, [&](int first) {
-      block.each([&](int t) {
-        const auto made = worker.scores_of(t, worker.turned(0), worker.straight(0));
-        worker.store_scores(t, worker.scores(), [&](int row, int column, int number) {
-          return at.sees(here.first + row, first + column, length) ? made[number] : sizes::unseen;
-        });
-      });
+      worker.form_scores(at, here.first, first, length);
       worker.template soften<false>(worker.scores(), largest, total);
     });
     worker.end_rows(total);
@@ -50216,24 +50212,18 @@ struct attention_queries_kernel : attention_work<Scalar, Target> {
 
 /// Backward by tiles of keys: their gradients and those of values. blocks() of them.
 template <class Scalar, class Target, int Columns>
-struct attention_keys_kernel : attention_work<Scalar, Target> {
-  using sizes = attention_sizes<Scalar, Columns>;
-  using shared_type = typename sizes::shared_type;
-  static constexpr int threads = sizes::threads, tile = sizes::tile;
-  static constexpr int least_blocks = 2;
-  static constexpr attention_part gradients_of = attention_part::keys;
-  using work = attention_work<Scalar, Target>;
+struct attention_keys_kernel : attention_tiles<Scalar, Target, Columns, attention_part::keys, 2> {
+  using work = attention_tiles<Scalar, Target, Columns, attention_part::keys, 2>;
+  using typename work::sizes, typename work::shared_type;
   using work::state, work::samples, work::at, work::from, work::dy, work::gradients_to, work::notes;
-
-  [[nodiscard]] std::size_t more_shared_bytes() const noexcept { return sizes::bytes(at.width, 2, 2); }
-  [[nodiscard]] int blocks() const noexcept { return blocks_of_heads(*this); }
+  using work::tile;
 
   template <class Block>
   PERGRAD_HD void operator()(const Block& block) const {
     const attention_place here = place_of_block(*this, block.index());
     if (static_cast<std::uint32_t>(here.sample) >= state->count) return;
     auto& shared = block.template shared<shared_type>();
-    const attention_worker<Block, Scalar, Columns> worker{block, shared, at.width, 2};
+    const typename work::template worker_type<Block> worker{block, shared, at.width, work::turned_count};
     const sample_values<Scalar> values = samples.values(here.sample);
     const int length = values.positions(at.lengths, at.positions);
     const int step = at.row_step();

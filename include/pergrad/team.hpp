@@ -126,6 +126,11 @@ struct part_range {
   std::ptrdiff_t first;
   std::ptrdiff_t count;
 };
+/// Parts of a layer whose `count` things know nothing of each other: a few thousand of all `elements` are one.
+[[nodiscard]] constexpr std::size_t count_parts(std::size_t count, std::size_t elements) noexcept {
+  const std::size_t parts = (elements + 4095) / 4096;
+  return parts < count ? parts : count;
+}
 /// Those of `count` that belong to a team's part of the layer.
 template <class Team>
 [[nodiscard]] PERGRAD_HD constexpr part_range range_of_part(const Team& team, std::ptrdiff_t count) noexcept {

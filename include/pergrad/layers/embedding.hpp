@@ -90,11 +90,7 @@ struct embedding : detail::table_layer<Dim, Options...> {
         row_sum(in.e0, in.ids, Dim, {.from = source::backprop, .position_stride = Dim}, options.padding));
   }
 
-  /// Positions know nothing of each other; some that are a few thousand numbers are a part.
-  [[nodiscard]] static constexpr std::size_t part_count(shape in) noexcept {
-    const std::size_t parts = (in.e0 * Dim + 4095) / 4096;
-    return parts < in.e0 ? parts : in.e0;
-  }
+  [[nodiscard]] static constexpr std::size_t part_count(shape in) noexcept { return count_parts(in.e0, in.e0 * Dim); }
 
   template <class Team>
   PERGRAD_HD static void forward(const Team& team) {

@@ -34,11 +34,7 @@ struct added_table {
     return in.rank() == 2 ? mistake::none : mistake::needs_a_sequence;
   }
 
-  /// Positions know nothing of each other; some that are a few thousand numbers are a part.
-  [[nodiscard]] static constexpr std::size_t part_count(shape in) noexcept {
-    const std::size_t parts = (in.size() + 4095) / 4096;
-    return parts < in.e0 ? parts : in.e0;
-  }
+  [[nodiscard]] static constexpr std::size_t part_count(shape in) noexcept { return count_parts(in.e0, in.size()); }
 
   /// y = x + table, of the input's shape.
   template <class Team>

@@ -97,7 +97,7 @@ struct feed_forward_end {
 
   /// Behind the projection elements know nothing of each other, but a mask is drawn as a whole.
   [[nodiscard]] static constexpr std::size_t part_count(shape /*in*/, shape second) noexcept {
-    return drops ? 1 : (second.size() + 4095) / 4096;
+    return drops ? 1 : count_parts(second.size(), second.size());
   }
   [[nodiscard]] static constexpr std::size_t part_scratch_count(shape /*in*/, shape /*second*/) noexcept { return 0; }
 
