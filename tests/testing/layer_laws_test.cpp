@@ -46,6 +46,11 @@ BOOST_AUTO_TEST_CASE(small_gradients_beside_large_ones) {
   expect_no_violation(pergrad::testing::check_layer<custom::gain_and_small_shift, shape{4}>());
   expect_no_violation(pergrad::testing::check_layer<custom::small_first_element, shape{4}>());
 }
+// Clip factors round down by as much as the norm of so many parameters may err, and two samples hide none of that.
+BOOST_AUTO_TEST_CASE(many_parameters) {
+  expect_no_violation(
+      pergrad::testing::check_layer<pergrad::linear<100>, shape{100}>({.samples = 2, .differences = 10}));
+}
 BOOST_AUTO_TEST_CASE(another_seed_and_another_loss) {
   using network = pergrad::network<shape{6}, custom::gain_and_neuron, pergrad::tanh, pergrad::linear<2>>;
   const pergrad::testing::law_options options{.seed = 77, .samples = 18, .differences = 10};

@@ -7,7 +7,8 @@
 // parameters) and a linear layer with cross entropy behind it. In double, with g_b the gradient of sample b:
 //   finite differences  g_b = (L_b(w + h) - L_b(w - h)) / 2h, here and in front of the layer; 0 for padding rows
 //   sum of rows         sum(g) = sum_b g_b
-//   norms, strategies   every method: |g_b|^2 of the materialised row, and sum_b min(1, C/|g_b|) g_b, to 1e-12
+//   norms, strategies   every method: |g_b|^2 of the materialised row, and sum_b w_b g_b, to 1e-12, with w_b at most
+//                       min(1, C/|g_b|) and at least 1 - 1e-9 of it: clip factors round down (privacy/clip.hpp)
 //   accumulation        weighted_sum(a u + b v) = a weighted_sum(u) + b weighted_sum(v); accumulate adds
 // and in float and double, bit for bit:
 //   isolation           sample j (other values, huge ones, NaN, infinity) moves nothing of sample i. Differential
@@ -92,6 +93,7 @@ class examination {
 
  private:
   static constexpr double exact = 1e-12;
+  static constexpr double lost_by_factors = 1e-9;
   static constexpr std::size_t least_differences = 4;  // in a block
 
   [[nodiscard]] static std::string say(const std::string& what) {
@@ -151,20 +153,14 @@ class examination {
 
   void sums_and_norms() {
     std::vector<double> total(width_);
-    std::vector<double> clipped_total(width_);
     std::vector<double> squared(data_.size());
-    std::vector<double> allowed(width_);  // of plain sums, relative to the element's row
-    double scale = 0;  // of clipped sums: factors differ as the rounding of a whole gradient's norm does
+    std::vector<double> allowed(width_);  // relative to the element's row
     for (std::size_t b = 0; b < data_.size(); ++b) {
       const auto gradient = row(seen_.rows, b, width_);
       const auto size = static_cast<double>(norm(gradient));
       squared[b] = size * size;
       add_scales(gradient, exact, allowed);
-      scale += largest(gradient);
-      for (std::size_t i = 0; i < width_; ++i) {
-        total[i] += gradient[i];
-        clipped_total[i] += std::min(1.0, bound_ / size) * gradient[i];
-      }
+      for (std::size_t i = 0; i < width_; ++i) total[i] += gradient[i];
     }
     const std::span<const double> expected_total{total};
     const std::span<const parameter_owner> owners = alone_.known.owners;
@@ -176,13 +172,26 @@ class examination {
         report_.agree(law::norms, say("squared norm by " + std::string{how.name}), b, squared[b], seen.squared_norms[b],
                       exact * squared[b]);
       }
-      report_.close(law::strategies, say("sum(clip(g)) by " + std::string{how.name}),
-                    std::span<const double>{clipped_total}, std::span<const double>{seen.clipped}, exact * scale,
-                    owners);
+      clipped_sum(seen, squared, how, allowed);
       report_.close(law::strategies, say("sum(g) by " + std::string{how.name}), expected_total,
                     std::span<const double>{seen.plain}, allowed, owners);
       accumulation(seen, how, allowed);
     }
+  }
+  /// Factors of clipping, and the sum of the rows with them.
+  void clipped_sum(const seen_type& seen, std::span<const double> squared, const configuration& how,
+                   std::span<const double> allowed) {
+    const std::string name{how.name};
+    std::vector<double> expected(width_);
+    for (std::size_t b = 0; b < squared.size(); ++b) {
+      const double most = std::min(1.0, bound_ / std::sqrt(squared[b]));
+      report_.agree(law::strategies, say("clip factor by " + name), b, most, seen.factors[b], lost_by_factors * most);
+      report_.at_most(law::strategies, say("clip factor by " + name), b, most * (1 + exact), seen.factors[b]);
+      const auto gradient = row(seen_.rows, b, width_);
+      for (std::size_t i = 0; i < width_; ++i) expected[i] += seen.factors[b] * gradient[i];
+    }
+    report_.close(law::strategies, say("sum(clip(g)) by " + name), std::span<const double>{expected},
+                  std::span<const double>{seen.clipped}, allowed, alone_.known.owners);
   }
   /// Adds to each element's scale `factor` times the largest element of its row in a gradient.
   void add_scales(std::span<const double> gradient, double factor, std::vector<double>& scales) const {

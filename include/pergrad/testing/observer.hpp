@@ -58,6 +58,7 @@ struct observation {
   std::vector<Scalar> rows;           ///< [samples][parameters]
   std::vector<Scalar> plain;          ///< [parameters]
   std::vector<Scalar> clipped;        ///< [parameters]
+  std::vector<double> factors;        ///< [samples], what the clipped sum multiplied gradients with
 };
 
 namespace testing_detail {
@@ -82,12 +83,13 @@ template <class Scalar>
 
 /// Clip factors as clip() finds them, but 0 for one sample: what a clipped sum must equal if that sample is not finite.
 template <class Leaf>
-struct clip_factors_without : pergrad::detail::per_sample_scalar_tag {
+struct clip_factors : pergrad::detail::per_sample_scalar_tag {
+  static constexpr auto nobody = static_cast<std::size_t>(-1);
   Leaf leaf;
   double bound;
   std::size_t left_out;
   static constexpr pergrad::detail::scalar_needs needs{true, true};
-  clip_factors_without(Leaf of, double clip_bound, std::size_t sample)
+  clip_factors(Leaf of, double clip_bound, std::size_t sample = nobody)
       : leaf{of}, bound{clip_bound}, left_out{sample} {}
 
   template <class Scalar>
@@ -131,7 +133,10 @@ class observer {
                                assign(seen.squared_norms, squared_l2_norms(gradients)));
     seen.rows = unprotected::evaluate(executor_, materialise(gradients));
     seen.plain = unprotected::evaluate(executor_, sum(gradients));
-    seen.clipped = clipped_sum(network, data, bound, how);
+    seen.clipped.resize(width);
+    seen.factors.resize(data.size());
+    unprotected::evaluate_into(executor_, assign(seen.clipped, sum(clip(gradients, l2_clip_norm{bound}))),
+                               assign(seen.factors, testing_detail::clip_factors{gradients, bound}));
     return seen;
   }
   [[nodiscard]] std::vector<scalar> clipped_sum(const Network& network, const samples& data, double bound,
@@ -144,7 +149,7 @@ class observer {
                                                         const configuration& how, std::size_t left_out) {
     const auto batch = sample_set<Network, Loss>::view(data);
     const auto gradients = leaf(network, batch, how);
-    const testing_detail::clip_factors_without factors{gradients, bound, left_out};
+    const testing_detail::clip_factors factors{gradients, bound, left_out};
     return unprotected::evaluate(executor_, weighted_sum(gradients, factors));
   }
   [[nodiscard]] std::vector<scalar> clipped_rows(const Network& network, const samples& data, double bound,
