@@ -43165,13 +43165,23 @@ template <class Scalar>
   return sum;
 }
 
-/// Element i of the gradient of a leaf with one use and one position.
+/// The elements of the gradient of a leaf with one use and one position. A loop over them reads nothing of the table.
 template <class Scalar>
-[[nodiscard]] PERGRAD_HD Scalar element_at_one_position(const elementwise_leaf& leaf,
-                                                        const sample_values<Scalar>& values, int i) noexcept {
-  const Scalar delta = values.at(leaf.delta)[i * leaf.delta_stride];
-  return leaf.ones != 0 ? delta : multiply(delta, values.at(leaf.other)[i * leaf.other_stride]);
-}
+struct at_one_position {
+  PERGRAD_HD at_one_position(const elementwise_leaf& leaf, const sample_values<Scalar>& values) noexcept
+      : delta{values.at(leaf.delta)},
+        other{leaf.ones != 0 ? nullptr : values.at(leaf.other)},
+        delta_stride{leaf.delta_stride},
+        other_stride{leaf.other_stride} {}
+  [[nodiscard]] PERGRAD_HD Scalar operator()(int i) const noexcept {
+    return other == nullptr ? delta[i * delta_stride] : multiply(delta[i * delta_stride], other[i * other_stride]);
+  }
+
+  const Scalar* delta;
+  const Scalar* other;
+  int delta_stride;
+  int other_stride;
+};
 
 /// Places along all axes in one number, so that a product's main loop asks in three instructions whether one that is
 /// the sum of two parts lies inside. A field an axis holds c + half, c the place and half a power of two: its highest
@@ -46108,10 +46118,9 @@ struct norm_worker {
   }
   /// Of an elementwise leaf that is not kept.
   PERGRAD_HD void add_read(const elementwise_leaf& leaf, norm_bound& part) const {
+    const at_one_position<Scalar> element{leaf, values};
     sums own;
-    block.each([&](int t) {
-      own[t] = sum_of_squares(t, leaf.count, [&](int i) { return element_at_one_position(leaf, values, i); });
-    });
+    block.each([&](int t) { own[t] = sum_of_squares(t, leaf.count, [&](int i) { return element(i); }); });
     add_squares(own, part);
   }
   PERGRAD_HD void add(const elementwise_leaf& leaf, Scalar (&scratch)[static_cast<std::size_t>(Threads)],
@@ -46548,7 +46557,7 @@ struct leaf_share {
   template <class Scalar>
   [[nodiscard]] PERGRAD_HD Scalar read(const sample_values<Scalar>& values, const Scalar* of_sample,
                                        int e) const noexcept {
-    return kept >= 0 ? of_sample[kept + e] : element_at_one_position(*elementwise, values, e);
+    return kept >= 0 ? of_sample[kept + e] : at_one_position<Scalar>{*elementwise, values}(e);
   }
 };
 

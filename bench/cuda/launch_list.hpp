@@ -41,6 +41,8 @@ struct work {
   // Of one thread:
   double chain = 0;           ///< multiply-adds of scalars
   double double_chain = 0;    ///< the same in double
+  double square_chain = 0;    ///< squares of a row of numbers in double, several loads under way
+  double read_chain = 0;      ///< the same of a gradient's elements, each formed of two numbers or read
   double held_chain = 0;      ///< the same of scalars with a matrix in shared memory
   double patch_chain = 0;     ///< the same of scalars where a thread takes several rows and columns of a product
   double tile_chain = 0;      ///< the same of scalars with tiles in shared memory
@@ -546,6 +548,7 @@ class sample_counter {
     }
     if ((stages & stage::layered_leaves) != 0) {
       for (const dev::outer_leaf& leaf : net_.outer) layered_norm(leaf);
+      for (const dev::elementwise_leaf& leaf : net_.elementwise) layered_norm(leaf);
     }
     return done_;
   }
@@ -633,9 +636,19 @@ class sample_counter {
     bytes(static_cast<std::size_t>(
         leaf.view.groups * (leaf.view.channels * leaf.view.pixels() + leaf.view.outputs * leaf.view.positions())));
   }
+  /// Of parameters without a sum over positions: what kernels have left of others is a few numbers.
+  void layered_norm(const dev::elementwise_leaf& leaf) {
+    if (leaf.first != 0 && norms_ && leaf.kept < 0) squares(leaf.count, done_.read_chain);
+  }
   void product_norm(const dev::affine_view& view) {
-    doubles(double(view.groups) * view.view_width(), 1);
-    doubles(double(view.groups) * view.outputs, 1);
+    const bool is_line = view.taps() == 1 && view.padding[0] + view.padding[1] + view.padding[2] == 0;
+    squares(double(view.groups) * view.view_width(), is_line ? done_.square_chain : done_.double_chain);
+    squares(double(view.groups) * view.outputs, done_.square_chain);
+  }
+  void squares(double count, double& chain) {
+    done_.doubles += count;
+    chain += rounds(count);
+    bytes(static_cast<std::size_t>(count));
   }
   void dots(const dev::affine_view& view) {
     const double positions = view.positions();
@@ -712,8 +725,8 @@ void count_work(std::vector<entry>& launches, std::size_t samples) {
       for (double* sum :
            {&done.multiply_adds, &done.doubles, &done.elements, &done.bytes, &done.again_bytes, &done.held_bytes})
         *sum *= count;
-      for (double* chain : {&done.chain, &done.held_chain, &done.double_chain, &done.patch_chain, &done.double_sums,
-                            &done.element_rounds, &done.near_rounds})
+      for (double* chain : {&done.chain, &done.held_chain, &done.double_chain, &done.square_chain, &done.read_chain,
+                            &done.patch_chain, &done.double_sums, &done.element_rounds, &done.near_rounds})
         *chain /= each.parts;
       each.done = done;
       namespace stage = dev::stage;

@@ -33,6 +33,7 @@ void print(std::size_t batch, const char* precision, bool is_private, const std:
                 done.multiply_adds, done.doubles, done.elements, done.fetched);
     std::printf("\"bytes\": %.0f, \"again_bytes\": %.0f, \"chain\": %.0f, \"double_chain\": %.0f, ", done.bytes,
                 done.again_bytes, done.chain, done.double_chain);
+    std::printf("\"square_chain\": %.0f, \"read_chain\": %.0f, ", done.square_chain, done.read_chain);
     std::printf(
         "\"held_bytes\": %.0f, \"held_chain\": %.0f, \"patch_chain\": %.0f, \"double_sums\": %.0f, \"near_rounds\": "
         "%.0f, ",

@@ -353,6 +353,10 @@ def block_of_loops(launch, function, far):
     """The same of a kernel whose threads run chains of known length."""
     warps = launch["threads"] / WARP
     floats, doubles = dot_loops(function, "FFMA"), dot_loops(function, "DFMA")
+    # Several loads are under way where numbers lie in a row, and where elements are formed of two.
+    formed = [loop for loop in doubles if loop.count("FMUL")]
+    row = max((loop for loop in doubles if loop not in formed), key=lambda loop: loop.count("DFMA"), default=None)
+    in_doubles = {"double_chain": doubles, "square_chain": [row] if row else [], "read_chain": formed}
     patches = patch_loops(function)
     held = [loop for loop in function.loops if loop.is_innermost and loop.count("FFMA") > 0 and loop.own["LD.128"] > 0
             and loop not in patches]
@@ -360,14 +364,17 @@ def block_of_loops(launch, function, far):
     tiles = tile_loops(function)
     loads = [loop for loop in function.loops if loop.is_innermost and loop.count("LDG") and loop.count("STS")]
     powers = [loop for loop in function.loops if loop.is_innermost and loop.count("LDS") and loop.count("FSEL")]
+
+    def in_double(loops):
+        return (mean((loop.instructions() / loop.count("DFMA") for loop in loops), 10), 2,
+                mean((LATENCY[far] / loop.count("DFMA") + 2 * LATENCY["arithmetic"] for loop in loops), LATENCY[far]))
+
     # Of one multiply-add, or one element: instructions, loads, and what its share of a round waits for.
     element = mean((loop.instructions() / loop.count("STG") for loop in others), 20)
     each = {
         "chain": (mean((loop.instructions() / loop.count("FFMA") for loop in floats), 8), 2,
                   mean((LATENCY[far] / loop.count("FFMA") + LATENCY["arithmetic"] for loop in floats), LATENCY[far])),
-        "double_chain": (mean((loop.instructions() / loop.count("DFMA") for loop in doubles), 10), 2,
-                         mean((LATENCY[far] / loop.count("DFMA") + 2 * LATENCY["arithmetic"] for loop in doubles),
-                              LATENCY[far])),
+        **{name: in_double(loops) for name, loops in in_doubles.items()},
         "held_chain": (mean((loop.instructions() / loop.count("FFMA") for loop in held), 8),
                        mean((pipe_clocks(loop.own) / loop.count("FFMA") for loop in held), 2),
                        mean((LATENCY["shared"] / loop.count("FFMA") + LATENCY["arithmetic"] for loop in held),
@@ -409,8 +416,12 @@ def block_of_loops(launch, function, far):
         rounds[name] *= busy
     issued = sum(rounds[name] * instructions for name, (instructions, _, _) in each.items())
     pipe = sum(rounds[name] * loads for name, (_, loads, _) in each.items())
+    conversions = rounds["double_sums"] + sum(
+        rounds[name] * mean((conversions_of(loop.own) / loop.count("DFMA") for loop in loops), 0)
+        for name, loops in in_doubles.items())
     return {"issue": warps * issued, "FFMA": warps * WARP * sum(rounds[name] for name in ("chain", "held_chain", "patch_chain", "tile_chain")), "tensor": 0,
-            "DFMA": warps * WARP * (rounds["double_chain"] + rounds["double_sums"]), "shared memory": warps * pipe,
+            "DFMA": warps * WARP * (rounds["double_sums"] + sum(rounds[name] for name in in_doubles)),
+            "conversions": warps * WARP * conversions, "shared memory": warps * pipe,
             "latency": waits + 2 * LATENCY["memory"], "longest": longest}
 
 

@@ -38,7 +38,7 @@ def product_code(ffma, others=0, slow=0):
 def launch(**more):
     usual = dict(what="forward", kernel="k", blocks=1320, threads=128, shared=1024, tile=[64, 64, 4], slices=1000.0,
                  parts=1, multiply_adds=1320 * 1000 * 64.0 * 64 * 4, fetched=0, bytes=1e3, again_bytes=0, precision="float", held_bytes=0,
-                 chain=0, double_chain=0, held_chain=0, patch_chain=0, double_sums=0, element_rounds=0,
+                 chain=0, double_chain=0, square_chain=0, read_chain=0, held_chain=0, patch_chain=0, double_sums=0, element_rounds=0,
                  near_rounds=0, tile_chain=0, tiles=0, tile_loads=0, powers=0)
     return {**usual, **more}
 
@@ -128,6 +128,20 @@ class Bounds(unittest.TestCase):
         work = dict(what="samples, norms", slices=0, tile=[0, 0, 0], double_chain=1000.0, multiply_adds=0)
         self.assertEqual(self.bound(dots, device=model.DEVICES["orin"], **work)["bound"], "DFMA")
         self.assertNotEqual(self.bound(dots, **work)["bound"], "DFMA")
+
+    def test_each_chain_of_doubles_runs_its_own_loop(self):
+        def loop(label, multiply, own):
+            return [f".L_x_{label}:", *["LDG.E R2, [R2.64]"] * multiply, *["F2F.F64.F32 R4, R2"] * multiply,
+                    *["DFMA R1, R4, R4, R1"] * multiply, *own, f"@P0 BRA `(.L_x_{label})"]
+        code = sass.functions(listing(*loop(1, 8, []), *loop(2, 4, ["FMUL R2, R2, R3"] * 4 + ["IMAD R3, R3, R4, R5"] * 400),
+                                      *loop(3, 1, ["IMAD R3, R3, R4, R5"] * 200), "EXIT"))["_Zkernel"]
+        def us(**chain):
+            return self.bound(code, what="samples, norms", slices=0, tile=[0, 0, 0], multiply_adds=0, **chain)["us"] - model.GAP
+        row, formed, padded = us(square_chain=1000.0), us(read_chain=1000.0), us(double_chain=1000.0)
+        # Of a row's numbers the conversion is the most, 16 a clock: 32 lanes of it take 2.
+        self.assertAlmostEqual(row, 10 * 4 * 1000 * 2 / 1980, delta=0.2 * row)
+        self.assertGreater(formed, 10 * row)
+        self.assertGreater(padded, 5 * row)
 
     def layer_on_tiles(self, device=H200, **work):
         """By one block a multiprocessor that waits for L2, of code with dots, patches and sums."""

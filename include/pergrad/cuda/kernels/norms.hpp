@@ -98,10 +98,9 @@ struct norm_worker {
   }
   /// Of an elementwise leaf that is not kept.
   PERGRAD_HD void add_read(const elementwise_leaf& leaf, norm_bound& part) const {
+    const at_one_position<Scalar> element{leaf, values};
     sums own;
-    block.each([&](int t) {
-      own[t] = sum_of_squares(t, leaf.count, [&](int i) { return element_at_one_position(leaf, values, i); });
-    });
+    block.each([&](int t) { own[t] = sum_of_squares(t, leaf.count, [&](int i) { return element(i); }); });
     add_squares(own, part);
   }
   PERGRAD_HD void add(const elementwise_leaf& leaf, Scalar (&scratch)[static_cast<std::size_t>(Threads)],

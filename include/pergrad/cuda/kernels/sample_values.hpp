@@ -275,13 +275,23 @@ template <class Scalar>
   return sum;
 }
 
-/// Element i of the gradient of a leaf with one use and one position.
+/// The elements of the gradient of a leaf with one use and one position. A loop over them reads nothing of the table.
 template <class Scalar>
-[[nodiscard]] PERGRAD_HD Scalar element_at_one_position(const elementwise_leaf& leaf,
-                                                        const sample_values<Scalar>& values, int i) noexcept {
-  const Scalar delta = values.at(leaf.delta)[i * leaf.delta_stride];
-  return leaf.ones != 0 ? delta : multiply(delta, values.at(leaf.other)[i * leaf.other_stride]);
-}
+struct at_one_position {
+  PERGRAD_HD at_one_position(const elementwise_leaf& leaf, const sample_values<Scalar>& values) noexcept
+      : delta{values.at(leaf.delta)},
+        other{leaf.ones != 0 ? nullptr : values.at(leaf.other)},
+        delta_stride{leaf.delta_stride},
+        other_stride{leaf.other_stride} {}
+  [[nodiscard]] PERGRAD_HD Scalar operator()(int i) const noexcept {
+    return other == nullptr ? delta[i * delta_stride] : multiply(delta[i * delta_stride], other[i * other_stride]);
+  }
+
+  const Scalar* delta;
+  const Scalar* other;
+  int delta_stride;
+  int other_stride;
+};
 
 /// Places along all axes in one number, so that a product's main loop asks in three instructions whether one that is
 /// the sum of two parts lies inside. A field an axis holds c + half, c the place and half a power of two: its highest

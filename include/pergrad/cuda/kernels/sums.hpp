@@ -90,7 +90,7 @@ struct leaf_share {
   template <class Scalar>
   [[nodiscard]] PERGRAD_HD Scalar read(const sample_values<Scalar>& values, const Scalar* of_sample,
                                        int e) const noexcept {
-    return kept >= 0 ? of_sample[kept + e] : element_at_one_position(*elementwise, values, e);
+    return kept >= 0 ? of_sample[kept + e] : at_one_position<Scalar>{*elementwise, values}(e);
   }
 };
 
