@@ -115,10 +115,13 @@ void emulate(const Kernel& kernel, int blocks, emulation_order order = emulation
   const std::unique_ptr<std::byte, void (*)(std::byte*)> shared{
       static_cast<std::byte*>(::operator new (bytes, std::align_val_t{64})),
       [](std::byte* memory) { ::operator delete (memory, std::align_val_t{64}); }};
-  emulation::for_each_in_order(order, blocks, static_cast<std::uint32_t>(blocks), [&](int index) {
+  const emulation::call_order calls{order, blocks, static_cast<std::uint32_t>(blocks)};
+  for (std::uint32_t i = 0; i < calls.size; ++i) {
+    const int index = calls[i];
+    if (index >= blocks) continue;
     std::memset(shared.get(), 0xff, bytes);
     kernel(emulated_block<Kernel::threads>{index, order, shared.get()});
-  });
+  }
 }
 
 /// A device that the host emulates: plain memory, poisoned with NaN, and kernels in an order that tests choose. For
@@ -131,10 +134,11 @@ class emulated_device {
 
    private:
     friend class emulated_device;
-    /// A launch or a fill. Not a std::function: <functional> would cost every program that nvcc compiles.
+    /// A launch or a fill. Its closure is kept as bytes: a smart pointer to each type of closure would be a dozen
+    /// functions a kernel, and <functional> would cost every program that nvcc compiles.
     struct node {
-      std::shared_ptr<void> closure;
-      void (*run)(void* closure);
+      std::shared_ptr<const void> closure;
+      void (*run)(const void* closure);
     };
     std::vector<node> nodes_;
   };
@@ -264,14 +268,10 @@ class emulated_device {
 
   /// Does f() in stream order, or records it: for what is no kernel of this library's.
   template <class Function>
-  void submit(Function&& node) {
-    if (capturing_ != nullptr) {
-      using closure = std::remove_cvref_t<Function>;
-      capturing_->nodes_.push_back({std::make_shared<closure>(std::forward<Function>(node)),
-                                    [](void* self) { (*static_cast<closure*>(self))(); }});
-    } else {
-      node();
-    }
+  void submit(const Function& node) {
+    static_assert(std::is_trivially_copyable_v<Function>);
+    if (capturing_ == nullptr) return node();
+    record(&node, sizeof node, &call<Function>);
   }
 
   /// From now on it reads the host's memory, as GPUs do that have none of their own.
@@ -290,6 +290,16 @@ class emulated_device {
     std::size_t bytes;
   };
 
+  template <class Function>
+  static void call(const void* closure) {
+    (*static_cast<const Function*>(closure))();
+  }
+  void record(const void* closure, std::size_t bytes, void (*run)(const void*)) {
+    const std::shared_ptr<void> copy{::operator new(bytes, alignment),
+                                     [](void* memory) { ::operator delete(memory, alignment); }};
+    std::memcpy(copy.get(), closure, bytes);
+    capturing_->nodes_.push_back({copy, run});
+  }
   void count_to_failure() {
     if (calls_to_failure_ > 0 && --calls_to_failure_ == 0) {
       throw std::runtime_error("pergrad: emulated_device: the failure that was asked for");

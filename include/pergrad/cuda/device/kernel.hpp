@@ -292,28 +292,39 @@ enum class emulation_order : std::uint32_t { forward, reversed, shuffled };
 
 namespace emulation {
 
-/// Calls f(0), ..., f(count - 1) in the given order. `salt` makes shuffles differ from each other.
+/// The numbers 0, ..., count - 1 in an order. All orders are i -> factor i + start modulo a power of two, a permutation
+/// as the factor is odd; numbers beyond `count` are skipped. So there is one loop for all of them, and each of the many
+/// functions that are called in it is compiled once.
+struct call_order {
+  std::uint32_t size = 1;
+  std::uint32_t factor = 1;
+  std::uint32_t start = 0;
+
+  /// `salt` makes shuffles differ from each other.
+  call_order(emulation_order order, int count, std::uint32_t salt) noexcept {
+    while (size < static_cast<std::uint32_t>(count)) size *= 2;
+    if (order == emulation_order::forward) return;
+    if (order == emulation_order::reversed) {
+      factor = ~0U;
+      start = size - 1;
+      return;
+    }
+    const std::uint32_t seed = salt + 0x9e3779b9U * (static_cast<std::uint32_t>(order) - 2);
+    factor = (2654435761U * (seed + 1)) | 1U;
+    start = 40503U * seed + 11U;
+  }
+  [[nodiscard]] int operator[](std::uint32_t i) const noexcept {
+    return static_cast<int>((i * factor + start) & (size - 1));
+  }
+};
+
+/// Calls f(0), ..., f(count - 1) in the given order.
 template <class Function>
 void for_each_in_order(emulation_order order, int count, std::uint32_t salt, Function&& f) {
-  switch (order) {
-    case emulation_order::forward:
-      for (int i = 0; i < count; ++i) f(i);
-      return;
-    case emulation_order::reversed:
-      for (int i = count; i-- > 0;) f(i);
-      return;
-    default: {
-      // i -> a i + b modulo a power of two is a permutation if a is odd; numbers beyond `count` are skipped.
-      std::uint32_t size = 1;
-      while (size < static_cast<std::uint32_t>(count)) size *= 2;
-      const std::uint32_t seed = salt + 0x9e3779b9U * (static_cast<std::uint32_t>(order) - 2);
-      const std::uint32_t factor = (2654435761U * (seed + 1)) | 1U;
-      const std::uint32_t start = 40503U * seed + 11U;
-      for (std::uint32_t i = 0; i < size; ++i) {
-        const std::uint32_t at = (i * factor + start) & (size - 1);
-        if (at < static_cast<std::uint32_t>(count)) f(static_cast<int>(at));
-      }
-    }
+  const call_order calls{order, count, salt};
+  for (std::uint32_t i = 0; i < calls.size; ++i) {
+    const int at = calls[i];
+    if (at < count) f(at);
   }
 }
 
@@ -348,8 +359,12 @@ class emulated_block {
   }
 
   template <class Function>
-  void each(Function&& f) const {
-    emulation::for_each_in_order(order_, Threads, static_cast<std::uint32_t>(phase_++), f);
+  void each(Function&& f) const {  // of which there are so many that they have no loop in a function of its own
+    const emulation::call_order calls{order_, Threads, static_cast<std::uint32_t>(phase_++)};
+    for (std::uint32_t i = 0; i < calls.size; ++i) {
+      const int thread = calls[i];
+      if (thread < Threads) f(thread);
+    }
   }
   template <class Function>
   void once(Function&& f) const {
