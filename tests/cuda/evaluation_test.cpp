@@ -12,10 +12,10 @@ using namespace device_fixture;
 
 BOOST_AUTO_TEST_CASE(a_perceptron_is_the_hosts) {
   compare<mlp<float>, pg::mean_squared_error>("mlp, float");
-  compare<mlp<double>, pg::binary_cross_entropy_with_logits>("mlp, double");
+  compare_layers<mlp<double>, pg::binary_cross_entropy_with_logits>("mlp, double");
 }
 BOOST_AUTO_TEST_CASE(a_convolutional_network_is_the_hosts) {
-  compare<cnn<float>, pg::cross_entropy>("cnn, float");
+  compare_layers<cnn<float>, pg::cross_entropy>("cnn, float");
   compare<cnn<double>, pg::cross_entropy>("cnn, double");
 }
 BOOST_AUTO_TEST_CASE(positions_averages_and_the_users_layers_are_the_hosts) {

@@ -195,7 +195,7 @@ BOOST_AUTO_TEST_CASE(blocks_that_share_a_sample_change_no_bit) {
 
 BOOST_AUTO_TEST_CASE(every_result_is_the_hosts) {
   compare_gradients<layered_nodes<double>, pg::cross_entropy>("layered nodes, double");
-  compare<layered_cnn<float>, pg::cross_entropy>("layered cnn, float");
+  compare_layers<layered_cnn<float>, pg::cross_entropy>("layered cnn, float");
   compare<layered_cnn<double>, pg::cross_entropy>("layered cnn, double");
   compare<layered_mix<double>, pg::mean_squared_error>("layered mix, double");
   compare_strategies<layered_cnn<double>, pg::cross_entropy>("layered cnn, double");
@@ -241,7 +241,7 @@ int chunks_of_first_layer() {
 BOOST_AUTO_TEST_CASE(many_positions_are_added_up_in_chunks) {
   BOOST_TEST(chunks_of_first_layer<layered_image<float>>() == 2);
   BOOST_TEST(chunks_of_first_layer<layered_cnn<float>>() == 1);
-  compare<layered_image<float>, pg::cross_entropy>("layered image, float");
+  compare_layers<layered_image<float>, pg::cross_entropy>("layered image, float");
   compare<layered_image<double>, pg::cross_entropy>("layered image, double");
 }
 

@@ -91,17 +91,17 @@ void expect_parts_apart(std::size_t samples, std::size_t blocks) {
 
 BOOST_AUTO_TEST_CASE(every_layer_is_the_hosts) {
   compare<words<double>, pg::cross_entropy>("words");
-  compare<bags<double>, pg::cross_entropy>("bags");
-  compare<lstms<double>, pg::cross_entropy>("lstms");
-  compare<grus<double>, pg::cross_entropy>("grus");
-  compare<rnns<double>, pg::cross_entropy>("rnns");
-  compare<wide_recurrent<double>, pg::cross_entropy>("wide recurrent layers");
-  compare<states<double>, pg::cross_entropy>("states");
-  compare<attention<double>, pg::cross_entropy>("attention");
-  compare<llama_block<double>, pg::cross_entropy>("llama block");
-  compare<transformer<double>, pg::cross_entropy>("transformer");
-  compare<image_norms<double>, pg::cross_entropy>("image norms");
-  compare<row_norms<double>, pg::cross_entropy>("row norms");
+  compare_layers<bags<double>, pg::cross_entropy>("bags");
+  compare_layers<lstms<double>, pg::cross_entropy>("lstms");
+  compare_layers<grus<double>, pg::cross_entropy>("grus");
+  compare_layers<rnns<double>, pg::cross_entropy>("rnns");
+  compare_layers<wide_recurrent<double>, pg::cross_entropy>("wide recurrent layers");
+  compare_layers<states<double>, pg::cross_entropy>("states");
+  compare_layers<attention<double>, pg::cross_entropy>("attention");
+  compare_layers<llama_block<double>, pg::cross_entropy>("llama block");
+  compare_layers<transformer<double>, pg::cross_entropy>("transformer");
+  compare_layers<image_norms<double>, pg::cross_entropy>("image norms");
+  compare_layers<row_norms<double>, pg::cross_entropy>("row norms");
 }
 BOOST_AUTO_TEST_CASE(between_products_of_the_whole_batch_too) {
   // Projections of inputs, of queries, keys and values, and of contexts are such products.
@@ -111,12 +111,12 @@ BOOST_AUTO_TEST_CASE(between_products_of_the_whole_batch_too) {
   BOOST_TEST((facts_of<tiled_networks::grus<double, 4>>.projections.size()) == 6U);
   BOOST_TEST((facts_of<tiled_networks::attention<double, 4>>.projections.size()) == 7U);
   BOOST_TEST((facts_of<tiled_networks::transformer<double, 4>>.projections.size()) == 3U);
-  compare<lstms<double, 4>, pg::cross_entropy>("lstms, layered");
-  compare<wide_recurrent<double, 4>, pg::cross_entropy>("wide recurrent layers, layered");
+  compare_layers<lstms<double, 4>, pg::cross_entropy>("lstms, layered");
+  compare_layers<wide_recurrent<double, 4>, pg::cross_entropy>("wide recurrent layers, layered");
   compare<attention<double, 4>, pg::cross_entropy>("attention, layered");
-  compare<llama_block<double, 4>, pg::cross_entropy>("llama block, layered");
-  compare<long_attention<double, 4>, pg::cross_entropy>("attention, many results a thread");
-  compare<tiles_of_attention<double, 4>, pg::cross_entropy>("attention, several tiles");
+  compare_layers<llama_block<double, 4>, pg::cross_entropy>("llama block, layered");
+  compare_layers<long_attention<double, 4>, pg::cross_entropy>("attention, many results a thread");
+  compare_layers<tiles_of_attention<double, 4>, pg::cross_entropy>("attention, several tiles");
 #ifdef PERGRAD_ALL_NETWORKS  // a minute each, as products are emulated tile by tile
   compare<words<double, 4>, pg::cross_entropy>("words, layered");
   compare<grus<double, 4>, pg::cross_entropy>("grus, layered");

@@ -86,24 +86,24 @@ class loss_counter : public pg::on_device::emulated_device {
 }  // namespace
 
 BOOST_AUTO_TEST_CASE(blocks_that_are_used_at_several_places_are_the_hosts) {
-  compare<tied<4>, pg::cross_entropy>("tied");
+  compare_layers<tied<4>, pg::cross_entropy>("tied");
   compare<tied<6>, pg::cross_entropy>("tied, layered");
 }
 BOOST_AUTO_TEST_CASE(samples_with_lengths_of_their_own_are_the_hosts) {
-  compare<sequences<double, 5>, pg::cross_entropy>("sequences");
+  compare_layers<sequences<double, 5>, pg::cross_entropy>("sequences");
   compare<sequences<double, 6>, pg::cross_entropy>("sequences, layered");
 }
 BOOST_AUTO_TEST_CASE(a_table_that_is_a_matrix_as_well_is_the_hosts) {
   compare<tied_table<double, 5>, pg::token_cross_entropy<>>("tied table");
-  compare<tied_table<double, 6>, pg::token_cross_entropy<>>("tied table, layered");
+  compare_layers<tied_table<double, 6>, pg::token_cross_entropy<>>("tied table, layered");
   compare_strategies<tied_table<double, 5>, pg::token_cross_entropy<>>("tied table");
 }
 // Targets that are 0, and what lies behind a sample's length, do not count; samples have 1 to 6 positions.
 BOOST_AUTO_TEST_CASE(a_loss_at_every_position_is_the_hosts) {
-  compare<tagger<5>, pg::token_cross_entropy<pg::ignore_index<0>>>("a loss a position");
+  compare_layers<tagger<5>, pg::token_cross_entropy<pg::ignore_index<0>>>("a loss a position");
   compare<tagger<6>, pg::token_cross_entropy<pg::ignore_index<0>>>("a loss a position, layered");
-  compare<tagger<5>, pg::token_cross_entropy<pg::sum_over_positions>>("a sum over positions");
-  compare<speller<double>, pg::token_cross_entropy<>>("many classes");
+  compare_layers<tagger<5>, pg::token_cross_entropy<pg::sum_over_positions>>("a sum over positions");
+  compare_layers<speller<double>, pg::token_cross_entropy<>>("many classes");
   compare<speller<double>, pg::token_cross_entropy<pg::ignore_index<0>, pg::sum_over_positions>>("a sum, many classes");
 }
 // Of a layered network a block takes a position, or, where there are few classes, eight of them: few samples of many
