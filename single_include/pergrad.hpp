@@ -41956,28 +41956,39 @@ enum class emulation_order : std::uint32_t { forward, reversed, shuffled };
 
 namespace emulation {
 
-/// Calls f(0), ..., f(count - 1) in the given order. `salt` makes shuffles differ from each other.
+/// The numbers 0, ..., count - 1 in an order. All orders are i -> factor i + start modulo a power of two, a permutation
+/// as the factor is odd; numbers beyond `count` are skipped. So there is one loop for all of them, and each of the many
+/// functions that are called in it is compiled once.
+struct call_order {
+  std::uint32_t size = 1;
+  std::uint32_t factor = 1;
+  std::uint32_t start = 0;
+
+  /// `salt` makes shuffles differ from each other.
+  call_order(emulation_order order, int count, std::uint32_t salt) noexcept {
+    while (size < static_cast<std::uint32_t>(count)) size *= 2;
+    if (order == emulation_order::forward) return;
+    if (order == emulation_order::reversed) {
+      factor = ~0U;
+      start = size - 1;
+      return;
+    }
+    const std::uint32_t seed = salt + 0x9e3779b9U * (static_cast<std::uint32_t>(order) - 2);
+    factor = (2654435761U * (seed + 1)) | 1U;
+    start = 40503U * seed + 11U;
+  }
+  [[nodiscard]] int operator[](std::uint32_t i) const noexcept {
+    return static_cast<int>((i * factor + start) & (size - 1));
+  }
+};
+
+/// Calls f(0), ..., f(count - 1) in the given order.
 template <class Function>
 void for_each_in_order(emulation_order order, int count, std::uint32_t salt, Function&& f) {
-  switch (order) {
-    case emulation_order::forward:
-      for (int i = 0; i < count; ++i) f(i);
-      return;
-    case emulation_order::reversed:
-      for (int i = count; i-- > 0;) f(i);
-      return;
-    default: {
-      // i -> a i + b modulo a power of two is a permutation if a is odd; numbers beyond `count` are skipped.
-      std::uint32_t size = 1;
-      while (size < static_cast<std::uint32_t>(count)) size *= 2;
-      const std::uint32_t seed = salt + 0x9e3779b9U * (static_cast<std::uint32_t>(order) - 2);
-      const std::uint32_t factor = (2654435761U * (seed + 1)) | 1U;
-      const std::uint32_t start = 40503U * seed + 11U;
-      for (std::uint32_t i = 0; i < size; ++i) {
-        const std::uint32_t at = (i * factor + start) & (size - 1);
-        if (at < static_cast<std::uint32_t>(count)) f(static_cast<int>(at));
-      }
-    }
+  const call_order calls{order, count, salt};
+  for (std::uint32_t i = 0; i < calls.size; ++i) {
+    const int at = calls[i];
+    if (at < count) f(at);
   }
 }
 
@@ -42012,8 +42023,12 @@ class emulated_block {
   }
 
   template <class Function>
-  void each(Function&& f) const {
-    emulation::for_each_in_order(order_, Threads, static_cast<std::uint32_t>(phase_++), f);
+  void each(Function&& f) const {  // of which there are so many that they have no loop in a function of its own
+    const emulation::call_order calls{order_, Threads, static_cast<std::uint32_t>(phase_++)};
+    for (std::uint32_t i = 0; i < calls.size; ++i) {
+      const int thread = calls[i];
+      if (thread < Threads) f(thread);
+    }
   }
   template <class Function>
   void once(Function&& f) const {
@@ -42179,10 +42194,13 @@ void emulate(const Kernel& kernel, int blocks, emulation_order order = emulation
   const std::unique_ptr<std::byte, void (*)(std::byte*)> shared{
       static_cast<std::byte*>(::operator new (bytes, std::align_val_t{64})),
       [](std::byte* memory) { ::operator delete (memory, std::align_val_t{64}); }};
-  emulation::for_each_in_order(order, blocks, static_cast<std::uint32_t>(blocks), [&](int index) {
+  const emulation::call_order calls{order, blocks, static_cast<std::uint32_t>(blocks)};
+  for (std::uint32_t i = 0; i < calls.size; ++i) {
+    const int index = calls[i];
+    if (index >= blocks) continue;
     std::memset(shared.get(), 0xff, bytes);
     kernel(emulated_block<Kernel::threads>{index, order, shared.get()});
-  });
+  }
 }
 
 /// A device that the host emulates: plain memory, poisoned with NaN, and kernels in an order that tests choose. For
@@ -42195,10 +42213,11 @@ class emulated_device {
 
    private:
     friend class emulated_device;
-    /// A launch or a fill. Not a std::function: <functional> would cost every program that nvcc compiles.
+    /// A launch or a fill. Its closure is kept as bytes: a smart pointer to each type of closure would be a dozen
+    /// functions a kernel, and <functional> would cost every program that nvcc compiles.
     struct node {
-      std::shared_ptr<void> closure;
-      void (*run)(void* closure);
+      std::shared_ptr<const void> closure;
+      void (*run)(const void* closure);
     };
     std::vector<node> nodes_;
   };
@@ -42328,14 +42347,10 @@ class emulated_device {
 
   /// Does f() in stream order, or records it: for what is no kernel of this library's.
   template <class Function>
-  void submit(Function&& node) {
-    if (capturing_ != nullptr) {
-      using closure = std::remove_cvref_t<Function>;
-      capturing_->nodes_.push_back({std::make_shared<closure>(std::forward<Function>(node)),
-                                    [](void* self) { (*static_cast<closure*>(self))(); }});
-    } else {
-      node();
-    }
+  void submit(const Function& node) {
+    static_assert(std::is_trivially_copyable_v<Function>);
+    if (capturing_ == nullptr) return node();
+    record(&node, sizeof node, &call<Function>);
   }
 
   /// From now on it reads the host's memory, as GPUs do that have none of their own.
@@ -42354,6 +42369,16 @@ class emulated_device {
     std::size_t bytes;
   };
 
+  template <class Function>
+  static void call(const void* closure) {
+    (*static_cast<const Function*>(closure))();
+  }
+  void record(const void* closure, std::size_t bytes, void (*run)(const void*)) {
+    const std::shared_ptr<void> copy{::operator new(bytes, alignment),
+                                     [](void* memory) { ::operator delete(memory, alignment); }};
+    std::memcpy(copy.get(), closure, bytes);
+    capturing_->nodes_.push_back({copy, run});
+  }
   void count_to_failure() {
     if (calls_to_failure_ > 0 && --calls_to_failure_ == 0) {
       throw std::runtime_error("pergrad: emulated_device: the failure that was asked for");

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <tuple>
+#include <type_traits>
 #include <vector>
 
 #include <pergrad/cuda/run/executor.hpp>
@@ -29,9 +30,10 @@ constexpr victims::what_is_done bags{.records = 20, .batch = 16, .bags = true};
 BOOST_AUTO_TEST_CASE_TEMPLATE(neighbours, scalar, scalars) {
   const pg::emulated device;
   const int trials = attacks::trials(60, 500);
-  matrix::attack_all<victims::wide<scalar>>(device, {"device, mlp", trials, matrix::every_sigma, numbers});
-  matrix::attack_all<victims::wide<scalar>>(device, {"device, words", trials, matrix::every_sigma, bags});
-  matrix::attack_all<victims::small_cnn<scalar>>(device, {"device, cnn", trials, matrix::every_sigma, numbers});
+  const auto& sigmas = std::is_same_v<scalar, float> ? matrix::every_sigma : matrix::sigmas_of_doubles;
+  matrix::attack_all<victims::wide<scalar>>(device, {"device, mlp", trials, sigmas, numbers});
+  matrix::attack_all<victims::wide<scalar>>(device, {"device, words", trials, sigmas, bags});
+  matrix::attack_all<victims::small_cnn<scalar>>(device, {"device, cnn", trials, sigmas, numbers});
 }
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(two_releases_of_one_run, scalar, scalars) {

@@ -48,6 +48,9 @@ inline void check_private(const std::vector<tally>& found, double sigma, const s
 inline const std::vector<double> every_sigma = std::getenv("PERGRAD_LONG_TESTS") == nullptr
                                                    ? std::vector<double>{1, 100, 1e5}
                                                    : std::vector<double>{1, 10, 100, 1e3, 1e4, 1e5};
+/// For what has been attacked with every one of them in float.
+inline const std::vector<double> sigmas_of_doubles =
+    std::getenv("PERGRAD_LONG_TESTS") == nullptr ? std::vector<double>{1, 1e5} : every_sigma;
 inline const std::vector<victims::route> every_route{
     victims::route::trainer,   victims::route::by_hand,       victims::route::totals,
     victims::route::loop,      victims::route::sgd_step,      victims::route::momentum_steps,

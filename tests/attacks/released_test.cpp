@@ -23,19 +23,19 @@ using scalars = std::tuple<float, double>;
 BOOST_AUTO_TEST_CASE(neighbours_of_the_perceptron) {
   const pg::host executor{pg::threads{1}};
   attack_all<victims::mlp<float>>(executor, {"mlp, float", attacks::trials(60, 500)});
-  attack_all<victims::mlp<double>>(executor, {"mlp, double", attacks::trials(60, 500)});
+  attack_all<victims::mlp<double>>(executor, {"mlp, double", attacks::trials(60, 500), sigmas_of_doubles});
 }
 
 BOOST_AUTO_TEST_CASE(neighbours_of_the_convolutions) {
   const pg::host executor{pg::threads{1}};
   attack_all<victims::cnn<float>>(executor, {"cnn, float", attacks::trials(60, 1000)});
-  attack_all<victims::cnn<double>>(executor, {"cnn, double", attacks::trials(60, 1000)});
+  attack_all<victims::cnn<double>>(executor, {"cnn, double", attacks::trials(60, 1000), sigmas_of_doubles});
 }
 
 BOOST_AUTO_TEST_CASE(neighbours_of_the_embedding) {
   const pg::host executor{pg::threads{1}};
   attack_all<victims::words<float>>(executor, {"embedding, float", attacks::trials(60, 1000)});
-  attack_all<victims::words<double>>(executor, {"embedding, double", attacks::trials(60, 1000)});
+  attack_all<victims::words<double>>(executor, {"embedding, double", attacks::trials(60, 1000), sigmas_of_doubles});
 }
 
 BOOST_AUTO_TEST_CASE(noise_has_the_size_that_it_says) {

@@ -277,7 +277,7 @@ BOOST_AUTO_TEST_CASE(squares_that_vanish_over_many_positions) {
   pg::tape<network> tape{exec, pg::max_batch{1}};
   std::vector<double> x(400), target(800), sum(network::parameter_count);
   tally flat, adaptive;
-  const int step = std::getenv("PERGRAD_LONG_TESTS") == nullptr ? 8 : 4;
+  const int step = std::getenv("PERGRAD_LONG_TESTS") == nullptr ? 12 : 4;
   for (int exponent = -200; exponent <= 0; exponent += 2 * step) {
     for (int product = -300; product <= 0; product += step) {
       if (product - exponent > 100) continue;
