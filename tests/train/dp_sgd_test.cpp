@@ -418,6 +418,20 @@ BOOST_AUTO_TEST_CASE(an_update_that_is_not_kept_moves_the_parameters_all_the_sam
   }
   BOOST_TEST((moved[0] == moved[1]));
 }
+// Nobody who trains a large network pays for an array that few read.
+BOOST_AUTO_TEST_CASE(an_update_of_many_parameters_is_kept_for_who_asks) {
+  using large = pg::network<pg::shape{4096}, pg::linear<4097>>;
+  const pg::host exec{pg::threads{1}};
+  large net{exec, pg::zeros{}};
+  auto options = usual_options();
+  BOOST_CHECK_THROW(
+      static_cast<void>(
+          pg::dp_sgd{exec, net, pg::mean_squared_error{}, options, pg::seeded_generator{41}}.last_update()),
+      std::logic_error);
+  options.keep_update = true;
+  const pg::dp_sgd keeps{exec, net, pg::mean_squared_error{}, options, pg::seeded_generator{41}};
+  BOOST_TEST(keeps.last_update().values().size() == large::parameter_count);
+}
 
 // One array is sum and release by turns: a step that fails halfway may not leave its sum where releases are read.
 BOOST_AUTO_TEST_CASE(a_step_that_fails_halfway_releases_nothing) {

@@ -70,8 +70,8 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor, Options> {
   dp_sgd(const Executor& executor, Network& network, Loss loss, const Options& chosen,
          Generator generator = Generator{})
       : base{executor, network, loss, chosen, is_private},
-        update_{
-            detail::total_access::released_without_sums<released_gradient<Network, is_private>>(chosen.keep_update)},
+        update_{detail::total_access::released_without_sums<released_gradient<Network, is_private>>(
+            chosen.keep_update.value_or(Network::parameter_count <= most_kept_unasked))},
         generator_{std::move(generator)} {}
   // clang-format off
   dp_sgd(const Executor&&, Network&, Loss, const Options&, Generator = Generator{}) = delete;  // name the executor
@@ -124,10 +124,12 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor, Options> {
 
   /// The noised gradient of the last step, before division: released. Zeros before the first step and after one that
   /// failed halfway; a span of it that was kept never shows anything else than released values and zeros. Throws
-  /// std::logic_error without the option keep_update.
+  /// std::logic_error where the option keep_update is false, or not set and there are more than 2^24 parameters.
   [[nodiscard]] const released_gradient<Network, is_private>& last_update() const {
     if (update_.values().empty()) {
-      detail::throw_logic_error({"pergrad: dp_sgd: with the option keep_update false no update is kept"});
+      detail::throw_logic_error(
+          {"pergrad: dp_sgd: no update is kept: the option keep_update is false, or it is not set "
+           "and there are more than 16777216 parameters"});
     }
     this->trainer_->fetch_update(detail::total_access::values(update_));
     return update_;
@@ -143,6 +145,7 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor, Options> {
   [[nodiscard]] const step_metrics& noted() const noexcept { return this->notes_.metrics(); }
   [[nodiscard]] const detail::individual_charges* charged() const noexcept { return this->charges_.get(); }
 
+  static constexpr std::size_t most_kept_unasked = std::size_t{1} << 24U;
   mutable released_gradient<Network, is_private> update_;  ///< of a device: fetched when somebody asks
   Generator generator_;
 };

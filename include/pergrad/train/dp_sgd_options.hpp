@@ -118,7 +118,8 @@ struct training_choices : private_choices {
   option<certified_training> certified;
   double average_decay = 0;      ///< above 0: an exponential moving average of the parameters, see `average`
   bool private_metrics = false;  ///< keep losses and norms of the last step, for `unprotected::metrics`
-  bool keep_update = true;       ///< keep what a step releases, for `last_update`: as much memory as the parameters
+  /// Keep what a step releases, for `last_update`: as much memory as the parameters. Not set: up to 2^24 of them.
+  option<bool> keep_update;
 };
 
 /// How the noise of a run's steps is correlated.
