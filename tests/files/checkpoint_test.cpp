@@ -499,6 +499,21 @@ BOOST_AUTO_TEST_CASE(a_file_of_others_is_read_by_name) {
   refused<precise>(path, "F32 [9, 6] for 0.weight F64 [9, 6]");
 }
 
+BOOST_AUTO_TEST_CASE(what_to_do_with_half_precision_is_said) {
+  const folder here;
+  const std::string path = here / "half";
+  for (const std::string type : {"F16", "BF16"}) {
+    std::string header = R"({"0.bias":{"dtype":")" + type + R"(","shape":[9],"data_offsets":[0,18]}})";
+    header.resize(64, ' ');
+    write(path, std::string{"\x40\0\0\0\0\0\0\0", 8} + header + std::string(18, '\0'));
+    const std::string what = "; F16 and BF16 are not read: docs/huggingface.py makes F32 of Hugging Face's models";
+    refused<classifier>(path, "the file has 0.bias " + type + " [9] for 0.bias F32 [9]" + what);
+    classifier net{executor(), pg::zeros{}};
+    BOOST_CHECK_EXCEPTION(pg::load_parameters(net, path, pg::matching::common), std::runtime_error,
+                          [&](const std::runtime_error& error) { return std::string{error.what()}.ends_with(what); });
+  }
+}
+
 BOOST_AUTO_TEST_CASE(every_flipped_bit_and_every_missing_byte_is_refused) {
   const folder here;
   const std::string path = here / "net";

@@ -89,7 +89,11 @@ loaded_bytes read_parameters(const Text& path, std::span<const safetensors::tens
   }
   safetensors::reader opened{path};
   require_format(opened, parameter_format);
-  const Text differences = safetensors::differences(opened.tensors(), "the file", list, "the network", true);
+  Text differences = safetensors::differences(opened.tensors(), "the file", list, "the network", true);
+  const auto is_half = [](const safetensors::tensor& each) { return each.type == "F16" || each.type == "BF16"; };
+  if (std::ranges::any_of(opened.tensors(), is_half)) {
+    differences += "; F16 and BF16 are not read: docs/huggingface.py makes F32 of Hugging Face's models";
+  }
   if (which == matching::all) {
     if (!differences.empty()) opened.fail("does not fit the network: " + differences);
     require_structure(opened, structure, "; copy_parameters goes by names alone");
