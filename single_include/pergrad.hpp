@@ -482,6 +482,9 @@ template <class Where, class Layer, class Given> struct zero_is_no_size : instea
 template <class Where, class Layer, class Given> struct option_not_offered : instead_of_network {
   static constexpr int say() { static_assert(never<Where>, "this layer does not take one of the options given to it; see its header and docs/layers.md"); return 0; }
 };
+template <class Where, class Layer, class Given> struct tuning_does_not_fit : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "this tuning does not fit this network: lora_on takes a rank from 1 on and names of its projections, one at least; last_blocks no more blocks than it has; biases_only a network with biases; see the names in docs/layers.md"); return 0; }
+};
 template <class Where, class Layer, class Given> struct no_derivative : instead_of_network {
   static constexpr int say() { static_assert(never<Where>, "a layer with value(x) needs its slope: template <class Value> static Value derivative(Value x, Value y), with y = value(x); see docs/custom_layers.md"); return 0; }
 };
@@ -537,7 +540,7 @@ template <class Where, class Layer, class Given> struct not_on_tiles : instead_o
   static constexpr int say() { static_assert(never<Where>, "a layer with on_tiles needs: template <class Tile> static void forward(const Tile& tile), the same for backward, output_shape, and parameter_count if it has parameters; see docs/custom_layers.md"); return 0; }
 };
 template <class Where, class Layer, class Given> struct heads_do_not_divide_features : instead_of_network {
-  static constexpr int say() { static_assert(never<Where>, "the number of attention heads must divide the number of features; see docs/layers.md"); return 0; }
+  static constexpr int say() { static_assert(never<Where>, "the number of attention heads must divide the number of features, and that of key-value heads the number of heads; see docs/layers.md"); return 0; }
 };
 template <class Where, class Layer, class First, class Second> struct branches_do_not_fit : instead_of_network {
   static constexpr int say() { static_assert(never<Where>, "the two inputs of this layer do not fit each other; see docs/layers.md"); return 0; }
@@ -3114,6 +3117,7 @@ enum class mistake {
   pool_padding_too_large,
   zero_is_no_size,
   option_not_offered,
+  tuning_does_not_fit,
   no_probability,
   softmax_is_in_the_loss,
   activation_not_offered,
@@ -4001,6 +4005,7 @@ constexpr auto explain() {
   else if constexpr (What == mistake::pool_padding_too_large) return std::type_identity<padding_larger_than_half_the_window<Where, Layer, Given>>{};
   else if constexpr (What == mistake::zero_is_no_size) return std::type_identity<zero_is_no_size<Where, Layer, Given>>{};
   else if constexpr (What == mistake::option_not_offered) return std::type_identity<option_not_offered<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::tuning_does_not_fit) return std::type_identity<tuning_does_not_fit<Where, Layer, Given>>{};
   else if constexpr (What == mistake::softmax_is_in_the_loss) return std::type_identity<error::softmax_is_in_the_loss<Where, Layer, Given>>{};
   else if constexpr (What == mistake::activation_not_offered) return std::type_identity<error::activation_not_offered<Where, Layer, Given>>{};
   else if constexpr (What == mistake::layer_of_pytorch_not_offered) return std::type_identity<error::layer_of_pytorch_not_offered<Where, Layer, Given>>{};

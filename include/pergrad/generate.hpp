@@ -12,6 +12,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -31,6 +32,12 @@ struct generation {
 
 namespace detail {
 
+/// Are all of them numbers, the largest one a finite one?
+template <class Scalar>
+[[nodiscard]] bool has_likeliest(std::span<const Scalar> logits) {
+  return std::ranges::none_of(logits, [](Scalar logit) { return std::isnan(logit); }) &&
+         std::isfinite(*std::ranges::max_element(logits));
+}
 /// An id, drawn by a number in [0, 1).
 template <class Scalar>
 [[nodiscard]] std::int32_t draw_id(std::span<const Scalar> logits, double temperature, double uniform) {
@@ -104,15 +111,20 @@ requires(!keeps_text<Executor, Network>) class next_logits<Executor, Network> {
 /// concatenations of their branches: `gpt2` and `llama`, tuned or not, are of these. Others take a pass over all
 /// positions for each id, as does a text that outgrows the positions.
 ///
-/// Allocates. Throws std::invalid_argument for an empty prompt, a negative temperature or one that is no number,
-/// std::out_of_range for an id that is none.
+/// Allocates. Throws std::invalid_argument for an empty prompt, a negative temperature or one that is no number, more
+/// than 2^31 - 1 steps; std::out_of_range for an id that is none; std::runtime_error that names the step if logits are
+/// no numbers or no id has finite ones, as of weights that have diverged. A logit of minus infinity excludes its id.
 template <executor Executor, class Network, class Inputs>
 requires(!detail::is_explained<Network>)
     [[nodiscard]] std::vector<std::int32_t> generate(const Executor& executor, const Network& network,
                                                      const public_records<Inputs>& prompt, generation how) {
   constexpr std::size_t positions = Network::input_shape.e0;
   constexpr std::size_t vocabulary = Network::input_shape.ids;
-  static_assert(vocabulary > 0 && Network::output_shape == shape{positions, vocabulary},
+  constexpr bool has_lengths = Network::input_shape.varying_axis() != 0;
+  static_assert(!has_lengths,
+                "pergrad: generate: samples of this network have lengths: name it without variable(...) around its "
+                "input, and copy_parameters to that");
+  static_assert(has_lengths || (vocabulary > 0 && Network::output_shape == shape{positions, vocabulary}),
                 "pergrad: generate is for language models: from token_ids to logits {positions, vocabulary}");
   const std::span<const std::int32_t> given = prompt.view();
   if (given.empty()) detail::throw_invalid_argument({"pergrad: generate: the prompt is empty"});
@@ -124,11 +136,18 @@ requires(!detail::is_explained<Network>)
     detail::throw_out_of_range(
         {"pergrad: generate: position ", i, " of the prompt: id ", given[i], " of a vocabulary of ", vocabulary});
   }
+  if (how.steps > static_cast<std::size_t>(std::numeric_limits<std::int32_t>::max())) {
+    detail::throw_invalid_argument({"pergrad: generate: ", how.steps, " steps are more than 2147483647"});
+  }
   std::vector<std::int32_t> text{given.begin(), given.end()};
-  text.reserve(given.size() + how.steps);
   detail::next_logits<Executor, Network> next{executor, network};
   for (std::size_t step = 0; step < how.steps; ++step) {
-    text.push_back(detail::draw_id(next(text), how.temperature, detail::public_uniform(how.seed, step)));
+    const auto logits = next(text);
+    if (!detail::has_likeliest(logits)) {
+      detail::throw_runtime_error(
+          {"pergrad: generate: step ", step, ": the logits are not finite: have the weights diverged?"});
+    }
+    text.push_back(detail::draw_id(logits, how.temperature, detail::public_uniform(how.seed, step)));
   }
   return {text.begin() + static_cast<std::ptrdiff_t>(given.size()), text.end()};
 }

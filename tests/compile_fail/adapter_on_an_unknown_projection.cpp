@@ -1,4 +1,4 @@
-// expect-error: option_not_offered<.*lora_on<2
+// expect-error: tuning_does_not_fit<.*lora_on<2
 // SPDX-License-Identifier: Apache-2.0
 #include <pergrad/models.hpp>
 #include <pergrad/pergrad.hpp>

@@ -4,6 +4,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -11,6 +12,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <pergrad/generate.hpp>
@@ -185,6 +187,31 @@ BOOST_AUTO_TEST_CASE(wrong_wishes_are_refused) {
   BOOST_CHECK_EXCEPTION(ask({0, 9}, 1), std::out_of_range, [](const std::out_of_range& wrong) {
     return std::string{wrong.what()} == "pergrad: generate: position 1 of the prompt: id 9 of a vocabulary of 9";
   });
+}
+BOOST_AUTO_TEST_CASE(more_steps_than_a_text_can_have_are_refused) {
+  const gpt2 net{executor(), pg::zeros{}};
+  for (const std::size_t steps :
+       {std::numeric_limits<std::size_t>::max(), std::size_t{1} << 60U, std::size_t{1} << 31U}) {
+    BOOST_CHECK_THROW(static_cast<void>(pg::generate(executor(), net, pg::public_records{ids{1}}, {.steps = steps})),
+                      std::invalid_argument);
+  }
+}
+BOOST_AUTO_TEST_CASE(weights_that_have_diverged_say_nothing) {
+  gpt2 net{executor(), pg::normal{.seed = 3, .standard_deviation = 1}};
+  net.parameters()[7] =
+      std::numeric_limits<double>::quiet_NaN();  // of the first id's row, which is nobody's logit alone
+  for (const double temperature : {0.0, 1.0}) {
+    BOOST_CHECK_EXCEPTION(static_cast<void>(pg::generate(executor(), net, pg::public_records{ids{1, 0}},
+                                                         {.steps = 3, .temperature = temperature})),
+                          std::runtime_error, [](const std::runtime_error& wrong) {
+                            return std::string_view{wrong.what()}.find("generate: step 0: the logits are not finite") !=
+                                   std::string_view::npos;
+                          });
+  }
+  const double infinite = std::numeric_limits<double>::infinity();
+  BOOST_TEST(pg::detail::has_likeliest(std::span<const double>{std::array{-infinite, 1.0}}));
+  BOOST_TEST(!pg::detail::has_likeliest(std::span<const double>{std::array{-infinite, -infinite}}));
+  BOOST_TEST(!pg::detail::has_likeliest(std::span<const double>{std::array{infinite, 1.0}}));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -98,6 +98,30 @@ BOOST_AUTO_TEST_CASE(damaged_files_are_refused) {
   refused(vocabulary, "no such file", "cannot open no such file");
   refused(vocabulary, one_token.path, "line 2: not two tokens");
   refused(vocabulary, unknown.path, "line 2: a token that is not in");
+  refused(data, merges, "cannot read " + data);  // a folder opens like a file
+  refused(vocabulary, data, "cannot read " + data);
+}
+
+BOOST_AUTO_TEST_CASE(files_that_do_not_belong_together_are_refused) {
+  // Bytes have the ids 0 to 255 here, in the order of their bytes.
+  const auto names = pg::detail::names_of_bytes();
+  const auto vocabulary_with = [&](const std::string& more) {
+    nlohmann::json tokens;
+    for (std::size_t byte = 0; byte < names.size(); ++byte) tokens[names[byte]] = byte;
+    const std::string text = tokens.dump();
+    return text.substr(0, text.size() - 1) + more + "}";
+  };
+  const temporary twice{"twice", vocabulary_with(R"(, "ab": 300, "ba": 300)")}, none{"none", "#version: 0.2\n"};
+  refused(twice.path, none.path, "have one id, 300");
+  const temporary gap{"gap", vocabulary_with(R"(, "ab": 300)")}, crlf{"crlf", "#version: 0.2\r\na b\r\n"};
+  const pg::byte_level_bpe tokens{gap.path, crlf.path};
+  BOOST_TEST((tokens.encode("abba") == std::vector<std::int32_t>{300, 'b', 'a'}));
+  BOOST_CHECK_THROW(static_cast<void>(tokens.decode(std::vector<std::int32_t>{299})), std::out_of_range);
+  std::string many;
+  for (int id = 256; id < 256 + 1024; ++id) many += ", \"<" + std::to_string(id) + ">\": " + std::to_string(id);
+  const temporary special{"special", vocabulary_with(many)}, cut{"cut", vocabulary_with(many + R"(, "ab": 1280)")};
+  BOOST_TEST((pg::byte_level_bpe{special.path, none.path}.vocabulary_size()) == 1280U);
+  refused(cut.path, none.path, "its merges make 0 of the 1281 tokens");
 }
 
 BOOST_AUTO_TEST_CASE(no_sequence_has_two_owners) {

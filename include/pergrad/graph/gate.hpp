@@ -222,6 +222,7 @@ constexpr auto explain() {
   else if constexpr (What == mistake::pool_padding_too_large) return std::type_identity<padding_larger_than_half_the_window<Where, Layer, Given>>{};
   else if constexpr (What == mistake::zero_is_no_size) return std::type_identity<zero_is_no_size<Where, Layer, Given>>{};
   else if constexpr (What == mistake::option_not_offered) return std::type_identity<option_not_offered<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::tuning_does_not_fit) return std::type_identity<tuning_does_not_fit<Where, Layer, Given>>{};
   else if constexpr (What == mistake::softmax_is_in_the_loss) return std::type_identity<error::softmax_is_in_the_loss<Where, Layer, Given>>{};
   else if constexpr (What == mistake::activation_not_offered) return std::type_identity<error::activation_not_offered<Where, Layer, Given>>{};
   else if constexpr (What == mistake::layer_of_pytorch_not_offered) return std::type_identity<error::layer_of_pytorch_not_offered<Where, Layer, Given>>{};

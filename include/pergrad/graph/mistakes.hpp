@@ -33,6 +33,7 @@ enum class mistake {
   pool_padding_too_large,
   zero_is_no_size,
   option_not_offered,
+  tuning_does_not_fit,
   no_probability,
   softmax_is_in_the_loss,
   activation_not_offered,

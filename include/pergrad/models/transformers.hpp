@@ -193,18 +193,23 @@ using lower_blocks = frozen<repeat<Tuning::template lower<Blocks>, typename Tuni
 template <std::size_t Blocks, class Block, class Tuning>
 using upper_blocks = repeat<Blocks - Tuning::template lower<Blocks>, typename Tuning::template block<Block>>;
 
-/// In front of a network: nothing, or one readable error for a target that no projection has.
+/// In front of a network: nothing, or one readable error for a tuning that would train something else than it says.
 template <class Tuning>
-struct no_such_projection : pergrad::detail::no_such_option<Tuning> {
+struct wrong_tuning {
   static constexpr bool takes_ids = true;  // of whatever the network takes
+  [[nodiscard]] static constexpr pergrad::detail::mistake check(shape /*in*/) noexcept {
+    return pergrad::detail::mistake::tuning_does_not_fit;
+  }
 };
-template <class Tuning, text... Names>
-using checked = std::conditional_t<Tuning::template offers<Names...>, frozen<>, no_such_projection<Tuning>>;
+template <class Tuning, std::size_t Blocks, bool HasBiases, text... Names>
+using checked = std::conditional_t<Tuning::template offers<Names...> && Blocks >= Tuning::least_blocks &&
+                                       (HasBiases || !Tuning::needs_biases),
+                                   frozen<>, wrong_tuning<Tuning>>;
 
 template <llama_size Size, class Tuning>
 struct llama_network {
-  using check = checked<Tuning, "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
-                        "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj", "lm_head">;
+  using check = checked<Tuning, Size.blocks, false, "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj",
+                        "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj", "lm_head">;
   using block = llama_block_of<Size, Tuning>;
   using table = embedding<Size.features>;
   using head = linear<Size.vocabulary, no_bias>;
@@ -216,15 +221,15 @@ struct llama_network {
                                                           typename Tuning::template projection<"lm_head", head>>>>;
 };
 
-template <class Tuning>
-using checked_encoder = checked<Tuning, "attention.query", "attention.key", "attention.value", "attention.output.dense",
-                                "intermediate.dense", "output.dense">;
+template <class Tuning, std::size_t Blocks>
+using checked_encoder = checked<Tuning, Blocks, true, "attention.query", "attention.key", "attention.value",
+                                "attention.output.dense", "intermediate.dense", "output.dense">;
 template <bert_size Size, class Tuning>
 struct bert_network {
   using block = encoder_block_of<Size, false, Tuning>;
   template <class Layer>
   using input = typename Tuning::template input<Layer>;
-  using type = network<variable(token_ids(Size.positions, Size.vocabulary)), checked_encoder<Tuning>,
+  using type = network<variable(token_ids(Size.positions, Size.vocabulary)), checked_encoder<Tuning, Size.blocks>,
                        input<embedding<Size.features>>, input<learned_positions>, input<added_bias>,
                        input<layer_norm<eps<1, Size.per_epsilon>>>, lower_blocks<Size.blocks, block, Tuning>,
                        upper_blocks<Size.blocks, block, Tuning>, take_positions<0, 1>, mean_over_positions,
@@ -232,12 +237,14 @@ struct bert_network {
 };
 template <vit_size Size, class Tuning>
 struct vit_network {
+  static_assert(Size.image % Size.patch == 0,
+                "pergrad: vit: patches must fill the image: image is no multiple of patch");
   static constexpr std::size_t patches = (Size.image / Size.patch) * (Size.image / Size.patch);
   using block = encoder_block_of<Size, true, Tuning>;
   template <class Layer>
   using input = typename Tuning::template input<Layer>;
   using type =
-      network<shape{Size.channels, Size.image, Size.image}, checked_encoder<Tuning>,
+      network<shape{Size.channels, Size.image, Size.image}, checked_encoder<Tuning, Size.blocks>,
               input<conv2d<Size.features, Size.patch, stride<Size.patch>>>, reshape<shape{Size.features, patches}>,
               transpose, input<sequence_bias>, input<learned_positions>, lower_blocks<Size.blocks, block, Tuning>,
               upper_blocks<Size.blocks, block, Tuning>, encoder_norm<Size, Tuning>, select_last,
@@ -252,13 +259,15 @@ struct vit_network {
 /// Names for `lora_on`: attn.c_attn, attn.c_proj, mlp.c_fc, mlp.c_proj.
 template <std::size_t Positions = 1024, std::size_t Blocks = 12, std::size_t Features = 768, std::size_t Heads = 12,
           std::size_t Vocabulary = 50'257, class Tuning = everything>
-using gpt2 = network<
-    token_ids(Positions, Vocabulary), detail::checked<Tuning, "attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj">,
-    typename Tuning::template input<tied<0, embedding<Features>>>, typename Tuning::template input<learned_positions>,
-    detail::lower_blocks<Blocks, detail::gpt2_block<Features, Heads, Tuning>, Tuning>,
-    detail::upper_blocks<Blocks, detail::gpt2_block<Features, Heads, Tuning>, Tuning>,
-    typename Tuning::template norm<layer_norm<>>,
-    typename Tuning::template logits<typename Tuning::template input<tied<0, linear<Vocabulary, no_bias>>>>>;
+using gpt2 =
+    network<token_ids(Positions, Vocabulary),
+            detail::checked<Tuning, Blocks, true, "attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj">,
+            typename Tuning::template input<tied<0, embedding<Features>>>,
+            typename Tuning::template input<learned_positions>,
+            detail::lower_blocks<Blocks, detail::gpt2_block<Features, Heads, Tuning>, Tuning>,
+            detail::upper_blocks<Blocks, detail::gpt2_block<Features, Heads, Tuning>, Tuning>,
+            typename Tuning::template norm<layer_norm<>>,
+            typename Tuning::template logits<typename Tuning::template input<tied<0, linear<Vocabulary, no_bias>>>>>;
 
 /// Hugging Face's `LlamaForCausalLM`: logits `{positions, vocabulary}` of the next id at every position; the sizes'
 /// defaults are those of the model of 7 billion, 6,738,415,616 parameters. Its loss is `token_cross_entropy<>`. Rotary

@@ -76,6 +76,8 @@ struct usual {
   using block = Block;
   template <std::size_t /*Blocks*/>
   static constexpr std::size_t lower = 0;
+  static constexpr std::size_t least_blocks = 0;  ///< that the network must have
+  static constexpr bool needs_biases = false;
 };
 
 /// What trains some layers of each block, and a classifier's head.
@@ -113,11 +115,11 @@ struct lora_on : detail::partly_trained {
   template <class Layer>
   using norm = frozen<Layer>;
   template <detail::text... Names>
-  static constexpr bool offers = (detail::is_offered<Targets, Names...> && ...);
+  static constexpr bool offers = Rank > 0 && sizeof...(Targets) > 0 && (detail::is_offered<Targets, Names...> && ...);
 };
 
 /// Only biases are trained, and a classifier's head (BitFit: Ben Zaken et al. 2021, arXiv:2106.10199): those of
-/// projections and of layer norms. LLaMA has none.
+/// projections and of layer norms. LLaMA has none, and is refused.
 struct biases_only : detail::partly_trained {
   template <detail::text /*Name*/, class Linear>
   using projection = typename detail::only_bias<Linear>::type;
@@ -125,15 +127,18 @@ struct biases_only : detail::partly_trained {
   using norm = typename detail::only_bias<Layer>::type;
   template <detail::text... /*Names*/>
   static constexpr bool offers = true;
+  static constexpr bool needs_biases = true;
 };
 
-/// The last `Count` blocks are trained, and what stands behind them; a table that is tied to the embedding is not.
+/// The last `Count` blocks are trained, and what stands behind them; a table that is tied to the embedding is not. A
+/// network with fewer blocks is refused.
 template <std::size_t Count>
 struct last_blocks : everything {
   template <class Layer>
   using input = frozen<Layer>;
   template <std::size_t Blocks>
   static constexpr std::size_t lower = Blocks > Count ? Blocks - Count : 0;
+  static constexpr std::size_t least_blocks = Count;
 };
 
 /// What `Tuning` says, and the logits of a language model are never all there: the last projection is `recomputed`, and

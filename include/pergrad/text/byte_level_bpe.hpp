@@ -15,11 +15,14 @@
 #include <nlohmann/json.hpp>
 #include <unicode/uchar.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <fstream>
+#include <ios>
 #include <span>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -111,10 +114,13 @@ void for_each_word(std::string_view text, const Function& f) {
 }  // namespace detail
 
 /// Text to ids and back. Any bytes are encoded, and `decode(encode(text)) == text`. Special tokens such as
-/// `<|endoftext|>` have ids and are never made of text.
+/// `<|endoftext|>` have ids and are never made of text. What is a letter, a number or a space is as this machine's ICU
+/// has it: words with characters that are younger than its Unicode may be cut otherwise than by `tokenizers`.
 class byte_level_bpe {
  public:
-  /// Reads GPT-2's two files. Throws std::runtime_error that names the file and what is wrong in it.
+  /// Reads GPT-2's two files; lines may end in CR LF. Throws std::runtime_error that names the file and what is wrong
+  /// in it: two tokens with one id, say, or merges that make none of more than 1024 tokens, as those of a file that was
+  /// cut off do.
   byte_level_bpe(const std::string& vocabulary_path, const std::string& merges_path) {
     read_vocabulary(vocabulary_path);
     read_merges(merges_path, vocabulary_path);
@@ -143,9 +149,9 @@ class byte_level_bpe {
   [[nodiscard]] std::string decode(std::span<const std::int32_t> ids) const {
     std::string text;
     for (const std::int32_t id : ids) {
-      if (id < 0 || static_cast<std::size_t>(id) >= bytes_of_.size()) {
+      if (id < 0 || static_cast<std::size_t>(id) >= bytes_of_.size() || !is_id_[static_cast<std::size_t>(id)]) {
         throw std::out_of_range("pergrad: " + std::to_string(id) + " is no id of a vocabulary of " +
-                                std::to_string(bytes_of_.size()));
+                                std::to_string(ids_.size()));
       }
       text += bytes_of_[static_cast<std::size_t>(id)];
     }
@@ -156,6 +162,17 @@ class byte_level_bpe {
   [[noreturn]] static void throw_refusal(const std::string& path, const std::string& what, std::size_t line = 0) {
     const std::string place = line == 0 ? path : path + ", line " + std::to_string(line);
     throw std::runtime_error("pergrad: " + place + ": " + what);
+  }
+  [[nodiscard]] static std::string contents_of(const std::string& path) {
+    std::ifstream stream{path, std::ios::binary};
+    if (!stream) throw std::runtime_error("pergrad: cannot open " + path);
+    std::string contents;
+    for (std::array<char, 4096> part{}; stream;) {
+      stream.read(part.data(), static_cast<std::streamsize>(part.size()));
+      contents.append(part.data(), static_cast<std::size_t>(stream.gcount()));
+    }
+    if (stream.bad()) throw std::runtime_error("pergrad: cannot read " + path);
+    return contents;
   }
   struct merge {
     std::size_t rank = ~std::size_t{0};
@@ -188,9 +205,8 @@ class byte_level_bpe {
   }
 
   void read_vocabulary(const std::string& path) {
-    std::ifstream stream{path, std::ios::binary};
-    const auto file = nlohmann::json::parse(stream, nullptr, false);
-    if (!stream || !file.is_object()) throw std::runtime_error("pergrad: " + path + " is no JSON object of tokens");
+    const auto file = nlohmann::json::parse(contents_of(path), nullptr, false);
+    if (!file.is_object()) throw std::runtime_error("pergrad: " + path + " is no JSON object of tokens");
     std::unordered_map<std::string, char> byte_of;
     const auto names = detail::names_of_bytes();
     for (std::size_t byte = 0; byte < 256; ++byte) byte_of[names[byte]] = static_cast<char>(byte);
@@ -201,7 +217,17 @@ class byte_level_bpe {
       }
       const auto number = static_cast<std::size_t>(id.get<std::int64_t>());
       ids_[token] = static_cast<std::int32_t>(number);
-      if (bytes_of_.size() <= number) bytes_of_.resize(number + 1);
+      if (bytes_of_.size() <= number) {
+        bytes_of_.resize(number + 1);
+        is_id_.resize(number + 1);
+      }
+      if (is_id_[number]) {
+        const auto other = std::ranges::find_if(ids_, [&](const auto& each) {
+          return each.second == static_cast<std::int32_t>(number) && each.first != token;
+        });
+        throw_refusal(path, token + " and " + other->first + " have one id, " + std::to_string(number));
+      }
+      is_id_[number] = true;
       std::string bytes;
       for (std::size_t place = 0; place < token.size();) {
         const std::size_t size = static_cast<unsigned char>(token[place]) < 128 ? 1 : 2;
@@ -224,10 +250,11 @@ class byte_level_bpe {
     }
   }
   void read_merges(const std::string& path, const std::string& vocabulary_path) {
-    std::ifstream stream{path, std::ios::binary};
-    if (!stream) throw std::runtime_error("pergrad: cannot open " + path);
+    std::istringstream stream{contents_of(path)};
+    std::vector<bool> is_made(bytes_of_.size());
     std::string line;
     for (std::size_t number = 1; std::getline(stream, line); ++number) {
+      if (line.ends_with('\r')) line.pop_back();
       if (line.empty() || (number == 1 && line.starts_with("#version"))) continue;
       const std::size_t blank = line.find(' ');
       if (blank == std::string::npos || line.find(' ', blank + 1) != std::string::npos) {
@@ -239,11 +266,19 @@ class byte_level_bpe {
         throw_refusal(path, "a token that is not in " + vocabulary_path, number);
       }
       merges_.try_emplace(pair_of(left->second, right->second), merge{merges_.size(), both->second});
+      is_made[static_cast<std::size_t>(both->second)] = true;
+    }
+    const auto made = static_cast<std::size_t>(std::ranges::count(is_made, true));
+    constexpr std::size_t most_special = 1024;
+    if (ids_.size() > of_byte_.size() + made + most_special) {
+      throw_refusal(path, "its merges make " + std::to_string(made) + " of the " + std::to_string(ids_.size()) +
+                              " tokens of " + vocabulary_path + ": is it whole?");
     }
   }
 
   std::unordered_map<std::string, std::int32_t> ids_;
   std::vector<std::string> bytes_of_;
+  std::vector<bool> is_id_;  ///< ids may have gaps
   std::array<std::int32_t, 256> of_byte_{};
   std::unordered_map<std::uint64_t, merge> merges_;
 };
