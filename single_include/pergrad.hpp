@@ -483,7 +483,7 @@ template <class Where, class Layer, class Given> struct option_not_offered : ins
   static constexpr int say() { static_assert(never<Where>, "this layer does not take one of the options given to it; see its header and docs/layers.md"); return 0; }
 };
 template <class Where, class Layer, class Given> struct tuning_does_not_fit : instead_of_network {
-  static constexpr int say() { static_assert(never<Where>, "this tuning does not fit this network: lora_on takes a rank from 1 on and names of its projections, one at least; last_blocks no more blocks than it has; biases_only a network with biases; see the names in docs/layers.md"); return 0; }
+  static constexpr int say() { static_assert(never<Where>, "this tuning does not fit this network: lora_on takes a rank from 1 on and names of its projections, one at least; last_blocks no more blocks than it has; see the names in docs/layers.md"); return 0; }
 };
 template <class Where, class Layer, class Given> struct no_derivative : instead_of_network {
   static constexpr int say() { static_assert(never<Where>, "a layer with value(x) needs its slope: template <class Value> static Value derivative(Value x, Value y), with y = value(x); see docs/custom_layers.md"); return 0; }

@@ -201,14 +201,14 @@ struct wrong_tuning {
     return pergrad::detail::mistake::tuning_does_not_fit;
   }
 };
-template <class Tuning, std::size_t Blocks, bool HasBiases, text... Names>
-using checked = std::conditional_t<Tuning::template offers<Names...> && Blocks >= Tuning::least_blocks &&
-                                       (HasBiases || !Tuning::needs_biases),
-                                   frozen<>, wrong_tuning<Tuning>>;
+template <class Tuning, std::size_t Blocks, text... Names>
+using checked = std::conditional_t<Tuning::template offers<Names...> && Blocks >= Tuning::least_blocks, frozen<>,
+                                   wrong_tuning<Tuning>>;
 
 template <llama_size Size, class Tuning>
 struct llama_network {
-  using check = checked<Tuning, Size.blocks, false, "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj",
+  static_assert(!Tuning::needs_biases, "pergrad: llama: biases_only would train nothing: this network has no biases");
+  using check = checked<Tuning, Size.blocks, "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj",
                         "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj", "lm_head">;
   using block = llama_block_of<Size, Tuning>;
   using table = embedding<Size.features>;
@@ -222,7 +222,7 @@ struct llama_network {
 };
 
 template <class Tuning, std::size_t Blocks>
-using checked_encoder = checked<Tuning, Blocks, true, "attention.query", "attention.key", "attention.value",
+using checked_encoder = checked<Tuning, Blocks, "attention.query", "attention.key", "attention.value",
                                 "attention.output.dense", "intermediate.dense", "output.dense">;
 template <bert_size Size, class Tuning>
 struct bert_network {
@@ -261,7 +261,7 @@ template <std::size_t Positions = 1024, std::size_t Blocks = 12, std::size_t Fea
           std::size_t Vocabulary = 50'257, class Tuning = everything>
 using gpt2 =
     network<token_ids(Positions, Vocabulary),
-            detail::checked<Tuning, Blocks, true, "attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj">,
+            detail::checked<Tuning, Blocks, "attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj">,
             typename Tuning::template input<tied<0, embedding<Features>>>,
             typename Tuning::template input<learned_positions>,
             detail::lower_blocks<Blocks, detail::gpt2_block<Features, Heads, Tuning>, Tuning>,
