@@ -222,10 +222,11 @@ class byte_level_bpe {
         is_id_.resize(number + 1);
       }
       if (is_id_[number]) {
-        const auto other = std::ranges::find_if(ids_, [&](const auto& each) {
-          return each.second == static_cast<std::int32_t>(number) && each.first != token;
-        });
-        throw_refusal(path, token + " and " + other->first + " have one id, " + std::to_string(number));
+        std::string what = token;
+        for (const auto& [other, taken] : ids_) {
+          if (taken == static_cast<std::int32_t>(number) && other != token) what.append(" and ").append(other);
+        }
+        throw_refusal(path, what.append(" have one id, ").append(std::to_string(number)));
       }
       is_id_[number] = true;
       std::string bytes;
