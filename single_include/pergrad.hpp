@@ -482,8 +482,17 @@ template <class Where, class Layer, class Given> struct zero_is_no_size : instea
 template <class Where, class Layer, class Given> struct option_not_offered : instead_of_network {
   static constexpr int say() { static_assert(never<Where>, "this layer does not take one of the options given to it; see its header and docs/layers.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct tuning_does_not_fit : instead_of_network {
-  static constexpr int say() { static_assert(never<Where>, "this tuning does not fit this network: lora_on takes a rank from 1 on and names of its projections, one at least; last_blocks no more blocks than it has; see the names in docs/layers.md"); return 0; }
+template <class Where, class Layer, class Given> struct adapters_of_rank_zero : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "lora_on: the rank is 0, and adapters of rank 0 train nothing: take one from 1 on, as in lora_on<8, ...>; see docs/layers.md"); return 0; }
+};
+template <class Where, class Layer, class Given> struct adapters_on_no_projection : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "lora_on names no projection, so there would be no adapters: give it names behind the rank, which docs/layers.md lists"); return 0; }
+};
+template <class Where, class Layer, class Given> struct no_such_projection : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "lora_on: no projection of this network has one of these names; docs/layers.md lists those that it has"); return 0; }
+};
+template <class Where, class Layer, class Given> struct fewer_blocks_than_trained : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "last_blocks: this network has fewer blocks than are to be trained; see docs/layers.md"); return 0; }
 };
 template <class Where, class Layer, class Given> struct no_derivative : instead_of_network {
   static constexpr int say() { static_assert(never<Where>, "a layer with value(x) needs its slope: template <class Value> static Value derivative(Value x, Value y), with y = value(x); see docs/custom_layers.md"); return 0; }
@@ -540,7 +549,13 @@ template <class Where, class Layer, class Given> struct not_on_tiles : instead_o
   static constexpr int say() { static_assert(never<Where>, "a layer with on_tiles needs: template <class Tile> static void forward(const Tile& tile), the same for backward, output_shape, and parameter_count if it has parameters; see docs/custom_layers.md"); return 0; }
 };
 template <class Where, class Layer, class Given> struct heads_do_not_divide_features : instead_of_network {
-  static constexpr int say() { static_assert(never<Where>, "the number of attention heads must divide the number of features, and that of key-value heads the number of heads; see docs/layers.md"); return 0; }
+  static constexpr int say() { static_assert(never<Where>, "the number of attention heads must divide the number of features; see docs/layers.md"); return 0; }
+};
+template <class Where, class Layer, class Given> struct key_value_heads_do_not_divide_heads : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "the number of key-value heads must divide the number of attention heads; see docs/layers.md"); return 0; }
+};
+template <class Where, class Layer, class Given> struct rotary_heads_of_odd_width : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "rotary positions turn pairs of features, so the width of a head (features / heads) must be even; see docs/layers.md"); return 0; }
 };
 template <class Where, class Layer, class First, class Second> struct branches_do_not_fit : instead_of_network {
   static constexpr int say() { static_assert(never<Where>, "the two inputs of this layer do not fit each other; see docs/layers.md"); return 0; }
@@ -3117,7 +3132,10 @@ enum class mistake {
   pool_padding_too_large,
   zero_is_no_size,
   option_not_offered,
-  tuning_does_not_fit,
+  rank_of_zero,
+  no_projection,
+  no_such_projection,
+  fewer_blocks,
   no_probability,
   softmax_is_in_the_loss,
   activation_not_offered,
@@ -3134,6 +3152,8 @@ enum class mistake {
   lengths_are_lost,
   not_on_tiles,
   heads_do_not_divide,
+  key_value_heads_do_not_divide,
+  rotary_of_odd_width,
   branches_do_not_fit,
   branches_differ_in_length,
   branches_not_given
@@ -4005,7 +4025,10 @@ constexpr auto explain() {
   else if constexpr (What == mistake::pool_padding_too_large) return std::type_identity<padding_larger_than_half_the_window<Where, Layer, Given>>{};
   else if constexpr (What == mistake::zero_is_no_size) return std::type_identity<zero_is_no_size<Where, Layer, Given>>{};
   else if constexpr (What == mistake::option_not_offered) return std::type_identity<option_not_offered<Where, Layer, Given>>{};
-  else if constexpr (What == mistake::tuning_does_not_fit) return std::type_identity<tuning_does_not_fit<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::rank_of_zero) return std::type_identity<adapters_of_rank_zero<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::no_projection) return std::type_identity<adapters_on_no_projection<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::no_such_projection) return std::type_identity<no_such_projection<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::fewer_blocks) return std::type_identity<fewer_blocks_than_trained<Where, Layer, Given>>{};
   else if constexpr (What == mistake::softmax_is_in_the_loss) return std::type_identity<error::softmax_is_in_the_loss<Where, Layer, Given>>{};
   else if constexpr (What == mistake::activation_not_offered) return std::type_identity<error::activation_not_offered<Where, Layer, Given>>{};
   else if constexpr (What == mistake::layer_of_pytorch_not_offered) return std::type_identity<error::layer_of_pytorch_not_offered<Where, Layer, Given>>{};
@@ -4024,6 +4047,8 @@ constexpr auto explain() {
   else if constexpr (What == mistake::branches_not_given) return std::type_identity<branches_not_given<Where, Layer, Given>>{};
   else if constexpr (What == mistake::not_on_tiles) return std::type_identity<not_on_tiles<Where, Layer, Given>>{};
   else if constexpr (What == mistake::heads_do_not_divide) return std::type_identity<heads_do_not_divide_features<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::key_value_heads_do_not_divide) return std::type_identity<key_value_heads_do_not_divide_heads<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::rotary_of_odd_width) return std::type_identity<rotary_heads_of_odd_width<Where, Layer, Given>>{};
   else if constexpr (What == mistake::branches_do_not_fit) {
     return std::type_identity<branches_do_not_fit<Where, Layer, Given, gets_shape<Structure::found.shapes[Structure::found.inputs2[Index]]>>>{};
   }
@@ -38662,9 +38687,10 @@ struct scaled_dot_product_attention : detail::attention_layer<Heads, Options...>
     if (!options.bias || options.kv_bias) return detail::mistake::option_not_offered;
     const auto wrong = scaled_dot_product_attention::check_sequences(in, in);
     if (wrong != detail::mistake::none) return wrong;
+    if (Heads % memory_heads != 0) return detail::mistake::key_value_heads_do_not_divide;
+    if (in.e1 % all_heads != 0) return detail::mistake::heads_do_not_divide;
     const bool even = options.log_of_base == 0 || in.e1 / all_heads % 2 == 0;
-    return Heads % memory_heads != 0 || in.e1 % all_heads != 0 || !even ? detail::mistake::heads_do_not_divide
-                                                                        : detail::mistake::none;
+    return even ? detail::mistake::none : detail::mistake::rotary_of_odd_width;
   }
 
   template <class Team>

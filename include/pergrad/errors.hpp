@@ -112,8 +112,17 @@ template <class Where, class Layer, class Given> struct zero_is_no_size : instea
 template <class Where, class Layer, class Given> struct option_not_offered : instead_of_network {
   static constexpr int say() { static_assert(never<Where>, "this layer does not take one of the options given to it; see its header and docs/layers.md"); return 0; }
 };
-template <class Where, class Layer, class Given> struct tuning_does_not_fit : instead_of_network {
-  static constexpr int say() { static_assert(never<Where>, "this tuning does not fit this network: lora_on takes a rank from 1 on and names of its projections, one at least; last_blocks no more blocks than it has; see the names in docs/layers.md"); return 0; }
+template <class Where, class Layer, class Given> struct adapters_of_rank_zero : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "lora_on: the rank is 0, and adapters of rank 0 train nothing: take one from 1 on, as in lora_on<8, ...>; see docs/layers.md"); return 0; }
+};
+template <class Where, class Layer, class Given> struct adapters_on_no_projection : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "lora_on names no projection, so there would be no adapters: give it names behind the rank, which docs/layers.md lists"); return 0; }
+};
+template <class Where, class Layer, class Given> struct no_such_projection : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "lora_on: no projection of this network has one of these names; docs/layers.md lists those that it has"); return 0; }
+};
+template <class Where, class Layer, class Given> struct fewer_blocks_than_trained : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "last_blocks: this network has fewer blocks than are to be trained; see docs/layers.md"); return 0; }
 };
 template <class Where, class Layer, class Given> struct no_derivative : instead_of_network {
   static constexpr int say() { static_assert(never<Where>, "a layer with value(x) needs its slope: template <class Value> static Value derivative(Value x, Value y), with y = value(x); see docs/custom_layers.md"); return 0; }
@@ -170,7 +179,13 @@ template <class Where, class Layer, class Given> struct not_on_tiles : instead_o
   static constexpr int say() { static_assert(never<Where>, "a layer with on_tiles needs: template <class Tile> static void forward(const Tile& tile), the same for backward, output_shape, and parameter_count if it has parameters; see docs/custom_layers.md"); return 0; }
 };
 template <class Where, class Layer, class Given> struct heads_do_not_divide_features : instead_of_network {
-  static constexpr int say() { static_assert(never<Where>, "the number of attention heads must divide the number of features, and that of key-value heads the number of heads; see docs/layers.md"); return 0; }
+  static constexpr int say() { static_assert(never<Where>, "the number of attention heads must divide the number of features; see docs/layers.md"); return 0; }
+};
+template <class Where, class Layer, class Given> struct key_value_heads_do_not_divide_heads : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "the number of key-value heads must divide the number of attention heads; see docs/layers.md"); return 0; }
+};
+template <class Where, class Layer, class Given> struct rotary_heads_of_odd_width : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "rotary positions turn pairs of features, so the width of a head (features / heads) must be even; see docs/layers.md"); return 0; }
 };
 template <class Where, class Layer, class First, class Second> struct branches_do_not_fit : instead_of_network {
   static constexpr int say() { static_assert(never<Where>, "the two inputs of this layer do not fit each other; see docs/layers.md"); return 0; }

@@ -1,4 +1,5 @@
-// expect-error: tuning_does_not_fit<.*lora_on<2
+// expect-error: no_such_projection<.*lora_on<2
+// expect-error: lora_on: no projection of this network has one of these names
 // SPDX-License-Identifier: Apache-2.0
 #include <pergrad/models.hpp>
 #include <pergrad/pergrad.hpp>

@@ -1,4 +1,5 @@
-// expect-error: tuning_does_not_fit<.*lora_on<0
+// expect-error: adapters_of_rank_zero<.*lora_on<0
+// expect-error: lora_on: the rank is 0
 // SPDX-License-Identifier: Apache-2.0
 #include <pergrad/models.hpp>
 #include <pergrad/pergrad.hpp>

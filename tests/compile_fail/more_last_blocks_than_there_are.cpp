@@ -1,4 +1,5 @@
-// expect-error: tuning_does_not_fit<.*last_blocks<3
+// expect-error: fewer_blocks_than_trained<.*last_blocks<3>, .*blocks<2>
+// expect-error: last_blocks: this network has fewer blocks than are to be trained
 // SPDX-License-Identifier: Apache-2.0
 #include <pergrad/models.hpp>
 #include <pergrad/pergrad.hpp>

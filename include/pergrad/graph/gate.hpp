@@ -222,7 +222,10 @@ constexpr auto explain() {
   else if constexpr (What == mistake::pool_padding_too_large) return std::type_identity<padding_larger_than_half_the_window<Where, Layer, Given>>{};
   else if constexpr (What == mistake::zero_is_no_size) return std::type_identity<zero_is_no_size<Where, Layer, Given>>{};
   else if constexpr (What == mistake::option_not_offered) return std::type_identity<option_not_offered<Where, Layer, Given>>{};
-  else if constexpr (What == mistake::tuning_does_not_fit) return std::type_identity<tuning_does_not_fit<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::rank_of_zero) return std::type_identity<adapters_of_rank_zero<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::no_projection) return std::type_identity<adapters_on_no_projection<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::no_such_projection) return std::type_identity<no_such_projection<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::fewer_blocks) return std::type_identity<fewer_blocks_than_trained<Where, Layer, Given>>{};
   else if constexpr (What == mistake::softmax_is_in_the_loss) return std::type_identity<error::softmax_is_in_the_loss<Where, Layer, Given>>{};
   else if constexpr (What == mistake::activation_not_offered) return std::type_identity<error::activation_not_offered<Where, Layer, Given>>{};
   else if constexpr (What == mistake::layer_of_pytorch_not_offered) return std::type_identity<error::layer_of_pytorch_not_offered<Where, Layer, Given>>{};
@@ -241,6 +244,8 @@ constexpr auto explain() {
   else if constexpr (What == mistake::branches_not_given) return std::type_identity<branches_not_given<Where, Layer, Given>>{};
   else if constexpr (What == mistake::not_on_tiles) return std::type_identity<not_on_tiles<Where, Layer, Given>>{};
   else if constexpr (What == mistake::heads_do_not_divide) return std::type_identity<heads_do_not_divide_features<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::key_value_heads_do_not_divide) return std::type_identity<key_value_heads_do_not_divide_heads<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::rotary_of_odd_width) return std::type_identity<rotary_heads_of_odd_width<Where, Layer, Given>>{};
   else if constexpr (What == mistake::branches_do_not_fit) {
     return std::type_identity<branches_do_not_fit<Where, Layer, Given, gets_shape<Structure::found.shapes[Structure::found.inputs2[Index]]>>>{};
   }

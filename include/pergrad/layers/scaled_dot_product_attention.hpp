@@ -55,9 +55,10 @@ struct scaled_dot_product_attention : detail::attention_layer<Heads, Options...>
     if (!options.bias || options.kv_bias) return detail::mistake::option_not_offered;
     const auto wrong = scaled_dot_product_attention::check_sequences(in, in);
     if (wrong != detail::mistake::none) return wrong;
+    if (Heads % memory_heads != 0) return detail::mistake::key_value_heads_do_not_divide;
+    if (in.e1 % all_heads != 0) return detail::mistake::heads_do_not_divide;
     const bool even = options.log_of_base == 0 || in.e1 / all_heads % 2 == 0;
-    return Heads % memory_heads != 0 || in.e1 % all_heads != 0 || !even ? detail::mistake::heads_do_not_divide
-                                                                        : detail::mistake::none;
+    return even ? detail::mistake::none : detail::mistake::rotary_of_odd_width;
   }
 
   template <class Team>

@@ -193,17 +193,18 @@ using lower_blocks = frozen<repeat<Tuning::template lower<Blocks>, typename Tuni
 template <std::size_t Blocks, class Block, class Tuning>
 using upper_blocks = repeat<Blocks - Tuning::template lower<Blocks>, typename Tuning::template block<Block>>;
 
+template <std::size_t Count>
+struct blocks;  // for an error to show
 /// In front of a network: nothing, or one readable error for a tuning that would train something else than it says.
-template <class Tuning>
+template <class Tuning, class Blocks, pergrad::detail::mistake What>
 struct wrong_tuning {
   static constexpr bool takes_ids = true;  // of whatever the network takes
-  [[nodiscard]] static constexpr pergrad::detail::mistake check(shape /*in*/) noexcept {
-    return pergrad::detail::mistake::tuning_does_not_fit;
-  }
+  [[nodiscard]] static constexpr pergrad::detail::mistake check(shape /*in*/) noexcept { return What; }
 };
 template <class Tuning, std::size_t Blocks, text... Names>
-using checked = std::conditional_t<Tuning::template offers<Names...> && Blocks >= Tuning::least_blocks, frozen<>,
-                                   wrong_tuning<Tuning>>;
+using checked =
+    std::conditional_t<Tuning::template mistake<Blocks, Names...> == pergrad::detail::mistake::none, frozen<>,
+                       wrong_tuning<Tuning, blocks<Blocks>, Tuning::template mistake<Blocks, Names...>>>;
 
 template <llama_size Size, class Tuning>
 struct llama_network {

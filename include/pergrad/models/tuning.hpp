@@ -11,6 +11,7 @@
 #include <string_view>
 #include <type_traits>
 
+#include <pergrad/graph/mistakes.hpp>
 #include <pergrad/graph/sequential.hpp>
 #include <pergrad/layers/added_bias.hpp>
 #include <pergrad/layers/layer_norm.hpp>
@@ -76,8 +77,10 @@ struct usual {
   using block = Block;
   template <std::size_t /*Blocks*/>
   static constexpr std::size_t lower = 0;
-  static constexpr std::size_t least_blocks = 0;  ///< that the network must have
   static constexpr bool needs_biases = false;
+  /// What is wrong with it for a network with so many blocks and projections of these names.
+  template <std::size_t /*Blocks*/, text... /*Names*/>
+  static constexpr auto mistake = pergrad::detail::mistake::none;
 };
 
 /// What trains some layers of each block, and a classifier's head.
@@ -100,8 +103,6 @@ struct everything : detail::usual {
   using norm = Layer;
   template <class... Layers>
   using head = sequential<Layers...>;  ///< of a classifier
-  template <detail::text... /*Names*/>
-  static constexpr bool offers = true;
 };
 
 /// Low-rank adapters on the projections of these names, and a classifier's head; nothing else is trained (Hu et al.
@@ -114,8 +115,12 @@ struct lora_on : detail::partly_trained {
                                                         (detail::is_named(Name.view(), Targets.view()) || ...)>::type;
   template <class Layer>
   using norm = frozen<Layer>;
-  template <detail::text... Names>
-  static constexpr bool offers = Rank > 0 && sizeof...(Targets) > 0 && (detail::is_offered<Targets, Names...> && ...);
+  template <std::size_t /*Blocks*/, detail::text... Names>
+  static constexpr auto mistake = Rank == 0                 ? pergrad::detail::mistake::rank_of_zero
+                                  : sizeof...(Targets) == 0 ? pergrad::detail::mistake::no_projection
+                                  : (detail::is_offered<Targets, Names...>&&...)
+                                      ? pergrad::detail::mistake::none
+                                      : pergrad::detail::mistake::no_such_projection;
 };
 
 /// Only biases are trained, and a classifier's head (BitFit: Ben Zaken et al. 2021, arXiv:2106.10199): those of
@@ -125,8 +130,6 @@ struct biases_only : detail::partly_trained {
   using projection = typename detail::only_bias<Linear>::type;
   template <class Layer>
   using norm = typename detail::only_bias<Layer>::type;
-  template <detail::text... /*Names*/>
-  static constexpr bool offers = true;
   static constexpr bool needs_biases = true;
 };
 
@@ -138,7 +141,9 @@ struct last_blocks : everything {
   using input = frozen<Layer>;
   template <std::size_t Blocks>
   static constexpr std::size_t lower = Blocks > Count ? Blocks - Count : 0;
-  static constexpr std::size_t least_blocks = Count;
+  template <std::size_t Blocks, detail::text... /*Names*/>
+  static constexpr auto mistake =
+      Blocks < Count ? pergrad::detail::mistake::fewer_blocks : pergrad::detail::mistake::none;
 };
 
 /// What `Tuning` says, and the logits of a language model are never all there: the last projection is `recomputed`, and
