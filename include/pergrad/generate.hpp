@@ -49,12 +49,14 @@ template <class Scalar>
   double rest = 0;
   for (const Scalar logit : logits) rest += weight(logit);
   rest *= uniform;
-  std::size_t id = 0;
-  for (; id + 1 < logits.size(); ++id) {
-    rest -= weight(logits[id]);
-    if (rest < 0) break;
+  std::size_t drawn = 0;
+  for (std::size_t id = 0; id < logits.size() && rest >= 0; ++id) {
+    const double each = weight(logits[id]);
+    if (each == 0) continue;  // not even if rounding leaves a rest behind all others
+    drawn = id;
+    rest -= each;
   }
-  return static_cast<std::int32_t>(id);
+  return static_cast<std::int32_t>(drawn);
 }
 
 /// Does the executor keep what was computed of a text while it grows?

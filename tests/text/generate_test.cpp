@@ -213,5 +213,15 @@ BOOST_AUTO_TEST_CASE(weights_that_have_diverged_say_nothing) {
   BOOST_TEST(!pg::detail::has_likeliest(std::span<const double>{std::array{-infinite, -infinite}}));
   BOOST_TEST(!pg::detail::has_likeliest(std::span<const double>{std::array{infinite, 1.0}}));
 }
+BOOST_AUTO_TEST_CASE(an_excluded_id_is_never_drawn) {
+  // The largest number below 1: behind the ids that may be drawn, rounding leaves a rest of some of these logits.
+  const double infinite = std::numeric_limits<double>::infinity(), most = std::nextafter(1.0, 0.0);
+  for (int i = 0; i < 1000; ++i) {
+    const std::array logits{-infinite, std::sin(i), std::sin(2.0 * i), std::sin(3.0 * i), std::sin(5.0 * i), -infinite};
+    const std::span<const double> all{logits};
+    BOOST_REQUIRE_EQUAL(pg::detail::draw_id(all, 1.0, most), 4);
+    BOOST_REQUIRE_EQUAL(pg::detail::draw_id(all, 1.0, 0.0), 1);
+  }
+}
 
 BOOST_AUTO_TEST_SUITE_END()
