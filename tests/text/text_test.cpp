@@ -122,6 +122,11 @@ BOOST_AUTO_TEST_CASE(files_that_do_not_belong_together_are_refused) {
   const temporary special{"special", vocabulary_with(many)}, cut{"cut", vocabulary_with(many + R"(, "ab": 1280)")};
   BOOST_TEST((pg::byte_level_bpe{special.path, none.path}.vocabulary_size()) == 1280U);
   refused(cut.path, none.path, "its merges make 0 of the 1281 tokens");
+  const std::string blank = names[' '];
+  const temporary word{"word", vocabulary_with(R"(, "<s>": 256, ")" + blank + R"(a": 257, "my token": 258)")};
+  const temporary whole{"whole", blank + " a\n"};
+  BOOST_TEST((pg::byte_level_bpe{word.path, whole.path}.encode(" a") == std::vector<std::int32_t>{257}));
+  refused(word.path, none.path, "pergrad_text_none: no merge makes " + blank + "a of pergrad_text_word");
 }
 
 BOOST_AUTO_TEST_CASE(no_sequence_has_two_owners) {

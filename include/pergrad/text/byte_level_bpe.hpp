@@ -119,8 +119,9 @@ void for_each_word(std::string_view text, const Function& f) {
 class byte_level_bpe {
  public:
   /// Reads GPT-2's two files; lines may end in CR LF. Throws std::runtime_error that names the file and what is wrong
-  /// in it: two tokens with one id, say, or merges that make none of more than 1024 tokens, as those of a file that was
-  /// cut off do.
+  /// in it: two tokens with one id, say, or merges of a file that was cut off. Those make no token for a word of the
+  /// vocabulary that begins with a blank (as special tokens, which nothing makes, never do in these files), or none for
+  /// more than 1024 tokens.
   byte_level_bpe(const std::string& vocabulary_path, const std::string& merges_path) {
     read_vocabulary(vocabulary_path);
     read_merges(merges_path, vocabulary_path);
@@ -274,6 +275,12 @@ class byte_level_bpe {
     if (ids_.size() > of_byte_.size() + made + most_special) {
       throw_refusal(path, "its merges make " + std::to_string(made) + " of the " + std::to_string(ids_.size()) +
                               " tokens of " + vocabulary_path + ": is it whole?");
+    }
+    // Special tokens are written as they are. So what begins with the name of a blank is made of bytes, by a merge.
+    const std::string blank_name = detail::names_of_bytes()[' '];
+    for (const auto& [token, id] : ids_) {
+      if (token == blank_name || !token.starts_with(blank_name) || is_made[static_cast<std::size_t>(id)]) continue;
+      throw_refusal(path, "no merge makes " + token + " of " + vocabulary_path + ": is it whole?");
     }
   }
 
