@@ -278,9 +278,12 @@ class byte_level_bpe {
     }
     // Special tokens are written as they are. So what begins with the name of a blank is made of bytes, by a merge.
     const std::string blank_name = detail::names_of_bytes()[' '];
-    for (const auto& [token, id] : ids_) {
-      if (token == blank_name || !token.starts_with(blank_name) || is_made[static_cast<std::size_t>(id)]) continue;
-      throw_refusal(path, "no merge makes " + token + " of " + vocabulary_path + ": is it whole?");
+    const auto unmade = std::ranges::find_if(ids_, [&](const auto& each) {
+      return each.first != blank_name && each.first.starts_with(blank_name) &&
+             !is_made[static_cast<std::size_t>(each.second)];
+    });
+    if (unmade != ids_.end()) {
+      throw_refusal(path, "no merge makes " + unmade->first + " of " + vocabulary_path + ": is it whole?");
     }
   }
 
