@@ -83,7 +83,12 @@ struct leaf_share {
   template <class Scalar>
   [[nodiscard]] PERGRAD_HD Scalar element(const sample_values<Scalar>& values, const Scalar* of_sample,
                                           int e) const noexcept {
-    if (outer == nullptr) return read(values, of_sample, e);
+    return outer == nullptr ? read(values, of_sample, e) : of_product(values, of_sample, e);
+  }
+  /// The same of an outer leaf.
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD Scalar of_product(const sample_values<Scalar>& values, const Scalar* of_sample,
+                                             int e) const noexcept {
     return method == norm_method::instantiate ? of_sample[kept + e] : gradient_element(*outer, values, e);
   }
   /// The same of an elementwise leaf.
@@ -189,7 +194,7 @@ struct sum_kernel {
         add_share(sum, multiply(weight, at.delta), at.x, to_grid);
         continue;
       }
-      const Scalar value = share.element(values, samples.kept_of(b), e);
+      const Scalar value = share.of_product(values, samples.kept_of(b), e);
       add_share(sum, squares != 0 ? multiply(weight, value) : weight, value, to_grid);
     }
     finish(sum, to);
