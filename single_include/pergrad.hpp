@@ -42730,10 +42730,13 @@ struct outer_leaf {
   int squares = 0;     ///< layered: of the first partial square among a sample's
   int chunks = 1;      ///< layered: of positions, whose partial sums are added up in order
   int square_count = 0;
+  int partials = -1;  ///< layered: of the first partial sum among a sample's that norms leave for sums; negative: none
   norm_method method = norm_method::instantiate;
   int first = 1;  ///< 0: the block is used before, at the leaf that begins its chain
   int next = 0;   ///< the block is used again, at the leaf that comes so many after this one; 0: it is not
   [[nodiscard]] PERGRAD_HD constexpr int size() const noexcept { return view.size(); }
+  /// Layered: is a sample's gradient stored before it is squared or added up?
+  [[nodiscard]] constexpr bool is_stored() const noexcept { return chunks > 1 || partials >= 0; }
 };
 
 /// g_b = sum_t delta_t (.) u_t.
@@ -42922,7 +42925,8 @@ struct network_sizes {
   int kept = 0;       ///< elements of a sample's kept gradients
   int squares = 0;    ///< layered: partial squares of a sample's norms, those of elementwise leaves last
   int elementwise_squares = 0;
-  int output = 0;  ///< places of the network's output and its gradient
+  int partials = 0;  ///< layered: partial sums of a sample's gradient that norms leave for sums
+  int output = 0;    ///< places of the network's output and its gradient
   int output_gradient = 0;
   int output_lengths = -1;  ///< table of its lengths; none if all samples have one
 };
@@ -45192,7 +45196,7 @@ struct needed_products {
   unsigned sums = 0;             ///< of sums over samples of one position
   unsigned squares = 0;          ///< of norms
   unsigned any_squares = 0;      ///< of norms, whatever method somebody asks for
-  bool chunks = false;           ///< are any gradients formed in chunks?
+  bool stored = false;           ///< are any gradients stored before they are squared or added up?
   bool norms_by_blocks = false;  ///< are any norms much work, or of tables?
   share_kind shares = share_kind::any;  ///< by the most steps that a unit of its sums' grid has
 };
@@ -45213,7 +45217,7 @@ inline constexpr needed_products all_products{.tensor_cores = true,
                                               .gradients = all_ways,
                                               .sums = all_ways,
                                               .squares = all_ways,
-                                              .chunks = true,
+                                              .stored = true,
                                               .norms_by_blocks = true};
 
 /// f(sizes) with the own kernel's blocks. `Ways`: those that there may be.
@@ -46987,6 +46991,10 @@ inline constexpr int most_kept = 1 << 15;
 /// Positions from which on forming a gradient twice costs more than writing and reading it: 8 bytes of traffic against
 /// 2 T operations an element. An estimate from data sheets, not measured.
 inline constexpr int positions_worth_keeping = 16;
+/// The same where products form gradients, which take less time for an operation and have more to read.
+inline constexpr int positions_worth_storing = 256;
+/// Of a sample's workspace, how much as a part of it gradients may take that are kept from norms to sums.
+inline constexpr int workspaces_of_stored = 4;
 
 /// How a device finds the norm of a block: exact ways only, the cheapest in multiply-adds, as on the host
 /// (gradients/plan.hpp) with a device's prices. Dots are in double, which most devices are slow at; in layered networks
@@ -47101,8 +47109,14 @@ struct build_leaves {
     if (Program::layered && has_one_use) {
       leaf.squares = t.squares;
       leaf.chunks = leaf.view.positions() == 1 ? 1 : chunks_of(leaf.view);
-      leaf.square_count = leaf.chunks > 1 ? square_partials_kernel<typename Program::scalar>::parts_of(leaf.size())
-                                          : leaf.view.groups * square_blocks_of(leaf.view);
+      const std::int64_t partials = std::int64_t{leaf.chunks} * leaf.size();
+      if (leaf.method == norm_method::direct && leaf.view.positions() >= positions_worth_storing &&
+          workspaces_of_stored * (t.partials + partials) <= t.workspace) {
+        leaf.partials = t.partials;
+        t.partials += static_cast<int>(partials);
+      }
+      leaf.square_count = leaf.is_stored() ? square_partials_kernel<typename Program::scalar>::parts_of(leaf.size())
+                                           : leaf.view.groups * square_blocks_of(leaf.view);
       t.squares += leaf.square_count;
     }
     op_row& row = t.ops[each.node];
@@ -49387,9 +49401,9 @@ inline constexpr needed_products products_of = [] {
   for (int k = 0; k < table.outer_count; ++k) {
     const outer_leaf& leaf = table.outer[static_cast<std::size_t>(k)];
     (leaf.view.positions() > 1 ? needed.gradients : needed.sums) |= bit_of(way_of(leaf, gemm_product::sums));
-    needed.chunks = needed.chunks || leaf.chunks > 1;
+    needed.stored = needed.stored || leaf.is_stored();
     needed.norms_by_blocks = needed.norms_by_blocks || (leaf.first != 0 && !is_little(leaf, method_choice{}));
-    if (leaf.chunks > 1) continue;
+    if (leaf.is_stored()) continue;
     const unsigned squared = bit_of(way_of(leaf, gemm_product::squares));
     needed.any_squares |= squared;
     if (leaf.method != norm_method::product) needed.squares |= squared;
@@ -49520,8 +49534,9 @@ struct arena_layout {
   std::size_t targets = 0;
   std::size_t projections = 0;
   std::size_t rows = 0;
-  std::size_t partials = 0;  ///< layered: gradients of some samples
-  std::size_t sums = 0;      ///< accumulators
+  std::size_t partials = 0;       ///< layered: gradients of some samples
+  std::size_t kept_partials = 0;  ///< layered: a leaf's of all samples, leaf after leaf
+  std::size_t sums = 0;           ///< accumulators
   std::size_t released = 0;
   std::size_t is_open = 0;  ///< one a pair of the noise
   std::size_t first_moment = 0;
@@ -49578,11 +49593,12 @@ inline constexpr std::size_t target_bytes = 8;
   place(a.rows, rows_at_a_time(net, max_batch) * net.parameters * scalar_bytes);
   std::size_t most_partials = 0;
   for (const outer_leaf& leaf : net.outer) {
-    if (!net.layered || !is_one_product(leaf) || leaf.view.positions() == 1) continue;
+    if (!net.layered || !is_one_product(leaf) || leaf.view.positions() == 1 || leaf.partials >= 0) continue;
     most_partials =
         std::max(most_partials, count(samples_together(leaf, max_batch)) * count(leaf.chunks * leaf.size()));
   }
   place(a.partials, most_partials * scalar_bytes);
+  place(a.kept_partials, max_batch * count(net.partials) * scalar_bytes);
   // One of integers, or some of scalars.
   place(a.sums, std::max(sizeof(std::int64_t), count(accumulator_count(net)) * scalar_bytes) * net.parameters);
   place(a.released, net.parameters * scalar_bytes);
@@ -50551,6 +50567,7 @@ struct sum_launch {
   bool per_layer = false;
   bool squares = false;
   bool gradients = false;  ///< formed of every sample's gradient, not as one product
+  bool has_norms = false;  ///< they are these samples', found by the same method
   int grid_steps = -1;     ///< not negative: a sum of integers, of which a unit has 2^grid_steps steps
   int samples = 0;
 };
@@ -51012,8 +51029,8 @@ class launcher {
     }
     return false;
   }
-  /// f(leaf) of every leaf whose sum products form, and rest(), side by side; but leaves in chunks share memory for
-  /// their gradients and come one after the other.
+  /// f(leaf) of every leaf whose sum products form, and rest(), side by side; but leaves in chunks that are not kept
+  /// share memory for their gradients and come one after the other.
   template <class Function, class Rest>
   void each_product_leaf(const Function& f, const Rest& rest) const {
     const auto leaves = static_cast<int>(net_->outer.size());
@@ -51021,18 +51038,23 @@ class launcher {
       if (number == 0) return rest();
       for (int k = 0; k < leaves; ++k) {
         const outer_leaf& leaf = net_->outer[static_cast<std::size_t>(k)];
-        if (is_one_product(leaf) && number == (leaf.chunks > 1 ? 1 : k + 2)) f(leaf);
+        const bool shares_memory = leaf.is_stored() && leaf.partials < 0;
+        if (is_one_product(leaf) && number == (shares_memory ? 1 : k + 2)) f(leaf);
       }
     });
   }
+  /// Do norms form the gradients of a leaf?
+  [[nodiscard]] static bool forms_gradients(const outer_leaf& leaf, const method_choice& method) {
+    const norm_method chosen = method.of(leaf);
+    return chosen != norm_method::product && chosen != norm_method::gram;
+  }
   void square(const sample_launch<Scalar>& wanted, const outer_leaf& leaf) const {
     const method_choice method = method_of(wanted);
-    const norm_method chosen = method.of(leaf);
-    if (chosen == norm_method::product || chosen == norm_method::gram) return;
+    if (!forms_gradients(leaf, method)) return;
     double* const to = memory_->template at<double>(memory_->places().squares) + leaf.squares;
-    if constexpr (Needed.chunks) {
-      if (leaf.chunks > 1) {
-        return for_each_partial(leaf, wanted.samples, format_of(method),
+    if constexpr (Needed.stored) {
+      if (leaf.is_stored()) {
+        return for_each_partial(leaf, wanted.samples, format_of(method), false,
                                 [&](const partial_gradients<Scalar>& gradients) {
                                   launch(device(), square_partials_kernel<Scalar>{gradients, to, net_->squares});
                                 });
@@ -51089,9 +51111,9 @@ class launcher {
       return;
     }
     if constexpr (std::is_integral_v<Sum>) {
-      if (leaf.chunks == 1) return sum_of_shares(wanted, leaf, to_grid);
+      if (!leaf.is_stored()) return sum_of_shares(wanted, leaf, to_grid);
     }
-    if constexpr (!std::is_integral_v<Sum> || Needed.chunks) sum_of_partials<Sum>(wanted, leaf, to_grid);
+    if constexpr (!std::is_integral_v<Sum> || Needed.stored) sum_of_partials<Sum>(wanted, leaf, to_grid);
   }
   /// Parts of the samples that add to a sum of integers side by side, with so many blocks each: no more than a large
   /// device holds at once, as a few that wait for the others to end cost as much as all.
@@ -51139,11 +51161,20 @@ class launcher {
         is_integral ? parts_of_integers(gradient_blocks(leaf.view), most, wanted.samples) : accumulator_count(*net_);
     launch_gemm<Scalar, Needed.sums>(device(), way_of(leaf, gemm_product::sums), problem);
   }
-  /// Forms the gradients of a leaf of several positions, for some samples at a time, and calls f(them) for each time.
+  /// Forms the gradients of a leaf of several positions, for some samples at a time, or for all if they are kept, and
+  /// calls f(them) for each time. `are_there`: those that are kept have been formed.
   template <class Function>
-  void for_each_partial(const outer_leaf& leaf, int samples, stored_format format, const Function& f) const {
-    auto* const partials = memory_->template at<Scalar>(memory_->places().partials);
-    const int together = samples_together(leaf, memory_->max_batch());
+  void for_each_partial(const outer_leaf& leaf, int samples, stored_format format, bool are_there,
+                        const Function& f) const {
+    const arena_layout& places = memory_->places();
+    auto* partials = memory_->template at<Scalar>(places.partials);
+    int together = samples_together(leaf, memory_->max_batch());
+    if (leaf.partials >= 0) {
+      partials = memory_->template at<Scalar>(places.kept_partials) +
+                 static_cast<std::size_t>(leaf.partials) * memory_->max_batch();
+      together = larger_of(1, samples);
+      if (are_there) return f(gradients_at(leaf, partials, 0, samples));
+    }
     for (int first = 0; first == 0 || first < samples; first += together) {
       const int count = smaller_of(together, samples - first);
       affine_partials<Scalar> problem;
@@ -51156,13 +51187,19 @@ class launcher {
       if constexpr (Needed.gradients != 0) {
         launch_gemm<Scalar, Needed.gradients, Needed.tensor_cores>(device(), way_of(leaf, gemm_product::sums), problem);
       }
-      f(partial_gradients<Scalar>{memory_->state(), partials, first, count, leaf.chunks, leaf.size()});
+      f(gradients_at(leaf, partials, first, count));
     }
+  }
+  [[nodiscard]] partial_gradients<Scalar> gradients_at(const outer_leaf& leaf, const Scalar* partials, int first,
+                                                       int count) const {
+    return {memory_->state(), partials, first, count, leaf.chunks, leaf.size()};
   }
   template <class Sum>
   void sum_of_partials(const sum_launch<Scalar>& wanted, const outer_leaf& leaf, Scalar to_grid) const {
+    const method_choice method = method_of(wanted);
+    const bool are_there = wanted.has_norms && forms_gradients(leaf, method);
     for_each_partial(
-        leaf, wanted.samples, format_of(method_of(wanted)), [&](const partial_gradients<Scalar>& gradients) {
+        leaf, wanted.samples, format_of(method), are_there, [&](const partial_gradients<Scalar>& gradients) {
           launch(device(), fold_partials_kernel<Scalar, Sum>{
                                .gradients = gradients,
                                .factors = weights_of(wanted, leaf),
@@ -51395,6 +51432,7 @@ class engine {
                            .per_layer = sum.per_layer,
                            .squares = sum.squares,
                            .gradients = it.way.gradients,
+                           .has_norms = it.request.needs_facts() && !it.way.again,
                            .grid_steps = sum.integers == nullptr ? -1 : sum.grid_steps,
                            .samples = static_cast<int>(count)});
     });
@@ -51704,8 +51742,16 @@ template <class Table>
     const double read = double(view.groups) * view.channels * view.pixels() + view.groups * view.outputs * positions;
     const double formed = leaf.by_ids != 0 ? 0 : products(view);
     const double dots = positions * (positions + 1) / 2 * view.groups * (view.view_width() + view.outputs);
-    pass(leaf.method == norm_method::gram ? dots : leaf.method == norm_method::product ? 0 : formed, read, 0);
-    if (leaf.method != norm_method::instantiate) pass(formed, read, view.size());
+    const double kept = leaf.partials < 0 ? 0 : double(leaf.chunks) * view.size();
+    pass(leaf.method == norm_method::gram      ? dots
+         : leaf.method == norm_method::product ? 0
+                                               : formed,
+         read + 2 * kept, 0);
+    if (kept > 0) {
+      pass(kept, kept, view.size());
+    } else if (leaf.method != norm_method::instantiate) {
+      pass(formed, read, view.size());
+    }
   }
   return 1e6 * seconds;
 }
@@ -52256,6 +52302,7 @@ class network_trainer {
       launch.samples({.rule = rule_, .layers = is_random_ ? &layers_.stream : nullptr, .samples = most});
       launch.sum_of_integers({.weights = memory_->template at<const Scalar>(memory_->places().weights),
                               .per_layer = rule_.per_layer(),
+                              .has_norms = true,
                               .grid_steps = grid_.steps,
                               .samples = most});
       if (peers_ == nullptr) launch_release(0, net().parameters);

@@ -29,6 +29,10 @@ using layered_mix =
 template <class Scalar>
 using layered_image = pg::basic_network<Scalar, pg::shape{2, 33, 32}, pg::conv2d<3, 3, pg::padding<1>>, pg::tanh,
                                         pg::max_pool2d<4>, pg::flatten, pg::linear<3>>;
+/// The same with more weights, so that they would take too much of the workspace.
+template <class Scalar>
+using layered_channels = pg::basic_network<Scalar, pg::shape{65, 33, 32}, pg::conv2d<2, 3, pg::padding<1>>, pg::tanh,
+                                           pg::max_pool2d<4>, pg::flatten, pg::linear<3>>;
 
 /// Of layers at several positions alone.
 template <class Scalar>
@@ -62,6 +66,8 @@ template <>
 inline constexpr plan_kind plan_of<layered_nodes<double>> = plan_kind::layered;
 template <>
 inline constexpr plan_kind plan_of<layered_image<float>> = plan_kind::layered;
+template <>
+inline constexpr plan_kind plan_of<layered_channels<double>> = plan_kind::layered;
 template <>
 inline constexpr plan_kind plan_of<layered_image<double>> = plan_kind::layered;
 template <>
@@ -235,14 +241,29 @@ BOOST_AUTO_TEST_CASE(what_is_added_for_a_sample_is_within_the_bound_with_bf16) {
 }
 
 template <class Network>
-int chunks_of_first_layer() {
-  return pg::on_device::facts_of<Network>.outer[0].chunks;
+const pg::on_device::outer_leaf& first_leaf() {
+  return pg::on_device::facts_of<Network>.outer[0];
 }
 BOOST_AUTO_TEST_CASE(many_positions_are_added_up_in_chunks) {
-  BOOST_TEST(chunks_of_first_layer<layered_image<float>>() == 2);
-  BOOST_TEST(chunks_of_first_layer<layered_cnn<float>>() == 1);
+  BOOST_TEST(first_leaf<layered_image<float>>().chunks == 2);
+  BOOST_TEST(first_leaf<layered_image<float>>().partials == 0);  // kept from norms to sums
+  BOOST_TEST(first_leaf<layered_cnn<float>>().chunks == 1);
+  BOOST_TEST(first_leaf<layered_cnn<float>>().partials == -1);
   compare_layers<layered_image<float>, pg::cross_entropy>("layered image, float");
   compare<layered_image<double>, pg::cross_entropy>("layered image, double");
+}
+BOOST_AUTO_TEST_CASE(a_sum_without_norms_forms_gradients_that_norms_would_have_left) {
+  both<layered_image<double>, pg::cross_entropy> it{3};
+  check_close(it.evaluate(pg::sum(it.on_device())), pg::unprotected::evaluate(it.host, pg::sum(it.on_host())), 1e-10,
+              "sum");
+}
+BOOST_AUTO_TEST_CASE(chunks_that_take_too_much_memory_are_formed_again) {
+  BOOST_TEST(first_leaf<layered_channels<double>>().chunks == 2);
+  BOOST_TEST(first_leaf<layered_channels<double>>().partials == -1);
+  both<layered_channels<double>, pg::cross_entropy> it{3};
+  const pg::l2_clip_norm bound{0.3};
+  check_close(it.evaluate(pg::sum(pg::clip(it.on_device(), bound))),
+              pg::unprotected::evaluate(it.host, pg::sum(pg::clip(it.on_host(), bound))), 1e-10, "clipped sum");
 }
 
 // In steps of the grid; noise is the same for all. A sum of integers is exact, so a record adds the same integers

@@ -93,10 +93,13 @@ struct outer_leaf {
   int squares = 0;     ///< layered: of the first partial square among a sample's
   int chunks = 1;      ///< layered: of positions, whose partial sums are added up in order
   int square_count = 0;
+  int partials = -1;  ///< layered: of the first partial sum among a sample's that norms leave for sums; negative: none
   norm_method method = norm_method::instantiate;
   int first = 1;  ///< 0: the block is used before, at the leaf that begins its chain
   int next = 0;   ///< the block is used again, at the leaf that comes so many after this one; 0: it is not
   [[nodiscard]] PERGRAD_HD constexpr int size() const noexcept { return view.size(); }
+  /// Layered: is a sample's gradient stored before it is squared or added up?
+  [[nodiscard]] constexpr bool is_stored() const noexcept { return chunks > 1 || partials >= 0; }
 };
 
 /// g_b = sum_t delta_t (.) u_t.
@@ -285,7 +288,8 @@ struct network_sizes {
   int kept = 0;       ///< elements of a sample's kept gradients
   int squares = 0;    ///< layered: partial squares of a sample's norms, those of elementwise leaves last
   int elementwise_squares = 0;
-  int output = 0;  ///< places of the network's output and its gradient
+  int partials = 0;  ///< layered: partial sums of a sample's gradient that norms leave for sums
+  int output = 0;    ///< places of the network's output and its gradient
   int output_gradient = 0;
   int output_lengths = -1;  ///< table of its lengths; none if all samples have one
 };

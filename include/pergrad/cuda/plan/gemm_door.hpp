@@ -226,7 +226,7 @@ struct needed_products {
   unsigned sums = 0;             ///< of sums over samples of one position
   unsigned squares = 0;          ///< of norms
   unsigned any_squares = 0;      ///< of norms, whatever method somebody asks for
-  bool chunks = false;           ///< are any gradients formed in chunks?
+  bool stored = false;           ///< are any gradients stored before they are squared or added up?
   bool norms_by_blocks = false;  ///< are any norms much work, or of tables?
   share_kind shares = share_kind::any;  ///< by the most steps that a unit of its sums' grid has
 };
@@ -247,7 +247,7 @@ inline constexpr needed_products all_products{.tensor_cores = true,
                                               .gradients = all_ways,
                                               .sums = all_ways,
                                               .squares = all_ways,
-                                              .chunks = true,
+                                              .stored = true,
                                               .norms_by_blocks = true};
 
 /// f(sizes) with the own kernel's blocks. `Ways`: those that there may be.

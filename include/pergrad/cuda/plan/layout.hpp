@@ -103,8 +103,9 @@ struct arena_layout {
   std::size_t targets = 0;
   std::size_t projections = 0;
   std::size_t rows = 0;
-  std::size_t partials = 0;  ///< layered: gradients of some samples
-  std::size_t sums = 0;      ///< accumulators
+  std::size_t partials = 0;       ///< layered: gradients of some samples
+  std::size_t kept_partials = 0;  ///< layered: a leaf's of all samples, leaf after leaf
+  std::size_t sums = 0;           ///< accumulators
   std::size_t released = 0;
   std::size_t is_open = 0;  ///< one a pair of the noise
   std::size_t first_moment = 0;
@@ -161,11 +162,12 @@ inline constexpr std::size_t target_bytes = 8;
   place(a.rows, rows_at_a_time(net, max_batch) * net.parameters * scalar_bytes);
   std::size_t most_partials = 0;
   for (const outer_leaf& leaf : net.outer) {
-    if (!net.layered || !is_one_product(leaf) || leaf.view.positions() == 1) continue;
+    if (!net.layered || !is_one_product(leaf) || leaf.view.positions() == 1 || leaf.partials >= 0) continue;
     most_partials =
         std::max(most_partials, count(samples_together(leaf, max_batch)) * count(leaf.chunks * leaf.size()));
   }
   place(a.partials, most_partials * scalar_bytes);
+  place(a.kept_partials, max_batch * count(net.partials) * scalar_bytes);
   // One of integers, or some of scalars.
   place(a.sums, std::max(sizeof(std::int64_t), count(accumulator_count(net)) * scalar_bytes) * net.parameters);
   place(a.released, net.parameters * scalar_bytes);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 
 #include <pergrad/cuda/kernels/norms.hpp>
 #include <pergrad/cuda/kernels/sums.hpp>
@@ -32,6 +33,10 @@ inline constexpr int most_kept = 1 << 15;
 /// Positions from which on forming a gradient twice costs more than writing and reading it: 8 bytes of traffic against
 /// 2 T operations an element. An estimate from data sheets, not measured.
 inline constexpr int positions_worth_keeping = 16;
+/// The same where products form gradients, which take less time for an operation and have more to read.
+inline constexpr int positions_worth_storing = 256;
+/// Of a sample's workspace, how much as a part of it gradients may take that are kept from norms to sums.
+inline constexpr int workspaces_of_stored = 4;
 
 /// How a device finds the norm of a block: exact ways only, the cheapest in multiply-adds, as on the host
 /// (gradients/plan.hpp) with a device's prices. Dots are in double, which most devices are slow at; in layered networks
@@ -146,8 +151,14 @@ struct build_leaves {
     if (Program::layered && has_one_use) {
       leaf.squares = t.squares;
       leaf.chunks = leaf.view.positions() == 1 ? 1 : chunks_of(leaf.view);
-      leaf.square_count = leaf.chunks > 1 ? square_partials_kernel<typename Program::scalar>::parts_of(leaf.size())
-                                          : leaf.view.groups * square_blocks_of(leaf.view);
+      const std::int64_t partials = std::int64_t{leaf.chunks} * leaf.size();
+      if (leaf.method == norm_method::direct && leaf.view.positions() >= positions_worth_storing &&
+          workspaces_of_stored * (t.partials + partials) <= t.workspace) {
+        leaf.partials = t.partials;
+        t.partials += static_cast<int>(partials);
+      }
+      leaf.square_count = leaf.is_stored() ? square_partials_kernel<typename Program::scalar>::parts_of(leaf.size())
+                                           : leaf.view.groups * square_blocks_of(leaf.view);
       t.squares += leaf.square_count;
     }
     op_row& row = t.ops[each.node];

@@ -199,9 +199,9 @@ inline constexpr needed_products products_of = [] {
   for (int k = 0; k < table.outer_count; ++k) {
     const outer_leaf& leaf = table.outer[static_cast<std::size_t>(k)];
     (leaf.view.positions() > 1 ? needed.gradients : needed.sums) |= bit_of(way_of(leaf, gemm_product::sums));
-    needed.chunks = needed.chunks || leaf.chunks > 1;
+    needed.stored = needed.stored || leaf.is_stored();
     needed.norms_by_blocks = needed.norms_by_blocks || (leaf.first != 0 && !is_little(leaf, method_choice{}));
-    if (leaf.chunks > 1) continue;
+    if (leaf.is_stored()) continue;
     const unsigned squared = bit_of(way_of(leaf, gemm_product::squares));
     needed.any_squares |= squared;
     if (leaf.method != norm_method::product) needed.squares |= squared;

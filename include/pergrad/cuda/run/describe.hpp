@@ -89,8 +89,16 @@ template <class Table>
     const double read = double(view.groups) * view.channels * view.pixels() + view.groups * view.outputs * positions;
     const double formed = leaf.by_ids != 0 ? 0 : products(view);
     const double dots = positions * (positions + 1) / 2 * view.groups * (view.view_width() + view.outputs);
-    pass(leaf.method == norm_method::gram ? dots : leaf.method == norm_method::product ? 0 : formed, read, 0);
-    if (leaf.method != norm_method::instantiate) pass(formed, read, view.size());
+    const double kept = leaf.partials < 0 ? 0 : double(leaf.chunks) * view.size();
+    pass(leaf.method == norm_method::gram      ? dots
+         : leaf.method == norm_method::product ? 0
+                                               : formed,
+         read + 2 * kept, 0);
+    if (kept > 0) {
+      pass(kept, kept, view.size());
+    } else if (leaf.method != norm_method::instantiate) {
+      pass(formed, read, view.size());
+    }
   }
   return 1e6 * seconds;
 }

@@ -240,6 +240,7 @@ class engine {
                            .per_layer = sum.per_layer,
                            .squares = sum.squares,
                            .gradients = it.way.gradients,
+                           .has_norms = it.request.needs_facts() && !it.way.again,
                            .grid_steps = sum.integers == nullptr ? -1 : sum.grid_steps,
                            .samples = static_cast<int>(count)});
     });

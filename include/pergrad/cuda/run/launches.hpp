@@ -45,6 +45,7 @@ struct sum_launch {
   bool per_layer = false;
   bool squares = false;
   bool gradients = false;  ///< formed of every sample's gradient, not as one product
+  bool has_norms = false;  ///< they are these samples', found by the same method
   int grid_steps = -1;     ///< not negative: a sum of integers, of which a unit has 2^grid_steps steps
   int samples = 0;
 };
@@ -506,8 +507,8 @@ class launcher {
     }
     return false;
   }
-  /// f(leaf) of every leaf whose sum products form, and rest(), side by side; but leaves in chunks share memory for
-  /// their gradients and come one after the other.
+  /// f(leaf) of every leaf whose sum products form, and rest(), side by side; but leaves in chunks that are not kept
+  /// share memory for their gradients and come one after the other.
   template <class Function, class Rest>
   void each_product_leaf(const Function& f, const Rest& rest) const {
     const auto leaves = static_cast<int>(net_->outer.size());
@@ -515,18 +516,23 @@ class launcher {
       if (number == 0) return rest();
       for (int k = 0; k < leaves; ++k) {
         const outer_leaf& leaf = net_->outer[static_cast<std::size_t>(k)];
-        if (is_one_product(leaf) && number == (leaf.chunks > 1 ? 1 : k + 2)) f(leaf);
+        const bool shares_memory = leaf.is_stored() && leaf.partials < 0;
+        if (is_one_product(leaf) && number == (shares_memory ? 1 : k + 2)) f(leaf);
       }
     });
   }
+  /// Do norms form the gradients of a leaf?
+  [[nodiscard]] static bool forms_gradients(const outer_leaf& leaf, const method_choice& method) {
+    const norm_method chosen = method.of(leaf);
+    return chosen != norm_method::product && chosen != norm_method::gram;
+  }
   void square(const sample_launch<Scalar>& wanted, const outer_leaf& leaf) const {
     const method_choice method = method_of(wanted);
-    const norm_method chosen = method.of(leaf);
-    if (chosen == norm_method::product || chosen == norm_method::gram) return;
+    if (!forms_gradients(leaf, method)) return;
     double* const to = memory_->template at<double>(memory_->places().squares) + leaf.squares;
-    if constexpr (Needed.chunks) {
-      if (leaf.chunks > 1) {
-        return for_each_partial(leaf, wanted.samples, format_of(method),
+    if constexpr (Needed.stored) {
+      if (leaf.is_stored()) {
+        return for_each_partial(leaf, wanted.samples, format_of(method), false,
                                 [&](const partial_gradients<Scalar>& gradients) {
                                   launch(device(), square_partials_kernel<Scalar>{gradients, to, net_->squares});
                                 });
@@ -583,9 +589,9 @@ class launcher {
       return;
     }
     if constexpr (std::is_integral_v<Sum>) {
-      if (leaf.chunks == 1) return sum_of_shares(wanted, leaf, to_grid);
+      if (!leaf.is_stored()) return sum_of_shares(wanted, leaf, to_grid);
     }
-    if constexpr (!std::is_integral_v<Sum> || Needed.chunks) sum_of_partials<Sum>(wanted, leaf, to_grid);
+    if constexpr (!std::is_integral_v<Sum> || Needed.stored) sum_of_partials<Sum>(wanted, leaf, to_grid);
   }
   /// Parts of the samples that add to a sum of integers side by side, with so many blocks each: no more than a large
   /// device holds at once, as a few that wait for the others to end cost as much as all.
@@ -633,11 +639,20 @@ class launcher {
         is_integral ? parts_of_integers(gradient_blocks(leaf.view), most, wanted.samples) : accumulator_count(*net_);
     launch_gemm<Scalar, Needed.sums>(device(), way_of(leaf, gemm_product::sums), problem);
   }
-  /// Forms the gradients of a leaf of several positions, for some samples at a time, and calls f(them) for each time.
+  /// Forms the gradients of a leaf of several positions, for some samples at a time, or for all if they are kept, and
+  /// calls f(them) for each time. `are_there`: those that are kept have been formed.
   template <class Function>
-  void for_each_partial(const outer_leaf& leaf, int samples, stored_format format, const Function& f) const {
-    auto* const partials = memory_->template at<Scalar>(memory_->places().partials);
-    const int together = samples_together(leaf, memory_->max_batch());
+  void for_each_partial(const outer_leaf& leaf, int samples, stored_format format, bool are_there,
+                        const Function& f) const {
+    const arena_layout& places = memory_->places();
+    auto* partials = memory_->template at<Scalar>(places.partials);
+    int together = samples_together(leaf, memory_->max_batch());
+    if (leaf.partials >= 0) {
+      partials = memory_->template at<Scalar>(places.kept_partials) +
+                 static_cast<std::size_t>(leaf.partials) * memory_->max_batch();
+      together = larger_of(1, samples);
+      if (are_there) return f(gradients_at(leaf, partials, 0, samples));
+    }
     for (int first = 0; first == 0 || first < samples; first += together) {
       const int count = smaller_of(together, samples - first);
       affine_partials<Scalar> problem;
@@ -650,13 +665,19 @@ class launcher {
       if constexpr (Needed.gradients != 0) {
         launch_gemm<Scalar, Needed.gradients, Needed.tensor_cores>(device(), way_of(leaf, gemm_product::sums), problem);
       }
-      f(partial_gradients<Scalar>{memory_->state(), partials, first, count, leaf.chunks, leaf.size()});
+      f(gradients_at(leaf, partials, first, count));
     }
+  }
+  [[nodiscard]] partial_gradients<Scalar> gradients_at(const outer_leaf& leaf, const Scalar* partials, int first,
+                                                       int count) const {
+    return {memory_->state(), partials, first, count, leaf.chunks, leaf.size()};
   }
   template <class Sum>
   void sum_of_partials(const sum_launch<Scalar>& wanted, const outer_leaf& leaf, Scalar to_grid) const {
+    const method_choice method = method_of(wanted);
+    const bool are_there = wanted.has_norms && forms_gradients(leaf, method);
     for_each_partial(
-        leaf, wanted.samples, format_of(method_of(wanted)), [&](const partial_gradients<Scalar>& gradients) {
+        leaf, wanted.samples, format_of(method), are_there, [&](const partial_gradients<Scalar>& gradients) {
           launch(device(), fold_partials_kernel<Scalar, Sum>{
                                .gradients = gradients,
                                .factors = weights_of(wanted, leaf),

@@ -386,6 +386,7 @@ class network_trainer {
       launch.samples({.rule = rule_, .layers = is_random_ ? &layers_.stream : nullptr, .samples = most});
       launch.sum_of_integers({.weights = memory_->template at<const Scalar>(memory_->places().weights),
                               .per_layer = rule_.per_layer(),
+                              .has_norms = true,
                               .grid_steps = grid_.steps,
                               .samples = most});
       if (peers_ == nullptr) launch_release(0, net().parameters);
