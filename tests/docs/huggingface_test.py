@@ -2,21 +2,24 @@
 """docs/huggingface.py on made-up models: what it makes of them, and what it refuses. Needs neither PyTorch nor NumPy;
 tests/golden/make_models.py has the real models, and golden_models_test.cpp the networks."""
 
+import contextlib
+import io
 import pathlib
 import sys
 from types import SimpleNamespace
+from unittest import mock
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "docs"))
 
-from huggingface import Refused, bert, convert, gpt2, network_type  # noqa: E402
+from huggingface import Refused, bert, convert, gpt2, main, network_type  # noqa: E402
 
 
 class Tensor:
-    """As much of PyTorch's as the script uses; values are lists."""
+    """As much of PyTorch's as the script uses; values are lists. `bits`: of a number."""
 
-    def __init__(self, values, storage=None):
-        self.values, self.storage = values, values if storage is None else storage
+    def __init__(self, values, storage=None, bits=16):
+        self.values, self.storage, self.bits = values, values if storage is None else storage, bits
 
     def __getitem__(self, which):
         return Tensor(self.values[which], self.storage)
@@ -45,9 +48,16 @@ class Tensor:
         return id(self.storage)
 
     def float(self):
+        return Tensor(self.values, self.storage, 32)
+
+    def contiguous(self):
         return self
 
-    contiguous = float
+    def numel(self):
+        count, values = 1, self.values
+        while isinstance(values, list):
+            count, values = count * len(values), values[0]
+        return count
 
 
 class Model:
@@ -273,6 +283,36 @@ def tensors_left_or_missing():
             refuses(f"there is no tensor {name}", kind, model)
 
 
+def whole_program(version, asks_by, stated, says):
+    """A model in half precision: it is asked for in float32, written so, and the program says so."""
+    model = gpt2_model(**stated)
+    asked, saved = {}, {}
+
+    def from_pretrained(name, output_loading_info, **more):
+        asked.update(more)
+        return model, {"missing_keys": []}
+    modules = {
+        "torch": SimpleNamespace(float32="float32"),
+        "transformers": SimpleNamespace(
+            __version__=version, AutoConfig=SimpleNamespace(from_pretrained=lambda name: model.config),
+            AutoModelForCausalLM=SimpleNamespace(from_pretrained=from_pretrained)),
+        "safetensors": SimpleNamespace(), "safetensors.torch": SimpleNamespace(
+            save_file=lambda tensors, path: saved.update({path: tensors}))}
+    printed = io.StringIO()
+    with (mock.patch.dict(sys.modules, modules), contextlib.redirect_stdout(printed),
+          mock.patch.object(sys, "argv", ["huggingface.py", "gpt2", "some/model", "out.safetensors"])):
+        main()
+    is_equal(asked, {asks_by: "float32"})
+    is_equal({value.bits for value in saved["out.safetensors"].values()}, {32})
+    count = sum(value.numel() for value in model.tensors.values()) - 7 * 4  # the unembedding is the embedding's table
+    is_equal(printed.getvalue().splitlines(), [
+        "pergrad::models::gpt2<6, 2, 4, 2, 7>", f"{count} parameters",
+        f"the model's configuration says {says}; out.safetensors has float32"])
+
+
 good_models()
 settings()
+whole_program("4.57.1", "torch_dtype", {"torch_dtype": "torch.bfloat16"}, "bfloat16")
+whole_program("5.0.0", "dtype", {"dtype": "torch.float16"}, "float16")
+whole_program("5.0.0", "dtype", {}, "no type")
 tensors_left_or_missing()

@@ -69,7 +69,8 @@ numbers load(const std::string& group, const std::string& name) {
   return result;
 }
 
-std::string disagreement(std::span<const double> computed, std::span<const double> expected, std::size_t stride) {
+std::string disagreement(std::span<const double> computed, std::span<const double> expected, std::size_t stride,
+                         double allowed) {
   std::ostringstream problem;
   if (expected.size() != (computed.size() + stride - 1) / stride) {
     problem << computed.size() << " values, expected " << expected.size() << " at stride " << stride;
@@ -87,7 +88,7 @@ std::string disagreement(std::span<const double> computed, std::span<const doubl
       where = index;
     }
   }
-  if (worst <= 1e-10 * scale) return {};
+  if (worst <= allowed * scale) return {};
   problem.precision(17);
   problem << "worst at index " << stride * where << ": " << computed[stride * where] << ", expected " << expected[where]
           << ", difference " << worst << ", largest expected magnitude " << scale;
@@ -105,6 +106,8 @@ BOOST_AUTO_TEST_CASE(disagreements_are_seen) {
   BOOST_CHECK_EQUAL(golden::disagreement(vector{1.0, -2.0, 0.5 + 1e-10}, expected), "");
   BOOST_CHECK_NE(golden::disagreement(vector{1.0, -2.0, 0.5 + 3e-10}, expected), "");
   BOOST_CHECK_NE(golden::disagreement(vector{1.0, 2.0, 0.5}, expected), "");
+  BOOST_CHECK_EQUAL(golden::disagreement(vector{1.0, -2.0, 0.5 + 1e-5}, expected, 1, 1e-5), "");
+  BOOST_CHECK_NE(golden::disagreement(vector{1.0, -2.0, 0.5 + 3e-5}, expected, 1, 1e-5), "");
   BOOST_CHECK_NE(golden::disagreement(vector{1.0, -2.0}, expected), "");
   BOOST_CHECK_NE(golden::disagreement(vector{1.0, -2.0, std::nan("")}, expected), "");
   BOOST_CHECK_NE(golden::disagreement(vector{1e-300}, vector{0.0}), "");

@@ -40,14 +40,14 @@ struct numbers {
 /// Reads a case; fails the running test if there is none.
 [[nodiscard]] numbers load(const std::string& group, const std::string& name);
 
-/// "" if every `computed[stride * i]` is within 1e-10 of `expected[i]`, relative to the largest expected magnitude, and
-/// the sizes agree; else what is wrong and where it is worst.
+/// "" if every `computed[stride * i]` is within `allowed` of `expected[i]`, relative to the largest expected magnitude,
+/// and the sizes agree; else what is wrong and where it is worst.
 [[nodiscard]] std::string disagreement(std::span<const double> computed, std::span<const double> expected,
-                                       std::size_t stride = 1);
+                                       std::size_t stride = 1, double allowed = 1e-10);
 
 inline void check(const char* quantity, const std::vector<double>& computed, const std::vector<double>& expected,
-                  std::size_t stride = 1) {
-  const std::string problem = disagreement(computed, expected, stride);
+                  std::size_t stride = 1, double allowed = 1e-10) {
+  const std::string problem = disagreement(computed, expected, stride, allowed);
   BOOST_CHECK_MESSAGE(problem.empty(), quantity << ": " << problem);
 }
 

@@ -94,11 +94,15 @@ using filtered = pg::network<pg::shape{32, 16, 16}, pg::conv2d<64, 3, pg::paddin
                              pg::avg_pool2d<4>, pg::flatten, pg::linear<3>>;
 
 /// Bytes that network, tape, optimizer and two steps write, apart from the batch.
-template <class Network, bool Private>
+template <class Network, bool Private, class Loss = pg::cross_entropy>
 std::size_t bytes_of_steps(std::size_t count, std::size_t threads) {
-  std::vector<float> inputs(count * Network::input_shape.size());
-  for (std::size_t i = 0; i < inputs.size(); ++i) inputs[i] = static_cast<float>(i * 7 % 13) / 13 - 0.4F;
-  const std::vector<std::int32_t> labels(count, 1);
+  using value = typename Network::input_value;
+  std::vector<value> inputs(count * Network::input_shape.size());
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    inputs[i] = std::is_integral_v<value> ? static_cast<value>(i * 7 % 13)
+                                          : static_cast<value>(static_cast<float>(i * 7 % 13) / 13 - 0.4F);
+  }
+  const std::vector<std::int32_t> labels(count * Loss::target_count(Network::output_shape), 1);
   watches = true;
   std::size_t result = 0;
   {
@@ -109,9 +113,9 @@ std::size_t bytes_of_steps(std::size_t count, std::size_t threads) {
     sum_type sum{exec};
     pg::sgd<Network> optimizer{pg::learning_rate{0.1}};
     pg::seeded_generator generator{3};
-    const pg::batch<Network, pg::cross_entropy> samples{std::span<const float>{inputs}, labels};
+    const pg::batch<Network, Loss> samples{std::span<const value>{inputs}, labels};
     for (int step = 0; step < 2; ++step) {
-      const auto gradients = pg::per_sample_gradients(net, pg::cross_entropy{}, samples, tape);
+      const auto gradients = pg::per_sample_gradients(net, Loss{}, samples, tape);
       if constexpr (Private) {
         sum.clear();
         pg::evaluate_into(exec, pg::accumulate(sum, pg::sum(pg::clip(gradients, pg::l2_clip_norm{1.0}))));
@@ -149,22 +153,28 @@ constexpr pg::on_host::index kept_of_tile() {
 /// plan besides; what is released is stored nowhere. Late gradients cost nothing. A second thread writes at most what
 /// the first one does, apart from parameters and sum, and two accumulators; how much of it depends on the tiles that it
 /// gets.
-template <class Network>
+template <class Network, class Loss = pg::cross_entropy>
 void is_flat_and_hardly_larger_with_privacy(std::size_t grows) {
   constexpr auto kept = static_cast<std::size_t>(kept_of_tile<Network>()) * sizeof(float);
   constexpr std::size_t shared = Network::parameter_count * 2 * sizeof(float);
-  const std::size_t small = bytes_of_steps<Network, true>(16, 1);
-  const std::size_t middle = bytes_of_steps<Network, true>(256, 1);
-  const std::size_t large = bytes_of_steps<Network, true>(1024, 1);
+  const std::size_t small = bytes_of_steps<Network, true, Loss>(16, 1);
+  const std::size_t middle = bytes_of_steps<Network, true, Loss>(256, 1);
+  const std::size_t large = bytes_of_steps<Network, true, Loss>(1024, 1);
   BOOST_TEST(small > shared);
   BOOST_TEST(middle <= small + grows, "a batch of 16 " << small << ", of 256 " << middle);
   BOOST_TEST(large <= middle + 2 * page, "a batch of 256 " << middle << ", of 1024 " << large);
-  const std::size_t ordinary = bytes_of_steps<Network, false>(256, 1);
+  const std::size_t ordinary = bytes_of_steps<Network, false, Loss>(256, 1);
   BOOST_TEST(middle <= ordinary + kept + 8 * page,
              "a batch of 256 " << middle << ", without privacy " << ordinary << ", kept " << kept);
-  const std::size_t by_two = bytes_of_steps<Network, true>(1024, 2);
+  const std::size_t by_two = bytes_of_steps<Network, true, Loss>(1024, 2);
   BOOST_TEST(by_two <= 2 * large - shared + 2 * accumulator_bytes<Network> + 8 * page,
              "two threads " << by_two << ", one " << large);
+}
+
+/// Of a language model with many heads.
+template <std::size_t Positions>
+std::size_t bytes_of_positions() {
+  return bytes_of_steps<pg::models::gpt2<Positions, 1, 16, 8, 40>, true, pg::token_cross_entropy<>>(1, 1);
 }
 
 /// Does nothing that lasts beyond the backward pass lie where late gradients will?
@@ -223,6 +233,17 @@ BOOST_AUTO_TEST_CASE(of_deferred_blocks) {
   static_assert(t.input_in_place && pg::on_host::chunk_samples<net> == 128);
   constexpr auto row = static_cast<std::size_t>(t.deferred_x + t.deferred_delta) * sizeof(float);
   is_flat_and_hardly_larger_with_privacy<net>((128 - 16) * row + 2 * accumulator_bytes<net> + 64 * page);
+}
+BOOST_AUTO_TEST_CASE(of_a_transformer) {
+  using net = pg::models::gpt2<16, 2, 16, 2, 40>;
+  is_flat_and_hardly_larger_with_privacy<net, pg::token_cross_entropy<>>(2 * accumulator_bytes<net> + 4 * page);
+}
+// A matrix of T x T numbers a head would be four times as large for twice the positions, and most of all.
+BOOST_AUTO_TEST_CASE(of_attention_grows_with_positions_not_with_their_square) {
+  const auto one = static_cast<double>(bytes_of_positions<128>());
+  const auto two = static_cast<double>(bytes_of_positions<256>());
+  const auto four = static_cast<double>(bytes_of_positions<512>());
+  BOOST_TEST(four - two <= 2.2 * (two - one), "128 positions " << one << ", 256 " << two << ", 512 " << four);
 }
 
 BOOST_AUTO_TEST_SUITE_END()
