@@ -2986,7 +2986,7 @@ class aligned_memory {
   /// Not smaller: of a buffer that is reserved and hardly touched, a huge page would make two megabytes of every touch
   /// (docs/internals/rejected.md).
   [[nodiscard]] static constexpr bool is_large(std::size_t bytes, std::size_t together) {
-    return bytes >= 32 * huge_page || together >= huge_page;
+    return together > 0 && (bytes >= 32 * huge_page || together >= huge_page);
   }
   std::unique_ptr<void, give_back> data_;
   std::size_t count_ = 0;
@@ -3000,7 +3000,7 @@ class aligned_buffer {
   [[gnu::noinline]] aligned_buffer(std::size_t count, const char* what) : aligned_buffer{count, what, uninitialised} {
     std::uninitialized_fill_n(data(), count, Scalar{});
   }
-  /// The same without the zeros. `together`: values that are touched together if any of them is.
+  /// The same without the zeros. `together`: values that are touched together if any of them is; 0: few ever are.
   aligned_buffer(std::size_t count, const char* what, uninitialised_t, std::size_t together = 1)
       : memory_{count, sizeof(Scalar), together, what} {}
 
@@ -28092,8 +28092,12 @@ struct working_memory {
   std::size_t max_batch;  ///< of one evaluation
   std::size_t max_sums;   ///< that one evaluation may form
   buffer<scalar> workspaces{total(workspace_stride, threads), "a tape's workspaces", detail::uninitialised};
-  buffer<scalar> kept{total(kept_stride, threads), "a tape's per-sample gradients", detail::uninitialised};
-  buffer<scalar> rooms{total(room_stride, threads), "a tape's room for a gradient", detail::uninitialised};
+  // With shared sums no gradient is kept but biases', unless rows are asked for, and samples have next to no room.
+  static constexpr std::size_t hardly_touched = table.shares_sums ? 0 : 1;
+  buffer<scalar> kept{total(kept_stride, threads), "a tape's per-sample gradients", detail::uninitialised,
+                      hardly_touched};
+  buffer<scalar> rooms{total(room_stride, threads), "a tape's room for a gradient", detail::uninitialised,
+                       hardly_touched};
   buffer<norm_bound> parts{total(parts_stride, threads), "a tape's norms"};
   buffer<scalar> panels{total(table.panel_size + line, 1), "a tape's packed weights"};
   buffer<scalar> accumulators{

@@ -29,6 +29,7 @@ PROGRAMS = [
     ("resnet34", HERE / "resnet34.cpp", 15.0, None),
     ("transformer12", HERE / "transformer12.cpp", 10.0, 800.0),
     ("gpt2_medium", HERE / "gpt2_medium.cpp", 15.0, None),
+    ("gpt2_narrow", HERE / "gpt2_narrow.cpp", 15.0, None),
 ]
 # The same of what nvcc compiles.
 CUDA_FLAGS = ["-std=c++20", "-O2", "-arch=sm_90", "-I", str(ROOT / "single_include"), "-I", str(ROOT / "examples")]

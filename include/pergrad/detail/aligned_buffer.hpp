@@ -77,7 +77,7 @@ class aligned_memory {
   /// Not smaller: of a buffer that is reserved and hardly touched, a huge page would make two megabytes of every touch
   /// (docs/internals/rejected.md).
   [[nodiscard]] static constexpr bool is_large(std::size_t bytes, std::size_t together) {
-    return bytes >= 32 * huge_page || together >= huge_page;
+    return together > 0 && (bytes >= 32 * huge_page || together >= huge_page);
   }
   std::unique_ptr<void, give_back> data_;
   std::size_t count_ = 0;
@@ -91,7 +91,7 @@ class aligned_buffer {
   [[gnu::noinline]] aligned_buffer(std::size_t count, const char* what) : aligned_buffer{count, what, uninitialised} {
     std::uninitialized_fill_n(data(), count, Scalar{});
   }
-  /// The same without the zeros. `together`: values that are touched together if any of them is.
+  /// The same without the zeros. `together`: values that are touched together if any of them is; 0: few ever are.
   aligned_buffer(std::size_t count, const char* what, uninitialised_t, std::size_t together = 1)
       : memory_{count, sizeof(Scalar), together, what} {}
 

@@ -180,8 +180,12 @@ struct working_memory {
   std::size_t max_batch;  ///< of one evaluation
   std::size_t max_sums;   ///< that one evaluation may form
   buffer<scalar> workspaces{total(workspace_stride, threads), "a tape's workspaces", detail::uninitialised};
-  buffer<scalar> kept{total(kept_stride, threads), "a tape's per-sample gradients", detail::uninitialised};
-  buffer<scalar> rooms{total(room_stride, threads), "a tape's room for a gradient", detail::uninitialised};
+  // With shared sums no gradient is kept but biases', unless rows are asked for, and samples have next to no room.
+  static constexpr std::size_t hardly_touched = table.shares_sums ? 0 : 1;
+  buffer<scalar> kept{total(kept_stride, threads), "a tape's per-sample gradients", detail::uninitialised,
+                      hardly_touched};
+  buffer<scalar> rooms{total(room_stride, threads), "a tape's room for a gradient", detail::uninitialised,
+                       hardly_touched};
   buffer<norm_bound> parts{total(parts_stride, threads), "a tape's norms"};
   buffer<scalar> panels{total(table.panel_size + line, 1), "a tape's packed weights"};
   buffer<scalar> accumulators{
