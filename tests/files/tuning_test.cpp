@@ -33,6 +33,10 @@ constexpr models::bert_size little{
     .positions = 5, .blocks = 2, .features = 4, .heads = 2, .feed_forward = 5, .vocabulary = 7, .classes = 3};
 template <class Tuning>
 using bert = typename models::bert_classifier<little, Tuning>::template rebind<double>;
+constexpr models::vit_size tiny{
+    .image = 4, .patch = 2, .channels = 2, .blocks = 2, .features = 4, .heads = 2, .feed_forward = 5, .classes = 3};
+template <class Tuning>
+using vit = typename models::vit<tiny, Tuning>::template rebind<double>;
 
 const pg::host& executor() {
   static const pg::host exec{pg::threads{1}};
@@ -44,13 +48,17 @@ using named_rows = std::map<std::string, std::vector<double>>;
 template <class Network, class Loss>
 named_rows gradients_of(const Network& net, Loss loss) {
   const std::vector<std::int32_t> ids{1, 4, 0, 6, 2, 3, 3, 5, 1, 0};
+  std::vector<typename Network::input_value> inputs(2 * Network::input_shape.size());  // of an image more than ids
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    inputs[i] = static_cast<typename Network::input_value>(ids[(i + i / ids.size()) % ids.size()]);
+  }
   std::vector<std::int32_t> targets{2, 0, 1, 5, 6, 0, 4, 4, 2, 1};
   targets.resize(2 * Loss::target_count(Network::output_shape));
   for (std::int32_t& target : targets) target %= static_cast<std::int32_t>(Network::output_shape.size());
   typename Network::tape tape{executor(), pg::max_batch{2}};
   std::vector<std::uint32_t> lengths{3, 5};
   if (Network::input_shape.varying_axis() == 0) lengths.clear();
-  const pg::batch<Network, Loss> batch{ids, targets, lengths};
+  const pg::batch<Network, Loss> batch{inputs, targets, lengths};
   const auto g = pg::per_sample_gradients(net, loss, batch, tape);
   const std::vector<double> rows = pg::unprotected::evaluate(executor(), pg::materialise(g));
   named_rows result;
@@ -112,6 +120,13 @@ BOOST_AUTO_TEST_CASE(adapters_by_name) {
   const auto in_bert = is_part_of<bert<models::everything>, bert<models::lora_on<2, "dense">>>(pg::cross_entropy{}, 12);
   BOOST_TEST(in_bert.size() == 12U + 4U);
   BOOST_TEST(ending_in(in_bert, "lora_A.weight") == 6U);
+  const auto in_vit = is_part_of<vit<models::everything>, vit<models::lora_on<2, "query", "intermediate.dense">>>(
+      pg::cross_entropy{}, 8);
+  BOOST_TEST(in_vit.size() == 8U + 2U);
+  // The unembedding is a projection of its own.
+  const auto head =
+      is_part_of<llama<models::everything>, llama<models::lora_on<3, "lm_head">>>(pg::token_cross_entropy<>{}, 2);
+  BOOST_TEST(head.size() == 2U);
 }
 
 BOOST_AUTO_TEST_CASE(biases_only) {
@@ -120,6 +135,8 @@ BOOST_AUTO_TEST_CASE(biases_only) {
   BOOST_TEST(ending_in(in_gpt2, "bias") == in_gpt2.size());
   const auto in_bert = is_part_of<bert<models::everything>, bert<models::biases_only>>(pg::cross_entropy{}, 0);
   BOOST_TEST(in_bert.size() == 2U * 8U + 4U);
+  const auto in_vit = is_part_of<vit<models::everything>, vit<models::biases_only>>(pg::cross_entropy{}, 0);
+  BOOST_TEST(in_vit.size() == 2U * 8U + 1U + 2U);
 }
 
 BOOST_AUTO_TEST_CASE(last_blocks) {
@@ -131,6 +148,8 @@ BOOST_AUTO_TEST_CASE(last_blocks) {
       is_part_of<llama<models::everything>, llama<models::last_blocks<1>>>(pg::token_cross_entropy<>{}, 0);
   BOOST_TEST(in_llama.size() == 9U + 2U);
   BOOST_TEST(in_llama.contains("4.weight"));
+  const auto in_vit = is_part_of<vit<models::everything>, vit<models::last_blocks<1>>>(pg::cross_entropy{}, 0);
+  BOOST_TEST(in_vit.size() == 16U + 2U + 2U);
   using all = gpt2<models::last_blocks<2>>;  // as many as there are
   static_assert(all::parameter_count + 7 * 4 + 5 * 4 == gpt2<models::everything>::parameter_count);
 }
