@@ -247,13 +247,17 @@ int run(const wishes& chosen) {
   // weights that training begins with would tell who is there, and no epsilon would cover that.
   const auto definition = [](const std::string& entry) { return entry.substr(entry.find(": ") + 2); };
   std::unordered_set<std::string> known;
-  for (const std::string& entry : open) known.insert(definition(entry));
+  std::size_t public_bytes = 0;
+  for (const std::string& entry : open) {
+    known.insert(definition(entry));
+    public_bytes += entry.size();
+  }
   const std::size_t shared =
       std::erase_if(closed, [&](const std::string& entry) { return known.contains(definition(entry)); });
   std::printf(
-      "public: %zu entries of GCIDE; %zu entries of WordNet stand there word for word and are left out (this "
+      "public: %zu entries of GCIDE, %.1f MB; %zu entries of WordNet stand there word for word and are left out (this "
       "number is of private text: it would not be published)\n",
-      open.size(), shared);
+      open.size(), static_cast<double>(public_bytes) * 1e-6, shared);
 
   std::mt19937 bits{2026};
   std::shuffle(closed.begin(), closed.end(), bits);
