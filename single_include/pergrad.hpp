@@ -406,7 +406,7 @@ namespace function {
 // clang-format off
 struct clip; struct clip_per_layer; struct clip_per_group; struct normalise; struct sum; struct mean; struct divided_by;
 struct gaussian_noise; struct step; struct assign; struct accumulate; struct evaluate; struct evaluate_into;
-struct dp_sgd; struct private_loop; struct evaluate_classifier; struct predict;
+struct dp_sgd; struct private_loop; struct evaluate_classifier; struct predict; struct generate;
 // clang-format on
 }  // namespace function
 
@@ -4848,7 +4848,8 @@ template <class Loss, class Target>
         if (Loss::ignores(targets[i])) continue;
       }
       throw_invalid_argument({"pergrad: ", where, ": record ", record, " has the target ", targets[i],
-                              targets.size() == 1 ? "" : " among its targets",
+                              targets.size() == 1 ? "" : " at position ",
+                              targets.size() == 1 ? text_piece{""} : text_piece{i},
                               " that this loss does not take: it takes ", limits[0], " to ", limits[1]});
     }
   }
@@ -29960,7 +29961,8 @@ requires(decodes<Network>) class decoder {
         made.saved = std::max(made.saved, static_cast<index>(detail::saved_count_of<Layer>(some, some)));
         made.scratch = std::max(made.scratch, static_cast<index>(detail::scratch_count_of<Layer>(some, some)));
       }
-      if (i + 1 == size) made.ends_in_one = !detail::works_behind<Layer>;
+      // Ids are not as wide as other values: a last layer that reads them takes all positions.
+      if (i + 1 == size) made.ends_in_one = !detail::works_behind<Layer> && structure::inputs[i] != 0;
     });
     index room = 0;
     for (std::size_t s = 0; s < size; ++s) room = std::max(room, round_up(at_once * in_width(s)));

@@ -271,7 +271,8 @@ template <class Loss, class Target>
         if (Loss::ignores(targets[i])) continue;
       }
       throw_invalid_argument({"pergrad: ", where, ": record ", record, " has the target ", targets[i],
-                              targets.size() == 1 ? "" : " among its targets",
+                              targets.size() == 1 ? "" : " at position ",
+                              targets.size() == 1 ? text_piece{""} : text_piece{i},
                               " that this loss does not take: it takes ", limits[0], " to ", limits[1]});
     }
   }

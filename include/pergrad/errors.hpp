@@ -36,7 +36,7 @@ namespace function {
 // clang-format off
 struct clip; struct clip_per_layer; struct clip_per_group; struct normalise; struct sum; struct mean; struct divided_by;
 struct gaussian_noise; struct step; struct assign; struct accumulate; struct evaluate; struct evaluate_into;
-struct dp_sgd; struct private_loop; struct evaluate_classifier; struct predict;
+struct dp_sgd; struct private_loop; struct evaluate_classifier; struct predict; struct generate;
 // clang-format on
 }  // namespace function
 

@@ -153,5 +153,19 @@ requires(!detail::is_explained<Network>)
   }
   return {text.begin() + static_cast<std::ptrdiff_t>(given.size()), text.end()};
 }
+/// Of a prompt that nobody says is public, and of a network that is explained to be wrong.
+template <executor Executor, class Network, class Prompt>
+[[nodiscard]] std::vector<std::int32_t> generate(const Executor& /*executor*/, const Network& /*network*/,
+                                                 const Prompt& /*prompt*/, generation /*how*/) {
+  if constexpr (!detail::is_explained<Network>) static_cast<void>(error::records_may_be_private<Prompt>{});
+  return {};
+}
+/// Without an executor: one error that says so.
+template <class First, class... Rest>
+requires(!executor<First>)
+    [[nodiscard]] std::vector<std::int32_t> generate(const First& /*first*/, const Rest&... /*rest*/) {
+  static_cast<void>(error::needs_an_executor<error::function::generate, First>{});
+  return {};
+}
 
 }  // namespace pergrad::inline v0_1

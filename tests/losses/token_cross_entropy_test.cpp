@@ -131,7 +131,7 @@ BOOST_AUTO_TEST_CASE(extreme_logits) {
 BOOST_AUTO_TEST_CASE(wrong_targets_are_refused) {
   BOOST_TEST(refusal<mean_loss>({0, -100, 2, 1}) == "taken");
   BOOST_TEST(refusal<mean_loss>({0, -100, 3, 1}) ==
-             "pergrad: batch: record 0 has the target 3 among its targets that this loss does not take: it takes 0 to "
+             "pergrad: batch: record 0 has the target 3 at position 2 that this loss does not take: it takes 0 to "
              "2");
   BOOST_TEST(refusal<mean_loss>({0, -1, 2, 1}).find("the target -1") != std::string::npos);
   BOOST_TEST(refusal<without_zero>({0, -100, 2, 1}).find("the target -100") != std::string::npos);

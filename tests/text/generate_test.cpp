@@ -138,6 +138,12 @@ BOOST_AUTO_TEST_CASE(kept_keys_and_values_change_no_bit) {
   check_against_a_whole_pass<small_gpt2<150>>(2, at_once);  // several stretches of positions
 }
 
+BOOST_AUTO_TEST_CASE(a_network_may_end_in_its_embedding) {
+  using bigrams = pg::network<pg::token_ids(6, 9), pg::embedding<9>>;
+  check_against_a_whole_pass<bigrams>(1, uneven);
+  check_against_a_whole_pass<bigrams::rebind<double>>(1, uneven);
+}
+
 BOOST_AUTO_TEST_CASE(networks_say_whether_their_keys_are_kept) {
   using pg::causal, pg::embedding, pg::linear, pg::multihead_attention;
   constexpr auto in = pg::token_ids(6, 9);

@@ -89,12 +89,15 @@ BOOST_AUTO_TEST_CASE(any_bytes_come_back) {
 BOOST_AUTO_TEST_CASE(damaged_files_are_refused) {
   const std::string vocabulary = data + "small-vocab.json", merges = data + "small-merges.txt";
   const temporary no_json{"no_json", "{"}, few_bytes{"few_bytes", R"({"a": 0})"};
-  const temporary no_id{"no_id", R"({"a": -1})"}, one_token{"one_token", "#version: 0.2\nabc\n"};
+  const temporary no_id{"no_id", R"({"a": -1})"}, large_id{"large_id", R"({"a": 16777217})"},
+      one_token{"one_token", "#version: 0.2\nabc\n"};
   const temporary unknown{"unknown", "#version: 0.2\nzq qz\n"};
   refused("no such file", merges, "no such file");
-  refused(no_json.path, merges, "no JSON object");
+  refused(no_json.path, merges, "pergrad_text_no_json: is no JSON object of tokens: ");
+  refused(no_json.path, merges, "line 1, column 2");
   refused(few_bytes.path, merges, "no token for the byte 0");
-  refused(no_id.path, merges, "the id of a is none");
+  refused(no_id.path, merges, "the id of a is -1, no integer from 0 to 16777216");
+  refused(large_id.path, merges, "the id of a is 16777217, no integer");
   refused(vocabulary, "no such file", "cannot open no such file");
   refused(vocabulary, one_token.path, "line 2: not two tokens");
   refused(vocabulary, unknown.path, "line 2: a token that is not in");
@@ -127,6 +130,35 @@ BOOST_AUTO_TEST_CASE(files_that_do_not_belong_together_are_refused) {
   const temporary whole{"whole", blank + " a\n"};
   BOOST_TEST((pg::byte_level_bpe{word.path, whole.path}.encode(" a") == std::vector<std::int32_t>{257}));
   refused(word.path, none.path, "pergrad_text_none: no merge makes " + blank + "a of pergrad_text_word");
+}
+
+BOOST_AUTO_TEST_CASE(merges_are_taken_as_tokenizers_takes_them) {
+  const auto names = pg::detail::names_of_bytes();
+  nlohmann::json tokens;
+  for (std::size_t byte = 0; byte < names.size(); ++byte) tokens[names[byte]] = byte;
+  const auto with = [&](const std::vector<std::string>& more) {
+    nlohmann::json all = tokens;
+    for (const std::string& each : more) all[each] = all.size();
+    return all.dump();
+  };
+  // A pair that a merge has just made may stand before all others: it is joined before the next "a b" is.
+  const temporary of_parts{"of_parts", with({"ab", "aba", "abab"})}, parts_first{"parts_first", "aba b\nab a\na b\n"};
+  const pg::byte_level_bpe out_of_order{of_parts.path, parts_first.path};
+  BOOST_TEST((out_of_order.encode("aababb") == std::vector<std::int32_t>{'a', 258, 'b'}));
+  // What is said twice counts where it is said last, and a line of a version may stand anywhere.
+  const temporary of_pairs{"of_pairs", with({"ab", "bc"})}, twice{"said_twice", "a b\nb c\n#version: 0.2\na b\n"};
+  BOOST_TEST((pg::byte_level_bpe{of_pairs.path, twice.path}.encode("abc") == std::vector<std::int32_t>{'a', 257}));
+}
+
+BOOST_AUTO_TEST_CASE(a_long_word_takes_no_longer_than_many_short_ones) {
+  // By the square of its length it would be hours.
+  std::string word;
+  std::uint32_t bits = 1;
+  for (int i = 0; i < 2'000'000; ++i)
+    word += static_cast<char>('a' + ((bits = bits * 1664525U + 1013904223U) >> 24U) % 26);
+  const auto ids = small().encode(word);
+  BOOST_TEST(ids.size() < word.size());
+  BOOST_TEST((small().decode(ids) == word));
 }
 
 BOOST_AUTO_TEST_CASE(no_sequence_has_two_owners) {

@@ -115,7 +115,7 @@ BOOST_AUTO_TEST_CASE(errors_name_record_value_and_range) {
       told([&] {
         const pg::batch<net_type, pg::binary_cross_entropy_with_logits> made{inputs, probabilities};
       }) ==
-      "pergrad: batch: record 1 has the target 1.500000 among its targets that this loss does not take: it takes 0 to "
+      "pergrad: batch: record 1 has the target 1.500000 at position 2 that this loss does not take: it takes 0 to "
       "1");
   const pg::host exec;
   net_type net{exec, pg::zeros{}};

@@ -137,7 +137,7 @@ using projection_of = typename Tuning::template projection<Name, linear<Width, O
 template <llama_size Size, class Tuning>
 using llama_norm = typename Tuning::template norm<rms_norm<eps<1, Size.per_epsilon>>>;
 template <llama_size Size>
-inline constexpr std::size_t memory_of = Size.features / Size.heads* Size.key_value_heads;
+inline constexpr std::size_t memory_of = Size.heads == 0 ? 0 : Size.features / Size.heads* Size.key_value_heads;
 template <llama_size Size, class Tuning>
 using llama_block_of =
     llama_block<llama_norm<Size, Tuning>, projection_of<Tuning, "self_attn.q_proj", Size.features, no_bias>,
@@ -209,8 +209,10 @@ using checked =
 template <llama_size Size, class Tuning>
 struct llama_network {
   static_assert(!Tuning::needs_biases, "pergrad: llama: biases_only would train nothing: this network has no biases");
-  using check = checked<Tuning, Size.blocks, "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj",
-                        "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj", "lm_head">;
+  template <text... Head>
+  using check_with = checked<Tuning, Size.blocks, "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj",
+                             "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj", Head...>;
+  using check = std::conditional_t<Size.tied, check_with<>, check_with<"lm_head">>;
   using block = llama_block_of<Size, Tuning>;
   using table = embedding<Size.features>;
   using head = linear<Size.vocabulary, no_bias>;
@@ -232,15 +234,18 @@ struct bert_network {
   using input = typename Tuning::template input<Layer>;
   using type = network<variable(token_ids(Size.positions, Size.vocabulary)), checked_encoder<Tuning, Size.blocks>,
                        input<embedding<Size.features>>, input<learned_positions>, input<added_bias>,
-                       input<layer_norm<eps<1, Size.per_epsilon>>>, lower_blocks<Size.blocks, block, Tuning>,
-                       upper_blocks<Size.blocks, block, Tuning>, take_positions<0, 1>, mean_over_positions,
+                       typename Tuning::template input_norm<layer_norm<eps<1, Size.per_epsilon>>>,
+                       lower_blocks<Size.blocks, block, Tuning>, upper_blocks<Size.blocks, block, Tuning>,
+                       take_positions<0, 1>, mean_over_positions,
                        typename Tuning::template head<linear<Size.features>, pergrad::tanh, linear<Size.classes>>>;
 };
 template <vit_size Size, class Tuning>
 struct vit_network {
-  static_assert(Size.image % Size.patch == 0,
+  static constexpr bool has_patches = Size.patch > 0;  // the convolution says so if not
+  static_assert(!has_patches || Size.image % Size.patch == 0,
                 "pergrad: vit: patches must fill the image: image is no multiple of patch");
-  static constexpr std::size_t patches = (Size.image / Size.patch) * (Size.image / Size.patch);
+  static constexpr std::size_t a_side = has_patches ? Size.image / Size.patch : 1;
+  static constexpr std::size_t patches = a_side * a_side;
   using block = encoder_block_of<Size, true, Tuning>;
   template <class Layer>
   using input = typename Tuning::template input<Layer>;

@@ -87,6 +87,8 @@ struct usual {
 struct partly_trained : usual {
   template <class Layer>
   using input = frozen<Layer>;
+  template <class Layer>
+  using input_norm = frozen<Layer>;
   template <class... Layers>
   using head = sequential<Layers...>;
 };
@@ -97,6 +99,8 @@ struct partly_trained : usual {
 struct everything : detail::usual {
   template <class Layer>
   using input = Layer;  ///< embeddings, positions, patches
+  template <class Layer>
+  using input_norm = Layer;  ///< of embeddings
   template <detail::text /*Name*/, class Linear>
   using projection = Linear;
   template <class Layer>
@@ -124,12 +128,15 @@ struct lora_on : detail::partly_trained {
 };
 
 /// Only biases are trained, and a classifier's head (BitFit: Ben Zaken et al. 2021, arXiv:2106.10199): those of
-/// projections and of layer norms. LLaMA has none, and is refused.
+/// projections and of layer norms, also that of BERT's embeddings; not that of ViT's patches. LLaMA has none, and is
+/// refused.
 struct biases_only : detail::partly_trained {
   template <detail::text /*Name*/, class Linear>
   using projection = typename detail::only_bias<Linear>::type;
   template <class Layer>
   using norm = typename detail::only_bias<Layer>::type;
+  template <class Layer>
+  using input_norm = norm<Layer>;
   static constexpr bool needs_biases = true;
 };
 
@@ -139,6 +146,8 @@ template <std::size_t Count>
 struct last_blocks : everything {
   template <class Layer>
   using input = frozen<Layer>;
+  template <class Layer>
+  using input_norm = frozen<Layer>;
   template <std::size_t Blocks>
   static constexpr std::size_t lower = Blocks > Count ? Blocks - Count : 0;
   template <std::size_t Blocks, detail::text... /*Names*/>

@@ -21,6 +21,8 @@
 #include <cstdint>
 #include <fstream>
 #include <ios>
+#include <numeric>
+#include <queue>
 #include <span>
 #include <sstream>
 #include <stdexcept>
@@ -176,45 +178,71 @@ class byte_level_bpe {
     return contents;
   }
   struct merge {
-    std::size_t rank = ~std::size_t{0};
+    std::size_t rank = 0;  ///< its line
     std::int32_t id = 0;
   };
   [[nodiscard]] static std::uint64_t pair_of(std::int32_t left, std::int32_t right) noexcept {
     return std::uint64_t{static_cast<std::uint32_t>(left)} << 32U | static_cast<std::uint32_t>(right);
   }
 
-  /// Joins pairs of one word, whose tokens begin at `first`.
+  /// Joins pairs of one word, whose tokens begin at `first`: of all that can be joined the one that stands first in the
+  /// file, and of those the leftmost, so that a word takes time in proportion to its length and the logarithm of that.
   void join(std::vector<std::int32_t>& ids, std::size_t first) const {
-    for (;;) {
-      merge best;
-      std::uint64_t pair = 0;
-      for (std::size_t i = first; i + 1 < ids.size(); ++i) {
-        const auto found = merges_.find(pair_of(ids[i], ids[i + 1]));
-        if (found == merges_.end() || found->second.rank >= best.rank) continue;
-        best = found->second;
-        pair = found->first;
+    struct found_pair {
+      std::size_t rank, left;
+      std::int32_t id;
+      [[nodiscard]] bool operator<(const found_pair& other) const noexcept {
+        return rank != other.rank ? rank > other.rank : left > other.left;  // the queue's top is its largest
       }
-      if (best.rank == ~std::size_t{0}) return;
-      std::size_t to = first;
-      for (std::size_t from = first; from < ids.size(); ++to) {
-        const bool joins = from + 1 < ids.size() && pair_of(ids[from], ids[from + 1]) == pair;
-        ids[to] = joins ? best.id : ids[from];
-        from += joins ? 2 : 1;
-      }
-      ids.resize(to);
+    };
+    const std::size_t size = ids.size() - first;
+    const std::span<std::int32_t> token = std::span{ids}.subspan(first);
+    constexpr std::int32_t joined = -1;  // to its left neighbour
+    std::vector<std::size_t> next(size), previous(size);
+    std::iota(next.begin(), next.end(), std::size_t{1});
+    std::iota(previous.begin(), previous.end(), ~std::size_t{0});
+    std::priority_queue<found_pair> queue;
+    const auto merge_at = [&](std::size_t left) {
+      return next[left] < size ? merges_.find(pair_of(token[left], token[next[left]])) : merges_.end();
+    };
+    const auto look_at = [&](std::size_t left) {
+      const auto found = merge_at(left);
+      if (found != merges_.end()) queue.push({found->second.rank, left, found->second.id});
+    };
+    for (std::size_t i = 0; i < size; ++i) look_at(i);
+    while (!queue.empty()) {
+      const found_pair best = queue.top();
+      queue.pop();
+      if (token[best.left] == joined) continue;
+      const auto found = merge_at(best.left);  // are they still there? `tokenizers` asks only what they would make
+      if (found == merges_.end() || found->second.id != best.id) continue;
+      const std::size_t right = next[best.left];
+      token[best.left] = best.id;
+      token[right] = joined;
+      next[best.left] = next[right];
+      if (next[right] < size) previous[next[right]] = best.left;
+      if (best.left > 0) look_at(previous[best.left]);
+      look_at(best.left);
     }
+    ids.erase(std::remove(ids.begin() + static_cast<std::ptrdiff_t>(first), ids.end(), joined), ids.end());
   }
 
   void read_vocabulary(const std::string& path) {
-    const auto file = nlohmann::json::parse(contents_of(path), nullptr, false);
-    if (!file.is_object()) throw std::runtime_error("pergrad: " + path + " is no JSON object of tokens");
+    nlohmann::json file;
+    try {
+      file = nlohmann::json::parse(contents_of(path));
+    } catch (const nlohmann::json::exception& error) {
+      throw_refusal(path, std::string{"is no JSON object of tokens: "} + error.what());
+    }
+    if (!file.is_object()) throw_refusal(path, "is no JSON object of tokens");
     std::unordered_map<std::string, char> byte_of;
     const auto names = detail::names_of_bytes();
     for (std::size_t byte = 0; byte < 256; ++byte) byte_of[names[byte]] = static_cast<char>(byte);
     constexpr std::int64_t most = std::int64_t{1} << 24U;
     for (const auto& [token, id] : file.items()) {
       if (!id.is_number_integer() || id.get<std::int64_t>() < 0 || id.get<std::int64_t>() > most) {
-        throw_refusal(path, "the id of " + token + " is none");
+        throw_refusal(path,
+                      "the id of " + token + " is " + id.dump() + ", no integer from 0 to " + std::to_string(most));
       }
       const auto number = static_cast<std::size_t>(id.get<std::int64_t>());
       ids_[token] = static_cast<std::int32_t>(number);
@@ -257,7 +285,7 @@ class byte_level_bpe {
     std::string line;
     for (std::size_t number = 1; std::getline(stream, line); ++number) {
       if (line.ends_with('\r')) line.pop_back();
-      if (line.empty() || (number == 1 && line.starts_with("#version"))) continue;
+      if (line.empty() || line.starts_with("#version")) continue;
       const std::size_t blank = line.find(' ');
       if (blank == std::string::npos || line.find(' ', blank + 1) != std::string::npos) {
         throw_refusal(path, "not two tokens", number);
@@ -267,7 +295,7 @@ class byte_level_bpe {
       if (left == ids_.end() || right == ids_.end() || both == ids_.end()) {
         throw_refusal(path, "a token that is not in " + vocabulary_path, number);
       }
-      merges_.try_emplace(pair_of(left->second, right->second), merge{merges_.size(), both->second});
+      merges_[pair_of(left->second, right->second)] = {number, both->second};  // said twice, the last one counts
       is_made[static_cast<std::size_t>(both->second)] = true;
     }
     const auto made = static_cast<std::size_t>(std::ranges::count(is_made, true));

@@ -15,6 +15,7 @@
 #include <numeric>
 #include <span>
 #include <stdexcept>
+#include <string>
 #include <vector>
 
 namespace pergrad::inline v0_1 {
@@ -35,7 +36,10 @@ struct packed_texts {
                                        std::span<const std::uint32_t> owners, std::size_t positions,
                                        std::int32_t separator) {
   constexpr std::int32_t ignored = -100;
-  if (owners.size() != texts.size()) throw std::invalid_argument("pergrad: pack: as many owners as texts are needed");
+  if (owners.size() != texts.size()) {
+    throw std::invalid_argument("pergrad: pack: " + std::to_string(owners.size()) + " owners of " +
+                                std::to_string(texts.size()) + " texts: one a text is needed");
+  }
   if (positions == 0) throw std::invalid_argument("pergrad: pack: a sequence needs positions");
   std::vector<std::size_t> order(texts.size());
   std::iota(order.begin(), order.end(), std::size_t{0});

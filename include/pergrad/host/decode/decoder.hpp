@@ -205,7 +205,8 @@ requires(decodes<Network>) class decoder {
         made.saved = std::max(made.saved, static_cast<index>(detail::saved_count_of<Layer>(some, some)));
         made.scratch = std::max(made.scratch, static_cast<index>(detail::scratch_count_of<Layer>(some, some)));
       }
-      if (i + 1 == size) made.ends_in_one = !detail::works_behind<Layer>;
+      // Ids are not as wide as other values: a last layer that reads them takes all positions.
+      if (i + 1 == size) made.ends_in_one = !detail::works_behind<Layer> && structure::inputs[i] != 0;
     });
     index room = 0;
     for (std::size_t s = 0; s < size; ++s) room = std::max(room, round_up(at_once * in_width(s)));
