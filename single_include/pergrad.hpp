@@ -5983,8 +5983,10 @@ template <std::size_t Layers>
 struct layer_clip {
   static constexpr bool per_layer = true;
   std::array<double, Layers> bounds;
-  /// sqrt(sum C_l²), rounded up.
+  double whole = 0;  ///< above 0: what the bounds were made of, and do not exceed together
+  /// `whole`, or sqrt(sum C_l²), rounded up.
   [[nodiscard]] double sensitivity() const noexcept {
+    if (whole > 0) return whole;
     const float_environment proven;
     double sum = 0;
     for (const double bound : bounds) sum += bound * bound;
@@ -6139,7 +6141,10 @@ template <class Network, class Loss, detail::algorithms Which>
   constexpr std::size_t layers = detail::layer_groups<Network>;
   const detail::float_environment proven;
   detail::layer_clip<layers> rule{};
-  rule.bounds.fill(bound.value() / std::sqrt(static_cast<double>(layers == 0 ? 1 : layers)));
+  // As much less as all roundings may be, so that the bound of the whole is C, to the last bit.
+  constexpr double less = 1 - static_cast<double>(2 * layers + 12) * std::numeric_limits<double>::epsilon();
+  rule.bounds.fill(bound.value() / std::sqrt(static_cast<double>(layers == 0 ? 1 : layers)) * less);
+  if (rule.sensitivity() <= bound.value()) rule.whole = bound.value();  // a bound near 0 may round otherwise
   return clipped_gradients{gradients, rule};
 }
 
@@ -7929,6 +7934,8 @@ class noise_filter {
   /// Throws std::invalid_argument for a deviation that its arithmetic cannot carry, std::logic_error for a step beyond
   /// the last one, and for another grid or deviation than the steps before had.
   virtual void require_room(const release_grid& grid, double sigma) = 0;
+  /// Throws std::invalid_argument for a deviation that its arithmetic cannot carry.
+  virtual void require_deviation(double sigma) const = 0;
   /// Throws std::logic_error for a release by more threads than there is memory for.
   virtual void require_threads(std::size_t threads) const = 0;
   /// Begins the next step, whose fresh noise is that of the generator's step `drawn`. Returns the generator's steps of
@@ -17133,9 +17140,12 @@ class bin_edges {
     }
   }
   /// `bins` bins of one width from `low` to `high`, and one at either end for the rest. Throws std::invalid_argument as
-  /// above, and for no bin.
+  /// above, for no bin, and for more than 2^32.
   [[nodiscard]] static bin_edges evenly(double low, double high, std::size_t bins) {
-    if (bins == 0) detail::throw_invalid_argument({"pergrad: bin_edges: evenly() needs a bin"});
+    constexpr std::size_t most = std::size_t{1} << 32U;
+    if (bins == 0 || bins > most) {
+      detail::throw_invalid_argument({"pergrad: bin_edges: evenly() takes 1 to 2^32 bins, got ", bins});
+    }
     std::vector<double> edges(bins + 1);
     for (std::size_t i = 0; i <= bins; ++i) {
       const double share = static_cast<double>(i) / static_cast<double>(bins);
@@ -18306,6 +18316,18 @@ class private_run {
     accountant_.prepare(event_);
     require_room_for_a_step(accountant_, event_);
   }
+  /// Throws std::invalid_argument for noise that a release's grid, or the strategy of correlated noise, cannot carry:
+  /// every step would fail, each behind its entry in the ledger.
+  template <class = void>
+  [[gnu::cold]] void require_noise_on_the_grid(double multiplier, double clip, std::size_t elements,
+                                               const summation& added, bool is_private) const {
+    const release_grid grid = release_grid::of(clip, elements);
+    const noise_filter* const filter = noise_.filter();
+    const double in_steps = sensitivity_in_steps(grid, added, 1);
+    const double sigma = multiplier * (filter == nullptr ? in_steps : filter->sensitivity(in_steps, grid.elements));
+    require_sigma(multiplier, sigma, multiplier == 0 && !is_private);
+    if (filter != nullptr) filter->require_deviation(sigma);
+  }
   /// The next step's numbers. Precondition: these are options of a step of the run.
   void plan(const private_choices& options, const Sampling& sampling) {
     sampling_ = sampling;
@@ -18603,9 +18625,8 @@ class private_loop : private detail::private_run<typename Options::sampling_type
       throw std::logic_error("pergrad: private_loop: another step is under way: release it, or let it go out of scope");
     }
     if (!records_ || !records_->same_view(records)) {
-      this->begin_a_round();
-      records_.reset();
       detail::require_fit_for_training<Network, Loss>(records);
+      this->begin_a_round();
       records_ = records;
     }
     const std::uint64_t step = this->spend_and_draw(generator_, records.size());
@@ -18636,6 +18657,8 @@ class private_loop : private detail::private_run<typename Options::sampling_type
     detail::require_option(options.clip.has_value(), "clip");
     this->take(options.clip->value(), static_cast<double>(std::numeric_limits<scalar>::max()), Network::parameter_count,
                executor.pool().thread_count());
+    this->require_noise_on_the_grid(options.noise->value(), options.clip->value(), Network::parameter_count,
+                                    detail::summation_of<scalar>(options), is_private);
   }
 
   [[nodiscard]] detail::noise_filter* its_filter() const noexcept { return this->noise_.filter(); }
@@ -19456,6 +19479,7 @@ class dp_sgd_base
               this->statistic_ ? &this->statistic_->counted : nullptr,
               options.statistic ? options.statistic->of : step_value::norm};
     require_noise_that_fits();
+    require_numbers_that_count();
     trainer_ = std::make_unique<executor_trainer>(executor, network, loss, tape_, options_, this->sensitivity_);
     if constexpr (executor_trainer::trains_on_a_copy) {
       with_empty_batch([&](const auto& sum) { trainer_->clip_with(sum.clipped().rule()); });
@@ -19473,17 +19497,30 @@ class dp_sgd_base
       }
     }
     const step_schedules& all = options_.schedules;
-    if (!all.noise && !all.clip) return;
     const summation added = summation_of<scalar>(options_);
-    for (std::uint64_t step = 0; step < all.steps; ++step) {
+    const std::uint64_t steps = all.noise || all.clip ? all.steps : 1;
+    for (std::uint64_t step = 0; step < steps; ++step) {
       const double noise = all.noise ? number_of<noise_multiplier>(*all.noise, step).value() : options_.noise->value();
       const double clip = all.clip ? number_of<l2_clip_norm>(*all.clip, step).value() : this->sensitivity_;
       if (!(noise * clip <= static_cast<double>(std::numeric_limits<scalar>::max()))) {
         refuse_training("noise times clip of step " + std::to_string(step) + " does not fit the network's scalar");
       }
-      const release_grid grid = release_grid::of(clip, Network::parameter_count);
-      require_sigma(noise, noise * sensitivity_in_steps(grid, added, 1), noise == 0 && !is_private_);
+      this->require_noise_on_the_grid(noise, clip, Network::parameter_count, added, is_private_);
     }
+  }
+  /// Throws std::invalid_argument for numbers that the network's scalar takes for nothing or for infinity: every step
+  /// would be paid for, and train nothing.
+  [[gnu::cold]] void require_numbers_that_count() const {
+    const auto require = [](double number, const char* name) {
+      const auto kept = static_cast<scalar>(number);
+      if (number == 0 || (kept > 0 && kept <= std::numeric_limits<scalar>::max())) return;
+      throw_invalid_argument(
+          {"pergrad: private training: the network's scalar takes ", name, " for ", kept > 0 ? "infinity" : "0"});
+    };
+    if (options_.learning_rate) require(options_.learning_rate->value(), "learning_rate");
+    require(options_.divisor->value(), "divisor");
+    require(1 / options_.divisor->value(), "1 / divisor");
+    if (options_.optimizer == optimizer_kind::adam) require(options_.adam.stability, "adam's stability");
   }
   /// Those that are left of the run.
   template <class = void>
@@ -19584,9 +19621,9 @@ class dp_sgd_base
                          " follows the records of one data set by their numbers: other ones, or the same somewhere "
                          "else, need a trainer of their own"});
     }
-    this->begin_a_round();
     must_look_ = true;  // also at those of before, until some fit
     require_fit_for_training<Network, Loss>(records);
+    if (!checked_ || are_others) this->begin_a_round();  // not for those of before, behind others that were refused
     checked_ = records;
     must_look_ = false;
   }
@@ -22251,6 +22288,7 @@ struct checkpoint_access {
   [[nodiscard]] static auto place_requirement(const Run& run, const std::string& path) {
     if constexpr (Run::is_correlated) {
       return [&run, &path](const auto& numbers) {
+        if (!numbers.place || !numbers.noise) fail_with_file(path, "a run of version 0.1 had no correlated noise");
         const std::uint64_t taken = numbers.place->taken;
         const auto& noise = *numbers.noise;
         if (taken > run.noise_.steps() || noise.empty() || noise.front() > taken ||
@@ -22335,9 +22373,10 @@ void save_checkpoint(const dp_sgd<Network, Loss, Generator, Executor, Options>& 
 }
 
 /// Lets a trainer that has taken no step go on with a saved run: steps, epsilon and budget count both parts, and a
-/// filter keeps its order. Its options may be others but for the plan and the kind of optimizer; each step costs what
-/// its own options say. The noise's key is a new one; a seeded generator goes on behind the steps that it had given
-/// out, so that a run in two parts has the bits of one.
+/// filter keeps its order. Its options may have other numbers; the plan, the kind of optimizer and whatever else is
+/// written with a run (`average_decay`, `adaptive_clip`, `individual`, schedules, the kind of sampler and of noise)
+/// must be the file's. Each step costs what its own options say. The noise's key is a new one; a seeded generator goes
+/// on behind the steps that it had given out, so that a run in two parts has the bits of one.
 ///
 /// Steps that were taken after the file was written are in no ledger: nothing of them may have been released.
 ///
@@ -39988,6 +40027,17 @@ template <class Target>
   return sampling_probability{1 / inverse};
 }
 
+namespace detail {
+/// Throws std::invalid_argument where they are more than 2^62.
+[[nodiscard]] inline std::uint64_t steps_of_events(std::uint64_t events, std::uint64_t steps_of_one) {
+  constexpr std::uint64_t most = std::uint64_t{1} << 62U;
+  if (events >= most / steps_of_one) {
+    throw std::invalid_argument("pergrad: max_steps: no number of steps exhausts this target");
+  }
+  return events * steps_of_one;
+}
+}  // namespace detail
+
 /// Largest number of steps that is proven to stay within (target, at); 0 when one step is too much. To one in 8192
 /// beyond a million. Throws std::invalid_argument when no number of steps exhausts the target (no sampling, infinite
 /// target).
@@ -40006,10 +40056,7 @@ template <detail::yields_events Sampling>
 [[nodiscard]] std::uint64_t max_steps(epsilon target, delta at, const Sampling& sampling, noise_multiplier noise) {
   const basic_rdp_accountant<typename Sampling::event_type> empty;
   const std::uint64_t events = detail::steps_within(empty, sampling.event(noise), privacy_budget{target, at});
-  if (events >= std::uint64_t{1} << 62U) {
-    throw std::invalid_argument("pergrad: max_steps: no number of steps exhausts this target");
-  }
-  return events * detail::steps_of_an_event(sampling);
+  return detail::steps_of_events(events, detail::steps_of_an_event(sampling));
 }
 
 /// The same for what attackers can do.
@@ -40020,7 +40067,8 @@ template <detail::target_of_attacks Target>
 /// The same of any sampler: the steps of whole rounds.
 template <detail::target_of_attacks Target, detail::yields_events Sampling>
 [[nodiscard]] std::uint64_t max_steps(const Target& target, const Sampling& sampling, noise_multiplier noise) {
-  return detail::events_within(target, sampling.event(noise)) * detail::steps_of_an_event(sampling);
+  return detail::steps_of_events(detail::events_within(target, sampling.event(noise)),
+                                 detail::steps_of_an_event(sampling));
 }
 
 }  // namespace pergrad::inline v0_1
@@ -41520,11 +41568,14 @@ template <class Run>
                            detail::statistics_access::generator(run), noise, values, edges);
 }
 
-/// How many of all records have their value in [low, high), with noise of deviation `noise`; a NaN is in no range. All
-/// else as `release_histogram`.
+/// How many of all records have their value in [low, high), with noise of deviation `noise`; a NaN is in no range.
+/// Throws std::invalid_argument unless low < high, and nothing is spent. All else as `release_histogram`.
 template <class Event, random_generator Generator>
 [[nodiscard]] double release_count(basic_privacy_accountant<Event>& ledger, Generator& generator,
                                    noise_multiplier noise, std::span<const double> values, double low, double high) {
+  if (std::isnan(low) || std::isnan(high)) {
+    detail::throw_invalid_argument({"pergrad: release_count: [", low, ", ", high, ") is no range"});
+  }
   std::vector<double> is_in(values.size());
   std::ranges::transform(values, is_in.begin(), [&](double value) { return value >= low && value < high ? 1.0 : 0.0; });
   return release_histogram(ledger, generator, noise, is_in, bin_edges{{0.5}}).counts()[1];

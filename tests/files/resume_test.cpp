@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include <pergrad/correlated_noise.hpp>
+
 #include "damaged.hpp"
 #include "train/fixture.hpp"
 
@@ -457,6 +459,17 @@ BOOST_AUTO_TEST_CASE(a_checkpoint_of_version_0_1_is_converted_if_somebody_vouche
   write(file.path, older);
   pg::dp_sgd on_the_way{exec, again, loss{}, filter};
   BOOST_CHECK_THROW(pg::unprotected::load_older_checkpoint(on_the_way, file.path), std::runtime_error);
+  pg::dp_options<pg::cyclic_poisson_sampling, pg::banded_noise> correlated;
+  static_cast<pg::private_choices&>(correlated) = filter;
+  correlated.plan = pg::run_plan::beforehand;
+  correlated.budget.reset();
+  correlated.sampling = pg::cyclic_poisson_sampling{pg::sampling_probability{0.5}, pg::round_steps{4}};
+  correlated.correlation = pg::banded_noise{12, {0.6, 0.5}};
+  correlated.clip = filter.clip;
+  correlated.learning_rate = filter.learning_rate;
+  correlated.momentum = filter.momentum;
+  pg::dp_sgd of_a_strategy{exec, again, loss{}, correlated};
+  BOOST_CHECK_THROW(pg::unprotected::load_older_checkpoint(of_a_strategy, file.path), std::runtime_error);
   filter.plan = pg::run_plan::beforehand;
   filter.individual = pg::individual_accounting{};
   pg::dp_sgd of_each{exec, again, loss{}, filter};

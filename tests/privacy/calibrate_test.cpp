@@ -12,6 +12,7 @@
 #include <stdexcept>
 
 #include <pergrad/privacy/accounting/calibrate.hpp>
+#include <pergrad/privacy/samplers/cyclic_poisson.hpp>
 
 #include "processor_time.hpp"
 
@@ -109,6 +110,12 @@ BOOST_AUTO_TEST_CASE(numbers_of_steps_that_no_run_has_are_errors) {
 }
 
 BOOST_AUTO_TEST_CASE(steps_end_exactly_where_the_budget_does) {
+  BOOST_CHECK_THROW(
+      static_cast<void>(pergrad::max_steps(
+          epsilon{10}, delta{1e-5},
+          pergrad::cyclic_poisson_sampling{sampling_probability{1}, pergrad::round_steps{std::uint64_t{1} << 31U}},
+          noise_multiplier{1e8})),
+      std::invalid_argument);
   BOOST_TEST(pergrad::max_steps(epsilon{.5}, delta{1e-5}, sampling_probability{1}, noise_multiplier{.5}) == 0U);
   BOOST_TEST(pergrad::max_steps(epsilon{5}, delta{1e-5}, sampling_probability{.1}, noise_multiplier{0}) == 0U);
   const std::uint64_t steps =

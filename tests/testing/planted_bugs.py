@@ -55,7 +55,7 @@ BUGS = [
     Bug("1", "no clipping", "conformance", "clipped_size", [NO_CLIPPING]),
     Bug("2", "every layer clipped to C, the whole claimed to be C", "every_release", "of_an_image",
         [("expressions/clip.hpp", "rule.bounds.fill(bound.value() / std::sqrt(static_cast<double>(layers == 0 ? 1 : "
-          "layers)));", "rule.bounds.fill(bound.value());"),
+          "layers)) * less);", "rule.bounds.fill(bound.value());"),
          ("expressions/clip.hpp", "for (const double bound : bounds) sum += bound * bound;",
           "for (const double bound : bounds) sum = bound * bound;")]),
     Bug("2b", "sensitivity 2 C taken for C", "every_release", "of_words",

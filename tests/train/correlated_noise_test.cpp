@@ -392,10 +392,18 @@ BOOST_AUTO_TEST_CASE(what_does_not_go_together) {
   options.schedules.noise = pg::schedule::exponential(1.1, 0.9, 1);
   refused(options, "that change do not go with correlated noise");
 
+  // Every step would fail, behind its entry in the ledger.
+  const pg::banded_noise wild{steps, {900, 900}};
+  options = usual(wild, turns);
+  refused(options, "too large for exact sums");
+
   pg::dp_sgd trainer{exec, net, pg::cross_entropy{}, usual(banded, turns)};
   trainer.step(data.records());
   BOOST_CHECK_THROW(trainer.step(others.records()), std::logic_error);
   BOOST_TEST(trainer.steps() == 1U);
+  clouds bad = data;
+  bad.classes[7] = 3;
+  BOOST_CHECK_THROW(trainer.step(bad.records()), std::invalid_argument);
   trainer.step(data.records());
   BOOST_TEST(trainer.steps() == 2U);
 }

@@ -176,6 +176,8 @@ BOOST_AUTO_TEST_CASE(options_that_are_missing_or_protect_nobody) {
   refuse([](auto& options) { options.sampling.reset(); }, "sampling");
   refuse([](auto& options) { options.divisor.reset(); }, "divisor");
   refuse([](auto& options) { options.max_batch.count = 0; }, "max_batch");
+  refuse([](auto& options) { options.noise = pg::noise_multiplier{1e-6}; }, "must be in [2^4, 2^46]");
+  refuse([](auto& options) { options.noise = pg::noise_multiplier{1e10}; }, "must be in [2^4, 2^46]");
   // A trainer's options are a loop's and more; what a loop would not do is not left out silently.
   pg::dp_sgd_options of_a_trainer;
   static_cast<pg::private_choices&>(of_a_trainer) = it.options;
@@ -357,6 +359,24 @@ BOOST_AUTO_TEST_CASE(private_metrics_in_between) {
   }
   pg::evaluate_into(looked_at.exec, looked_at.update, std::move(seen));
   BOOST_TEST((looked_at.released() == plain.released()));
+}
+
+BOOST_AUTO_TEST_CASE(layers_clipped_together_to_the_options_bound) {
+  running it;
+  for (const double bound : {0.5, 1.1, 1e-30}) {
+    it.options.clip = pg::l2_clip_norm{bound};
+    seeded_loop<classifier> loop{it.exec, it.net, pg::cross_entropy{}, it.options, pg::seeded_generator{5}};
+    auto step = loop.begin(it.data.records());
+    while (step.next()) {
+      const auto clipped = clip_per_layer(step.gradients(), pg::l2_clip_norm{bound});
+      double squares = 0;
+      for (const double each : clipped.rule().bounds) squares += each * each;
+      BOOST_TEST(std::sqrt(squares) * (1 + 1e-15) <= bound);
+      BOOST_TEST(std::sqrt(squares) > bound * (1 - 1e-13));
+      pg::evaluate_into(it.exec, accumulate(step, sum(clipped)));
+    }
+    pg::evaluate_into(it.exec, it.update, std::move(step));
+  }
 }
 
 BOOST_AUTO_TEST_CASE(records_that_do_not_fit_are_refused_before_the_ledger) {

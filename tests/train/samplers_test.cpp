@@ -305,6 +305,25 @@ BOOST_AUTO_TEST_CASE(files_keep_which_draws_belong_together) {
   });
 }
 
+// Records that are refused neither end a round nor cost one.
+BOOST_AUTO_TEST_CASE(refused_records_leave_a_round_as_it_is) {
+  const clouds data{count};
+  clouds bad = data;
+  bad.classes[7] = 3;
+  const pg::host exec{pg::threads{1}};
+  classifier net{exec, pg::kaiming_uniform{3}}, other{exec, pg::kaiming_uniform{3}};
+  const auto options = options_with(pg::random_allocation{pg::round_steps{10}});
+  pg::dp_sgd trainer{exec, net, pg::cross_entropy{}, options, pg::seeded_generator{seed}};
+  pg::dp_sgd undisturbed{exec, other, pg::cross_entropy{}, options, pg::seeded_generator{seed}};
+  for (int step = 0; step < 2; ++step) {
+    BOOST_CHECK_THROW(trainer.step(bad.records()), std::invalid_argument);
+    trainer.step(data.records());
+    undisturbed.step(data.records());
+  }
+  BOOST_TEST((parameters_of(net) == parameters_of(other)));
+  BOOST_TEST(trainer.accountant().steps() == 1U);
+}
+
 // What is left of a round belongs to the options that paid it.
 BOOST_AUTO_TEST_CASE(other_options_behind_a_file_pay_a_round_of_their_own) {
   const clouds data{count};

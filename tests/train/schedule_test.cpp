@@ -228,6 +228,29 @@ BOOST_AUTO_TEST_CASE(options_that_exclude_each_other) {
   refused([](auto& o) { o.clipping = pg::clipping_kind::per_group; }, "not for clipping per group");
   refused([](auto& o) { o.adaptive_clip = pg::adaptive_clip{.noise = pg::noise_multiplier{5}}; },
           "adaptive_clip and a schedule of clip exclude each other");
+  // Every step would fail, or train nothing, behind its entry in the ledger.
+  refused(
+      [](auto& o) {
+        o.noise = pg::noise_multiplier{1e10};
+        o.schedules.noise.reset();
+        o.schedules.clip.reset();
+        o.clip = pg::l2_clip_norm{1};
+      },
+      "must be in [2^4, 2^46]");
+  refused([](auto& o) { o.divisor = pg::expected_batch_size{1e300}; }, "scalar takes divisor for infinity");
+  refused([](auto& o) { o.divisor = pg::expected_batch_size{1e-60}; }, "scalar takes divisor for 0");
+  refused(
+      [](auto& o) {
+        o.learning_rate = pg::learning_rate{1e-60};
+        o.schedules.learning_rate.reset();
+      },
+      "scalar takes learning_rate for 0");
+  refused(
+      [](auto& o) {
+        o.optimizer = pg::optimizer_kind::adam;
+        o.adam.stability = HUGE_VAL;
+      },
+      "scalar takes adam's stability for infinity");
   // Numbers of a later step are looked at before the first one.
   refused([](auto& o) { o.schedules.noise = pg::schedule{[](std::uint64_t i) { return i == 11 ? -1.0 : 1.0; }}; },
           "noise_multiplier must be finite and not negative");

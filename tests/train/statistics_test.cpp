@@ -112,6 +112,7 @@ BOOST_AUTO_TEST_CASE(wrong_edges_and_noise_are_refused_and_cost_nothing) {
   BOOST_CHECK_THROW((pg::bin_edges{{infinity}}), std::invalid_argument);
   BOOST_CHECK_THROW(static_cast<void>(pg::bin_edges::evenly(0, 1, 0)), std::invalid_argument);
   BOOST_CHECK_THROW(static_cast<void>(pg::bin_edges::evenly(1, 0, 4)), std::invalid_argument);
+  BOOST_CHECK_THROW(static_cast<void>(pg::bin_edges::evenly(0, 1, ~std::size_t{0})), std::invalid_argument);
   pg::privacy_accountant ledger{pg::privacy_budget{pg::epsilon{1}, pg::delta{1e-5}}};
   pg::os_keyed_generator generator;
   const numbers values{1};
@@ -120,6 +121,9 @@ BOOST_AUTO_TEST_CASE(wrong_edges_and_noise_are_refused_and_cost_nothing) {
         static_cast<void>(pg::release_count(ledger, generator, pg::noise_multiplier{noise}, values, 0, 1)),
         std::invalid_argument);
   }
+  BOOST_CHECK_THROW(
+      static_cast<void>(pg::release_count(ledger, generator, pg::noise_multiplier{50}, values, 0, std::nan(""))),
+      std::invalid_argument);
   BOOST_CHECK_THROW(static_cast<void>(pg::release_quantile(ledger, generator, pg::noise_multiplier{50}, values, 2,
                                                            pg::bin_edges{{1}})),
                     std::invalid_argument);

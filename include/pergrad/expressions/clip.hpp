@@ -146,8 +146,10 @@ template <std::size_t Layers>
 struct layer_clip {
   static constexpr bool per_layer = true;
   std::array<double, Layers> bounds;
-  /// sqrt(sum C_l²), rounded up.
+  double whole = 0;  ///< above 0: what the bounds were made of, and do not exceed together
+  /// `whole`, or sqrt(sum C_l²), rounded up.
   [[nodiscard]] double sensitivity() const noexcept {
+    if (whole > 0) return whole;
     const float_environment proven;
     double sum = 0;
     for (const double bound : bounds) sum += bound * bound;
@@ -302,7 +304,10 @@ template <class Network, class Loss, detail::algorithms Which>
   constexpr std::size_t layers = detail::layer_groups<Network>;
   const detail::float_environment proven;
   detail::layer_clip<layers> rule{};
-  rule.bounds.fill(bound.value() / std::sqrt(static_cast<double>(layers == 0 ? 1 : layers)));
+  // As much less as all roundings may be, so that the bound of the whole is C, to the last bit.
+  constexpr double less = 1 - static_cast<double>(2 * layers + 12) * std::numeric_limits<double>::epsilon();
+  rule.bounds.fill(bound.value() / std::sqrt(static_cast<double>(layers == 0 ? 1 : layers)) * less);
+  if (rule.sensitivity() <= bound.value()) rule.whole = bound.value();  // a bound near 0 may round otherwise
   return clipped_gradients{gradients, rule};
 }
 

@@ -228,6 +228,7 @@ struct checkpoint_access {
   [[nodiscard]] static auto place_requirement(const Run& run, const std::string& path) {
     if constexpr (Run::is_correlated) {
       return [&run, &path](const auto& numbers) {
+        if (!numbers.place || !numbers.noise) fail_with_file(path, "a run of version 0.1 had no correlated noise");
         const std::uint64_t taken = numbers.place->taken;
         const auto& noise = *numbers.noise;
         if (taken > run.noise_.steps() || noise.empty() || noise.front() > taken ||
@@ -312,9 +313,10 @@ void save_checkpoint(const dp_sgd<Network, Loss, Generator, Executor, Options>& 
 }
 
 /// Lets a trainer that has taken no step go on with a saved run: steps, epsilon and budget count both parts, and a
-/// filter keeps its order. Its options may be others but for the plan and the kind of optimizer; each step costs what
-/// its own options say. The noise's key is a new one; a seeded generator goes on behind the steps that it had given
-/// out, so that a run in two parts has the bits of one.
+/// filter keeps its order. Its options may have other numbers; the plan, the kind of optimizer and whatever else is
+/// written with a run (`average_decay`, `adaptive_clip`, `individual`, schedules, the kind of sampler and of noise)
+/// must be the file's. Each step costs what its own options say. The noise's key is a new one; a seeded generator goes
+/// on behind the steps that it had given out, so that a run in two parts has the bits of one.
 ///
 /// Steps that were taken after the file was written are in no ledger: nothing of them may have been released.
 ///

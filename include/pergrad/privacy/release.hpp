@@ -88,6 +88,8 @@ class noise_filter {
   /// Throws std::invalid_argument for a deviation that its arithmetic cannot carry, std::logic_error for a step beyond
   /// the last one, and for another grid or deviation than the steps before had.
   virtual void require_room(const release_grid& grid, double sigma) = 0;
+  /// Throws std::invalid_argument for a deviation that its arithmetic cannot carry.
+  virtual void require_deviation(double sigma) const = 0;
   /// Throws std::logic_error for a release by more threads than there is memory for.
   virtual void require_threads(std::size_t threads) const = 0;
   /// Begins the next step, whose fresh noise is that of the generator's step `drawn`. Returns the generator's steps of

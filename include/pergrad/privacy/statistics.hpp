@@ -47,9 +47,12 @@ class bin_edges {
     }
   }
   /// `bins` bins of one width from `low` to `high`, and one at either end for the rest. Throws std::invalid_argument as
-  /// above, and for no bin.
+  /// above, for no bin, and for more than 2^32.
   [[nodiscard]] static bin_edges evenly(double low, double high, std::size_t bins) {
-    if (bins == 0) detail::throw_invalid_argument({"pergrad: bin_edges: evenly() needs a bin"});
+    constexpr std::size_t most = std::size_t{1} << 32U;
+    if (bins == 0 || bins > most) {
+      detail::throw_invalid_argument({"pergrad: bin_edges: evenly() takes 1 to 2^32 bins, got ", bins});
+    }
     std::vector<double> edges(bins + 1);
     for (std::size_t i = 0; i <= bins; ++i) {
       const double share = static_cast<double>(i) / static_cast<double>(bins);

@@ -173,6 +173,7 @@ class dp_sgd_base
               this->statistic_ ? &this->statistic_->counted : nullptr,
               options.statistic ? options.statistic->of : step_value::norm};
     require_noise_that_fits();
+    require_numbers_that_count();
     trainer_ = std::make_unique<executor_trainer>(executor, network, loss, tape_, options_, this->sensitivity_);
     if constexpr (executor_trainer::trains_on_a_copy) {
       with_empty_batch([&](const auto& sum) { trainer_->clip_with(sum.clipped().rule()); });
@@ -190,17 +191,30 @@ class dp_sgd_base
       }
     }
     const step_schedules& all = options_.schedules;
-    if (!all.noise && !all.clip) return;
     const summation added = summation_of<scalar>(options_);
-    for (std::uint64_t step = 0; step < all.steps; ++step) {
+    const std::uint64_t steps = all.noise || all.clip ? all.steps : 1;
+    for (std::uint64_t step = 0; step < steps; ++step) {
       const double noise = all.noise ? number_of<noise_multiplier>(*all.noise, step).value() : options_.noise->value();
       const double clip = all.clip ? number_of<l2_clip_norm>(*all.clip, step).value() : this->sensitivity_;
       if (!(noise * clip <= static_cast<double>(std::numeric_limits<scalar>::max()))) {
         refuse_training("noise times clip of step " + std::to_string(step) + " does not fit the network's scalar");
       }
-      const release_grid grid = release_grid::of(clip, Network::parameter_count);
-      require_sigma(noise, noise * sensitivity_in_steps(grid, added, 1), noise == 0 && !is_private_);
+      this->require_noise_on_the_grid(noise, clip, Network::parameter_count, added, is_private_);
     }
+  }
+  /// Throws std::invalid_argument for numbers that the network's scalar takes for nothing or for infinity: every step
+  /// would be paid for, and train nothing.
+  [[gnu::cold]] void require_numbers_that_count() const {
+    const auto require = [](double number, const char* name) {
+      const auto kept = static_cast<scalar>(number);
+      if (number == 0 || (kept > 0 && kept <= std::numeric_limits<scalar>::max())) return;
+      throw_invalid_argument(
+          {"pergrad: private training: the network's scalar takes ", name, " for ", kept > 0 ? "infinity" : "0"});
+    };
+    if (options_.learning_rate) require(options_.learning_rate->value(), "learning_rate");
+    require(options_.divisor->value(), "divisor");
+    require(1 / options_.divisor->value(), "1 / divisor");
+    if (options_.optimizer == optimizer_kind::adam) require(options_.adam.stability, "adam's stability");
   }
   /// Those that are left of the run.
   template <class = void>
@@ -301,9 +315,9 @@ class dp_sgd_base
                          " follows the records of one data set by their numbers: other ones, or the same somewhere "
                          "else, need a trainer of their own"});
     }
-    this->begin_a_round();
     must_look_ = true;  // also at those of before, until some fit
     require_fit_for_training<Network, Loss>(records);
+    if (!checked_ || are_others) this->begin_a_round();  // not for those of before, behind others that were refused
     checked_ = records;
     must_look_ = false;
   }

@@ -188,9 +188,8 @@ class private_loop : private detail::private_run<typename Options::sampling_type
       throw std::logic_error("pergrad: private_loop: another step is under way: release it, or let it go out of scope");
     }
     if (!records_ || !records_->same_view(records)) {
-      this->begin_a_round();
-      records_.reset();
       detail::require_fit_for_training<Network, Loss>(records);
+      this->begin_a_round();
       records_ = records;
     }
     const std::uint64_t step = this->spend_and_draw(generator_, records.size());
@@ -221,6 +220,8 @@ class private_loop : private detail::private_run<typename Options::sampling_type
     detail::require_option(options.clip.has_value(), "clip");
     this->take(options.clip->value(), static_cast<double>(std::numeric_limits<scalar>::max()), Network::parameter_count,
                executor.pool().thread_count());
+    this->require_noise_on_the_grid(options.noise->value(), options.clip->value(), Network::parameter_count,
+                                    detail::summation_of<scalar>(options), is_private);
   }
 
   [[nodiscard]] detail::noise_filter* its_filter() const noexcept { return this->noise_.filter(); }

@@ -308,6 +308,18 @@ class private_run {
     accountant_.prepare(event_);
     require_room_for_a_step(accountant_, event_);
   }
+  /// Throws std::invalid_argument for noise that a release's grid, or the strategy of correlated noise, cannot carry:
+  /// every step would fail, each behind its entry in the ledger.
+  template <class = void>
+  [[gnu::cold]] void require_noise_on_the_grid(double multiplier, double clip, std::size_t elements,
+                                               const summation& added, bool is_private) const {
+    const release_grid grid = release_grid::of(clip, elements);
+    const noise_filter* const filter = noise_.filter();
+    const double in_steps = sensitivity_in_steps(grid, added, 1);
+    const double sigma = multiplier * (filter == nullptr ? in_steps : filter->sensitivity(in_steps, grid.elements));
+    require_sigma(multiplier, sigma, multiplier == 0 && !is_private);
+    if (filter != nullptr) filter->require_deviation(sigma);
+  }
   /// The next step's numbers. Precondition: these are options of a step of the run.
   void plan(const private_choices& options, const Sampling& sampling) {
     sampling_ = sampling;

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <span>
 #include <vector>
@@ -80,11 +81,14 @@ template <class Run>
                            detail::statistics_access::generator(run), noise, values, edges);
 }
 
-/// How many of all records have their value in [low, high), with noise of deviation `noise`; a NaN is in no range. All
-/// else as `release_histogram`.
+/// How many of all records have their value in [low, high), with noise of deviation `noise`; a NaN is in no range.
+/// Throws std::invalid_argument unless low < high, and nothing is spent. All else as `release_histogram`.
 template <class Event, random_generator Generator>
 [[nodiscard]] double release_count(basic_privacy_accountant<Event>& ledger, Generator& generator,
                                    noise_multiplier noise, std::span<const double> values, double low, double high) {
+  if (std::isnan(low) || std::isnan(high)) {
+    detail::throw_invalid_argument({"pergrad: release_count: [", low, ", ", high, ") is no range"});
+  }
   std::vector<double> is_in(values.size());
   std::ranges::transform(values, is_in.begin(), [&](double value) { return value >= low && value < high ? 1.0 : 0.0; });
   return release_histogram(ledger, generator, noise, is_in, bin_edges{{0.5}}).counts()[1];

@@ -237,6 +237,17 @@ template <class Target>
   return sampling_probability{1 / inverse};
 }
 
+namespace detail {
+/// Throws std::invalid_argument where they are more than 2^62.
+[[nodiscard]] inline std::uint64_t steps_of_events(std::uint64_t events, std::uint64_t steps_of_one) {
+  constexpr std::uint64_t most = std::uint64_t{1} << 62U;
+  if (events >= most / steps_of_one) {
+    throw std::invalid_argument("pergrad: max_steps: no number of steps exhausts this target");
+  }
+  return events * steps_of_one;
+}
+}  // namespace detail
+
 /// Largest number of steps that is proven to stay within (target, at); 0 when one step is too much. To one in 8192
 /// beyond a million. Throws std::invalid_argument when no number of steps exhausts the target (no sampling, infinite
 /// target).
@@ -255,10 +266,7 @@ template <detail::yields_events Sampling>
 [[nodiscard]] std::uint64_t max_steps(epsilon target, delta at, const Sampling& sampling, noise_multiplier noise) {
   const basic_rdp_accountant<typename Sampling::event_type> empty;
   const std::uint64_t events = detail::steps_within(empty, sampling.event(noise), privacy_budget{target, at});
-  if (events >= std::uint64_t{1} << 62U) {
-    throw std::invalid_argument("pergrad: max_steps: no number of steps exhausts this target");
-  }
-  return events * detail::steps_of_an_event(sampling);
+  return detail::steps_of_events(events, detail::steps_of_an_event(sampling));
 }
 
 /// The same for what attackers can do.
@@ -269,7 +277,8 @@ template <detail::target_of_attacks Target>
 /// The same of any sampler: the steps of whole rounds.
 template <detail::target_of_attacks Target, detail::yields_events Sampling>
 [[nodiscard]] std::uint64_t max_steps(const Target& target, const Sampling& sampling, noise_multiplier noise) {
-  return detail::events_within(target, sampling.event(noise)) * detail::steps_of_an_event(sampling);
+  return detail::steps_of_events(detail::events_within(target, sampling.event(noise)),
+                                 detail::steps_of_an_event(sampling));
 }
 
 }  // namespace pergrad::inline v0_1

@@ -26,7 +26,8 @@
 // the whole trade-off curve. []
 //
 // Begun anew. A run that goes on from a file has a new key, and its filter begins with zeros: entries of C that join
-// steps before and behind are 0 then. sens is that of |C|, which only decreases; so does a. Nothing is to be paid.
+// steps before and behind are 0 then. sens is that of |C|, which only decreases; so does a. But a
+// record may take part on both sides, so each part pays as a run of its own.
 //
 // Steps that failed, or were given up. Their noise is drawn and goes through the filter without being seen: as if h_t
 // had been released and forgotten.
@@ -110,6 +111,7 @@ class correlated_filter final : public noise_filter {
       throw_logic_error({"pergrad: correlated noise: a strategy for ", steps_, " steps has no step beyond them"});
     }
   }
+  void require_deviation(double sigma) const override { recursion_.require_room(sigma); }
   void require_threads(std::size_t threads) const override {
     if (memory_ == noise_memory::stored || threads <= threads_) return;
     throw_logic_error({"pergrad: correlated noise: a release by ", threads, " threads of a run whose executor has ",

@@ -50,6 +50,11 @@ struct sgd_workload {
     if (!rates.empty() && rates.size() != steps) {
       detail::throw_invalid_argument({"pergrad: sgd_workload: ", rates.size(), " rates for ", steps, " steps"});
     }
+    for (std::size_t step = 0; step < rates.size(); ++step) {
+      if (!std::isfinite(rates[step])) {
+        detail::throw_invalid_argument({"pergrad: sgd_workload: the rate of step ", step, " is ", rates[step]});
+      }
+    }
   }
 };
 
