@@ -156,9 +156,10 @@ class Builder:
         for source, more, name in (("fake_runtime", [], "alone"), ("fake_runtime", below, "below"),
                                    ("fake_cublas", below, "cublas")):
             code, text = output_of([self.nvcc, *self.flags, *more, "-c", str(RUNTIMES / f"{source}.cpp"), "-o",
-                                    str(self.object(name))], 120)
+                                    str(self.object(name))], 600)
             if code != 0:
-                sys.exit(f"bench/cuda/run.sh: {source}.cpp cannot be built:\n{text}")
+                why = " within ten minutes" if code is None else f":\n{text}"
+                sys.exit(f"bench/cuda/run.sh: {source}.cpp cannot be built{why}")
 
     @staticmethod
     def object(name):
