@@ -7952,6 +7952,12 @@ class noise_filter {
   ~noise_filter() = default;
 };
 
+/// The deviation of fresh noise, in steps of the grid as `sensitivity` is; `filter` may be null.
+[[nodiscard]] inline double fresh_deviation(double multiplier, double sensitivity, std::size_t elements,
+                                            const noise_filter* filter) {
+  return multiplier * (filter == nullptr ? sensitivity : filter->sensitivity(sensitivity, elements));
+}
+
 /// One release, divided by a public constant. Construction throws whatever can be wrong; after that nothing can fail.
 template <class Scalar>
 class release_gate {
@@ -8023,7 +8029,7 @@ class release_gate {
   release_gate(of_any_generator /*unused*/, const release_grid& grid, double sensitivity, noise_multiplier noise,
                double divisor, Generator& generator, noise_filter* filter = nullptr)
       : elements_{grid.elements},
-        sigma_{noise.value() * (filter == nullptr ? sensitivity : filter->sensitivity(sensitivity, grid.elements))},
+        sigma_{fresh_deviation(noise.value(), sensitivity, grid.elements, filter)},
         scale_{std::ldexp(1.0, grid.steps), std::ldexp(1.0, grid.unit - grid.steps) / divisor,
                static_cast<double>(std::numeric_limits<Scalar>::max())},
         filter_{filter},
@@ -18323,8 +18329,7 @@ class private_run {
                                                const summation& added, bool is_private) const {
     const release_grid grid = release_grid::of(clip, elements);
     const noise_filter* const filter = noise_.filter();
-    const double in_steps = sensitivity_in_steps(grid, added, 1);
-    const double sigma = multiplier * (filter == nullptr ? in_steps : filter->sensitivity(in_steps, grid.elements));
+    const double sigma = fresh_deviation(multiplier, sensitivity_in_steps(grid, added, 1), grid.elements, filter);
     require_sigma(multiplier, sigma, multiplier == 0 && !is_private);
     if (filter != nullptr) filter->require_deviation(sigma);
   }
@@ -40045,10 +40050,7 @@ template <class = void>
 [[nodiscard]] std::uint64_t max_steps(epsilon target, delta at, sampling_probability q, noise_multiplier noise) {
   const std::uint64_t steps =
       detail::steps_within(rdp_accountant{}, {q.value(), noise.value()}, privacy_budget{target, at});
-  if (steps >= std::uint64_t{1} << 62U) {
-    throw std::invalid_argument("pergrad: max_steps: no number of steps exhausts this target");
-  }
-  return steps;
+  return detail::steps_of_events(steps, 1);
 }
 
 /// The same of any sampler, for its neighbours: the steps of whole rounds.
@@ -41569,7 +41571,7 @@ template <class Run>
 }
 
 /// How many of all records have their value in [low, high), with noise of deviation `noise`; a NaN is in no range.
-/// Throws std::invalid_argument unless low < high, and nothing is spent. All else as `release_histogram`.
+/// Throws std::invalid_argument for a bound that is NaN, and nothing is spent. All else as `release_histogram`.
 template <class Event, random_generator Generator>
 [[nodiscard]] double release_count(basic_privacy_accountant<Event>& ledger, Generator& generator,
                                    noise_multiplier noise, std::span<const double> values, double low, double high) {

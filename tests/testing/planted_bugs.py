@@ -30,7 +30,7 @@ RELEASE = "privacy/release.hpp"
 STEP = "train/step_by_verbs.hpp"
 NO_CLIPPING = (CLIP, "return norm * one <= room * (1 - 4 * roundoff) ? static_cast<Scalar>(one) : "
                      "detail::safe_quotient<Scalar>(room, norm);", "return static_cast<Scalar>(one);")
-SIGMA = "sigma_{noise.value() * (filter == nullptr ? sensitivity : filter->sensitivity(sensitivity, grid.elements))}"
+SIGMA = "sigma_{fresh_deviation(noise.value(), sensitivity, grid.elements, filter)}"
 RELEASED = "total_release::of_total<Network>(executor_->pool(), total_, noise, 1, update.data(),"
 DIVISOR = "optimizer_access::beginning(optimizer, *network_, *options_->divisor));"
 MEMBER = "  double sensitivity_;\n"

@@ -232,9 +232,11 @@ struct bert_network {
   using block = encoder_block_of<Size, false, Tuning>;
   template <class Layer>
   using input = typename Tuning::template input<Layer>;
+  // A part of the input, but for a tuning of biases: it has one.
+  using embedding_norm =
+      std::conditional_t<Tuning::needs_biases, encoder_norm<Size, Tuning>, input<layer_norm<eps<1, Size.per_epsilon>>>>;
   using type = network<variable(token_ids(Size.positions, Size.vocabulary)), checked_encoder<Tuning, Size.blocks>,
-                       input<embedding<Size.features>>, input<learned_positions>, input<added_bias>,
-                       typename Tuning::template input_norm<layer_norm<eps<1, Size.per_epsilon>>>,
+                       input<embedding<Size.features>>, input<learned_positions>, input<added_bias>, embedding_norm,
                        lower_blocks<Size.blocks, block, Tuning>, upper_blocks<Size.blocks, block, Tuning>,
                        take_positions<0, 1>, mean_over_positions,
                        typename Tuning::template head<linear<Size.features>, pergrad::tanh, linear<Size.classes>>>;

@@ -87,8 +87,6 @@ struct usual {
 struct partly_trained : usual {
   template <class Layer>
   using input = frozen<Layer>;
-  template <class Layer>
-  using input_norm = frozen<Layer>;
   template <class... Layers>
   using head = sequential<Layers...>;
 };
@@ -99,8 +97,6 @@ struct partly_trained : usual {
 struct everything : detail::usual {
   template <class Layer>
   using input = Layer;  ///< embeddings, positions, patches
-  template <class Layer>
-  using input_norm = Layer;  ///< of embeddings
   template <detail::text /*Name*/, class Linear>
   using projection = Linear;
   template <class Layer>
@@ -135,8 +131,6 @@ struct biases_only : detail::partly_trained {
   using projection = typename detail::only_bias<Linear>::type;
   template <class Layer>
   using norm = typename detail::only_bias<Layer>::type;
-  template <class Layer>
-  using input_norm = norm<Layer>;
   static constexpr bool needs_biases = true;
 };
 
@@ -146,8 +140,6 @@ template <std::size_t Count>
 struct last_blocks : everything {
   template <class Layer>
   using input = frozen<Layer>;
-  template <class Layer>
-  using input_norm = frozen<Layer>;
   template <std::size_t Blocks>
   static constexpr std::size_t lower = Blocks > Count ? Blocks - Count : 0;
   template <std::size_t Blocks, detail::text... /*Names*/>

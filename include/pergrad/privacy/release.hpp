@@ -106,6 +106,12 @@ class noise_filter {
   ~noise_filter() = default;
 };
 
+/// The deviation of fresh noise, in steps of the grid as `sensitivity` is; `filter` may be null.
+[[nodiscard]] inline double fresh_deviation(double multiplier, double sensitivity, std::size_t elements,
+                                            const noise_filter* filter) {
+  return multiplier * (filter == nullptr ? sensitivity : filter->sensitivity(sensitivity, elements));
+}
+
 /// One release, divided by a public constant. Construction throws whatever can be wrong; after that nothing can fail.
 template <class Scalar>
 class release_gate {
@@ -177,7 +183,7 @@ class release_gate {
   release_gate(of_any_generator /*unused*/, const release_grid& grid, double sensitivity, noise_multiplier noise,
                double divisor, Generator& generator, noise_filter* filter = nullptr)
       : elements_{grid.elements},
-        sigma_{noise.value() * (filter == nullptr ? sensitivity : filter->sensitivity(sensitivity, grid.elements))},
+        sigma_{fresh_deviation(noise.value(), sensitivity, grid.elements, filter)},
         scale_{std::ldexp(1.0, grid.steps), std::ldexp(1.0, grid.unit - grid.steps) / divisor,
                static_cast<double>(std::numeric_limits<Scalar>::max())},
         filter_{filter},

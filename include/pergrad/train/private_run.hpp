@@ -315,8 +315,7 @@ class private_run {
                                                const summation& added, bool is_private) const {
     const release_grid grid = release_grid::of(clip, elements);
     const noise_filter* const filter = noise_.filter();
-    const double in_steps = sensitivity_in_steps(grid, added, 1);
-    const double sigma = multiplier * (filter == nullptr ? in_steps : filter->sensitivity(in_steps, grid.elements));
+    const double sigma = fresh_deviation(multiplier, sensitivity_in_steps(grid, added, 1), grid.elements, filter);
     require_sigma(multiplier, sigma, multiplier == 0 && !is_private);
     if (filter != nullptr) filter->require_deviation(sigma);
   }

@@ -255,10 +255,7 @@ template <class = void>
 [[nodiscard]] std::uint64_t max_steps(epsilon target, delta at, sampling_probability q, noise_multiplier noise) {
   const std::uint64_t steps =
       detail::steps_within(rdp_accountant{}, {q.value(), noise.value()}, privacy_budget{target, at});
-  if (steps >= std::uint64_t{1} << 62U) {
-    throw std::invalid_argument("pergrad: max_steps: no number of steps exhausts this target");
-  }
-  return steps;
+  return detail::steps_of_events(steps, 1);
 }
 
 /// The same of any sampler, for its neighbours: the steps of whole rounds.

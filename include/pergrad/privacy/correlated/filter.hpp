@@ -99,7 +99,7 @@ class correlated_filter final : public noise_filter {
     return (of_one_sum * sensitivity_.of_sums + recursion_.rounding() * std::sqrt(rounded)) * (1 + 0x1p-40);
   }
   void require_room(const release_grid& grid, double sigma) override {
-    recursion_.require_room(sigma);
+    require_deviation(sigma);
     if (grid_ && !(*grid_ == grid && sigma == sigma_)) {
       throw_logic_error(
           {"pergrad: correlated noise: all steps have one grid and one deviation, and those of this step differ: ",
