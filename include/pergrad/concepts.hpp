@@ -324,7 +324,8 @@ concept layer = detail::has_affine<Layer> || detail::has_value<Layer> || detail:
 ///           `accepts(output)`; `valid(output, targets)`, false for targets that must be refused before anything is
 ///           computed; `evaluate(y, targets, dy)` returns the loss and writes its gradient with respect to y. One
 ///           that is about positions has `evaluate(y, targets, dy, length)` as well, which an executor calls instead
-///           with the number of the output's positions that are there
+///           with the number of the output's positions that are there. One without gets the outputs of these alone,
+///           and `target_count` of a shape of so many positions targets
 template <class Loss>
 concept loss = requires(shape output, std::span<const float> y, std::span<float> dy,
                         std::span<const typename Loss::template target<float>> targets) {

@@ -53,7 +53,7 @@ struct instead_of_network {
 
 // clang-format off
 template <class Where, class Layer, class Given> struct no_output_shape : instead_of_network {
-  static constexpr int say() { static_assert(never<Where>, "a layer needs: static constexpr pergrad::shape output_shape(pergrad::shape in); see docs/custom_layers.md"); return 0; }
+  static constexpr int say() { static_assert(never<Where>, "a layer needs: static constexpr pergrad::shape output_shape(pergrad::shape in); pergrad::projection is no layer but the last entry of a pergrad::residual; see docs/custom_layers.md"); return 0; }
 };
 template <class Where, class Layer, class Given> struct no_parameter_count : instead_of_network {
   static constexpr int say() { static_assert(never<Where>, "a layer needs: static constexpr std::size_t parameter_count(pergrad::shape in); see docs/custom_layers.md"); return 0; }
@@ -197,7 +197,7 @@ template <class Input> struct not_a_shape : instead_of_network {
   static constexpr int say() { static_assert(never<Input>, "every extent of the input's shape must be at least 1; see docs/networks.md"); return 0; }
 };
 template <class Loss, class Output> struct loss_rejects_the_networks_output {
-  static_assert(never<Loss>, "this loss does not fit the network's output shape: end the network in pergrad::flatten and pergrad::linear<outputs>, or take another loss: at every position of {positions, classes}, pergrad::token_cross_entropy<>; see docs/networks.md");
+  static_assert(never<Loss>, "this loss does not fit the network's output shape: end the network in pergrad::flatten and pergrad::linear<outputs>, or take another loss: at every position of {positions, classes}, pergrad::token_cross_entropy<>; where samples have lengths of their own, positions come first in the output (pergrad::transpose); see docs/networks.md");
 };
 template <class Loss> struct not_a_loss {
   static_assert(never<Loss>, "a loss needs: template target<S>, target_count(shape), accepts(shape), valid(shape, targets) and evaluate(y, targets, dy), which returns one double a sample; see docs/custom_layers.md");
@@ -243,6 +243,9 @@ template <class Tape> struct temporary_tape {
 };
 template <class What> struct temporary_operand {
   static_assert(never<What>, "expressions are lazy and read the network, the batch and the noise generator later: give them a name and pass the name; see docs/expressions.md");
+};
+template <class What> struct temporary_destination {
+  static_assert(never<What>, "what is computed would be lost with this temporary: give the destination a name and pass the name, or pass a std::span of it; see docs/expressions.md");
 };
 template <class Function, class... Given> struct cannot_be_clipped {
   static_assert(never<Function>, "only per-sample gradients can be clipped, once, and with a bound that says so: clip(g, pergrad::l2_clip_norm{1.0}); sum them afterwards; see docs/expressions.md");

@@ -188,38 +188,6 @@ struct no_bias {};
 
 namespace detail {
 
-/// What an option is about, whatever number it gives: `stride<1>` and `stride<2>` are of one kind.
-template <class Option>
-struct option_kind {
-  using type = Option;
-};
-template <template <std::size_t...> class Option>
-struct kind_with_numbers {};
-template <template <std::size_t...> class Option, std::size_t... Numbers>
-struct option_kind<Option<Numbers...>> {
-  using type = kind_with_numbers<Option>;
-};
-template <template <class> class Option>
-struct kind_with_type {};
-template <template <class> class Option, class Type>
-struct option_kind<Option<Type>> {
-  using type = kind_with_type<Option>;
-};
-template <class Wanted, class... Types>
-inline constexpr std::size_t times_among = (std::size_t{0} + ... + std::size_t{std::is_same_v<Wanted, Types>});
-
-/// Does one of the options say something else than another one of its kind?
-template <class... Options>
-[[nodiscard]] constexpr bool options_disagree() noexcept {
-  if constexpr (sizeof...(Options) < 2) {
-    return false;
-  } else {
-    return ((times_among<typename option_kind<Options>::type, typename option_kind<Options>::type...> !=
-             times_among<Options, Options...>) ||
-            ...);
-  }
-}
-
 /// Options of a windowed layer, gathered from its option types in any order.
 struct window_options {
   extent stride{1};
@@ -233,6 +201,7 @@ struct window_options {
   std::size_t axes_given = 0;  ///< the most numbers that an option has
   bool unknown_given = false;  ///< something that is no option at all, or two options that disagree
 
+  friend constexpr bool operator==(const window_options&, const window_options&) noexcept = default;
   constexpr void count_axes(std::size_t numbers) noexcept {
     axes_given = numbers > axes_given ? numbers : axes_given;
     unknown_given = unknown_given || numbers == 0 || numbers > 3;
@@ -292,13 +261,31 @@ template <class Gathered, class Unknown>
 constexpr void apply(Gathered& options, Unknown) noexcept {
   options.unknown_given = true;
 }
+/// Do two of the options disagree? Then it matters which of them is looked at last.
+template <class Gathered, class First, class... Rest>
+[[nodiscard]] constexpr bool options_disagree() noexcept {
+  const auto both = [](auto one, auto other) {
+    Gathered options;
+    apply(options, one);
+    apply(options, other);
+    return options;
+  };
+  if (!((both(First{}, Rest{}) == both(Rest{}, First{})) && ...)) return true;
+  if constexpr (sizeof...(Rest) < 2) {
+    return false;
+  } else {
+    return options_disagree<Gathered, Rest...>();
+  }
+}
 /// A layer's options, gathered from its option types in any order: `apply(options, option)` says what one of them
 /// means.
 template <class Gathered, class... Options>
 [[nodiscard]] constexpr Gathered gather() noexcept {
   Gathered options;
   (apply(options, Options{}), ...);
-  options.unknown_given = options.unknown_given || options_disagree<Options...>();
+  if constexpr (sizeof...(Options) > 1) {
+    options.unknown_given = options.unknown_given || options_disagree<Gathered, Options...>();
+  }
   return options;
 }
 

@@ -33,6 +33,10 @@ template <std::size_t Positions>
 using tagger = pg::basic_network<double, pg::variable(pg::shape{Positions, 4}), pg::linear<5>, pg::sigmoid,
                                  pg::residual<pg::linear<5>, bent>, pg::linear<3>>;
 
+/// Numbers at every position, for losses that know of no lengths.
+template <std::size_t Positions>
+using line = pg::basic_network<double, pg::variable(pg::shape{Positions, 3}), pg::linear<2>>;
+
 /// The same with more classes than a block has threads.
 template <class Scalar>
 using speller = pg::basic_network<Scalar, pg::variable(pg::shape{4, 3}), pg::linear<5>, pg::tanh, pg::linear<300>>;
@@ -54,6 +58,8 @@ template <>
 inline constexpr plan_kind plan_of<uses_and_lengths::tied_table<double, 6>> = plan_kind::layered;
 template <>
 inline constexpr plan_kind plan_of<uses_and_lengths::tagger<6>> = plan_kind::layered;
+template <>
+inline constexpr plan_kind plan_of<uses_and_lengths::line<6>> = plan_kind::layered;
 template <>
 inline constexpr plan_kind plan_of<uses_and_lengths::speller<double>> = plan_kind::layered;
 template <>
@@ -92,6 +98,13 @@ BOOST_AUTO_TEST_CASE(blocks_that_are_used_at_several_places_are_the_hosts) {
 BOOST_AUTO_TEST_CASE(samples_with_lengths_of_their_own_are_the_hosts) {
   compare_layers<sequences<double, 5>, pg::cross_entropy>("sequences");
   compare<sequences<double, 6>, pg::cross_entropy>("sequences, layered");
+}
+// A mean is of what is there: behind a length are other numbers and targets.
+BOOST_AUTO_TEST_CASE(losses_that_know_of_no_lengths_are_the_hosts) {
+  compare<line<5>, pg::mean_squared_error>("line");
+#ifdef PERGRAD_LONG_TESTS
+  compare<line<6>, pg::huber<0.1>>("line, layered");
+#endif
 }
 BOOST_AUTO_TEST_CASE(a_table_that_is_a_matrix_as_well_is_the_hosts) {
   compare<tied_table<double, 5>, pg::token_cross_entropy<>>("tied table");

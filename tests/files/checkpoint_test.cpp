@@ -578,6 +578,16 @@ BOOST_AUTO_TEST_CASE(links_stay_links_and_what_is_for_few_stays_so) {
   BOOST_TEST((mode_of(here / "elsewhere/secret") & 0777U) == 0600U);
   BOOST_TEST((read(here / "elsewhere/secret") == read(here / "net")));
   BOOST_TEST(read(left) == "left");
+  // Of links whose last target is not there yet it is made; of a link to itself nothing is.
+  std::filesystem::create_symlink("elsewhere/next", here.path / "first");
+  std::filesystem::create_symlink("later", here.path / "elsewhere/next");
+  pg::save_parameters(net, here / "first");
+  BOOST_TEST(S_ISLNK(mode_of(here / "first")));
+  BOOST_TEST(S_ISLNK(mode_of(here / "elsewhere/next")));
+  BOOST_TEST((read(here / "elsewhere/later") == read(here / "net")));
+  std::filesystem::create_symlink("round", here.path / "round");
+  BOOST_CHECK_THROW(pg::save_parameters(net, here / "round"), std::runtime_error);
+  BOOST_TEST(S_ISLNK(mode_of(here / "round")));
 }
 
 // Python's own library reads our files, and we read its: values, names and shapes.

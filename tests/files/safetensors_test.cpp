@@ -233,6 +233,8 @@ BOOST_AUTO_TEST_CASE(headers_that_are_none_are_refused_by_place) {
   one("\"__metadata__\":{\"pergrad\":\"parameters 1\"}", "only one of its metadata pergrad and checksum", "");
   one("\"__metadata__\":{\"checksum\":\"0000000000000000\"}", "only one of its metadata pergrad and checksum", "");
   one("\"__metadata__\":{\"pergrad\":\"1\",\"checksum\":\"\"}", "damaged: its checksum is", "");
+  folder.write("of others", file_of("{\"__metadata__\":{\"checksum\":\"sha256:0123456789abcdef\"}}", ""));
+  BOOST_TEST(refusal(folder.path("of others")).empty());
   one("\"__metadata__\":{\"pergrad\":\"1\",\"checksum\":\"" + std::string(5000, '0') + "\"}", "damaged", "");
 }
 

@@ -103,6 +103,12 @@ BOOST_AUTO_TEST_CASE(a_nan_wins_and_stays) {
     BOOST_TEST(std::isnan(respond<max_pool2d<2>, shape{1, 2, 2}>(x, {1}).output[0]));
   }
 }
+BOOST_AUTO_TEST_CASE(the_first_nan_has_the_gradient) {
+  const numbers x{3, not_a_number, 5, not_a_number};
+  equal(respond<max_pool2d<2>, shape{1, 2, 2}>(x, {7}).input_gradient, {0, 7, 0, 0});
+  equal(respond<max_pool1d<3, stride<1>>, shape{1, 4}>({1, 2, not_a_number, 9}, {10, 20}).input_gradient,
+        {0, 0, 30, 0});
+}
 BOOST_AUTO_TEST_CASE(channels_do_not_mix) {
   // Window by window: the maximum is first, second, third or fourth, there is a tie, a NaN, nothing but -infinity.
   constexpr double infinity = std::numeric_limits<double>::infinity();

@@ -213,6 +213,7 @@ BOOST_AUTO_TEST_CASE(a_noise_floor_and_the_noise_go_together) {
   using adam = pg::adam<network<double>>;
   const pg::learning_rate rate{0.1};
   BOOST_CHECK_THROW((adam{rate, {.noise_floor = 1e-8}}), std::invalid_argument);
+  BOOST_CHECK_THROW((pg::adam<network<float>>{rate, {.stability = 1e-50}}), std::invalid_argument);
   BOOST_CHECK_THROW((adam{rate, {}, pg::noise_multiplier{1}, pg::l2_clip_norm{1}}), std::invalid_argument);
   for (const double bad : {-1.0, std::nan(""), std::numeric_limits<double>::infinity()}) {
     BOOST_CHECK_THROW((adam{rate, {.noise_floor = bad}, pg::noise_multiplier{1}, pg::l2_clip_norm{1}}),

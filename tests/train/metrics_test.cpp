@@ -106,7 +106,11 @@ BOOST_AUTO_TEST_CASE(r_squared_by_hand) {
   BOOST_TEST(pg::r_squared(targets, targets) == 1);
   BOOST_TEST(pg::r_squared(numbers{3, 3, 3, 3}, targets) == 0);
   BOOST_TEST(pg::r_squared(std::vector<float>{1, 2, 3, 4}, targets) == 1 - 4.0 / 14);
-  BOOST_TEST(std::isnan(pg::r_squared(numbers{1, 1}, numbers{1, 1})));
+  for (const double alike : {1.0, 0.1, 1e-300, 1e300}) {
+    for (const std::size_t count : {2U, 7U, 10U}) {
+      BOOST_TEST(std::isnan(pg::r_squared(numbers(count, 1), numbers(count, alike))));
+    }
+  }
   BOOST_CHECK_THROW(static_cast<void>(pg::r_squared(numbers{1}, targets)), std::invalid_argument);
 }
 

@@ -437,9 +437,10 @@ inline constexpr bool is_of_classes = std::is_same_v<Loss, cross_entropy>;
 template <detail::number Smoothing>
 inline constexpr bool is_of_classes<cross_entropy_with_label_smoothing<Smoothing>> = true;
 
-/// dL/dy of one element each, and their length, at most; `length` is what the loss says whatever its inputs are.
+/// dL/dy of one element each, and their length, at most; `length` is what the loss says whatever its inputs are. A mean
+/// is of at least `fewest` outputs.
 template <class Loss>
-[[nodiscard]] upper gradient_of_loss(const box& y, const roundoff& rounds, upper length, box& dy) {
+[[nodiscard]] upper gradient_of_loss(const box& y, std::size_t fewest, const roundoff& rounds, upper length, box& dy) {
   std::fill(dy.begin(), dy.end(), at_most(length));
   if (!is_finite(y)) return length;
   constexpr std::size_t most_classes = 2048;  // their square is how many exponentials there are
@@ -447,7 +448,7 @@ template <class Loss>
   if constexpr (std::is_same_v<Loss, binary_cross_entropy_with_logits>) {
     for (std::size_t k = 0; k < y.size(); ++k) {
       const interval p = intervals::sigmoid(y[k]);
-      dy[k] = inside::divided({p.lower - 1, p.upper}, static_cast<double>(y.size()), off + upper{0x1p-50});
+      dy[k] = inside::divided({p.lower - 1, p.upper}, static_cast<double>(fewest), off + upper{0x1p-50});
     }
     length = std::min(length, length_of(dy));
   } else if constexpr (is_of_classes<Loss>) {
@@ -544,7 +545,9 @@ class network_boxes {
     y.largest = std::min(y.largest, upper{largest});
   }
   [[nodiscard]] upper loss(upper length) {
-    return gradient_of_loss<Loss>(values_[size], rounds_, length, gradients_[size]);
+    constexpr shape out = Network::output_shape;
+    constexpr std::size_t fewest = out.varying_axis() == 0 ? out.size() : out.size() / out.e0;
+    return gradient_of_loss<Loss>(values_[size], fewest, rounds_, length, gradients_[size]);
   }
   /// The norm of a gradient of this slot, of which all readers have given their part.
   [[nodiscard]] upper gradient(std::size_t slot, upper length) {

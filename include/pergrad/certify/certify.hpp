@@ -171,7 +171,7 @@ struct network_rules {
 
 template <class Network, class Loss>
 [[nodiscard]] upper loss_bound_of() {
-  return loss_bound(std::type_identity<Loss>{}, Network::output_shape, network_rules<Network>::rounds);
+  return loss_bound_of_any_length<Loss>(Network::output_shape, network_rules<Network>::rounds);
 }
 
 /// A class that says what of this network or this loss has no bound; `char` if all has. Asked at the door, so that the

@@ -4,6 +4,7 @@
 //     dx = dy where ‖x‖ <= R, else (R / ‖x‖) (dy - x (x dy) / ‖x‖²)
 #pragma once
 
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <limits>
@@ -25,6 +26,7 @@ struct into_ball {
   static constexpr double radius = Radius.value;
   static_assert(Radius.is_size() && Radius.value > 0, "into_ball: the radius must be finite and above 0");
 
+  [[nodiscard]] static constexpr auto settings() noexcept { return std::array{radius}; }
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return in; }
   [[nodiscard]] static constexpr std::size_t parameter_count(shape /*in*/) noexcept { return 0; }
 

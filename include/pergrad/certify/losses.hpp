@@ -7,6 +7,7 @@
 //   binary          |sigmoid(y) - t| <= 1 of n outputs: 1 / sqrt(n)
 //   binary focal    max(a, 1 - a) times (1 - q)^g ((1 - q) + g q E) <= 1 + g / e, as q E = -q log q <= 1 / e
 //   Huber           D / sqrt(n)
+// n may differ from sample to sample: of lengths of their own a loss has the largest bound of any number of positions.
 // A squared error has none: no network knows how far away a target is. `scale<std::ratio<1, T>>` as last layer is a
 // temperature: it divides everything before it by T.
 #pragma once
@@ -23,6 +24,7 @@
 #include <pergrad/losses/cross_entropy.hpp>
 #include <pergrad/losses/focal.hpp>
 #include <pergrad/losses/huber.hpp>
+#include <pergrad/losses/of_length.hpp>
 #include <pergrad/losses/token_cross_entropy.hpp>
 #include <pergrad/shape.hpp>
 
@@ -72,6 +74,16 @@ requires requires(shape out) {
 }
 [[nodiscard]] upper loss_bound(std::type_identity<Loss> /*loss*/, shape out, const roundoff& /*rounds*/) {
   return Loss::gradient_bound(out);
+}
+
+/// Of samples with lengths of their own, too.
+template <class Loss>
+[[nodiscard]] upper loss_bound_of_any_length(shape out, const roundoff& rounds) {
+  upper result = loss_bound(std::type_identity<Loss>{}, out, rounds);
+  for (std::size_t length = 1; out.varying_axis() != 0 && length < out.e0; ++length) {
+    result = std::max(result, loss_bound(std::type_identity<Loss>{}, detail::cut_to(out, length), rounds));
+  }
+  return result;
 }
 
 template <class Loss>

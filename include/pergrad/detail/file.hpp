@@ -10,7 +10,6 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdio>
-#include <cstdlib>
 #include <fcntl.h>
 #include <memory>
 #include <span>
@@ -54,12 +53,9 @@ template <class Value>
 template <class Text>
 class unfinished_file {
  public:
-  /// A symbolic link stays one: its target is replaced. Throws std::runtime_error that says why there can be no file.
+  /// A symbolic link stays one: its target is replaced, or made if it is not there. Throws std::runtime_error that says why there can be no file.
   explicit unfinished_file(const std::string& path) : path_{path}, target_{path} {
-    if (char* const resolved = ::realpath(path.c_str(), nullptr)) {
-      target_ = resolved;
-      std::free(resolved);  // NOLINT(cppcoreguidelines-no-malloc): realpath's
-    }
+    follow_links();
     struct stat before {};
     const bool replaces = ::stat(target_.c_str(), &before) == 0;
     if (replaces && !S_ISREG(before.st_mode)) fail_with_file(path_, "cannot be written: it is not a regular file");
@@ -105,6 +101,20 @@ class unfinished_file {
   }
 
  private:
+  void follow_links() {
+    char next[4096];
+    for (unsigned links = 0;; ++links) {
+      const ::ssize_t count = ::readlink(target_.c_str(), next, sizeof next);
+      if (count < 0) return;
+      if (links == 40 || static_cast<std::size_t>(count) == sizeof next) {  // as many as Linux follows
+        errno = ELOOP;
+        fail("cannot be written");
+      }
+      const std::size_t slash = next[0] == '/' ? std::string::npos : target_.find_last_of('/');
+      target_.erase(slash + 1);  // npos + 1 is 0
+      target_.append(next, static_cast<std::size_t>(count));
+    }
+  }
   [[noreturn]] void fail(const char* what) const {
     fail_with_file(path_, std::string{what} + ": " + std::generic_category().message(errno));
   }

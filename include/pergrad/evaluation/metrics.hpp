@@ -174,11 +174,13 @@ template <detail::array Predicted, detail::array Targets>
   for (const auto target : targets) mean += static_cast<double>(target) / static_cast<double>(count);
   double missed = 0;
   double spread = 0;
+  bool alike = true;
   for (std::size_t i = 0; i < count; ++i) {
+    alike = alike && targets[i] == targets[0];  // their mean may be rounded
     missed += std::pow(static_cast<double>(targets[i]) - static_cast<double>(predicted[i]), 2);
     spread += std::pow(static_cast<double>(targets[i]) - mean, 2);
   }
-  return spread > 0 ? 1 - missed / spread : std::numeric_limits<double>::quiet_NaN();
+  return spread > 0 && !alike ? 1 - missed / spread : std::numeric_limits<double>::quiet_NaN();
 }
 
 }  // namespace pergrad::inline v0_1

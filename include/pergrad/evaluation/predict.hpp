@@ -50,6 +50,7 @@ inline constexpr bool said_to_be_public<public_records<Records>> = true;
 /// Asks nothing of the outputs.
 struct no_loss {
   static constexpr bool on_device = true;
+  static constexpr bool asks_nothing = true;
   template <class Scalar>
   using target = std::uint8_t;
   [[nodiscard]] static constexpr std::size_t target_count(shape /*output*/) noexcept { return 1; }

@@ -343,7 +343,10 @@ using assignment_explanation = typename decltype(explanation_of_assignment<Funct
 template <class Function, class Destination, class Expression>
 [[nodiscard]] auto assignment_of(Destination&& destination, const Expression& expression) {
   using plain = std::remove_cvref_t<Destination>;
-  using explanation = assignment_explanation<Function, plain, Expression>;
+  constexpr bool lost = !std::is_lvalue_reference_v<Destination> && !std::ranges::enable_borrowed_range<plain>;
+  using found = assignment_explanation<Function, plain, Expression>;
+  using explanation = std::conditional_t<lost && std::is_same_v<found, char> && !any_explained<plain, Expression>,
+                                         error::temporary_destination<plain>, found>;
   constexpr bool adds = std::is_same_v<Function, error::function::accumulate>;
   if constexpr (!std::is_same_v<explanation, char> || any_explained<plain, Expression>) {
     static_cast<void>(explanation{});
@@ -365,12 +368,12 @@ template <class Function, class Destination, class Expression>
 /// size, an `unprotected::gradient`, a `private_gradient` (noised sums only), a `bounded_total` (clipped sums only).
 template <class Destination, class Expression>
 [[nodiscard]] auto assign(Destination&& destination, const Expression& expression) {
-  return detail::assignment_of<error::function::assign>(destination, expression);
+  return detail::assignment_of<error::function::assign>(std::forward<Destination>(destination), expression);
 }
 /// `destination += expression`: sums over chunks of a batch.
 template <class Destination, class Expression>
 [[nodiscard]] auto accumulate(Destination&& destination, const Expression& expression) {
-  return detail::assignment_of<error::function::accumulate>(destination, expression);
+  return detail::assignment_of<error::function::accumulate>(std::forward<Destination>(destination), expression);
 }
 
 namespace detail {
@@ -444,7 +447,8 @@ template <executor Executor, class Destination, class Expression>
 requires(!pergrad::detail::is_assignment<Expression>::value) void evaluate_into(const Executor& executor,
                                                                                 Destination&& destination,
                                                                                 const Expression& expression) {
-  auto only = pergrad::detail::assignment_of<error::function::assign>(destination, expression);
+  auto only =
+      pergrad::detail::assignment_of<error::function::assign>(std::forward<Destination>(destination), expression);
   if constexpr (!pergrad::detail::is_explained<decltype(only)>) pergrad::detail::evaluation::together(executor, only);
 }
 /// Evaluates several results over the same gradients in one pass.

@@ -232,7 +232,7 @@ template <class Network, class Loss, class Batch, class Tape>
 
 /// The same gradients, with the norms of all outer-product blocks found by `Method`, or of the listed entries of the
 /// unfolded list (see `describe`) only. `product` is exact for one position only: blocks with more keep their own
-/// method unless they are listed, which is an error.
+/// method unless they are listed, which is an error. Of two calls the last one counts, for all blocks.
 template <norm_method Method, std::size_t... Entries, class Network, class Loss, detail::algorithms Which>
 [[nodiscard]] auto with_method(const per_sample_gradient_leaf<Network, Loss, Which>& gradients) {
   constexpr auto positions = [](std::size_t entry) { return detail::most_positions<Network>(entry); };

@@ -186,6 +186,9 @@ std::vector<std::string> copy_parameters(const From& from, To& to, matching whic
   return kept;
 }
 
+template <class From, class To>
+void copy_parameters(const From&, const To&, matching = {}) = delete;  // declare the second network without const
+
 namespace unprotected {
 
 /// Reads a .npy file whose order the caller vouches for, as nothing in it says which one it is. Throws as

@@ -11,7 +11,8 @@
 // What this library writes has two entries more among the metadata: `pergrad`, what the file is, and `checksum`. Each
 // step of the checksum is a bijection of its state and of the eight bytes that it takes, so damage within eight bytes
 // is found for certain, and any other but for one case in 2^64 (FNV-1a on words, Fowler, Noll & Vo 1991, with a shift
-// that carries high bits down). It protects from accidents, not from somebody who recomputes it.
+// that carries high bits down). It protects from accidents, not from somebody who recomputes it. A `checksum` of others,
+// without `pergrad` and not of 16 hexadecimal digits, is not looked at.
 //
 // All is in one template, although Text is std::string: a program that has no files compiles none of it.
 #pragma once
@@ -352,6 +353,9 @@ struct basic_safetensors {
       if (rest != data_size_) {
         fail("has " + std::to_string(rest) + " bytes behind its header, expected " + std::to_string(data_size_));
       }
+      const Text* const sum = metadata("checksum");
+      // Others' files may have a checksum of their own, which is not looked at.
+      if (metadata("pergrad") == nullptr && sum != nullptr && !looks_like_ours(*sum)) digits_ = 0;
       const bool is_ours = metadata("pergrad") != nullptr;
       if (is_ours != (digits_ != 0)) fail("only one of its metadata pergrad and checksum is there");
     }
@@ -382,6 +386,9 @@ struct basic_safetensors {
     }
 
    private:
+    [[nodiscard]] static bool looks_like_ours(const Text& sum) noexcept {
+      return sum.size() == 16 && sum.find_first_not_of("0123456789abcdef") == Text::npos;
+    }
     void read(void* to, std::size_t count) {
       if (std::fread(to, 1, count, stream_.get()) != count) fail("cannot be read");
     }

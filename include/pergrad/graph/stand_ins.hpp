@@ -13,6 +13,7 @@
 
 #include <pergrad/concepts.hpp>
 #include <pergrad/errors.hpp>
+#include <pergrad/losses/of_length.hpp>
 #include <pergrad/shape.hpp>
 
 namespace pergrad::inline v0_1 {
@@ -174,7 +175,8 @@ template <class Network, class Loss>
     return std::type_identity<error::loss_of_pytorch_not_offered<Loss>>{};
   } else if constexpr (!loss<Loss>) {
     return std::type_identity<error::not_a_loss<Loss>>{};
-  } else if constexpr (!Loss::accepts(Network::output_shape)) {
+  } else if constexpr (!Loss::accepts(Network::output_shape) ||
+                       !takes_lengths_of<Loss, typename Network::scalar>(Network::output_shape)) {
     return std::type_identity<
         error::loss_rejects_the_networks_output<Loss, error::gets_shape<Network::output_shape>>>{};
   } else {

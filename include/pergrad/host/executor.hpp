@@ -19,6 +19,7 @@
 #include <pergrad/host/run/engine.hpp>
 #include <pergrad/host/run/worker.hpp>
 #include <pergrad/host/run/working_memory.hpp>
+#include <pergrad/losses/of_length.hpp>
 #include <pergrad/tape.hpp>
 
 namespace pergrad::inline v0_1 {
@@ -94,13 +95,10 @@ class host {
       return static_cast<const source_type*>(self)->samples->length(sample);
     };
     source.loss = [](const void* self, std::size_t sample, std::span<const scalar> y, std::span<scalar> dy,
-                     [[maybe_unused]] std::ptrdiff_t length) {
+                     std::ptrdiff_t length) {
       const auto* all = static_cast<const source_type*>(self);
-      if constexpr (detail::takes_length<Loss, scalar>) {
-        return all->loss->evaluate(y, all->samples->targets(sample), dy, static_cast<std::size_t>(length));
-      } else {
-        return all->loss->evaluate(y, all->samples->targets(sample), dy);
-      }
+      return detail::evaluate_of_length(*all->loss, Network::output_shape, y, all->samples->targets(sample), dy,
+                                        static_cast<std::size_t>(length));
     };
     if constexpr (requires { Loss::takes_stretches; }) {
       using position = on_host::streamed_position<scalar>;

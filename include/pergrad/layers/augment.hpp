@@ -7,6 +7,7 @@
 // is changed once a step, and costs nothing more. In evaluation, and without randomness, y = x.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -32,6 +33,7 @@ concept changes_records = requires(const shape& in, const std::uint32_t* words, 
 /// * `static constexpr std::size_t words`: random words a record needs, at most 256; 16 unless it says so
 /// * `static constexpr bool accepts(shape in)`: optional
 /// * `static constexpr bool on_device`: optional: both functions are marked PERGRAD_HD
+/// * `static constexpr auto settings()`: optional: its numbers, by which files tell networks apart, as `std::array`
 /// * `apply(in, words, x, y)` and `adjoint(in, words, dy, dx)`, static templates over the scalar: `const shape& in,
 /// const
 ///   std::uint32_t* words, const S* x, S* y`
@@ -44,6 +46,8 @@ struct augment {
   static constexpr const char* name = "augment";
   static constexpr bool on_tiles = true;
   static constexpr bool on_device = requires { requires Change::on_device; };
+  [[nodiscard]] static constexpr auto settings() noexcept requires requires { Change::settings(); }
+  { return Change::settings(); }
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return in; }
   [[nodiscard]] static constexpr bool accepts(shape in) noexcept {
     if constexpr (requires { Change::accepts(in); }) return Change::accepts(in);
@@ -116,6 +120,7 @@ struct random_flip {
 template <std::size_t Pixels>
 struct random_shift {
   static constexpr bool on_device = true;
+  [[nodiscard]] static constexpr auto settings() noexcept { return std::array{Pixels}; }
   [[nodiscard]] static constexpr bool accepts(shape in) noexcept { return in.rank() == 3 && in.ids == 0; }
   template <class Scalar>
   PERGRAD_HD static void apply(const shape& in, const std::uint32_t* words, const Scalar* x, Scalar* y) {

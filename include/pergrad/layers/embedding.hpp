@@ -37,6 +37,8 @@ struct table_options {
   std::size_t padding = ~std::size_t{0};  ///< none
   bool sum = false;
   bool unknown_given = false;
+
+  friend constexpr bool operator==(const table_options&, const table_options&) noexcept = default;
 };
 template <std::size_t Id>
 constexpr void apply(table_options& options, padding_idx<Id> option) noexcept {

@@ -2,7 +2,7 @@
 // pergrad/layers/pools.hpp - the maximum or the mean of each window of a sequence, an image or a volume
 //
 // A pool is made of windows, which inputs an output sees, and of a rule, what it makes of them and how its gradient is
-// shared among them: a maximum's goes to the first input that equals it, a mean's is shared equally.
+// shared among them: a maximum's goes to the first input that equals it or is NaN, a mean's is shared equally.
 #pragma once
 
 #include <algorithm>
@@ -116,7 +116,7 @@ struct adaptive_windows {
   }
 };
 
-/// The largest value of a window; its gradient goes to the first input that equals it.
+/// The largest value of a window; its gradient goes to the first input that equals it, or to the first NaN.
 struct maximum_of_window {
   static constexpr window_rule known_rule = window_rule::maximum;
   static constexpr bool on_device = true;
@@ -138,8 +138,8 @@ struct maximum_of_window {
   template <class Value>
   [[nodiscard]] PERGRAD_HD static Value share(Value x, Value y, Value& remaining,
                                               math::element_t<Value> /*divisor*/) noexcept {
-    const Value part = math::select(x == y, remaining, Value{});
-    remaining = math::select(x == y, Value{}, remaining);
+    const Value part = math::select(x == y, remaining, math::select(x != x, remaining, Value{}));
+    remaining = math::select(x == y, Value{}, math::select(x != x, Value{}, remaining));
     return part;
   }
 };

@@ -66,6 +66,8 @@ struct recurrent_options {
 
   [[nodiscard]] constexpr std::size_t biases() const noexcept { return no_bias ? 0 : one_bias ? 1 : 2; }
   [[nodiscard]] constexpr bool contradict() const noexcept { return (last && mean) || (one_bias && no_bias); }
+
+  friend constexpr bool operator==(const recurrent_options&, const recurrent_options&) noexcept = default;
 };
 constexpr void apply(recurrent_options& options, relu_cell) noexcept { options.relu = true; }
 template <std::size_t Count>

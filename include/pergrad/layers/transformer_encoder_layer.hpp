@@ -153,6 +153,7 @@ struct feed_forward_end {
 template <class... Options>
 struct transformer_options {
   static constexpr probability rate = 0;
+  static constexpr bool rate_given = false;
   static constexpr bool norm_first = false;
   static constexpr bool with_gelu = false;
 };
@@ -167,6 +168,14 @@ struct transformer_options<gelu_activation, Rest...> : transformer_options<Rest.
 template <probability Probability, class... Rest>
 struct transformer_options<dropout_rate<Probability>, Rest...> : transformer_options<Rest...> {
   static constexpr probability rate = Probability;
+  static constexpr bool rate_given = true;
+};
+template <probability Probability, class... Rest>
+requires(transformer_options<Rest...>::rate_given &&
+         !std::is_same_v<dropout_rate<transformer_options<Rest...>::rate>,
+                         dropout_rate<Probability>>) struct transformer_options<dropout_rate<Probability>, Rest...>
+    : transformer_options<Rest...> {
+  using wrong = no_such_option<dropout_rate<Probability>>;
 };
 template <class Unknown, class... Rest>
 struct transformer_options<Unknown, Rest...> : transformer_options<Rest...> {

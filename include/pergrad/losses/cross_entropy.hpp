@@ -27,7 +27,9 @@ struct cross_entropy {
   using target = std::int32_t;
 
   [[nodiscard]] static constexpr std::size_t target_count(shape /*output*/) noexcept { return 1; }
-  [[nodiscard]] static constexpr bool accepts(shape output) noexcept { return output.rank() == 1; }
+  [[nodiscard]] static constexpr bool accepts(shape output) noexcept {
+    return output.rank() == 1 && output.varying_axis() == 0;
+  }
   /// Every target is a class: 0 <= target < classes.
   [[nodiscard]] static constexpr bool valid(shape output, std::span<const std::int32_t> targets) noexcept {
     for (const std::int32_t target : targets) {

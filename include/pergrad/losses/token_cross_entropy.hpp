@@ -34,6 +34,8 @@ struct token_loss_options {
   std::int32_t ignored = -100;
   bool sum = false;
   bool unknown_given = false;
+
+  friend constexpr bool operator==(const token_loss_options&, const token_loss_options&) noexcept = default;
 };
 template <std::int32_t Id>
 constexpr void apply(token_loss_options& options, ignore_index<Id> option) noexcept {

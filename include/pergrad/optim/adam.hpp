@@ -93,6 +93,10 @@ class adam : public optimizer_steps<adam<Network>, Network> {
         first_{Network::parameter_count, "an optimizer's first moment"},
         second_{Network::parameter_count, "an optimizer's second moment"} {
     detail::require_adam_options(options);
+    if (!(static_cast<scalar>(options.stability) > 0)) {
+      detail::throw_invalid_argument(
+          {"pergrad: adam: the network's numbers take a stability of ", options.stability, " for 0"});
+    }
   }
   friend struct optimizer_access;
   // For files: what the optimizer is, and what it remembers between steps: arrays of `parameter_count` values or none,

@@ -223,7 +223,7 @@ void step(Optimizer& optimizer, const Executor& executor, Network& network, cons
 }
 // clang-format off
 template <class Optimizer, executor Executor, class Network, class... Given>
-void step(Optimizer&, const Executor&, const Network&, const Given&...) = delete;  // declare the network without const
+void step(Optimizer&, const Executor&, const Network&, const Given&...) = delete;  // declare the network without const, give it a gradient of its own type
 // clang-format on
 
 }  // namespace unprotected

@@ -30,6 +30,7 @@
 #include <pergrad/graph/gate.hpp>
 #include <pergrad/initialise.hpp>
 #include <pergrad/losses/cross_entropy.hpp>
+#include <pergrad/losses/of_length.hpp>
 #include <pergrad/network.hpp>
 #include <pergrad/pergrad.hpp>
 #include <pergrad/shape.hpp>
@@ -65,7 +66,9 @@ struct shortened<static_network<Scalar, Input, Layers...>, Positions> {
     if constexpr (structure::found.what != pergrad::detail::mistake::none) {
       return false;
     } else {
-      return structure::shapes[structure::size] == longer::output_shape &&
+      constexpr shape out = structure::shapes[structure::size];
+      constexpr shape whole = longer::output_shape;
+      return (out == whole || (whole.varying_axis() == 1 && out == pergrad::detail::cut_to(whole, out.e0))) &&
              structure::found.trained == longer::parameter_count &&
              structure::found.frozen == longer::frozen_parameter_count;
     }
@@ -105,7 +108,17 @@ class length_examination {
   }
 
  private:
+  using shorter_network = typename shortened<Network, Shorter>::type;
+  using target = typename samples::target;
   static constexpr bool reads_ids = Network::input_shape.ids != 0;
+  /// The targets that count of a sample of `Shorter` positions, where that is known.
+  static constexpr std::size_t targets_of_shorter = [] {
+    if constexpr (std::is_void_v<shorter_network>) {
+      return samples::target_count;
+    } else {
+      return Loss::target_count(shorter_network::output_shape);
+    }
+  }();
   static constexpr double bound = 0.5;
   static constexpr std::size_t fillings = 4;
   static constexpr const char* filling_names[fillings] = {
@@ -129,13 +142,18 @@ class length_examination {
       return values[filling];
     }
   }
-  /// All samples with something else behind their lengths.
+  /// All samples with something else behind their lengths; targets of positions too, where a loss has them.
   [[nodiscard]] samples padded_with(std::size_t filling) const {
     samples result = data_;
     for (std::size_t b = 0; b < result.size(); ++b) {
       const std::span<input_value> input = result.input(b);
       for (std::size_t i = data_.lengths[b] * features; i < input.size(); ++i) {
         input[i] = filled(filling, input[i], data_.inputs[((b + 1) % data_.size()) * input.size() + i]);
+      }
+      if (data_.lengths[b] != Shorter) continue;
+      for (std::size_t i = targets_of_shorter; i < samples::target_count; ++i) {
+        result.targets[b * samples::target_count + i] =
+            filling % 2 == 0 ? target{} : data_.targets[((b + 1) % data_.size()) * samples::target_count + i];
       }
     }
     return result;
@@ -168,7 +186,6 @@ class length_examination {
   }
 
   void truncation() {
-    using shorter_network = typename shortened<Network, Shorter>::type;
     if constexpr (!std::is_void_v<shorter_network>) {
       std::vector<std::size_t> chosen;
       for (std::size_t b = 0; b < data_.size(); ++b) {
@@ -176,8 +193,9 @@ class length_examination {
       }
       const samples padded = data_.pick(chosen);
       sample_set<shorter_network, Loss> cut;
-      cut.targets = padded.targets;
       for (std::size_t b = 0; b < padded.size(); ++b) {
+        const auto targets = padded.targets.begin() + static_cast<std::ptrdiff_t>(b * samples::target_count);
+        cut.targets.insert(cut.targets.end(), targets, targets + static_cast<std::ptrdiff_t>(targets_of_shorter));
         const auto first = padded.inputs.begin() + static_cast<std::ptrdiff_t>(b * positions * features);
         cut.inputs.insert(cut.inputs.end(), first, first + static_cast<std::ptrdiff_t>(Shorter * features));
       }
@@ -185,7 +203,13 @@ class length_examination {
       std::copy(network_.all_parameters().begin(), network_.all_parameters().end(), network.all_parameters().begin());
       observer<shorter_network, Loss> shorter_observer{threads{1}, cut.size()};
       for (const configuration& how : configurations) {
-        const seen_type expected = shorter_observer.look(network, cut, bound, how);
+        seen_type expected = shorter_observer.look(network, cut, bound, how);
+        for (std::size_t b = 1; b <= cut.size(); ++b) {  // zeros behind its last position
+          expected.outputs.insert(
+              expected.outputs.begin() + static_cast<std::ptrdiff_t>((b - 1) * Network::output_shape.size() +
+                                                                     shorter_network::output_shape.size()),
+              Network::output_shape.size() - shorter_network::output_shape.size(), 0);
+        }
         const seen_type actual = observer_.look(network_, padded, bound, how);
         const std::string where = say(std::string{how.name} + ", cut to " + std::to_string(Shorter) + " positions");
         for_each_part(expected, actual, [&](const char* part, auto whole, auto cut_off) {

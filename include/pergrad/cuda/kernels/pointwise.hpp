@@ -129,13 +129,13 @@ struct pointwise_worker {
       int chosen = first_input(row, box);
       for_each_input(row, box, [&](int input) {
         const Scalar next = Rule::combine(value, from[input]);
-        if (remembers_inputs<Rule> && !(next == value)) chosen = input;
+        if (remembers_inputs<Rule> && value == value && !(next == value)) chosen = input;  // of NaN the first
         value = next;
         return true;
       });
       y[o] = Rule::finish(value, box.divisor);
       if (!remembers_inputs<Rule> || row.saved_size == 0) return;
-      values.integers_to(row.saved)[o] = value == value ? chosen : -1;  // of NaN none
+      values.integers_to(row.saved)[o] = chosen;
     });
   }
   /// Every input asks the windows that see it, in order, for its share.

@@ -64,8 +64,9 @@ struct sample_work {
   int output_gradient = 0;
   int output_size = 0;
   int output_lengths = -1;
-  int norms = 0;           ///< 0: nobody asks for norms or weights
-  stored_format format{};  ///< of values that are handed on, and of gradients
+  int output_positions = 1;  ///< of samples that have lengths of their own
+  int norms = 0;             ///< 0: nobody asks for norms or weights
+  stored_format format{};    ///< of values that are handed on, and of gradients
   int stages = 0;
   int first = 0;  ///< nodes
   int last = 0;
@@ -104,8 +105,14 @@ PERGRAD_HD void evaluate_loss(const sample_work<Scalar, Target>& work, const sam
       work.results.losses[sample] =
           device_code_of<Loss>::evaluate(y, size, targets, dy, static_cast<std::size_t>(positions),
                                          static_cast<std::size_t>(values.positions(work.output_lengths, positions)));
-    } else {
-      work.results.losses[sample] = device_code_of<Loss>::evaluate(y, size, targets, dy);
+    } else {  // of what is there: losses/of_length.hpp
+      const int positions = values.positions(work.output_lengths, work.output_positions);
+      const std::size_t there =
+          positions == work.output_positions
+              ? size
+              : size / static_cast<std::size_t>(work.output_positions) * static_cast<std::size_t>(positions);
+      for (std::size_t i = there; i < size; ++i) dy[i] = 0;
+      work.results.losses[sample] = there == 0 ? 0 : device_code_of<Loss>::evaluate(y, there, targets, dy);
     }
   }
 }

@@ -236,7 +236,8 @@ template <class Network>
   if (Network::input_shape.varying_axis() != 0) facts.input_positions = Network::input_shape.e0;
   for (const op_row& row : table.ops) facts.draws = facts.draws || row.kind == node_kind::tiled;
   facts.output_size = Network::output_shape.size();
-  if (Network::output_shape.rank() == 2) facts.output_positions = Network::output_shape.e0;
+  if (Network::output_shape.rank() == 2 || Network::output_shape.varying_axis() != 0)
+    facts.output_positions = Network::output_shape.e0;
   return facts;
 }
 /// A network's tables as numbers.

@@ -179,6 +179,7 @@ class launcher {
             .output_gradient = net_->output_gradient,
             .output_size = static_cast<int>(net_->output_size),
             .output_lengths = net_->output_lengths,
+            .output_positions = static_cast<int>(net_->output_positions),
             .norms = wanted.norms ? 1 : 0,
             .format = memory_->format(),
             .stages = stage::fused,

@@ -23,7 +23,8 @@ template <class Scalar, class Lanes>
 [[gnu::always_inline]] inline void add_where_best(const Scalar* x, vector<Scalar> best, vector<Scalar>& remaining,
                                                   Scalar* dx, const Lanes& lanes) noexcept {
   using bits = typename vector_detail::vector_of<Scalar>::lanes_type;
-  const vector<Scalar> part = lanes.load(x) == best ? remaining : vector<Scalar>{};
+  const vector<Scalar> value = lanes.load(x);
+  const vector<Scalar> part = ((value == best) | (value != value)) ? remaining : vector<Scalar>{};
   remaining = reinterpret_cast<vector<Scalar>>(reinterpret_cast<bits>(remaining) ^ reinterpret_cast<bits>(part));
   lanes.store(dx, lanes.load(dx) + part);
 }

@@ -50,6 +50,8 @@ struct attention_options {
   double kept = 1;               ///< 1 / (1 - p)
   std::size_t memory_heads = 0;  ///< of keys and values; 0: as many as of queries
   double log_of_base = 0;        ///< of rotary positions; 0: none
+
+  friend constexpr bool operator==(const attention_options&, const attention_options&) noexcept = default;
 };
 
 constexpr void apply(attention_options& options, no_bias) noexcept { options.bias = false; }

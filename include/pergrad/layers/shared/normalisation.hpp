@@ -49,6 +49,8 @@ struct norm_options {
   bool bias_given = false;
   bool epsilon_given = false;
   bool unknown_given = false;  ///< something that is no option at all, or an epsilon of 0
+
+  friend constexpr bool operator==(const norm_options&, const norm_options&) noexcept = default;
 };
 
 template <std::size_t Count>
