@@ -87,9 +87,12 @@ def goals(rows):
     return result
 
 
-def modelled(gpu):
-    """{(task, batch, precision): microseconds} of a private step, as model.py has it; {} for GPUs it does not know."""
-    device = next((key for name, key in MODELLED_DEVICES.items() if name in gpu), None)
+def modelled(machine):
+    """{(task, batch, precision): microseconds} of a private step, as model.py has it; {} for GPUs it does not know: a
+    smaller one of the same name has fewer multiprocessors."""
+    device = next((key for name, key in MODELLED_DEVICES.items() if name in machine["gpu"]), None)
+    if device and machine.get("multiprocessors") != model.DEVICES[device]["multiprocessors"]:
+        device = None
     steps = json.loads(MODELLED.read_text(encoding="utf-8"))["steps"] if device else []
     return {(step["task"], step["batch"], step["precision"]): step["step_us"] for step in steps
             if step["device"] == device and step["private"]}
@@ -143,7 +146,7 @@ def markdown(machine, checks, rows, kernels=()):
             "host, and `from 60,000` from so many. Medians. `modelled`: what bench/cuda/model.py predicts for the graph. "
             "`device MB`: device memory taken by network, tape, graph and records. `steps a J`: by the "
             "host loop, and the mean of what tegrastats says of a Jetson meanwhile.\n"]
-    lines, predicted = [], modelled(machine["gpu"])
+    lines, predicted = [], modelled(machine)
     for row in rows:
         if row["framework"] in (OURS, OURS_WITH_CUBLAS) and "logical" not in row:
             is_plain = row["framework"] == OURS
@@ -222,18 +225,25 @@ def svg(machine, rows):
             f'<rect x="-10" y="-10" width="100%" height="100%" fill="white"/>\n{body}\n</svg>\n')
 
 
+def put(path, text):
+    """Whoever reads it meanwhile finds the file of before, or this one."""
+    new = path.with_name(f"{path.name}.new")
+    new.write_text(text, encoding="utf-8")
+    new.replace(path)
+
+
 def write(folder, machine, checks, rows, kernels):
     content = {"machine": machine, "checks": checks, "results": rows, "kernels": kernels, "ratios": ratios(rows),
                "goals": [{"goal": what, "found": found, "holds": holds} for what, found, holds in goals(rows)]}
-    (folder / "cuda.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    (folder / "cuda.md").write_text(markdown(machine, checks, rows, kernels), encoding="utf-8")
-    (folder / "cuda.svg").write_text(svg(machine, rows), encoding="utf-8")
+    put(folder / "cuda.json", json.dumps(content, indent=1) + "\n")
+    put(folder / "cuda.md", markdown(machine, checks, rows, kernels))
+    put(folder / "cuda.svg", svg(machine, rows))
 
 
 def document(content, commit):
     """What docs/cuda.md shows: our step beside the fastest of the others in the same precision."""
     machine, rows = content["machine"], content["results"]
-    predicted = modelled(machine["gpu"])
+    predicted = modelled(machine)
     titles = {"mnist_cnn": "MNIST CNN", "mlp": "perceptron", "cifar_cnn": "CIFAR CNN", "lstm": "LSTM", "vgg16": "VGG16"}
     entries = {(entry["task"], entry["batch"], entry["precision"]): entry for entry in ratios(rows)}
     lines = []

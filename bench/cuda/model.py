@@ -167,6 +167,10 @@ class Builder:
         if found.returncode != 0:
             missing(found.stdout.strip())
         self.nvcc = found.stdout.strip()
+        self.compiler = os.environ.get("CXX", "g++")
+        for tool in (self.compiler, "c++filt"):
+            if shutil.which(tool) is None:
+                missing(f"{tool} is not there")
         self.nvdisasm = find_nvdisasm(self.nvcc)
 
     def of_task(self, task):
@@ -181,7 +185,7 @@ class Builder:
         program = folder / "launches"
         if not (self.reuse and program.exists()):
             flags = ["-std=c++20", f"-I{ROOT / 'include'}", f"-I{folder}", "-pthread"]
-            run([os.environ.get("CXX", "g++"), *flags, HERE / "launches.cpp", "-o", program])
+            run([self.compiler, *flags, HERE / "launches.cpp", "-o", program])
         rows = [json.loads(line) for line in run([program, *batches])[0].splitlines()]
         names = demangled(sorted({row["type"] for row in rows} - {""}), "-t")
         return [{**row, "kernel": names.get(row["type"], "")} for row in rows]
@@ -265,6 +269,11 @@ def finds_steps(counts):
     return writes and counts["LDG"] <= 2 and not {"FFMA", "HMMA", "BAR"} & set(counts)
 
 
+def rounds_weights(counts):
+    """Or round weights as layers store values? Not with floats, which are stored as they are."""
+    return counts["FSETP"] >= 4 and not {"FFMA", "HMMA", "BAR", "LDG"} & set(counts) and counts["STS"] == 0
+
+
 def forms_shares(counts):
     return max(counts[name] for name in ROUND_SHARES) >= 8 and not {"HMMA", "BAR"} & set(counts)
 
@@ -307,6 +316,8 @@ def block_of_product(launch, function, far):
     body = main.instructions() - (main.count(term) - of_slice if tensor == 0 else 0)
     steps = function.skipped(main, finds_steps)
     body -= steps.total() * (1 - 1 / warps)
+    if launch["precision"] == "float":
+        body -= function.skipped(main, rounds_weights).total()
     if launch["what"].startswith("shares"):  # formed once a sample, by code that stands in the loop
         of_shares = function.skipped(main, forms_shares)
         body -= of_shares.total() * (1 - parts / slices)
@@ -327,7 +338,9 @@ def block_of_product(launch, function, far):
             "DFMA": WARP * warps * (doubles_of(function.top) + parts * sum(doubles_of(loop.own) for loop in around)),
             "conversions": WARP * warps * (conversions_of(function.top) +
                                            parts * sum(conversions_of(loop.own) for loop in around)),
-            "tensor": WARP * warps * slices * tensor, "shared memory": warps * pipe, "latency": latency}
+            "tensor": WARP * warps * slices * tensor, "shared memory": warps * pipe, "latency": latency,
+            "main_loop": {"instructions": round(body, 1), "FFMA": of_slice if tensor == 0 else 0,
+                          "HMMA": main.count("HMMA"), "rounds": slices}}
 
 
 def block_of_integers(launch, function, far, of_slice):
@@ -346,7 +359,8 @@ def block_of_integers(launch, function, far, of_slice):
     pipe += launch["slices"] * sum(pipe_clocks(loop.own) for loop in outer)
     waits = launch["slices"] * (2 * LATENCY[far] + 2 * LATENCY["shared"])
     return {"issue": warps * issued, "FFMA": 0, "DFMA": 0, "tensor": 0, "shared memory": warps * pipe,
-            "latency": waits + warps * issued / SCHEDULERS}
+            "latency": waits + warps * issued / SCHEDULERS,
+            "main_loop": {"instructions": round(slots, 1), "FFMA": 0, "HMMA": 0, "rounds": round(times, 1)}}
 
 
 def block_of_loops(launch, function, far):
@@ -422,7 +436,8 @@ def block_of_loops(launch, function, far):
     return {"issue": warps * issued, "FFMA": warps * WARP * sum(rounds[name] for name in ("chain", "held_chain", "patch_chain", "tile_chain")), "tensor": 0,
             "DFMA": warps * WARP * (rounds["double_sums"] + sum(rounds[name] for name in in_doubles)),
             "conversions": warps * WARP * conversions, "shared memory": warps * pipe,
-            "latency": waits + 2 * LATENCY["memory"], "longest": longest}
+            "latency": waits + 2 * LATENCY["memory"], "longest": longest,
+            "chains": {name: launch[name] for name in each if launch[name] > 0}}
 
 
 def block_of_line(launch, function, far):
@@ -487,9 +502,20 @@ def predict(launch, function, registers, device):
     used = launch["blocks"] / (-(-launch["blocks"] // device["multiprocessors"]) * device["multiprocessors"])
     if bound != "memory" and used < 0.5:
         bound = "too few blocks"
-    return {**result, "us": us + GAP, "bound": bound, "roofline_share": result["ideal_us"] / (us + GAP),
-            "registers": registers, "blocks_a_multiprocessor": resident,
-            "waves": launch["blocks"] / device["multiprocessors"] / resident}
+    result |= {"us": us + GAP, "bound": bound, "roofline_share": result["ideal_us"] / (us + GAP),
+               "registers": registers, "blocks_a_multiprocessor": resident,
+               "waves": launch["blocks"] / device["multiprocessors"] / resident,
+               "latency_us": by_kind["latency"]}
+    if "chains" in block:  # of the thread that has the longest ones
+        result["serial_chains"] = block["chains"]
+    if "main_loop" in block:  # of a warp, a round of the loop
+        result["main_loop"] = loop = block["main_loop"]
+        if loop["FFMA"] > 0:
+            result["ffma_of_issue_slots"] = loop["FFMA"] / loop["instructions"]
+        if loop["HMMA"] > 0:  # of the clocks that issue takes those in which its scheduler's tensor core works
+            clocks_each = HMMA * launch["tile"][2] * SCHEDULERS / rate["tensor"]
+            result["hmma_of_issue_limit"] = min(1, loop["HMMA"] * clocks_each / loop["instructions"])
+    return result
 
 
 def step_of(kernels):
@@ -632,13 +658,19 @@ def picture(steps, batch):
             f'<rect width="{width}" height="{y + 12}" fill="#ffffff"/>\n' + "\n".join(out) + "\n</svg>\n")
 
 
+def batch_size(text):
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"a batch is a whole number above 0, not {text}")
+    return int(text)
+
+
 def list_of(kind, known=None):
     def parse(text):
-        values = [kind(each) for each in text.split(",") if each]
+        values = list(dict.fromkeys(kind(each) for each in text.split(",") if each))
         unknown = [each for each in values if known is not None and each not in known]
         if unknown or not values:
             raise argparse.ArgumentTypeError(
-                f"not known: {', '.join(map(str, unknown))}; of {', '.join(map(str, known or ()))}")
+                "nothing is listed" if not values else f"not known: {', '.join(unknown)}; of {', '.join(known)}")
         return values
 
     return parse
@@ -648,7 +680,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", action="append", choices=list(DEVICES), help="default h200, orin and thor")
     parser.add_argument("--tasks", type=list_of(str, TASKS), default=list(TASKS), help=f"of {','.join(TASKS)}")
-    parser.add_argument("--batches", type=list_of(int), default=list(BATCHES),
+    parser.add_argument("--batches", type=list_of(batch_size), default=list(BATCHES),
                         help=f"of all tasks but {', '.join(OWN_BATCHES)}")
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build" / "cuda-model")
     parser.add_argument("--reuse", action="store_true", help="programs that lie in the build folder")
@@ -656,9 +688,14 @@ def main():
     how.add_argument("--out", type=pathlib.Path, default=pathlib.Path("out/cuda_model"), metavar="DIR")
     how.add_argument("--update", action="store_true")
     options = parser.parse_args()
-    devices = list(DEVICES) if options.update else options.device or list(SHOWN)
+    devices = list(DEVICES) if options.update else list(dict.fromkeys(options.device or SHOWN))
     if options.update and (options.device or options.tasks != list(TASKS) or options.batches != list(BATCHES)):
         parser.error("--update goes with the usual devices, tasks and batches")
+    if not options.update:
+        try:
+            options.out.mkdir(parents=True, exist_ok=True)
+        except OSError as problem_found:
+            parser.error(f"--out {options.out}: {problem_found.strerror}")
     builder = Builder(options.build.resolve(), options.reuse)
     steps, parts = model(builder, devices, options.tasks, options.batches)
     at = 256 if 256 in options.batches else options.batches[-1]
@@ -666,7 +703,6 @@ def main():
         RESULTS.write_text(as_json(document(steps, builder)), encoding="utf-8")
         PICTURE.write_text(picture([step for step in steps if step["device"] in SHOWN], at), encoding="utf-8")
         return 0
-    options.out.mkdir(parents=True, exist_ok=True)
     found = {"note": "modelled, not measured", "steps": steps, "kernels": parts}
     (options.out / "model.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     (options.out / "model.md").write_text(markdown(steps, parts), encoding="utf-8")

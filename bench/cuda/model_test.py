@@ -285,7 +285,7 @@ class Report(unittest.TestCase):
                    "seconds": 1}
         row = {"task": "mlp", "framework": cuda_report.OURS, "batch": 256, "graph_us": 7654.0, "loop_us": 1.0,
                "poisson_us": 1.0, "nodes": 4, "peak_mb": 1.0}
-        predicted = cuda_report.modelled(machine["gpu"])["mlp", 256, "float"]
+        predicted = cuda_report.modelled(machine)["mlp", 256, "float"]
         text = cuda_report.markdown(machine, [], [row])
         line = next(each for each in text.splitlines() if "7654" in each)
         self.assertIn(f"| {cuda_report.number(predicted)} | 4 |", line)
@@ -293,12 +293,14 @@ class Report(unittest.TestCase):
         joules = cuda_report.markdown(machine, [], [{**row, "steps_per_joule": 12.34}])
         self.assertIn("| 12.3 |\n", joules)
         tf32 = cuda_report.markdown(machine, [], [{**row, "precision": "tf32"}])
-        predicted = cuda_report.modelled(machine["gpu"])["mlp", 256, "tf32"]
+        predicted = cuda_report.modelled(machine)["mlp", 256, "tf32"]
         self.assertIn(f"| TF32 | 7654 | 1 | 1 |  | {cuda_report.number(predicted)} | 4 |", tf32)
         bf16 = cuda_report.markdown(machine, [], [{**row, "precision": "bf16"}])
         self.assertIn("| BF16 | 7654 | 1 | 1 |", bf16)
         unknown = cuda_report.markdown({**machine, "gpu": "another"}, [], [row])
         self.assertIn("|  | 4 |", next(each for each in unknown.splitlines() if "7654" in each))
+        self.assertNotEqual(cuda_report.modelled({"gpu": "Orin", "multiprocessors": 16}), {})
+        self.assertEqual(cuda_report.modelled({"gpu": "Orin", "multiprocessors": 8}), {})  # a smaller one
 
 
     def test_ours_is_compared_with_the_fastest_of_its_precision(self):

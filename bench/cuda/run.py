@@ -55,7 +55,8 @@ MODULE = {**{name: "torch" for name in FAMILIES["torch"]}, "jax": "jax", "jax_sc
           "opacus_ghost": "opacus"}
 # A kernel that the host emulates calls functions of the host, which nvcc does not like in the marked ones.
 PLAYED = "--diag-suppress=20011,20013,20014"
-SANITIZERS = ("memcheck", "racecheck", "initcheck")
+SANITIZERS = ("memcheck", "racecheck", "initcheck", "synccheck")
+LAYERED_TASK = "mnist_cnn"  # whose products are the whole batch's, for the sanitizers
 # The most seconds that a part may take, of 9 minutes.
 MOST = {"build": 180, "check": 60, "checks": 120, "sanitizers": 100, "ours": 100, "more of ours": 60,
         "kernels": 60, "first job": 75, "job": 45}
@@ -285,6 +286,7 @@ class Run:
         print(f"{what}: {state}", flush=True)
         if state.startswith("FAILED"):
             print(text, flush=True)
+        self.write()
 
     def run_check(self, what, program, words, share, most=float("inf"), before=(), may_lack_library=False):
         path, why_not = self.programs.wait(program)
@@ -311,7 +313,6 @@ class Run:
                 self.run_check(f"{name}: device and host executor agree", name, ["check", str(records)], share,
                                MOST["check"])
         self.sanitize()
-        self.write()
 
     def sanitize(self):
         sanitizer = find_program("compute-sanitizer", self.options.nvcc)
@@ -319,6 +320,8 @@ class Run:
         cases = [("kernels", "kernels", ["small"])] if "kernels" in self.options.tests else []
         if "tiny" in self.options.tasks:
             cases += [("tiny network", "tiny", ["check", "12"])]
+        if LAYERED_TASK in self.options.tasks:
+            cases += [("layered network", LAYERED_TASK, ["check", "4"])]
         for number, tool in enumerate(SANITIZERS):
             for name, program, words in cases:
                 what = f"compute-sanitizer {tool}, {name}"
@@ -663,8 +666,8 @@ def parse_options():
     options = parser.parse_args()
     if not options.batches or min(options.batches) < 1 or options.records < 2 * max(*options.batches, CHECKED_BATCH):
         parser.error("records must be at least twice the largest batch, batches at least 1")
-    if options.minutes <= 0 or options.seconds <= 0:
-        parser.error("minutes and seconds must be more than 0")
+    if not (0 < options.minutes < 1e6 and 0 < options.seconds < 1e6):
+        parser.error("minutes and seconds must be more than 0, and less than a million")
     options.batches = sorted(set(options.batches))
     options.small = options.records < 1024
     return options

@@ -161,8 +161,8 @@ class static_network {
   explicit static_network(detail::aligned_buffer<Scalar>&& parameters) noexcept : parameters_{std::move(parameters)} {}
   void pull() const {
     if (!remote_.newer) return;
-    remote_.newer = false;
     remote_.pull(remote_.context, parameters_.data());
+    remote_.newer = false;  // not before: what throws is asked again
   }
   /// The buffer, with the newest parameters. Nobody's trainer refers to what is left.
   [[nodiscard]] detail::aligned_buffer<Scalar> give_up() {

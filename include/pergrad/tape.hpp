@@ -34,8 +34,8 @@ class tape {
  public:
   using scalar = typename Network::scalar;
 
-  /// Reserves everything. Throws std::invalid_argument for an empty batch, std::runtime_error if there is no memory,
-  /// and what the executor throws.
+  /// Reserves everything. Throws std::invalid_argument for an empty batch, std::runtime_error or, of a device's,
+  /// std::bad_alloc if there is no memory, and what the executor throws.
   template <executor Executor>
   tape(const Executor& executor, max_batch batch, max_sums sums = {Executor::template usual_sums<Network>})
       : max_batch_{batch.count}, max_sums_{sums.count} {

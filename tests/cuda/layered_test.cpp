@@ -98,6 +98,8 @@ BOOST_AUTO_TEST_CASE(a_description_says_who_does_what_and_what_it_takes) {
   BOOST_TEST(rows[1].norm == "-");
   BOOST_TEST(rows.back().norm == "product");
   BOOST_TEST(rows.back().backward == "own kernel, 64 x 64 blocks");
+  // As many inputs as an image has.
+  BOOST_TEST(pg::describe_rows<pg::network<pg::shape{1, 224, 224}, pg::flatten, pg::linear<10>>>(device).size() == 2U);
   const std::string text = pg::describe<network>(device, pg::max_batch{17});
   BOOST_TEST_MESSAGE(text);
   const pg::tape<network> tape{device, pg::max_batch{17}};
@@ -122,6 +124,13 @@ struct timed_device : pg::on_device::emulated_device {
   using emulated_device::emulated_device;
   static pg::on_device::device_speed speed() { return {.multiply_adds = 1e12, .bytes = 4e9}; }
 };
+/// One whose memory is never in the way, and with tensor cores.
+struct tensor_device : pg::on_device::emulated_device {
+  using emulated_device::emulated_device;
+  static pg::on_device::device_speed speed() {
+    return {.multiply_adds = 1e12, .bytes = 1e18, .tensor_multiply_adds = 8e12};
+  }
+};
 
 }  // namespace
 
@@ -138,6 +147,11 @@ BOOST_AUTO_TEST_CASE(a_description_says_how_long_a_device_needs_at_the_least) {
   const auto many = pg::describe_rows<large>(device, pg::max_batch{1'000'000});
   BOOST_TEST(many[0].least_us > few[0].least_us);
   BOOST_TEST(few[2].least_us > 0);
+  // What tensor cores may form takes them an eighth of the time here.
+  const pg::basic_device_executor<tensor_device> exact;
+  const pg::basic_device_executor<tensor_device> rounding{{.tf32 = true}};
+  BOOST_TEST(pg::describe_rows<large>(rounding)[0].least_us == pg::describe_rows<large>(exact)[0].least_us / 8,
+             boost::test_tools::tolerance(1e-6));
   const std::string text = pg::describe<large>(device, pg::max_batch{2});
   BOOST_TEST_MESSAGE(text);
   BOOST_TEST(text.find("at least, us") != std::string::npos);
@@ -153,6 +167,7 @@ BOOST_AUTO_TEST_CASE(a_description_says_how_long_a_device_needs_at_the_least) {
   const double product = 20 * 30 * 30;
   const bool formed = fused[0].norm == "instantiate";
   BOOST_TEST(fused[0].least_us == 1e6 * 100 * product * (formed ? 2 : 3) / 1e12, boost::test_tools::tolerance(1e-12));
+  BOOST_TEST(pg::describe_rows<small>(rounding)[0].least_us == pg::describe_rows<small>(exact)[0].least_us);
 }
 
 BOOST_AUTO_TEST_CASE(blocks_that_share_a_sample_change_no_bit) {

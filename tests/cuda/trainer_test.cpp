@@ -157,6 +157,28 @@ BOOST_AUTO_TEST_CASE(a_device_that_shares_the_hosts_memory_reads_records_where_t
   BOOST_TEST(bytes_of_records({.tf32 = true, .most_record_bytes = 0}, false) == all);
 }
 
+// Ids of a network in double are half as wide as its scalars: each record still has its own.
+BOOST_AUTO_TEST_CASE(ids_that_are_read_where_they_lie_are_those_of_their_record) {
+  using reader = pg::basic_network<double, pg::token_ids(6, 10), pg::embedding<4>, pg::flatten, pg::linear<3>>;
+  std::vector<std::int32_t> ids(record_count * 6);
+  std::vector<std::int32_t> classes(record_count);
+  std::mt19937 random{1};
+  for (std::int32_t& id : ids) id = static_cast<std::int32_t>(random() % 10);
+  for (std::int32_t& each : classes) each = static_cast<std::int32_t>(random() % 3);
+  const pg::dataset<std::int32_t, std::int32_t> records{ids, classes, reader::input_shape};
+  const auto after = [&](const pg::device_options& choice, bool shares) {
+    const pg::emulated device{choice};
+    if (shares) device.device().share_memory();
+    reader net{device, pg::kaiming_uniform{5}};
+    pg::dp_sgd trainer{device, net, pg::cross_entropy{}, usual_options(), pg::seeded_generator{9}};
+    for (int step = 0; step < 3; ++step) trainer.step(records);
+    return std::vector<double>(net.parameters().begin(), net.parameters().end());
+  };
+  const auto copied = after({}, false);
+  BOOST_TEST((after({}, true) == copied));
+  BOOST_TEST((after({.most_record_bytes = 0}, false) == copied));
+}
+
 BOOST_AUTO_TEST_CASE(records_for_which_a_device_has_no_memory_stay_with_the_host) {
   const records_of_noise data;
   auto options = usual_options();
@@ -214,6 +236,11 @@ BOOST_AUTO_TEST_CASE(records_that_are_read_where_they_lie_are_looked_at_before_e
   data.inputs[18 * network::input_shape.size()] = std::numeric_limits<float>::quiet_NaN();
   BOOST_TEST(trained_on(2));
   for (const float value : net.parameters()) BOOST_REQUIRE(std::isfinite(value));
+  // A step that fails waits as well: the caller may free its records then.
+  const std::size_t waits = device.device().counted().waits;
+  device.device().fail_after(2);
+  BOOST_CHECK_THROW(trainer.step(data.view()), std::runtime_error);
+  BOOST_TEST(device.device().counted().waits > waits);
 }
 
 BOOST_AUTO_TEST_CASE(no_bit_depends_on_the_physical_batch_or_on_the_order_of_threads) {
@@ -317,6 +344,20 @@ BOOST_AUTO_TEST_CASE(parameters_follow_the_device_and_the_device_follows_them) {
   const auto grid = pg::release_grid::of(options.clip->value(), network::parameter_count);
   BOOST_TEST(comparing::largest_difference(on_device.second, on_host.second) <=
              static_cast<double>(data.view().size()) * std::ldexp(1.0, grid.unit - grid.steps));
+}
+
+// The host's copy is older until the device has given all of it.
+BOOST_AUTO_TEST_CASE(parameters_that_could_not_be_fetched_are_fetched_when_they_are_asked_for_again) {
+  const records_of_noise data;
+  const pg::emulated device;
+  network net{device, pg::kaiming_uniform{5}};
+  pg::dp_sgd trainer{device, net, pg::cross_entropy{}, usual_options(), pg::seeded_generator{9}};
+  for (int step = 0; step < 4; ++step) trainer.step(data.view());
+  device.device().fail_after(1);
+  BOOST_CHECK_THROW(static_cast<void>(std::as_const(net).parameters()), std::runtime_error);
+  const auto fetched = net.parameters();
+  check_same(std::vector<float>(fetched.begin(), fetched.end()), trained(pg::emulated{}, usual_options(), 4),
+             "fetched");
 }
 
 BOOST_AUTO_TEST_CASE(trainers_of_one_network_take_turns) {

@@ -106,6 +106,20 @@ BOOST_AUTO_TEST_CASE(losses_that_know_of_no_lengths_are_the_hosts) {
   compare<line<6>, pg::huber<0.1>>("line, layered");
 #endif
 }
+// Positions may come second in what a network predicts.
+BOOST_AUTO_TEST_CASE(predictions_of_positions_along_the_second_axis_are_the_hosts) {
+  using network = pg::basic_network<double, pg::variable(pg::shape{10, 4}), pg::linear<2>, pg::transpose>;
+  std::vector<double> inputs(3 * 40);
+  for (std::size_t i = 0; i < inputs.size(); ++i) inputs[i] = static_cast<double>(i % 11) - 5;
+  const std::vector<std::uint32_t> lengths{10, 7, 1};
+  const pg::host host{pg::threads{1}};
+  const network net{host, pg::uniform{3, -0.5, 0.5}};
+  const auto wanted = pg::unprotected::predict(host, net, inputs, lengths);
+  BOOST_TEST(wanted[9] != 0);
+  BOOST_TEST(wanted[20 + 7] == 0);
+  const auto found = pg::unprotected::predict(pg::emulated{}, net, inputs, lengths);
+  BOOST_TEST(found == wanted, boost::test_tools::per_element());
+}
 BOOST_AUTO_TEST_CASE(a_table_that_is_a_matrix_as_well_is_the_hosts) {
   compare<tied_table<double, 5>, pg::token_cross_entropy<>>("tied table");
   compare_layers<tied_table<double, 6>, pg::token_cross_entropy<>>("tied table, layered");

@@ -36,7 +36,8 @@ template <class Loss, class Scalar>
   if constexpr (takes_length<Loss, Scalar>) {
     return loss.evaluate(y, targets, dy, length);
   } else {
-    if (output.varying_axis() == 0 || length == output.e0) return loss.evaluate(y, targets, dy);
+    // Of positions along the second axis nothing is asked: takes_lengths_of.
+    if (output.varying_axis() != 1 || length >= output.e0) return loss.evaluate(y, targets, dy);
     const std::size_t there = y.size() / output.e0 * length;
     std::ranges::fill(dy.subspan(there), Scalar{0});
     if (there == 0) return 0;

@@ -416,6 +416,8 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* st
   *attributes = {};
   if (it().functions.count(stub) == 0) return answer(cudaErrorInvalidDeviceFunction);
   it().loaded.insert(stub);
+  const auto limit = it().shared_limits.find(stub);
+  if (limit != it().shared_limits.end()) attributes->maxDynamicSharedSizeBytes = limit->second;
   return cudaSuccess;
 }
 
@@ -572,9 +574,11 @@ cudaError_t cudaHostRegister(void* memory, std::size_t bytes, unsigned flags) {
   if (bytes == 0 || flags != cudaHostRegisterMapped) return answer(cudaErrorInvalidValue);
   const auto first_page = [](const char* at) { return reinterpret_cast<std::size_t>(at) / page; };
   auto* const begin = static_cast<char*>(memory);
-  for (const auto& [known, size] : it().registered) {
-    if (first_page(begin) <= first_page(known + size - 1) && first_page(known) <= first_page(begin + bytes - 1)) {
-      return answer(cudaErrorHostMemoryAlreadyRegistered);
+  for (const auto* ranges : {&it().registered, &it().pinned}) {
+    for (const auto& [known, size] : *ranges) {
+      if (first_page(begin) <= first_page(known + size - 1) && first_page(known) <= first_page(begin + bytes - 1)) {
+        return answer(cudaErrorHostMemoryAlreadyRegistered);
+      }
     }
   }
   it().registered[begin] = bytes;
@@ -583,6 +587,15 @@ cudaError_t cudaHostRegister(void* memory, std::size_t bytes, unsigned flags) {
 cudaError_t cudaHostGetDevicePointer(void** seen, void* memory, unsigned) {
   if (!lies_in(it().registered, memory, 1)) return answer(cudaErrorInvalidValue);
   *seen = memory;
+  return cudaSuccess;
+}
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* memory) {
+  *attributes = {};
+  auto* const at = const_cast<void*>(memory);
+  const bool is_pinned = lies_in(it().registered, at, 1) || lies_in(it().pinned, at, 1);
+  attributes->type = is_pinned ? cudaMemoryTypeHost : cudaMemoryTypeUnregistered;
+  attributes->hostPointer = is_pinned ? at : nullptr;
+  attributes->devicePointer = attributes->hostPointer;
   return cudaSuccess;
 }
 cudaError_t cudaHostUnregister(void* memory) {

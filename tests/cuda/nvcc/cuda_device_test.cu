@@ -315,6 +315,40 @@ void host_pointers_are_noticed() {
   device.release(memory);
 }
 
+/// No byte can be pinned twice: views of the same memory share it, and what the caller has pinned stays his.
+void views_share_what_is_pinned() {
+  fake_cuda::share(fake_cuda::host_memory::registered);
+  dev::cuda_device one;
+  dev::cuda_device other;
+  std::vector<std::byte> records(std::size_t{1} << 20U);
+  const std::size_t before = fake_cuda::live_pinned_bytes();
+  {
+    auto whole = one.view(records.data(), records.size(), false);
+    const auto part = other.view(records.data() + 100, records.size() - 100, false);
+    const auto again = one.view(records.data(), records.size(), false);
+    CHECK(whole.get() == records.data() && again == whole && part.get() == records.data() + 100);
+    CHECK(fake_cuda::live_pinned_bytes() == before + records.size());
+    whole.reset();
+    CHECK(fake_cuda::live_pinned_bytes() == before + records.size());
+  }
+  CHECK(fake_cuda::live_pinned_bytes() == before);
+  {
+    const auto half = one.view(records.data(), records.size() / 2, false);
+    CHECK(other.view(records.data() + 100, records.size() / 2, false) == nullptr);  // half of it is ours
+    CHECK(half != nullptr);
+  }
+  void* of_the_caller = nullptr;
+  CHECK(cudaHostAlloc(&of_the_caller, records.size(), cudaHostAllocDefault) == cudaSuccess);
+  for (int time = 0; time < 2; ++time) {
+    const auto seen = one.view(of_the_caller, records.size(), false);
+    CHECK(seen.get() == of_the_caller);
+    CHECK(one.view(of_the_caller, records.size() + (std::size_t{1} << 16U), false) == nullptr);  // it ends before
+  }
+  CHECK(fake_cuda::live_pinned_bytes() == before + records.size());
+  CHECK(cudaFreeHost(of_the_caller) == cudaSuccess);
+  fake_cuda::share(fake_cuda::host_memory::separate);
+}
+
 void says_how_fast_it_is() {
   const dev::device_speed speed = dev::cuda_device::speed();
   CHECK(speed.multiply_adds > 0 && speed.bytes > 0);
@@ -322,6 +356,7 @@ void says_how_fast_it_is() {
   // 8 multiprocessors of 128 units at 1 GHz; 128 bits, twice a clock of 3 GHz.
   CHECK(speed.multiply_adds == 8 * 128 * 1e9);
   CHECK(speed.bytes == 2 * 16 * 3e9);
+  CHECK(speed.tensor_multiply_adds == 8 * 512 * 1e9);  // compute capability 8.7
 }
 
 }  // namespace
@@ -339,6 +374,7 @@ int main() {
   a_failed_capture_leaves_the_stream_usable();
   if (fake_cuda::plays_the_device()) {
     host_pointers_are_noticed();
+    views_share_what_is_pinned();
     code_is_loaded_before_a_capture();
   }
   CHECK(fake_cuda::live_device_bytes() == 0);

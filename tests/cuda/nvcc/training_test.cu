@@ -209,6 +209,37 @@ void reads_records_where_they_lie(const training::images& set) {
   fake_cuda::share(fake_cuda::host_memory::separate);
 }
 
+/// Two executors, each with a stream of its own, and trainers that take turns on the same records.
+void executors_do_not_know_of_each_other(const training::images& set) {
+  training::choices chosen;
+  chosen.max_batch = 200;
+  const std::vector<float> alone = training::train<training::cnn>(pergrad::cuda{}, set, chosen).after;
+  const auto together = [&] {
+    const pergrad::cuda one;
+    const pergrad::cuda other;
+    CHECK(one.device().stream() != other.device().stream());
+    training::cnn net{one, pergrad::kaiming_uniform{1}};
+    training::cnn other_net{other, pergrad::kaiming_uniform{1}};
+    const auto options = training::make_options(chosen);
+    pergrad::dp_sgd trainer{one, net, pergrad::cross_entropy{}, options, pergrad::seeded_generator{7}};
+    pergrad::dp_sgd other_trainer{other, other_net, pergrad::cross_entropy{}, options, pergrad::seeded_generator{7}};
+    const auto records = set.as<training::cnn>();
+    for (std::size_t step = 0; step < training::steps_of_an_epoch; ++step) {
+      trainer.step(records);
+      other_trainer.step(records);
+    }
+    for (const training::cnn* each : {&net, &other_net}) {
+      const auto after = each->parameters();
+      CHECK(std::vector<float>(after.begin(), after.end()) == alone);
+    }
+  };
+  together();
+  if (!fake_cuda::plays_the_device()) return;
+  fake_cuda::share(fake_cuda::host_memory::registered);  // both view them
+  together();
+  fake_cuda::share(fake_cuda::host_memory::separate);
+}
+
 void an_empty_batch_is_a_step(const training::images& set) {
   const pergrad::cuda exec;
   training::cnn net{exec, pergrad::kaiming_uniform{1}};
@@ -270,6 +301,7 @@ int main() {
   a_step_only_replays<training::cnn>(set, "CNN", 28);
   a_step_only_replays<training::mlp>(set, "MLP", 14);
   reads_records_where_they_lie(set);
+  executors_do_not_know_of_each_other(set);
   an_empty_batch_is_a_step(set);
   judges_like_the_host(set);
   memory_that_is_not_there();

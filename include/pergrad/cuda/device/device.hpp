@@ -60,8 +60,9 @@ namespace pergrad::inline v0_1::on_device {
 
 /// What a device does at its best; 0: not known.
 struct device_speed {
-  double multiply_adds = 0;  ///< of floats, a second
-  double bytes = 0;          ///< to and from its memory, a second
+  double multiply_adds = 0;         ///< of floats, a second
+  double bytes = 0;                 ///< to and from its memory, a second
+  double tensor_multiply_adds = 0;  ///< of TF32, a second; of BF16 twice as many
 };
 
 namespace emulation {
@@ -211,6 +212,7 @@ class emulated_device {
   }
   void download(void* to, const void* from, std::size_t bytes) {
     refuse_in_capture("downloads");
+    count_to_failure();
     require_inside(from, bytes);
     if (bytes > 0) std::memcpy(to, from, bytes);
     ++statistics_.downloads;
@@ -278,8 +280,8 @@ class emulated_device {
   void share_memory() noexcept { shares_memory_ = true; }
   /// From now on it has no memory for more than this.
   void limit_memory(std::size_t bytes) noexcept { memory_limit_ = bytes; }
-  /// One of the next calls that hand work to the device throws std::runtime_error: 1 is the very next upload, launch or
-  /// replay. Nothing of it is done then.
+  /// One of the next calls that hand work to the device throws std::runtime_error: 1 is the very next upload,
+  /// download, launch or replay. Nothing of it is done then.
   void fail_after(std::size_t calls) noexcept { calls_to_failure_ = calls; }
   [[nodiscard]] const statistics& counted() const noexcept { return statistics_; }
 

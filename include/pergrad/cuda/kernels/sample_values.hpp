@@ -400,8 +400,9 @@ struct geometry {
     x_fields = axis_fields{of.in, least[0], most[0]};
     y_fields = axis_fields{of.out, least[1], most[1]};
     const coordinates first = position(0, 0);
-    bool in_order = of.positions() == 1 && of.y_output == 1;
-    for (int k = 0; in_order && k < of.view_width(); ++k) {
+    // Of one channel: all are alike.
+    bool in_order = of.positions() == 1 && of.y_output == 1 && (of.channels == 1 || of.x_channel == of.taps());
+    for (int k = 0; in_order && k < of.taps(); ++k) {
       const coordinates of_tap = tap(k);
       in_order = inside_x(first, of_tap) && first.offset + of_tap.offset == k;
     }

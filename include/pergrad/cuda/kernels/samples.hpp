@@ -64,7 +64,7 @@ struct sample_work {
   int output_gradient = 0;
   int output_size = 0;
   int output_lengths = -1;
-  int output_positions = 1;  ///< of samples that have lengths of their own
+  int output_positions = 0;  ///< along the first axis, of samples that have lengths of their own
   int norms = 0;             ///< 0: nobody asks for norms or weights
   stored_format format{};    ///< of values that are handed on, and of gradients
   int stages = 0;
@@ -108,7 +108,7 @@ PERGRAD_HD void evaluate_loss(const sample_work<Scalar, Target>& work, const sam
     } else {  // of what is there: losses/of_length.hpp
       const int positions = values.positions(work.output_lengths, work.output_positions);
       const std::size_t there =
-          positions == work.output_positions
+          positions >= work.output_positions
               ? size
               : size / static_cast<std::size_t>(work.output_positions) * static_cast<std::size_t>(positions);
       for (std::size_t i = there; i < size; ++i) dy[i] = 0;
@@ -477,6 +477,8 @@ struct gather_kernel {
   Value* to_inputs = nullptr;
   Target* to_targets = nullptr;
   int input_size = 0;
+  /// From a sample to the next in the device's memory, where ids lie as far apart as scalars would.
+  int input_step = 0;
   int target_count = 0;
   stored_format format{};  ///< of inputs
   int most_samples = 0;
@@ -491,7 +493,7 @@ struct gather_kernel {
       PERGRAD_ROLLED
       for (int i = t; i < input_size; i += Threads) {
         const Value value = inputs[record * static_cast<std::size_t>(input_size) + static_cast<std::size_t>(i)];
-        to_inputs[sample * static_cast<std::size_t>(input_size) + static_cast<std::size_t>(i)] = rounded(value);
+        to_inputs[sample * static_cast<std::size_t>(input_step) + static_cast<std::size_t>(i)] = rounded(value);
       }
       PERGRAD_ROLLED
       for (int i = t; i < target_count; i += Threads) {

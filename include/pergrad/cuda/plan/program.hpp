@@ -120,6 +120,8 @@ struct program {
     int projections_used = 0;
   };
 
+  static_assert(Network::parameter_count + Network::frozen_parameter_count <= 0x7FFFFFFF,
+                "pergrad: this network has more parameters than a device can number, 2^31 - 1, frozen ones included");
   static constexpr tables table = build_tables<program>::make();
   static_assert(std::ranges::all_of(table.ops, [](const op_row& row) { return geometry::fits(row.view); }),
                 "pergrad: a convolution of this network is too large for a device: the widths of its image, with what "
@@ -236,7 +238,8 @@ template <class Network>
   if (Network::input_shape.varying_axis() != 0) facts.input_positions = Network::input_shape.e0;
   for (const op_row& row : table.ops) facts.draws = facts.draws || row.kind == node_kind::tiled;
   facts.output_size = Network::output_shape.size();
-  if (Network::output_shape.rank() == 2 || Network::output_shape.varying_axis() != 0)
+  if (Network::output_shape.varying_axis() == 1 ||
+      (Network::output_shape.rank() == 2 && Network::output_shape.varying_axis() == 0))
     facts.output_positions = Network::output_shape.e0;
   return facts;
 }

@@ -8,15 +8,18 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <cuda_runtime_api.h>
 #include <memory>
+#include <mutex>
 #include <new>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include <pergrad/cuda/device/device.hpp>
 #include <pergrad/cuda/device/kernel.cuh>
@@ -94,6 +97,74 @@ using event = owner<cudaEvent_t, cudaEventDestroy>;
   check(cudaEventCreateWithFlags(&made, cudaEventDisableTiming), "cudaEventCreateWithFlags");
   return event{made};
 }
+
+/// Where a device reads pinned memory of the host's; null if it cannot.
+[[nodiscard]] inline void* place_on_device(const void* memory) {
+  cudaPointerAttributes attributes{};
+  if (cudaPointerGetAttributes(&attributes, memory) != cudaSuccess) {
+    static_cast<void>(cudaGetLastError());
+    return nullptr;
+  }
+  return attributes.type == cudaMemoryTypeHost ? attributes.devicePointer : nullptr;
+}
+
+/// What of the host's memory this program's views have pinned. No byte can be pinned twice, so who views a part of a
+/// range shares it; what others have pinned is theirs to keep.
+class pinned_memory {
+ public:
+  struct share {
+    bool is_pinned;
+    const std::byte* range;  ///< of ours; null where others have pinned it
+  };
+  [[nodiscard]] static share take(const std::byte* first, std::size_t bytes) {
+    pinned_memory& all = of_program();
+    const std::lock_guard lock{all.mutex_};
+    bool meets = false;
+    for (range& each : all.ranges_) {
+      if (each.first <= first && first + bytes <= each.first + each.bytes) {
+        ++each.users;
+        return {true, each.first};
+      }
+      meets = meets || (page_of(first) <= page_of(each.first + each.bytes - 1) &&
+                        page_of(each.first) <= page_of(first + bytes - 1));
+    }
+    all.ranges_.reserve(all.ranges_.size() + 1);
+    const cudaError_t error = cudaHostRegister(const_cast<std::byte*>(first), bytes, cudaHostRegisterMapped);
+    if (error == cudaSuccess) {
+      all.ranges_.push_back({first, bytes, 1});
+      return {true, first};
+    }
+    static_cast<void>(cudaGetLastError());
+    return {error == cudaErrorHostMemoryAlreadyRegistered && !meets, nullptr};
+  }
+  static void give_back(const share& taken) noexcept {
+    if (taken.range == nullptr) return;
+    pinned_memory& all = of_program();
+    const std::lock_guard lock{all.mutex_};
+    const auto found = std::ranges::find(all.ranges_, taken.range, &range::first);
+    if (--found->users > 0) return;
+    static_cast<void>(cudaHostUnregister(const_cast<std::byte*>(found->first)));
+    all.ranges_.erase(found);
+  }
+
+ private:
+  struct range {
+    const std::byte* first;
+    std::size_t bytes;
+    std::size_t users;
+  };
+  /// Never destroyed: a trainer may live as long as the program.
+  [[nodiscard]] static pinned_memory& of_program() {
+    static auto* const all = new pinned_memory;
+    return *all;
+  }
+  [[nodiscard]] static std::uintptr_t page_of(const std::byte* at) noexcept {
+    return reinterpret_cast<std::uintptr_t>(at) >> 16U;  // the largest page of 64-bit ARM
+  }
+
+  std::mutex mutex_;
+  std::vector<range> ranges_;
+};
 
 /// Why no kernel of this program can run, and the runtime's number of it; empty and 0 if one can.
 struct obstacle {
@@ -318,28 +389,27 @@ class cuda_device {
     synchronise();
   }
   /// Memory of the host's is read by integrated GPUs, and by others if it `streams`: as it is where they follow the
-  /// host's page tables, else once it is pinned, for as long as it is viewed. Null also where the runtime refuses that.
+  /// host's page tables, else once it is pinned, for as long as it is viewed. Who views a part of what is pinned
+  /// already shares that; what the caller has pinned stays so for as long as it is viewed. Null also where the runtime
+  /// refuses.
   [[nodiscard]] std::shared_ptr<const std::byte> view(const void* memory, std::size_t bytes, bool streams) {
     const auto* const bytes_of_it = static_cast<const std::byte*>(memory);
     if (bytes == 0 || !(streams || is(cudaDevAttrIntegrated))) return nullptr;
     if (is(cudaDevAttrPageableMemoryAccess)) return {bytes_of_it, [](const std::byte* /*of the host*/) {}};
     if (!is(cudaDevAttrCanMapHostMemory) || !is(cudaDevAttrHostRegisterSupported)) return nullptr;
-    void* const pinned = const_cast<std::byte*>(bytes_of_it);
-    if (cudaHostRegister(pinned, bytes, cudaHostRegisterMapped) != cudaSuccess) {
-      static_cast<void>(cudaGetLastError());  // somebody else has pinned it, or it cannot be
-      return nullptr;
-    }
+    const auto pinned = cuda_detail::pinned_memory::take(bytes_of_it, bytes);
+    if (!pinned.is_pinned) return nullptr;
+    const auto* const seen = static_cast<const std::byte*>(cuda_detail::place_on_device(bytes_of_it));
+    const auto* const last = static_cast<const std::byte*>(cuda_detail::place_on_device(bytes_of_it + bytes - 1));
     const auto unpin = [stream = stream_, pinned](const std::byte* /*on the device*/) {
       static_cast<void>(cudaStreamSynchronize(stream));
-      static_cast<void>(cudaHostUnregister(pinned));
+      cuda_detail::pinned_memory::give_back(pinned);
     };
-    void* seen = nullptr;
-    if (cudaHostGetDevicePointer(&seen, pinned, 0) != cudaSuccess) {
-      static_cast<void>(cudaGetLastError());
+    if (seen == nullptr || last != seen + (bytes - 1)) {  // of others': a part of it, or not for this device
       unpin(nullptr);
       return nullptr;
     }
-    return {static_cast<const std::byte*>(seen), unpin};
+    return {seen, unpin};
   }
   void fill_zero(void* to, std::size_t bytes) {
     if (bytes == 0 || is_warming_up_) return;
@@ -444,14 +514,22 @@ class cuda_device {
   /// Has the current device tensor cores that take TF32 and BF16?
   [[nodiscard]] static bool has_tensor_cores() { return attribute_of(cudaDevAttrComputeCapabilityMajor) >= 8; }
   /// By what the driver says of the current device's clocks, units and memory. A multiprocessor has 64 units for floats
-  /// in compute capability 7.0 to 8.0, 128 in later ones (CUDA C++ Programming Guide, "Arithmetic Instructions").
+  /// in compute capability 7.0 to 8.0, 128 in later ones (CUDA C++ Programming Guide, "Arithmetic Instructions"). Its
+  /// multiply-adds of TF32 a clock, without sparsity, follow from NVIDIA's data sheets: 512 of A100 and AGX Orin, 256
+  /// of A40 and L40, 1024 of H100, 2048 of B200 and Thor, which stand for later ones.
   [[nodiscard]] static device_speed speed() {
     const int capability =
         10 * attribute_of(cudaDevAttrComputeCapabilityMajor) + attribute_of(cudaDevAttrComputeCapabilityMinor);
     const auto kilohertz = [](cudaDeviceAttr clock) { return 1e3 * attribute_of(clock); };
-    return {.multiply_adds = kilohertz(cudaDevAttrClockRate) * attribute_of(cudaDevAttrMultiProcessorCount) *
-                             (capability <= 80 ? 64 : 128),
-            .bytes = 2 * kilohertz(cudaDevAttrMemoryClockRate) * attribute_of(cudaDevAttrGlobalMemoryBusWidth) / 8};
+    const double clocks = kilohertz(cudaDevAttrClockRate) * attribute_of(cudaDevAttrMultiProcessorCount);
+    const int of_tensors = capability < 80                        ? 0
+                           : capability == 80 || capability == 87 ? 512
+                           : capability < 90                      ? 256
+                           : capability == 90                     ? 1024
+                                                                  : 2048;
+    return {.multiply_adds = clocks * (capability <= 80 ? 64 : 128),
+            .bytes = 2 * kilohertz(cudaDevAttrMemoryClockRate) * attribute_of(cudaDevAttrGlobalMemoryBusWidth) / 8,
+            .tensor_multiply_adds = clocks * of_tensors};
   }
   /// Is everything done that was put into the stream? Does not wait.
   [[nodiscard]] bool is_done() const {
@@ -500,9 +578,14 @@ class cuda_device {
       return cuda_detail::check(cudaFuncGetAttributes(&attributes, stub), "cudaFuncGetAttributes");
     }
     if (shared > cuda_detail::usual_shared_bytes) {
-      cuda_detail::check(
-          cudaFuncSetAttribute(stub, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)),
-          "cudaFuncSetAttribute");
+      // Never less than before: a captured launch of the same kernel may have asked for more.
+      cudaFuncAttributes attributes{};
+      cuda_detail::check(cudaFuncGetAttributes(&attributes, stub), "cudaFuncGetAttributes");
+      if (static_cast<std::size_t>(attributes.maxDynamicSharedSizeBytes) < shared) {
+        cuda_detail::check(
+            cudaFuncSetAttribute(stub, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)),
+            "cudaFuncSetAttribute");
+      }
     }
     cudaLaunchConfig_t how{};
     how.gridDim = dim3{static_cast<unsigned>(blocks)};

@@ -33,22 +33,29 @@ struct device_description {
   std::string_view norm = "-";      ///< how the norm of the block is found; `frozen` blocks have none
   std::string_view sum = "-";       ///< who forms the weighted sum: `sum kernel` or a blocked kernel
   /// Microseconds that forward, backward, norm and sum of a batch take at the least: each its multiply-adds at the
-  /// device's peak in float, or its operands and results at the full bandwidth, whichever is longer (Williams et al.
-  /// 2009, the roofline). What kernels really take comes on top: docs/cuda.md has it modelled from their code. 0: the
-  /// device does not say how fast it is.
+  /// device's peak, of tensor cores where the executor may use them, or its operands and results at the full bandwidth,
+  /// whichever is longer (Williams et al. 2009, the roofline). What kernels really take comes on top: docs/cuda.md has
+  /// it modelled from their code. 0: the device does not say how fast it is.
   double least_us = 0;
 };
 
 namespace on_device {
 
-/// What a device says of its speed; emulated ones say nothing.
-template <class Device>
-[[nodiscard]] device_speed speed_of() {
+/// What the executor's device says of its speed, multiply-adds by tensor cores where the network has them; emulated
+/// ones say nothing.
+template <class Network, class Device>
+[[nodiscard]] device_speed speed_of(const basic_device_executor<Device>& executor) {
+  device_speed speed;
   if constexpr (requires { Device::speed(); }) {
-    return Device::speed();
-  } else {
-    return {};
+    constexpr bool is_bf16 = std::is_same_v<typename tensor_format_of<Device>::type, bf16_format>;
+    speed = Device::speed();
+    const double on_tensors = !program<Network>::layered ? 0
+                              : is_bf16                  ? 2 * speed.tensor_multiply_adds
+                              : executor.options().tf32  ? speed.tensor_multiply_adds
+                                                         : 0;
+    speed.multiply_adds = larger_of(speed.multiply_adds, on_tensors);
   }
+  return speed;
 }
 
 /// Microseconds of node `row`'s passes over a batch at the least: products of its view, or of those that a layer on
@@ -107,7 +114,7 @@ template <class Table>
 
 /// The rows of `describe<Network>(executor, batch)`.
 template <class Network, on_device::device Device>
-[[nodiscard]] auto describe_rows(const basic_device_executor<Device>& /*executor*/, max_batch batch = {256}) {
+[[nodiscard]] auto describe_rows(const basic_device_executor<Device>& executor, max_batch batch = {256}) {
   using program = on_device::program<Network>;
   using structure = typename Network::structure;
   using detail::node_kind;
@@ -117,7 +124,7 @@ template <class Network, on_device::device Device>
     const on_device::gemm_way planned = on_device::way_of(of, which);
     return std::string_view{on_device::name_of(on_device::way_on<Device, typename Network::scalar>(planned))};
   };
-  const on_device::device_speed speed = on_device::speed_of<Device>();
+  const on_device::device_speed speed = on_device::speed_of<Network>(executor);
   std::array<device_description, structure::size> rows;
   detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
     device_description& to = rows[i];
@@ -193,7 +200,7 @@ template <class Network, on_device::device Device>
   print("plan   %s\n", layered ? "layered: products of the whole batch, and between them a block a sample"
                                : "fused: a block takes a sample through everything, in one launch");
   if (least_us > 0) {
-    const on_device::device_speed speed = on_device::speed_of<Device>();
+    const on_device::device_speed speed = on_device::speed_of<Network>(executor);
     print("least  %.1f us for %zu samples, without noise and update: %.3g multiply-adds and %.3g bytes a second\n",
           least_us, batch.count, speed.multiply_adds, speed.bytes);
   }

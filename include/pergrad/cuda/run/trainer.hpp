@@ -332,6 +332,7 @@ class network_trainer {
         .to_inputs = memory_->template at<Value>(places.inputs),
         .to_targets = memory_->template at<Target>(places.targets),
         .input_size = static_cast<int>(net().input_size),
+        .input_step = static_cast<int>(net().input_size * sizeof(Scalar) / sizeof(Value)),
         .target_count = static_cast<int>(target_count_),
         .format = memory_->format(),
         .most_samples = static_cast<int>(memory_->max_batch())};
@@ -498,13 +499,22 @@ class trainer : public network_trainer<typename Network::scalar, typename Networ
   void run_batches(const pergrad::detail::step_records<Network, Loss>& records,
                    const typename trainer::noise_stream& noise) {
     this->prepare(*records.records, noise, records.randomness);
-    std::span<const std::uint32_t> drawn = records.next();
-    while (drawn.size() == this->max_batch()) {
-      chunk(records, drawn, nullptr);
-      drawn = records.next();
+    // Behind it the caller may change the records, also where it fails.
+    try {
+      std::span<const std::uint32_t> drawn = records.next();
+      while (drawn.size() == this->max_batch()) {
+        chunk(records, drawn, nullptr);
+        drawn = records.next();
+      }
+      chunk(records, drawn, &noise);
+    } catch (...) {
+      try {
+        if (this->reads_in_place()) this->device().synchronise();
+      } catch (...) {  // what came first is what is wrong
+      }
+      throw;
     }
-    chunk(records, drawn, &noise);
-    if (this->reads_in_place()) this->device().synchronise();  // the caller may change them now
+    if (this->reads_in_place()) this->device().synchronise();
   }
 
  private:
