@@ -243,38 +243,6 @@ struct no_bias {};
 
 namespace detail {
 
-/// What an option is about, whatever number it gives: `stride<1>` and `stride<2>` are of one kind.
-template <class Option>
-struct option_kind {
-  using type = Option;
-};
-template <template <std::size_t...> class Option>
-struct kind_with_numbers {};
-template <template <std::size_t...> class Option, std::size_t... Numbers>
-struct option_kind<Option<Numbers...>> {
-  using type = kind_with_numbers<Option>;
-};
-template <template <class> class Option>
-struct kind_with_type {};
-template <template <class> class Option, class Type>
-struct option_kind<Option<Type>> {
-  using type = kind_with_type<Option>;
-};
-template <class Wanted, class... Types>
-inline constexpr std::size_t times_among = (std::size_t{0} + ... + std::size_t{std::is_same_v<Wanted, Types>});
-
-/// Does one of the options say something else than another one of its kind?
-template <class... Options>
-[[nodiscard]] constexpr bool options_disagree() noexcept {
-  if constexpr (sizeof...(Options) < 2) {
-    return false;
-  } else {
-    return ((times_among<typename option_kind<Options>::type, typename option_kind<Options>::type...> !=
-             times_among<Options, Options...>) ||
-            ...);
-  }
-}
-
 /// Options of a windowed layer, gathered from its option types in any order.
 struct window_options {
   extent stride{1};
@@ -288,6 +256,7 @@ struct window_options {
   std::size_t axes_given = 0;  ///< the most numbers that an option has
   bool unknown_given = false;  ///< something that is no option at all, or two options that disagree
 
+  friend constexpr bool operator==(const window_options&, const window_options&) noexcept = default;
   constexpr void count_axes(std::size_t numbers) noexcept {
     axes_given = numbers > axes_given ? numbers : axes_given;
     unknown_given = unknown_given || numbers == 0 || numbers > 3;
@@ -347,13 +316,31 @@ template <class Gathered, class Unknown>
 constexpr void apply(Gathered& options, Unknown) noexcept {
   options.unknown_given = true;
 }
+/// Do two of the options disagree? Then it matters which of them is looked at last.
+template <class Gathered, class First, class... Rest>
+[[nodiscard]] constexpr bool options_disagree() noexcept {
+  const auto both = [](auto one, auto other) {
+    Gathered options;
+    apply(options, one);
+    apply(options, other);
+    return options;
+  };
+  if (!((both(First{}, Rest{}) == both(Rest{}, First{})) && ...)) return true;
+  if constexpr (sizeof...(Rest) < 2) {
+    return false;
+  } else {
+    return options_disagree<Gathered, Rest...>();
+  }
+}
 /// A layer's options, gathered from its option types in any order: `apply(options, option)` says what one of them
 /// means.
 template <class Gathered, class... Options>
 [[nodiscard]] constexpr Gathered gather() noexcept {
   Gathered options;
   (apply(options, Options{}), ...);
-  options.unknown_given = options.unknown_given || options_disagree<Options...>();
+  if constexpr (sizeof...(Options) > 1) {
+    options.unknown_given = options.unknown_given || options_disagree<Gathered, Options...>();
+  }
   return options;
 }
 
@@ -423,7 +410,7 @@ struct instead_of_network {
 
 // clang-format off
 template <class Where, class Layer, class Given> struct no_output_shape : instead_of_network {
-  static constexpr int say() { static_assert(never<Where>, "a layer needs: static constexpr pergrad::shape output_shape(pergrad::shape in); see docs/custom_layers.md"); return 0; }
+  static constexpr int say() { static_assert(never<Where>, "a layer needs: static constexpr pergrad::shape output_shape(pergrad::shape in); pergrad::projection is no layer but the last entry of a pergrad::residual; see docs/custom_layers.md"); return 0; }
 };
 template <class Where, class Layer, class Given> struct no_parameter_count : instead_of_network {
   static constexpr int say() { static_assert(never<Where>, "a layer needs: static constexpr std::size_t parameter_count(pergrad::shape in); see docs/custom_layers.md"); return 0; }
@@ -567,7 +554,7 @@ template <class Input> struct not_a_shape : instead_of_network {
   static constexpr int say() { static_assert(never<Input>, "every extent of the input's shape must be at least 1; see docs/networks.md"); return 0; }
 };
 template <class Loss, class Output> struct loss_rejects_the_networks_output {
-  static_assert(never<Loss>, "this loss does not fit the network's output shape: end the network in pergrad::flatten and pergrad::linear<outputs>, or take another loss: at every position of {positions, classes}, pergrad::token_cross_entropy<>; see docs/networks.md");
+  static_assert(never<Loss>, "this loss does not fit the network's output shape: end the network in pergrad::flatten and pergrad::linear<outputs>, or take another loss: at every position of {positions, classes}, pergrad::token_cross_entropy<>; where samples have lengths of their own, positions come first in the output (pergrad::transpose); see docs/networks.md");
 };
 template <class Loss> struct not_a_loss {
   static_assert(never<Loss>, "a loss needs: template target<S>, target_count(shape), accepts(shape), valid(shape, targets) and evaluate(y, targets, dy), which returns one double a sample; see docs/custom_layers.md");
@@ -613,6 +600,9 @@ template <class Tape> struct temporary_tape {
 };
 template <class What> struct temporary_operand {
   static_assert(never<What>, "expressions are lazy and read the network, the batch and the noise generator later: give them a name and pass the name; see docs/expressions.md");
+};
+template <class What> struct temporary_destination {
+  static_assert(never<What>, "what is computed would be lost with this temporary: give the destination a name and pass the name, or pass a std::span of it; see docs/expressions.md");
 };
 template <class Function, class... Given> struct cannot_be_clipped {
   static_assert(never<Function>, "only per-sample gradients can be clipped, once, and with a bound that says so: clip(g, pergrad::l2_clip_norm{1.0}); sum them afterwards; see docs/expressions.md");
@@ -2895,7 +2885,8 @@ concept layer = detail::has_affine<Layer> || detail::has_value<Layer> || detail:
 ///           `accepts(output)`; `valid(output, targets)`, false for targets that must be refused before anything is
 ///           computed; `evaluate(y, targets, dy)` returns the loss and writes its gradient with respect to y. One
 ///           that is about positions has `evaluate(y, targets, dy, length)` as well, which an executor calls instead
-///           with the number of the output's positions that are there
+///           with the number of the output's positions that are there. One without gets the outputs of these alone,
+///           and `target_count` of a shape of so many positions targets
 template <class Loss>
 concept loss = requires(shape output, std::span<const float> y, std::span<float> dy,
                         std::span<const typename Loss::template target<float>> targets) {
@@ -3619,6 +3610,47 @@ constexpr void for_each_layer(Function&& f) {
 // template that has a network for an argument has its stand-in here, so that the network's mistake is the only one that
 // is reported.
 
+// pergrad/losses/of_length.hpp - the loss of a sample with a length of its own, by any loss: that of its positions
+//
+// A loss that takes the length is told it (token_cross_entropy). Any other one gets the outputs of the positions that
+// are there and as many targets as it wants of so many: it is what it is of a sample that ends there.
+
+namespace pergrad::inline v0_1::detail {
+
+/// Can the outputs of the positions that are there be taken from others'? They lie side by side along the first axis.
+template <class Loss, class Scalar>
+[[nodiscard]] constexpr bool takes_lengths_of(shape output) noexcept {
+  return output.varying_axis() != 2 || takes_length<Loss, Scalar> || requires { Loss::asks_nothing; };
+}
+
+/// An output of `length` positions, all of which are there.
+[[nodiscard]] constexpr shape cut_to(shape output, std::size_t length) noexcept {
+  output.set_varying_axis(0);
+  output.e0 = length;
+  return output;
+}
+
+/// The loss of a sample of which `length` of the output's positions are there, and its gradient: 0 behind them. Without
+/// positions both are 0.
+template <class Loss, class Scalar>
+[[nodiscard]] double evaluate_of_length(const Loss& loss, shape output, std::span<const Scalar> y,
+                                        std::span<const typename Loss::template target<Scalar>> targets,
+                                        std::span<Scalar> dy, std::size_t length) {
+  if constexpr (takes_length<Loss, Scalar>) {
+    return loss.evaluate(y, targets, dy, length);
+  } else {
+    // Of positions along the second axis nothing is asked: takes_lengths_of.
+    if (output.varying_axis() != 1 || length >= output.e0) return loss.evaluate(y, targets, dy);
+    const std::size_t there = y.size() / output.e0 * length;
+    std::ranges::fill(dy.subspan(there), Scalar{0});
+    if (there == 0) return 0;
+    const std::size_t asked = std::min<std::size_t>(Loss::target_count(cut_to(output, length)), targets.size());
+    return loss.evaluate(y.first(there), targets.first(asked), dy.first(there));
+  }
+}
+
+}  // namespace pergrad::inline v0_1::detail
+
 namespace pergrad::inline v0_1 {
 
 template <class Network>
@@ -3778,7 +3810,8 @@ template <class Network, class Loss>
     return std::type_identity<error::loss_of_pytorch_not_offered<Loss>>{};
   } else if constexpr (!loss<Loss>) {
     return std::type_identity<error::not_a_loss<Loss>>{};
-  } else if constexpr (!Loss::accepts(Network::output_shape)) {
+  } else if constexpr (!Loss::accepts(Network::output_shape) ||
+                       !takes_lengths_of<Loss, typename Network::scalar>(Network::output_shape)) {
     return std::type_identity<
         error::loss_rejects_the_networks_output<Loss, error::gets_shape<Network::output_shape>>>{};
   } else {
@@ -4480,8 +4513,8 @@ class static_network {
   explicit static_network(detail::aligned_buffer<Scalar>&& parameters) noexcept : parameters_{std::move(parameters)} {}
   void pull() const {
     if (!remote_.newer) return;
-    remote_.newer = false;
     remote_.pull(remote_.context, parameters_.data());
+    remote_.newer = false;  // not before: what throws is asked again
   }
   /// The buffer, with the newest parameters. Nobody's trainer refers to what is left.
   [[nodiscard]] detail::aligned_buffer<Scalar> give_up() {
@@ -4541,8 +4574,8 @@ class tape {
  public:
   using scalar = typename Network::scalar;
 
-  /// Reserves everything. Throws std::invalid_argument for an empty batch, std::runtime_error if there is no memory,
-  /// and what the executor throws.
+  /// Reserves everything. Throws std::invalid_argument for an empty batch, std::runtime_error or, of a device's,
+  /// std::bad_alloc if there is no memory, and what the executor throws.
   template <executor Executor>
   tape(const Executor& executor, max_batch batch, max_sums sums = {Executor::template usual_sums<Network>})
       : max_batch_{batch.count}, max_sums_{sums.count} {
@@ -5823,7 +5856,7 @@ template <class Network, class Loss, class Batch, class Tape>
 
 /// The same gradients, with the norms of all outer-product blocks found by `Method`, or of the listed entries of the
 /// unfolded list (see `describe`) only. `product` is exact for one position only: blocks with more keep their own
-/// method unless they are listed, which is an error.
+/// method unless they are listed, which is an error. Of two calls the last one counts, for all blocks.
 template <norm_method Method, std::size_t... Entries, class Network, class Loss, detail::algorithms Which>
 [[nodiscard]] auto with_method(const per_sample_gradient_leaf<Network, Loss, Which>& gradients) {
   constexpr auto positions = [](std::size_t entry) { return detail::most_positions<Network>(entry); };
@@ -10789,7 +10822,10 @@ using assignment_explanation = typename decltype(explanation_of_assignment<Funct
 template <class Function, class Destination, class Expression>
 [[nodiscard]] auto assignment_of(Destination&& destination, const Expression& expression) {
   using plain = std::remove_cvref_t<Destination>;
-  using explanation = assignment_explanation<Function, plain, Expression>;
+  constexpr bool lost = !std::is_lvalue_reference_v<Destination> && !std::ranges::enable_borrowed_range<plain>;
+  using found = assignment_explanation<Function, plain, Expression>;
+  using explanation = std::conditional_t<lost && std::is_same_v<found, char> && !any_explained<plain, Expression>,
+                                         error::temporary_destination<plain>, found>;
   constexpr bool adds = std::is_same_v<Function, error::function::accumulate>;
   if constexpr (!std::is_same_v<explanation, char> || any_explained<plain, Expression>) {
     static_cast<void>(explanation{});
@@ -10811,12 +10847,12 @@ template <class Function, class Destination, class Expression>
 /// size, an `unprotected::gradient`, a `private_gradient` (noised sums only), a `bounded_total` (clipped sums only).
 template <class Destination, class Expression>
 [[nodiscard]] auto assign(Destination&& destination, const Expression& expression) {
-  return detail::assignment_of<error::function::assign>(destination, expression);
+  return detail::assignment_of<error::function::assign>(std::forward<Destination>(destination), expression);
 }
 /// `destination += expression`: sums over chunks of a batch.
 template <class Destination, class Expression>
 [[nodiscard]] auto accumulate(Destination&& destination, const Expression& expression) {
-  return detail::assignment_of<error::function::accumulate>(destination, expression);
+  return detail::assignment_of<error::function::accumulate>(std::forward<Destination>(destination), expression);
 }
 
 namespace detail {
@@ -10890,7 +10926,8 @@ template <executor Executor, class Destination, class Expression>
 requires(!pergrad::detail::is_assignment<Expression>::value) void evaluate_into(const Executor& executor,
                                                                                 Destination&& destination,
                                                                                 const Expression& expression) {
-  auto only = pergrad::detail::assignment_of<error::function::assign>(destination, expression);
+  auto only =
+      pergrad::detail::assignment_of<error::function::assign>(std::forward<Destination>(destination), expression);
   if constexpr (!pergrad::detail::is_explained<decltype(only)>) pergrad::detail::evaluation::together(executor, only);
 }
 /// Evaluates several results over the same gradients in one pass.
@@ -11489,7 +11526,7 @@ void step(Optimizer& optimizer, const Executor& executor, Network& network, cons
 }
 // clang-format off
 template <class Optimizer, executor Executor, class Network, class... Given>
-void step(Optimizer&, const Executor&, const Network&, const Given&...) = delete;  // declare the network without const
+void step(Optimizer&, const Executor&, const Network&, const Given&...) = delete;  // declare the network without const, give it a gradient of its own type
 // clang-format on
 
 }  // namespace unprotected
@@ -12168,6 +12205,10 @@ class adam : public optimizer_steps<adam<Network>, Network> {
         first_{Network::parameter_count, "an optimizer's first moment"},
         second_{Network::parameter_count, "an optimizer's second moment"} {
     detail::require_adam_options(options);
+    if (!(static_cast<scalar>(options.stability) > 0)) {
+      detail::throw_invalid_argument(
+          {"pergrad: adam: the network's numbers take a stability of ", options.stability, " for 0"});
+    }
   }
   friend struct optimizer_access;
   // For files: what the optimizer is, and what it remembers between steps: arrays of `parameter_count` values or none,
@@ -12406,6 +12447,7 @@ inline constexpr bool said_to_be_public<public_records<Records>> = true;
 /// Asks nothing of the outputs.
 struct no_loss {
   static constexpr bool on_device = true;
+  static constexpr bool asks_nothing = true;
   template <class Scalar>
   using target = std::uint8_t;
   [[nodiscard]] static constexpr std::size_t target_count(shape /*output*/) noexcept { return 1; }
@@ -19983,12 +20025,9 @@ template <class Value>
 template <class Text>
 class unfinished_file {
  public:
-  /// A symbolic link stays one: its target is replaced. Throws std::runtime_error that says why there can be no file.
+  /// A symbolic link stays one: its target is replaced, or made if it is not there. Throws std::runtime_error that says why there can be no file.
   explicit unfinished_file(const std::string& path) : path_{path}, target_{path} {
-    if (char* const resolved = ::realpath(path.c_str(), nullptr)) {
-      target_ = resolved;
-      std::free(resolved);  // NOLINT(cppcoreguidelines-no-malloc): realpath's
-    }
+    follow_links();
     struct stat before {};
     const bool replaces = ::stat(target_.c_str(), &before) == 0;
     if (replaces && !S_ISREG(before.st_mode)) fail_with_file(path_, "cannot be written: it is not a regular file");
@@ -20034,6 +20073,20 @@ class unfinished_file {
   }
 
  private:
+  void follow_links() {
+    char next[4096];
+    for (unsigned links = 0;; ++links) {
+      const ::ssize_t count = ::readlink(target_.c_str(), next, sizeof next);
+      if (count < 0) return;
+      if (links == 40 || static_cast<std::size_t>(count) == sizeof next) {  // as many as Linux follows
+        errno = ELOOP;
+        fail("cannot be written");
+      }
+      const std::size_t slash = next[0] == '/' ? std::string::npos : target_.find_last_of('/');
+      target_.erase(slash + 1);  // npos + 1 is 0
+      target_.append(next, static_cast<std::size_t>(count));
+    }
+  }
   [[noreturn]] void fail(const char* what) const {
     fail_with_file(path_, std::string{what} + ": " + std::generic_category().message(errno));
   }
@@ -20471,7 +20524,9 @@ struct cross_entropy {
   using target = std::int32_t;
 
   [[nodiscard]] static constexpr std::size_t target_count(shape /*output*/) noexcept { return 1; }
-  [[nodiscard]] static constexpr bool accepts(shape output) noexcept { return output.rank() == 1; }
+  [[nodiscard]] static constexpr bool accepts(shape output) noexcept {
+    return output.rank() == 1 && output.varying_axis() == 0;
+  }
   /// Every target is a class: 0 <= target < classes.
   [[nodiscard]] static constexpr bool valid(shape output, std::span<const std::int32_t> targets) noexcept {
     for (const std::int32_t target : targets) {
@@ -20763,11 +20818,13 @@ template <detail::array Predicted, detail::array Targets>
   for (const auto target : targets) mean += static_cast<double>(target) / static_cast<double>(count);
   double missed = 0;
   double spread = 0;
+  bool alike = true;
   for (std::size_t i = 0; i < count; ++i) {
+    alike = alike && targets[i] == targets[0];  // their mean may be rounded
     missed += std::pow(static_cast<double>(targets[i]) - static_cast<double>(predicted[i]), 2);
     spread += std::pow(static_cast<double>(targets[i]) - mean, 2);
   }
-  return spread > 0 ? 1 - missed / spread : std::numeric_limits<double>::quiet_NaN();
+  return spread > 0 && !alike ? 1 - missed / spread : std::numeric_limits<double>::quiet_NaN();
 }
 
 }  // namespace pergrad::inline v0_1
@@ -20791,7 +20848,8 @@ template <detail::array Predicted, detail::array Targets>
 // What this library writes has two entries more among the metadata: `pergrad`, what the file is, and `checksum`. Each
 // step of the checksum is a bijection of its state and of the eight bytes that it takes, so damage within eight bytes
 // is found for certain, and any other but for one case in 2^64 (FNV-1a on words, Fowler, Noll & Vo 1991, with a shift
-// that carries high bits down). It protects from accidents, not from somebody who recomputes it.
+// that carries high bits down). It protects from accidents, not from somebody who recomputes it. A `checksum` of others,
+// without `pergrad` and not of 16 hexadecimal digits, is not looked at.
 //
 // All is in one template, although Text is std::string: a program that has no files compiles none of it.
 
@@ -21117,6 +21175,9 @@ struct basic_safetensors {
       if (rest != data_size_) {
         fail("has " + std::to_string(rest) + " bytes behind its header, expected " + std::to_string(data_size_));
       }
+      const Text* const sum = metadata("checksum");
+      // Others' files may have a checksum of their own, which is not looked at.
+      if (metadata("pergrad") == nullptr && sum != nullptr && !looks_like_ours(*sum)) digits_ = 0;
       const bool is_ours = metadata("pergrad") != nullptr;
       if (is_ours != (digits_ != 0)) fail("only one of its metadata pergrad and checksum is there");
     }
@@ -21147,6 +21208,9 @@ struct basic_safetensors {
     }
 
    private:
+    [[nodiscard]] static bool looks_like_ours(const Text& sum) noexcept {
+      return sum.size() == 16 && sum.find_first_not_of("0123456789abcdef") == Text::npos;
+    }
     void read(void* to, std::size_t count) {
       if (std::fread(to, 1, count, stream_.get()) != count) fail("cannot be read");
     }
@@ -21773,6 +21837,9 @@ std::vector<std::string> copy_parameters(const From& from, To& to, matching whic
   }
   return kept;
 }
+
+template <class From, class To>
+void copy_parameters(const From&, const To&, matching = {}) = delete;  // declare the second network without const
 
 namespace unprotected {
 
@@ -28517,7 +28584,8 @@ template <class Scalar, class Lanes>
 [[gnu::always_inline]] inline void add_where_best(const Scalar* x, vector<Scalar> best, vector<Scalar>& remaining,
                                                   Scalar* dx, const Lanes& lanes) noexcept {
   using bits = typename vector_detail::vector_of<Scalar>::lanes_type;
-  const vector<Scalar> part = lanes.load(x) == best ? remaining : vector<Scalar>{};
+  const vector<Scalar> value = lanes.load(x);
+  const vector<Scalar> part = ((value == best) | (value != value)) ? remaining : vector<Scalar>{};
   remaining = reinterpret_cast<vector<Scalar>>(reinterpret_cast<bits>(remaining) ^ reinterpret_cast<bits>(part));
   lanes.store(dx, lanes.load(dx) + part);
 }
@@ -28746,7 +28814,8 @@ template <class Scalar, class Lanes>
 [[gnu::always_inline]] inline void add_where_best(const Scalar* x, vector<Scalar> best, vector<Scalar>& remaining,
                                                   Scalar* dx, const Lanes& lanes) noexcept {
   using bits = typename vector_detail::vector_of<Scalar>::lanes_type;
-  const vector<Scalar> part = lanes.load(x) == best ? remaining : vector<Scalar>{};
+  const vector<Scalar> value = lanes.load(x);
+  const vector<Scalar> part = ((value == best) | (value != value)) ? remaining : vector<Scalar>{};
   remaining = reinterpret_cast<vector<Scalar>>(reinterpret_cast<bits>(remaining) ^ reinterpret_cast<bits>(part));
   lanes.store(dx, lanes.load(dx) + part);
 }
@@ -28976,7 +29045,8 @@ template <class Scalar, class Lanes>
 [[gnu::always_inline]] inline void add_where_best(const Scalar* x, vector<Scalar> best, vector<Scalar>& remaining,
                                                   Scalar* dx, const Lanes& lanes) noexcept {
   using bits = typename vector_detail::vector_of<Scalar>::lanes_type;
-  const vector<Scalar> part = lanes.load(x) == best ? remaining : vector<Scalar>{};
+  const vector<Scalar> value = lanes.load(x);
+  const vector<Scalar> part = ((value == best) | (value != value)) ? remaining : vector<Scalar>{};
   remaining = reinterpret_cast<vector<Scalar>>(reinterpret_cast<bits>(remaining) ^ reinterpret_cast<bits>(part));
   lanes.store(dx, lanes.load(dx) + part);
 }
@@ -34132,13 +34202,10 @@ class host {
       return static_cast<const source_type*>(self)->samples->length(sample);
     };
     source.loss = [](const void* self, std::size_t sample, std::span<const scalar> y, std::span<scalar> dy,
-                     [[maybe_unused]] std::ptrdiff_t length) {
+                     std::ptrdiff_t length) {
       const auto* all = static_cast<const source_type*>(self);
-      if constexpr (detail::takes_length<Loss, scalar>) {
-        return all->loss->evaluate(y, all->samples->targets(sample), dy, static_cast<std::size_t>(length));
-      } else {
-        return all->loss->evaluate(y, all->samples->targets(sample), dy);
-      }
+      return detail::evaluate_of_length(*all->loss, Network::output_shape, y, all->samples->targets(sample), dy,
+                                        static_cast<std::size_t>(length));
     };
     if constexpr (requires { Loss::takes_stretches; }) {
       using position = on_host::streamed_position<scalar>;
@@ -34785,6 +34852,7 @@ concept changes_records = requires(const shape& in, const std::uint32_t* words, 
 /// * `static constexpr std::size_t words`: random words a record needs, at most 256; 16 unless it says so
 /// * `static constexpr bool accepts(shape in)`: optional
 /// * `static constexpr bool on_device`: optional: both functions are marked PERGRAD_HD
+/// * `static constexpr auto settings()`: optional: its numbers, by which files tell networks apart, as `std::array`
 /// * `apply(in, words, x, y)` and `adjoint(in, words, dy, dx)`, static templates over the scalar: `const shape& in,
 /// const
 ///   std::uint32_t* words, const S* x, S* y`
@@ -34797,6 +34865,8 @@ struct augment {
   static constexpr const char* name = "augment";
   static constexpr bool on_tiles = true;
   static constexpr bool on_device = requires { requires Change::on_device; };
+  [[nodiscard]] static constexpr auto settings() noexcept requires requires { Change::settings(); }
+  { return Change::settings(); }
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return in; }
   [[nodiscard]] static constexpr bool accepts(shape in) noexcept {
     if constexpr (requires { Change::accepts(in); }) return Change::accepts(in);
@@ -34869,6 +34939,7 @@ struct random_flip {
 template <std::size_t Pixels>
 struct random_shift {
   static constexpr bool on_device = true;
+  [[nodiscard]] static constexpr auto settings() noexcept { return std::array{Pixels}; }
   [[nodiscard]] static constexpr bool accepts(shape in) noexcept { return in.rank() == 3 && in.ids == 0; }
   template <class Scalar>
   PERGRAD_HD static void apply(const shape& in, const std::uint32_t* words, const Scalar* x, Scalar* y) {
@@ -34962,6 +35033,8 @@ struct norm_options {
   bool bias_given = false;
   bool epsilon_given = false;
   bool unknown_given = false;  ///< something that is no option at all, or an epsilon of 0
+
+  friend constexpr bool operator==(const norm_options&, const norm_options&) noexcept = default;
 };
 
 template <std::size_t Count>
@@ -35528,6 +35601,8 @@ struct attention_options {
   double kept = 1;               ///< 1 / (1 - p)
   std::size_t memory_heads = 0;  ///< of keys and values; 0: as many as of queries
   double log_of_base = 0;        ///< of rotary positions; 0: none
+
+  friend constexpr bool operator==(const attention_options&, const attention_options&) noexcept = default;
 };
 
 constexpr void apply(attention_options& options, no_bias) noexcept { options.bias = false; }
@@ -36386,6 +36461,8 @@ struct table_options {
   std::size_t padding = ~std::size_t{0};  ///< none
   bool sum = false;
   bool unknown_given = false;
+
+  friend constexpr bool operator==(const table_options&, const table_options&) noexcept = default;
 };
 template <std::size_t Id>
 constexpr void apply(table_options& options, padding_idx<Id> option) noexcept {
@@ -37175,6 +37252,8 @@ struct recurrent_options {
 
   [[nodiscard]] constexpr std::size_t biases() const noexcept { return no_bias ? 0 : one_bias ? 1 : 2; }
   [[nodiscard]] constexpr bool contradict() const noexcept { return (last && mean) || (one_bias && no_bias); }
+
+  friend constexpr bool operator==(const recurrent_options&, const recurrent_options&) noexcept = default;
 };
 constexpr void apply(recurrent_options& options, relu_cell) noexcept { options.relu = true; }
 template <std::size_t Count>
@@ -38273,7 +38352,7 @@ using namespace not_offered;  // NOLINT(google-build-using-namespace)
 // pergrad/layers/pools.hpp - the maximum or the mean of each window of a sequence, an image or a volume
 //
 // A pool is made of windows, which inputs an output sees, and of a rule, what it makes of them and how its gradient is
-// shared among them: a maximum's goes to the first input that equals it, a mean's is shared equally.
+// shared among them: a maximum's goes to the first input that equals it or is NaN, a mean's is shared equally.
 
 namespace pergrad::inline v0_1 {
 
@@ -38376,7 +38455,7 @@ struct adaptive_windows {
   }
 };
 
-/// The largest value of a window; its gradient goes to the first input that equals it.
+/// The largest value of a window; its gradient goes to the first input that equals it, or to the first NaN.
 struct maximum_of_window {
   static constexpr window_rule known_rule = window_rule::maximum;
   static constexpr bool on_device = true;
@@ -38398,8 +38477,8 @@ struct maximum_of_window {
   template <class Value>
   [[nodiscard]] PERGRAD_HD static Value share(Value x, Value y, Value& remaining,
                                               math::element_t<Value> /*divisor*/) noexcept {
-    const Value part = math::select(x == y, remaining, Value{});
-    remaining = math::select(x == y, Value{}, remaining);
+    const Value part = math::select(x == y, remaining, math::select(x != x, remaining, Value{}));
+    remaining = math::select(x == y, Value{}, math::select(x != x, Value{}, remaining));
     return part;
   }
 };
@@ -39093,6 +39172,7 @@ struct feed_forward_end {
 template <class... Options>
 struct transformer_options {
   static constexpr probability rate = 0;
+  static constexpr bool rate_given = false;
   static constexpr bool norm_first = false;
   static constexpr bool with_gelu = false;
 };
@@ -39107,6 +39187,14 @@ struct transformer_options<gelu_activation, Rest...> : transformer_options<Rest.
 template <probability Probability, class... Rest>
 struct transformer_options<dropout_rate<Probability>, Rest...> : transformer_options<Rest...> {
   static constexpr probability rate = Probability;
+  static constexpr bool rate_given = true;
+};
+template <probability Probability, class... Rest>
+requires(transformer_options<Rest...>::rate_given &&
+         !std::is_same_v<dropout_rate<transformer_options<Rest...>::rate>,
+                         dropout_rate<Probability>>) struct transformer_options<dropout_rate<Probability>, Rest...>
+    : transformer_options<Rest...> {
+  using wrong = no_such_option<dropout_rate<Probability>>;
 };
 template <class Unknown, class... Rest>
 struct transformer_options<Unknown, Rest...> : transformer_options<Rest...> {
@@ -39618,6 +39706,8 @@ struct token_loss_options {
   std::int32_t ignored = -100;
   bool sum = false;
   bool unknown_given = false;
+
+  friend constexpr bool operator==(const token_loss_options&, const token_loss_options&) noexcept = default;
 };
 template <std::int32_t Id>
 constexpr void apply(token_loss_options& options, ignore_index<Id> option) noexcept {
@@ -42237,8 +42327,9 @@ namespace pergrad::inline v0_1::on_device {
 
 /// What a device does at its best; 0: not known.
 struct device_speed {
-  double multiply_adds = 0;  ///< of floats, a second
-  double bytes = 0;          ///< to and from its memory, a second
+  double multiply_adds = 0;         ///< of floats, a second
+  double bytes = 0;                 ///< to and from its memory, a second
+  double tensor_multiply_adds = 0;  ///< of TF32, a second; of BF16 twice as many
 };
 
 namespace emulation {
@@ -42388,6 +42479,7 @@ class emulated_device {
   }
   void download(void* to, const void* from, std::size_t bytes) {
     refuse_in_capture("downloads");
+    count_to_failure();
     require_inside(from, bytes);
     if (bytes > 0) std::memcpy(to, from, bytes);
     ++statistics_.downloads;
@@ -42455,8 +42547,8 @@ class emulated_device {
   void share_memory() noexcept { shares_memory_ = true; }
   /// From now on it has no memory for more than this.
   void limit_memory(std::size_t bytes) noexcept { memory_limit_ = bytes; }
-  /// One of the next calls that hand work to the device throws std::runtime_error: 1 is the very next upload, launch or
-  /// replay. Nothing of it is done then.
+  /// One of the next calls that hand work to the device throws std::runtime_error: 1 is the very next upload,
+  /// download, launch or replay. Nothing of it is done then.
   void fail_after(std::size_t calls) noexcept { calls_to_failure_ = calls; }
   [[nodiscard]] const statistics& counted() const noexcept { return statistics_; }
 
@@ -43417,8 +43509,9 @@ struct geometry {
     x_fields = axis_fields{of.in, least[0], most[0]};
     y_fields = axis_fields{of.out, least[1], most[1]};
     const coordinates first = position(0, 0);
-    bool in_order = of.positions() == 1 && of.y_output == 1;
-    for (int k = 0; in_order && k < of.view_width(); ++k) {
+    // Of one channel: all are alike.
+    bool in_order = of.positions() == 1 && of.y_output == 1 && (of.channels == 1 || of.x_channel == of.taps());
+    for (int k = 0; in_order && k < of.taps(); ++k) {
       const coordinates of_tap = tap(k);
       in_order = inside_x(first, of_tap) && first.offset + of_tap.offset == k;
     }
@@ -45595,6 +45688,74 @@ using event = owner<cudaEvent_t, cudaEventDestroy>;
   return event{made};
 }
 
+/// Where a device reads pinned memory of the host's; null if it cannot.
+[[nodiscard]] inline void* place_on_device(const void* memory) {
+  cudaPointerAttributes attributes{};
+  if (cudaPointerGetAttributes(&attributes, memory) != cudaSuccess) {
+    static_cast<void>(cudaGetLastError());
+    return nullptr;
+  }
+  return attributes.type == cudaMemoryTypeHost ? attributes.devicePointer : nullptr;
+}
+
+/// What of the host's memory this program's views have pinned. No byte can be pinned twice, so who views a part of a
+/// range shares it; what others have pinned is theirs to keep.
+class pinned_memory {
+ public:
+  struct share {
+    bool is_pinned;
+    const std::byte* range;  ///< of ours; null where others have pinned it
+  };
+  [[nodiscard]] static share take(const std::byte* first, std::size_t bytes) {
+    pinned_memory& all = of_program();
+    const std::lock_guard lock{all.mutex_};
+    bool meets = false;
+    for (range& each : all.ranges_) {
+      if (each.first <= first && first + bytes <= each.first + each.bytes) {
+        ++each.users;
+        return {true, each.first};
+      }
+      meets = meets || (page_of(first) <= page_of(each.first + each.bytes - 1) &&
+                        page_of(each.first) <= page_of(first + bytes - 1));
+    }
+    all.ranges_.reserve(all.ranges_.size() + 1);
+    const cudaError_t error = cudaHostRegister(const_cast<std::byte*>(first), bytes, cudaHostRegisterMapped);
+    if (error == cudaSuccess) {
+      all.ranges_.push_back({first, bytes, 1});
+      return {true, first};
+    }
+    static_cast<void>(cudaGetLastError());
+    return {error == cudaErrorHostMemoryAlreadyRegistered && !meets, nullptr};
+  }
+  static void give_back(const share& taken) noexcept {
+    if (taken.range == nullptr) return;
+    pinned_memory& all = of_program();
+    const std::lock_guard lock{all.mutex_};
+    const auto found = std::ranges::find(all.ranges_, taken.range, &range::first);
+    if (--found->users > 0) return;
+    static_cast<void>(cudaHostUnregister(const_cast<std::byte*>(found->first)));
+    all.ranges_.erase(found);
+  }
+
+ private:
+  struct range {
+    const std::byte* first;
+    std::size_t bytes;
+    std::size_t users;
+  };
+  /// Never destroyed: a trainer may live as long as the program.
+  [[nodiscard]] static pinned_memory& of_program() {
+    static auto* const all = new pinned_memory;
+    return *all;
+  }
+  [[nodiscard]] static std::uintptr_t page_of(const std::byte* at) noexcept {
+    return reinterpret_cast<std::uintptr_t>(at) >> 16U;  // the largest page of 64-bit ARM
+  }
+
+  std::mutex mutex_;
+  std::vector<range> ranges_;
+};
+
 /// Why no kernel of this program can run, and the runtime's number of it; empty and 0 if one can.
 struct obstacle {
   std::string what;
@@ -45818,28 +45979,27 @@ class cuda_device {
     synchronise();
   }
   /// Memory of the host's is read by integrated GPUs, and by others if it `streams`: as it is where they follow the
-  /// host's page tables, else once it is pinned, for as long as it is viewed. Null also where the runtime refuses that.
+  /// host's page tables, else once it is pinned, for as long as it is viewed. Who views a part of what is pinned
+  /// already shares that; what the caller has pinned stays so for as long as it is viewed. Null also where the runtime
+  /// refuses.
   [[nodiscard]] std::shared_ptr<const std::byte> view(const void* memory, std::size_t bytes, bool streams) {
     const auto* const bytes_of_it = static_cast<const std::byte*>(memory);
     if (bytes == 0 || !(streams || is(cudaDevAttrIntegrated))) return nullptr;
     if (is(cudaDevAttrPageableMemoryAccess)) return {bytes_of_it, [](const std::byte* /*of the host*/) {}};
     if (!is(cudaDevAttrCanMapHostMemory) || !is(cudaDevAttrHostRegisterSupported)) return nullptr;
-    void* const pinned = const_cast<std::byte*>(bytes_of_it);
-    if (cudaHostRegister(pinned, bytes, cudaHostRegisterMapped) != cudaSuccess) {
-      static_cast<void>(cudaGetLastError());  // somebody else has pinned it, or it cannot be
-      return nullptr;
-    }
+    const auto pinned = cuda_detail::pinned_memory::take(bytes_of_it, bytes);
+    if (!pinned.is_pinned) return nullptr;
+    const auto* const seen = static_cast<const std::byte*>(cuda_detail::place_on_device(bytes_of_it));
+    const auto* const last = static_cast<const std::byte*>(cuda_detail::place_on_device(bytes_of_it + bytes - 1));
     const auto unpin = [stream = stream_, pinned](const std::byte* /*on the device*/) {
       static_cast<void>(cudaStreamSynchronize(stream));
-      static_cast<void>(cudaHostUnregister(pinned));
+      cuda_detail::pinned_memory::give_back(pinned);
     };
-    void* seen = nullptr;
-    if (cudaHostGetDevicePointer(&seen, pinned, 0) != cudaSuccess) {
-      static_cast<void>(cudaGetLastError());
+    if (seen == nullptr || last != seen + (bytes - 1)) {  // of others': a part of it, or not for this device
       unpin(nullptr);
       return nullptr;
     }
-    return {static_cast<const std::byte*>(seen), unpin};
+    return {seen, unpin};
   }
   void fill_zero(void* to, std::size_t bytes) {
     if (bytes == 0 || is_warming_up_) return;
@@ -45944,14 +46104,22 @@ class cuda_device {
   /// Has the current device tensor cores that take TF32 and BF16?
   [[nodiscard]] static bool has_tensor_cores() { return attribute_of(cudaDevAttrComputeCapabilityMajor) >= 8; }
   /// By what the driver says of the current device's clocks, units and memory. A multiprocessor has 64 units for floats
-  /// in compute capability 7.0 to 8.0, 128 in later ones (CUDA C++ Programming Guide, "Arithmetic Instructions").
+  /// in compute capability 7.0 to 8.0, 128 in later ones (CUDA C++ Programming Guide, "Arithmetic Instructions"). Its
+  /// multiply-adds of TF32 a clock, without sparsity, follow from NVIDIA's data sheets: 512 of A100 and AGX Orin, 256
+  /// of A40 and L40, 1024 of H100, 2048 of B200 and Thor, which stand for later ones.
   [[nodiscard]] static device_speed speed() {
     const int capability =
         10 * attribute_of(cudaDevAttrComputeCapabilityMajor) + attribute_of(cudaDevAttrComputeCapabilityMinor);
     const auto kilohertz = [](cudaDeviceAttr clock) { return 1e3 * attribute_of(clock); };
-    return {.multiply_adds = kilohertz(cudaDevAttrClockRate) * attribute_of(cudaDevAttrMultiProcessorCount) *
-                             (capability <= 80 ? 64 : 128),
-            .bytes = 2 * kilohertz(cudaDevAttrMemoryClockRate) * attribute_of(cudaDevAttrGlobalMemoryBusWidth) / 8};
+    const double clocks = kilohertz(cudaDevAttrClockRate) * attribute_of(cudaDevAttrMultiProcessorCount);
+    const int of_tensors = capability < 80                        ? 0
+                           : capability == 80 || capability == 87 ? 512
+                           : capability < 90                      ? 256
+                           : capability == 90                     ? 1024
+                                                                  : 2048;
+    return {.multiply_adds = clocks * (capability <= 80 ? 64 : 128),
+            .bytes = 2 * kilohertz(cudaDevAttrMemoryClockRate) * attribute_of(cudaDevAttrGlobalMemoryBusWidth) / 8,
+            .tensor_multiply_adds = clocks * of_tensors};
   }
   /// Is everything done that was put into the stream? Does not wait.
   [[nodiscard]] bool is_done() const {
@@ -46000,9 +46168,14 @@ class cuda_device {
       return cuda_detail::check(cudaFuncGetAttributes(&attributes, stub), "cudaFuncGetAttributes");
     }
     if (shared > cuda_detail::usual_shared_bytes) {
-      cuda_detail::check(
-          cudaFuncSetAttribute(stub, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)),
-          "cudaFuncSetAttribute");
+      // Never less than before: a captured launch of the same kernel may have asked for more.
+      cudaFuncAttributes attributes{};
+      cuda_detail::check(cudaFuncGetAttributes(&attributes, stub), "cudaFuncGetAttributes");
+      if (static_cast<std::size_t>(attributes.maxDynamicSharedSizeBytes) < shared) {
+        cuda_detail::check(
+            cudaFuncSetAttribute(stub, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)),
+            "cudaFuncSetAttribute");
+      }
     }
     cudaLaunchConfig_t how{};
     how.gridDim = dim3{static_cast<unsigned>(blocks)};
@@ -47724,13 +47897,13 @@ struct pointwise_worker {
       int chosen = first_input(row, box);
       for_each_input(row, box, [&](int input) {
         const Scalar next = Rule::combine(value, from[input]);
-        if (remembers_inputs<Rule> && !(next == value)) chosen = input;
+        if (remembers_inputs<Rule> && value == value && !(next == value)) chosen = input;  // of NaN the first
         value = next;
         return true;
       });
       y[o] = Rule::finish(value, box.divisor);
       if (!remembers_inputs<Rule> || row.saved_size == 0) return;
-      values.integers_to(row.saved)[o] = value == value ? chosen : -1;  // of NaN none
+      values.integers_to(row.saved)[o] = chosen;
     });
   }
   /// Every input asks the windows that see it, in order, for its share.
@@ -48844,8 +49017,9 @@ struct sample_work {
   int output_gradient = 0;
   int output_size = 0;
   int output_lengths = -1;
-  int norms = 0;           ///< 0: nobody asks for norms or weights
-  stored_format format{};  ///< of values that are handed on, and of gradients
+  int output_positions = 0;  ///< along the first axis, of samples that have lengths of their own
+  int norms = 0;             ///< 0: nobody asks for norms or weights
+  stored_format format{};    ///< of values that are handed on, and of gradients
   int stages = 0;
   int first = 0;  ///< nodes
   int last = 0;
@@ -48884,8 +49058,14 @@ PERGRAD_HD void evaluate_loss(const sample_work<Scalar, Target>& work, const sam
       work.results.losses[sample] =
           device_code_of<Loss>::evaluate(y, size, targets, dy, static_cast<std::size_t>(positions),
                                          static_cast<std::size_t>(values.positions(work.output_lengths, positions)));
-    } else {
-      work.results.losses[sample] = device_code_of<Loss>::evaluate(y, size, targets, dy);
+    } else {  // of what is there: losses/of_length.hpp
+      const int positions = values.positions(work.output_lengths, work.output_positions);
+      const std::size_t there =
+          positions >= work.output_positions
+              ? size
+              : size / static_cast<std::size_t>(work.output_positions) * static_cast<std::size_t>(positions);
+      for (std::size_t i = there; i < size; ++i) dy[i] = 0;
+      work.results.losses[sample] = there == 0 ? 0 : device_code_of<Loss>::evaluate(y, there, targets, dy);
     }
   }
 }
@@ -49250,6 +49430,8 @@ struct gather_kernel {
   Value* to_inputs = nullptr;
   Target* to_targets = nullptr;
   int input_size = 0;
+  /// From a sample to the next in the device's memory, where ids lie as far apart as scalars would.
+  int input_step = 0;
   int target_count = 0;
   stored_format format{};  ///< of inputs
   int most_samples = 0;
@@ -49264,7 +49446,7 @@ struct gather_kernel {
       PERGRAD_ROLLED
       for (int i = t; i < input_size; i += Threads) {
         const Value value = inputs[record * static_cast<std::size_t>(input_size) + static_cast<std::size_t>(i)];
-        to_inputs[sample * static_cast<std::size_t>(input_size) + static_cast<std::size_t>(i)] = rounded(value);
+        to_inputs[sample * static_cast<std::size_t>(input_step) + static_cast<std::size_t>(i)] = rounded(value);
       }
       PERGRAD_ROLLED
       for (int i = t; i < target_count; i += Threads) {
@@ -49381,6 +49563,8 @@ struct program {
     int projections_used = 0;
   };
 
+  static_assert(Network::parameter_count + Network::frozen_parameter_count <= 0x7FFFFFFF,
+                "pergrad: this network has more parameters than a device can number, 2^31 - 1, frozen ones included");
   static constexpr tables table = build_tables<program>::make();
   static_assert(std::ranges::all_of(table.ops, [](const op_row& row) { return geometry::fits(row.view); }),
                 "pergrad: a convolution of this network is too large for a device: the widths of its image, with what "
@@ -49497,7 +49681,9 @@ template <class Network>
   if (Network::input_shape.varying_axis() != 0) facts.input_positions = Network::input_shape.e0;
   for (const op_row& row : table.ops) facts.draws = facts.draws || row.kind == node_kind::tiled;
   facts.output_size = Network::output_shape.size();
-  if (Network::output_shape.rank() == 2) facts.output_positions = Network::output_shape.e0;
+  if (Network::output_shape.varying_axis() == 1 ||
+      (Network::output_shape.rank() == 2 && Network::output_shape.varying_axis() == 0))
+    facts.output_positions = Network::output_shape.e0;
   return facts;
 }
 /// A network's tables as numbers.
@@ -50760,6 +50946,7 @@ class launcher {
             .output_gradient = net_->output_gradient,
             .output_size = static_cast<int>(net_->output_size),
             .output_lengths = net_->output_lengths,
+            .output_positions = static_cast<int>(net_->output_positions),
             .norms = wanted.norms ? 1 : 0,
             .format = memory_->format(),
             .stages = stage::fused,
@@ -51745,22 +51932,29 @@ struct device_description {
   std::string_view norm = "-";      ///< how the norm of the block is found; `frozen` blocks have none
   std::string_view sum = "-";       ///< who forms the weighted sum: `sum kernel` or a blocked kernel
   /// Microseconds that forward, backward, norm and sum of a batch take at the least: each its multiply-adds at the
-  /// device's peak in float, or its operands and results at the full bandwidth, whichever is longer (Williams et al.
-  /// 2009, the roofline). What kernels really take comes on top: docs/cuda.md has it modelled from their code. 0: the
-  /// device does not say how fast it is.
+  /// device's peak, of tensor cores where the executor may use them, or its operands and results at the full bandwidth,
+  /// whichever is longer (Williams et al. 2009, the roofline). What kernels really take comes on top: docs/cuda.md has
+  /// it modelled from their code. 0: the device does not say how fast it is.
   double least_us = 0;
 };
 
 namespace on_device {
 
-/// What a device says of its speed; emulated ones say nothing.
-template <class Device>
-[[nodiscard]] device_speed speed_of() {
+/// What the executor's device says of its speed, multiply-adds by tensor cores where the network has them; emulated
+/// ones say nothing.
+template <class Network, class Device>
+[[nodiscard]] device_speed speed_of(const basic_device_executor<Device>& executor) {
+  device_speed speed;
   if constexpr (requires { Device::speed(); }) {
-    return Device::speed();
-  } else {
-    return {};
+    constexpr bool is_bf16 = std::is_same_v<typename tensor_format_of<Device>::type, bf16_format>;
+    speed = Device::speed();
+    const double on_tensors = !program<Network>::layered ? 0
+                              : is_bf16                  ? 2 * speed.tensor_multiply_adds
+                              : executor.options().tf32  ? speed.tensor_multiply_adds
+                                                         : 0;
+    speed.multiply_adds = larger_of(speed.multiply_adds, on_tensors);
   }
+  return speed;
 }
 
 /// Microseconds of node `row`'s passes over a batch at the least: products of its view, or of those that a layer on
@@ -51819,7 +52013,7 @@ template <class Table>
 
 /// The rows of `describe<Network>(executor, batch)`.
 template <class Network, on_device::device Device>
-[[nodiscard]] auto describe_rows(const basic_device_executor<Device>& /*executor*/, max_batch batch = {256}) {
+[[nodiscard]] auto describe_rows(const basic_device_executor<Device>& executor, max_batch batch = {256}) {
   using program = on_device::program<Network>;
   using structure = typename Network::structure;
   using detail::node_kind;
@@ -51829,7 +52023,7 @@ template <class Network, on_device::device Device>
     const on_device::gemm_way planned = on_device::way_of(of, which);
     return std::string_view{on_device::name_of(on_device::way_on<Device, typename Network::scalar>(planned))};
   };
-  const on_device::device_speed speed = on_device::speed_of<Device>();
+  const on_device::device_speed speed = on_device::speed_of<Network>(executor);
   std::array<device_description, structure::size> rows;
   detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
     device_description& to = rows[i];
@@ -51905,7 +52099,7 @@ template <class Network, on_device::device Device>
   print("plan   %s\n", layered ? "layered: products of the whole batch, and between them a block a sample"
                                : "fused: a block takes a sample through everything, in one launch");
   if (least_us > 0) {
-    const on_device::device_speed speed = on_device::speed_of<Device>();
+    const on_device::device_speed speed = on_device::speed_of<Network>(executor);
     print("least  %.1f us for %zu samples, without noise and update: %.3g multiply-adds and %.3g bytes a second\n",
           least_us, batch.count, speed.multiply_adds, speed.bytes);
   }
@@ -52307,6 +52501,7 @@ class network_trainer {
         .to_inputs = memory_->template at<Value>(places.inputs),
         .to_targets = memory_->template at<Target>(places.targets),
         .input_size = static_cast<int>(net().input_size),
+        .input_step = static_cast<int>(net().input_size * sizeof(Scalar) / sizeof(Value)),
         .target_count = static_cast<int>(target_count_),
         .format = memory_->format(),
         .most_samples = static_cast<int>(memory_->max_batch())};
@@ -52473,13 +52668,22 @@ class trainer : public network_trainer<typename Network::scalar, typename Networ
   void run_batches(const pergrad::detail::step_records<Network, Loss>& records,
                    const typename trainer::noise_stream& noise) {
     this->prepare(*records.records, noise, records.randomness);
-    std::span<const std::uint32_t> drawn = records.next();
-    while (drawn.size() == this->max_batch()) {
-      chunk(records, drawn, nullptr);
-      drawn = records.next();
+    // Behind it the caller may change the records, also where it fails.
+    try {
+      std::span<const std::uint32_t> drawn = records.next();
+      while (drawn.size() == this->max_batch()) {
+        chunk(records, drawn, nullptr);
+        drawn = records.next();
+      }
+      chunk(records, drawn, &noise);
+    } catch (...) {
+      try {
+        if (this->reads_in_place()) this->device().synchronise();
+      } catch (...) {  // what came first is what is wrong
+      }
+      throw;
     }
-    chunk(records, drawn, &noise);
-    if (this->reads_in_place()) this->device().synchronise();  // the caller may change them now
+    if (this->reads_in_place()) this->device().synchronise();
   }
 
  private:
