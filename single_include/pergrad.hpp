@@ -2905,6 +2905,39 @@ concept takes_length = requires(std::span<const Scalar> y, std::span<Scalar> dy,
   { Loss::evaluate(y, targets, dy, length) } -> std::same_as<double>;
 };
 
+/// Can the outputs of the positions that are there be taken from others'? They lie side by side along the first axis.
+template <class Loss, class Scalar>
+[[nodiscard]] constexpr bool takes_lengths_of(shape output) noexcept {
+  return output.varying_axis() != 2 || takes_length<Loss, Scalar> || requires { Loss::asks_nothing; };
+}
+
+/// An output of `length` positions, all of which are there.
+[[nodiscard]] constexpr shape cut_to(shape output, std::size_t length) noexcept {
+  output.set_varying_axis(0);
+  output.e0 = length;
+  return output;
+}
+
+/// The loss of a sample of which `length` of the output's positions are there, and its gradient: 0 behind them. Without
+/// positions both are 0.
+template <class Loss, class Scalar>
+[[nodiscard]] double evaluate_of_length(const Loss& loss, shape output, std::span<const Scalar> y,
+                                        std::span<const typename Loss::template target<Scalar>> targets,
+                                        std::span<Scalar> dy, std::size_t length) {
+  if constexpr (takes_length<Loss, Scalar>) {
+    return loss.evaluate(y, targets, dy, length);
+  } else {
+    // Of positions along the second axis nothing is asked: takes_lengths_of.
+    if (output.varying_axis() != 1 || length >= output.e0) return loss.evaluate(y, targets, dy);
+    const std::size_t there = y.size() / output.e0 * length;
+    for (Scalar& behind : dy.subspan(there)) behind = 0;
+    if (there == 0) return 0;
+    const std::size_t asked = Loss::target_count(cut_to(output, length));
+    return loss.evaluate(y.first(there), targets.first(asked < targets.size() ? asked : targets.size()),
+                         dy.first(there));
+  }
+}
+
 }  // namespace detail
 }  // namespace pergrad::inline v0_1
 // pergrad/detail/aligned_buffer.hpp - one zero-filled, cache-line aligned allocation that is reserved once and never
@@ -3609,47 +3642,6 @@ constexpr void for_each_layer(Function&& f) {
 // The compiler has printed one error; every use of a stand-in is allowed, means nothing and prints nothing. A class
 // template that has a network for an argument has its stand-in here, so that the network's mistake is the only one that
 // is reported.
-
-// pergrad/losses/of_length.hpp - the loss of a sample with a length of its own, by any loss: that of its positions
-//
-// A loss that takes the length is told it (token_cross_entropy). Any other one gets the outputs of the positions that
-// are there and as many targets as it wants of so many: it is what it is of a sample that ends there.
-
-namespace pergrad::inline v0_1::detail {
-
-/// Can the outputs of the positions that are there be taken from others'? They lie side by side along the first axis.
-template <class Loss, class Scalar>
-[[nodiscard]] constexpr bool takes_lengths_of(shape output) noexcept {
-  return output.varying_axis() != 2 || takes_length<Loss, Scalar> || requires { Loss::asks_nothing; };
-}
-
-/// An output of `length` positions, all of which are there.
-[[nodiscard]] constexpr shape cut_to(shape output, std::size_t length) noexcept {
-  output.set_varying_axis(0);
-  output.e0 = length;
-  return output;
-}
-
-/// The loss of a sample of which `length` of the output's positions are there, and its gradient: 0 behind them. Without
-/// positions both are 0.
-template <class Loss, class Scalar>
-[[nodiscard]] double evaluate_of_length(const Loss& loss, shape output, std::span<const Scalar> y,
-                                        std::span<const typename Loss::template target<Scalar>> targets,
-                                        std::span<Scalar> dy, std::size_t length) {
-  if constexpr (takes_length<Loss, Scalar>) {
-    return loss.evaluate(y, targets, dy, length);
-  } else {
-    // Of positions along the second axis nothing is asked: takes_lengths_of.
-    if (output.varying_axis() != 1 || length >= output.e0) return loss.evaluate(y, targets, dy);
-    const std::size_t there = y.size() / output.e0 * length;
-    std::ranges::fill(dy.subspan(there), Scalar{0});
-    if (there == 0) return 0;
-    const std::size_t asked = std::min<std::size_t>(Loss::target_count(cut_to(output, length)), targets.size());
-    return loss.evaluate(y.first(there), targets.first(asked), dy.first(there));
-  }
-}
-
-}  // namespace pergrad::inline v0_1::detail
 
 namespace pergrad::inline v0_1 {
 
@@ -49058,7 +49050,7 @@ PERGRAD_HD void evaluate_loss(const sample_work<Scalar, Target>& work, const sam
       work.results.losses[sample] =
           device_code_of<Loss>::evaluate(y, size, targets, dy, static_cast<std::size_t>(positions),
                                          static_cast<std::size_t>(values.positions(work.output_lengths, positions)));
-    } else {  // of what is there: losses/of_length.hpp
+    } else {  // of what is there: concepts.hpp
       const int positions = values.positions(work.output_lengths, work.output_positions);
       const std::size_t there =
           positions >= work.output_positions

@@ -344,5 +344,38 @@ concept takes_length = requires(std::span<const Scalar> y, std::span<Scalar> dy,
   { Loss::evaluate(y, targets, dy, length) } -> std::same_as<double>;
 };
 
+/// Can the outputs of the positions that are there be taken from others'? They lie side by side along the first axis.
+template <class Loss, class Scalar>
+[[nodiscard]] constexpr bool takes_lengths_of(shape output) noexcept {
+  return output.varying_axis() != 2 || takes_length<Loss, Scalar> || requires { Loss::asks_nothing; };
+}
+
+/// An output of `length` positions, all of which are there.
+[[nodiscard]] constexpr shape cut_to(shape output, std::size_t length) noexcept {
+  output.set_varying_axis(0);
+  output.e0 = length;
+  return output;
+}
+
+/// The loss of a sample of which `length` of the output's positions are there, and its gradient: 0 behind them. Without
+/// positions both are 0.
+template <class Loss, class Scalar>
+[[nodiscard]] double evaluate_of_length(const Loss& loss, shape output, std::span<const Scalar> y,
+                                        std::span<const typename Loss::template target<Scalar>> targets,
+                                        std::span<Scalar> dy, std::size_t length) {
+  if constexpr (takes_length<Loss, Scalar>) {
+    return loss.evaluate(y, targets, dy, length);
+  } else {
+    // Of positions along the second axis nothing is asked: takes_lengths_of.
+    if (output.varying_axis() != 1 || length >= output.e0) return loss.evaluate(y, targets, dy);
+    const std::size_t there = y.size() / output.e0 * length;
+    for (Scalar& behind : dy.subspan(there)) behind = 0;
+    if (there == 0) return 0;
+    const std::size_t asked = Loss::target_count(cut_to(output, length));
+    return loss.evaluate(y.first(there), targets.first(asked < targets.size() ? asked : targets.size()),
+                         dy.first(there));
+  }
+}
+
 }  // namespace detail
 }  // namespace pergrad::inline v0_1

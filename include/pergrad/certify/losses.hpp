@@ -19,12 +19,12 @@
 #include <type_traits>
 
 #include <pergrad/certify/upper.hpp>
+#include <pergrad/concepts.hpp>
 #include <pergrad/detail/number.hpp>
 #include <pergrad/losses/binary_cross_entropy.hpp>
 #include <pergrad/losses/cross_entropy.hpp>
 #include <pergrad/losses/focal.hpp>
 #include <pergrad/losses/huber.hpp>
-#include <pergrad/losses/of_length.hpp>
 #include <pergrad/losses/token_cross_entropy.hpp>
 #include <pergrad/shape.hpp>
 

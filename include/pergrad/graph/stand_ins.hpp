@@ -13,7 +13,6 @@
 
 #include <pergrad/concepts.hpp>
 #include <pergrad/errors.hpp>
-#include <pergrad/losses/of_length.hpp>
 #include <pergrad/shape.hpp>
 
 namespace pergrad::inline v0_1 {

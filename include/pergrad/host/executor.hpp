@@ -19,7 +19,6 @@
 #include <pergrad/host/run/engine.hpp>
 #include <pergrad/host/run/worker.hpp>
 #include <pergrad/host/run/working_memory.hpp>
-#include <pergrad/losses/of_length.hpp>
 #include <pergrad/tape.hpp>
 
 namespace pergrad::inline v0_1 {

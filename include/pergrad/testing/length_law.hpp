@@ -30,7 +30,6 @@
 #include <pergrad/graph/gate.hpp>
 #include <pergrad/initialise.hpp>
 #include <pergrad/losses/cross_entropy.hpp>
-#include <pergrad/losses/of_length.hpp>
 #include <pergrad/network.hpp>
 #include <pergrad/pergrad.hpp>
 #include <pergrad/shape.hpp>

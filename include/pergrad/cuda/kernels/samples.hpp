@@ -105,7 +105,7 @@ PERGRAD_HD void evaluate_loss(const sample_work<Scalar, Target>& work, const sam
       work.results.losses[sample] =
           device_code_of<Loss>::evaluate(y, size, targets, dy, static_cast<std::size_t>(positions),
                                          static_cast<std::size_t>(values.positions(work.output_lengths, positions)));
-    } else {  // of what is there: losses/of_length.hpp
+    } else {  // of what is there: concepts.hpp
       const int positions = values.positions(work.output_lengths, work.output_positions);
       const std::size_t there =
           positions >= work.output_positions
