@@ -324,11 +324,11 @@ class listing_device {
       to.what = std::string{typeid(Kernel).name()}.find("settle") == std::string::npos ? "release" : "settle";
       const auto count = static_cast<double>(kernel.work.end - kernel.work.begin);
       const int moments = (kernel.work.first != nullptr ? 1 : 0) + (kernel.work.second != nullptr ? 1 : 0);
-      // A sum is read, parameters and moments are read and written, what is released is written; what is left open is
-      // seldom, and one byte a pair.
+      // A sum is read, parameters and moments are read and written, what is released is written; a pair has a byte that
+      // says whether it is open, a block of 512 as well, and the latter is all that is read.
       to.done.elements = count;
-      to.done.bytes =
-          to.what == "settle" ? count / 2 : count * (sizeof(*kernel.work.sums) + 4.0 * (2 + 2 * moments + 1) + 0.5);
+      to.done.bytes = to.what == "settle" ? count / dev::release_elements
+                                          : count * (sizeof(*kernel.work.sums) + 4.0 * (2 + 2 * moments + 1) + 0.5);
     }
     to.type = typeid(Kernel).name();
     to.blocks = blocks;

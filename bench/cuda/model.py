@@ -115,7 +115,8 @@ WARP = 32
 # slow (CUDA programming guide, compute capability 8.x and 9.0).
 SLOTS_OF_CONVERSION = {"F2I.S64": 8, "F2I": 2}
 ROUND_SHARES = ("FADD", "F2I", "F2I.S64")  # by what a share is rounded
-SETTLED = 30  # instructions up to where settle_kernel leaves, about
+CHACHA_THREADS, CHACHA_ROUNDS = 64, 10  # of a block of release_kernel; rounds of its loop
+SETTLED = 80  # instructions up to where settle_kernel leaves, about
 
 
 def run(command, **more):
@@ -440,16 +441,38 @@ def block_of_loops(launch, function, far):
             "chains": {name: launch[name] for name in each if launch[name] > 0}}
 
 
+def makes_words(counts):
+    """Do these instructions make words of ChaCha20 and put them into shared memory?"""
+    return counts["LOP3"] >= 20 and counts["SHF"] >= 20 and counts["STS"] >= 8
+
+
+def applies_rules(counts):
+    """Or rules of optimizers, of which a release has one?"""
+    return counts["FFMA"] >= 20 and counts["STG"] >= 6
+
+
+def issued_by_release(function, threads):
+    """What a warp of release_kernel runs: a quarter of the threads make words, in ten rounds, and one rule of three is
+    applied."""
+    words = function.skipped(function.whole(), makes_words).total()
+    rules = function.skipped(function.whole(), applies_rules).total()
+    rounds = max((loop for loop in function.loops if loop.count("LOP3") >= 10 and loop.count("LDG") == 0),
+                 key=lambda loop: loop.count("LOP3"), default=None)
+    again = (CHACHA_ROUNDS - 1) * rounds.instructions() if rounds is not None else 0
+    return len(function.names) - words - rules * 2 / 3 + (words + again) * CHACHA_THREADS / threads
+
+
 def block_of_line(launch, function, far):
     """The same of a kernel without a loop that matters: every instruction once, each behind the one before. One that
     settles what is seldom open reads and leaves."""
     warps = launch["threads"] / WARP
     names = function.names[:SETTLED] if launch["what"] == "settle" else function.names
     counts = collections.Counter(names)
+    issued = issued_by_release(function, launch["threads"]) if launch["what"] == "release" else len(names)
     doubles = sum(counts[name] for name in ("DFMA", "DMUL", "DADD"))
-    return {"issue": warps * len(names), "FFMA": 0, "tensor": 0, "DFMA": warps * WARP * doubles,
+    return {"issue": warps * issued, "FFMA": 0, "tensor": 0, "DFMA": warps * WARP * doubles,
             "shared memory": warps * pipe_clocks(counts),
-            "latency": len(names) * LATENCY["arithmetic"] + 2 * LATENCY[far]}
+            "latency": issued * LATENCY["arithmetic"] + 2 * LATENCY[far]}
 
 
 def predict(launch, function, registers, device):

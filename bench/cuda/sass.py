@@ -19,6 +19,7 @@ class Loop:
     last: int
     own: collections.Counter
     is_innermost: bool = True
+    is_whole: bool = False  # a function's instructions, loops and all
 
     def count(self, *names):
         return sum(number for name, number in self.own.items() if name.split(".")[0] in names)
@@ -39,6 +40,10 @@ class Function:
         best = max(self.loops, key=lambda loop: loop.count("FFMA", "HMMA"), default=None)
         return best if best is not None and best.count("FFMA", "HMMA") > 0 else None
 
+    def whole(self):
+        """All of it, as if it were one loop."""
+        return Loop(0, len(self.names) - 1, collections.Counter(self.names), is_whole=True)
+
     def around(self, loop):
         """Loops that hold a loop, the widest first."""
         return [each for each in self.loops if each is not loop and each.first <= loop.first and loop.last <= each.last]
@@ -47,7 +52,8 @@ class Function:
         """Instructions of a loop, but for those of loops inside it, that a branch may skip together: the most, by name
         and width, of which is_meant(Counter) is true; or none."""
         best = collections.Counter()
-        inside = [each for each in self.loops if each is not loop and loop.first <= each.first and each.last <= loop.last]
+        inside = [each for each in self.loops
+                  if each is not loop and loop.first <= each.first and each.last <= loop.last and not loop.is_whole]
         for first, last in self.jumps:
             if not loop.first <= first <= last <= loop.last + 1:
                 continue

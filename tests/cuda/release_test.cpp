@@ -55,6 +55,7 @@ struct launch {
   std::vector<Scalar> second{};
   std::vector<Scalar> released = std::vector<Scalar>(count, Scalar(-7));
   std::vector<unsigned char> is_open = std::vector<unsigned char>(count + 512, 0xff);
+  std::vector<unsigned char> has_open = std::vector<unsigned char>(count / 512 + 1, 0xff);
   dev::release_settings<Scalar> settings{};
 
   void run(dev::emulation_order order) { run(order, 0, static_cast<std::int64_t>(count)); }
@@ -75,6 +76,7 @@ struct launch {
                                          .second = second.data(),
                                          .released = released.data(),
                                          .is_open = is_open.data(),
+                                         .has_open = has_open.data(),
                                          .rule = rule};
     const dev::release_kernel<Scalar> kernel{work};
     dev::emulate(kernel, kernel.blocks(), order);

@@ -424,6 +424,7 @@ class network_trainer {
                                     .second = memory_->template at<Scalar>(places.second_moment),
                                     .released = memory_->template at<Scalar>(places.released),
                                     .is_open = memory_->template at<unsigned char>(places.is_open),
+                                    .has_open = memory_->template at<unsigned char>(places.has_open),
                                     .rule = rule(),
                                     .tables = memory_->tables().rows,
                                     .table_count = memory_->tables().row_count};
