@@ -42993,8 +42993,9 @@ struct op_row {
   int backward = 0;
   int input_gradient = 0;
   int input2_gradient = 0;
-  int handed_on = 0;   ///< another node reads the output
-  int accumulate = 0;  ///< dx has something in it already
+  int handed_on = 0;    ///< another node reads the output
+  int taken_along = 0;  ///< a function of single numbers that the pool behind it, its only reader, computes
+  int accumulate = 0;   ///< dx has something in it already
   int accumulate2 = 0;
   int parameters = 0;
   int weights = 0;            ///< parameters of the layer
@@ -43027,6 +43028,26 @@ struct op_row {
   /// each other meet in no bank.
   [[nodiscard]] PERGRAD_HD constexpr int held_step() const noexcept { return 4 * ((held_columns + 3) / 4 | 1); }
   [[nodiscard]] PERGRAD_HD constexpr int held_size() const noexcept { return held_rows * held_step(); }
+};
+
+/// Warps that share a sample's node; 0: it is the sample kernel's. A constant of the network, of which no bit depends.
+[[nodiscard]] constexpr int stretches_of(const op_row& row) noexcept {
+  constexpr int elements = 128;  // of a warp
+  constexpr int least = 16;      // fewer are not worth a launch
+  if (row.kind == node_kind::affine || row.kind == node_kind::general || row.kind == node_kind::tiled) return 0;
+  const int size = row.in_size > row.out_size ? row.in_size : row.out_size;
+  return row.out_size == 0 || row.out_lengths >= 0 || size < least ? 0 : blocks_for(size, elements);
+}
+
+/// A node of a function of single numbers that its neighbour computes along with its own: a product, behind it forward
+/// or before it back, or the pool behind it.
+struct joined_node {
+  int function = -1;  ///< of the kernel's list; negative: there is none
+  int x = 0;          ///< places of its values
+  int y = 0;
+  int dx = 0;  ///< back: of its gradient
+  int accumulate = 0;
+  stored_format format{};  ///< of its result
 };
 
 /// A product over all positions of a layer on tiles, which runs for the whole batch: `gradients/factors.hpp`.
@@ -44744,16 +44765,6 @@ struct views_at_one_position : weighted_samples<Scalar> {
   }
 };
 
-/// A node of a function of single numbers, behind a product forward or before it back, that the product computes with
-/// its results: their places and the node's are alike.
-struct joined_node {
-  int function = -1;  ///< of the kernel's list; negative: there is none
-  int x = 0;          ///< places of its values
-  int y = 0;
-  int dx = 0;  ///< back: of its gradient
-  int accumulate = 0;
-  stored_format format{};  ///< of its result
-};
 /// A product whose columns are of samples: its results lie in their workspaces. `Functions`: those of joined nodes.
 template <class Scalar, bool OnePosition, class Functions = function_list<>>
 struct product_over_samples {
@@ -45452,21 +45463,24 @@ void with_filling_block_sizes(gemm_way way, const Problem& problem, Function&& f
     return std::int64_t{blocks_for(problem.rows(), Sizes::rows)} * blocks_for(problem.columns(), Sizes::columns) *
            problem.batches();
   };
-  // Of one position, whose depths are short, two a multiprocessor of a large device; else one.
+  // Of one position, whose depths are short, two a multiprocessor of a large device; else one. So many small blocks
+  // that multiprocessors have several take longer than fewer large ones, of which some have none.
   constexpr int blocks_that_fill = one_position<Problem> ? 256 : 128;
+  constexpr int blocks_that_spread = 132;
+  const bool is_spread = one_position<Problem> || blocks(small_block{}) <= blocks_that_spread;
+  const auto fills = [&](auto sizes) { return !is_spread || blocks(sizes) >= blocks_that_fill; };
   if constexpr (over_samples<Problem>) {
     if constexpr (!one_position<Problem>) {
       if constexpr ((Ways & bit_of(gemm_way::slim)) != 0) {
-        if (way == gemm_way::slim && blocks(slim_block{}) >= blocks_that_fill) return f(slim_block{});
+        if (way == gemm_way::slim && fills(slim_block{})) return f(slim_block{});
       }
       if constexpr ((Ways & bit_of(gemm_way::narrow)) != 0) {
-        if (way == gemm_way::narrow && blocks(narrow_block{}) >= blocks_that_fill) return f(narrow_block{});
+        if (way == gemm_way::narrow && fills(narrow_block{})) return f(narrow_block{});
       }
     }
     if constexpr ((Ways & ~ways_of_few_rows) != 0) {
-      if (problem.rows() > 32 && blocks(square_block{}) >= blocks_that_fill) return f(square_block{});
+      if (problem.rows() > 32 && fills(square_block{})) return f(square_block{});
     }
-    constexpr int blocks_that_spread = 132;
     if constexpr (one_position<Problem>) {
       if (blocks(small_block{}) < blocks_that_spread) return f(tiny_block{});
     }
@@ -47476,7 +47490,7 @@ struct build_tables {
 
   static constexpr tables make() {
     tables t;
-    const lifetimes live;
+    lifetimes live;
     detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
       t.ops[i].function = Program::functions::template index_of<typename function_of<Layer>::type>;
       std::size_t scratch = detail::scratch_count_of<Layer>(plan::in_of(i), plan::second_of(i));
@@ -47510,6 +47524,7 @@ struct build_tables {
       if (keeps_maxima && t.ops[i].backward != 0) t.ops[i].saved_size = t.ops[i].out_size;
     });
     describe_lengths(t);
+    if constexpr (Program::layered) take_along(t, live);
     connect(t, live);
     place_values(t, live);
     for (const detail::plan_factor& each : plan::factors) build_leaves<Program>::list(t, each);
@@ -47625,6 +47640,42 @@ struct build_tables {
     }
     row.divisors = t.scalars;
     t.scalars += out_axes[0] * out_axes[1] * out_axes[2];
+  }
+
+  /// A function of single numbers that only the pool behind it reads is computed by that, forward and back: what it
+  /// reads then lives as long as the function's gradient is asked for, which the pool writes; what lies between them is
+  /// stored nowhere. Not behind a product that computes it.
+  static constexpr void take_along(tables& t, lifetimes& live) {
+    for (std::size_t i = 0; i + 1 < size; ++i) {
+      op_row& row = t.ops[i];
+      const op_row& pool = t.ops[i + 1];
+      if (row.kind != node_kind::elementwise || pool.kind != node_kind::pooling || stretches_of(row) == 0 ||
+          stretches_of(pool) == 0 || readers_of(i + 1) != 1 || structure::inputs[i + 1] != i + 1 ||
+          (row.input_gradient == 0) != (pool.input_gradient == 0)) {
+        continue;
+      }
+      const std::size_t before = structure::inputs[i];
+      if (before > 0 && t.ops[before - 1].kind == node_kind::affine && t.ops[before - 1].view.positions() == 1)
+        continue;
+      row.taken_along = 1;
+      const int back = lifetimes::end - 1 - pool.node;
+      int& death = live.value_death[live.root[before]];
+      death = std::max(death, row.input_gradient != 0 ? back + 1 : pool.node);
+      live.value_death[i + 1] = row.node;
+      if (row.input_gradient == 0) continue;
+      int& birth = live.gradient_birth[live.root[before]];
+      birth = std::min(birth, back);
+      live.gradient_birth[i + 1] = lifetimes::end;
+    }
+  }
+  /// Nodes that read a value.
+  static constexpr std::size_t readers_of(std::size_t slot) {
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < size; ++i) {
+      count += structure::inputs[i] == slot ? 1U : 0U;
+      count += plan::nodes[i].two_inputs && structure::inputs2[i] == slot ? 1U : 0U;
+    }
+    return count;
   }
 
   /// Is the output the input under another shape?
@@ -47775,6 +47826,22 @@ struct build_tables {
 
 namespace pergrad::inline v0_1::on_device {
 
+/// Inputs of a pool, as they lie there, or those that a node before it makes of what lies there.
+template <class Scalar>
+struct stored_inputs {
+  static constexpr bool are_computed = false;
+  const Scalar* at;
+  [[nodiscard]] PERGRAD_HD Scalar operator()(int i) const noexcept { return at[i]; }
+};
+template <class Scalar, class Function>
+struct computed_inputs {
+  static constexpr bool are_computed = true;
+  const Scalar* at;
+  stored_format format;
+  [[nodiscard]] PERGRAD_HD Scalar operator()(int i) const { return stored_as(format, Function::value(at[i])); }
+  [[nodiscard]] PERGRAD_HD Scalar derivative(int i) const { return Function::derivative(at[i], (*this)(i)); }
+};
+
 /// A block or a warp, or one of several that share a sample, at work on such nodes.
 template <class Block, class Scalar>
 struct pointwise_worker {
@@ -47784,8 +47851,9 @@ struct pointwise_worker {
   int stretch = 0;         ///< its number among those that share the sample
   int stretches = 1;       ///< how many they are
 
-  template <class Functions>
-  PERGRAD_HD void forward(const op_row& row) const {
+  /// `Joins`: whether a pool may compute the node before it as well.
+  template <class Functions, bool Joins = false>
+  PERGRAD_HD void forward(const op_row& row, const joined_node& joined = {}) const {
     const Scalar* x = values.at(row.in);
     Scalar* y = values.to(row.out);
     switch (row.kind) {
@@ -47800,13 +47868,15 @@ struct pointwise_worker {
           if constexpr (is_scalar_function<Function>) {
             map(row.out_size, y, [&](int i) { return device_code_of<Function>::value(x[i]); });
           } else if constexpr (is_window_rule<Function>) {
-            pool_forward<Function>(row, x, y);
+            with_inputs<Functions, Joins>(x, joined,
+                                          [&](const auto& inputs) { pool_forward<Function>(row, inputs, y); });
           }
         });
     }
   }
-  template <class Functions>
-  PERGRAD_HD void backward(const op_row& row) const {
+  /// `format`: of the gradient between a pool and the node that it computes as well.
+  template <class Functions, bool Joins = false>
+  PERGRAD_HD void backward(const op_row& row, const joined_node& joined = {}, stored_format format = {}) const {
     const Scalar* dy = values.at(row.dy);
     Scalar* dx = values.to(row.dx);
     if (row.kind == node_kind::branch_sum) {
@@ -47827,7 +47897,18 @@ struct pointwise_worker {
           return row.accumulate != 0 ? dx[i] + part : part;
         });
       } else if constexpr (is_window_rule<Function>) {
-        pool_backward<Function>(row, x, y, dy, dx);
+        with_inputs<Functions, Joins>(x, joined, [&]<class Inputs>(const Inputs& inputs) {
+          if constexpr (Inputs::are_computed) {
+            Scalar* const to = values.to(joined.dx);
+            pool_backward<Function>(row, inputs, y, dy, nullptr, [&](int i, Scalar sum) {
+              const Scalar part = stored_as(format, sum) * inputs.derivative(i);
+              to[i] = joined.accumulate != 0 ? to[i] + part : part;
+            });
+          } else {
+            pool_backward<Function>(row, inputs, y, dy, row.accumulate != 0 ? dx : nullptr,
+                                    [&](int i, Scalar sum) { dx[i] = sum; });
+          }
+        });
       }
     });
   }
@@ -47874,8 +47955,22 @@ struct pointwise_worker {
     });
   }
 
-  template <class Rule>
-  PERGRAD_HD void pool_forward(const op_row& row, const Scalar* x, Scalar* y) const {
+  template <class Functions, bool Joins, class Function>
+  PERGRAD_HD void with_inputs(const Scalar* x, [[maybe_unused]] const joined_node& joined, const Function& f) const {
+    if constexpr (Joins) {
+      if (joined.function >= 0) {
+        const Scalar* const before = values.at(joined.x);
+        return Functions::visit(joined.function, [&]<class Joined>() {
+          if constexpr (is_scalar_function<Joined>) {
+            f(computed_inputs<Scalar, device_code_of<Joined>>{before, joined.format});
+          }
+        });
+      }
+    }
+    f(stored_inputs<Scalar>{x});
+  }
+  template <class Rule, class Inputs>
+  PERGRAD_HD void pool_forward(const op_row& row, const Inputs& inputs, Scalar* y) const {
     const window_axis(&windows)[axes] = row.windows;
     const int in_pixels = windows[0].in * windows[1].in * windows[2].in;
     for_each(row.out_size, [&](int o) {
@@ -47883,12 +47978,12 @@ struct pointwise_worker {
       const int c = windows[2].of_out.divide(channel);
       const int r = windows[1].of_out.divide(channel);
       const int d = windows[0].of_out.divide(channel);
-      const Scalar* from = x + channel * in_pixels;
+      const int from = channel * in_pixels;
       const window_box box = box_of(row, d, r, c);
       Scalar value = Rule::template start<Scalar>();
       int chosen = first_input(row, box);
       for_each_input(row, box, [&](int input) {
-        const Scalar next = Rule::combine(value, from[input]);
+        const Scalar next = Rule::combine(value, inputs(from + input));
         if (remembers_inputs<Rule> && value == value && !(next == value)) chosen = input;  // of NaN the first
         value = next;
         return true;
@@ -47898,10 +47993,11 @@ struct pointwise_worker {
       values.integers_to(row.saved)[o] = chosen;
     });
   }
-  /// Every input asks the windows that see it, in order, for its share.
-  template <class Rule>
-  PERGRAD_HD void pool_backward(const op_row& row, const Scalar* x, const Scalar* y, const Scalar* dy,
-                                Scalar* dx) const {
+  /// Every input asks the windows that see it, in order, for its share: put(input, sum of them), onto what is at
+  /// `there` if that is not null.
+  template <class Rule, class Inputs, class Put>
+  PERGRAD_HD void pool_backward(const op_row& row, const Inputs& inputs, const Scalar* y, const Scalar* dy,
+                                const Scalar* there, const Put& put) const {
     const int* table = values.integers;
     const window_axis(&windows)[axes] = row.windows;
     const int in_pixels = windows[0].in * windows[1].in * windows[2].in;
@@ -47912,8 +48008,8 @@ struct pointwise_worker {
       const int ph = windows[1].of_in.divide(channel);
       const int pd = windows[0].of_in.divide(channel);
       const int pixel = i - channel * in_pixels;
-      const Scalar* from = x + channel * in_pixels;
-      Scalar sum = row.accumulate != 0 ? dx[i] : Scalar{0};
+      const int from = channel * in_pixels;
+      Scalar sum = there != nullptr ? there[i] : Scalar{0};
       for (int d = table[windows[0].seen_first + pd]; d < table[windows[0].seen_last + pd]; ++d) {
         for (int r = table[windows[1].seen_first + ph]; r < table[windows[1].seen_last + ph]; ++r) {
           PERGRAD_ROLLED
@@ -47925,13 +48021,13 @@ struct pointwise_worker {
             }
             Scalar remaining = dy[o];
             if constexpr (is_known_rule<Rule, window_rule::mean>) {  // to all alike
-              sum += Rule::share(from[pixel], y[o], remaining, divisor_of(row, d, r, c));
+              sum += Rule::share(inputs(from + pixel), y[o], remaining, divisor_of(row, d, r, c));
               continue;
             }
             const window_box box = box_of(row, d, r, c);
             Scalar share = 0;
             for_each_input(row, box, [&](int input) {
-              const Scalar part = Rule::share(from[input], y[o], remaining, box.divisor);
+              const Scalar part = Rule::share(inputs(from + input), y[o], remaining, box.divisor);
               if (input == pixel) share = part;
               return input != pixel;
             });
@@ -47939,7 +48035,7 @@ struct pointwise_worker {
           }
         }
       }
-      dx[i] = sum;
+      put(i, sum);
     });
   }
   /// What a window of a pool covers.
@@ -47986,6 +48082,7 @@ struct node_work {
   batch_view<Scalar, Target> samples;
   const Scalar* divisors = nullptr;  ///< scalars of the network's tables
   op_row row;                        ///< by value: what a kernel's arguments say no store can change
+  joined_node joined{};              ///< of a pool: the node before it
   int backward = 0;
   stored_format format{};  ///< as of sample_work
   int stretches = 1;
@@ -47998,7 +48095,7 @@ struct node_kernel : node_work<Scalar, Target> {
   static constexpr int threads = 256;
   struct shared_type {};
   using work_type = node_work<Scalar, Target>;
-  using work_type::row, work_type::format, work_type::stretches;
+  using work_type::row, work_type::joined, work_type::format, work_type::stretches;
 
   [[nodiscard]] int blocks() const noexcept {
     return blocks_for(std::int64_t{this->most_samples} * stretches, threads / warp_size);
@@ -48017,25 +48114,16 @@ struct node_kernel : node_work<Scalar, Target> {
     const pointwise_worker<Warp, Scalar> worker{warp, this->samples.values(sample), this->divisors, number % stretches,
                                                 stretches};
     if (this->backward == 0) {
-      worker.template forward<Functions>(row);
+      worker.template forward<Functions, true>(row, joined);
       if (format != stored_format::exact && row.handed_on != 0) worker.round(format, row.out, row.out_size);
       return;
     }
-    worker.template backward<Functions>(row);
+    worker.template backward<Functions, true>(row, joined, format);
     if (format == stored_format::exact) return;
-    if (row.input_gradient != 0) worker.round(format, row.dx, row.in_size);
+    if (row.input_gradient != 0) worker.round(format, joined.function < 0 ? row.dx : joined.dx, row.in_size);
     if (row.input2_gradient != 0) worker.round(format, row.dx2, row.in2_size);
   }
 };
-
-/// Warps that share a sample's node; 0: it is the sample kernel's. A constant of the network, of which no bit depends.
-[[nodiscard]] constexpr int stretches_of(const op_row& row) noexcept {
-  constexpr int elements = 128;  // of a warp
-  constexpr int least = 16;      // fewer are not worth a launch
-  if (row.kind == node_kind::affine || row.kind == node_kind::general || row.kind == node_kind::tiled) return 0;
-  const int size = row.in_size > row.out_size ? row.in_size : row.out_size;
-  return row.out_size == 0 || row.out_lengths >= 0 || size < least ? 0 : blocks_for(size, elements);
-}
 
 }  // namespace pergrad::inline v0_1::on_device
 // pergrad/cuda/kernels/samples.hpp - one block takes one sample through the network, or through a stretch of it
@@ -49775,7 +49863,8 @@ struct arena_layout {
   std::size_t kept_partials = 0;  ///< layered: a leaf's of all samples, leaf after leaf
   std::size_t sums = 0;           ///< accumulators
   std::size_t released = 0;
-  std::size_t is_open = 0;  ///< one a pair of the noise
+  std::size_t is_open = 0;   ///< one a pair of the noise
+  std::size_t has_open = 0;  ///< one for as many as a block of threads makes
   std::size_t first_moment = 0;
   std::size_t second_moment = 0;
   std::size_t bytes = 0;
@@ -49840,6 +49929,7 @@ inline constexpr std::size_t target_bytes = 8;
   place(a.sums, std::max(sizeof(std::int64_t), count(accumulator_count(net)) * scalar_bytes) * net.parameters);
   place(a.released, net.parameters * scalar_bytes);
   place(a.is_open, net.parameters / 2 + pergrad::detail::gaussian_block);
+  place(a.has_open, net.parameters / pergrad::detail::gaussian_block + 1);
   place(a.first_moment, net.parameters * scalar_bytes);
   place(a.second_moment, net.parameters * scalar_bytes);
   return a;
@@ -49882,8 +49972,9 @@ struct device_memory {
 // Noise is never stored: a block of threads makes one block of 512 integers (privacy/noise/rounded_gaussian.hpp says
 // from which words) and uses them. 64 threads make its ChaCha20 blocks while the others read the accumulators; then
 // each of 256 threads turns four words into two integers. Where a rounding is not proven at once, the thread leaves its
-// two elements alone and says so; `settle_kernel` draws more bits for those. So the integers are the host's, and the
-// update's bits those of the host's optimizers, which apply the same rules (optim/rules.hpp) to the same numbers.
+// two elements alone and says so, for itself and for its block; `settle_kernel` draws more bits for those. So the
+// integers are the host's, and the update's bits those of the host's optimizers, which apply the same rules
+// (optim/rules.hpp) to the same numbers.
 
 namespace pergrad::inline v0_1::on_device {
 
@@ -49921,20 +50012,22 @@ struct release_work {
   std::int64_t begin = 0;              ///< the first element, a multiple of `release_elements`
   std::int64_t end = 0;                ///< behind the last one, at most `gaussians_per_step`
   Scalar* parameters = nullptr;
-  Scalar* first = nullptr;           ///< velocity or first moment
-  Scalar* second = nullptr;          ///< second moment
-  Scalar* released = nullptr;        ///< gets the released values
-  unsigned char* is_open = nullptr;  ///< one a pair: its rounding is not proven
-  int rule = 0;                      ///< one of `update::`
+  Scalar* first = nullptr;            ///< velocity or first moment
+  Scalar* second = nullptr;           ///< second moment
+  Scalar* released = nullptr;         ///< gets the released values
+  unsigned char* is_open = nullptr;   ///< one a pair: its rounding is not proven
+  unsigned char* has_open = nullptr;  ///< one a block: so it is with a pair of the block
+  int rule = 0;                       ///< one of `update::`
   const row_leaf* tables = nullptr;
   int table_count = 0;
 
   /// Blocks of `release_elements` elements, and the number of that which a block of threads has among all elements.
-  [[nodiscard]] int blocks() const noexcept { return blocks_for(end - begin, release_elements); }
+  [[nodiscard]] PERGRAD_HD int blocks() const noexcept { return blocks_for(end - begin, release_elements); }
   template <class Block>
   [[nodiscard]] PERGRAD_HD int number_of(const Block& block) const noexcept {
-    return static_cast<int>(begin / release_elements) + block.index();
+    return first_number() + block.index();
   }
+  [[nodiscard]] PERGRAD_HD int first_number() const noexcept { return static_cast<int>(begin / release_elements); }
   /// Does no step move it? So it is with the row of a padding id (optim/held.hpp).
   [[nodiscard]] PERGRAD_HD bool is_held(std::int64_t element) const noexcept {
     PERGRAD_ROLLED
@@ -49998,6 +50091,7 @@ struct release_kernel {
     const std::int64_t begin = std::int64_t{number} * release_elements;
     const bool is_noised = work.settings.sigma > 0;
     block.each([&](int t) {
+      if (t == 0) work.has_open[number] = 0;
       for (int half = 0; half < 2; ++half) sums[t][half] = work.sum_of(begin + half * threads + t);
       if (is_noised && t < chacha_blocks) {
         std::uint32_t words[16];
@@ -50021,52 +50115,81 @@ struct release_kernel {
         is_open = pergrad::detail::is_open(pair.margin);
       }
       work.is_open[std::int64_t{number} * threads + t] = is_open ? 1 : 0;
-      if (is_open) return;
+      if (is_open) {
+        work.has_open[number] = 1;
+        return;
+      }
       for (int half = 0; half < 2; ++half) work.release(begin + half * threads + t, sums[t][half], k[half]);
     });
   }
 };
 
-/// Releases the elements that a `release_kernel` has left alone; `blocks()` of them.
+/// Releases the elements that a `release_kernel` has left alone; `blocks()` of them. Few blocks of that have any, so
+/// one of these looks at as many of those as it has threads.
 template <class Scalar>
 struct settle_kernel {
   static constexpr int threads = release_threads;
-  struct shared_type {};
+  static constexpr int warps = threads / warp_size;
+  struct shared_type {
+    unsigned char has_open[threads];
+    unsigned char of_warp[warps];
+  };
 
   release_work<Scalar> work;
 
-  [[nodiscard]] int blocks() const noexcept { return work.blocks(); }
+  [[nodiscard]] int blocks() const noexcept { return blocks_for(work.blocks(), threads); }
 
   template <class Block>
   PERGRAD_HD void operator()(const Block& block) const {
     if (work.state->last == 0) return;
-    const int number = work.number_of(block);
+    auto& shared = block.template shared<shared_type>();
+    const int before = block.index() * threads;
+    const int first = work.first_number() + before;
+    const int count = work.blocks() - before;
     block.each([&](int t) {
-      const std::int64_t pair = std::int64_t{number} * threads + t;
-      if (work.is_open[pair] == 0) return;
-      const random_stream stream = at_step(work.settings.noise, work.state->noise_step);
-      std::uint32_t words[16];
-      pergrad::detail::gaussian_bits bits{};
-      make_random_block(stream, static_cast<std::uint32_t>(64 * number + t % 64), words);
-      for (int i = 0; i < 2; ++i) {
-        bits.u[i] = words[t / 64 * 4 + i];
-        bits.v[i] = words[t / 64 * 4 + 2 + i];
-      }
-      random_stream more = stream;
-      more.words[13] = continued_purpose(more.words[13], static_cast<std::uint32_t>(pair >> 32));
-      make_random_block(more, static_cast<std::uint32_t>(pair), words);
-      for (int i = 0; i < 8; ++i) {
-        bits.u[2 + i] = words[i];
-        bits.v[2 + i] = words[8 + i];
-      }
-      std::int64_t k[2];
-      pergrad::detail::exact_pair(bits, work.settings.sigma, k);
-      const std::int64_t begin = std::int64_t{number} * release_elements;
-      for (int half = 0; half < 2; ++half) {
-        const std::int64_t element = begin + half * threads + t;
-        work.release(element, work.sum_of(element), static_cast<double>(k[half]));
-      }
+      if (t < warps) shared.of_warp[t] = 0;
     });
+    block.each([&](int t) {
+      shared.has_open[t] = t < count ? work.has_open[first + t] : 0;
+      if (shared.has_open[t] != 0) shared.of_warp[t / warp_size] = 1;
+    });
+    PERGRAD_ROLLED
+    for (int warp = 0; warp < warps; ++warp) {
+      if (shared.of_warp[warp] == 0) continue;
+      PERGRAD_ROLLED
+      for (int k = warp * warp_size; k < (warp + 1) * warp_size; ++k) {
+        if (shared.has_open[k] != 0) block.each([&](int t) { settle(first + k, t); });
+      }
+    }
+  }
+
+ private:
+  /// Pair t of block `number`.
+  PERGRAD_HD void settle(int number, int t) const {
+    const std::int64_t pair = std::int64_t{number} * threads + t;
+    if (work.is_open[pair] == 0) return;
+    const random_stream stream = at_step(work.settings.noise, work.state->noise_step);
+    std::uint32_t words[16];
+    pergrad::detail::gaussian_bits bits{};
+    make_random_block(stream, static_cast<std::uint32_t>(64 * number + t % 64), words);
+    for (int i = 0; i < 2; ++i) {
+      bits.u[i] = words[t / 64 * 4 + i];
+      bits.v[i] = words[t / 64 * 4 + 2 + i];
+    }
+    random_stream more = stream;
+    more.words[13] = continued_purpose(more.words[13], static_cast<std::uint32_t>(pair >> 32));
+    make_random_block(more, static_cast<std::uint32_t>(pair), words);
+    for (int i = 0; i < 8; ++i) {
+      bits.u[2 + i] = words[i];
+      bits.v[2 + i] = words[8 + i];
+    }
+    std::int64_t k[2];
+    pergrad::detail::exact_pair(bits, work.settings.sigma, k);
+    const std::int64_t begin = std::int64_t{number} * release_elements;
+    for (int half = 0; half < 2; ++half) {
+      const std::int64_t element = begin + half * threads + t;
+      work.release(element, work.sum_of(element), static_cast<double>(k[half]));
+    }
   }
 };
 
@@ -51020,7 +51143,7 @@ class launcher {
       }
       if (stretches_of(row) > 0) {
         catch_up(i);
-        run_node(row, false, wanted.samples);
+        if (row.taken_along == 0) run_node(row, false, wanted.samples);
         waiting = i + 1;
         continue;
       }
@@ -51074,7 +51197,7 @@ class launcher {
       }
       if (stretches_of(row) > 0) {
         catch_up(i + 1);
-        if (row.backward != 0) run_node(row, true, wanted.samples);
+        if (row.backward != 0 && row.taken_along == 0) run_node(row, true, wanted.samples);
         waiting = i;
         continue;
       }
@@ -51190,10 +51313,16 @@ class launcher {
     launch_product<others>(device(), product, way, on);
   }
   void run_node(const op_row& row, bool back, int samples) const {
+    joined_node joined;
+    if (row.node > 0 && (&row - 1)->taken_along != 0) {
+      const op_row& before = *(&row - 1);
+      joined = joined_with(before, before.handed_on != 0 ? memory_->format() : stored_format::exact);
+    }
     launch_.node(device(), {.state = memory_->state(),
                             .samples = view_,
                             .divisors = memory_->tables().scalars,
                             .row = row,
+                            .joined = joined,
                             .backward = back ? 1 : 0,
                             .format = memory_->format(),
                             .stretches = stretches_of(row),
@@ -52034,6 +52163,7 @@ template <class Network, on_device::device Device>
       const std::string_view by_sample = row.projected != 0 && attends ? "products and attention kernels"
                                          : attends                     ? "attention kernels"
                                          : row.projected != 0          ? "products and sample kernel"
+                                         : row.taken_along != 0        ? "with the pool"
                                          : spreads                     ? "node kernel"
                                                                        : "sample kernel";
       const auto is_joined = [&](std::size_t product, bool back) {
@@ -52585,6 +52715,7 @@ class network_trainer {
                                     .second = memory_->template at<Scalar>(places.second_moment),
                                     .released = memory_->template at<Scalar>(places.released),
                                     .is_open = memory_->template at<unsigned char>(places.is_open),
+                                    .has_open = memory_->template at<unsigned char>(places.has_open),
                                     .rule = rule(),
                                     .tables = memory_->tables().rows,
                                     .table_count = memory_->tables().row_count};

@@ -45,6 +45,14 @@ template <class Scalar>
 using layered_blocks = pg::basic_network<Scalar, pg::shape{14, 6, 4}, pg::conv2d<200, 3>, pg::tanh, pg::conv2d<40, 1>,
                                          pg::tanh, pg::flatten, pg::linear<3>>;
 
+/// Functions in front of pools: read by them alone, by a branch as well, and with a gradient that is added to another.
+template <class Scalar>
+using layered_pools =
+    pg::basic_network<Scalar, pg::shape{2, 12, 10}, pg::conv2d<4, 3>, pg::tanh, pg::max_pool2d<2>, pg::conv2d<4, 1>,
+                      pg::residual<pg::sigmoid, pg::avg_pool2d<3, pg::stride<1>, pg::padding<1>>>, pg::relu,
+                      pg::residual<pg::max_pool2d<3, pg::stride<1>, pg::padding<1>>>, pg::gelu, pg::avg_pool2d<2>,
+                      pg::flatten, pg::linear<3>>;
+
 /// Nodes of so many elements that blocks share a sample: of every kind that may, and a bias at many positions.
 template <class Scalar>
 using layered_nodes =
@@ -60,6 +68,10 @@ template <>
 inline constexpr plan_kind plan_of<layered_convs<float>> = plan_kind::layered;
 template <>
 inline constexpr plan_kind plan_of<layered_blocks<float>> = plan_kind::layered;
+template <>
+inline constexpr plan_kind plan_of<layered_pools<double>> = plan_kind::layered;
+template <>
+inline constexpr plan_kind plan_of<layered_pools<float>> = plan_kind::layered;
 template <>
 inline constexpr plan_kind plan_of<layered_nodes<float>> = plan_kind::layered;
 template <>
@@ -99,7 +111,8 @@ BOOST_AUTO_TEST_CASE(a_description_says_who_does_what_and_what_it_takes) {
   BOOST_TEST(rows.back().norm == "product");
   BOOST_TEST(rows.back().backward == "own kernel, 64 x 64 blocks");
   // As many inputs as an image has.
-  BOOST_TEST(pg::describe_rows<pg::network<pg::shape{1, 224, 224}, pg::flatten, pg::linear<10>>>(device).size() == 2U);
+  using of_image = pg::network<pg::shape{1, 224, 224}, pg::flatten, pg::linear<10>>;
+  BOOST_TEST(pg::describe_rows<of_image>(device).size() == 2U);
   const std::string text = pg::describe<network>(device, pg::max_batch{17});
   BOOST_TEST_MESSAGE(text);
   const pg::tape<network> tape{device, pg::max_batch{17}};
@@ -243,6 +256,19 @@ void check_clip_bound(const pg::device_options& options) {
     }
     for (float& value : it.inputs) value = static_cast<float>(static_cast<double>(value) / scale);
   }
+}
+BOOST_AUTO_TEST_CASE(pools_compute_what_they_alone_read) {
+  const auto taken = [](std::size_t node) {
+    return pg::on_device::program<layered_pools<double>>::table.ops[node].taken_along != 0;
+  };
+  const auto rows = pg::describe_rows<layered_pools<double>>(pg::emulated{});
+  for (std::size_t node = 0; node < rows.size(); ++node) {
+    const bool expected = rows[node].layer == "tanh" || rows[node].layer == "sigmoid" || rows[node].layer == "gelu";
+    BOOST_TEST(taken(node) == expected);
+    BOOST_TEST((rows[node].forward == "with the pool") == expected);
+    BOOST_TEST((rows[node].backward == "with the pool") == expected);
+  }
+  compare<layered_pools<double>, pg::cross_entropy>("pools");
 }
 BOOST_AUTO_TEST_CASE(what_is_added_for_a_sample_is_within_the_bound) {
   check_clip_bound<layered_cnn<float>>({});

@@ -422,16 +422,6 @@ struct views_at_one_position : weighted_samples<Scalar> {
   }
 };
 
-/// A node of a function of single numbers, behind a product forward or before it back, that the product computes with
-/// its results: their places and the node's are alike.
-struct joined_node {
-  int function = -1;  ///< of the kernel's list; negative: there is none
-  int x = 0;          ///< places of its values
-  int y = 0;
-  int dx = 0;  ///< back: of its gradient
-  int accumulate = 0;
-  stored_format format{};  ///< of its result
-};
 /// A product whose columns are of samples: its results lie in their workspaces. `Functions`: those of joined nodes.
 template <class Scalar, bool OnePosition, class Functions = function_list<>>
 struct product_over_samples {

@@ -15,6 +15,22 @@
 
 namespace pergrad::inline v0_1::on_device {
 
+/// Inputs of a pool, as they lie there, or those that a node before it makes of what lies there.
+template <class Scalar>
+struct stored_inputs {
+  static constexpr bool are_computed = false;
+  const Scalar* at;
+  [[nodiscard]] PERGRAD_HD Scalar operator()(int i) const noexcept { return at[i]; }
+};
+template <class Scalar, class Function>
+struct computed_inputs {
+  static constexpr bool are_computed = true;
+  const Scalar* at;
+  stored_format format;
+  [[nodiscard]] PERGRAD_HD Scalar operator()(int i) const { return stored_as(format, Function::value(at[i])); }
+  [[nodiscard]] PERGRAD_HD Scalar derivative(int i) const { return Function::derivative(at[i], (*this)(i)); }
+};
+
 /// A block or a warp, or one of several that share a sample, at work on such nodes.
 template <class Block, class Scalar>
 struct pointwise_worker {
@@ -24,8 +40,9 @@ struct pointwise_worker {
   int stretch = 0;         ///< its number among those that share the sample
   int stretches = 1;       ///< how many they are
 
-  template <class Functions>
-  PERGRAD_HD void forward(const op_row& row) const {
+  /// `Joins`: whether a pool may compute the node before it as well.
+  template <class Functions, bool Joins = false>
+  PERGRAD_HD void forward(const op_row& row, const joined_node& joined = {}) const {
     const Scalar* x = values.at(row.in);
     Scalar* y = values.to(row.out);
     switch (row.kind) {
@@ -40,13 +57,15 @@ struct pointwise_worker {
           if constexpr (is_scalar_function<Function>) {
             map(row.out_size, y, [&](int i) { return device_code_of<Function>::value(x[i]); });
           } else if constexpr (is_window_rule<Function>) {
-            pool_forward<Function>(row, x, y);
+            with_inputs<Functions, Joins>(x, joined,
+                                          [&](const auto& inputs) { pool_forward<Function>(row, inputs, y); });
           }
         });
     }
   }
-  template <class Functions>
-  PERGRAD_HD void backward(const op_row& row) const {
+  /// `format`: of the gradient between a pool and the node that it computes as well.
+  template <class Functions, bool Joins = false>
+  PERGRAD_HD void backward(const op_row& row, const joined_node& joined = {}, stored_format format = {}) const {
     const Scalar* dy = values.at(row.dy);
     Scalar* dx = values.to(row.dx);
     if (row.kind == node_kind::branch_sum) {
@@ -67,7 +86,18 @@ struct pointwise_worker {
           return row.accumulate != 0 ? dx[i] + part : part;
         });
       } else if constexpr (is_window_rule<Function>) {
-        pool_backward<Function>(row, x, y, dy, dx);
+        with_inputs<Functions, Joins>(x, joined, [&]<class Inputs>(const Inputs& inputs) {
+          if constexpr (Inputs::are_computed) {
+            Scalar* const to = values.to(joined.dx);
+            pool_backward<Function>(row, inputs, y, dy, nullptr, [&](int i, Scalar sum) {
+              const Scalar part = stored_as(format, sum) * inputs.derivative(i);
+              to[i] = joined.accumulate != 0 ? to[i] + part : part;
+            });
+          } else {
+            pool_backward<Function>(row, inputs, y, dy, row.accumulate != 0 ? dx : nullptr,
+                                    [&](int i, Scalar sum) { dx[i] = sum; });
+          }
+        });
       }
     });
   }
@@ -114,8 +144,22 @@ struct pointwise_worker {
     });
   }
 
-  template <class Rule>
-  PERGRAD_HD void pool_forward(const op_row& row, const Scalar* x, Scalar* y) const {
+  template <class Functions, bool Joins, class Function>
+  PERGRAD_HD void with_inputs(const Scalar* x, [[maybe_unused]] const joined_node& joined, const Function& f) const {
+    if constexpr (Joins) {
+      if (joined.function >= 0) {
+        const Scalar* const before = values.at(joined.x);
+        return Functions::visit(joined.function, [&]<class Joined>() {
+          if constexpr (is_scalar_function<Joined>) {
+            f(computed_inputs<Scalar, device_code_of<Joined>>{before, joined.format});
+          }
+        });
+      }
+    }
+    f(stored_inputs<Scalar>{x});
+  }
+  template <class Rule, class Inputs>
+  PERGRAD_HD void pool_forward(const op_row& row, const Inputs& inputs, Scalar* y) const {
     const window_axis(&windows)[axes] = row.windows;
     const int in_pixels = windows[0].in * windows[1].in * windows[2].in;
     for_each(row.out_size, [&](int o) {
@@ -123,12 +167,12 @@ struct pointwise_worker {
       const int c = windows[2].of_out.divide(channel);
       const int r = windows[1].of_out.divide(channel);
       const int d = windows[0].of_out.divide(channel);
-      const Scalar* from = x + channel * in_pixels;
+      const int from = channel * in_pixels;
       const window_box box = box_of(row, d, r, c);
       Scalar value = Rule::template start<Scalar>();
       int chosen = first_input(row, box);
       for_each_input(row, box, [&](int input) {
-        const Scalar next = Rule::combine(value, from[input]);
+        const Scalar next = Rule::combine(value, inputs(from + input));
         if (remembers_inputs<Rule> && value == value && !(next == value)) chosen = input;  // of NaN the first
         value = next;
         return true;
@@ -138,10 +182,11 @@ struct pointwise_worker {
       values.integers_to(row.saved)[o] = chosen;
     });
   }
-  /// Every input asks the windows that see it, in order, for its share.
-  template <class Rule>
-  PERGRAD_HD void pool_backward(const op_row& row, const Scalar* x, const Scalar* y, const Scalar* dy,
-                                Scalar* dx) const {
+  /// Every input asks the windows that see it, in order, for its share: put(input, sum of them), onto what is at
+  /// `there` if that is not null.
+  template <class Rule, class Inputs, class Put>
+  PERGRAD_HD void pool_backward(const op_row& row, const Inputs& inputs, const Scalar* y, const Scalar* dy,
+                                const Scalar* there, const Put& put) const {
     const int* table = values.integers;
     const window_axis(&windows)[axes] = row.windows;
     const int in_pixels = windows[0].in * windows[1].in * windows[2].in;
@@ -152,8 +197,8 @@ struct pointwise_worker {
       const int ph = windows[1].of_in.divide(channel);
       const int pd = windows[0].of_in.divide(channel);
       const int pixel = i - channel * in_pixels;
-      const Scalar* from = x + channel * in_pixels;
-      Scalar sum = row.accumulate != 0 ? dx[i] : Scalar{0};
+      const int from = channel * in_pixels;
+      Scalar sum = there != nullptr ? there[i] : Scalar{0};
       for (int d = table[windows[0].seen_first + pd]; d < table[windows[0].seen_last + pd]; ++d) {
         for (int r = table[windows[1].seen_first + ph]; r < table[windows[1].seen_last + ph]; ++r) {
           PERGRAD_ROLLED
@@ -165,13 +210,13 @@ struct pointwise_worker {
             }
             Scalar remaining = dy[o];
             if constexpr (is_known_rule<Rule, window_rule::mean>) {  // to all alike
-              sum += Rule::share(from[pixel], y[o], remaining, divisor_of(row, d, r, c));
+              sum += Rule::share(inputs(from + pixel), y[o], remaining, divisor_of(row, d, r, c));
               continue;
             }
             const window_box box = box_of(row, d, r, c);
             Scalar share = 0;
             for_each_input(row, box, [&](int input) {
-              const Scalar part = Rule::share(from[input], y[o], remaining, box.divisor);
+              const Scalar part = Rule::share(inputs(from + input), y[o], remaining, box.divisor);
               if (input == pixel) share = part;
               return input != pixel;
             });
@@ -179,7 +224,7 @@ struct pointwise_worker {
           }
         }
       }
-      dx[i] = sum;
+      put(i, sum);
     });
   }
   /// What a window of a pool covers.
@@ -226,6 +271,7 @@ struct node_work {
   batch_view<Scalar, Target> samples;
   const Scalar* divisors = nullptr;  ///< scalars of the network's tables
   op_row row;                        ///< by value: what a kernel's arguments say no store can change
+  joined_node joined{};              ///< of a pool: the node before it
   int backward = 0;
   stored_format format{};  ///< as of sample_work
   int stretches = 1;
@@ -238,7 +284,7 @@ struct node_kernel : node_work<Scalar, Target> {
   static constexpr int threads = 256;
   struct shared_type {};
   using work_type = node_work<Scalar, Target>;
-  using work_type::row, work_type::format, work_type::stretches;
+  using work_type::row, work_type::joined, work_type::format, work_type::stretches;
 
   [[nodiscard]] int blocks() const noexcept {
     return blocks_for(std::int64_t{this->most_samples} * stretches, threads / warp_size);
@@ -257,24 +303,15 @@ struct node_kernel : node_work<Scalar, Target> {
     const pointwise_worker<Warp, Scalar> worker{warp, this->samples.values(sample), this->divisors, number % stretches,
                                                 stretches};
     if (this->backward == 0) {
-      worker.template forward<Functions>(row);
+      worker.template forward<Functions, true>(row, joined);
       if (format != stored_format::exact && row.handed_on != 0) worker.round(format, row.out, row.out_size);
       return;
     }
-    worker.template backward<Functions>(row);
+    worker.template backward<Functions, true>(row, joined, format);
     if (format == stored_format::exact) return;
-    if (row.input_gradient != 0) worker.round(format, row.dx, row.in_size);
+    if (row.input_gradient != 0) worker.round(format, joined.function < 0 ? row.dx : joined.dx, row.in_size);
     if (row.input2_gradient != 0) worker.round(format, row.dx2, row.in2_size);
   }
 };
-
-/// Warps that share a sample's node; 0: it is the sample kernel's. A constant of the network, of which no bit depends.
-[[nodiscard]] constexpr int stretches_of(const op_row& row) noexcept {
-  constexpr int elements = 128;  // of a warp
-  constexpr int least = 16;      // fewer are not worth a launch
-  if (row.kind == node_kind::affine || row.kind == node_kind::general || row.kind == node_kind::tiled) return 0;
-  const int size = row.in_size > row.out_size ? row.in_size : row.out_size;
-  return row.out_size == 0 || row.out_lengths >= 0 || size < least ? 0 : blocks_for(size, elements);
-}
 
 }  // namespace pergrad::inline v0_1::on_device

@@ -70,7 +70,7 @@ struct release_work {
   int table_count = 0;
 
   /// Blocks of `release_elements` elements, and the number of that which a block of threads has among all elements.
-  [[nodiscard]] int blocks() const noexcept { return blocks_for(end - begin, release_elements); }
+  [[nodiscard]] PERGRAD_HD int blocks() const noexcept { return blocks_for(end - begin, release_elements); }
   template <class Block>
   [[nodiscard]] PERGRAD_HD int number_of(const Block& block) const noexcept {
     return first_number() + block.index();

@@ -213,8 +213,9 @@ struct op_row {
   int backward = 0;
   int input_gradient = 0;
   int input2_gradient = 0;
-  int handed_on = 0;   ///< another node reads the output
-  int accumulate = 0;  ///< dx has something in it already
+  int handed_on = 0;    ///< another node reads the output
+  int taken_along = 0;  ///< a function of single numbers that the pool behind it, its only reader, computes
+  int accumulate = 0;   ///< dx has something in it already
   int accumulate2 = 0;
   int parameters = 0;
   int weights = 0;            ///< parameters of the layer
@@ -247,6 +248,26 @@ struct op_row {
   /// each other meet in no bank.
   [[nodiscard]] PERGRAD_HD constexpr int held_step() const noexcept { return 4 * ((held_columns + 3) / 4 | 1); }
   [[nodiscard]] PERGRAD_HD constexpr int held_size() const noexcept { return held_rows * held_step(); }
+};
+
+/// Warps that share a sample's node; 0: it is the sample kernel's. A constant of the network, of which no bit depends.
+[[nodiscard]] constexpr int stretches_of(const op_row& row) noexcept {
+  constexpr int elements = 128;  // of a warp
+  constexpr int least = 16;      // fewer are not worth a launch
+  if (row.kind == node_kind::affine || row.kind == node_kind::general || row.kind == node_kind::tiled) return 0;
+  const int size = row.in_size > row.out_size ? row.in_size : row.out_size;
+  return row.out_size == 0 || row.out_lengths >= 0 || size < least ? 0 : blocks_for(size, elements);
+}
+
+/// A node of a function of single numbers that its neighbour computes along with its own: a product, behind it forward
+/// or before it back, or the pool behind it.
+struct joined_node {
+  int function = -1;  ///< of the kernel's list; negative: there is none
+  int x = 0;          ///< places of its values
+  int y = 0;
+  int dx = 0;  ///< back: of its gradient
+  int accumulate = 0;
+  stored_format format{};  ///< of its result
 };
 
 /// A product over all positions of a layer on tiles, which runs for the whole batch: `gradients/factors.hpp`.

@@ -99,7 +99,7 @@ struct build_tables {
 
   static constexpr tables make() {
     tables t;
-    const lifetimes live;
+    lifetimes live;
     detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
       t.ops[i].function = Program::functions::template index_of<typename function_of<Layer>::type>;
       std::size_t scratch = detail::scratch_count_of<Layer>(plan::in_of(i), plan::second_of(i));
@@ -133,6 +133,7 @@ struct build_tables {
       if (keeps_maxima && t.ops[i].backward != 0) t.ops[i].saved_size = t.ops[i].out_size;
     });
     describe_lengths(t);
+    if constexpr (Program::layered) take_along(t, live);
     connect(t, live);
     place_values(t, live);
     for (const detail::plan_factor& each : plan::factors) build_leaves<Program>::list(t, each);
@@ -248,6 +249,42 @@ struct build_tables {
     }
     row.divisors = t.scalars;
     t.scalars += out_axes[0] * out_axes[1] * out_axes[2];
+  }
+
+  /// A function of single numbers that only the pool behind it reads is computed by that, forward and back: what it
+  /// reads then lives as long as the function's gradient is asked for, which the pool writes; what lies between them is
+  /// stored nowhere. Not behind a product that computes it.
+  static constexpr void take_along(tables& t, lifetimes& live) {
+    for (std::size_t i = 0; i + 1 < size; ++i) {
+      op_row& row = t.ops[i];
+      const op_row& pool = t.ops[i + 1];
+      if (row.kind != node_kind::elementwise || pool.kind != node_kind::pooling || stretches_of(row) == 0 ||
+          stretches_of(pool) == 0 || readers_of(i + 1) != 1 || structure::inputs[i + 1] != i + 1 ||
+          (row.input_gradient == 0) != (pool.input_gradient == 0)) {
+        continue;
+      }
+      const std::size_t before = structure::inputs[i];
+      if (before > 0 && t.ops[before - 1].kind == node_kind::affine && t.ops[before - 1].view.positions() == 1)
+        continue;
+      row.taken_along = 1;
+      const int back = lifetimes::end - 1 - pool.node;
+      int& death = live.value_death[live.root[before]];
+      death = std::max(death, row.input_gradient != 0 ? back + 1 : pool.node);
+      live.value_death[i + 1] = row.node;
+      if (row.input_gradient == 0) continue;
+      int& birth = live.gradient_birth[live.root[before]];
+      birth = std::min(birth, back);
+      live.gradient_birth[i + 1] = lifetimes::end;
+    }
+  }
+  /// Nodes that read a value.
+  static constexpr std::size_t readers_of(std::size_t slot) {
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < size; ++i) {
+      count += structure::inputs[i] == slot ? 1U : 0U;
+      count += plan::nodes[i].two_inputs && structure::inputs2[i] == slot ? 1U : 0U;
+    }
+    return count;
   }
 
   /// Is the output the input under another shape?

@@ -338,21 +338,24 @@ void with_filling_block_sizes(gemm_way way, const Problem& problem, Function&& f
     return std::int64_t{blocks_for(problem.rows(), Sizes::rows)} * blocks_for(problem.columns(), Sizes::columns) *
            problem.batches();
   };
-  // Of one position, whose depths are short, two a multiprocessor of a large device; else one.
+  // Of one position, whose depths are short, two a multiprocessor of a large device; else one. So many small blocks
+  // that multiprocessors have several take longer than fewer large ones, of which some have none.
   constexpr int blocks_that_fill = one_position<Problem> ? 256 : 128;
+  constexpr int blocks_that_spread = 132;
+  const bool is_spread = one_position<Problem> || blocks(small_block{}) <= blocks_that_spread;
+  const auto fills = [&](auto sizes) { return !is_spread || blocks(sizes) >= blocks_that_fill; };
   if constexpr (over_samples<Problem>) {
     if constexpr (!one_position<Problem>) {
       if constexpr ((Ways & bit_of(gemm_way::slim)) != 0) {
-        if (way == gemm_way::slim && blocks(slim_block{}) >= blocks_that_fill) return f(slim_block{});
+        if (way == gemm_way::slim && fills(slim_block{})) return f(slim_block{});
       }
       if constexpr ((Ways & bit_of(gemm_way::narrow)) != 0) {
-        if (way == gemm_way::narrow && blocks(narrow_block{}) >= blocks_that_fill) return f(narrow_block{});
+        if (way == gemm_way::narrow && fills(narrow_block{})) return f(narrow_block{});
       }
     }
     if constexpr ((Ways & ~ways_of_few_rows) != 0) {
-      if (problem.rows() > 32 && blocks(square_block{}) >= blocks_that_fill) return f(square_block{});
+      if (problem.rows() > 32 && fills(square_block{})) return f(square_block{});
     }
-    constexpr int blocks_that_spread = 132;
     if constexpr (one_position<Problem>) {
       if (blocks(small_block{}) < blocks_that_spread) return f(tiny_block{});
     }

@@ -143,6 +143,7 @@ template <class Network, on_device::device Device>
       const std::string_view by_sample = row.projected != 0 && attends ? "products and attention kernels"
                                          : attends                     ? "attention kernels"
                                          : row.projected != 0          ? "products and sample kernel"
+                                         : row.taken_along != 0        ? "with the pool"
                                          : spreads                     ? "node kernel"
                                                                        : "sample kernel";
       const auto is_joined = [&](std::size_t product, bool back) {

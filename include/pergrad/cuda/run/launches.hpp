@@ -261,7 +261,7 @@ class launcher {
       }
       if (stretches_of(row) > 0) {
         catch_up(i);
-        run_node(row, false, wanted.samples);
+        if (row.taken_along == 0) run_node(row, false, wanted.samples);
         waiting = i + 1;
         continue;
       }
@@ -315,7 +315,7 @@ class launcher {
       }
       if (stretches_of(row) > 0) {
         catch_up(i + 1);
-        if (row.backward != 0) run_node(row, true, wanted.samples);
+        if (row.backward != 0 && row.taken_along == 0) run_node(row, true, wanted.samples);
         waiting = i;
         continue;
       }
@@ -431,10 +431,16 @@ class launcher {
     launch_product<others>(device(), product, way, on);
   }
   void run_node(const op_row& row, bool back, int samples) const {
+    joined_node joined;
+    if (row.node > 0 && (&row - 1)->taken_along != 0) {
+      const op_row& before = *(&row - 1);
+      joined = joined_with(before, before.handed_on != 0 ? memory_->format() : stored_format::exact);
+    }
     launch_.node(device(), {.state = memory_->state(),
                             .samples = view_,
                             .divisors = memory_->tables().scalars,
                             .row = row,
+                            .joined = joined,
                             .backward = back ? 1 : 0,
                             .format = memory_->format(),
                             .stretches = stretches_of(row),
