@@ -65,6 +65,7 @@ import problem  # noqa: E402
 import sass  # noqa: E402
 
 RESULTS = ROOT / "docs" / "results" / "device_model.json"
+GOALS_FOUND = ROOT / "docs" / "results" / "device_goals.json"
 PICTURE = ROOT / "docs" / "images" / "device_model.svg"
 TASKS = {"mnist_cnn": "MNIST CNN", "mlp": "perceptron", "cifar_cnn": "CIFAR CNN", "lstm": "LSTM",
          "vgg16": "VGG16, 256 x 256", "lk_transformer": "transformer", "gpt2_small_lora": "GPT-2 small, adapters"}
@@ -100,6 +101,16 @@ DEVICES = {
                   "356355; DFMA and L2's clock are assumptions"},
 }
 REGISTERS = 65536  # a multiprocessor, all of these; given out to warps in steps of 8 a thread
+# What steps on an H200 should reach: (task, batch, precision, most milliseconds), a private step over the plain sum of
+# gradients, the share of the roofline, and of issue slots that of multiply-adds in main loops of large products.
+MOST_MS = (("mnist_cnn", 256, "float", 0.06), ("mlp", 2048, "float", 0.1), ("cifar_cnn", 256, "float", 5),
+           ("cifar_cnn", 256, "tf32", 1.5), ("vgg16", 8, "tf32", 15))
+MOST_RATIO = 1.1
+RATIOS = (("mnist_cnn", 256), ("mlp", 2048), ("cifar_cnn", 256), ("lstm", 256), ("vgg16", 8), ("lk_transformer", 32),
+          ("gpt2_small_lora", 8))
+LEAST_SHARE = 0.4
+SHARES = (("lstm", 256), ("lk_transformer", 32), ("gpt2_small_lora", 8))
+LEAST_OF_ISSUE = {"float": ("ffma_of_issue_slots", 0.75), "tf32": ("hmma_of_issue_limit", 0.6)}
 RESERVED_SHARED = 1024  # a block, from compute capability 8.0 on
 SCHEDULERS = 4
 FFMA = 128  # results a clock a multiprocessor
@@ -611,6 +622,49 @@ def document(steps, builder):
                        "bound": step["bound"]} for step in steps]}
 
 
+def goals(steps, parts, builder):
+    """The goals for an H200 beside what is modelled, for docs/cuda.md."""
+    known = {(step["task"], step["batch"], step["precision"], step["private"]): step
+             for step in steps if step["device"] == "h200"}
+    rows = []
+
+    def add(what, goal, found, holds):
+        rows.append([what, goal, found, "yes" if holds else "no"])
+
+    def name(task, batch, precision):
+        title = {"float": "", "tf32": ", TF32", "bf16": ", BF16"}[precision]
+        return f"{TASKS[task]}, {batch:,}{title}"
+
+    for task, batch, precision, most in MOST_MS:
+        found = known[task, batch, precision, True]["step_us"] / 1000
+        add(f"{name(task, batch, precision)}: ms", f"at most {most:g}", number(found), found <= most)
+    for task, batch in RATIOS:
+        for precision in PRECISIONS:
+            found = known[task, batch, precision, True]["step_us"] / known[task, batch, precision, False]["step_us"]
+            if precision == "float" or found > MOST_RATIO:
+                add(f"{name(task, batch, precision)}: private over plain sums", f"at most {MOST_RATIO}", number(found),
+                    found <= MOST_RATIO)
+    for task, batch in SHARES:
+        found = known[task, batch, "float", True]["roofline_share"]
+        add(f"{name(task, batch, 'float')}: share of the roofline", f"at least {LEAST_SHARE}", number(found, 2),
+            found >= LEAST_SHARE)
+    for precision, (key, least) in LEAST_OF_ISSUE.items():
+        for kind in ("forward", "adjoint", "squares", "gradients", "shares"):
+            # Of the products that take most time, VGG16's convolutions, each kind's largest.
+            of_kind = [part for part in parts if part["device"] == "h200" and part["task"] == "vgg16" and part["private"]
+                       and part["precision"] == precision and part["what"].startswith(kind) and key in part
+                       and ", 1 positions" not in part["what"]]
+            if of_kind:
+                found = max(of_kind, key=lambda part: part["us"])[key]
+                unit = "FFMA" if precision == "float" else "HMMA"
+                add(f"{unit} of issue slots, {kind}", f"at least {least}", number(found, 2), found >= least)
+    base = document(steps, builder)
+    return {key: base[key] for key in ("commands", "machine", "date", "version", "note")} | {
+        "what": "what private steps on an H200 should reach, beside what is modelled; a plain sum has no noise and no "
+                "update; of issue slots HMMA has as many as a tensor core works for one",
+        "align": "lrrl", "columns": ["", "goal", "modelled", "holds"], "rows": rows}
+
+
 def as_json(result):
     """Rows take one line each."""
     lists = ("rows", "commands", "columns", "steps")
@@ -724,6 +778,7 @@ def main():
     at = 256 if 256 in options.batches else options.batches[-1]
     if options.update:
         RESULTS.write_text(as_json(document(steps, builder)), encoding="utf-8")
+        GOALS_FOUND.write_text(as_json(goals(steps, parts, builder)), encoding="utf-8")
         PICTURE.write_text(picture([step for step in steps if step["device"] in SHOWN], at), encoding="utf-8")
         return 0
     found = {"note": "modelled, not measured", "steps": steps, "kernels": parts}

@@ -21,6 +21,7 @@ import signal
 import subprocess
 import sys
 import time
+import zipfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
@@ -656,6 +657,8 @@ def parse_options():
     parser.add_argument("--minutes", type=float, default=8.5, help="for everything (default %(default)s)")
     parser.add_argument("--peers", type=list_of(str, MODULE), default=list(MODULE),
                         help=f"of {','.join(MODULE)}; empty: none")
+    parser.add_argument("--wheels", type=pathlib.Path, metavar="DIR",
+                        help="Python wheels of peers that are not installed: what bench/cuda/wheels.sh DIR fetches")
     parser.add_argument("--tasks", type=list_of(str, networks.TASKS), default=list(networks.TASKS),
                         help=f"of {','.join(networks.TASKS)}; tiny is timed only if it is alone")
     parser.add_argument("--tests", type=list_of(str, tests), default=tests, help=f"of {','.join(tests)}; empty: none")
@@ -668,9 +671,20 @@ def parse_options():
         parser.error("records must be at least twice the largest batch, batches at least 1")
     if not (0 < options.minutes < 1e6 and 0 < options.seconds < 1e6):
         parser.error("minutes and seconds must be more than 0, and less than a million")
+    if options.wheels is not None and not list(options.wheels.glob("*.whl")):
+        parser.error(f"--wheels {options.wheels}: there are no wheels")
     options.batches = sorted(set(options.batches))
     options.small = options.records < 1024
     return options
+
+
+def unpack_wheels(wheels, site):
+    """Modules of wheels without machine code, for this process and those that it starts."""
+    for wheel in sorted(wheels.glob("*.whl")):
+        with zipfile.ZipFile(wheel) as packed:
+            packed.extractall(site)
+    sys.path.append(str(site))
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(site)]))
 
 
 def main():
@@ -679,6 +693,8 @@ def main():
     clock = Clock(options.minutes)
     BUILD = options.build.resolve()
     BUILD.mkdir(parents=True, exist_ok=True)
+    if options.wheels is not None:
+        unpack_wheels(options.wheels, BUILD / "site")
     builder = Builder(options.nvcc, os.environ.get("PERGRAD_FAKE_CUDA", "") not in ("", "0"))
     builder.prepare()
     machine = {**find_gpu(builder), "system": platform.platform(), "cores": os.cpu_count(),
