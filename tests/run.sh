@@ -22,6 +22,12 @@ sh "$root/.ci/install.sh" g++ cmake ninja-build pkgconf git python3 python3-nump
   libbenchmark-dev dataset-fashion-mnist dict-gcide wordnet-base wamerican wngerman wfrench wspanish witalian wdutch \
   doxygen doxygen-awesome-css $long_packages
 
+# What reads the machine code of kernels, where there are any and the toolkit has none.
+if [ $long = ON ] && nvcc=$(sh "$root/.ci/find_nvcc.sh") && [ ! -x "$(dirname "$nvcc")/nvdisasm" ]; then
+  python3 -m pip install --quiet --upgrade --target "$root/build/nvdisasm" nvidia-cuda-nvdisasm ||
+    echo 'tests/run.sh: no nvdisasm from the package index, so bench.cuda_model_of_code is left out' >&2
+fi
+
 cmake -S "$root" --preset tests -DPERGRAD_LONG_TESTS=$long $architectures
 cmake --build "$root/build/tests" --parallel "$(nproc)"
 if [ -n "${PERGRAD_LONG_TESTS-}" ]; then sh "$root/tests/host/newer_clang.sh"; fi

@@ -149,6 +149,7 @@ def find_nvdisasm(nvcc):
     places = [os.environ.get("NVDISASM"), pathlib.Path(nvcc).parent / "nvdisasm", shutil.which("nvdisasm")]
     for root in wheel.submodule_search_locations if wheel else ():
         places += sorted(pathlib.Path(root).glob("*/bin/nvdisasm"))
+    places += sorted((ROOT / "build" / "nvdisasm" / "nvidia").glob("*/bin/nvdisasm"))  # by tests/run.sh --all
     for place in places:
         if place and os.access(place, os.X_OK):
             return place

@@ -366,9 +366,8 @@ BOOST_AUTO_TEST_CASE(a_record_adds_its_own_small_integers_within_its_sensitivity
   check_shares_of_records<layered_blocks<float>, pg::emulated_bf16>("large blocks, BF16", 3);
 }
 
-template <class Device>
+template <class network, class Device>
 void norms_are_those_of_the_rows(const pg::device_options& options, double rounding) {
-  using network = layered_cnn<float>;
   both<network, pg::cross_entropy, Device> it{6, emulation_order::forward, 3, options};
   const auto rows = it.evaluate(pg::materialise(it.on_device()));
   std::vector<double> norms(6);
@@ -381,10 +380,16 @@ void norms_are_those_of_the_rows(const pg::device_options& options, double round
               rounding, "outputs");
 }
 BOOST_AUTO_TEST_CASE(with_tf32_norms_are_those_of_the_rows) {
-  norms_are_those_of_the_rows<pg::emulated>({.tf32 = true}, 1e-2);
+  norms_are_those_of_the_rows<layered_cnn<float>, pg::emulated>({.tf32 = true}, 1e-2);
+#ifdef PERGRAD_ALL_NETWORKS
+  norms_are_those_of_the_rows<layered_pools<float>, pg::emulated>({.tf32 = true}, 1e-2);
+#endif
 }
 BOOST_AUTO_TEST_CASE(with_bf16_norms_are_those_of_the_rows) {
-  norms_are_those_of_the_rows<pg::emulated_bf16>({}, 6e-2);
+  norms_are_those_of_the_rows<layered_cnn<float>, pg::emulated_bf16>({}, 6e-2);
+#ifdef PERGRAD_ALL_NETWORKS
+  norms_are_those_of_the_rows<layered_pools<float>, pg::emulated_bf16>({}, 6e-2);
+#endif
 }
 
 // Of what tensor cores form the very numbers are squared that a sum adds: nobody knows how they round.
