@@ -2,7 +2,9 @@
 // tests/certify/sequence_test.cpp - recurrent layers, attention and what is left of docs/layers.md against their bounds
 #include <boost/test/unit_test.hpp>
 
+#include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "search.hpp"
@@ -78,6 +80,31 @@ BOOST_AUTO_TEST_CASE(their_weights_are_projected) {
   BOOST_TEST(proven <= 200.0);
   BOOST_TEST(proven >= 2.0);
   BOOST_TEST(pg::certify(net, pg::cross_entropy{}).bound <= proven);
+}
+
+// A mean over few positions has a larger gradient than one over all of them.
+BOOST_AUTO_TEST_CASE(bounds_are_of_the_shortest_sample) {
+  const pg::certified::roundoff rounds{0x1p-53};
+  const pg::shape out = pg::variable(pg::shape{16, 4});
+  using pg::certified::loss_bound_of_any_length;
+  BOOST_TEST(loss_bound_of_any_length<pg::huber<>>(out, rounds).value() >= 0.5);
+  BOOST_TEST(loss_bound_of_any_length<pg::huber<>>(out, rounds).value() < 0.51);
+  BOOST_TEST(loss_bound_of_any_length<pg::huber<>>(pg::shape{16, 4}, rounds).value() < 0.126);
+
+  using network = pg::basic_network<double, pg::variable(pg::shape{16, 1}), pg::linear<1>>;
+  const double bound = pg::certified::loss_bound_of<network, pg::binary_cross_entropy_with_logits>().value();
+  // With logits of 0 and targets of 1 the gradient of the only position is -1/2, of the bias too.
+  const pg::host exec{pg::threads{1}};
+  const network net{exec, pg::zeros{}};
+  network::tape tape{exec, pg::max_batch{1}};
+  const std::vector<double> inputs(16, 0.0);
+  const std::vector<double> targets(16, 1.0);
+  const std::vector<std::uint32_t> lengths{1};
+  const pg::batch<network, pg::binary_cross_entropy_with_logits> batch{inputs, targets, lengths};
+  const auto norms = pg::unprotected::evaluate(
+      exec, pg::l2_norms(pg::per_sample_gradients(net, pg::binary_cross_entropy_with_logits{}, batch, tape)));
+  BOOST_TEST(std::abs(norms[0] - 0.5) < 1e-12);
+  BOOST_TEST(bound >= 1.0);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -45,7 +45,9 @@ using apart = basic_network<double, shape{4}, linear<4>, pg::tanh, linear<4>, li
 }  // namespace
 
 BOOST_AUTO_TEST_CASE(tied_laws) { network_keeps_the_laws<twice>(); }
+#ifdef PERGRAD_LONG_TESTS
 BOOST_AUTO_TEST_CASE(tied_laws_in_float) { network_keeps_the_laws<twice::rebind<float>>(); }
+#endif
 BOOST_AUTO_TEST_CASE(tied_three_times_with_positions_and_images) {
   using sequence =
       basic_network<double, shape{3, 4}, pg::tied<7, linear<4>, pg::tanh>, pg::tied<7, linear<4>, pg::tanh>,
@@ -115,8 +117,10 @@ BOOST_AUTO_TEST_CASE(nothing_is_computed_for_frozen_blocks_in_front) {
 
 BOOST_AUTO_TEST_CASE(parallel_laws) {
   keeps_the_laws<pg::parallel<linear<2>, pg::sequential<>, pg::sequential<linear<3>, pg::tanh>>, shape{4, 3}>();
+#ifdef PERGRAD_LONG_TESTS
   keeps_the_laws_in_double<pg::parallel<pg::conv2d<2, 1>, pg::sequential<>>, shape{2, 3, 3}>();
   keeps_the_laws_in_double<pg::parallel<linear<2>, pg::sequential<linear<3>, pg::tanh>>, shape{5}>();
+#endif
 }
 
 BOOST_AUTO_TEST_CASE(mean_over_positions_laws) { keeps_the_laws<pg::mean_over_positions, shape{5, 3}>(); }
@@ -128,8 +132,10 @@ BOOST_AUTO_TEST_CASE(parallel_channels_laws) {
                                            pg::sequential<pg::conv1d<1, 3, pg::padding<1>>, pg::tanh>>,
                      pg::transpose>,
       shape{4, 3}>();
+#ifdef PERGRAD_LONG_TESTS
   keeps_the_laws_in_double<pg::parallel_channels<pg::conv2d<2, 1>, pg::sequential<>>, shape{2, 3, 3}>();
   keeps_the_laws_in_double<pg::parallel_channels<pg::conv3d<1, 1>, pg::sequential<>>, shape{2, 2, 3, 2}>();
+#endif
 }
 BOOST_AUTO_TEST_CASE(which_axis_branches_are_joined_along) {
   using branch = pg::sequential<>;

@@ -101,9 +101,11 @@ void model_keeps_the_laws() {
 }  // namespace
 
 BOOST_AUTO_TEST_CASE(laws) { model_keeps_the_laws<shared<double>>(); }
-BOOST_AUTO_TEST_CASE(laws_in_float) { model_keeps_the_laws<shared<float>>(); }
 BOOST_AUTO_TEST_CASE(laws_of_a_wide_table) { model_keeps_the_laws<wide<double>>(); }
+#ifdef PERGRAD_LONG_TESTS
+BOOST_AUTO_TEST_CASE(laws_in_float) { model_keeps_the_laws<shared<float>>(); }
 BOOST_AUTO_TEST_CASE(laws_of_a_wide_table_in_float) { model_keeps_the_laws<wide<float>>(); }
+#endif
 // The matrix is used before the table is looked up, and the table twice: whichever use comes first or last.
 BOOST_AUTO_TEST_CASE(any_order_and_number_of_uses) {
   using matrix_first = pg::basic_network<

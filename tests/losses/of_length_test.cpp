@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // tests/losses/of_length_test.cpp - any loss at every position of samples that have lengths of their own: what lies
-// behind a length counts in no loss, no gradient, no norm and no bound
+// behind a length counts in no loss, no gradient and no norm
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
@@ -11,7 +11,6 @@
 #include <span>
 #include <vector>
 
-#include <pergrad/certify.hpp>
 #include <pergrad/pergrad.hpp>
 #include <pergrad/testing/length_law.hpp>
 
@@ -91,30 +90,6 @@ BOOST_AUTO_TEST_CASE(laws_hold) {
     BOOST_TEST(report.comparisons() > 100U);
     for (const auto& broken : report) BOOST_ERROR(broken.text());
   }
-}
-
-// A mean over few positions has a larger gradient than one over all of them.
-BOOST_AUTO_TEST_CASE(bounds_are_of_the_shortest_sample) {
-  const pg::certified::roundoff rounds{0x1p-53};
-  const pg::shape out = pg::variable(pg::shape{16, 4});
-  using pg::certified::loss_bound_of_any_length;
-  BOOST_TEST(loss_bound_of_any_length<pg::huber<>>(out, rounds).value() >= 0.5);
-  BOOST_TEST(loss_bound_of_any_length<pg::huber<>>(out, rounds).value() < 0.51);
-  BOOST_TEST(loss_bound_of_any_length<pg::huber<>>(pg::shape{16, 4}, rounds).value() < 0.126);
-
-  using network = pg::basic_network<double, pg::variable(pg::shape{16, 1}), pg::linear<1>>;
-  const double bound = pg::certified::loss_bound_of<network, pg::binary_cross_entropy_with_logits>().value();
-  // With logits of 0 and targets of 1 the gradient of the only position is -1/2, of the bias too.
-  const network net{exec, pg::zeros{}};
-  network::tape tape{exec, pg::max_batch{1}};
-  const numbers inputs(16, 0.0);
-  const numbers targets(16, 1.0);
-  const std::vector<std::uint32_t> lengths{1};
-  const pg::batch<network, pg::binary_cross_entropy_with_logits> batch{inputs, targets, lengths};
-  const auto norms = pg::unprotected::evaluate(
-      exec, pg::l2_norms(pg::per_sample_gradients(net, pg::binary_cross_entropy_with_logits{}, batch, tape)));
-  BOOST_TEST(std::abs(norms[0] - 0.5) < 1e-12);
-  BOOST_TEST(bound >= 1.0);
 }
 
 BOOST_AUTO_TEST_CASE(classes_are_no_positions) {

@@ -55,12 +55,10 @@ void check(const char* what, std::size_t releases, std::size_t batches = 4) {
 
 // (5 clippings) x (9 configurations) x (4 ways) x (2 relations) by verbs, and by a trainer (9 samplers x 2 relations +
 // 4 x 1) x 6 x 5.
-BOOST_AUTO_TEST_CASE(of_an_image) { check<image<float>>("image, float", 5 * 9 * 4 * 2 + (9 * 2 + 4) * 6 * 5); }
-// The same releases again, so the short tier tries half of the neighbours.
-BOOST_AUTO_TEST_CASE(of_words) {
-  const std::size_t batches = std::getenv("PERGRAD_LONG_TESTS") == nullptr ? 2 : 4;
-  check<words<double>>("words, double", 4 * 9 * 4 * 2 + (9 * 2 + 4) * 6 * 5, batches);
-}
+// The short tier tries half of the neighbours.
+const std::size_t batches = std::getenv("PERGRAD_LONG_TESTS") == nullptr ? 2 : 4;
+BOOST_AUTO_TEST_CASE(of_an_image) { check<image<float>>("image, float", 5 * 9 * 4 * 2 + (9 * 2 + 4) * 6 * 5, batches); }
+BOOST_AUTO_TEST_CASE(of_words) { check<words<double>>("words, double", 4 * 9 * 4 * 2 + (9 * 2 + 4) * 6 * 5, batches); }
 #ifdef PERGRAD_LONG_TESTS  // each network with the other's type of numbers
 BOOST_AUTO_TEST_CASE(of_an_image_in_double) {
   check<image<double>>("image, double", 5 * 9 * 4 * 2 + (9 * 2 + 4) * 6 * 5);

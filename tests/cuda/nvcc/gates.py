@@ -4,7 +4,6 @@
 
 import argparse
 import collections
-import os
 import pathlib
 import re
 import resource
@@ -14,8 +13,7 @@ import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 EIGEN = pathlib.Path("/usr/include/eigen3")
-IS_LONG = "PERGRAD_LONG_TESTS" in os.environ
-ARCHITECTURES = ("87", "90", "110") if IS_LONG else ("87",)
+ARCHITECTURES = ("87", "90", "110")
 COMMON = ["-std=c++20", "-Werror", "all-warnings"]
 OPTIMISED = [*COMMON, "-O2"]  # for gates that read what was made of the code; the others only ask whether it compiles
 FLAGS = {"relaxed_constexpr": ["--expt-relaxed-constexpr"], "extended_lambda": ["--extended-lambda"]}
@@ -32,15 +30,13 @@ def run(command):
 
 
 def kernels(nvcc, include, folder):
-    """Every kernel of small networks fits the registers of all our architectures, in the short tier of Orin and without
-    BF16: no spill, no local memory."""
+    """Every kernel of small networks fits the registers of all our architectures: no spill, no local memory."""
     known = run([nvcc, "--list-gpu-arch"]).split()
     chosen = [each for each in ARCHITECTURES if f"compute_{each}" in known]  # nvcc 12 does not know Thor
     if not chosen:
         sys.exit(f"{nvcc} knows none of {', '.join(ARCHITECTURES)}")
     targets = [text for each in chosen for text in ("-gencode", f"arch=compute_{each},code=sm_{each}")]
-    more = ["-DGATE_ALL"] if IS_LONG else []
-    run([nvcc, *OPTIMISED, *more, *include, *targets, "-t", "0", "-Xptxas", "-warn-spills,-warn-lmem-usage,-Werror", "-fatbin",
+    run([nvcc, *OPTIMISED, *include, *targets, "-t", "0", "-Xptxas", "-warn-spills,-warn-lmem-usage,-Werror", "-fatbin",
          str(HERE / "kernels_gate.cu"), "-o", str(folder / "kernels.fatbin")])
 
 

@@ -40,19 +40,9 @@ namespace pergrad::inline v0_1::on_device {
 #define GATE(...) template __global__ void run_kernel<__VA_ARGS__>(const __grid_constant__ __VA_ARGS__)
 using tf32_blocks = tensor_blocks<tf32_format>;
 using bf16_blocks = tensor_blocks<bf16_format>;
-#ifdef GATE_ALL  // BF16's kernels are TF32's but for what goes in and out of a slice
-#define GATE_OF_BF16(...) GATE(__VA_ARGS__)
-#else
-#define GATE_OF_BF16(...)
-#endif
-#ifdef GATE_ALL
-#define GATE_IF_ALL(...) __VA_ARGS__
-#else
-#define GATE_IF_ALL(...)
-#endif
 #define GATE_OF_TENSOR_BLOCKS(block, ...)                    \
   GATE(gemm_kernel<float, __VA_ARGS__, tf32_blocks::block>); \
-  GATE_OF_BF16(gemm_kernel<float, __VA_ARGS__, bf16_blocks::block>)
+  GATE(gemm_kernel<float, __VA_ARGS__, bf16_blocks::block>)
 #define GATE_OF_ALL_BLOCKS(problem)                \
   GATE(gemm_kernel<float, problem, slim_block>);   \
   GATE(gemm_kernel<float, problem, narrow_block>); \
@@ -63,14 +53,6 @@ using bf16_blocks = tensor_blocks<bf16_format>;
   GATE_OF_TENSOR_BLOCKS(large, problem);           \
   GATE_OF_TENSOR_BLOCKS(wide, problem);            \
   GATE_OF_TENSOR_BLOCKS(vast, problem)
-// Gradients of inputs are formed as outputs are, of other operands: the short tier has one block of each.
-#define GATE_OF_SOME_BLOCKS(problem)                                                                          \
-  GATE_IF_ALL(GATE(gemm_kernel<float, problem, slim_block>); GATE(gemm_kernel<float, problem, narrow_block>); \
-              GATE(gemm_kernel<float, problem, small_block>); GATE_OF_TENSOR_BLOCKS(narrow, problem);         \
-              GATE_OF_TENSOR_BLOCKS(square, problem); GATE_OF_TENSOR_BLOCKS(wide, problem);                   \
-              GATE_OF_TENSOR_BLOCKS(vast, problem);)                                                          \
-  GATE(gemm_kernel<float, problem, square_block>);                                                            \
-  GATE_OF_TENSOR_BLOCKS(large, problem)
 GATE(sample_kernel<float, cross_entropy, program<cnn>::functions, 256, 0>);
 GATE(sample_kernel<float, mean_squared_error, program<mlp>::functions, 128, 1>);
 GATE(sample_kernel<float, cross_entropy, program<words>::functions, 256, 0>);
@@ -81,11 +63,9 @@ GATE(sample_kernel<float, token_cross_entropy<>, program<gpt>::functions, sample
   GATE(attention_queries_kernel<float, std::int32_t, columns>); \
   GATE(attention_keys_kernel<float, std::int32_t, columns>)
 GATE_OF_ATTENTION(4);
-#ifdef GATE_ALL
 GATE_OF_ATTENTION(1);
 GATE_OF_ATTENTION(2);
 GATE_OF_ATTENTION(3);
-#endif
 GATE(move_queries_kernel<float, std::int32_t>);
 GATE(loss_kernel<float, cross_entropy>);
 GATE(position_loss_kernel<float, token_cross_entropy<>, true>);
@@ -98,10 +78,10 @@ GATE(elementwise_kernel<float, std::int32_t>);
 GATE_OF_ALL_BLOCKS(affine_forward<float>);
 GATE(gemm_kernel<float, affine_forward<float, true>, square_block>);
 GATE(gemm_kernel<float, affine_forward<float, true>, small_block>);
-GATE_OF_SOME_BLOCKS(affine_adjoint<float>);
+GATE_OF_ALL_BLOCKS(affine_adjoint<float>);
 GATE(gemm_kernel<float, affine_adjoint<float, true>, square_block>);
 GATE(gemm_kernel<float, affine_adjoint<float, true>, small_block>);
-GATE_OF_SOME_BLOCKS(affine_strided_adjoint<float>);
+GATE_OF_ALL_BLOCKS(affine_strided_adjoint<float>);
 GATE(gemm_kernel<float, affine_forward<float, true>, tiny_block>);
 GATE(gemm_kernel<float, affine_adjoint<float, true>, tiny_block>);
 GATE(gemm_kernel<float, affine_squares<float>, strip_block>);
