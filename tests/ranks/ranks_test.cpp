@@ -262,19 +262,37 @@ BOOST_AUTO_TEST_CASE(a_round_begins_anew_on_all_ranks_or_on_none) {
   static_cast<pg::training_choices&>(options) = usual();
   options.sampling = pg::random_allocation{pg::round_steps{4}, pg::participations{1}};
   std::vector<double> spent(3);
-  const auto thrown = on_threads<pg::thread_ranks::member>(3, [&](const pg::thread_ranks::member& me) {
-    const pg::host exec{pg::threads{1}};
-    cnn net{exec, pg::kaiming_uniform{1}};
-    pg::dp_sgd trainer{exec, net, pg::cross_entropy{}, options, me, pg::seeded_generator{3}};
-    const pg::shard mine{all.part(20 * me.rank(), 20), 20 * me.rank()};
-    for (int step = 0; step < 4; ++step) {
-      if (me.rank() == 1 && step == 3) trainer.records_changed();
-      trainer.step(mine);
-    }
-    spent[me.rank()] = trainer.epsilon(pg::delta{1e-5});
-  });
-  for (const std::string& each : thrown) BOOST_TEST(each == "");
-  for (const double each : spent) BOOST_TEST(each == spent[0]);
+  std::vector<std::uint64_t> paid(3);
+  const auto run = [&](bool is_told, bool is_refused) {
+    const auto thrown = on_threads<pg::thread_ranks::member>(3, [&](const pg::thread_ranks::member& me) {
+      const pg::host exec{pg::threads{1}};
+      cnn net{exec, pg::kaiming_uniform{1}};
+      pg::dp_sgd trainer{exec, net, pg::cross_entropy{}, options, me, pg::seeded_generator{3}};
+      data own = all;
+      const std::size_t first = 20 * me.rank();
+      for (int step = 0; step < 3; ++step) trainer.step(pg::shard{own.part(first, 20), first});
+      if (me.rank() == 1 && is_told) trainer.records_changed();
+      if (is_refused) {  // another rank's records do not fit, and then are what they were
+        data bad = all;
+        if (me.rank() == 2) bad.targets[45] = 77;
+        try {
+          trainer.step(pg::shard{me.rank() == 2 ? bad.part(first, 20) : own.part(first, 20), first});
+        } catch (const std::exception&) {
+        }
+      }
+      trainer.step(pg::shard{own.part(first, 20), first});
+      spent[me.rank()] = trainer.epsilon(pg::delta{1e-5});
+      paid[me.rank()] = trainer.accountant().steps();
+    });
+    for (const std::string& each : thrown) BOOST_TEST(each == "");
+    for (const double each : spent) BOOST_TEST(each == spent[0]);
+    for (const std::uint64_t each : paid) BOOST_TEST(each == paid[0]);
+    return paid[0];
+  };
+  BOOST_TEST(run(false, false) == 1U);
+  BOOST_TEST(run(true, false) == 2U);
+  BOOST_TEST(run(false, true) == 1U);  // those that are refused cost none
+  BOOST_TEST(run(true, true) == 2U);
 }
 
 BOOST_AUTO_TEST_CASE(so_have_few_records_and_none) {

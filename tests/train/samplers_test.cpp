@@ -324,6 +324,26 @@ BOOST_AUTO_TEST_CASE(refused_records_leave_a_round_as_it_is) {
   BOOST_TEST(trainer.accountant().steps() == 1U);
 }
 
+// A number may be another record's where the trainer is told so: nobody takes part twice for one payment.
+BOOST_AUTO_TEST_CASE(records_that_change_in_place_begin_a_round) {
+  clouds data{count};
+  const pg::host exec{pg::threads{1}};
+  classifier net{exec, pg::kaiming_uniform{3}};
+  const auto options = options_with(pg::random_allocation{pg::round_steps{10}});
+  pg::dp_sgd trainer{exec, net, pg::cross_entropy{}, options, pg::seeded_generator{seed}};
+  for (int step = 0; step < 2; ++step) trainer.step(data.records());
+  BOOST_TEST(trainer.accountant().steps() == 1U);
+  trainer.records_changed();
+  const std::int32_t before = std::exchange(data.classes[7], 3);
+  BOOST_CHECK_THROW(trainer.step(data.records()), std::invalid_argument);
+  BOOST_TEST(trainer.accountant().steps() == 1U);  // those that do not fit cost nothing
+  data.classes[7] = before;
+  for (int step = 0; step < 10; ++step) trainer.step(data.records());
+  BOOST_TEST(trainer.accountant().steps() == 2U);
+  trainer.step(data.records());
+  BOOST_TEST(trainer.accountant().steps() == 3U);
+}
+
 // What is left of a round belongs to the options that paid it.
 BOOST_AUTO_TEST_CASE(other_options_behind_a_file_pay_a_round_of_their_own) {
   const clouds data{count};

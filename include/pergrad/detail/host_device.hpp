@@ -9,8 +9,8 @@
 #define PERGRAD_HD __host__ __device__
 /// Before a marked function that calls functions of the host, and that only the host calls: nvcc would warn of it.
 #define PERGRAD_ONLY_HOST_CALLS _Pragma("nv_exec_check_disable")
-/// nvcc's front end drops the dots behind a pack among the arguments of a built-in function.
-#define PERGRAD_PACKS_IN_BUILTINS 0
+/// Is there __builtin_shufflevector? nvcc's front end drops the dots behind a pack among its arguments.
+#define PERGRAD_SHUFFLES 0
 /// nvcc refuses vectors of the compiler's extension in functions that are marked, even where only the host calls them.
 #define PERGRAD_VECTORS_ON_DEVICE 0
 /// nvcc writes a structure that is a template argument as the list of its members when it hands the program on.
@@ -18,7 +18,11 @@
 #else
 #define PERGRAD_HD
 #define PERGRAD_ONLY_HOST_CALLS
-#define PERGRAD_PACKS_IN_BUILTINS 1
+#if defined(__clang__) || __GNUC__ >= 12
+#define PERGRAD_SHUFFLES 1
+#else
+#define PERGRAD_SHUFFLES 0
+#endif
 #define PERGRAD_VECTORS_ON_DEVICE 1
 #define PERGRAD_WRITES_MEMBERS 0
 #endif

@@ -487,25 +487,26 @@ requires(!detail::cannot_be_trained<Network, Loss>) class dp_sgd<Network, Loss, 
     const auto& ranks = place::held.ranks();
     struct arrival {
       detail::shard_place records;
-      std::uint64_t are_others;  ///< than in the step before
+      std::uint64_t are_new;
     };
-    const bool seen = this->has_seen(mine.records);
     std::vector<detail::shard_place> parts;
-    bool are_others = false;
+    bool are_new = false;
     for (const arrival& each : detail::values_of_all(
-             ranks, arrival{{mine.first_record, mine.records.size(), ranks.rank()}, seen ? 0U : 1U})) {
+             ranks,
+             arrival{{mine.first_record, mine.records.size(), ranks.rank()}, this->are_new(mine.records) ? 1U : 0U})) {
       if (each.records.count > 0) parts.push_back(each.records);
-      are_others = are_others || each.are_others != 0;
+      are_new = are_new || each.are_new != 0;
     }
     std::ranges::sort(parts, {}, [](const auto& each) { return std::pair{each.first, each.rank}; });
     const std::uint64_t total = detail::total_of_shards(parts);
     if (this->options_.lanes) detail::require_whole_lanes(parts, *this->options_.lanes);
-    // A round, or a run with correlated noise, is of one set of records: on all ranks or on none.
     detail::do_together(ranks, [&] {
       this->require_records(total);
-      if (are_others || parts != parts_) this->begin_a_round();
-      this->look_at(mine.records);
+      this->require_fit(mine.records);
     });
+    // All fit. A round, or a run with correlated noise, is of one set of records: on all ranks or on none.
+    if (are_new || parts != parts_) this->begin_a_round();
+    this->accept(mine.records);
     parts_ = std::move(parts);
     return total;
   }

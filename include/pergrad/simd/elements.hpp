@@ -87,7 +87,7 @@ template <class Scalar, std::size_t Distance = vector_lanes<Scalar> / 2, class F
     return values[0];
   } else {
     vector<Scalar> moved{};
-#if PERGRAD_PACKS_IN_BUILTINS
+#if PERGRAD_SHUFFLES
     moved = [&]<std::size_t... Lane>(std::index_sequence<Lane...>) {
       return __builtin_shufflevector(values, values, (Lane ^ Distance)...);
     }

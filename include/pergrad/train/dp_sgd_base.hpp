@@ -94,10 +94,11 @@ class dp_sgd_base
     return average_->network();
   }
   /// Memory behind the spans of the data set has changed since the last step: the next one looks at all records again,
-  /// and a device copies them again. Needed on a device, which trains on its copy; on the host, and on a device that
-  /// shares the host's memory, each step reads the memory anyway.
+  /// a device copies them again, and where a sampler has rounds, one begins: a number may be another record's now.
+  /// Needed on a device, which trains on its copy; on the host, and on a device that shares the host's memory, each
+  /// step reads the memory anyway.
   void records_changed() noexcept {
-    must_look_ = true;
+    must_look_ = told_ = true;
     trainer_->forget_records();
   }
 
@@ -305,8 +306,19 @@ class dp_sgd_base
   [[nodiscard]] bool has_seen(const dataset<input_value, target>& records) const noexcept {
     return checked_ && checked_->same_view(records) && !must_look_;
   }
+  /// Does a round begin with these? Not with those of before, behind others that were refused.
+  [[nodiscard]] bool are_new(const dataset<input_value, target>& records) const noexcept {
+    return !checked_ || !checked_->same_view(records) || told_;
+  }
   /// Looks at the records if it has not seen them.
   void look_at(const dataset<input_value, target>& records) {
+    if (has_seen(records)) return;
+    require_fit(records);
+    if (are_new(records)) this->begin_a_round();
+    accept(records);
+  }
+  /// The first part of it, of which the last one makes them the trainer's.
+  void require_fit(const dataset<input_value, target>& records) {
     if (has_seen(records)) return;
     static_cast<void>(unit_count(records.size()));
     const bool are_others = checked_ && !checked_->same_view(records);
@@ -317,9 +329,11 @@ class dp_sgd_base
     }
     must_look_ = true;  // also at those of before, until some fit
     require_fit_for_training<Network, Loss>(records);
-    if (!checked_ || are_others) this->begin_a_round();  // not for those of before, behind others that were refused
+  }
+  void accept(const dataset<input_value, target>& records) {
     checked_ = records;
     must_look_ = false;
+    told_ = false;
   }
   /// The records of a step that is drawn. Refers to the trainer and to `records`.
   [[nodiscard]] step_records<Network, Loss> records_of_step(const dataset<input_value, target>& records,
@@ -378,6 +392,7 @@ class dp_sgd_base
   tape<Network> tape_;
   std::optional<dataset<input_value, target>> checked_;  ///< all of its records did fit when they were looked at
   bool must_look_ = false;                               ///< again, at whatever comes
+  bool told_ = false;                                    ///< that what was looked at has changed
   std::unique_ptr<executor_trainer> trainer_;            ///< refers to the tape and the options, so it goes first
 };
 

@@ -23,7 +23,7 @@ namespace transpose_detail {
 /// Lanes `From` of a and b, counted on from one to the other.
 template <std::size_t... From, class Vector>
 [[nodiscard]] inline Vector shuffle(Vector a, Vector b) noexcept {
-#if PERGRAD_PACKS_IN_BUILTINS
+#if PERGRAD_SHUFFLES
   return __builtin_shufflevector(a, b, From...);
 #else
   std::size_t lane = 0;

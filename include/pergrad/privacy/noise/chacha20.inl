@@ -51,7 +51,7 @@ template <int Lanes>
 /// x turned left by `Bits`. AVX2 has no such instruction, but one that moves bytes: g++ does not find it by itself.
 template <int Bits, class Word>
 [[gnu::always_inline]] PERGRAD_HD constexpr Word turned_left(const Word& x) noexcept {
-#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_TARGET == 1
+#if PERGRAD_SHUFFLES && PERGRAD_TARGET == 1
   if constexpr (sizeof(Word) == 32 && Bits % 8 == 0) {
     static_assert(Bits == 8 || Bits == 16);
     using bytes [[gnu::vector_size(32)]] = std::uint8_t;

@@ -39,7 +39,7 @@ template <int Half, int Lanes>
     static_cast<void>(i);
     return bits_as<f64>(std::uint64_t{high} << 32U | words);
   }
-#if PERGRAD_VECTORS_ON_DEVICE
+#if PERGRAD_SHUFFLES
   else if constexpr (Lanes == 4) {
     return bits_as<f64>(__builtin_shufflevector(words, splat_u32<Lanes>(high), i, 4, i + 1, 4));
   } else if constexpr (Lanes == 8) {
@@ -47,6 +47,12 @@ template <int Half, int Lanes>
   } else {
     return bits_as<f64>(__builtin_shufflevector(words, splat_u32<Lanes>(high), i, 16, i + 1, 16, i + 2, 16, i + 3, 16,
                                                 i + 4, 16, i + 5, 16, i + 6, 16, i + 7, 16));
+  }
+#elif PERGRAD_VECTORS_ON_DEVICE
+  else {
+    typename wide<Lanes>::u64 both{};
+    for (int k = 0; k < wide<Lanes>::count; ++k) both[k] = std::uint64_t{high} << 32U | words[i + k];
+    return bits_as<f64>(both);
   }
 #endif
 }
