@@ -3,6 +3,12 @@
 // of their gradients is above K
 #include <boost/test/unit_test.hpp>
 
+#include <cmath>
+#include <cstddef>
+#include <span>
+#include <stdexcept>
+#include <type_traits>
+
 #include <pergrad/models.hpp>
 
 #include "search.hpp"
@@ -13,6 +19,37 @@ namespace {
 
 namespace pg = pergrad;
 using certify_tests::nearest;
+
+/// y = w x. Its rule reads ‖w‖, which `Measures` says, and `Tells` of its block.
+template <bool Measures, bool Tells>
+struct gain {
+  [[nodiscard]] static constexpr pg::shape output_shape(pg::shape in) noexcept { return in; }
+  [[nodiscard]] static constexpr std::size_t parameter_count(pg::shape /*in*/) noexcept { return 1; }
+  [[nodiscard]] static constexpr auto factors(pg::shape in) noexcept {
+    return pg::list_factors(
+        pg::elementwise_sum(in.size(), 1, {pg::source::backprop, 0, 1}, {pg::source::activation, 0, 1}));
+  }
+  [[nodiscard]] static pg::certified::effect bounds(const pg::certified::node_bounds& at) {
+    const pg::certified::upper w = at.weights.norm * at.rounds.growth(8);
+    pg::certified::effect result{.y = at.y(w * at.x.l2, w * at.x.largest), .dx = w};
+    if (Tells) result.block = at.x.l2 * at.rounds.growth(8);
+    return result;
+  }
+  template <class Scalar>
+  requires(Measures&& std::is_floating_point_v<Scalar>) [[nodiscard]] static pg::certified::weight_bound
+      measure(pg::shape /*in*/, std::span<const Scalar> w) {
+    return {.norm = pg::certified::l2_norm_of(w)};
+  }
+  template <class Scalar>
+  static void forward(pg::shape /*in*/, std::span<const Scalar> w, std::span<const Scalar> x, std::span<Scalar> y) {
+    for (std::size_t i = 0; i < x.size(); ++i) y[i] = w[0] * x[i];
+  }
+  template <class Scalar>
+  static void backward(pg::shape /*in*/, std::span<const Scalar> w, std::span<const Scalar> /*x*/,
+                       std::span<const Scalar> dy, std::span<Scalar> dx) {
+    for (std::size_t i = 0; i < dy.size(); ++i) dx[i] = w[0] * dy[i];
+  }
+};
 
 }  // namespace
 
@@ -76,5 +113,30 @@ BOOST_AUTO_TEST_CASE(models_of_language) {
           token_cross_entropy<>>("llama");
 }
 #endif
+
+// Of a layer of one's own what its rule reads of the weights must be measured, and its parameters' gradient bounded.
+BOOST_AUTO_TEST_CASE(a_rule_that_leaves_something_out_proves_nothing) {
+  const auto bound_with = []<class Layer>(Layer) {
+    using net_type = pg::network<pg::shape{4}, pg::into_ball<2.0>, pg::linear<4>, Layer, pg::linear<3>>;
+    const pg::host exec{pg::threads{1}};
+    net_type net{exec, pg::kaiming_uniform{1}};
+    net.all_parameters()[20] = 30;  // the gain
+    return pg::certify(net, pg::cross_entropy{}).bound;
+  };
+  BOOST_TEST(std::isinf(bound_with(gain<false, true>{})));
+  BOOST_TEST(std::isinf(bound_with(gain<true, false>{})));
+  const double whole = bound_with(gain<true, true>{});
+  BOOST_TEST(whole > 285);  // a record with this norm is known
+  BOOST_TEST(whole < 2000);
+  const auto trained_with = []<class Layer>(Layer) {
+    using net_type = pg::network<pg::shape{4}, pg::into_ball<2.0>, pg::linear<4>, Layer, pg::linear<3>>;
+    const pg::host exec{pg::threads{1}};
+    net_type net{exec, pg::kaiming_uniform{1}};
+    return pg::detail::proof_maker::prove(
+        pg::certified_training_of<net_type>(pg::cross_entropy{}, pg::l2_clip_norm{200.0}), net);
+  };
+  BOOST_TEST(trained_with(gain<true, true>{}) <= 200);
+  BOOST_CHECK_THROW(static_cast<void>(trained_with(gain<false, true>{})), std::invalid_argument);
+}
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -52,14 +52,20 @@ struct network_rules {
   /// Beyond it, intermediate sums might overflow (minimal filtering adds up sixteen values).
   static constexpr double largest = std::is_same_v<scalar, float> ? 0x1p120 : 0x1p1000;
 
+  /// Of a layer whose rule does not say what its weights are. Those that read them have no bound then.
+  static constexpr weight_bound nothing_known{intervals::inside::unbounded, intervals::inside::unbounded,
+                                              intervals::inside::unbounded};
+
   [[nodiscard]] static weights_of<Network> measure(const Network& network) {
     weights_of<Network> found{};
     detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> layer, std::size_t i) {
       if constexpr (detail::may_have_parameters<Layer>) {
         const shape in = structure::shapes[structure::inputs[i]];
         if (structure::parameter_counts[i] == 0) return;
-        if constexpr (requires { measure_of(layer, in, network.layer_parameters(i)); }) {
+        if constexpr (is_measured<Layer, scalar>) {
           found[i] = measure_of(layer, in, network.layer_parameters(i));
+        } else {
+          found[i] = nothing_known;
         }
       }
     });
@@ -70,7 +76,8 @@ struct network_rules {
     weights_of<Network> found = others;
     detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*layer*/, std::size_t i) {
       if (structure::trained_counts[i] == 0) return;
-      found[i] = {limits.norm, 0, limits.bias};
+      // What nobody measures nobody brings within limits.
+      found[i] = is_measured<Layer, scalar> ? weight_bound{limits.norm, 0, limits.bias} : nothing_known;
       if constexpr (detail::has_affine<Layer>) {
         const affine_map map = Layer::affine(structure::shapes[structure::inputs[i]]);
         found[i].frobenius = upper{limits.norm} * root_of(std::min(map.out_channels, map.groups * map.view_width()));

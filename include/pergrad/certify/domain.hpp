@@ -46,13 +46,13 @@ struct node_bounds {
 };
 
 /// What a rule says: bounds of the output, and by what factor ‖dL/dy‖₂ bounds ‖dL/dx‖₂ and the norm of the gradient of
-/// the layer's own parameters. `inside`: of any other gradient that is formed on the way, and `formed` bounds any other
-/// value, for the question whether it might overflow.
+/// the layer's own parameters, without bound unless it says so. `inside`: of any other gradient that is formed on the
+/// way, and `formed` bounds any other value, for the question whether it might overflow.
 struct effect {
   value_bound y{};
   upper dx = 1;
   upper dx2 = 1;
-  upper block = 0;
+  upper block = intervals::inside::unbounded;
   upper inside = 1;
   upper formed = 0;
 };

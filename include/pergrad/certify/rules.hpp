@@ -481,7 +481,8 @@ requires requires(const Layer* layer) { is_a_table(layer); }
 // Layers of one's own
 // ------------------------------------------------------------------------------------------------------
 
-/// `bounds(node_bounds)` is the rule, `measure(in, weights)` says what of the parameters it reads.
+/// `bounds(node_bounds)` is the rule, `measure(in, weights)` says what of the parameters it reads: without it `weights`
+/// are without bound.
 template <class Layer>
 requires requires(const node_bounds& at) {
   { Layer::bounds(at) } -> std::same_as<effect>;
@@ -494,6 +495,12 @@ requires requires(shape in, std::span<const Scalar> w) {
 [[nodiscard]] weight_bound measure_of(std::type_identity<Layer> /*layer*/, shape in, std::span<const Scalar> weights) {
   return Layer::measure(in, weights);
 }
+
+/// Does anybody say what a layer's weights are?
+template <class Layer, class Scalar>
+inline constexpr bool is_measured = requires(shape in, std::span<const Scalar> weights) {
+  measure_of(std::type_identity<Layer>{}, in, weights);
+};
 
 template <class Layer>
 concept has_rule = requires(const node_bounds& at) {
