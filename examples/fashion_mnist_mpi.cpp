@@ -100,6 +100,8 @@ int main(int argc, char** argv) {
     status = example::run_program(
         argc, argv, what, [](example::cli::binder&) {}, [&](example::run_report& report) { run(report, world); });
   }
+  // What only this rank has met, such as a folder that cannot be written, the others would wait for.
+  if (status == 1) MPI_Abort(MPI_COMM_WORLD, status);
   MPI_Finalize();
   return status;
 }

@@ -51,8 +51,8 @@
 #define PERGRAD_HD __host__ __device__
 /// Before a marked function that calls functions of the host, and that only the host calls: nvcc would warn of it.
 #define PERGRAD_ONLY_HOST_CALLS _Pragma("nv_exec_check_disable")
-/// nvcc's front end drops the dots behind a pack among the arguments of a built-in function.
-#define PERGRAD_PACKS_IN_BUILTINS 0
+/// Is there __builtin_shufflevector? nvcc's front end drops the dots behind a pack among its arguments.
+#define PERGRAD_SHUFFLES 0
 /// nvcc refuses vectors of the compiler's extension in functions that are marked, even where only the host calls them.
 #define PERGRAD_VECTORS_ON_DEVICE 0
 /// nvcc writes a structure that is a template argument as the list of its members when it hands the program on.
@@ -60,7 +60,11 @@
 #else
 #define PERGRAD_HD
 #define PERGRAD_ONLY_HOST_CALLS
-#define PERGRAD_PACKS_IN_BUILTINS 1
+#if defined(__clang__) || __GNUC__ >= 12
+#define PERGRAD_SHUFFLES 1
+#else
+#define PERGRAD_SHUFFLES 0
+#endif
 #define PERGRAD_VECTORS_ON_DEVICE 1
 #define PERGRAD_WRITES_MEMBERS 0
 #endif
@@ -1286,7 +1290,7 @@ template <int Lanes>
 /// x turned left by `Bits`. AVX2 has no such instruction, but one that moves bytes: g++ does not find it by itself.
 template <int Bits, class Word>
 [[gnu::always_inline]] PERGRAD_HD constexpr Word turned_left(const Word& x) noexcept {
-#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_TARGET == 1
+#if PERGRAD_SHUFFLES && PERGRAD_TARGET == 1
   if constexpr (sizeof(Word) == 32 && Bits % 8 == 0) {
     static_assert(Bits == 8 || Bits == 16);
     using bytes [[gnu::vector_size(32)]] = std::uint8_t;
@@ -1509,7 +1513,7 @@ template <int Lanes>
 /// x turned left by `Bits`. AVX2 has no such instruction, but one that moves bytes: g++ does not find it by itself.
 template <int Bits, class Word>
 [[gnu::always_inline]] PERGRAD_HD constexpr Word turned_left(const Word& x) noexcept {
-#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_TARGET == 1
+#if PERGRAD_SHUFFLES && PERGRAD_TARGET == 1
   if constexpr (sizeof(Word) == 32 && Bits % 8 == 0) {
     static_assert(Bits == 8 || Bits == 16);
     using bytes [[gnu::vector_size(32)]] = std::uint8_t;
@@ -1733,7 +1737,7 @@ template <int Lanes>
 /// x turned left by `Bits`. AVX2 has no such instruction, but one that moves bytes: g++ does not find it by itself.
 template <int Bits, class Word>
 [[gnu::always_inline]] PERGRAD_HD constexpr Word turned_left(const Word& x) noexcept {
-#if PERGRAD_VECTORS_ON_DEVICE && PERGRAD_TARGET == 1
+#if PERGRAD_SHUFFLES && PERGRAD_TARGET == 1
   if constexpr (sizeof(Word) == 32 && Bits % 8 == 0) {
     static_assert(Bits == 8 || Bits == 16);
     using bytes [[gnu::vector_size(32)]] = std::uint8_t;
@@ -6878,7 +6882,7 @@ template <int Half, int Lanes>
     static_cast<void>(i);
     return bits_as<f64>(std::uint64_t{high} << 32U | words);
   }
-#if PERGRAD_VECTORS_ON_DEVICE
+#if PERGRAD_SHUFFLES
   else if constexpr (Lanes == 4) {
     return bits_as<f64>(__builtin_shufflevector(words, splat_u32<Lanes>(high), i, 4, i + 1, 4));
   } else if constexpr (Lanes == 8) {
@@ -6886,6 +6890,12 @@ template <int Half, int Lanes>
   } else {
     return bits_as<f64>(__builtin_shufflevector(words, splat_u32<Lanes>(high), i, 16, i + 1, 16, i + 2, 16, i + 3, 16,
                                                 i + 4, 16, i + 5, 16, i + 6, 16, i + 7, 16));
+  }
+#elif PERGRAD_VECTORS_ON_DEVICE
+  else {
+    typename wide<Lanes>::u64 both{};
+    for (int k = 0; k < wide<Lanes>::count; ++k) both[k] = std::uint64_t{high} << 32U | words[i + k];
+    return bits_as<f64>(both);
   }
 #endif
 }
@@ -7188,7 +7198,7 @@ template <int Half, int Lanes>
     static_cast<void>(i);
     return bits_as<f64>(std::uint64_t{high} << 32U | words);
   }
-#if PERGRAD_VECTORS_ON_DEVICE
+#if PERGRAD_SHUFFLES
   else if constexpr (Lanes == 4) {
     return bits_as<f64>(__builtin_shufflevector(words, splat_u32<Lanes>(high), i, 4, i + 1, 4));
   } else if constexpr (Lanes == 8) {
@@ -7196,6 +7206,12 @@ template <int Half, int Lanes>
   } else {
     return bits_as<f64>(__builtin_shufflevector(words, splat_u32<Lanes>(high), i, 16, i + 1, 16, i + 2, 16, i + 3, 16,
                                                 i + 4, 16, i + 5, 16, i + 6, 16, i + 7, 16));
+  }
+#elif PERGRAD_VECTORS_ON_DEVICE
+  else {
+    typename wide<Lanes>::u64 both{};
+    for (int k = 0; k < wide<Lanes>::count; ++k) both[k] = std::uint64_t{high} << 32U | words[i + k];
+    return bits_as<f64>(both);
   }
 #endif
 }
@@ -7499,7 +7515,7 @@ template <int Half, int Lanes>
     static_cast<void>(i);
     return bits_as<f64>(std::uint64_t{high} << 32U | words);
   }
-#if PERGRAD_VECTORS_ON_DEVICE
+#if PERGRAD_SHUFFLES
   else if constexpr (Lanes == 4) {
     return bits_as<f64>(__builtin_shufflevector(words, splat_u32<Lanes>(high), i, 4, i + 1, 4));
   } else if constexpr (Lanes == 8) {
@@ -7507,6 +7523,12 @@ template <int Half, int Lanes>
   } else {
     return bits_as<f64>(__builtin_shufflevector(words, splat_u32<Lanes>(high), i, 16, i + 1, 16, i + 2, 16, i + 3, 16,
                                                 i + 4, 16, i + 5, 16, i + 6, 16, i + 7, 16));
+  }
+#elif PERGRAD_VECTORS_ON_DEVICE
+  else {
+    typename wide<Lanes>::u64 both{};
+    for (int k = 0; k < wide<Lanes>::count; ++k) both[k] = std::uint64_t{high} << 32U | words[i + k];
+    return bits_as<f64>(both);
   }
 #endif
 }
@@ -9185,7 +9207,7 @@ template <class Scalar, std::size_t Distance = vector_lanes<Scalar> / 2, class F
     return values[0];
   } else {
     vector<Scalar> moved{};
-#if PERGRAD_PACKS_IN_BUILTINS
+#if PERGRAD_SHUFFLES
     moved = [&]<std::size_t... Lane>(std::index_sequence<Lane...>) {
       return __builtin_shufflevector(values, values, (Lane ^ Distance)...);
     }
@@ -19439,10 +19461,11 @@ class dp_sgd_base
     return average_->network();
   }
   /// Memory behind the spans of the data set has changed since the last step: the next one looks at all records again,
-  /// and a device copies them again. Needed on a device, which trains on its copy; on the host, and on a device that
-  /// shares the host's memory, each step reads the memory anyway.
+  /// a device copies them again, and where a sampler has rounds, one begins: a number may be another record's now.
+  /// Needed on a device, which trains on its copy; on the host, and on a device that shares the host's memory, each
+  /// step reads the memory anyway.
   void records_changed() noexcept {
-    must_look_ = true;
+    must_look_ = told_ = true;
     trainer_->forget_records();
   }
 
@@ -19650,8 +19673,19 @@ class dp_sgd_base
   [[nodiscard]] bool has_seen(const dataset<input_value, target>& records) const noexcept {
     return checked_ && checked_->same_view(records) && !must_look_;
   }
+  /// Does a round begin with these? Not with those of before, behind others that were refused.
+  [[nodiscard]] bool are_new(const dataset<input_value, target>& records) const noexcept {
+    return !checked_ || !checked_->same_view(records) || told_;
+  }
   /// Looks at the records if it has not seen them.
   void look_at(const dataset<input_value, target>& records) {
+    if (has_seen(records)) return;
+    require_fit(records);
+    if (are_new(records)) this->begin_a_round();
+    accept(records);
+  }
+  /// The first part of it, of which the last one makes them the trainer's.
+  void require_fit(const dataset<input_value, target>& records) {
     if (has_seen(records)) return;
     static_cast<void>(unit_count(records.size()));
     const bool are_others = checked_ && !checked_->same_view(records);
@@ -19662,9 +19696,11 @@ class dp_sgd_base
     }
     must_look_ = true;  // also at those of before, until some fit
     require_fit_for_training<Network, Loss>(records);
-    if (!checked_ || are_others) this->begin_a_round();  // not for those of before, behind others that were refused
+  }
+  void accept(const dataset<input_value, target>& records) {
     checked_ = records;
     must_look_ = false;
+    told_ = false;
   }
   /// The records of a step that is drawn. Refers to the trainer and to `records`.
   [[nodiscard]] step_records<Network, Loss> records_of_step(const dataset<input_value, target>& records,
@@ -19723,6 +19759,7 @@ class dp_sgd_base
   tape<Network> tape_;
   std::optional<dataset<input_value, target>> checked_;  ///< all of its records did fit when they were looked at
   bool must_look_ = false;                               ///< again, at whatever comes
+  bool told_ = false;                                    ///< that what was looked at has changed
   std::unique_ptr<executor_trainer> trainer_;            ///< refers to the tape and the options, so it goes first
 };
 
@@ -26659,7 +26696,7 @@ namespace transpose_detail {
 /// Lanes `From` of a and b, counted on from one to the other.
 template <std::size_t... From, class Vector>
 [[nodiscard]] inline Vector shuffle(Vector a, Vector b) noexcept {
-#if PERGRAD_PACKS_IN_BUILTINS
+#if PERGRAD_SHUFFLES
   return __builtin_shufflevector(a, b, From...);
 #else
   std::size_t lane = 0;
@@ -52245,7 +52282,7 @@ template <class Network, on_device::device Device>
 //   upload (state, record numbers) -> samples: forward, loss, backward, norms, factors -> sums -> reduction, noise,
 //   update -> roundings that were open
 //
-// Four kernels and one upload; and once a step, before its first batch, one that marks the next step's records. What
+// Of a fused network four kernels and one upload; and once a step, before its first batch, one that marks the next step's records. What
 // differs from batch to batch lies in the state, so a batch of any size, an empty one included, replays the same graph;
 // records are read where the data set lies on the device. The host does not wait. A device that trains together with
 // others (cuda/ranks/device_step.hpp) has a second graph for what happens once a step: it takes up everybody's sum, and
@@ -52859,7 +52896,7 @@ using cuda_options = device_options;
 #undef PERGRAD_OWN_KERNELS
 #undef PERGRAD_OWN_VECTOR_BYTES
 #undef PERGRAD_OWN_VECTOR_REGISTERS
-#undef PERGRAD_PACKS_IN_BUILTINS
+#undef PERGRAD_SHUFFLES
 #undef PERGRAD_VECTORS_ON_DEVICE
 #undef PERGRAD_WRITES_MEMBERS
 

@@ -255,6 +255,22 @@ BOOST_AUTO_TEST_CASE(one_that_nobody_helps_is_a_rank_too) {
   BOOST_TEST((parameters_of(net) == in_one_process(all, usual(), 4)));
 }
 
+BOOST_AUTO_TEST_CASE(ranks_that_are_told_different_rates_take_no_step) {
+  const data all{40};
+  const auto thrown = on_threads<pg::thread_ranks::member>(2, [&](const pg::thread_ranks::member& me) {
+    const pg::host exec{pg::threads{1}};
+    cnn net{exec, pg::kaiming_uniform{1}};
+    pg::dp_sgd trainer{exec, net, pg::cross_entropy{}, usual(), me, pg::seeded_generator{3}};
+    const pg::shard mine{all.part(20 * me.rank(), 20), 20 * me.rank()};
+    trainer.step(mine);
+    if (me.rank() == 1) trainer.set_learning_rate(pg::learning_rate{0.0625});
+    trainer.step(mine);
+  });
+  for (const std::string& each : thrown) {
+    BOOST_TEST(each.find("rank 1 has the learning rate 0.062500, rank 0 ") != std::string::npos, each);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(a_round_begins_anew_on_all_ranks_or_on_none) {
   // One rank's records have changed: the round of an allocation ends for all, and all pay for a new one.
   const data all{60};

@@ -488,12 +488,24 @@ requires(!detail::cannot_be_trained<Network, Loss>) class dp_sgd<Network, Loss, 
     struct arrival {
       detail::shard_place records;
       std::uint64_t are_new;
+      double rate;  ///< what may be set between steps
+      double clip;
     };
+    const arrival own{{mine.first_record, mine.records.size(), ranks.rank()},
+                      this->are_new(mine.records) ? 1U : 0U,
+                      this->options_.learning_rate ? this->options_.learning_rate->value() : 0,
+                      this->options_.clip ? this->options_.clip->value() : 0};
+    const std::vector<arrival> all = detail::values_of_all(ranks, own);
     std::vector<detail::shard_place> parts;
     bool are_new = false;
-    for (const arrival& each : detail::values_of_all(
-             ranks,
-             arrival{{mine.first_record, mine.records.size(), ranks.rank()}, this->are_new(mine.records) ? 1U : 0U})) {
+    for (std::size_t rank = 0; rank < all.size(); ++rank) {
+      const arrival& each = all[rank];
+      const bool other_rate = each.rate != all[0].rate;
+      if (other_rate || each.clip != all[0].clip) {
+        detail::throw_invalid_argument(
+            {"pergrad: ranks: rank ", rank, " has the ", other_rate ? "learning rate " : "clip norm ",
+             other_rate ? each.rate : each.clip, ", rank 0 ", other_rate ? all[0].rate : all[0].clip});
+      }
       if (each.records.count > 0) parts.push_back(each.records);
       are_new = are_new || each.are_new != 0;
     }
