@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # tests/run.sh [--all] [CTEST OPTIONS...] - installs what the tests need and is missing, builds them into build/tests,
-# runs them. With --all those that search take their time, programs for a GPU are compiled for all kinds, newer clangs
-# compile the kernels, and a browser opens the site (build/tests/tests/site/screenshots).
+# runs them. With --all those that search take their time, programs for a GPU are compiled for all kinds, other
+# compilers compile the kernels, and a browser opens the site (build/tests/tests/site/screenshots).
 set -eu
 
 long=OFF
@@ -30,5 +30,5 @@ fi
 
 cmake -S "$root" --preset tests -DPERGRAD_LONG_TESTS=$long $architectures
 cmake --build "$root/build/tests" --parallel "$(nproc)"
-if [ -n "${PERGRAD_LONG_TESTS-}" ]; then sh "$root/tests/host/newer_clang.sh"; fi
+if [ -n "${PERGRAD_LONG_TESTS-}" ]; then sh "$root/tests/host/other_compilers.sh"; fi
 exec ctest --test-dir "$root/build/tests" --no-tests=error --output-on-failure --parallel "$(nproc)" "$@"
