@@ -4,11 +4,11 @@
 //   upload (state, record numbers) -> samples: forward, loss, backward, norms, factors -> sums -> reduction, noise,
 //   update -> roundings that were open
 //
-// Of a fused network four kernels and one upload; and once a step, before its first batch, one that marks the next step's records. What
-// differs from batch to batch lies in the state, so a batch of any size, an empty one included, replays the same graph;
-// records are read where the data set lies on the device. The host does not wait. A device that trains together with
-// others (cuda/ranks/device_step.hpp) has a second graph for what happens once a step: it takes up everybody's sum, and
-// shares what it has updated.
+// Of a fused network four kernels and one upload; and once a step, before its first batch, one that marks the next
+// step's records. What differs from batch to batch lies in the state, so a batch of any size, an empty one included,
+// replays the same graph; records are read where the data set lies on the device. The host does not wait. A device that
+// trains together with others (cuda/ranks/device_step.hpp) has a second graph for what happens once a step: it takes up
+// everybody's sum, and shares what it has updated.
 #pragma once
 
 #include <algorithm>
