@@ -245,6 +245,11 @@ BOOST_AUTO_TEST_CASE(lipschitz_bounds_and_shares) {
   BOOST_CHECK_THROW(static_cast<void>(pg::lipschitz(log(pow(age - 59, 2) - 100), people)), std::invalid_argument);
   // On one side of a plane alone it is in one piece; and this is never below 0, though its enclosure is.
   BOOST_TEST(pg::lipschitz(pow(age - weight / 4, 1.5), people).upper >= 14);
+  // A root that is defined at the box's edge alone.
+  constexpr pg::field<"a"> a;
+  constexpr pg::field<"c"> c;
+  const pg::box edge{a.in(-4, 0), c.in(0, 1.75)};
+  BOOST_CHECK_THROW(static_cast<void>(pg::lipschitz(sqrt(a) + sin(c), edge)), std::invalid_argument);
   BOOST_TEST(pg::lipschitz(sqrt(age * age / 1000 - age / 10 + 7), people).upper <= 1);
   // These have none: even poles, and a denominator whose interval alone holds 0.
   BOOST_TEST(pg::lipschitz(clamp(pow(age - 50, -2), -1, 1), people).upper >= 1.9);

@@ -153,6 +153,9 @@ enum class sign_question : unsigned char { one_and_not_zero, not_negative };
         !is_proven(sign_question::not_negative, list, each.first, in)) {
       return i;
     }
+    // A root that is defined at an edge of the box at most: what is simplified to be a power of its own has no root.
+    const bool is_root = each.kind == node_kind::power && each.number < 1 && !intervals::inside::is_whole(each.number);
+    if (is_root && !(values[place(each.first)].upper > 0)) return i;
     const bool is_pole = each.kind == node_kind::power && each.number < 0 && intervals::inside::is_whole(each.number) &&
                          !intervals::inside::is_even(each.number);
     if (!is_pole && each.kind != node_kind::sign) continue;
