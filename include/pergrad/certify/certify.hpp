@@ -42,6 +42,12 @@ namespace certified {
 template <class Network>
 using weights_of = std::array<weight_bound, Network::structure::size>;
 
+/// Does anybody say what a layer's weights are? Not with the rules: what says it of recurrent layers comes behind them.
+template <class Layer, class Scalar>
+inline constexpr bool is_measured = requires(shape in, std::span<const Scalar> weights) {
+  measure_of(std::type_identity<Layer>{}, in, weights);
+};
+
 /// A network's nodes and the rules of their layers.
 template <class Network>
 struct network_rules {

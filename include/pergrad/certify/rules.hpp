@@ -496,12 +496,6 @@ requires requires(shape in, std::span<const Scalar> w) {
   return Layer::measure(in, weights);
 }
 
-/// Does anybody say what a layer's weights are?
-template <class Layer, class Scalar>
-inline constexpr bool is_measured = requires(shape in, std::span<const Scalar> weights) {
-  measure_of(std::type_identity<Layer>{}, in, weights);
-};
-
 template <class Layer>
 concept has_rule = requires(const node_bounds& at) {
   rule_of(std::type_identity<Layer>{}, at);
