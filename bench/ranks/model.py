@@ -60,7 +60,8 @@ def exchanges(parameters, ranks, scalar_bytes=SCALAR_BYTES):
     at = places(parameters, ranks)
     own = [at[i + 1] - at[i] for i in range(ranks)]
     state = ("all_gather", [8] * ranks)  # the length of what a rank has to say: nothing
-    return [("all_gather", [32] * ranks), state, state,  # shards; whether records fit, and the sum has been formed
+    # Shards, rate and clip norm; whether records fit, and the sum has been formed.
+    return [("all_gather", [48] * ranks), state, state,
             ("reduce_scatter", [SUM_BYTES * each for each in own]), ("all_gather", [scalar_bytes * each for each in own])]
 
 
