@@ -53,7 +53,8 @@ template <class Value>
 template <class Text>
 class unfinished_file {
  public:
-  /// A symbolic link stays one: its target is replaced, or made if it is not there. Throws std::runtime_error that says why there can be no file.
+  /// A symbolic link stays one: its target is replaced, or made if it is not there. Throws std::runtime_error that says
+  /// why there can be no file.
   explicit unfinished_file(const std::string& path) : path_{path}, target_{path} {
     follow_links();
     struct stat before {};

@@ -11,8 +11,8 @@
 // What this library writes has two entries more among the metadata: `pergrad`, what the file is, and `checksum`. Each
 // step of the checksum is a bijection of its state and of the eight bytes that it takes, so damage within eight bytes
 // is found for certain, and any other but for one case in 2^64 (FNV-1a on words, Fowler, Noll & Vo 1991, with a shift
-// that carries high bits down). It protects from accidents, not from somebody who recomputes it. A `checksum` of others,
-// without `pergrad` and not of 16 hexadecimal digits, is not looked at.
+// that carries high bits down). It protects from accidents, not from somebody who recomputes it. A `checksum` of
+// others, without `pergrad` and not of 16 hexadecimal digits, is not looked at.
 //
 // All is in one template, although Text is std::string: a program that has no files compiles none of it.
 #pragma once

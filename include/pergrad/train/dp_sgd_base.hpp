@@ -94,9 +94,10 @@ class dp_sgd_base
     return average_->network();
   }
   /// Memory behind the spans of the data set has changed since the last step: the next one looks at all records again,
-  /// a device copies them again, and where a sampler has rounds, one begins: a number may be another record's now.
-  /// Needed on a device, which trains on its copy; on the host, and on a device that shares the host's memory, each
-  /// step reads the memory anyway.
+  /// a device copies them again, and where a sampler has rounds, one begins: a number may be another record's now, but
+  /// with owners or individual accounting, which follow numbers. Not with correlated noise, which is of the same
+  /// records in all steps. Needed on a device, which trains on its copy; on the host, and on a device that shares the
+  /// host's memory, each step reads the memory anyway.
   void records_changed() noexcept {
     must_look_ = told_ = true;
     trainer_->forget_records();

@@ -235,7 +235,7 @@ void executors_do_not_know_of_each_other(const training::images& set) {
   };
   together();
   if (!fake_cuda::plays_the_device()) return;
-  fake_cuda::share(fake_cuda::host_memory::registered);  // both view them
+  fake_cuda::share(fake_cuda::host_memory::registered);  // the first views them, the second copies
   together();
   fake_cuda::share(fake_cuda::host_memory::separate);
 }

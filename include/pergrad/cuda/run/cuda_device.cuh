@@ -108,50 +108,49 @@ using event = owner<cudaEvent_t, cudaEventDestroy>;
   return attributes.type == cudaMemoryTypeHost ? attributes.devicePointer : nullptr;
 }
 
-/// What of the host's memory this program's views have pinned. No byte can be pinned twice, so who views a part of a
-/// range shares it; what others have pinned is theirs to keep.
+/// What of the host's memory this program's views have pinned. Nobody else views a part of it meanwhile: where a range
+/// is given back to the system and taken anew, what was pinned is still what lay there before. What others have pinned
+/// is theirs to keep.
 class pinned_memory {
  public:
-  struct share {
-    bool is_pinned;
-    const std::byte* range;  ///< of ours; null where others have pinned it
-  };
-  [[nodiscard]] static share take(const std::byte* first, std::size_t bytes) {
+  enum class state { refused, ours, of_others };
+  [[nodiscard]] static state take(const std::byte* first, std::size_t bytes) {
     pinned_memory& all = of_program();
     const std::lock_guard lock{all.mutex_};
-    bool meets = false;
-    for (range& each : all.ranges_) {
-      if (each.first <= first && first + bytes <= each.first + each.bytes) {
-        ++each.users;
-        return {true, each.first};
-      }
-      meets = meets || (page_of(first) <= page_of(each.first + each.bytes - 1) &&
-                        page_of(each.first) <= page_of(first + bytes - 1));
-    }
+    const bool meets = std::ranges::any_of(all.ranges_, [&](const range& each) {
+      return page_of(first) <= page_of(each.first + each.bytes - 1) &&
+             page_of(each.first) <= page_of(first + bytes - 1);
+    });
+    if (meets) return state::refused;
     all.ranges_.reserve(all.ranges_.size() + 1);
     const cudaError_t error = cudaHostRegister(const_cast<std::byte*>(first), bytes, cudaHostRegisterMapped);
     if (error == cudaSuccess) {
-      all.ranges_.push_back({first, bytes, 1});
-      return {true, first};
+      all.ranges_.push_back({first, bytes});
+      return state::ours;
     }
     static_cast<void>(cudaGetLastError());
-    return {error == cudaErrorHostMemoryAlreadyRegistered && !meets, nullptr};
+    return error == cudaErrorHostMemoryAlreadyRegistered ? state::of_others : state::refused;
   }
-  static void give_back(const share& taken) noexcept {
-    if (taken.range == nullptr) return;
+  static void give_back(const std::byte* first) noexcept {
     pinned_memory& all = of_program();
     const std::lock_guard lock{all.mutex_};
-    const auto found = std::ranges::find(all.ranges_, taken.range, &range::first);
-    if (--found->users > 0) return;
-    static_cast<void>(cudaHostUnregister(const_cast<std::byte*>(found->first)));
-    all.ranges_.erase(found);
+    static_cast<void>(cudaHostUnregister(const_cast<std::byte*>(first)));
+    all.ranges_.erase(std::ranges::find(all.ranges_, first, &range::first));
+  }
+  /// Where a device reads this; null if it cannot read all of it in one piece.
+  [[nodiscard]] static const std::byte* seen(const std::byte* first, std::size_t bytes) {
+    const auto* const there = static_cast<const std::byte*>(place_on_device(first));
+    for (std::size_t at = 0; at < bytes; at += page) {
+      if (there == nullptr || place_on_device(first + at) != there + at) return nullptr;
+    }
+    return place_on_device(first + bytes - 1) == there + (bytes - 1) ? there : nullptr;
   }
 
  private:
+  static constexpr std::size_t page = std::size_t{1} << 16U;  ///< the largest of 64-bit ARM
   struct range {
     const std::byte* first;
     std::size_t bytes;
-    std::size_t users;
   };
   /// Never destroyed: a trainer may live as long as the program.
   [[nodiscard]] static pinned_memory& of_program() {
@@ -159,7 +158,7 @@ class pinned_memory {
     return *all;
   }
   [[nodiscard]] static std::uintptr_t page_of(const std::byte* at) noexcept {
-    return reinterpret_cast<std::uintptr_t>(at) >> 16U;  // the largest page of 64-bit ARM
+    return reinterpret_cast<std::uintptr_t>(at) / page;
   }
 
   std::mutex mutex_;
@@ -397,15 +396,16 @@ class cuda_device {
     if (bytes == 0 || !(streams || is(cudaDevAttrIntegrated))) return nullptr;
     if (is(cudaDevAttrPageableMemoryAccess)) return {bytes_of_it, [](const std::byte* /*of the host*/) {}};
     if (!is(cudaDevAttrCanMapHostMemory) || !is(cudaDevAttrHostRegisterSupported)) return nullptr;
-    const auto pinned = cuda_detail::pinned_memory::take(bytes_of_it, bytes);
-    if (!pinned.is_pinned) return nullptr;
-    const auto* const seen = static_cast<const std::byte*>(cuda_detail::place_on_device(bytes_of_it));
-    const auto* const last = static_cast<const std::byte*>(cuda_detail::place_on_device(bytes_of_it + bytes - 1));
-    const auto unpin = [stream = stream_, pinned](const std::byte* /*on the device*/) {
+    using cuda_detail::pinned_memory;
+    const auto state = pinned_memory::take(bytes_of_it, bytes);
+    if (state == pinned_memory::state::refused) return nullptr;
+    const auto unpin = [stream = stream_, bytes_of_it,
+                        is_ours = state == pinned_memory::state::ours](const std::byte* /*on the device*/) {
       static_cast<void>(cudaStreamSynchronize(stream));
-      cuda_detail::pinned_memory::give_back(pinned);
+      if (is_ours) pinned_memory::give_back(bytes_of_it);
     };
-    if (seen == nullptr || last != seen + (bytes - 1)) {  // of others': a part of it, or not for this device
+    const std::byte* const seen = pinned_memory::seen(bytes_of_it, bytes);
+    if (seen == nullptr) {  // of others': a part of it, or not for this device
       unpin(nullptr);
       return nullptr;
     }
