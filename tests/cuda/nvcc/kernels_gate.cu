@@ -117,7 +117,7 @@ GATE_OF_TENSOR_BLOCKS(wide, affine_partials<float>);
   GATE_OF_TENSOR_BLOCKS(square, affine_shares<float, share_kind::kind>);                      \
   GATE_OF_TENSOR_BLOCKS(wide, affine_shares<float, share_kind::kind>);                        \
   GATE_OF_TENSOR_BLOCKS(large, affine_shares<float, share_kind::kind>)
-GATE_IF_ALL(GATE_OF_SMALL_SHARES(converted);)  // of more than a million parameters
+GATE_OF_SMALL_SHARES(converted);  // of more than a million parameters
 GATE_OF_SMALL_SHARES(shifted);
 GATE(gemm_kernel<float, affine_shares<float>, slim_block>);
 GATE(gemm_kernel<float, affine_shares<float>, narrow_block>);
