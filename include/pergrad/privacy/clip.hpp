@@ -15,6 +15,7 @@
 // delta_j|
 // + d / 2, and then x_i carries that d / 2 along however large it is: spread = sum_t ‖x_t‖ sqrt(p). So the norm of what
 // is added is at most w N (1 + 2 u_S) (1 + u_S)² + (2 sqrt(n) + spread) d <= C.
+// w delta_j may be larger than w g_i, as x may be small: where it would be beyond the largest number, w is 0 (`delta`).
 //
 // A sum that will be released is formed in units of 2^unit (privacy/release.hpp): then all of this holds for C / 2^unit
 // in the place of C, and a weight is at most 2^-unit. Squares of doubles may vanish below 2^-1074 each, n of them, or
@@ -37,12 +38,14 @@ struct norm_bound {
   double error = 0;
   double slack = 0;
   double spread = 0;
+  double delta = 0;  ///< no delta that a weight may meet before x is larger
 
   PERGRAD_HD constexpr norm_bound& operator+=(const norm_bound& other) noexcept {
     squared += other.squared;
     error += other.error;
     slack += other.slack;
     spread += other.spread;
+    delta += other.delta;
     return *this;
   }
   [[nodiscard]] PERGRAD_HD friend norm_bound operator+(norm_bound a, const norm_bound& b) noexcept { return a += b; }
@@ -89,11 +92,17 @@ template <class Scalar>
   const double quotient = room / divisor * (1 - 8 * unit);
   return rounded_down<Scalar>(quotient < largest ? quotient : largest);
 }
+/// The factor, or 0 where a delta times it may be too large for a Scalar.
+template <class Scalar>
+[[nodiscard]] PERGRAD_HD inline Scalar factor_that_fits(norm_bound known, Scalar factor) noexcept {
+  constexpr auto largest = static_cast<double>(limits::largest<Scalar>);
+  return static_cast<double>(factor) * known.delta * (1 + 0x1p-20) <= largest ? factor : Scalar{0};
+}
 
 }  // namespace detail
 
 /// The largest safe factor w with ‖w g‖ <= bound / 2^unit, at most 2^-unit; exactly 0 for a gradient that is not
-/// finite.
+/// finite, or that cannot be weighed without numbers that are not.
 template <class Scalar>
 [[nodiscard]] PERGRAD_HD inline Scalar clip_factor(norm_bound known, std::size_t count, double bound,
                                                    int unit = 0) noexcept {
@@ -102,7 +111,9 @@ template <class Scalar>
   constexpr auto roundoff = static_cast<double>(limits::epsilon<Scalar>);
   const double one = std::ldexp(1.0, -unit);
   const double room = detail::clip_room<Scalar>(known, count, bound * one);
-  return norm * one <= room * (1 - 4 * roundoff) ? static_cast<Scalar>(one) : detail::safe_quotient<Scalar>(room, norm);
+  return detail::factor_that_fits(known, norm * one <= room * (1 - 4 * roundoff)
+                                             ? static_cast<Scalar>(one)
+                                             : detail::safe_quotient<Scalar>(room, norm));
 }
 
 /// An upper bound of the norm of what `clip_factor` makes of a gradient, in the numbers that are added: by the proof
@@ -124,8 +135,8 @@ template <class Scalar>
                                                         double stability, int unit = 0) noexcept {
   const double norm = norm_upper_bound(known, count);
   if (!is_finite_norm<Scalar>(norm)) return 0;
-  return detail::safe_quotient<Scalar>(detail::clip_room<Scalar>(known, count, std::ldexp(bound, -unit)),
-                                       norm + stability);
+  const double room = detail::clip_room<Scalar>(known, count, std::ldexp(bound, -unit));
+  return detail::factor_that_fits(known, detail::safe_quotient<Scalar>(room, norm + stability));
 }
 
 /// Per-sample adaptive clipping's factor bound / (‖g‖ + r / (‖g‖ + r)) / 2^unit (Xia et al. 2023, arXiv:2212.00328): as
@@ -138,8 +149,8 @@ template <class Scalar>
                                                                   double r, int unit = 0) noexcept {
   const double norm = norm_upper_bound(known, count);
   if (!is_finite_norm<Scalar>(norm)) return 0;
-  return detail::safe_quotient<Scalar>(detail::clip_room<Scalar>(known, count, std::ldexp(bound, -unit)),
-                                       norm + r / (norm + r));
+  const double room = detail::clip_room<Scalar>(known, count, std::ldexp(bound, -unit));
+  return detail::factor_that_fits(known, detail::safe_quotient<Scalar>(room, norm + r / (norm + r)));
 }
 
 }  // namespace pergrad::inline v0_1

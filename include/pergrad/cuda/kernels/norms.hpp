@@ -76,13 +76,14 @@ struct norm_worker {
   PERGRAD_HD void add_for_products(const outer_leaf& leaf, norm_method method, const double* squares,
                                    norm_bound& part) const {
     if (leaf.next != 0) return by_elements(leaf, nullptr, part);  // the sum forms the same elements
-    if (method == norm_method::gram) return by_positions(leaf, part);
+    if (method == norm_method::gram && leaf.view.positions() > 1) return by_positions(leaf, part);
     add_little(leaf, method, squares, part);
   }
-  /// The same of leaves of one use whose method is not gram.
+  /// The same of leaves of one use whose method is not gram. Of one position, whatever the method: the sum weighs
+  /// deltas.
   PERGRAD_HD void add_little(const outer_leaf& leaf, norm_method method, const double* squares,
                              norm_bound& part) const {
-    if (method == norm_method::product) return by_product(leaf, part);
+    if (method == norm_method::product || leaf.view.positions() == 1) return by_product(leaf, part);
     add_stored(squares + leaf.squares, leaf.square_count, part);
   }
   /// Parts of a squared norm that kernels left.
@@ -226,6 +227,7 @@ struct norm_worker {
         part.squared += squared[0] * squared[1];
         part.error += lost_squares(view, squared[0], squared[1]);
         part.spread += square_root(squared[0] * view.outputs);
+        part.delta += square_root(squared[1]);
       });
     }
   }
@@ -275,6 +277,8 @@ struct norm_worker {
         // Besides its two dots, a term meets the additions of one thread and of the block.
         const double terms = view.view_width() + view.outputs + static_cast<double>(pairs) / Threads + 16;
         part.squared += squared > 0 || squared != squared ? squared : 0;
+        // Terms that cancel in double may overflow in a sum of Scalars.
+        if (!(magnitude <= static_cast<double>(limits::largest<Scalar>))) part.squared = __builtin_huge_val();
         part.error += terms * limits::epsilon<double> * magnitude * magnitude;
         const double bound = (positions + 2) * static_cast<double>(limits::epsilon<Scalar>) * magnitude;
         part.slack += bound * bound;

@@ -176,6 +176,7 @@ struct leaf_kernel {
       result.squared += x_squared * delta_squared;
       result.error += lost_squares(x_squared, delta_squared);
       result.spread += spread_of(x_squared);
+      result.delta += std::sqrt(delta_squared);
     }
     return result;
   }
@@ -273,14 +274,14 @@ struct leaf_kernel {
                         x_lost * delta_lost * real(leaf.positions()) * real(leaf.positions());
     norm_bound result = rounding_of(seen);
     const double total = sum.total();
-    result.squared = total > 0 || total != total ? total : 0;
+    result.squared += total > 0 || total != total ? total : 0;
     result.error +=
         (2 * gamma + gamma * gamma + in_double) * (1 + 0x1p-20) * seen.magnitude * seen.magnitude + 2 * lost;
     return result;
   }
 
-  /// What rounding adds to one sample's share of a weighted sum over positions: slack = (γ sum_t |x_t||delta_t|)², and
-  /// spread.
+  /// What rounding adds to one sample's share of a weighted sum over positions: slack = (γ sum_t |x_t||delta_t|)²,
+  /// spread and delta; and an infinite norm where that sum may overflow on its way.
   [[nodiscard]] norm_bound rounding(index sample) const noexcept {
     norm_bound result;
     for (index g = 0; g < leaf.groups; ++g) {
@@ -411,10 +412,13 @@ struct leaf_kernel {
   [[nodiscard, gnu::noinline]] norm_bound rounding_of(const position_sums& seen) const noexcept {
     const double unit =
         static_cast<double>(leaf.positions() + 2) * static_cast<double>(std::numeric_limits<Scalar>::epsilon());
-    return {.squared = 0,
+    // Terms that cancel in double may overflow in a sum of Scalars.
+    const bool may_overflow = !(seen.magnitude <= static_cast<double>(std::numeric_limits<Scalar>::max()));
+    return {.squared = may_overflow ? std::numeric_limits<double>::infinity() : 0,
             .error = lost_squares(seen.x * seen.x, seen.delta * seen.delta),
             .slack = (unit * seen.magnitude) * (unit * seen.magnitude),
-            .spread = seen.spread};
+            .spread = seen.spread,
+            .delta = seen.delta};
   }
   [[nodiscard]] double spread_of(double x_squared) const noexcept {
     return std::sqrt(x_squared * static_cast<double>(leaf.outputs));

@@ -46,6 +46,7 @@ class gram_of_uses {
     squared_ += alone.squared;
     error_ += alone.error;
     spread_ += alone.spread;
+    delta_ += alone.delta;
     // sum_t |x_t||delta_t|, of which the slack is a multiple.
     magnitude_ += std::sqrt(alone.slack) / (static_cast<double>(positions + 2) * unit);
   }
@@ -64,10 +65,13 @@ class gram_of_uses {
     const auto all = static_cast<double>(positions_);
     const double terms = static_cast<double>(widths_ + 1) + all * all;
     const double moved = (all + static_cast<double>(uses_ + 2)) * unit * magnitude_;
-    return {.squared = squared_ > 0 || squared_ != squared_ ? squared_ : 0,
+    // Terms that cancel in double may overflow in a sum of Scalars.
+    const bool may_overflow = !(magnitude_ <= static_cast<double>(std::numeric_limits<Scalar>::max()));
+    return {.squared = may_overflow ? std::numeric_limits<double>::infinity() : std::max(squared_, 0.0),
             .error = error_ + terms * std::numeric_limits<double>::epsilon() * magnitude_ * magnitude_,
             .slack = moved * moved,
-            .spread = spread_};
+            .spread = spread_,
+            .delta = delta_};
   }
 
  private:
@@ -152,6 +156,7 @@ class gram_of_uses {
   double squared_ = 0;
   double error_ = 0;
   double spread_ = 0;
+  double delta_ = 0;
   double magnitude_ = 0;  ///< of |x||delta|, over all positions
 };
 
