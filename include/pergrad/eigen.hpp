@@ -51,11 +51,17 @@ void require_whole(const Dense& dense, const char* where) {
 }
 template <class Dense>
 inline constexpr bool lies_in_rows = Dense::IsRowMajor || Dense::IsVectorAtCompileTime;
+/// An `Eigen::Ref` that may have evaluated an expression into a matrix of its own.
+template <class Dense>
+inline constexpr bool may_own = false;
+template <class Plain, int Options, class Stride>
+inline constexpr bool may_own<Eigen::Ref<const Plain, Options, Stride>> = true;
 /// A matrix that is gone before anybody reads it.
 template <class Dense>
 inline constexpr bool is_temporary =
     !std::is_lvalue_reference_v<Dense> &&
-    std::is_base_of_v<Eigen::PlainObjectBase<std::remove_cvref_t<Dense>>, std::remove_cvref_t<Dense>>;
+    (std::is_base_of_v<Eigen::PlainObjectBase<std::remove_cvref_t<Dense>>, std::remove_cvref_t<Dense>> ||
+     may_own<std::remove_cvref_t<Dense>>);
 
 }  // namespace detail
 
@@ -133,9 +139,15 @@ template <class Array>
 /// One block of `numbers`, `parameter_count` values in a network's order: its parameters, a gradient, a row of
 /// gradients. `name` is the one that files use ("0.weight", docs/networks.md, "Files"). A matrix of the block's first
 /// extent (outputs) and all the others; a bias is one column. Throws std::invalid_argument, with all names, if there is
-/// no such block.
+/// no such block, and for any other number of values; `all_parameters()` has those of frozen layers behind.
 template <class Network, class Scalar>
 [[nodiscard]] auto block(std::span<Scalar> numbers, const std::string& name) {
+  constexpr std::size_t trained = Network::parameter_count;
+  constexpr std::size_t all = trained + Network::frozen_parameter_count;
+  if (numbers.size() != trained && numbers.size() != all) {
+    pergrad::detail::throw_invalid_argument({"pergrad: eigen::block: the network has ", trained,
+                                             " trained parameters of ", all, ", and got ", numbers.size(), " values"});
+  }
   const auto tensors = pergrad::detail::parameter_tensors<Network>();
   constexpr std::size_t width = sizeof(typename Network::scalar);
   std::string names;

@@ -56,6 +56,17 @@ BOOST_AUTO_TEST_CASE(records_are_views) {
   const Eigen::VectorXi few = Eigen::VectorXi::Zero(3);
   BOOST_CHECK_THROW(static_cast<void>(pg::eigen::records(p.inputs, few, net_type::input_shape)), std::invalid_argument);
 }
+// A Ref to constant values evaluates what is no matrix into one of its own; any other Ref only refers.
+BOOST_AUTO_TEST_CASE(a_reference_that_may_own_its_values_is_a_temporary) {
+  using matrix = pg::eigen::matrix<double>;
+  static_assert(pg::eigen::detail::is_temporary<Eigen::Ref<const matrix>>);
+  static_assert(pg::eigen::detail::is_temporary<const Eigen::Ref<const matrix>>);
+  static_assert(!pg::eigen::detail::is_temporary<const Eigen::Ref<const matrix>&>);
+  static_assert(!pg::eigen::detail::is_temporary<Eigen::Ref<matrix>>);
+  problem p;
+  const Eigen::Ref<const matrix> named{p.inputs};
+  BOOST_TEST(pg::eigen::values(named).data() == p.inputs.data());
+}
 BOOST_AUTO_TEST_CASE(several_targets_a_record) {
   problem p;
   pg::eigen::matrix<double> targets = pg::eigen::matrix<double>::Random(samples, 2);
@@ -116,6 +127,11 @@ BOOST_AUTO_TEST_CASE(blocks_of_parameters_and_gradients) {
       static_cast<void>(pg::eigen::block(p.net, "1.weight")), std::invalid_argument, [](const std::exception& error) {
         return std::string{error.what()}.find("there are 0.weight, 0.bias, 3.weight, 3.bias") != std::string::npos;
       });
+  const std::vector<double> more(net_type::parameter_count + 1);
+  for (const std::size_t size : {net_type::parameter_count - 1, net_type::parameter_count + 1}) {
+    BOOST_CHECK_THROW(static_cast<void>(pg::eigen::block<net_type>(std::span{more}.first(size), "0.weight")),
+                      std::invalid_argument);
+  }
 }
 // Frozen parameters lie behind the trained ones, and a gradient has none.
 BOOST_AUTO_TEST_CASE(blocks_of_frozen_layers) {

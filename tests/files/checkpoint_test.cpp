@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
+#include <cmath>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
@@ -118,6 +119,8 @@ struct shift {
     if (Case == 1) return {{{"first", {in.e0 / 2}}, {"second", {in.e0 / 2}}}};
     if (Case == 2) return {{{"first", {in.e0 / 2}}, {"first", {in.e0 / 2}}}};
     if (Case == 3) return {{{"first", {in.e0}}, {"second", {1}}}};
+    if (Case == 5) return {{{"fir\rst", {in.e0}}}};
+    if (Case == 6) return {{{"fir\xffst", {in.e0}}}};
     return {{{"fir\"st", {in.e0}}}};
   }
   template <class Scalar>
@@ -332,6 +335,8 @@ BOOST_AUTO_TEST_CASE(a_users_layer_may_name_its_blocks_and_must_do_so_rightly) {
   BOOST_CHECK_THROW((names_of<pg::network<pg::shape{4}, shift<2>>>()), std::logic_error);  // one name twice
   BOOST_CHECK_THROW((names_of<pg::network<pg::shape{4}, shift<3>>>()), std::logic_error);  // more than there is
   BOOST_CHECK_THROW((names_of<pg::network<pg::shape{4}, shift<4>>>()), std::logic_error);  // no name for a file
+  BOOST_CHECK_THROW((names_of<pg::network<pg::shape{4}, shift<5>>>()), std::logic_error);
+  BOOST_CHECK_THROW((names_of<pg::network<pg::shape{4}, shift<6>>>()), std::logic_error);
 }
 
 BOOST_AUTO_TEST_CASE(a_base_goes_into_a_network_with_a_frozen_part_by_name) {
@@ -470,6 +475,17 @@ BOOST_AUTO_TEST_CASE(copies_go_by_name_and_say_what_they_leave) {
   adapted loaded{executor(), pg::layer_default{3}};
   BOOST_TEST((pg::load_parameters(loaded, here / "net", pg::matching::common) == adapters));
   BOOST_TEST((all_of(loaded) == all_of(around)));
+  // What the other type cannot hold is refused; what is no number stays none.
+  wide.parameters()[70] = 1e300;
+  wide.parameters()[0] = std::numeric_limits<double>::infinity();
+  classifier narrow{executor(), pg::zeros{}};
+  BOOST_CHECK_EXCEPTION(pg::copy_parameters(wide, narrow), std::invalid_argument, [](const std::exception& error) {
+    return std::string{error.what()}.find("2.weight has a number that is beyond") != std::string::npos;
+  });
+  BOOST_TEST((all_of(narrow) == std::vector<float>(classifier::parameter_count)));
+  wide.parameters()[70] = 1;
+  BOOST_TEST(pg::copy_parameters(wide, narrow).empty());
+  BOOST_TEST(std::isinf(narrow.parameters()[0]));
   // Nothing in common is no match at all.
   pg::network<pg::shape{6}, pg::tanh, pg::linear<3>> stranger{executor(), pg::zeros{}};
   BOOST_CHECK_THROW(pg::copy_parameters(net, stranger, pg::matching::common), std::invalid_argument);
@@ -497,6 +513,22 @@ BOOST_AUTO_TEST_CASE(a_file_of_others_is_read_by_name) {
   pg::load_parameters(other, path);
   BOOST_TEST((parameters_of(other) == parameters_of(net)));
   refused<precise>(path, "F32 [9, 6] for 0.weight F64 [9, 6]");
+  // What others call a structure is no hash of ours.
+  header.insert(1, R"("__metadata__":{"format":"pt","structure":"encoder-decoder"},)");
+  size[0] = static_cast<char>(header.size() & 0xFFU);
+  size[1] = static_cast<char>(header.size() >> 8U);
+  write(path, size + header + data);
+  classifier again{executor(), pg::zeros{}};
+  pg::load_parameters(again, path);
+  BOOST_TEST((parameters_of(again) == parameters_of(net)));
+}
+BOOST_AUTO_TEST_CASE(a_network_without_parameters_is_saved_and_loaded) {
+  const folder here;
+  pg::network<pg::shape{4}, pg::relu> net{executor(), pg::zeros{}};
+  pg::save_parameters(net, here / "nothing");
+  BOOST_TEST(pg::load_parameters(net, here / "nothing").empty());
+  BOOST_TEST(pg::load_parameters(net, here / "nothing", pg::matching::common).empty());
+  refused<classifier>(here / "nothing", "only in the network: 0.weight");
 }
 
 BOOST_AUTO_TEST_CASE(what_to_do_with_half_precision_is_said) {

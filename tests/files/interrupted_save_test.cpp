@@ -8,6 +8,7 @@
 #include <linux/seccomp.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
@@ -21,6 +22,7 @@
 #include <set>
 #include <string>
 #include <unistd.h>
+#include <utility>
 #include <vector>
 
 #include "train/fixture.hpp"
@@ -216,6 +218,52 @@ BOOST_AUTO_TEST_CASE(the_bytes_are_on_the_disk_before_the_name_and_the_name_at_t
     return;
   }
   BOOST_TEST(found == "fsync rename fsync ");
+}
+
+// Whoever opens it while it is written keeps it open.
+BOOST_AUTO_TEST_CASE(what_is_for_few_is_so_before_it_is_in_place) {
+  const folder here;
+  const std::string path = (here.path / "secret").string(), text = "of each record";
+  const pergrad::detail::byte_stretch all[]{pergrad::detail::bytes_of(text)};
+  const ::mode_t mask = ::umask(0);
+  pergrad::detail::write_whole_file(path, all);
+  BOOST_TEST(::chmod(path.c_str(), 0600) == 0);
+  for (std::size_t stops = 0; stops < 1000; ++stops) {
+    if (kill_at(stops, [&] { pergrad::detail::write_whole_file(path, all); }) != end::killed) break;
+  }
+  ::umask(mask);
+  for (const auto& entry : std::filesystem::directory_iterator{here.path}) {
+    using enum std::filesystem::perms;
+    BOOST_TEST(((entry.status().permissions() & (group_all | others_all)) == none));
+  }
+}
+BOOST_AUTO_TEST_CASE(a_file_stays_its_groups_or_becomes_nobody_elses) {
+  const folder here;
+  const std::string path = (here.path / "shared").string(), text = "for one group";
+  const pergrad::detail::byte_stretch all[]{pergrad::detail::bytes_of(text)};
+  const auto save = [&] { pergrad::detail::write_whole_file(path, all); };
+  const ::gid_t other = ::getegid() + 1;
+  save();
+  if (::chown(path.c_str(), static_cast<::uid_t>(-1), other) != 0) {
+    BOOST_TEST_MESSAGE("this user cannot give a file to another group: nothing was looked at");
+    return;
+  }
+  const auto has = [&](::mode_t mode, ::gid_t group) {
+    struct stat facts {};
+    BOOST_TEST(::stat(path.c_str(), &facts) == 0);
+    BOOST_TEST((facts.st_mode & 07777U) == mode);
+    BOOST_TEST(facts.st_gid == group);
+  };
+  BOOST_TEST(::chmod(path.c_str(), 0640) == 0);
+  save();
+  has(0640, other);
+  for (const auto& [before, after] :
+       std::vector<std::pair<::mode_t, ::mode_t>>{{0640, 0600}, {0604, 0600}, {0664, 0644}}) {
+    BOOST_TEST(::chown(path.c_str(), static_cast<::uid_t>(-1), other) == 0);
+    BOOST_TEST(::chmod(path.c_str(), before) == 0);
+    if (with_failing({SYS_fchown}, save) == "not allowed") return;
+    has(after, ::getegid());
+  }
 }
 
 BOOST_AUTO_TEST_CASE(a_system_that_fails_leaves_the_old_file_and_nothing_else) {

@@ -480,4 +480,107 @@ BOOST_AUTO_TEST_CASE(a_checkpoint_of_version_0_1_is_converted_if_somebody_vouche
   BOOST_TEST(of_each.steps() == 0U);
 }
 
+// What such a run did not have, and its file does not tell.
+BOOST_AUTO_TEST_CASE(a_checkpoint_of_version_0_1_does_not_go_on_with_what_it_did_not_have) {
+  const scratch_file file;
+  const pg::host exec{pg::threads{1}};
+  const auto array = []<class Value>(const std::vector<Value>& values) {
+    return pg::detail::npy_header<Value>(values.size()) +
+           std::string{reinterpret_cast<const char*>(values.data()), values.size() * sizeof(Value)};
+  };
+  constexpr std::size_t count = classifier::parameter_count;
+  const auto write_with = [&](std::size_t state) {
+    write(file.path, array(std::vector<std::uint64_t>{1, count, state, 4, 8, 1}) +
+                         array(std::vector<float>(count, 0.5F)) + array(std::vector<float>(state, 0.25F)) +
+                         array(std::vector<double>{0.2, 1.1}) + array(std::vector<std::uint64_t>{4}));
+  };
+  const auto fails = [&](const pg::dp_sgd_options& options, const std::string& what) {
+    classifier net{exec, pg::zeros{}};
+    pg::dp_sgd trainer{exec, net, loss{}, options};
+    BOOST_CHECK_EXCEPTION(
+        pg::unprotected::load_older_checkpoint(trainer, file.path), std::runtime_error,
+        [&](const std::exception& error) { return std::string{error.what()}.find(what) != std::string::npos; });
+    BOOST_TEST(trainer.steps() == 0U);
+    BOOST_TEST((parameters_of(net) == std::vector<float>(count)));
+  };
+  write_with(2 * count);
+  pg::dp_sgd_options corrected = with_adam();
+  corrected.adam.noise_floor = 1e-8;
+  fails(corrected, "had no noise_floor");
+  write_with(0);
+  pg::dp_sgd_options scheduled = usual_options();
+  scheduled.learning_rate.reset();
+  scheduled.schedules.steps = 10;
+  scheduled.schedules.learning_rate = pg::schedule::exponential(0.25, 0.8);
+  fails(scheduled, "had no schedules");
+  pg::dp_sgd_options averaged = usual_options();
+  averaged.average_decay = 0.9;
+  classifier net{exec, pg::zeros{}};
+  pg::dp_sgd trainer{exec, net, loss{}, averaged};
+  pg::unprotected::load_older_checkpoint(trainer, file.path);
+  BOOST_TEST((parameters_of(trainer.average()) == std::vector<float>(count, 0.5F)));
+}
+
+// What is left of an epoch belongs to its batches: other ones begin an epoch of their own, which is paid.
+BOOST_AUTO_TEST_CASE(other_batches_behind_a_file_begin_a_round) {
+  const scratch_file file;
+  const pg::host exec{pg::threads{1}};
+  const auto options_of = [](const auto& sampling) {
+    pg::dp_options<std::decay_t<decltype(sampling)>> options;
+    static_cast<pg::training_choices&>(options) = usual_options();
+    options.sampling = sampling;
+    options.private_metrics = true;
+    return options;
+  };
+  const auto of = [&](std::uint32_t size, std::uint32_t records) {
+    return options_of(pg::shuffled_batches{pg::batch_size{size}, pg::public_record_count{records}});
+  };
+  const auto begin_with = [&](const auto& options, std::uint32_t records, int steps) {
+    classifier net{exec, pg::kaiming_uniform{1}};
+    pg::dp_sgd first{exec, net, loss{}, options, pg::seeded_generator{5}};
+    const clouds data{records};
+    for (int step = 0; step < steps; ++step) first.step(data.records());
+    pg::save_checkpoint(first, file.path);
+  };
+  /// Events in the ledger behind each step, and the records of all.
+  const auto go_on_with = [&](const auto& options, std::uint32_t records, int steps) {
+    classifier net{exec, pg::zeros{}};
+    pg::dp_sgd second{exec, net, loss{}, options, pg::seeded_generator{5}};
+    pg::load_checkpoint(second, file.path);
+    const clouds data{records};
+    std::pair<std::vector<std::uint64_t>, std::size_t> made;
+    for (int step = 0; step < steps; ++step) {
+      second.step(data.records());
+      made.first.push_back(second.accountant().steps());
+      made.second += pg::unprotected::metrics(second).batch_size;
+    }
+    return made;
+  };
+  using events = std::vector<std::uint64_t>;
+  begin_with(of(10, 100), 100, 7);
+  BOOST_TEST((go_on_with(of(10, 100), 100, 4) == std::pair{events{1, 1, 1, 2}, std::size_t{40}}));
+  BOOST_TEST((go_on_with(of(50, 100), 100, 3) == std::pair{events{2, 2, 3}, std::size_t{150}}));  // two an epoch
+  BOOST_TEST((go_on_with(of(5, 100), 100, 20).first.back() == 2U));
+  BOOST_TEST((go_on_with(of(11, 110), 110, 1).first.back() == 2U));
+  // The same of a round that was paid in an earlier part, whose last event is another sampler's.
+  const auto once = options_of(pg::random_allocation{pg::round_steps{4}});
+  const auto twice = options_of(pg::random_allocation{pg::round_steps{4}, pg::participations{2}});
+  begin_with(once, 60, 4);
+  {
+    classifier net{exec, pg::zeros{}};
+    pg::dp_sgd second{exec, net, loss{}, twice, pg::seeded_generator{5}};
+    pg::load_checkpoint(second, file.path);
+    second.step(clouds{60}.records());
+    pg::save_checkpoint(second, file.path);
+  }
+  BOOST_TEST((go_on_with(once, 60, 1).first.back() == 3U));
+  BOOST_TEST((go_on_with(twice, 60, 1).first.back() == 2U));
+  // Behind the end of an epoch there is nothing to draw.
+  const pg::seeded_generator generator{5};
+  const auto stream = generator.stream<pg::detail::randomness::sampling>(0);
+  BOOST_CHECK_THROW(static_cast<void>(pg::unaccounted::drawn_at(pg::draw_place{stream, stream, stream, 2, 2},
+                                                                *of(50, 100).sampling, 100)),
+                    std::out_of_range);
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -2,6 +2,7 @@
 // tests/files/safetensors_test.cpp - a file made by hand from the format's description, byte for byte; every flipped
 // bit and every missing byte is found; headers that are no header are refused by name and place.
 #include <boost/test/unit_test.hpp>
+#include <sys/stat.h>
 
 #include <cstring>
 #include <filesystem>
@@ -126,6 +127,24 @@ BOOST_AUTO_TEST_CASE(what_is_written_is_the_format) {
   BOOST_TEST(bytes.substr(digits, 16) == text);
 }
 
+// As a reader that maps the file may want it.
+BOOST_AUTO_TEST_CASE(wide_numbers_are_aligned_wherever_they_stand_in_the_list) {
+  const test::temporary_folder folder;
+  const float narrow = 1;
+  const double wide = 2;
+  const std::vector<files::tensor> tensors{{"narrow", "F32", {}, 0, 4}, {"wide", "F64", {}, 0, 8}};
+  const std::vector<const std::byte*> values{reinterpret_cast<const std::byte*>(&narrow),
+                                             reinterpret_cast<const std::byte*>(&wide)};
+  files::write(folder.path("both"), {{"pergrad", "test 1"}}, tensors, values);
+  files::reader file{folder.path("both")};
+  BOOST_TEST_REQUIRE(file.tensors().size() == 2U);
+  BOOST_TEST(files::find(file.tensors(), "wide")->begin == 0U);
+  BOOST_TEST(files::find(file.tensors(), "narrow")->begin == 8U);
+  const std::vector<std::byte> read = file.read_values();
+  BOOST_TEST(std::memcmp(read.data(), &wide, 8) == 0);
+  BOOST_TEST(std::memcmp(read.data() + 8, &narrow, 4) == 0);
+}
+
 BOOST_AUTO_TEST_CASE(every_flipped_bit_and_every_missing_byte_is_found) {
   const test::temporary_folder folder;
   const std::string good = ours(folder.path("good"));
@@ -238,11 +257,13 @@ BOOST_AUTO_TEST_CASE(headers_that_are_none_are_refused_by_place) {
   one("\"__metadata__\":{\"pergrad\":\"1\",\"checksum\":\"" + std::string(5000, '0') + "\"}", "damaged", "");
 }
 
-BOOST_AUTO_TEST_CASE(no_file_a_folder_and_a_device) {
+BOOST_AUTO_TEST_CASE(no_file_a_folder_a_device_and_a_pipe, *boost::unit_test::timeout(60)) {
   const test::temporary_folder folder;
   BOOST_TEST(refusal(folder.path("none")).find("cannot be opened") != std::string::npos);
   BOOST_TEST(refusal(folder.path()).find("not a regular file") != std::string::npos);
   BOOST_TEST(refusal("/dev/zero").find("not a regular file") != std::string::npos);
+  BOOST_TEST(::mkfifo(folder.path("pipe").c_str(), 0600) == 0);  // to which nobody writes
+  BOOST_TEST(refusal(folder.path("pipe")).find("not a regular file") != std::string::npos);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

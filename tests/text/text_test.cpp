@@ -125,6 +125,10 @@ BOOST_AUTO_TEST_CASE(files_that_do_not_belong_together_are_refused) {
   const temporary special{"special", vocabulary_with(many)}, cut{"cut", vocabulary_with(many + R"(, "ab": 1280)")};
   BOOST_TEST((pg::byte_level_bpe{special.path, none.path}.vocabulary_size()) == 1280U);
   refused(cut.path, none.path, "its merges make 0 of the 1281 tokens");
+  // Special tokens are decoded as they are written, also in letters that are names of bytes.
+  const temporary guillemets{"guillemets", vocabulary_with(R"(, "\u00absep\u00bb": 256)")};
+  BOOST_TEST((pg::byte_level_bpe{guillemets.path, none.path}.decode(std::vector<std::int32_t>{256})) ==
+             "\u00absep\u00bb");
   const std::string blank = names[' '];
   const temporary word{"word", vocabulary_with(R"(, "<s>": 256, ")" + blank + R"(a": 257, "my token": 258)")};
   const temporary whole{"whole", blank + " a\n"};

@@ -35,6 +35,18 @@ using file = std::unique_ptr<std::FILE, file_closer>;
   throw std::runtime_error("pergrad: " + path + ": " + what);
 }
 
+/// To read. Throws std::runtime_error for a file that cannot be opened, and for one that is not regular: a pipe would
+/// be waited for. Text is std::string: a template is compiled where it is used only.
+template <class Text>
+[[nodiscard]] file open_regular_file(const Text& path) {
+  struct stat facts {};
+  const bool is_there = ::stat(path.c_str(), &facts) == 0;
+  if (is_there && !S_ISREG(facts.st_mode)) fail_with_file(path, "cannot be read: it is not a regular file");
+  file opened = is_there ? open_file(path, "rb") : file{};
+  if (opened == nullptr) fail_with_file(path, "cannot be opened");
+  return opened;
+}
+
 /// Bytes of a file, where they lie.
 using byte_stretch = std::span<const std::byte>;
 
@@ -58,18 +70,27 @@ class unfinished_file {
   explicit unfinished_file(const std::string& path) : path_{path}, target_{path} {
     follow_links();
     struct stat before {};
+    struct stat made {};
     const bool replaces = ::stat(target_.c_str(), &before) == 0;
     if (replaces && !S_ISREG(before.st_mode)) fail_with_file(path_, "cannot be written: it is not a regular file");
     for (unsigned number = 0; descriptor_ < 0; ++number) {  // what a process that was killed left is not touched
       name_ = target_ + ".unfinished." + std::to_string(::getpid()) + "." + std::to_string(number);
-      descriptor_ = ::open(name_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+      descriptor_ = ::open(name_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, replaces ? 0600 : 0666);
       if (descriptor_ < 0 && (errno != EEXIST || number == 1000)) {
         name_.clear();
         fail("cannot be written");
       }
     }
-    // Before there is anything to read: a file that was for few remains so.
-    if (replaces && ::fchmod(descriptor_, before.st_mode & 07777U) != 0) give_up("cannot be written");
+    if (!replaces) return;
+    // A file that was for few remains so, also for those who open this one before it has its mode.
+    ::mode_t mode = before.st_mode & 07777U;
+    if (::fstat(descriptor_, &made) != 0) give_up("cannot be written");
+    if (made.st_gid != before.st_gid && ::fchown(descriptor_, static_cast<::uid_t>(-1), before.st_gid) != 0) {
+      // Of another group: it and all others may do what both might.
+      const ::mode_t of_both = (mode >> 3U) & mode & 07U;
+      mode = (mode & 0700U) | of_both << 3U | of_both;
+    }
+    if (::fchmod(descriptor_, mode) != 0) give_up("cannot be written");
   }
   unfinished_file(const unfinished_file&) = delete;
   unfinished_file& operator=(const unfinished_file&) = delete;

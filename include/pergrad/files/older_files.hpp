@@ -53,6 +53,7 @@ struct run_numbers {
   std::uint64_t optimizer_steps = 0;
   std::uint64_t generator_steps = 0;
   std::optional<run_place> place{};  ///< of a sampler for which it matters
+  std::string round{};               ///< what makes a round of it what it is, hashed
   /// Of correlated noise: steps before it began, then the generator's steps of its noise since then, if from a seed.
   std::optional<std::vector<std::uint64_t>> noise{};
   std::string unit = "record";  ///< whose neighbours the ledger is for
@@ -80,9 +81,9 @@ template <class Scalar>
 
 template <class Text>
 [[nodiscard]] bool is_npy(const Text& path) {
-  const file stream = open_file(path, "rb");
+  const file stream = open_regular_file(path);
   char magic[6];
-  return stream != nullptr && std::fread(magic, 1, sizeof magic, stream.get()) == sizeof magic &&
+  return std::fread(magic, 1, sizeof magic, stream.get()) == sizeof magic &&
          std::memcmp(magic, "\x93NUMPY", sizeof magic) == 0;
 }
 
@@ -90,8 +91,7 @@ template <class Text>
 template <class Text>
 loaded_bytes read_npy(const Text& path, std::span<const safetensors::tensor> list) {
   loaded_bytes made;
-  const file stream = open_file(path, "rb");
-  if (stream == nullptr) fail_with_file(path, "cannot be opened");
+  const file stream = open_regular_file(path);
   std::size_t size = 0;
   for (const safetensors::tensor& each : list) size += each.size;
   const std::size_t width = list.empty() || list[0].type == "F32" ? 4 : 8;
@@ -133,8 +133,7 @@ template <class Text>
   std::pair<loaded_bytes, run_numbers<sampled_gaussian_event>> made;
   loaded_bytes& loaded = made.first;
   auto& run = made.second;
-  const file stream = open_file(path, "rb");
-  if (stream == nullptr) fail_with_file(path, "cannot be opened");
+  const file stream = open_regular_file(path);
   const auto array = [&](void* values, std::size_t value_size, const Text& header, std::size_t count,
                          const char* what) {
     Text found(header.size(), '\0');

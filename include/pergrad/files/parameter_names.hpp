@@ -217,7 +217,7 @@ void append_blocks(std::vector<typename basic_safetensors<Text>::tensor>& list, 
     typename basic_safetensors<Text>::tensor made;
     made.name = name;
     made.name.replace(name.find('*'), 1, block.name);
-    if (made.name.find_first_of("\"\\\n\t") != std::string::npos ||
+    if (!basic_safetensors<Text>::header_parser::is_plain(made.name) ||
         basic_safetensors<Text>::find(list, made.name) != nullptr) {
       throw std::logic_error("pergrad: the name " + made.name + " is none for a tensor, or another one has it");
     }

@@ -9,7 +9,9 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
+#include <limits>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -64,10 +66,11 @@ void require_format(const safetensors::reader& opened, const std::string& wanted
   opened.fail("is a file of pergrad: " + found->substr(0, 80) + ", expected: " + wanted +
               (*found == run_format ? "; load_checkpoint reads it" : ""));
 }
+/// Looks at the hash of this library's files only: a `structure` of others may be anything.
 template <class = void>
 void require_structure(const safetensors::reader& opened, const std::string& structure, const char* instead) {
   const std::string* const found = opened.metadata("structure");
-  if (found == nullptr || *found == structure) return;
+  if (found == nullptr || *found == structure || opened.metadata("pergrad") == nullptr) return;
   opened.fail("is of a network with the same parameters but another structure: its hash is " + found->substr(0, 80) +
               ", the network's " + structure + instead);
 }
@@ -107,7 +110,7 @@ loaded_bytes read_parameters(const Text& path, std::span<const safetensors::tens
       kept.push_back(each.name);
     }
   }
-  if (made.moves.empty()) opened.fail("has nothing in common with the network: " + differences);
+  if (made.moves.empty() && !list.empty()) opened.fail("has nothing in common with the network: " + differences);
   made.bytes = opened.read_values();
   return made;
 }
@@ -153,7 +156,8 @@ void load_parameters(const Network&, const std::string&, matching = {}) = delete
 
 /// Copies parameters by name between networks of any two types, frozen or not; other scalar types are converted.
 /// Returns the names of the tensors of `to` that keep their values. Throws std::invalid_argument that lists both sides
-/// where names or shapes differ; nothing is changed then.
+/// where names or shapes differ, and for a finite number that the other scalar type cannot hold; nothing is changed
+/// then.
 template <class From, class To>
 std::vector<std::string> copy_parameters(const From& from, To& to, matching which = matching::all) {
   std::vector<std::string> kept;
@@ -173,15 +177,30 @@ std::vector<std::string> copy_parameters(const From& from, To& to, matching whic
     }
     const auto values = from.all_parameters();
     const auto places = to.all_parameters();
-    for (const auto& each : target) {
-      const auto* const found = detail::safetensors::find(source, each.name);
-      if (found == nullptr || found->shape != each.shape) continue;
-      const std::size_t first = found->begin / sizeof(typename From::scalar);
-      const std::size_t place = each.begin / sizeof(typename To::scalar);
-      for (std::size_t i = 0; i < each.size / sizeof(typename To::scalar); ++i) {
-        places[place + i] = static_cast<typename To::scalar>(values[first + i]);
+    // visit(name, where its values are in `from`, where they go in `to`)
+    const auto for_each_match = [&](const auto& visit) {
+      for (const auto& each : target) {
+        const auto* const found = detail::safetensors::find(source, each.name);
+        if (found == nullptr || found->shape != each.shape) continue;
+        const std::size_t size = each.size / sizeof(typename To::scalar);
+        visit(each.name, values.subspan(found->begin / sizeof(typename From::scalar), size),
+              places.subspan(each.begin / sizeof(typename To::scalar), size));
       }
+    };
+    if constexpr (sizeof(typename To::scalar) < sizeof(typename From::scalar)) {
+      for_each_match([&](const std::string& name, const auto source_values, const auto& /*unused*/) {
+        constexpr auto most = static_cast<typename From::scalar>(std::numeric_limits<typename To::scalar>::max());
+        for (const typename From::scalar value : source_values) {
+          if (!std::isfinite(value) || std::abs(value) <= most) continue;
+          throw std::invalid_argument("pergrad: copy_parameters: " + name +
+                                      " has a number that is beyond the largest one of the target's type");
+        }
+      });
     }
+    for_each_match([&](const std::string& /*name*/, const auto source_values, const auto target_values) {
+      std::transform(source_values.begin(), source_values.end(), target_values.begin(),
+                     [](typename From::scalar value) { return static_cast<typename To::scalar>(value); });
+    });
   }
   return kept;
 }

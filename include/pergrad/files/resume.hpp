@@ -106,7 +106,8 @@ struct checkpoint_access {
   template <class Network, class Optimizer, class Accountant>
   static void save(const Network& network, Optimizer& optimizer, const Accountant& accountant,
                    std::uint64_t generator_steps, const std::string& path, const std::optional<run_place>& place = {},
-                   const std::optional<std::vector<std::uint64_t>>& noise = {}, const char* unit = "record") {
+                   const std::string& round = {}, const std::optional<std::vector<std::uint64_t>>& noise = {},
+                   const char* unit = "record") {
     const std::uint64_t* const steps = optimizer.count();
     run_numbers<typename Accountant::event_type> run;
     if constexpr (has_a_plan<Accountant>) {
@@ -119,6 +120,7 @@ struct checkpoint_access {
     run.optimizer_steps = steps != nullptr ? *steps : 0;
     run.generator_steps = generator_steps;
     run.place = place;
+    run.round = round;
     run.noise = noise;
     run.unit = unit;
     write_run(path, layout<Network>(optimizer), arrays<const std::byte>(network, optimizer), run);
@@ -127,6 +129,7 @@ struct checkpoint_access {
   struct gone_on {
     std::uint64_t given_out = 0;  ///< steps of the generator
     run_place place{};
+    std::string round{};
     std::vector<std::uint64_t> noise{};
   };
   /// Reads first and changes then: nothing is changed if anything is wrong.
@@ -168,10 +171,17 @@ struct checkpoint_access {
     accountant = std::move(goes_on);
     loaded.put(places);
     if (std::uint64_t* const count = optimizer.count()) *count = run.optimizer_steps;
-    return {run.generator_steps, run.place.value_or(run_place{}), run.noise.value_or(std::vector<std::uint64_t>{})};
+    return {run.generator_steps, run.place.value_or(run_place{}), run.round,
+            run.noise.value_or(std::vector<std::uint64_t>{})};
   }
   template <class Network, class Optimizer>
   [[nodiscard]] static auto read_older(Optimizer& optimizer, const std::string& path) {
+    if constexpr (requires { optimizer.noise_share(); }) {
+      if (optimizer.noise_share() != nullptr) {
+        fail_with_file(path,
+                       "a run of version 0.1 had no noise_floor: nothing tells what noise is in its second moment");
+      }
+    }
     constexpr std::size_t width = sizeof(typename Network::scalar);
     std::vector<std::size_t> sizes{width * (Network::parameter_count + Network::frozen_parameter_count)};
     for (const auto part : optimizer.state()) sizes.push_back(part.size_bytes());
@@ -191,9 +201,11 @@ struct checkpoint_access {
       run.place_.position = 0;
       run.place_.run = step_of_the_run;
     } else {
-      // A round that other options have paid is not this one's.
+      // A round that other options have paid is not this one's, and a place in one of other batches means nothing here.
       const auto is_paid = [&](const auto& entry) { return entry.event == run.event_ && entry.count > 0; };
-      if (!std::ranges::any_of(run.accountant_.accountant().ledger(), is_paid)) run.place_.position = 0;
+      if (from.round != round_of(run) || !std::ranges::any_of(run.accountant_.accountant().ledger(), is_paid)) {
+        run.place_.position = 0;
+      }
       run.generator_ = seeded_generator{run.generator_.seed(), std::max(run.generator_.step(), from.given_out)};
     }
     if constexpr (requires { run.options_.schedules; }) {
@@ -248,6 +260,17 @@ struct checkpoint_access {
   [[nodiscard]] static std::optional<run_place> place_of(const Run& run) {
     return keeps_place(run) ? std::optional{run.place_} : std::nullopt;
   }
+  /// A hash of what a place in a round refers to: steps, batches, records, and what the round cost.
+  template <class Run>
+  [[nodiscard]] static std::string round_of(const Run& run) {
+    safetensors::checksum sum;
+    const auto add = [&](double number) { sum.add(bytes_of(&number, 1)); };
+    run.tell_draws([&](const char* /*name*/, double number) { add(number); });
+    if constexpr (requires { run.sampling_.records(); }) add(static_cast<double>(run.sampling_.records()));
+    // No schedule changes the event of such a sampler.
+    if constexpr (has_rounds<std::remove_cvref_t<decltype(run.sampling_)>>) sum.add(bytes_of(&run.event_, 1));
+    return sum.text();
+  }
   template <class Run>
   [[nodiscard]] static bool keeps_place(const Run& run) {
     return Run::keeps_its_place || run.most_ != Run::without_end;
@@ -265,7 +288,7 @@ struct checkpoint_access {
     trainer.trainer_->with_optimizer([&](auto& optimizer) {
       with_state all{optimizer, &more, [] {}};
       save(*trainer.network_, all, trainer.accountant_, trainer.generator_.step(), path, place_of(trainer),
-           noise_of(trainer), unit_of<Trainer>());
+           round_of(trainer), noise_of(trainer), unit_of<Trainer>());
       return true;
     });
   }
@@ -274,6 +297,9 @@ struct checkpoint_access {
     if (older && trainer.charges_) {
       fail_with_file(path, "does not tell what each record has spent: individual accounting cannot go on from it");
     }
+    if (older && trainer.options_.schedules.any()) {
+      fail_with_file(path, "a run of version 0.1 had no schedules: nothing tells where in them it is");
+    }
     run_state more;
     run_state_access::list(more, trainer, run_state_access::records_in(trainer, path));
     const gone_on from = trainer.trainer_->with_optimizer([&](auto& optimizer) {
@@ -281,13 +307,16 @@ struct checkpoint_access {
       return restore(*trainer.network_, all, trainer.accountant_, path, older, keeps_place(trainer),
                      Trainer::is_correlated, place_requirement(trainer, path), unit_of<Trainer>());
     });
+    // A run of version 0.1 had no average: one begins, as that of a new trainer does, with the network as it is now.
+    if (older && trainer.average_) trainer.average_.emplace(*trainer.network_, trainer.options_.average_decay);
     run_state_access::go_on(more, trainer);
     go_on(trainer, from);
   }
   template <class Network, class Optimizer, class Loop>
   static void save_loop(const Network& network, Optimizer& optimizer, const Loop& loop, const std::string& path) {
     require_its_network(network, loop);
-    save(network, optimizer, loop.accountant_, loop.generator_.step(), path, place_of(loop), noise_of(loop));
+    save(network, optimizer, loop.accountant_, loop.generator_.step(), path, place_of(loop), round_of(loop),
+         noise_of(loop));
   }
   template <class Network, class Optimizer, class Loop>
   static void load_loop(Network& network, Optimizer& optimizer, Loop& loop, const std::string& path) {
@@ -316,7 +345,8 @@ void save_checkpoint(const dp_sgd<Network, Loss, Generator, Executor, Options>& 
 /// filter keeps its order. Its options may have other numbers; the plan, the kind of optimizer and whatever else is
 /// written with a run (`average_decay`, `adaptive_clip`, `individual`, schedules, the kind of sampler and of noise)
 /// must be the file's. Each step costs what its own options say. The noise's key is a new one; a seeded generator goes
-/// on behind the steps that it had given out, so that a run in two parts has the bits of one.
+/// on behind the steps that it had given out, so that a run in two parts has the bits of one. With a new key, or a
+/// sampler of other numbers, a round that has begun is over: a new one begins, and is paid.
 ///
 /// Steps that were taken after the file was written are in no ledger: nothing of them may have been released.
 ///
@@ -375,7 +405,8 @@ void save_checkpoint(const dp_sgd<Network, Loss, Generator, Executor, Options>& 
 
 /// Reads a checkpoint of version 0.1, five .npy arrays, into a trainer as `load_checkpoint` does; `save_checkpoint`
 /// then writes it in today's form. Nothing in such a file tells its network from another one of as many parameters, and
-/// damage to its ledger may go unnoticed: the caller vouches for both.
+/// damage to its ledger may go unnoticed: the caller vouches for both. An average of parameters begins with those that
+/// are read. Throws std::runtime_error also for a trainer with schedules, individual accounting or a noise floor.
 template <class Network, class Loss, class Generator, class Executor, class Options>
 void load_older_checkpoint(dp_sgd<Network, Loss, Generator, Executor, Options>& trainer, const std::string& path) {
   detail::checkpoint_access::load(trainer, path, true);

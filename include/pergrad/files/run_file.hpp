@@ -8,8 +8,8 @@
 // began, and, of a seed, the generator's steps since then. Noise itself is a secret and in no file: one of a new key
 // begins anew (privacy/correlated/filter.hpp), one of a seed is drawn again. Then `optimizer.ARRAY.NAME`, with
 // PyTorch's names of an optimizer's arrays; `optimizer.noise`, what DP-AdamBC takes off; and the parameters. Metadata:
-// the optimizer, the run's plan, which events the ledger holds, whose data a unit of privacy is, and a hash of the
-// network's structure.
+// the optimizer, the run's plan, which events the ledger holds, whose data a unit of privacy is, a hash of what makes a
+// round of the sampler, if that matters, and a hash of the network's structure.
 #pragma once
 
 #include <cmath>
@@ -91,14 +91,11 @@ void write_run(const Text& path, const run_layout& layout, std::span<const std::
     tensors.push_back(layout.tensors[i]);
     values.push_back(arrays[layout.arrays[i]] + layout.tensors[i].begin);
   }
-  safetensors::write(path,
-                     {{"pergrad", run_format},
-                      {"structure", layout.structure},
-                      {"optimizer", layout.optimizer},
-                      {"plan", name_of(run.plan)},
-                      {"events", Event::name},
-                      {"unit", run.unit}},
-                     tensors, values);
+  safetensors::metadata_list metadata{{"pergrad", run_format},         {"structure", layout.structure},
+                                      {"optimizer", layout.optimizer}, {"plan", name_of(run.plan)},
+                                      {"events", Event::name},         {"unit", run.unit}};
+  if (run.place) metadata.emplace_back("round", run.round);
+  safetensors::write(path, metadata, tensors, values);
 }
 
 /// Throws std::runtime_error unless a ledger of this can be.
@@ -188,6 +185,7 @@ template <class Event, class Text>
   value(run.optimizer_steps, "optimizer.steps", 0);
   value(run.generator_steps, "generator.steps", 0);
   if (has_place) value(run.place.emplace(), "sampling.place", 0);
+  if (const Text* const round = opened.metadata("round")) run.round = *round;
   if (has_noise) {
     run.noise.emplace(*noise);
     for (std::size_t i = 0; i < *noise; ++i) value((*run.noise)[i], "noise.steps", i);

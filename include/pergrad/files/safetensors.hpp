@@ -10,9 +10,9 @@
 //
 // What this library writes has two entries more among the metadata: `pergrad`, what the file is, and `checksum`. Each
 // step of the checksum is a bijection of its state and of the eight bytes that it takes, so damage within eight bytes
-// is found for certain, and any other but for one case in 2^64 (FNV-1a on words, Fowler, Noll & Vo 1991, with a shift
-// that carries high bits down). It protects from accidents, not from somebody who recomputes it. A `checksum` of
-// others, without `pergrad` and not of 16 hexadecimal digits, is not looked at.
+// of one tensor is found for certain, and any other but for one case in 2^64 (FNV-1a on words, Fowler, Noll & Vo 1991,
+// with a shift that carries high bits down). It protects from accidents, not from somebody who recomputes it. A
+// `checksum` of others, without `pergrad` and not of 16 hexadecimal digits, is not looked at.
 //
 // All is in one template, although Text is std::string: a program that has no files compiles none of it.
 #pragma once
@@ -23,6 +23,7 @@
 #include <cstdio>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <span>
 #include <string>
 #include <string_view>
@@ -116,8 +117,8 @@ struct basic_safetensors {
     return text.empty() ? text : text.substr(2);
   }
 
-  /// Writes tensors from where they lie, `tensors[i]` at `values[i]`; those of wide types should come first. Memory
-  /// does not grow with what they hold.
+  /// Writes tensors from where they lie, `tensors[i]` at `values[i]`; those of 64 bits come first, so that the numbers
+  /// of all are aligned. Memory does not grow with what they hold.
   static void write(const Text& path, const metadata_list& metadata, std::span<const tensor> tensors,
                     std::span<const std::byte* const> values) {
     Text header = "{\"__metadata__\":{";
@@ -126,8 +127,11 @@ struct basic_safetensors {
     const std::size_t digits = header.size();
     header += "0000000000000000\"}";
     std::vector<byte_stretch> stretches(2);
+    std::vector<std::size_t> order(tensors.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::stable_partition(order.begin(), order.end(), [&](std::size_t i) { return tensors[i].type.ends_with("64"); });
     std::size_t begin = 0;
-    for (std::size_t i = 0; i < tensors.size(); ++i) {
+    for (const std::size_t i : order) {
       const tensor& each = tensors[i];
       header += ",\"" + each.name + "\":{\"dtype\":\"" + each.type + "\",\"shape\":[";
       for (std::size_t k = 0; k < each.shape.size(); ++k) header += (k > 0 ? "," : "") + std::to_string(each.shape[k]);
@@ -150,6 +154,13 @@ struct basic_safetensors {
   class header_parser {
    public:
     header_parser(std::string_view text, const Text& path) noexcept : text_{text}, path_{path} {}
+    /// Can it be a string of a header, as it stands?
+    [[nodiscard]] static bool is_plain(std::string_view text) noexcept {
+      const auto needs_escape = [](char each) {
+        return static_cast<unsigned char>(each) < 0x20 || each == '"' || each == '\\';
+      };
+      return std::none_of(text.begin(), text.end(), needs_escape) && is_utf8(text);
+    }
 
     std::vector<tensor> tensors;
     metadata_list metadata;
@@ -329,10 +340,9 @@ struct basic_safetensors {
   class reader {
    public:
     /// Throws std::runtime_error that says what is wrong, and where.
-    explicit reader(const Text& path) : path_{path}, stream_{open_file(path, "rb")} {
+    explicit reader(const Text& path) : path_{path}, stream_{open_regular_file(path)} {
       struct stat facts {};
-      if (stream_ == nullptr || ::fstat(::fileno(stream_.get()), &facts) != 0) fail("cannot be opened");
-      if (!S_ISREG(facts.st_mode)) fail("cannot be read: it is not a regular file");
+      if (::fstat(::fileno(stream_.get()), &facts) != 0) fail("cannot be opened");
       std::uint64_t rest = static_cast<std::uint64_t>(facts.st_size);
       std::uint64_t size = 0;
       if (rest < sizeof size) fail("ends within the size of its header");

@@ -304,6 +304,12 @@ class byte_level_bpe {
       throw_refusal(path, "its merges make " + std::to_string(made) + " of the " + std::to_string(ids_.size()) +
                               " tokens of " + vocabulary_path + ": is it whole?");
     }
+    // What is neither a byte nor made by a merge is special, also if it is written in letters that name bytes.
+    for (const auto& [token, id] : ids_) {
+      if (!is_made[static_cast<std::size_t>(id)] && std::ranges::count(of_byte_, id) == 0) {
+        bytes_of_[static_cast<std::size_t>(id)] = token;
+      }
+    }
     // Special tokens are written as they are. So what begins with the name of a blank is made of bytes, by a merge.
     const std::string blank_name = detail::names_of_bytes()[' '];
     const auto unmade = std::ranges::find_if(ids_, [&](const auto& each) {

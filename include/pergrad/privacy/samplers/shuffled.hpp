@@ -45,6 +45,7 @@ class shuffled_batches {
   [[nodiscard]] event_type event(noise_multiplier noise) const { return {1, noise.value()}; }
   /// Records of a batch, but for an epoch's last one.
   [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
+  [[nodiscard]] std::uint64_t records() const noexcept { return records_; }
   /// Steps of an epoch.
   [[nodiscard]] std::uint64_t steps_of_an_event() const noexcept { return (records_ + size_ - 1) / size_; }
   /// Throws std::invalid_argument for another number of records than this was made for; it is public.
@@ -67,6 +68,10 @@ class shuffled_batches::listing {
   [[nodiscard]] std::span<const std::uint32_t> draw(const shuffled_batches& sampling, const draw_place& place,
                                                     std::uint64_t record_count) {
     sampling.require_records(record_count);
+    if (place.position >= sampling.steps_of_an_event()) {
+      detail::throw_out_of_range(
+          {"pergrad: shuffled_batches: no step ", place.position, " in an epoch of ", sampling.steps_of_an_event()});
+    }
     if (!(place.round == of_)) {
       std::iota(order_.begin(), order_.end(), 0U);
       detail::for_each_number(
