@@ -300,12 +300,12 @@ class listing_device {
       if constexpr (requires { kernel.squares; }) {
         to.what = "squares of partial sums";
         to.done.elements = to.done.doubles = size * gradients.most_samples;
-        to.done.element_rounds = static_cast<double>(Kernel::elements) / Kernel::threads * gradients.chunks;
+        to.done.element_rounds = static_cast<double>(Kernel::elements_of(gradients.size)) / Kernel::threads * gradients.chunks;
         to.done.bytes = static_cast<double>(blocks) * sizeof(double);
       } else {
         to.what = "partial sums added up";
         to.done.elements = size;
-        to.done.element_rounds = dev::blocks_for(gradients.most_samples, Kernel::sharing) * gradients.chunks;
+        to.done.element_rounds = dev::blocks_for(gradients.most_samples, kernel.sharing()) * gradients.chunks;
         to.done.bytes = size * 2 * sizeof(*kernel.accumulators);
       }
     }
@@ -323,10 +323,11 @@ class listing_device {
     if constexpr (requires { kernel.work.is_open; }) {
       to.what = std::string{typeid(Kernel).name()}.find("settle") == std::string::npos ? "release" : "settle";
       const auto count = static_cast<double>(kernel.work.end - kernel.work.begin);
-      const int moments = (kernel.work.first != nullptr ? 1 : 0) + (kernel.work.second != nullptr ? 1 : 0);
+      const int moments = kernel.work.rule == dev::update::adam ? 2 : kernel.work.rule == dev::update::momentum ? 1 : 0;
       // A sum is read, parameters and moments are read and written, what is released is written; a pair has a byte that
       // says whether it is open, a block of 512 as well, and the latter is all that is read.
       to.done.elements = count;
+      to.done.chain = kernel.work.table_count;  // that each thread asks for a row that nobody moves
       to.done.bytes = to.what == "settle" ? count / dev::release_elements
                                           : count * (sizeof(*kernel.work.sums) + 4.0 * (2 + 2 * moments + 1) + 0.5);
     }

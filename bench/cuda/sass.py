@@ -41,8 +41,11 @@ class Function:
         return best if best is not None and best.count("FFMA", "HMMA") > 0 else None
 
     def whole(self):
-        """All of it, as if it were one loop."""
-        return Loop(0, len(self.names) - 1, collections.Counter(self.names), is_whole=True)
+        """All of it, as if it were one loop, but for what stands behind its end: divisions and roots of unusual
+        numbers, which it calls."""
+        ends = [i for i, name in enumerate(self.names) if name == "EXIT"]
+        names = self.names[:ends[-1] + 1 if ends else None]
+        return Loop(0, len(names) - 1, collections.Counter(names), is_whole=True)
 
     def around(self, loop):
         """Loops that hold a loop, the widest first."""

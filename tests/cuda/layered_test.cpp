@@ -109,7 +109,7 @@ BOOST_AUTO_TEST_CASE(a_description_says_who_does_what_and_what_it_takes) {
   BOOST_TEST(rows[1].forward == "node kernel");
   BOOST_TEST(rows[1].norm == "-");
   BOOST_TEST(rows.back().norm == "product");
-  BOOST_TEST(rows.back().backward == "own kernel, 64 x 64 blocks");
+  BOOST_TEST(rows.back().backward == "own kernel, 64 x 128 blocks, on tensor cores 64 x 64");
   // As many inputs as an image has.
   using of_image = pg::network<pg::shape{1, 224, 224}, pg::flatten, pg::linear<10>>;
   BOOST_TEST(pg::describe_rows<of_image>(device).size() == 2U);
@@ -476,6 +476,42 @@ void check_that_batches_and_orders_change_nothing() {
 BOOST_AUTO_TEST_CASE(no_bit_depends_on_orders_or_physical_batches_and_training_is_the_hosts) {
   check_that_batches_and_orders_change_nothing<layered_cnn<float>>();
   check_that_batches_and_orders_change_nothing<layered_image<float>>();
+}
+
+// Sums of a million integers are written by the first physical batch, not set to zero before it.
+BOOST_AUTO_TEST_CASE(a_large_sum_begins_with_every_step) {
+  using network = pg::network<pg::shape{1024}, pg::linear<1024>, pg::relu, pg::linear<4>>;
+  std::vector<float> inputs(3 * 1024);
+  for (std::size_t i = 0; i < inputs.size(); ++i) inputs[i] = static_cast<float>(i * 2654435761U % 97) / 97 - 0.5F;
+  const std::vector<std::int32_t> targets{1, 3, 0};
+  const pg::dataset<float, std::int32_t> records{inputs, targets, network::input_shape};
+  const auto updates = [&](const auto& exec) {
+    network net{exec, pg::kaiming_uniform{5}};
+    pg::dp_sgd_options options;
+    options.clip = pg::l2_clip_norm{1};
+    options.noise = pg::noise_multiplier{0};
+    options.sampling = pg::poisson_sampling{pg::sampling_probability{1.0}};
+    options.divisor = pg::expected_batch_size{3};
+    options.learning_rate = pg::learning_rate{0.1};
+    options.max_batch = pg::max_batch{2};  // two physical batches a step
+    pg::dp_sgd trainer{exec, net, pg::cross_entropy{}, options, pg::seeded_generator{9}};
+    std::vector<std::vector<float>> all;
+    for (int step = 0; step < 2; ++step) {
+      trainer.step(records);
+      const auto values = trainer.last_update().values();
+      all.emplace_back(values.begin(), values.end());
+    }
+    return all;
+  };
+  const auto wanted = updates(pg::host{pg::threads{1}});
+  const auto found = updates(pg::emulated{});
+  for (std::size_t step = 0; step < 2; ++step) {
+    double worst = 0;
+    for (std::size_t i = 0; i < wanted[step].size(); ++i) {
+      worst = std::max(worst, std::abs(static_cast<double>(wanted[step][i] - found[step][i])));
+    }
+    BOOST_TEST(worst < 1e-5);
+  }
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -60,15 +60,25 @@ struct counting_operand : kind_of<Operand> {
   int depth_of_slice;
 
   [[nodiscard]] line line_at(int number) const noexcept { return {operand.line_at(number), number < lines}; }
-  [[nodiscard]] step step_at(int k) const noexcept {
+  [[nodiscard]] step step_at(int k) const noexcept requires requires(const Operand& it) { it.step_at(0); }
+  { return {operand.step_at(k), share_of(k)}; }
+  [[nodiscard]] step step_at(int sample, int position) const noexcept requires requires(const Operand& it) {
+    it.step_at(0, 0);
+  }
+  { return {operand.step_at(sample, position), share_of(sample * operand.on.map.positions.value() + position)}; }
+  [[nodiscard]] double share_of(int k) const noexcept {
     const int repeated = (depth_of_slice - depth % depth_of_slice) % depth_of_slice;
-    return {operand.step_at(k), k == depth - 1 ? 1.0 / (1 + repeated) : 1.0};
+    return k == depth - 1 ? 1.0 / (1 + repeated) : 1.0;
   }
   void leave_out(step& at) const noexcept requires requires(const Operand& it) { it.leave_out(at.of); }
   { operand.leave_out(at.of); }
   [[nodiscard]] auto read(const line& a, const step& b) const noexcept {
     if (a.exists) to->fetched += b.share;
-    return operand.read(a.of, b.of);
+    if constexpr (requires { operand.place_of(b.of); }) {
+      return operand.read(a.of, operand.place_of(b.of));
+    } else {
+      return operand.read(a.of, b.of);
+    }
   }
   template <class Scalar>
   [[nodiscard]] static auto weighted(const step& b, Scalar value) noexcept requires requires {

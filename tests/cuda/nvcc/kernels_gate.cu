@@ -43,15 +43,16 @@ using bf16_blocks = tensor_blocks<bf16_format>;
 #define GATE_OF_TENSOR_BLOCKS(block, ...)                    \
   GATE(gemm_kernel<float, __VA_ARGS__, tf32_blocks::block>); \
   GATE(gemm_kernel<float, __VA_ARGS__, bf16_blocks::block>)
-#define GATE_OF_ALL_BLOCKS(problem)                \
-  GATE(gemm_kernel<float, problem, slim_block>);   \
-  GATE(gemm_kernel<float, problem, narrow_block>); \
-  GATE(gemm_kernel<float, problem, square_block>); \
-  GATE(gemm_kernel<float, problem, small_block>);  \
-  GATE_OF_TENSOR_BLOCKS(narrow, problem);          \
-  GATE_OF_TENSOR_BLOCKS(square, problem);          \
-  GATE_OF_TENSOR_BLOCKS(large, problem);           \
-  GATE_OF_TENSOR_BLOCKS(wide, problem);            \
+#define GATE_OF_ALL_BLOCKS(problem)                      \
+  GATE(gemm_kernel<float, problem, slim_block>);         \
+  GATE(gemm_kernel<float, problem, narrow_block>);       \
+  GATE(gemm_kernel<float, problem, square_block>);       \
+  GATE(gemm_kernel<float, problem, small_block>);        \
+  GATE_OF_TENSOR_BLOCKS(narrow, problem);                \
+  GATE_OF_TENSOR_BLOCKS(square, problem);                \
+  GATE_OF_TENSOR_BLOCKS(large, problem);                 \
+  GATE_OF_TENSOR_BLOCKS(wide, problem);                  \
+  GATE(gemm_kernel<float, problem, tf32_blocks::broad>); \
   GATE_OF_TENSOR_BLOCKS(vast, problem)
 GATE(sample_kernel<float, cross_entropy, program<cnn>::functions, 256, 0>);
 GATE(sample_kernel<float, mean_squared_error, program<mlp>::functions, 128, 1>);
@@ -98,13 +99,14 @@ GATE(gemm_kernel<float, affine_sums<float, float>, narrow_block>);
 GATE(gemm_kernel<float, affine_sums<float, float>, square_block>);
 GATE(gemm_kernel<float, affine_sums<float, std::int64_t>, slim_block>);
 GATE(gemm_kernel<float, affine_sums<float, std::int64_t>, narrow_block>);
-GATE(gemm_kernel<float, affine_sums<float, std::int64_t>, square_block>);
+GATE(gemm_kernel<float, affine_sums<float, std::int64_t>, double_block>);
 GATE(gemm_kernel<float, affine_partials<float>, slim_block>);
 GATE(gemm_kernel<float, affine_partials<float>, narrow_block>);
 GATE(gemm_kernel<float, affine_partials<float>, square_block>);
 GATE_OF_TENSOR_BLOCKS(narrow, affine_partials<float>);
 GATE_OF_TENSOR_BLOCKS(square, affine_partials<float>);
 GATE_OF_TENSOR_BLOCKS(wide, affine_partials<float>);
+GATE_OF_TENSOR_BLOCKS(large, affine_partials<float>);
 #define GATE_OF_SMALL_SHARES(kind)                                                            \
   GATE(gemm_kernel<float, affine_sums<float, std::int64_t, share_kind::kind>, slim_block>);   \
   GATE(gemm_kernel<float, affine_sums<float, std::int64_t, share_kind::kind>, narrow_block>); \
@@ -113,16 +115,16 @@ GATE_OF_TENSOR_BLOCKS(wide, affine_partials<float>);
   GATE(gemm_kernel<float, affine_shares<float, share_kind::kind>, slim_block>);               \
   GATE(gemm_kernel<float, affine_shares<float, share_kind::kind>, narrow_block>);             \
   GATE(gemm_kernel<float, affine_shares<float, share_kind::kind>, square_block>);             \
-  GATE_OF_TENSOR_BLOCKS(narrow, affine_shares<float, share_kind::kind>);                      \
+  GATE_OF_TENSOR_BLOCKS(narrow_of_shares, affine_shares<float, share_kind::kind>);            \
   GATE_OF_TENSOR_BLOCKS(square, affine_shares<float, share_kind::kind>);                      \
-  GATE_OF_TENSOR_BLOCKS(wide, affine_shares<float, share_kind::kind>);                        \
-  GATE_OF_TENSOR_BLOCKS(large, affine_shares<float, share_kind::kind>)
+  GATE_OF_TENSOR_BLOCKS(wide_of_shares, affine_shares<float, share_kind::kind>);              \
+  GATE_OF_TENSOR_BLOCKS(large_of_shares, affine_shares<float, share_kind::kind>)
 GATE_OF_SMALL_SHARES(converted);  // of more than a million parameters
 GATE_OF_SMALL_SHARES(shifted);
 GATE(gemm_kernel<float, affine_shares<float>, slim_block>);
 GATE(gemm_kernel<float, affine_shares<float>, narrow_block>);
-GATE(gemm_kernel<float, affine_shares<float>, square_block>);
-GATE_OF_TENSOR_BLOCKS(narrow, affine_shares<float>);
+GATE(gemm_kernel<float, affine_shares<float>, double_block>);
+GATE_OF_TENSOR_BLOCKS(narrow_of_shares, affine_shares<float>);
 GATE_OF_TENSOR_BLOCKS(square, affine_shares<float>);
 GATE(bias_kernel<float, 128>);
 GATE(rounding_kernel<float, 128>);

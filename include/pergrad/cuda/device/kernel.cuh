@@ -108,14 +108,16 @@ class device_block {
   template <class Sums, class Function>
   __device__ void multiply_by_warps(local<Sums>& sums, Function&& f) const {
     const auto from = f(static_cast<int>(threadIdx.x));
-    using format = typename decltype(f(0))::format;
+    using fragments = decltype(f(0));
+    using format = typename fragments::format;
     Sums& own = sums[0];
     PERGRAD_UNROLL
     for (int i = 0; i < from.row_pairs; ++i) {
       PERGRAD_UNROLL
       for (int j = 0; j < 2 * from.column_pairs; ++j) {
-        multiply_add(format{}, registers_of(from, i, j), own[place_of_result(i, j, 0)], own[place_of_result(i, j, 1)],
-                     own[place_of_result(i, j, 2)], own[place_of_result(i, j, 3)]);
+        multiply_add(format{}, registers_of(from, i, j), own[place_of_result<fragments>(i, j, 0)],
+                     own[place_of_result<fragments>(i, j, 1)], own[place_of_result<fragments>(i, j, 2)],
+                     own[place_of_result<fragments>(i, j, 3)]);
       }
     }
   }

@@ -190,6 +190,40 @@ template <class Value>
   return at;
 }
 
+/// A pointer that may lie outside of what it points into until an offset is added: of what a position and a tap add to
+/// an address, the part that many elements share is added once.
+template <class Value>
+class base_address {
+ public:
+  base_address() = default;
+  PERGRAD_HD base_address(const Value* at, int offset) noexcept
+      : base_address{base_address{reinterpret_cast<std::uintptr_t>(at)}, offset} {}
+  /// The same, which the compiler takes for one number: it would rather add it up anew for every element.
+  [[nodiscard]] PERGRAD_HD base_address added_up() const noexcept {
+    base_address sum = *this;
+#ifdef __CUDA_ARCH__
+    asm("" : "+l"(sum.at_));
+#endif
+    return sum;
+  }
+  /// What lies there: in device memory, there.
+  [[nodiscard]] PERGRAD_HD const Value* operator+(int offset) const noexcept {
+    const std::uintptr_t at = base_address{*this, offset}.at_;
+#ifdef __CUDA_ARCH__
+    return static_cast<const Value*>(__cvta_global_to_generic(at));
+#else
+    return reinterpret_cast<const Value*>(at);  // NOLINT(performance-no-int-to-ptr): that is what it is for
+#endif
+  }
+
+ private:
+  PERGRAD_HD explicit base_address(std::uintptr_t at) noexcept : at_{at} {}
+  PERGRAD_HD base_address(base_address before, int offset) noexcept : at_{before.at_} {
+    at_ += static_cast<std::uintptr_t>(offset * static_cast<std::int64_t>(sizeof(Value)));
+  }
+  std::uintptr_t at_ = 0;
+};
+
 /// *at if `wanted`, else 0: no branch, and nothing waits for what is read before it is used. `at`: device memory.
 template <class Scalar>
 [[nodiscard]] PERGRAD_HD inline Scalar read_if(bool wanted, const Scalar* at) noexcept {
@@ -378,8 +412,8 @@ class emulated_block {
     together();
     each(end);
   }
-  /// Adds to the sums of a block's threads, 2 RowPairs rows of 8, the products of f(t), their
-  /// tensor_fragments<Format, RowPairs>, warp by warp, on tensor cores. No barrier.
+  /// Adds to the sums of a block's threads, 2 RowPairs rows of 4 ColumnPairs, the products of f(t), their
+  /// tensor_fragments<Format, RowPairs, ColumnPairs>, warp by warp, on tensor cores. No barrier.
   template <class Sums, class Function>
   void multiply_by_warps(local<Sums>& sums, Function&& f) const {
     using fragments = decltype(f(0));
@@ -393,7 +427,7 @@ class emulated_block {
           const auto each_result = [&](auto&& move) {
             for (int lane = 0; lane < warp_size; ++lane) {
               for (int number = 0; number < 4; ++number) {
-                move(sums[first + lane][place_of_result(i, j, number)], c[lane][number]);
+                move(sums[first + lane][place_of_result<fragments>(i, j, number)], c[lane][number]);
               }
             }
           };

@@ -58,12 +58,12 @@ struct tensor_format_of<Device> {
 #endif
 }
 
-/// A thread's operands of a warp's product, 16 RowPairs x 32 results and as deep as an instruction.
-template <class Format, int RowPairs>
+/// A thread's operands of a warp's product, 16 RowPairs x 16 ColumnPairs results and as deep as an instruction.
+template <class Format, int RowPairs, int ColumnPairs>
 struct tensor_fragments {
   using format = Format;
   static constexpr int row_pairs = RowPairs;
-  static constexpr int column_pairs = 2;
+  static constexpr int column_pairs = ColumnPairs;
   float left[static_cast<std::size_t>(row_pairs)][4];      ///< A's registers of a product
   float right[static_cast<std::size_t>(column_pairs)][4];  ///< B's of two
 };
@@ -73,17 +73,17 @@ struct tensor_registers {
   float a[4];
   float b[2];
 };
-/// Those of product (i, j) of a warp, of RowPairs x 4.
-template <class Format, int RowPairs>
-[[nodiscard]] PERGRAD_HD tensor_registers registers_of(const tensor_fragments<Format, RowPairs>& from, int i,
-                                                       int j) noexcept {
+/// Those of product (i, j) of a warp, of RowPairs x 2 ColumnPairs.
+template <class Fragments>
+[[nodiscard]] PERGRAD_HD tensor_registers registers_of(const Fragments& from, int i, int j) noexcept {
   const float(&a)[4] = from.left[i];
   const float(&b)[4] = from.right[j / 2];
   return {{a[0], a[1], a[2], a[3]}, {b[j % 2 * 2], b[j % 2 * 2 + 1]}};
 }
-/// Where register `number` of C stands among a thread's sums, 2 RowPairs rows of 8.
+/// Where register `number` of C stands among a thread's sums, 2 RowPairs rows of 4 ColumnPairs.
+template <class Fragments>
 [[nodiscard]] PERGRAD_HD constexpr int place_of_result(int i, int j, int number) noexcept {
-  return (2 * i + number / 2) * 8 + j / 2 * 4 + number % 2 * 2 + j % 2;
+  return (2 * i + number / 2) * 4 * Fragments::column_pairs + j / 2 * 4 + number % 2 * 2 + j % 2;
 }
 
 namespace emulation {

@@ -50,6 +50,12 @@ struct gemm_block {
   static constexpr int own_columns = OwnColumns;
   static constexpr int across = Columns / OwnColumns;
   static constexpr int threads = Rows / OwnRows * across;
+  /// Instructions for 100 multiply-adds of a product over samples, about, by machine code.
+  static constexpr int cost = OwnRows * OwnColumns >= 64   ? 125
+                              : OwnRows * OwnColumns >= 32 ? 145
+                              : OwnRows * OwnColumns >= 16 ? 180
+                              : OwnRows * OwnColumns >= 8  ? 200
+                                                           : 220;
   /// Elements that lie together and are read at once.
   static constexpr int together = OwnRows < 4 || OwnColumns < 4 ? 2 : 4;
   static constexpr int group = together;  ///< of a slice's elements, that are one type
@@ -77,12 +83,14 @@ struct gemm_block {
 using strip_block = gemm_block<16, 64, 16, 4, 4>;    ///< of few rows and columns: 64 threads
 using slim_block = gemm_block<16, 128, 16, 4, 4>;    ///< of very few rows: 128 threads
 using narrow_block = gemm_block<32, 128, 16, 4, 8>;  ///< of few rows: 128 threads
-using square_block = gemm_block<64, 64, 16, 8, 4>;   ///< 128 threads
-using small_block = gemm_block<32, 32, 32, 4, 2>;    ///< of few results: 128 threads, deep slices
-using tiny_block = gemm_block<16, 32, 32, 2, 2>;     ///< of very few: 128 threads
+using square_block = gemm_block<64, 128, 16, 8, 8>;  ///< 128 threads
+using double_block = gemm_block<64, 128, 8, 8, 4>;   ///< the same of doubles or 64-bit sums: 256 threads
+using small_block = gemm_block<32, 32, 32, 4, 4>;    ///< of few results: 64 threads, deep slices
+using tiny_block = gemm_block<32, 8, 32, 2, 2>;      ///< of few columns: 64 threads
 
-/// The same on tensor cores (device/tensor.hpp): warps of 16 RowPairs x 32 results.
-template <int Rows, int Columns, int RowPairs, class Format = tf32_format>
+/// The same on tensor cores (device/tensor.hpp): warps of 16 RowPairs x 16 ColumnPairs results. The squarer these are,
+/// the less is read of shared memory for one.
+template <int Rows, int Columns, int RowPairs, int ColumnPairs, class Format = tf32_format>
 struct tensor_block {
   using format = Format;
   static constexpr bool on_tensor_cores = true;
@@ -91,17 +99,20 @@ struct tensor_block {
   static constexpr int depth = Format::depth;
   static constexpr int of_word = Format::together;
   static constexpr int row_pairs = RowPairs;
+  static constexpr int column_pairs = ColumnPairs;
   static constexpr int own_rows = 2 * RowPairs;
-  static constexpr int own_columns = 8;
-  static constexpr int warps_across = Columns / 32;
+  static constexpr int own_columns = 4 * ColumnPairs;
+  static constexpr int warps_across = Columns / (16 * ColumnPairs);
   static constexpr int threads = Rows / (16 * RowPairs) * warps_across * warp_size;
-  static_assert(Rows % (16 * RowPairs) == 0 && Columns % 32 == 0);
+  static_assert(Rows % (16 * RowPairs) == 0 && Columns % (16 * ColumnPairs) == 0);
 
   // What fragments call rows g and g + 8, and columns g of two products, are neighbours.
   PERGRAD_HD static constexpr int row_of(int t) noexcept {
     return t / warp_size / warps_across * 16 * RowPairs + t % warp_size / 4 * 2;
   }
-  PERGRAD_HD static constexpr int first_column(int t) noexcept { return t / warp_size % warps_across * 32; }
+  PERGRAD_HD static constexpr int first_column(int t) noexcept {
+    return t / warp_size % warps_across * 16 * ColumnPairs;
+  }
   PERGRAD_HD static constexpr int column_of(int t) noexcept { return first_column(t) + t % 4 * 4; }
   PERGRAD_HD static constexpr int own_row(int i) noexcept { return i / 2 * 16 + i % 2; }
   PERGRAD_HD static constexpr int own_column(int j) noexcept { return j / 4 * 16 + j % 4; }
@@ -122,12 +133,18 @@ struct tensor_block {
 /// The blocks of the same results.
 template <class Format>
 struct tensor_blocks {
-  using strip = tensor_block<32, 64, 2, Format>;    ///< 64 threads
-  using narrow = tensor_block<32, 128, 2, Format>;  ///< 128 threads
-  using square = tensor_block<64, 64, 2, Format>;   ///< 128 threads
-  using large = tensor_block<128, 128, 4, Format>;  ///< 256 threads
-  using wide = tensor_block<64, 128, 4, Format>;    ///< of many columns: 128 threads
-  using vast = tensor_block<128, 256, 8, Format>;   ///< and many rows: 256 threads
+  using strip = tensor_block<32, 64, 2, 2, Format>;    ///< 64 threads
+  using narrow = tensor_block<32, 128, 2, 4, Format>;  ///< 64 threads
+  using square = tensor_block<64, 64, 2, 2, Format>;   ///< 128 threads
+  using large = tensor_block<128, 128, 4, 4, Format>;  ///< 128 threads
+  /// Of many columns: 64 threads, or 128, as packing BF16 takes registers.
+  using wide = tensor_block<64, 128, 4, Format::together == 1 ? 4 : 2, Format>;
+  using broad = tensor_block<64, 256, 4, 4, Format>;  ///< and more, of TF32: 128 threads
+  using vast = tensor_block<128, 256, 4, 4, Format>;  ///< and many rows: 256 threads
+  // Of shares, whose threads have as many integers as sums.
+  using large_of_shares = tensor_block<128, 128, 4, 2, Format>;  ///< 256 threads
+  using wide_of_shares = tensor_block<64, 128, 4, 2, Format>;    ///< 128 threads
+  using narrow_of_shares = tensor_block<32, 128, 2, 2, Format>;  ///< 128 threads
 };
 
 /// The product of `Problem`, which says `rows`, `columns` and `depth` of batch z, its operands `left(z)` and
@@ -143,6 +160,7 @@ struct gemm_kernel {
   static constexpr int threads = Sizes::threads;
   /// Is the depth that of several samples, each of which adds its share to a sum of integers?
   static constexpr bool adds_shares = requires { Problem::adds_shares; };
+  static constexpr bool is_of_one_position = requires { requires Problem::one_position; };
   /// Of shares.
   using total_type = decltype([] {
     if constexpr (adds_shares) {
@@ -160,21 +178,16 @@ struct gemm_kernel {
 #else
   static constexpr int blocks_of_small_shares = 4;
 #endif
-  // Of 128 x 128 squares: packing BF16 takes registers that ptxas lacks before compute capability 9.0.
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
-  static constexpr int blocks_of_large_squares = Sizes::of_word > 1 ? 1 : 2;
-#else
-  static constexpr int blocks_of_large_squares = 2;
-#endif
   static constexpr int least_blocks = [] {
     if (adds_shares) {
       if (threads >= 256) return 1;
       if (sizeof(total_type) > sizeof(Scalar) || Sizes::own_rows * Sizes::own_columns > 32) return 2;
       return Sizes::of_word > 1 ? 3 : blocks_of_small_shares;
     }
-    if (Sizes::on_tensor_cores && threads >= 256) return Problem::squares ? blocks_of_large_squares : 1;
+    if (Sizes::own_rows * Sizes::own_columns > 64) return smaller_of(256 / threads, 2);
     if (Sizes::on_tensor_cores) return Sizes::own_rows > 4 ? 3 : 4;
-    return sizeof(typename Problem::sum_type) > sizeof(Scalar) ? 1 : threads < 256 ? 3 : 2;
+    if (sizeof(typename Problem::sum_type) > sizeof(Scalar)) return 1;
+    return threads < 256 && !(is_of_one_position && Sizes::own_rows * Sizes::own_columns > 32) ? 3 : 2;
   }();
   struct slice {
     element_group<Scalar, Sizes::group> left[static_cast<std::size_t>(Sizes::left_groups)];
@@ -184,12 +197,25 @@ struct gemm_kernel {
   using right_operand = decltype(std::declval<const Problem&>().right(0));
   static constexpr int words_deep = Sizes::depth / Sizes::of_word;
   struct step_table {
-    typename left_operand::step left[Sizes::depth];
-    typename right_operand::step right[Sizes::depth];
+    alignas(16) typename left_operand::step left[Sizes::depth];  // which a thread reads several of at a time
+    alignas(16) typename right_operand::step right[Sizes::depth];
   };
+  /// Are the columns' lines of a block in a table, where a thread has many? Its registers may have no room for them:
+  /// ptxas would find them again, with all divisions, for every slice.
+  static constexpr bool has_line_table =
+      !Sizes::on_tensor_cores && left_operand::depth_first && right_operand::depth_first && Sizes::columns > 64;
+  /// And those of rows? ptxas needs their registers for compute capability 11.0.
+  static constexpr bool has_row_table = has_line_table && adds_shares;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 1000
+  static constexpr bool reads_row_table = false;
+#else
+  static constexpr bool reads_row_table = has_row_table;
+#endif
   struct shared_type {
     slice slices[2];
     step_table steps[2];
+    typename left_operand::line left_lines[has_row_table ? Sizes::rows : 1];
+    typename right_operand::line right_lines[has_line_table ? Sizes::columns : 1];
     double partial[static_cast<std::size_t>(threads / warp_size)];
   };
 
@@ -231,26 +257,28 @@ struct gemm_kernel {
         start(sums[t], z, row + Sizes::row_of(t), column + Sizes::column_of(t));
       }
       each_left(t, [&](int i, int /*k*/, int at) {
-        if (i < lines_type::left_count) lines[t].left[i] = left.line_at(row + at);
+        if (i % lines_type::left_words == 0) lines[t].left[i / lines_type::left_words] = left.line_at(row + at);
       });
-      each_right(t, [&](int i, int /*k*/, int at) {
-        if (i < lines_type::right_count) lines[t].right[i] = right.line_at(column + at);
-      });
+      if constexpr (reads_row_table) {
+        for (int i = t; i < Sizes::rows; i += threads) shared.left_lines[i] = left.line_at(row + i);
+      }
+      if constexpr (has_line_table) {
+        for (int i = t; i < Sizes::columns; i += threads) shared.right_lines[i] = right.line_at(column + i);
+      } else {
+        each_right(t, [&](int i, int /*k*/, int at) {
+          if (i % lines_type::right_words == 0)
+            lines[t].right[i / lines_type::right_words] = right.line_at(column + at);
+        });
+      }
       find_steps(left, right, t, slices, here, shared.steps[0]);
       find_steps(left, right, t, slices, slices.after(here), shared.steps[1]);
     });
     const auto fetch = [&](int t, const step_table& steps) {
-      each_left(t, [&](int i, int k, int /*at*/) {
-        const auto& line = lines[t].left[smaller_of(i, lines_type::left_count - 1)];
-        PERGRAD_UNROLL
-        for (int j = 0; j < of_word; ++j) next[t].left[i * of_word + j] = left.read(line, steps.left[k * of_word + j]);
+      fetch_from<Sizes::rows, left_each>(left, t, steps.left, next[t].left, [&](int i, int at) {
+        return reads_row_table ? shared.left_lines[at] : lines[t].left[i / lines_type::left_words];
       });
-      each_right(t, [&](int i, int k, int /*at*/) {
-        const auto& line = lines[t].right[smaller_of(i, lines_type::right_count - 1)];
-        PERGRAD_UNROLL
-        for (int j = 0; j < of_word; ++j) {
-          next[t].right[i * of_word + j] = right.read(line, steps.right[k * of_word + j]);
-        }
+      fetch_from<Sizes::columns, right_each>(right, t, steps.right, next[t].right, [&](int i, int at) {
+        return has_line_table ? shared.right_lines[at] : lines[t].right[i / lines_type::right_words];
       });
     };
     if (depth > 0) {
@@ -315,14 +343,21 @@ struct gemm_kernel {
   static constexpr int of_word = Sizes::of_word;
   static constexpr int left_each = Sizes::rows * words_deep / threads;  ///< words
   static constexpr int right_each = Sizes::columns * words_deep / threads;
+  /// Words of a line that a thread moves one after the other, of `Count` from an operand that is `Width` wide.
+  template <bool DepthFirst, int Width, int Count>
+  static constexpr int of_line = DepthFirst        ? 1
+                                 : Width > threads ? Count / (Width / threads)
+                                                   : Count;
   struct fetched_type {
     registers<Scalar, left_each * of_word> left;
     registers<Scalar, right_each * of_word> right;
   };
-  /// Where a thread's elements lie: in as many lines, or all in one.
+  /// Where a thread's elements lie: in as many lines, or in a few.
   struct lines_type {
-    static constexpr int left_count = left_operand::depth_first ? left_each : 1;
-    static constexpr int right_count = right_operand::depth_first ? right_each : 1;
+    static constexpr int left_words = of_line<left_operand::depth_first, Sizes::rows, left_each>;
+    static constexpr int right_words = of_line<right_operand::depth_first, Sizes::columns, right_each>;
+    static constexpr int left_count = left_each / left_words;
+    static constexpr int right_count = right_each / right_words;
     typename left_operand::line left[static_cast<std::size_t>(left_count)];
     typename right_operand::line right[static_cast<std::size_t>(right_count)];
   };
@@ -352,16 +387,19 @@ struct gemm_kernel {
   };
 
   /// Calls f(i, k, at) for the `Count` words that thread t moves: word i is `k` deep in the slice, at row or column
-  /// `at` of the block. Threads next to each other read along the operand's own order; all k, or all `at`, are one.
+  /// `at` of the block. Threads next to each other read along the operand's own order; all k are one, or a line's words
+  /// follow each other.
   template <bool DepthFirst, int Width, int Count, class Function>
   PERGRAD_HD static void each_moved(int t, Function&& f) noexcept {
-    static_assert(threads % (DepthFirst ? words_deep : Width) == 0);
+    constexpr int across = Width < threads ? Width : threads;
+    static_assert(DepthFirst ? threads % words_deep == 0 : threads % across == 0 && Width % across == 0);
+    constexpr int together = of_line<DepthFirst, Width, Count>;
     PERGRAD_UNROLL
     for (int i = 0; i < Count; ++i) {
       if constexpr (DepthFirst) {
         f(i, t % words_deep, t / words_deep + i * (threads / words_deep));
       } else {
-        f(i, t / Width + i * (threads / Width), t % Width);
+        f(i, t / across * together + i % together, t % across + i / together * across);
       }
     }
   }
@@ -374,6 +412,29 @@ struct gemm_kernel {
     each_moved<right_operand::depth_first, Sizes::columns, right_each>(t, f);
   }
 
+  /// Reads a thread's elements of an operand; `line_of(i, at)`: the line of its word i. Where all are of one step, what
+  /// their addresses share is added up once, if the operand says how.
+  template <int Width, int Each, class Operand, class LineOf>
+  PERGRAD_HD static void fetch_from(const Operand& operand, int t, const typename Operand::step* steps,
+                                    registers<Scalar, Each * of_word>& to, LineOf&& line_of) noexcept {
+    const auto read = [&](const auto* places) {
+      each_moved<Operand::depth_first, Width, Each>(t, [&](int i, int k, int at) {
+        const typename Operand::line line = line_of(i, at);
+        const int first = Operand::depth_first ? 0 : k * of_word;
+        PERGRAD_UNROLL
+        for (int j = 0; j < of_word; ++j) to[i * of_word + j] = operand.read(line, places[first + j]);
+      });
+    };
+    const typename Operand::step* own = steps + (Operand::depth_first ? t % words_deep * of_word : 0);
+    if constexpr (requires { operand.place_of(*own); }) {
+      decltype(operand.place_of(*own)) places[static_cast<std::size_t>(of_word)];
+      PERGRAD_UNROLL
+      for (int j = 0; j < of_word; ++j) places[j] = operand.place_of(own[j]);
+      read(places);
+    } else {
+      read(own);
+    }
+  }
   /// The steps of a slice, a thread one of them; beyond its segment the last one again, at which for tensor cores, that
   /// multiply whole slices, there is nothing on the right.
   PERGRAD_HD static void find_steps(const left_operand& left, const right_operand& right, int t,
@@ -382,11 +443,18 @@ struct gemm_kernel {
     if (t >= 2 * Sizes::depth || !slices.has(here)) return;
     const int k = t % Sizes::depth;
     const int last = slices.steps(here) - 1;
-    const int number = slices.first(here) + smaller_of(k, last);
+    const int number = smaller_of(k, last);
+    const auto step_of = [&](const auto& operand) {
+      if constexpr (adds_shares) {
+        return operand.step_at(here.segment, here.slice * Sizes::depth + number);
+      } else {
+        return operand.step_at(slices.first(here) + number);
+      }
+    };
     if (t < Sizes::depth) {
-      to.left[k] = left.step_at(number);
+      to.left[k] = step_of(left);
     } else {
-      to.right[k] = right.step_at(number);
+      to.right[k] = step_of(right);
       if constexpr (Sizes::on_tensor_cores) {
         if (k > last) right.leave_out(to.right[k]);
       }
@@ -412,22 +480,23 @@ struct gemm_kernel {
                 [&](int i, int k, int /*at*/) { from.left[i] = left_operand::weighted(steps.left[k], from.left[i]); });
     }
     each_left(t, [&](int i, int k, int at) {
-      const slice_place place = placed<left_operand::depth_first, Sizes::rows>(&Sizes::left_at, i, k, at);
+      const slice_place place = placed<left_operand::depth_first, Sizes::rows, left_each>(&Sizes::left_at, i, k, at);
       to.left[place.group].v[place.number] = from.left[i];
     });
     each_right(t, [&](int i, int k, int at) {
-      const slice_place place = placed<right_operand::depth_first, Sizes::columns>(&Sizes::right_at, i, k, at);
+      const slice_place place =
+          placed<right_operand::depth_first, Sizes::columns, right_each>(&Sizes::right_at, i, k, at);
       to.right[place.group].v[place.number] = from.right[i];
     });
   }
   /// Where number i of a thread lies, at (k, at) of its slice: a constant behind its number 0.
-  template <bool DepthFirst, int Width>
+  template <bool DepthFirst, int Width, int Count>
   [[nodiscard]] PERGRAD_HD static slice_place placed(slice_place (*where)(int, int), int i, int k, int at) noexcept {
-    constexpr int apart = threads / (DepthFirst ? words_deep : Width);
-    static_assert(DepthFirst ? apart % Sizes::together == 0 || Sizes::together % apart == 0
-                             : apart % 4 == 0 || 4 % apart == 0 || !Sizes::on_tensor_cores);
-    const int deeper = DepthFirst ? 0 : i * apart;
-    const int further = DepthFirst ? i * apart : 0;
+    constexpr int apart = DepthFirst ? threads / words_deep : threads;  // of lines
+    static_assert(apart % Sizes::together == 0 || Sizes::together % apart == 0);
+    constexpr int together = of_line<DepthFirst, Width, Count>;
+    const int deeper = i % together;
+    const int further = i / together * apart;
     const slice_place first = where(k - deeper, at - further);
     const slice_place behind = where(deeper, further);
     return {first.group + behind.group, first.number + behind.number};
@@ -436,7 +505,7 @@ struct gemm_kernel {
   PERGRAD_HD static void multiply_by_warps(const Block& block, typename Block::template local<sums_type>& sums,
                                            const slice& from) noexcept {
     block.multiply_by_warps(sums, [&](int t) {
-      tensor_fragments<typename Sizes::format, Sizes::row_pairs> own;
+      tensor_fragments<typename Sizes::format, Sizes::row_pairs, Sizes::column_pairs> own;
       const auto copy = [](const element_group<Scalar, 4>& four, float(&to)[4]) {
         PERGRAD_UNROLL
         for (int i = 0; i < 4; ++i) to[i] = four.v[i];
@@ -515,7 +584,7 @@ struct gemm_kernel {
   }
   /// A sample's gradient is whole: its shares go to the totals.
   PERGRAD_HD void add_shares_of(int sample, int z, sums_type& gradient, totals_type& totals) const noexcept {
-    const auto share = problem.template share_of<Sizes::on_tensor_cores>(z, sample);
+    const auto share = problem.share_of(z, sample);
     PERGRAD_UNROLL
     for (int i = 0; i < own_results; ++i) share.add_to(totals[i], gradient[i]);
     gradient = {};

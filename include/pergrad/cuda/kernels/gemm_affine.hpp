@@ -64,49 +64,55 @@ template <class Scalar>
 struct weight_rows {
   static constexpr bool is_weights = true;
   static constexpr bool depth_first = true;
-  using line = const Scalar*;
+  using line = int;
   using step = int;
   const Scalar* weights;
   int width;
   int last;
 
-  [[nodiscard]] PERGRAD_HD line line_at(int row) const noexcept { return weights + smaller_of(row, last) * width; }
+  [[nodiscard]] PERGRAD_HD line line_at(int row) const noexcept { return smaller_of(row, last) * width; }
   [[nodiscard]] PERGRAD_HD step step_at(int k) const noexcept { return k; }
-  [[nodiscard]] PERGRAD_HD Scalar read(line a, step b) const noexcept { return in_device_memory(a)[b]; }
+  [[nodiscard]] PERGRAD_HD base_address<Scalar> place_of(step b) const noexcept {
+    return base_address<Scalar>{weights, b}.added_up();
+  }
+  [[nodiscard]] PERGRAD_HD Scalar read(line a, const base_address<Scalar>& b) const noexcept { return *(b + a); }
 };
 /// The same. Lines: channels; steps: (output, tap).
 template <class Scalar>
 struct weight_columns {
   static constexpr bool is_weights = true;
   static constexpr bool depth_first = false;
-  using line = const Scalar*;
+  using line = base_address<Scalar>;
   using step = int;
   const Scalar* weights;
   const geometry& map;
 
   [[nodiscard]] PERGRAD_HD line line_at(int row) const noexcept {
-    return weights + smaller_of(row, map.view.channels - 1) * map.taps.value();
+    return line{weights, smaller_of(row, map.view.channels - 1) * map.taps.value()}.added_up();
   }
   [[nodiscard]] PERGRAD_HD step step_at(int k) const noexcept {
     const int tap = map.taps.divide(k);
     return k * map.width.value() + tap;
   }
-  [[nodiscard]] PERGRAD_HD Scalar read(line a, step b) const noexcept { return in_device_memory(a)[b]; }
+  [[nodiscard]] PERGRAD_HD Scalar read(line a, step b) const noexcept { return *(a + b); }
 };
-/// values[offset], or, in the padding, 0.
+/// What says where an element lies, with the coordinates that are its line's or step's.
 template <class Scalar>
-[[nodiscard]] PERGRAD_HD Scalar read_inside(bool inside, const Scalar* values, int offset) noexcept {
-  return read_if(inside, values + offset);
-}
+struct placed_coordinates {
+  base_address<Scalar> values;
+  std::uint32_t at = 0;  ///< of axis_fields
+
+  PERGRAD_HD placed_coordinates(const Scalar* of_sample, const coordinates& place) noexcept
+      : values{of_sample, place.offset}, at{place.at} {}
+  PERGRAD_HD placed_coordinates(base_address<Scalar> base, std::uint32_t fields) noexcept : values{base}, at{fields} {}
+  placed_coordinates() = default;
+};
 
 /// Values of x. Lines: (sample, position); steps: the view.
 template <class Scalar>
 struct views_of_samples {
   static constexpr bool depth_first = false;
-  struct line {
-    const Scalar* values;
-    coordinates at;
-  };
+  using line = placed_coordinates<Scalar>;
   using step = coordinates;
   const affine_operands<Scalar>& on;
   int group;
@@ -119,7 +125,7 @@ struct views_of_samples {
   [[nodiscard]] PERGRAD_HD step step_at(int k) const noexcept { return on.map.tap(k); }
   PERGRAD_HD void leave_out(step& at) const noexcept { at.at += on.map.x_fields.beyond(); }
   [[nodiscard]] PERGRAD_HD Scalar read(const line& a, const step& b) const noexcept {
-    return read_inside(on.map.inside_x(a.at, b), a.values, a.at.offset + b.offset);
+    return read_if(on.map.x_fields.inside(a.at, b.at), a.values + b.offset);
   }
 };
 /// Values of y. Lines: (sample, pixel); steps: (output, tap).
@@ -142,7 +148,7 @@ struct outputs_that_see {
   }
   PERGRAD_HD void leave_out(step& at) const noexcept { at.at += on.map.y_fields.beyond(); }
   [[nodiscard]] PERGRAD_HD Scalar read(const line& a, const step& b) const noexcept {
-    return read_inside(on.map.inside_y(a.at, b), a.values, a.at.offset + b.offset);
+    return read_if(on.map.y_fields.inside(a.at, b.at), a.values + b.offset);
   }
 };
 /// What the pixels of an input have in common whose windows begin at the same place of a stride: their taps. A strided
@@ -211,21 +217,21 @@ template <class Scalar>
 struct weight_columns_of_class {
   static constexpr bool is_weights = true;
   static constexpr bool depth_first = false;
-  using line = const Scalar*;
+  using line = base_address<Scalar>;
   using step = int;
   const Scalar* weights;
   const geometry& map;
   const stride_class& taps;
 
   [[nodiscard]] PERGRAD_HD line line_at(int row) const noexcept {
-    return weights + smaller_of(row, map.view.channels - 1) * map.taps.value();
+    return line{weights, smaller_of(row, map.view.channels - 1) * map.taps.value()}.added_up();
   }
   [[nodiscard]] PERGRAD_HD step step_at(int k) const noexcept {
     int at[axes];
     taps.tap_of(k, at);
     return k * map.width.value() + (at[0] * map.view.kernel[1] + at[1]) * map.view.kernel[2] + at[2];
   }
-  [[nodiscard]] PERGRAD_HD Scalar read(line a, step b) const noexcept { return in_device_memory(a)[b]; }
+  [[nodiscard]] PERGRAD_HD Scalar read(line a, step b) const noexcept { return *(a + b); }
 };
 /// Values of y. Lines: (sample, pixel of a class); steps: (output, tap of it).
 template <class Scalar>
@@ -263,7 +269,7 @@ struct outputs_that_see_class {
   }
   PERGRAD_HD void leave_out(step& at) const noexcept { at.at += on.map.y_fields.beyond(); }
   [[nodiscard]] PERGRAD_HD Scalar read(const line& a, const step& b) const noexcept {
-    return read_inside(on.map.inside_y(a.at, b), a.values, a.at.offset + b.offset);
+    return read_if(on.map.y_fields.inside(a.at, b.at), a.values + b.offset);
   }
 };
 /// Values of x or y with one position, whose neighbours in the depth lie next to each other. Lines: samples.
@@ -282,7 +288,7 @@ struct samples_of_one_position {
   [[nodiscard]] PERGRAD_HD step step_at(int k) const noexcept {
     return is_x ? on.map.x_offset(group, 0, k) : on.map.y_offset(group, k, 0);
   }
-  [[nodiscard]] PERGRAD_HD Scalar read(line a, step b) const noexcept { return read_inside(b >= 0, a, b); }
+  [[nodiscard]] PERGRAD_HD Scalar read(line a, step b) const noexcept { return read_if(b >= 0, a + b); }
 };
 /// Deltas of one sample. Lines: outputs; steps: positions from `first` on.
 template <class Scalar>
@@ -299,7 +305,10 @@ struct deltas_of_sample {
     return group * map.view.y_group + smaller_of(row, map.view.outputs - 1) * map.view.y_output;
   }
   [[nodiscard]] PERGRAD_HD step step_at(int k) const noexcept { return map.y_step(first + k); }
-  [[nodiscard]] PERGRAD_HD Scalar read(line a, step b) const noexcept { return values[a + b]; }
+  [[nodiscard]] PERGRAD_HD base_address<Scalar> place_of(step b) const noexcept {
+    return base_address<Scalar>{values, b}.added_up();
+  }
+  [[nodiscard]] PERGRAD_HD Scalar read(line a, const base_address<Scalar>& b) const noexcept { return *(b + a); }
 };
 /// Values of x of one sample. Lines: the view; steps: positions from `first` on.
 template <class Scalar>
@@ -317,19 +326,19 @@ struct views_of_sample {
   }
   [[nodiscard]] PERGRAD_HD step step_at(int k) const noexcept { return map.position(group, first + k); }
   PERGRAD_HD void leave_out(step& at) const noexcept { at.at += map.x_fields.beyond(); }
-  [[nodiscard]] PERGRAD_HD Scalar read(const line& a, const step& b) const noexcept {
-    return read_inside(map.inside_x(a, b), values, a.offset + b.offset);
+  [[nodiscard]] PERGRAD_HD placed_coordinates<Scalar> place_of(const step& b) const noexcept {
+    return {base_address<Scalar>{values, b.offset}.added_up(), b.at};
+  }
+  [[nodiscard]] PERGRAD_HD Scalar read(const line& a, const placed_coordinates<Scalar>& b) const noexcept {
+    return read_if(map.x_fields.inside(a.at, b.at), b.values + a.offset);
   }
 };
-/// The same of the samples from `first` on, one after the other: a step is one of (sample, position).
+/// The same of the samples from `first` on, one after the other.
 template <class Scalar>
 struct deltas_of_samples {
   static constexpr bool depth_first = true;
   using line = int;
-  struct step {
-    const Scalar* values;
-    int offset;
-  };
+  using step = base_address<Scalar>;
   const affine_operands<Scalar>& on;
   int group;
   int first;
@@ -337,22 +346,16 @@ struct deltas_of_samples {
   [[nodiscard]] PERGRAD_HD line line_at(int row) const noexcept {
     return deltas_of_sample<Scalar>{nullptr, on.map, group}.line_at(row);
   }
-  [[nodiscard]] PERGRAD_HD step step_at(int k) const noexcept {
-    const int position = on.map.positions.divide(k);
-    return {on.values.read(first + k, on.y), on.map.y_step(position)};
+  [[nodiscard]] PERGRAD_HD step step_at(int sample, int position) const noexcept {
+    return {on.values.read(first + sample, on.y), on.map.y_step(position)};
   }
-  [[nodiscard]] PERGRAD_HD Scalar read(line a, const step& b) const noexcept {
-    return in_device_memory(b.values)[a + b.offset];
-  }
+  [[nodiscard]] PERGRAD_HD Scalar read(line a, const step& b) const noexcept { return *(b + a); }
 };
 template <class Scalar>
 struct views_of_some_samples {
   static constexpr bool depth_first = true;
   using line = coordinates;
-  struct step {
-    const Scalar* values;
-    coordinates at;
-  };
+  using step = placed_coordinates<Scalar>;
   const affine_operands<Scalar>& on;
   int group;
   int first;
@@ -360,13 +363,12 @@ struct views_of_some_samples {
   [[nodiscard]] PERGRAD_HD line line_at(int column) const noexcept {
     return views_of_sample<Scalar>{nullptr, on.map}.line_at(column);
   }
-  [[nodiscard]] PERGRAD_HD step step_at(int k) const noexcept {
-    const int position = on.map.positions.divide(k);
-    return {on.values.read(first + k, on.x), on.map.position(group, position)};
+  [[nodiscard]] PERGRAD_HD step step_at(int sample, int position) const noexcept {
+    return {on.values.read(first + sample, on.x), on.map.position(group, position)};
   }
-  PERGRAD_HD void leave_out(step& which) const noexcept { which.at.at += on.map.x_fields.beyond(); }
+  PERGRAD_HD void leave_out(step& at) const noexcept { at.at += on.map.x_fields.beyond(); }
   [[nodiscard]] PERGRAD_HD Scalar read(const line& a, const step& b) const noexcept {
-    return read_inside(on.map.inside_x(a, b.at), b.values, a.offset + b.at.offset);
+    return read_if(on.map.x_fields.inside(a.at, b.at), b.values + a.offset);
   }
 };
 /// Samples `first`, `first + apart`, ... of a batch, with their factors: those of 0 read nothing.
@@ -587,6 +589,7 @@ struct affine_sums {
   Sum* accumulators = nullptr;  ///< of the layer's first weight, in accumulator 0
   std::int64_t accumulator_stride = 0;
   int accumulator_count = 1;
+  int begins = 0;  ///< of integers in one accumulator: where the logical batch begins, nobody has set them to zero
 
   [[nodiscard]] PERGRAD_HD int rows() const noexcept { return on.map.view.outputs; }
   [[nodiscard]] PERGRAD_HD int columns() const noexcept { return on.map.width.value(); }
@@ -601,7 +604,7 @@ struct affine_sums {
     return left <= 0 ? 0 : (left + accumulator_count - 1) / accumulator_count;
   }
   [[nodiscard]] PERGRAD_HD bool wanted(int z, int /*column*/) const noexcept {
-    return depth(z) > 0 || (has_order && state().first != 0);
+    return depth(z) > 0 || ((has_order || begins != 0) && state().first != 0);
   }
   [[nodiscard]] PERGRAD_HD weighted_deltas<Scalar> left(int z) const noexcept {
     return {samples_of(z, on.y), z / accumulator_count};
@@ -637,11 +640,16 @@ struct affine_sums {
     }
   }
   PERGRAD_HD void store(const sums_of& where, int row, sum_type value) const noexcept {
+    Sum& to = where.at[row * columns()];
     if constexpr (has_order) {
-      where.at[row * columns()] = value;
+      to = value;
     } else {
-      add_to(where.at[row * columns()],
-             is_small ? small_shares<Kind>::whole(static_cast<std::uint32_t>(value)) : value);
+      const Sum more = is_small ? small_shares<Kind>::whole(static_cast<std::uint32_t>(value)) : value;
+      if (begins != 0 && state().first != 0) {
+        to = more;
+      } else {
+        add_to(to, more);
+      }
     }
   }
 
@@ -703,11 +711,9 @@ struct affine_shares {
       }
     }
   };
-  /// `AtHand`: registers have room for what all samples share.
-  template <bool AtHand>
   [[nodiscard]] PERGRAD_HD share_of_sample share_of(int z, int number) const noexcept {
     const Scalar factor = factors == nullptr ? Scalar{1} : factors[first_sample(z) + number];
-    return {factor, to_grid, AtHand ? shares.at_hand() : shares};
+    return {factor, to_grid, shares.at_hand()};
   }
   [[nodiscard]] PERGRAD_HD std::int64_t* results(int z) const noexcept {
     return sums + std::int64_t{z / parts} * rows() * columns();

@@ -43,6 +43,7 @@ template <class Scalar>
 struct release_settings {
   random_stream noise{};  ///< of the purpose gradient_noise and step 0
   double sigma = 0;       ///< of the noise, in steps of the grid; 0: none
+  pergrad::detail::gaussian_polynomials polynomials{};
   pergrad::detail::release_scale grid{};
   double scale = 1;  ///< the gradient's public factor
   Scalar momentum = 0;
@@ -157,7 +158,8 @@ struct release_kernel {
         const int column = t % chacha_blocks;
         const auto words = pergrad::detail::widened<0, 1>(shared.words[row][column], shared.words[row + 1][column],
                                                           shared.words[row + 2][column], shared.words[row + 3][column]);
-        const auto pair = pergrad::detail::round_gaussians<1>(words, 2 * work.settings.sigma * work.settings.sigma);
+        const auto pair = pergrad::detail::round_gaussians<1>(words, 2 * work.settings.sigma * work.settings.sigma,
+                                                              work.settings.polynomials);
         k[0] = pair.along_cosine;
         k[1] = pair.along_sine;
         is_open = pergrad::detail::is_open(pair.margin);
@@ -260,6 +262,7 @@ struct fold_kernel {
       const std::int64_t element = static_cast<std::int64_t>(block.index()) * threads + t;
       if (element >= count) return;
       Sum sum = accumulators[element];
+      PERGRAD_ROLLED
       for (int accumulator = 1; accumulator < accumulator_count; ++accumulator) {
         sum = add(sum, accumulators[accumulator * count + element]);
       }

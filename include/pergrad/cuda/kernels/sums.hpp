@@ -260,8 +260,6 @@ struct partial_gradients {
 template <class Scalar, class Sum>
 struct fold_partials_kernel {
   static constexpr int threads = 256;
-  static constexpr int sharing = std::is_integral_v<Sum> ? 8 : 1;  ///< threads
-  static constexpr int elements = threads / sharing;               ///< of a block
   struct shared_type {
     Sum sums[static_cast<std::size_t>(threads)];
   };
@@ -273,11 +271,18 @@ struct fold_partials_kernel {
   std::int64_t accumulator_stride = 0;
   int accumulator_count = 1;
 
-  [[nodiscard]] int blocks() const noexcept { return blocks_for(gradients.size, elements); }
+  /// Threads that share a sum, where its integers are few, and sums of a block.
+  [[nodiscard]] PERGRAD_HD int sharing() const noexcept {
+    return std::is_integral_v<Sum> && gradients.size <= 1 << 18 ? 8 : 1;
+  }
+  [[nodiscard]] PERGRAD_HD int elements() const noexcept { return threads / sharing(); }
+  [[nodiscard]] int blocks() const noexcept { return blocks_for(gradients.size, elements()); }
 
   template <class Block>
   PERGRAD_HD void operator()(const Block& block) const {
     auto& shared = block.template shared<shared_type>();
+    const int sharing = this->sharing();
+    const int elements = this->elements();
     const bool begins = !std::is_integral_v<Sum> && gradients.state->first != 0 && gradients.first_sample == 0;
     const int samples = gradients.samples();
     block.each([&](int t) {
@@ -310,7 +315,6 @@ struct fold_partials_kernel {
 template <class Scalar>
 struct square_partials_kernel {
   static constexpr int threads = 256;
-  static constexpr int elements = 4096;
   struct shared_type {
     double partial[static_cast<std::size_t>(threads / warp_size)];
   };
@@ -319,12 +323,17 @@ struct square_partials_kernel {
   double* squares = nullptr;  ///< sample b's at [b * stride + part]
   std::int64_t stride = 0;
 
-  [[nodiscard]] static constexpr int parts_of(int size) noexcept { return blocks_for(size, elements); }
+  /// Elements of a block: few where few samples would otherwise be few blocks.
+  [[nodiscard]] PERGRAD_HD static constexpr int elements_of(int size) noexcept { return size > 1 << 18 ? 4096 : 512; }
+  [[nodiscard]] PERGRAD_HD static constexpr int parts_of(int size) noexcept {
+    return blocks_for(size, elements_of(size));
+  }
   [[nodiscard]] int blocks() const noexcept { return gradients.most_samples * parts_of(gradients.size); }
 
   template <class Block>
   PERGRAD_HD void operator()(const Block& block) const {
-    const int parts = blocks_for(gradients.size, elements);
+    const int parts = parts_of(gradients.size);
+    const int elements = elements_of(gradients.size);
     const int b = block.index() / parts;
     const int part = block.index() % parts;
     if (b >= gradients.samples()) return;

@@ -44,9 +44,9 @@ enum class gemm_product : int { forward, adjoint, sums, squares };
   constexpr const char* names[] = {"own kernel, 16 x 64 blocks",
                                    "own kernel, 16 x 128 blocks",
                                    "own kernel, 32 x 128 blocks",
-                                   "own kernel, 64 x 64 blocks",
-                                   "own kernel, 64 x 64 blocks, on tensor cores 64 x 128",
-                                   "own kernel, 64 x 64 blocks, on tensor cores 128 x 128",
+                                   "own kernel, 64 x 128 blocks, on tensor cores 64 x 64",
+                                   "own kernel, 64 x 128 blocks",
+                                   "own kernel, 64 x 128 blocks, on tensor cores 128 x 128",
                                    "cuBLAS"};
   return names[static_cast<std::size_t>(way)];
 }
@@ -54,13 +54,13 @@ enum class gemm_product : int { forward, adjoint, sums, squares };
 /// Of samples' gradients: the way whose blocks take tensor cores the fewest instructions, those of results included
 /// that are beyond the last row or column. A constant of the view, as norms add up a square a block.
 [[nodiscard]] constexpr gemm_way cheapest_blocks(int rows, int columns) noexcept {
-  // A wide block takes two thirds of the instructions a result that 64 x 64 take, and a large one a good half.
+  // A wide block takes two thirds of the instructions a result that 64 x 64 take, and a large one less than half.
   const auto cost = [&](int of_rows, int of_columns, std::int64_t each) {
     return blocks_for(rows, of_rows) * of_rows * each * (blocks_for(columns, of_columns) * of_columns);
   };
   const std::int64_t square = cost(64, 64, 100);
-  const std::int64_t wide = cost(64, 128, 68);
-  const std::int64_t large = cost(128, 128, 54);
+  const std::int64_t wide = cost(64, 128, 64);
+  const std::int64_t large = cost(128, 128, 44);
   if (large <= wide && large <= square) return gemm_way::large;
   return wide <= square ? gemm_way::wide : gemm_way::square;
 }
@@ -331,33 +331,33 @@ inline constexpr bool has_wide_totals = requires {
 template <class Scalar, class Problem>
 inline constexpr bool has_tensor_kernel =
     std::is_same_v<Scalar, float> && !sums_samples<Problem> && !one_position<Problem>;
-/// The own kernel's blocks, smaller ones where they would be too few to fill a device.
+/// The own kernel's blocks: of products over samples those that take the least time on a large device, whose
+/// multiprocessors take blocks in turns: small ones where there are few results, or few of a large block's.
 template <unsigned Ways, class Problem, class Function>
 void with_filling_block_sizes(gemm_way way, const Problem& problem, Function&& f) {
-  const auto blocks = [&]<class Sizes>(Sizes) {
-    return std::int64_t{blocks_for(problem.rows(), Sizes::rows)} * blocks_for(problem.columns(), Sizes::columns) *
-           problem.batches();
-  };
-  // Of one position, whose depths are short, two a multiprocessor of a large device; else one. So many small blocks
-  // that multiprocessors have several take longer than fewer large ones, of which some have none.
-  constexpr int blocks_that_fill = one_position<Problem> ? 256 : 128;
-  constexpr int blocks_that_spread = 132;
-  const bool is_spread = one_position<Problem> || blocks(small_block{}) <= blocks_that_spread;
-  const auto fills = [&](auto sizes) { return !is_spread || blocks(sizes) >= blocks_that_fill; };
   if constexpr (over_samples<Problem>) {
+    const auto time = [&]<class Sizes>(Sizes) {
+      constexpr int multiprocessors = 132;
+      const std::int64_t blocks = std::int64_t{blocks_for(problem.rows(), Sizes::rows)} *
+                                  blocks_for(problem.columns(), Sizes::columns) * problem.batches();
+      return (blocks + multiprocessors - 1) / multiprocessors * (Sizes::rows * Sizes::columns * Sizes::cost);
+    };
+    const std::int64_t of_small = time(small_block{});
+    const std::int64_t of_tiny = one_position<Problem> ? time(tiny_block{}) : of_small;
+    const auto is_least = [&](auto sizes) { return time(sizes) <= smaller_of(of_small, of_tiny); };
     if constexpr (!one_position<Problem>) {
       if constexpr ((Ways & bit_of(gemm_way::slim)) != 0) {
-        if (way == gemm_way::slim && fills(slim_block{})) return f(slim_block{});
+        if (way == gemm_way::slim && is_least(slim_block{})) return f(slim_block{});
       }
       if constexpr ((Ways & bit_of(gemm_way::narrow)) != 0) {
-        if (way == gemm_way::narrow && fills(narrow_block{})) return f(narrow_block{});
+        if (way == gemm_way::narrow && is_least(narrow_block{})) return f(narrow_block{});
       }
     }
     if constexpr ((Ways & ~ways_of_few_rows) != 0) {
-      if (problem.rows() > 32 && fills(square_block{})) return f(square_block{});
+      if (problem.rows() > 32 && is_least(square_block{})) return f(square_block{});
     }
     if constexpr (one_position<Problem>) {
-      if (blocks(small_block{}) < blocks_that_spread) return f(tiny_block{});
+      if (of_tiny < of_small) return f(tiny_block{});
     }
     f(small_block{});
   } else {
@@ -374,10 +374,12 @@ void with_tensor_block_sizes(gemm_way way, const Problem& problem, Function&& f)
   constexpr unsigned wide = bit_of(gemm_way::wide);
   constexpr bool by_way = takes_gradients<Problem> && !has_wide_totals<Problem>;
   if constexpr (by_way && (Ways & large) != 0) {
-    if (way == gemm_way::large) return f(typename blocks::large{});
+    using sizes = std::conditional_t<adds_shares<Problem>, typename blocks::large_of_shares, typename blocks::large>;
+    if (way == gemm_way::large) return f(sizes{});
   }
   if constexpr (by_way && (Ways & wide) != 0) {
-    if (way == gemm_way::wide) return f(typename blocks::wide{});
+    using sizes = std::conditional_t<adds_shares<Problem>, typename blocks::wide_of_shares, typename blocks::wide>;
+    if (way == gemm_way::wide) return f(sizes{});
   }
   if constexpr (!takes_gradients<Problem> && (Ways & ~ways_of_few_rows) != 0) {
     const auto fills = [&]<class Sizes>(Sizes) {
@@ -389,7 +391,12 @@ void with_tensor_block_sizes(gemm_way way, const Problem& problem, Function&& f)
     };
     if constexpr (over_samples<Problem> && (Ways & large) != 0) {
       if (way == gemm_way::large && fills(typename blocks::vast{})) return f(typename blocks::vast{});
+    }
+    if constexpr ((Ways & large) != 0) {
       if (way == gemm_way::large && fills(typename blocks::large{})) return f(typename blocks::large{});
+    }
+    if constexpr (over_samples<Problem> && Format::together == 1) {
+      if (way >= gemm_way::square && fills(typename blocks::broad{})) return f(typename blocks::broad{});
     }
     if (way >= gemm_way::square && fills(typename blocks::wide{})) return f(typename blocks::wide{});
   }
@@ -397,7 +404,8 @@ void with_tensor_block_sizes(gemm_way way, const Problem& problem, Function&& f)
     if (way == gemm_way::strip) return f(typename blocks::strip{});
   }
   if constexpr ((Ways & ways_of_few_rows) != 0) {
-    if (way < gemm_way::square) return f(typename blocks::narrow{});
+    using sizes = std::conditional_t<adds_shares<Problem>, typename blocks::narrow_of_shares, typename blocks::narrow>;
+    if (way < gemm_way::square) return f(sizes{});
   }
   if constexpr ((Ways & ~(by_way ? ways_of_few_rows | wide | large : ways_of_few_rows)) != 0) {
     f(typename blocks::square{});
@@ -431,8 +439,11 @@ template <class Sizes, class Problem>
 template <class Scalar, unsigned Ways = all_ways, bool TensorCores = true, class Device, class Problem>
 void launch_gemm(Device& device, gemm_way way, const Problem& problem) {
   const auto with = [&]<class Sizes>(Sizes) {
-    gemm_kernel<Scalar, Problem, Sizes> kernel{problem};
-    if constexpr (adds_shares<Problem>) kernel.problem.parts = parts_of_shares<Sizes>(problem, kernel.blocks());
+    constexpr bool is_wide = sizeof(Scalar) > sizeof(float) || sizeof(typename Problem::sum_type) > sizeof(Scalar) ||
+                             has_wide_totals<Problem>;
+    using sizes = std::conditional_t<is_wide && std::is_same_v<Sizes, square_block>, double_block, Sizes>;
+    gemm_kernel<Scalar, Problem, sizes> kernel{problem};
+    if constexpr (adds_shares<Problem>) kernel.problem.parts = parts_of_shares<sizes>(problem, kernel.blocks());
     launch(device, kernel);
   };
   if constexpr (TensorCores && has_tensor_kernel<Scalar, Problem>) {

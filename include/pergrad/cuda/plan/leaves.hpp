@@ -17,11 +17,14 @@
 
 namespace pergrad::inline v0_1::on_device {
 
-/// Blocks of the product that squares a view's gradient.
+/// Blocks of the product that squares a view's gradient: the most that any kernel has.
 [[nodiscard]] constexpr int square_blocks_of(const affine_view& view) noexcept {
-  return with_block_sizes(choose_gemm(gemm_product::squares, view, false), [&]<class Sizes>(Sizes) {
+  const gemm_way way = choose_gemm(gemm_product::squares, view, false);
+  const auto blocks = [&]<class Sizes>(Sizes) {
     return blocks_for(view.outputs, Sizes::rows) * blocks_for(view.view_width(), Sizes::columns);
-  });
+  };
+  const int on_tensor_cores = way == gemm_way::square ? blocks(tensor_blocks<tf32_format>::square{}) : 0;
+  return larger_of(with_block_sizes(way, blocks), on_tensor_cores);
 }
 
 /// Elements of work that the sum over a table is shared out in: buckets of its rows, and columns. An estimate, not

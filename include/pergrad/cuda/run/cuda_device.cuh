@@ -20,6 +20,9 @@
 #include <type_traits>
 #include <utility>
 #include <vector>
+#if __has_include(<unistd.h>)
+#include <unistd.h>
+#endif
 
 #include <pergrad/cuda/device/device.hpp>
 #include <pergrad/cuda/device/kernel.cuh>
@@ -140,14 +143,21 @@ class pinned_memory {
   /// Where a device reads this; null if it cannot read all of it in one piece.
   [[nodiscard]] static const std::byte* seen(const std::byte* first, std::size_t bytes) {
     const auto* const there = static_cast<const std::byte*>(place_on_device(first));
-    for (std::size_t at = 0; at < bytes; at += page) {
+    for (std::size_t at = 0; at < bytes; at += page_bytes()) {
       if (there == nullptr || place_on_device(first + at) != there + at) return nullptr;
     }
     return place_on_device(first + bytes - 1) == there + (bytes - 1) ? there : nullptr;
   }
 
  private:
-  static constexpr std::size_t page = std::size_t{1} << 16U;  ///< the largest of 64-bit ARM
+  /// Bytes: two vectors may lie next to each other, and share none.
+  [[nodiscard]] static std::size_t page_bytes() noexcept {
+#if __has_include(<unistd.h>)
+    static const long bytes = sysconf(_SC_PAGESIZE);
+    if (bytes > 0) return static_cast<std::size_t>(bytes);
+#endif
+    return std::size_t{1} << 16U;  // the largest of 64-bit ARM
+  }
   struct range {
     const std::byte* first;
     std::size_t bytes;
@@ -158,7 +168,7 @@ class pinned_memory {
     return *all;
   }
   [[nodiscard]] static std::uintptr_t page_of(const std::byte* at) noexcept {
-    return reinterpret_cast<std::uintptr_t>(at) / page;
+    return reinterpret_cast<std::uintptr_t>(at) / page_bytes();
   }
 
   std::mutex mutex_;

@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <stdexcept>
+#include <vector>
 
 #include <pergrad/batch.hpp>
 #include <pergrad/cuda/kernels/functions.hpp>
@@ -562,10 +563,8 @@ class launcher {
       throw std::logic_error(
           "pergrad: cuda: a sum has more steps of its grid in a unit than its network's shares allow");
     }
-    if constexpr (is_integral) {
-      launch(device(), clear_kernel{memory_->state(), memory_->template at<std::int64_t>(places.sums),
-                                    static_cast<std::int64_t>(net_->parameters)});
-    }
+    const bool by_products = Needed.any && !wanted.squares && !wanted.gradients;
+    if constexpr (is_integral) clear_sums(wanted.samples, by_products);
     sum_kernel<Scalar, Target, Sum, sum_threads> kernel{
         .state = memory_->state(),
         .tables = memory_->tables(),
@@ -575,15 +574,14 @@ class launcher {
         .layer_stride = wanted.per_layer ? static_cast<int>(memory_->max_batch()) : 0,
         .squares = wanted.squares ? 1 : 0,
         .accumulators = accumulator_count(*net_),
-        .by_products = 0,
+        .by_products = by_products ? 1 : 0,
         .to_grid = to_grid,
         .sums = memory_->template at<Sum>(places.sums)};
-    kernel.by_products = Needed.any && !wanted.squares && !wanted.gradients ? 1 : 0;
-    const int blocks = leaf_blocks(*net_, kernel.by_products != 0);
+    const int blocks = leaf_blocks(*net_, by_products);
     if (is_integral) kernel.accumulators = parts_for(blocks, wanted.samples / 4);
     const auto rest = [&] { device().launch(kernel, blocks * kernel.accumulators); };
     if constexpr (Needed.any) {
-      if (kernel.by_products != 0) {
+      if (by_products) {
         return each_product_leaf([&](const outer_leaf& leaf) { sum_of_leaf<Sum>(wanted, leaf, to_grid); }, rest);
       }
     }
@@ -615,6 +613,36 @@ class launcher {
     const int parts = parts_for(blocks, most);
     return has_small_shares ? larger_of(parts, blocks_for(samples, shares_type::most)) : parts;
   }
+  /// Parts of the samples that add to a leaf's sum of integers over one position: 32 each, or 64 where they would be
+  /// many.
+  [[nodiscard]] static int parts_of_products(const outer_leaf& leaf, int samples) noexcept {
+    const int most = larger_of(smaller_of(samples / 32, 16), samples / 64);
+    return parts_of_integers(gradient_blocks(leaf.view), most, samples);
+  }
+  /// Is it one part of so many integers that it is written where the logical batch begins, and not set to zero before?
+  [[nodiscard]] static bool begins_sum(const outer_leaf& leaf, int samples) noexcept {
+    constexpr int least_size = 1 << 20;
+    return Needed.sums != 0 && is_one_product(leaf) && leaf.view.positions() == 1 && leaf.size() >= least_size &&
+           parts_of_products(leaf, samples) == 1;
+  }
+  /// Sets the others to zero where the logical batch begins.
+  void clear_sums(int samples, bool by_products) const {
+    auto* const sums = memory_->template at<std::int64_t>(memory_->places().sums);
+    std::vector<const outer_leaf*> written;
+    for (const outer_leaf& leaf : net_->outer) {
+      if (by_products && begins_sum(leaf, samples)) written.push_back(&leaf);
+    }
+    std::ranges::sort(written, {}, &outer_leaf::parameters);
+    std::int64_t begin = 0;
+    const auto clear = [&](std::int64_t end) {
+      if (begin < end) launch(device(), clear_kernel{memory_->state(), sums + begin, end - begin});
+    };
+    for (const outer_leaf* leaf : written) {
+      clear(leaf->parameters);
+      begin = std::int64_t{leaf->parameters} + leaf->size();
+    }
+    clear(static_cast<std::int64_t>(net_->parameters));
+  }
   void sum_of_shares(const sum_launch<Scalar>& wanted, const outer_leaf& leaf, Scalar to_grid) const {
     affine_shares<Scalar, kind_of_shares> problem;
     problem.on = operands(leaf.view, leaf.x, leaf.delta, wanted.samples);
@@ -640,10 +668,8 @@ class launcher {
     if constexpr (is_integral && has_small_shares) problem.shares = shares_type{to_grid};
     problem.accumulators = memory_->template at<Sum>(memory_->places().sums) + leaf.parameters;
     problem.accumulator_stride = static_cast<std::int64_t>(net_->parameters);
-    // Parts of 32 samples; of 64 where they would be many.
-    const int most = larger_of(smaller_of(wanted.samples / 32, 16), wanted.samples / 64);
-    problem.accumulator_count =
-        is_integral ? parts_of_integers(gradient_blocks(leaf.view), most, wanted.samples) : accumulator_count(*net_);
+    problem.accumulator_count = is_integral ? parts_of_products(leaf, wanted.samples) : accumulator_count(*net_);
+    problem.begins = is_integral && begins_sum(leaf, wanted.samples) ? 1 : 0;
     launch_gemm<Scalar, Needed.sums>(device(), way_of(leaf, gemm_product::sums), problem);
   }
   /// Forms the gradients of a leaf of several positions, for some samples at a time, or for all if they are kept, and

@@ -65,6 +65,23 @@ inline constexpr double most_sigma = 0x1p46;
 inline constexpr double error_next_to_one = 0x1p-52;
 inline constexpr double error_of_gaussian = 0x1p-47;
 
+/// Coefficients, highest powers first. A device has them among a kernel's arguments, where an instruction reads them.
+struct gaussian_polynomials {
+  // of -ln(1 + t), odd and even powers
+  double odd[9] = {0x1.ea1f67f905749p-6, 0x1.227d22feca091p-4, 0x1.092646c0ebbc0p-4,
+                   0x1.3bb16646e15d8p-4, 0x1.7456903f23be8p-4, 0x1.c71c951a2eb08p-4,
+                   0x1.249248fe0aaeap-3, 0x1.99999999919fap-3, 0x1.5555555555809p-2};
+  double even[9] = {-0x1.0e98e2f6196a3p-4, -0x1.03a806343966bp-4, -0x1.22ea4afee4af9p-4,
+                    -0x1.558447ee75e12p-4, -0x1.9997078eac01cp-4, -0x1.000009bc36855p-3,
+                    -0x1.5555552eedc2ap-3, -0x1.0000000021d88p-2, -0x1.ffffffffffee9p-2};
+  // of the sine and the cosine of a quarter of a turn, in y²
+  double sine[7] = {0x1.e3f38399551bfp-38, -0x1.e30071afc3e59p-30, 0x1.50782fda12d96p-22, -0x1.32d2cce2e5b19p-15,
+                    0x1.466bc677587f8p-9,  -0x1.4abbce625be41p-4,  0x1.921fb54442d18p-1};
+  double cosine[7] = {0x1.f3dbcea61b1a4p-34, -0x1.a6c9c1be9eb49p-26, 0x1.e1f4fb60281f6p-19, -0x1.55d3c7dbfd139p-12,
+                      0x1.03c1f081b0780p-6,  -0x1.3bd3cc9be458bp-2,  0x1.0000000000000p+0};
+};
+inline constexpr gaussian_polynomials polynomials{};
+
 /// Is the rounding of a pair with this margin not proven?
 [[nodiscard]] PERGRAD_HD inline bool is_open(double margin) noexcept { return !(margin >= 0); }
 

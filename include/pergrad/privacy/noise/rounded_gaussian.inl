@@ -119,8 +119,8 @@ template <int Half, int Lanes>
 }
 
 template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline rounded_pair<Lanes> round_gaussians(const pair_words<Lanes>& words,
-                                                                             double twice_variance) noexcept {
+[[gnu::always_inline]] PERGRAD_HD inline rounded_pair<Lanes> round_gaussians(
+    const pair_words<Lanes>& words, double twice_variance, const gaussian_polynomials& by = polynomials) noexcept {
   using f64 = typename wide<Lanes>::f64;
   using u64 = typename wide<Lanes>::u64;
   // E = -ln(N 2^-64), N = 2^k (1 + t) with 1 + t in [sqrt(1/2), sqrt(2))
@@ -131,22 +131,22 @@ template <int Lanes>
   const f64 k = bits_as<f64>((shifted >> 52U) | 0x4330'0000'0000'0000U) - 0x1p52;
   const f64 t2 = t * t;
   // Odd and even powers: two chains, each half as long.
-  f64 odd = t2 * 0x1.ea1f67f905749p-6 + 0x1.227d22feca091p-4;
-  odd = odd * t2 + 0x1.092646c0ebbc0p-4;
-  odd = odd * t2 + 0x1.3bb16646e15d8p-4;
-  odd = odd * t2 + 0x1.7456903f23be8p-4;
-  odd = odd * t2 + 0x1.c71c951a2eb08p-4;
-  odd = odd * t2 + 0x1.249248fe0aaeap-3;
-  odd = odd * t2 + 0x1.99999999919fap-3;
-  odd = odd * t2 + 0x1.5555555555809p-2;
-  f64 even = t2 * -0x1.0e98e2f6196a3p-4 - 0x1.03a806343966bp-4;
-  even = even * t2 - 0x1.22ea4afee4af9p-4;
-  even = even * t2 - 0x1.558447ee75e12p-4;
-  even = even * t2 - 0x1.9997078eac01cp-4;
-  even = even * t2 - 0x1.000009bc36855p-3;
-  even = even * t2 - 0x1.5555552eedc2ap-3;
-  even = even * t2 - 0x1.0000000021d88p-2;
-  even = even * t2 - 0x1.ffffffffffee9p-2;
+  f64 odd = t2 * by.odd[0] + by.odd[1];
+  odd = odd * t2 + by.odd[2];
+  odd = odd * t2 + by.odd[3];
+  odd = odd * t2 + by.odd[4];
+  odd = odd * t2 + by.odd[5];
+  odd = odd * t2 + by.odd[6];
+  odd = odd * t2 + by.odd[7];
+  odd = odd * t2 + by.odd[8];
+  f64 even = t2 * by.even[0] + by.even[1];
+  even = even * t2 + by.even[2];
+  even = even * t2 + by.even[3];
+  even = even * t2 + by.even[4];
+  even = even * t2 + by.even[5];
+  even = even * t2 + by.even[6];
+  even = even * t2 + by.even[7];
+  even = even * t2 + by.even[8];
   const f64 p = odd * t + even;
   const f64 log_of = t2 * p + t;
   const f64 e = (64.0 - k) * 0x1.62e42fefa39efp-1 - log_of;
@@ -154,19 +154,19 @@ template <int Lanes>
   // The place y on a quarter about an axis
   const f64 y = words.y;
   const f64 w = y * y;
-  f64 s = w * 0x1.e3f38399551bfp-38 - 0x1.e30071afc3e59p-30;
-  s = s * w + 0x1.50782fda12d96p-22;
-  s = s * w - 0x1.32d2cce2e5b19p-15;
-  s = s * w + 0x1.466bc677587f8p-9;
-  s = s * w - 0x1.4abbce625be41p-4;
-  s = s * w + 0x1.921fb54442d18p-1;
+  f64 s = w * by.sine[0] + by.sine[1];
+  s = s * w + by.sine[2];
+  s = s * w + by.sine[3];
+  s = s * w + by.sine[4];
+  s = s * w + by.sine[5];
+  s = s * w + by.sine[6];
   s = s * y;
-  f64 c = w * 0x1.f3dbcea61b1a4p-34 - 0x1.a6c9c1be9eb49p-26;
-  c = c * w + 0x1.e1f4fb60281f6p-19;
-  c = c * w - 0x1.55d3c7dbfd139p-12;
-  c = c * w + 0x1.03c1f081b0780p-6;
-  c = c * w - 0x1.3bd3cc9be458bp-2;
-  c = c * w + 0x1.0000000000000p+0;
+  f64 c = w * by.cosine[0] + by.cosine[1];
+  c = c * w + by.cosine[2];
+  c = c * w + by.cosine[3];
+  c = c * w + by.cosine[4];
+  c = c * w + by.cosine[5];
+  c = c * w + by.cosine[6];
   // The quarter is (c, s), (-c, s), (s, c) or (s, -c): y runs through both signs, hence so does s.
   c = bits_as<f64>(bits_as<u64>(c) ^ ((words.quarters & 0x4000'0000U) << 33U));
   const auto swapped = (words.quarters & 0x8000'0000U) != 0;
