@@ -298,6 +298,20 @@ BOOST_AUTO_TEST_CASE(wrong_options_are_refused) {
     BOOST_CHECK_THROW(pg::learning_rate{bad}, std::invalid_argument);
     BOOST_CHECK_THROW(pg::expected_batch_size{bad}, std::invalid_argument);
   }
+  // Numbers that this network's scalar cannot hold.
+  for (const double bad : {1e-60, 1e60}) {
+    BOOST_CHECK_THROW((pg::sgd<net>{pg::learning_rate{bad}}), std::invalid_argument);
+    BOOST_CHECK_THROW((pg::adam<net>{pg::learning_rate{bad}}), std::invalid_argument);
+    BOOST_CHECK_THROW((pg::adam<net>{pg::learning_rate{1}, {.stability = bad}}), std::invalid_argument);
+    BOOST_CHECK_THROW(
+        (pg::adam<net>{pg::learning_rate{1}, {.noise_floor = bad}, pg::noise_multiplier{1}, pg::l2_clip_norm{1}}),
+        std::invalid_argument);
+    BOOST_CHECK_NO_THROW((pg::sgd<network<double>>{pg::learning_rate{bad}}));
+  }
+  BOOST_CHECK_THROW((pg::adam<net>{pg::learning_rate{1}, {.stability = infinity}}), std::invalid_argument);
+  BOOST_CHECK_THROW((pg::adam<net>{pg::learning_rate{1}, {.weight_decay = 1e300}}), std::invalid_argument);
+  BOOST_CHECK_THROW((pg::sgd<net>{pg::learning_rate{1e-3}, 0, 1e300}), std::invalid_argument);
+  BOOST_CHECK_NO_THROW((pg::sgd<net>{pg::learning_rate{1e-3}, 0, 1e3}));
   BOOST_CHECK_NO_THROW((pg::sgd<net>{pg::learning_rate{1}, 0}));
   BOOST_CHECK_NO_THROW((pg::adam<net>{pg::learning_rate{1}, {0, 0, 1e-8}}));
 }
@@ -368,6 +382,44 @@ BOOST_AUTO_TEST_CASE(vectors_are_the_scalar_formula_bit_for_bit) {
   };
   check(float{});
   check(double{});
+}
+
+// And the rules' own form for single numbers, which a device has, where vectors round as often.
+BOOST_AUTO_TEST_CASE(vectors_are_the_rules_of_single_numbers) {
+  const auto check = []<class Scalar>(Scalar, double decay, double floor) {
+    using net = network<Scalar>;
+    const pg::adam_options options{.weight_decay = decay, .noise_floor = floor};
+    const pg::learning_rate rate{0.01};
+    pg::adam<net> optimizer = floor > 0 ? pg::adam<net>{rate, options, pg::noise_multiplier{0.3}, pg::l2_clip_norm{1}}
+                                        : pg::adam<net>{rate, options};
+    setting<Scalar> s;
+    std::vector<Scalar> p(s.net.parameters().begin(), s.net.parameters().end()), first(p.size()), second(p.size());
+    double noise = 0;
+    for (std::uint64_t step = 1; step <= 4; ++step) {
+      s.draw(static_cast<int>(step));
+      pg::unprotected::step(optimizer, s.exec, s.net, s.plain, 0.25);
+      const pg::rules::adam_bias bias = pg::rules::adam_bias_at(step, 0.01, 0.9, 0.999);
+      const auto rule =
+          pg::rules::make_adam<Scalar>(bias.rate, bias.correction, 0.9, 0.999, 1e-8, 0.25, 1 - 0.01 * decay);
+      noise = 0.999 * noise + (1 - 0.999) * (0.3 * 0.25 * (0.3 * 0.25));
+      const double square = bias.correction * bias.correction;
+      const pg::rules::corrected_adam_rule<Scalar> corrected{
+          rule, static_cast<Scalar>(square), static_cast<Scalar>(noise * square), static_cast<Scalar>(floor)};
+      for (std::size_t i = 0; i < p.size(); ++i) {
+        const Scalar g = s.plain.values()[i];
+        floor > 0 ? corrected(g, p[i], first[i], second[i]) : rule(g, p[i], first[i], second[i]);
+      }
+      BOOST_TEST(std::ranges::equal(s.net.parameters(), p), "decay " << decay << ", floor " << floor);
+    }
+  };
+  if constexpr (pg::rounded::vectors_fuse) {
+    for (const double decay : {0.0, 0.3}) {
+      for (const double floor : {0.0, 1e-3}) {
+        check(float{}, decay, floor);
+        check(double{}, decay, floor);
+      }
+    }
+  }
 }
 
 // Noise, release and update in one sweep are the three one after the other.

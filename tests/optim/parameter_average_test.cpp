@@ -49,12 +49,24 @@ BOOST_AUTO_TEST_CASE(is_the_weighted_sum) {
           sums[i] = decay * sums[i] + static_cast<double>(net.parameters()[i]);
           worst = std::max(worst, std::abs(sums[i] / weights - static_cast<double>(average.network().parameters()[i])));
         }
-        // Each update rounds twice, and the shares of a and w once each; numbers are at most 3.
+        // Each update rounds the way to w, its share and the sum; numbers are at most 3.
         BOOST_TEST(worst <= 3 * 4 * 6e-8 * step);
         if (step == 1) BOOST_TEST(average.network().parameters()[7] == net.parameters()[7]);
       }
       BOOST_TEST(average.updates() == 20U);
     }
+  }
+}
+
+// Whatever the rounding of the shares: a run that has come to rest is not moved by thousands of updates.
+BOOST_AUTO_TEST_CASE(parameters_that_stay_are_their_average) {
+  for (const double decay : {0.9, 0.999, 0.99999}) {
+    const pg::host exec{pg::threads{1}};
+    network net{exec, pg::kaiming_uniform{2}};
+    pg::parameter_average average{net, decay};
+    move(net, 1);
+    for (int step = 0; step < 2000; ++step) average.update(exec, net);
+    BOOST_TEST(std::ranges::equal(average.network().parameters(), net.parameters()));
   }
 }
 

@@ -146,6 +146,8 @@ BOOST_AUTO_TEST_CASE(so_have_other_optimizers_and_samplers) {
   options.optimizer = pg::optimizer_kind::adam;
   options.average_decay = 0.9;
   check("adam", options);
+  options.adam.noise_floor = 1e-7;
+  check("adam with noise correction", options);
   pg::dp_options<pg::fixed_size_sampling> fixed;
   static_cast<pg::training_choices&>(fixed) = usual();
   fixed.sampling = pg::fixed_size_sampling{pg::batch_size{30}, pg::public_record_count{200}};

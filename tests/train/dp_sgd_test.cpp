@@ -97,9 +97,14 @@ BOOST_AUTO_TEST_CASE(steps_are_those_taken_by_hand) {
   BOOST_TEST((train(options, data, 5) ==
               train_by_hand(options, data, 5, pg::adam<classifier>{rate, {0.8, 0.99, 1e-6, 0.1}}, flat)));
   options.adam.noise_floor = 1e-7;
+  // Of the sum's noise, a multiple of D, all is taken off.
+  const auto grid = pg::release_grid::of(bound.value(), classifier::parameter_count);
+  const auto added = pg::summation::of<float>(pg::detail::capacity_for<float>(options).count);
+  const pg::l2_clip_norm all{std::ldexp(pg::sensitivity_in_steps(grid, added, 1), grid.unit - grid.steps)};
+  BOOST_TEST(all.value() > 1.002 * bound.value());
   BOOST_TEST((train(options, data, 5) ==
               train_by_hand(options, data, 5,
-                            pg::adam<classifier>{rate, {0.8, 0.99, 1e-6, 0.1, 1e-7}, *options.noise, bound}, flat)));
+                            pg::adam<classifier>{rate, {0.8, 0.99, 1e-6, 0.1, 1e-7}, *options.noise, all}, flat)));
 }
 
 BOOST_AUTO_TEST_CASE(the_kinds_of_clipping_and_optimizer_differ) {

@@ -178,6 +178,9 @@ BOOST_AUTO_TEST_CASE(options_that_are_missing_or_protect_nobody) {
   refuse([](auto& options) { options.max_batch.count = 0; }, "max_batch");
   refuse([](auto& options) { options.noise = pg::noise_multiplier{1e-6}; }, "must be in [2^4, 2^46]");
   refuse([](auto& options) { options.noise = pg::noise_multiplier{1e10}; }, "must be in [2^4, 2^46]");
+  refuse([](auto& options) { options.divisor = pg::expected_batch_size{1e50}; },
+         "takes divisor for infinity, got 1e+50");
+  refuse([](auto& options) { options.divisor = pg::expected_batch_size{1e-50}; }, "takes divisor for 0, got 1e-50");
   // A trainer's options are a loop's and more; what a loop would not do is not left out silently.
   pg::dp_sgd_options of_a_trainer;
   static_cast<pg::private_choices&>(of_a_trainer) = it.options;

@@ -371,7 +371,9 @@ BOOST_AUTO_TEST_CASE(what_a_trainer_refuses) {
     change(options);
     BOOST_CHECK_THROW((trained_run{options}), std::invalid_argument);
   };
-  for (const double bad : {0.0, -1.0, std::nan(""), std::numeric_limits<double>::infinity()}) {
+  // What a float, or 1 / it, takes for 0 or infinity is none either.
+  for (const double bad :
+       {0.0, -1.0, std::nan(""), std::numeric_limits<double>::infinity(), 1e300, 1e-300, 1e-42, 1e39}) {
     refused([&](auto& options) { options.scale_stability = bad; });
   }
   refused([](auto& options) { options.optimizer = pg::optimizer_kind::sgd; });
@@ -399,7 +401,7 @@ BOOST_AUTO_TEST_CASE(misuse) {
   BOOST_TEST(step.next());
   twice.optimizer.accumulate(twice.exec, step);
   BOOST_CHECK_THROW(twice.optimizer.accumulate(twice.exec, step), std::logic_error);
-  for (const double bad : {0.0, -1.0, std::nan("")}) {
+  for (const double bad : {0.0, -1.0, std::nan(""), 1e300, 1e-42}) {
     BOOST_CHECK_THROW((pg::scaled_adam<classifier>{pg::learning_rate{1}, pg::l2_clip_norm{1}, bad, pg::max_batch{4}}),
                       std::invalid_argument);
   }

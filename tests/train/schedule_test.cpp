@@ -251,6 +251,22 @@ BOOST_AUTO_TEST_CASE(options_that_exclude_each_other) {
         o.adam.stability = HUGE_VAL;
       },
       "scalar takes adam's stability for infinity");
+  for (const double bad : {1e-50, 1e50}) {
+    refused(
+        [&](auto& o) {
+          o.optimizer = pg::optimizer_kind::adam;
+          o.adam.noise_floor = bad;
+        },
+        bad < 1 ? "scalar takes adam's noise_floor for 0, got 1e-50"
+                : "scalar takes adam's noise_floor for infinity, got 1e+50");
+  }
+  refused([](auto& o) { o.weight_decay = 1e300; }, "takes 1 - learning_rate * weight_decay for infinity");
+  refused(
+      [](auto& o) {
+        o.optimizer = pg::optimizer_kind::adam;
+        o.adam.weight_decay = 1e300;
+      },
+      "takes 1 - learning_rate * weight_decay for infinity");
   // Numbers of a later step are looked at before the first one.
   refused([](auto& o) { o.schedules.noise = pg::schedule{[](std::uint64_t i) { return i == 11 ? -1.0 : 1.0; }}; },
           "noise_multiplier must be finite and not negative");

@@ -11,8 +11,8 @@
 // that, Adam is SGD of a small rate. DP-AdamBC (Tang, Shpilevskiy & Lecuyer 2024, arXiv:2312.14334) takes it off again:
 //   w <- w - rate (m / (1 - b1^t)) / sqrt(max(v / (1 - b2^t) - noise, floor)),  noise = u / (1 - b2^t)
 //   u <- b2 u + (1 - b2) phi
-// With phi = (sigma C / divisor)² in every step, noise is phi; with schedules of sigma or C it is what is in v. All of
-// it is public.
+// With phi = (sigma D / divisor)² in every step, noise is phi; with schedules of sigma or C it is what is in v. D is
+// what a release's noise is a multiple of, up to 2 % above C (privacy/sensitivity.hpp). All of it is public.
 #pragma once
 
 #include <array>
@@ -52,10 +52,14 @@ inline void require_adam_options(const adam_options& options) {
   require_weight_decay(options.weight_decay);
 }
 
-/// Of scale-then-privatise.
-inline void require_scale_stability(double stability) {
-  if (stability > 0 && stability <= largest_double) return;
-  throw_invalid_argument({"pergrad: scaled adam: stability must be finite and above 0, got ", stability});
+/// Of scale-then-privatise, whose scales are at most 1 / stability.
+template <class Scalar>
+[[gnu::cold]] void require_scale_stability(double stability) {
+  if (!(stability > 0 && stability <= largest_double)) {
+    throw_invalid_argument({"pergrad: scaled adam: stability must be finite and above 0, got ", stability});
+  }
+  require_number_that_counts<Scalar>("scaled adam", "stability", stability);
+  require_number_that_counts<Scalar>("scaled adam", "1 / stability", 1 / stability);
 }
 
 }  // namespace detail
@@ -65,14 +69,16 @@ template <class Network>
 class adam : public optimizer_steps<adam<Network>, Network> {
  public:
   using scalar = typename Network::scalar;
-  /// Throws std::invalid_argument unless 0 <= beta < 1, stability > 0 and weight_decay >= 0, and for a noise floor.
+  /// Throws std::invalid_argument unless 0 <= beta < 1, stability > 0 and weight_decay >= 0, for numbers that the
+  /// network's scalar takes for 0 or infinity, and for a noise floor.
   explicit adam(learning_rate rate, adam_options options = {}) : adam{rate, options, 0} {
     if (options.noise_floor > 0) {
       throw std::invalid_argument(
           "pergrad: adam: a noise_floor needs the noise: adam{rate, options, noise_multiplier, l2_clip_norm}");
     }
   }
-  /// DP-AdamBC, for gradients with this noise. Throws std::invalid_argument as above, and without a noise floor.
+  /// DP-AdamBC, for gradients with noise of deviation noise * clip: of a release, `clip` is D of the head of this file.
+  /// Throws std::invalid_argument as above, and without a noise floor.
   adam(learning_rate rate, adam_options options, noise_multiplier noise, l2_clip_norm clip)
       : adam{rate, options, noise.value() * clip.value()} {
     if (!(options.noise_floor > 0)) {
@@ -93,10 +99,10 @@ class adam : public optimizer_steps<adam<Network>, Network> {
         first_{Network::parameter_count, "an optimizer's first moment"},
         second_{Network::parameter_count, "an optimizer's second moment"} {
     detail::require_adam_options(options);
-    if (!(static_cast<scalar>(options.stability) > 0)) {
-      detail::throw_invalid_argument(
-          {"pergrad: adam: the network's numbers take a stability of ", options.stability, " for 0"});
-    }
+    detail::require_number_that_counts<scalar>("adam", "learning_rate", rate_);
+    detail::require_number_that_counts<scalar>("adam", "stability", options.stability);
+    detail::require_number_that_counts<scalar>("adam", "noise_floor", options.noise_floor);
+    detail::require_decay_that_fits<scalar>("adam", rate_, options.weight_decay);
   }
   friend struct optimizer_access;
   // For files: what the optimizer is, and what it remembers between steps: arrays of `parameter_count` values or none,

@@ -9,6 +9,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -33,6 +34,24 @@ struct checkpoint_access;
 inline void require_weight_decay(double decay) {
   if (decay >= 0 && decay <= largest_double) return;
   throw_invalid_argument({"pergrad: weight decay must be finite and not negative, got ", decay});
+}
+/// Throws std::invalid_argument for a number that a network's scalar takes for nothing or for infinity: every step
+/// would be paid for, and train nothing. 0 is what it is.
+template <class Scalar>
+[[gnu::cold]] void require_number_that_counts(const char* where, const char* name, double number) {
+  const auto kept = static_cast<Scalar>(number);
+  if (number == 0 || (kept > 0 && kept <= std::numeric_limits<Scalar>::max())) return;
+  throw_invalid_argument({"pergrad: ", where, ": the network's scalar takes ", name, " for ",
+                          kept > 0 ? "infinity" : "0", ", got ", number});
+}
+/// The same for weight decay by a factor of infinity.
+template <class Scalar>
+[[gnu::cold]] void require_decay_that_fits(const char* where, double rate, double decay) {
+  const auto keep = static_cast<Scalar>(1 - rate * decay);
+  if (keep >= -std::numeric_limits<Scalar>::max()) return;
+  throw_invalid_argument({"pergrad: ", where,
+                          ": the network's scalar takes 1 - learning_rate * weight_decay for infinity, got a decay of ",
+                          decay});
 }
 
 /// An update by a rule of optim/rules.hpp over parameters and an optimizer's arrays, a vector at a time.
@@ -68,6 +87,8 @@ struct optimizer_access {
   /// What an optimizer remembers: arrays of values, and a count of steps or null.
   [[nodiscard]] static auto state(auto& optimizer) noexcept { return optimizer.state(); }
   [[nodiscard]] static std::uint64_t* count(auto& optimizer) noexcept { return optimizer.count(); }
+  /// Tells Adam the deviation of the noise in each element of the next gradient.
+  static void set_deviation(auto& adam, double deviation) noexcept { adam.deviation_ = deviation; }
   /// Begins one update with scale * gradient. The result takes the gradient stretch by stretch, each stretch once, on
   /// any thread: f(first parameter, values, how many). The rows of padding ids stay what they are.
   template <class Optimizer, class Network>

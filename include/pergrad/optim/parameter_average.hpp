@@ -54,10 +54,13 @@ class parameter_average {
   template <executor Executor>
   void update(const Executor& executor, const Network& network) {
     const detail::float_environment proven;
-    if (updates_ == 0) take_frozen(network);
-    ++updates_;
+    if (updates_++ == 0) {  // w itself: w - a might be rounded
+      take_frozen(network);
+      const auto first_ones = network.parameters();
+      std::copy(first_ones.begin(), first_ones.end(), average_.parameters().begin());
+      return;
+    }
     const double share = (1 - decay_) / (1 - std::pow(decay_, static_cast<double>(updates_)));
-    const auto mine = static_cast<scalar>(1 - share);
     const auto new_ones = static_cast<scalar>(share);
     scalar* const a = average_.parameters().data();
     const scalar* const w = network.parameters().data();
@@ -65,13 +68,14 @@ class parameter_average {
     constexpr std::size_t count = Network::parameter_count;
     executor.pool().parallel((count + stretch - 1) / stretch, [=](std::size_t task, std::size_t) {
       const std::size_t first = task * stretch;
-      on_host::for_each_pack<scalar>(
-          static_cast<on_host::index>(std::min(count - first, stretch)), [=](on_host::index i, const auto& lanes) {
-            using pack = on_host::pack<scalar>;
-            const pack kept = rounded::multiply(math::splat<pack>(mine), pack{lanes.load(a + first + i)});
-            lanes.store(a + first + i,
-                        rounded::fma(math::splat<pack>(new_ones), pack{lanes.load(w + first + i)}, kept));
-          });
+      // Not as a sum of two shares, which need not add up to 1: parameters that stay would move.
+      const auto mix = [=](on_host::index i, const auto& lanes) {
+        using pack = on_host::pack<scalar>;
+        const pack old = lanes.load(a + first + i);
+        const pack way = rounded::subtract(pack{lanes.load(w + first + i)}, old);
+        lanes.store(a + first + i, rounded::fma(math::splat<pack>(new_ones), way, old));
+      };
+      on_host::for_each_pack<scalar>(static_cast<on_host::index>(std::min(count - first, stretch)), mix);
     });
   }
 

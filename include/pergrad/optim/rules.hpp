@@ -77,8 +77,8 @@ struct adam_rule {
                           rounded::multiply(rounded::multiply(math::splat<Value>(rest2), value), value));
     const Value denominator =
         rounded::fma(rounded::square_root(second), math::splat<Value>(correction), math::splat<Value>(stability));
-    parameter = rounded::subtract(kept(parameter, keep),
-                                  rounded::divide(rounded::multiply(math::splat<Value>(rate), first), denominator));
+    parameter = rounded::fma(math::splat<Value>(keep), parameter,
+                             rounded::divide(rounded::multiply(math::splat<Value>(-rate), first), denominator));
   }
 };
 
@@ -98,9 +98,8 @@ struct corrected_adam_rule {
                           rounded::multiply(rounded::multiply(math::splat<Value>(adam.rest2), value), value));
     const Value without = rounded::fma(second, math::splat<Value>(square), math::splat<Value>(-noise));
     const Value denominator = rounded::square_root(math::max(without, math::splat<Value>(floor)));
-    parameter =
-        rounded::subtract(kept(parameter, adam.keep),
-                          rounded::divide(rounded::multiply(math::splat<Value>(adam.rate), first), denominator));
+    parameter = rounded::fma(math::splat<Value>(adam.keep), parameter,
+                             rounded::divide(rounded::multiply(math::splat<Value>(-adam.rate), first), denominator));
   }
 };
 

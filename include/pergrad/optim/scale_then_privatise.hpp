@@ -55,7 +55,7 @@ class scaled_adam : public optimizer_steps<scaled_adam<Network>, Network> {
  public:
   using scalar = typename Network::scalar;
   /// For physical batches of at most `rows` samples. Throws std::invalid_argument for Adam's options as Adam does, for
-  /// a noise floor, and unless the stability is finite and above 0.
+  /// a noise floor, and unless the network's scalar takes the stability, and 1 / stability, for finite and above 0.
   scaled_adam(learning_rate rate, l2_clip_norm clip, double stability, max_batch rows, adam_options options = {})
       : adam_{rate, options},
         beta2_{options.beta2},
@@ -65,7 +65,7 @@ class scaled_adam : public optimizer_steps<scaled_adam<Network>, Network> {
         gradients_{rows.count},
         numbers_(rows.count),
         scales_{Network::parameter_count, "scales of gradients"} {
-    detail::require_scale_stability(stability);
+    detail::require_scale_stability<scalar>(stability);
     std::iota(numbers_.begin(), numbers_.end(), 0U);
   }
 

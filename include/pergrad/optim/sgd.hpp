@@ -32,11 +32,14 @@ template <class Network>
 class sgd : public optimizer_steps<sgd<Network>, Network> {
  public:
   using scalar = typename Network::scalar;
-  /// Throws std::invalid_argument unless 0 <= momentum < 1 and 0 <= weight_decay.
+  /// Throws std::invalid_argument unless 0 <= momentum < 1 and 0 <= weight_decay, and for numbers that the network's
+  /// scalar takes for 0 or infinity.
   explicit sgd(learning_rate rate, double momentum = 0, double weight_decay = 0)
       : rate_{rate.value()}, momentum_{momentum}, decay_{weight_decay} {
     detail::require_momentum(momentum);
     detail::require_weight_decay(weight_decay);
+    detail::require_number_that_counts<scalar>("sgd", "learning_rate", rate_);
+    detail::require_decay_that_fits<scalar>("sgd", rate_, weight_decay);
     if (momentum > 0) velocity_ = {Network::parameter_count, "an optimizer's velocity"};
   }
 

@@ -159,9 +159,7 @@ class step_on_ranks : public step_by_verbs<Network, Loss, Executor, step_gradien
       this->add_chunks(records);
       total_access::join(this->executor_->pool(), this->total_);
       integers = total_access::integers(this->total_, !total_access::state(this->total_).has_integers());
-      if (auto* const with_noise = std::get_if<adam<Network>>(&this->optimizer_)) {
-        with_noise->set_noise(noise.multiplier, l2_clip_norm{this->sensitivity_});
-      }
+      this->tell_noise(noise);
     });
     ranks.reduce_scatter(std::span{integers, Network::parameter_count}, owned_.places);
     const std::size_t mine = ranks.rank();

@@ -121,7 +121,7 @@ class dp_sgd_base
         refuse_training("adam's noise_floor takes off independent noise, and this one is correlated");
       }
     }
-    if constexpr (gradients_of_step<Options> == step_gradients::scaled) require_scaled_adam(options);
+    if constexpr (gradients_of_step<Options> == step_gradients::scaled) require_scaled_adam<scalar>(options);
     const Options first = with_first_step(options);
     require_training_choices(first, clipping_groups<Network>);
     return settled<scalar>(first, is_private);
@@ -207,16 +207,16 @@ class dp_sgd_base
   /// Throws std::invalid_argument for numbers that the network's scalar takes for nothing or for infinity: every step
   /// would be paid for, and train nothing.
   [[gnu::cold]] void require_numbers_that_count() const {
-    const auto require = [](double number, const char* name) {
-      const auto kept = static_cast<scalar>(number);
-      if (number == 0 || (kept > 0 && kept <= std::numeric_limits<scalar>::max())) return;
-      throw_invalid_argument(
-          {"pergrad: private training: the network's scalar takes ", name, " for ", kept > 0 ? "infinity" : "0"});
-    };
-    if (options_.learning_rate) require(options_.learning_rate->value(), "learning_rate");
-    require(options_.divisor->value(), "divisor");
-    require(1 / options_.divisor->value(), "1 / divisor");
-    if (options_.optimizer == optimizer_kind::adam) require(options_.adam.stability, "adam's stability");
+    constexpr const char* where = "private training";
+    const bool is_adam = options_.optimizer == optimizer_kind::adam;
+    const double rate = options_.learning_rate->value();
+    require_number_that_counts<scalar>(where, "learning_rate", rate);
+    require_divisor_that_counts<scalar>(*options_.divisor);
+    if (is_adam) {
+      require_number_that_counts<scalar>(where, "adam's stability", options_.adam.stability);
+      require_number_that_counts<scalar>(where, "adam's noise_floor", options_.adam.noise_floor);
+    }
+    require_decay_that_fits<scalar>(where, rate, is_adam ? options_.adam.weight_decay : options_.weight_decay);
   }
   /// Those that are left of the run.
   template <class = void>
@@ -305,6 +305,9 @@ class dp_sgd_base
   }
 
   [[nodiscard]] bool has_seen(const dataset<input_value, target>& records) const noexcept {
+    if constexpr (executor_trainer::trains_on_a_copy) {
+      if (!trainer_->holds(records)) return false;  // a step may have failed before there was a copy of what was seen
+    }
     return checked_ && checked_->same_view(records) && !must_look_;
   }
   /// Does a round begin with these? Not with those of before, behind others that were refused.

@@ -19,6 +19,7 @@
 #include <pergrad/expressions/totals.hpp>
 #include <pergrad/expressions/unclipped.hpp>
 #include <pergrad/optim/adam.hpp>
+#include <pergrad/optim/optimizer.hpp>
 #include <pergrad/privacy/accounting/budget.hpp>
 #include <pergrad/privacy/generator.hpp>
 #include <pergrad/privacy/release.hpp>
@@ -191,7 +192,7 @@ struct dp_options : training_choices, noise_choice<Noise> {
 /// gradients. Excludes `certified`, `individual` and adam's noise_floor.
 template <class Sampling = poisson_sampling, class Noise = independent_noise>
 struct scaled_adam_options : dp_options<Sampling, Noise> {
-  double scale_stability = 1e-3;  ///< below which size elements are not told apart; finite and above 0
+  double scale_stability = 1e-3;  ///< below which size elements are not told apart; above 0
   scaled_adam_options() { this->optimizer = optimizer_kind::adam; }
 };
 /// With Poisson sampling.
@@ -239,6 +240,12 @@ inline void require_option(bool given, const char* name) {
 template <class Scalar>
 [[nodiscard]] summation summation_of(const private_choices& options) noexcept {
   return summation::of<Scalar>(options.capacity->count);
+}
+/// Throws std::invalid_argument for a divisor that makes nothing or infinity of what is released.
+template <class Scalar>
+[[gnu::cold]] void require_divisor_that_counts(expected_batch_size divisor) {
+  require_number_that_counts<Scalar>("private training", "divisor", divisor.value());
+  require_number_that_counts<Scalar>("private training", "1 / divisor", 1 / divisor.value());
 }
 /// Throws std::invalid_argument naming the first option that is missing but for `clip`. What single numbers may be is
 /// said where they are used. A run without noise is for generators that are not private.
@@ -326,9 +333,9 @@ inline void require_private_choices(const private_choices& options, bool has_a_s
 }
 
 /// The same for options of scale-then-privatise.
-template <class Options>
+template <class Scalar, class Options>
 [[gnu::cold]] void require_scaled_adam(const Options& options) {
-  require_scale_stability(options.scale_stability);
+  require_scale_stability<Scalar>(options.scale_stability);
   if (options.optimizer != optimizer_kind::adam) refuse_training("scaled_adam_options are for optimizer_kind::adam");
   if (options.adam.noise_floor != 0) {
     refuse_training("adam's noise_floor takes off noise of one size, and scaled_adam_options give it the gradients'");

@@ -218,6 +218,7 @@ class private_loop : private detail::private_run<typename Options::sampling_type
         total_{detail::total_access::total_of<Network>(executor, detail::summation_of<scalar>(options))},
         generator_{std::move(generator)} {
     detail::require_option(options.clip.has_value(), "clip");
+    detail::require_divisor_that_counts<scalar>(*options.divisor);
     this->take(options.clip->value(), static_cast<double>(std::numeric_limits<scalar>::max()), Network::parameter_count,
                executor.pool().thread_count());
     this->require_noise_on_the_grid(options.noise->value(), options.clip->value(), Network::parameter_count,

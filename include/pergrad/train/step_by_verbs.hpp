@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -17,6 +18,7 @@
 #include <pergrad/expressions/evaluate.hpp>
 #include <pergrad/expressions/unit_gradients.hpp>
 #include <pergrad/optim/adam.hpp>
+#include <pergrad/optim/optimizer.hpp>
 #include <pergrad/optim/scale_then_privatise.hpp>
 #include <pergrad/optim/sgd.hpp>
 #include <pergrad/privacy/layer_randomness.hpp>
@@ -144,11 +146,7 @@ class step_by_verbs {
       } else {
         add_chunks(records);
       }
-      if constexpr (!scales) {
-        if (auto* const with_noise = std::get_if<adam<Network>>(&optimizer_)) {
-          with_noise->set_noise(noise.multiplier, l2_clip_norm{sensitivity_});
-        }
-      }
+      if constexpr (!scales) tell_noise(noise);
       std::visit(
           [&](auto& optimizer) {
             total_release::of_total<Network>(executor_->pool(), total_, noise, 1, update.data(),
@@ -171,6 +169,15 @@ class step_by_verbs {
  private:
   template <class OfNetwork, class OfLoss, executor OnRanks>
   friend class step_on_ranks;
+  /// To an optimizer that takes it off again: that of the gate, a multiple of D and not of C.
+  template <class Generator>
+  void tell_noise(const noise_of<Generator>& noise) {
+    if (!(options_->adam.noise_floor > 0)) return;
+    const total_state& state = total_access::state(total_);
+    const release_grid& grid = state.grid();
+    const double in_steps = fresh_deviation(noise.multiplier.value(), state.sensitivity(), grid.elements, noise.filter);
+    optimizer_access::set_deviation(std::get<adam<Network>>(optimizer_), std::ldexp(in_steps, grid.unit - grid.steps));
+  }
   using any_optimizer = typename optimizers_of<Network, Gradients>::type;
   template <class Options>
   [[nodiscard]] static any_optimizer make_optimizer(const Options& options, double sensitivity) {

@@ -147,6 +147,11 @@ class network_trainer {
     clip_groups({net().groups.begin(), net().groups.end()}, rule.bounds);
   }
 
+  /// Does the device have these, all of them? Where a step has failed before, it does not.
+  template <class Records>
+  [[nodiscard]] bool holds(const Records& records) const noexcept {
+    return captured_ && copied_->same_view(records);
+  }
   /// The numbers of the data set have changed where they lie: the next step copies them again.
   void forget_records() noexcept { captured_ = false; }
   /// Of the next step on: every replay is told its rate.
@@ -175,7 +180,7 @@ class network_trainer {
       memory_->put(memory_->places().parameters, parameters.data(), parameters.size());
       network_.remote->changed = false;
     }
-    if (captured_ && copied_->same_view(records)) return;
+    if (holds(records)) return;
     captured_ = false;
     copied_ = records;
     seen_inputs_.reset();  // before there are others
