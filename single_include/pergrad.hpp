@@ -397,7 +397,7 @@ namespace function {
 // clang-format off
 struct clip; struct clip_per_layer; struct clip_per_group; struct normalise; struct sum; struct mean; struct divided_by;
 struct gaussian_noise; struct step; struct assign; struct accumulate; struct evaluate; struct evaluate_into;
-struct dp_sgd; struct private_loop; struct evaluate_classifier; struct predict; struct generate;
+struct dp_sgd; struct private_loop; struct evaluate_classifier; struct confuse; struct predict; struct generate;
 // clang-format on
 }  // namespace function
 
@@ -433,6 +433,18 @@ template <class Where, class Layer, class FactorsCover, class ParametersAre> str
 };
 template <class Where, class Layer, class Given> struct factor_reads_outside_the_tape : instead_of_network {
   static constexpr int say() { static_assert(never<Where>, "a factor's operand must lie inside the values it is taken from (input, output, backprop or saved); see docs/custom_layers.md"); return 0; }
+};
+template <class Where, class Layer, class Given> struct factor_reads_ids : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "a factor computes with numbers, and this layer's input is integer ids: a table's gradient is a pergrad::row_sum, and what else is made of ids goes through the saved span; see docs/custom_layers.md"); return 0; }
+};
+template <class Where, class Layer, class Given> struct matrices_lie_outside_the_parameters : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "matrices(in) are at most 4, and each of them must lie among the layer's parameters: offset + rows * columns is at most parameter_count; see docs/custom_layers.md"); return 0; }
+};
+template <class Where, class Layer, class Given> struct affine_map_does_not_fit : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "affine(in) does not fit the layer's shapes: in_channels * in_size and out_channels * out_size are the sizes of input and output (the other way round with adjoint), groups divide the channels, and out_size is at most the windows that there are; see docs/custom_layers.md"); return 0; }
+};
+template <class Where, class Layer, class Given> struct output_length_too_long : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "output_length(in, length) must not be more than the positions that output_shape(in) has, for any length from 0 on; see docs/custom_layers.md"); return 0; }
 };
 template <class Where, class Layer, class Given> struct mixes_samples : instead_of_network {
   static constexpr int say() { static_assert(never<Where>, "this layer mixes the samples of a batch, so a per-sample gradient does not exist; use a per-sample normalisation such as group_norm; see docs/privacy.md"); return 0; }
@@ -733,6 +745,8 @@ template <class Limit, class Smallest> struct no_network_within {
 // Sentences with numbers in them stand in many functions. Made of std::string, each would bring its own copy of string
 // code for the compiler to optimise; as a list of pieces a sentence is a few stores and one call.
 
+#include <cmath>
+#include <cstdlib>
 #include <initializer_list>
 #include <stdexcept>
 
@@ -748,7 +762,8 @@ class text_piece {
   template <std::unsigned_integral Integer>
   constexpr text_piece(Integer number) noexcept : kind_{kind::natural}, natural_{number} {}
   template <std::floating_point Real>
-  constexpr text_piece(Real number) noexcept : kind_{kind::real}, real_{static_cast<double>(number)} {}
+  constexpr text_piece(Real number) noexcept
+      : kind_{std::is_same_v<Real, float> ? kind::single : kind::real}, real_{static_cast<double>(number)} {}
   // NOLINTEND(google-explicit-constructor,cppcoreguidelines-pro-type-member-init)
 
   /// Writes it in at most `room` characters, the closing 0 included; returns how many it has in full.
@@ -758,15 +773,29 @@ class text_piece {
         return std::snprintf(to, room, "%lld", whole_);
       case kind::natural:
         return std::snprintf(to, room, "%llu", natural_);
+      case kind::single:
       case kind::real:
-        return std::snprintf(to, room, "%f", real_);
+        return write_real(to, room);
       default:
         return std::snprintf(to, room, "%s", text_);
     }
   }
 
  private:
-  enum class kind { text, whole, natural, real };
+  enum class kind { text, whole, natural, single, real };
+  /// With as many digits as it takes to tell the number from its neighbours: an error may be about the last one.
+  int write_real(char* to, std::size_t room) const noexcept {
+    const auto is_read_back = [&](int length) {
+      if (length < 0 || static_cast<std::size_t>(length) >= room) return false;
+      const double read = std::strtod(to, nullptr);
+      return read == real_ || (kind_ == kind::single && static_cast<float>(read) == static_cast<float>(real_));
+    };
+    if (std::fabs(real_) < 1e15) {
+      if (const int length = std::snprintf(to, room, "%f", real_); is_read_back(length)) return length;
+    }
+    if (const int length = std::snprintf(to, room, "%.9g", real_); is_read_back(length)) return length;
+    return std::snprintf(to, room, "%.17g", real_);
+  }
   kind kind_ = kind::text;
   // NOLINTBEGIN(readability-identifier-naming): private, although a union says otherwise
   union {
@@ -2206,8 +2235,6 @@ class seeded_generator {
 // Records come in blocks of 128, block t uses ChaCha20 blocks 16 t ... 16 t + 15: record 128 t + 16 p + c takes words p
 // (high) and 8 + p (low) of block 16 t + c, p = 0..7, c = 0..15, whatever the vector width.
 
-#include <cmath>
-
 namespace pergrad::inline v0_1 {
 
 /// What one step of the Poisson-sampled Gaussian mechanism costs, for neighbours that differ by adding or removing one
@@ -3147,6 +3174,10 @@ enum class mistake {
   no_derivative,
   factors_do_not_cover,
   factor_outside_tape,
+  factor_of_ids,
+  matrices_outside_parameters,
+  affine_map_does_not_fit,
+  output_length_too_long,
   mixes_samples,
   needs_an_image,
   needs_features,
@@ -3218,8 +3249,12 @@ concept has_check = requires(shape in) {
 /// Does one operand lie inside the `size` values it is taken from?
 [[nodiscard]] constexpr bool inside(const operand& from, std::size_t positions, std::size_t count,
                                     std::size_t size) noexcept {
-  return positions > 0 && count > 0 &&
-         from.offset + (positions - 1) * from.position_stride + (count - 1) * from.stride < size;
+  // By division: a sum or product that wraps around would lie inside again.
+  if (positions == 0 || count == 0 || from.offset >= size) return false;
+  std::size_t room = size - 1 - from.offset;
+  if (positions > 1 && from.position_stride > room / (positions - 1)) return false;
+  room -= (positions - 1) * from.position_stride;
+  return count == 1 || from.stride <= room / (count - 1);
 }
 
 template <class Layer>
@@ -3233,6 +3268,9 @@ template <class Layer>
   std::size_t covered = 0;
   for (const factor& each : factors_of<Layer>(in, second)) {
     covered += each.size();
+    const bool computes_with_input =
+        each.delta.from == source::activation || (!each.sparse && each.other.from == source::activation);
+    if (in.ids != 0 && computes_with_input) return mistake::factor_of_ids;
     if (each.sparse) {
       const bool all_inside = each.delta.from != source::ones &&
                               inside(each.delta, each.positions, each.columns, size_of(each.delta.from)) &&
@@ -3242,13 +3280,47 @@ template <class Layer>
       continue;
     }
     const std::size_t other_count = each.outer ? each.columns : each.rows;
-    const bool other_inside = (each.other.from == source::ones && !each.outer) ||
-                              inside(each.other, each.positions, other_count, size_of(each.other.from));
+    const bool other_inside = each.other.from == source::ones
+                                  ? !each.outer
+                                  : inside(each.other, each.positions, other_count, size_of(each.other.from));
     const bool delta_inside =
         each.delta.from != source::ones && inside(each.delta, each.positions, each.rows, size_of(each.delta.from));
     if (!delta_inside || !other_inside) return mistake::factor_outside_tape;
   }
   return covered == parameter_count_of<Layer>(in, second) ? mistake::none : mistake::factors_do_not_cover;
+}
+
+/// Do at most 4 matrices lie among the parameters?
+template <class Layer>
+[[nodiscard]] constexpr bool matrices_inside(shape in, shape second) {
+  const std::size_t parameters = parameter_count_of<Layer>(in, second);
+  const auto list = matrices_of<Layer>(in, second);
+  for (const matrix& each : list) {
+    if (each.offset > parameters) return false;
+    if (each.rows != 0 && each.columns > (parameters - each.offset) / each.rows) return false;
+  }
+  return list.size() <= 4;
+}
+
+/// Are an affine map's ends the shapes of the layer, and its windows inside the padded input?
+[[nodiscard]] constexpr bool map_fits(const affine_map& map, shape in, shape out) noexcept {
+  constexpr std::size_t negative = std::size_t{1} << 31U;  // from here on: a difference that has wrapped around
+  const auto axis_fits = [&](std::size_t extent::*axis) {
+    const std::size_t numbers[]{map.in_size.*axis, map.out_size.*axis, map.kernel.*axis,
+                                map.stride.*axis,  map.padding.*axis,  map.dilation.*axis};
+    for (const std::size_t each : numbers) {
+      if (each >= negative) return false;
+    }
+    return map.out_size.*axis > 0 &&
+           map.out_size.*axis <= window_count(map.in_size.*axis, map.kernel.*axis, map.stride.*axis, map.padding.*axis,
+                                              map.dilation.*axis);
+  };
+  const shape& wide = map.adjoint ? out : in;
+  const shape& narrow = map.adjoint ? in : out;
+  return axis_fits(&extent::depth) && axis_fits(&extent::height) && axis_fits(&extent::width) && map.groups > 0 &&
+         map.in_channels < negative && map.in_channels % map.groups == 0 && map.out_channels < negative &&
+         map.out_channels % map.groups == 0 && map.in_channels * map.in_size.size() == wide.size() &&
+         map.out_channels * map.out_size.size() == narrow.size();
 }
 
 /// What is wrong with a layer that has functions of its own, once these are there.
@@ -3258,6 +3330,9 @@ template <class Layer>
     if (!Layer::accepts(in)) return mistake::rejects_input;
   }
   if (output_shape_of<Layer>(in, second).size() == 0) return mistake::no_output;
+  if constexpr (has_matrices<Layer>) {
+    if (!matrices_inside<Layer>(in, second)) return mistake::matrices_outside_parameters;
+  }
   if constexpr (has_factors<Layer>) {
     return check_factors<Layer>(in, second);
   } else {
@@ -3320,7 +3395,11 @@ template <class Layer>
     return mistake::no_derivative;
   } else if constexpr (has_value<Layer>) {
     return output_shape_of<Layer>(in) == in ? mistake::none : mistake::element_function_changes_shape;
-  } else if constexpr (has_output_shape<Layer> && (has_affine<Layer> || has_windows<Layer>)) {
+  } else if constexpr (has_output_shape<Layer> && has_affine<Layer>) {
+    const shape out = Layer::output_shape(in);
+    if (out.size() == 0) return mistake::no_output;
+    return map_fits(Layer::affine(in), in, out) ? mistake::none : mistake::affine_map_does_not_fit;
+  } else if constexpr (has_output_shape<Layer> && has_windows<Layer>) {
     return Layer::output_shape(in).size() == 0 ? mistake::no_output : mistake::none;
   } else if constexpr (!has_output_shape<Layer>) {
     return mistake::no_output_shape;
@@ -3924,6 +4003,9 @@ struct unfolded<Input, node_list<Nodes...>, Layers...> {
         if (!lengths[i](in, result.shapes[i + 1])) result.what = mistake::lengths_are_lost;
         if (joins[i] && !agree_in_length(result, i)) result.what = mistake::branches_differ_in_length;
         const bool same = !changes_length[i] || in.varying_axis() == 0 || keeps_every_length(i, in);
+        if (result.what == mistake::none && changes_length[i] && !lengths_fit(i, in, result.shapes[i + 1], same)) {
+          result.what = mistake::output_length_too_long;
+        }
         result.length_origins[i + 1] = same ? result.length_origins[result.inputs[i]] : i + 1;
       }
       if (tied_by_two[i]) result.what = mistake::ties_nest;
@@ -3964,6 +4046,16 @@ struct unfolded<Input, node_list<Nodes...>, Layers...> {
   static constexpr bool keeps_every_length(std::size_t node, shape in) {
     for (std::size_t length = 0; length <= in[in.varying_axis() - 1]; ++length) {
       if (output_lengths[node](in, length) != length) return false;
+    }
+    return true;
+  }
+  /// Has the output room for the positions of every length? Of lengths that stay the `same` the longest says it.
+  static constexpr bool lengths_fit(std::size_t node, shape in, shape out, bool same) {
+    if (in.varying_axis() == 0) return true;
+    const std::size_t longest = in[in.varying_axis() - 1];
+    const std::size_t most = out[out.varying_axis() - 1];
+    for (std::size_t length = same ? longest : 0; length <= longest; ++length) {
+      if (output_lengths[node](in, length) > most) return false;
     }
     return true;
   }
@@ -4041,6 +4133,10 @@ constexpr auto explain() {
   else if constexpr (What == mistake::no_backward) return std::type_identity<no_backward<Where, Layer, Given>>{};
   else if constexpr (What == mistake::no_factors) return std::type_identity<no_factors<Where, Layer, Given>>{};
   else if constexpr (What == mistake::factor_outside_tape) return std::type_identity<factor_reads_outside_the_tape<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::factor_of_ids) return std::type_identity<factor_reads_ids<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::matrices_outside_parameters) return std::type_identity<matrices_lie_outside_the_parameters<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::affine_map_does_not_fit) return std::type_identity<error::affine_map_does_not_fit<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::output_length_too_long) return std::type_identity<error::output_length_too_long<Where, Layer, Given>>{};
   else if constexpr (What == mistake::mixes_samples) return std::type_identity<mixes_samples<Where, Layer, Given>>{};
   else if constexpr (What == mistake::needs_an_image) return std::type_identity<needs_an_image<Where, Layer, Given>>{};
   else if constexpr (What == mistake::needs_features) return std::type_identity<needs_features<Where, Layer, Given>>{};
@@ -4288,15 +4384,26 @@ struct xavier_normal : layer_default {
     return gain * std::sqrt(2 / (fan.in + fan.out)) * detail::public_normal(seed, index);
   }
 };
-/// `nn.init.uniform_` on every parameter: uniform in [low, high).
+/// `nn.init.uniform_` on every parameter: uniform in [low, high), in single precision, too.
 struct uniform {
   std::uint64_t seed = 0;
   double low = 0;
   double high = 1;
   [[nodiscard]] double weight(std::uint64_t index, detail::fans /*fan*/) const noexcept {
-    return low + (high - low) * detail::public_uniform(seed, index);
+    const double value = low + (high - low) * detail::public_uniform(seed, index);
+    return is_high(value) ? low : value;  // as PyTorch has it
   }
   [[nodiscard]] double bias(std::uint64_t index, detail::fans fan) const noexcept { return weight(index, fan); }
+
+ private:
+  /// Whether a value is `high` when it is rounded, where single precision tells the ends apart.
+  [[nodiscard]] bool is_high(double value) const noexcept {
+    const auto single = [](double of) { return static_cast<float>(of); };
+    const bool floats = std::fabs(high) <= static_cast<double>(std::numeric_limits<float>::max()) &&
+                        std::fabs(low) <= static_cast<double>(std::numeric_limits<float>::max()) &&
+                        single(low) != single(high);
+    return value == high || (floats && single(value) == single(high));
+  }
 };
 /// `nn.init.normal_` on every parameter: N(mean, standard_deviation²).
 struct normal {
@@ -4651,6 +4758,11 @@ struct shape_text {
   }
 };
 
+/// Has a shape an extent behind one of 0? Its size would not count it.
+[[nodiscard]] constexpr bool has_gap(const shape& of) noexcept {
+  return (of.e0 == 0 && of.e1 != 0) || (of.e1 == 0 && of.e2 != 0) || (of.e2 == 0 && of.e3 != 0);
+}
+
 template <array Numbers>
 using number_in = std::remove_cvref_t<decltype(*std::data(std::declval<const Numbers&>()))>;
 
@@ -4712,13 +4824,17 @@ template <class Id>
 template <class Value, class Target>
 class dataset {
  public:
-  /// Throws std::invalid_argument unless all spans hold the same, whole number of records, and for a length that is 0
-  /// or more than there are positions; std::out_of_range for an id outside the shape's vocabulary. All records are
-  /// looked at here, so that no later error depends on which ones are drawn.
+  /// Throws std::invalid_argument unless all spans hold the same, whole number of records, for an extent of 0 in the
+  /// shape, and for a length that is 0 or more than there are positions; std::out_of_range for an id outside the
+  /// shape's vocabulary. All records are looked at here, so that no later error depends on which ones are drawn.
   // By reference: g++ 12 for AVX-512 passes a constant shape {n, n, 0, 0} by value as {n, n, n, n}.
   dataset(std::span<const Value> inputs, std::span<const Target> targets, const shape& input,
           std::size_t targets_per_record = 1, std::span<const std::uint32_t> lengths = {})
       : inputs_{inputs}, targets_{targets}, lengths_{lengths}, input_{input}, targets_per_record_{targets_per_record} {
+    if (detail::has_gap(input)) {
+      detail::throw_invalid_argument({"pergrad: dataset: the shape (", input.e0, ", ", input.e1, ", ", input.e2, ", ",
+                                      input.e3, ") has an extent of 0 in front of another"});
+    }
     if (input.size() == 0 || targets_per_record == 0 || inputs.size() % input.size() != 0 ||
         targets.size() % targets_per_record != 0 ||
         inputs.size() / input.size() != targets.size() / targets_per_record) {
@@ -5347,6 +5463,7 @@ inline constexpr std::size_t deferral_bytes = 1U << 17U;
 // delta_j|
 // + d / 2, and then x_i carries that d / 2 along however large it is: spread = sum_t ‖x_t‖ sqrt(p). So the norm of what
 // is added is at most w N (1 + 2 u_S) (1 + u_S)² + (2 sqrt(n) + spread) d <= C.
+// w delta_j may be larger than w g_i, as x may be small: where it would be beyond the largest number, w is 0 (`delta`).
 //
 // A sum that will be released is formed in units of 2^unit (privacy/release.hpp): then all of this holds for C / 2^unit
 // in the place of C, and a weight is at most 2^-unit. Squares of doubles may vanish below 2^-1074 each, n of them, or
@@ -5377,12 +5494,14 @@ struct norm_bound {
   double error = 0;
   double slack = 0;
   double spread = 0;
+  double delta = 0;  ///< no delta that a weight may meet before x is larger
 
   PERGRAD_HD constexpr norm_bound& operator+=(const norm_bound& other) noexcept {
     squared += other.squared;
     error += other.error;
     slack += other.slack;
     spread += other.spread;
+    delta += other.delta;
     return *this;
   }
   [[nodiscard]] PERGRAD_HD friend norm_bound operator+(norm_bound a, const norm_bound& b) noexcept { return a += b; }
@@ -5429,11 +5548,17 @@ template <class Scalar>
   const double quotient = room / divisor * (1 - 8 * unit);
   return rounded_down<Scalar>(quotient < largest ? quotient : largest);
 }
+/// The factor, or 0 where a delta times it may be too large for a Scalar.
+template <class Scalar>
+[[nodiscard]] PERGRAD_HD inline Scalar factor_that_fits(norm_bound known, Scalar factor) noexcept {
+  constexpr auto largest = static_cast<double>(limits::largest<Scalar>);
+  return static_cast<double>(factor) * known.delta * (1 + 0x1p-20) <= largest ? factor : Scalar{0};
+}
 
 }  // namespace detail
 
 /// The largest safe factor w with ‖w g‖ <= bound / 2^unit, at most 2^-unit; exactly 0 for a gradient that is not
-/// finite.
+/// finite, or that cannot be weighed without numbers that are not.
 template <class Scalar>
 [[nodiscard]] PERGRAD_HD inline Scalar clip_factor(norm_bound known, std::size_t count, double bound,
                                                    int unit = 0) noexcept {
@@ -5442,7 +5567,9 @@ template <class Scalar>
   constexpr auto roundoff = static_cast<double>(limits::epsilon<Scalar>);
   const double one = std::ldexp(1.0, -unit);
   const double room = detail::clip_room<Scalar>(known, count, bound * one);
-  return norm * one <= room * (1 - 4 * roundoff) ? static_cast<Scalar>(one) : detail::safe_quotient<Scalar>(room, norm);
+  return detail::factor_that_fits(known, norm * one <= room * (1 - 4 * roundoff)
+                                             ? static_cast<Scalar>(one)
+                                             : detail::safe_quotient<Scalar>(room, norm));
 }
 
 /// An upper bound of the norm of what `clip_factor` makes of a gradient, in the numbers that are added: by the proof
@@ -5464,8 +5591,8 @@ template <class Scalar>
                                                         double stability, int unit = 0) noexcept {
   const double norm = norm_upper_bound(known, count);
   if (!is_finite_norm<Scalar>(norm)) return 0;
-  return detail::safe_quotient<Scalar>(detail::clip_room<Scalar>(known, count, std::ldexp(bound, -unit)),
-                                       norm + stability);
+  const double room = detail::clip_room<Scalar>(known, count, std::ldexp(bound, -unit));
+  return detail::factor_that_fits(known, detail::safe_quotient<Scalar>(room, norm + stability));
 }
 
 /// Per-sample adaptive clipping's factor bound / (‖g‖ + r / (‖g‖ + r)) / 2^unit (Xia et al. 2023, arXiv:2212.00328): as
@@ -5478,8 +5605,8 @@ template <class Scalar>
                                                                   double r, int unit = 0) noexcept {
   const double norm = norm_upper_bound(known, count);
   if (!is_finite_norm<Scalar>(norm)) return 0;
-  return detail::safe_quotient<Scalar>(detail::clip_room<Scalar>(known, count, std::ldexp(bound, -unit)),
-                                       norm + r / (norm + r));
+  const double room = detail::clip_room<Scalar>(known, count, std::ldexp(bound, -unit));
+  return detail::factor_that_fits(known, detail::safe_quotient<Scalar>(room, norm + r / (norm + r)));
 }
 
 }  // namespace pergrad::inline v0_1
@@ -6753,6 +6880,23 @@ inline constexpr double most_sigma = 0x1p46;
 inline constexpr double error_next_to_one = 0x1p-52;
 inline constexpr double error_of_gaussian = 0x1p-47;
 
+/// Coefficients, highest powers first. A device has them among a kernel's arguments, where an instruction reads them.
+struct gaussian_polynomials {
+  // of -ln(1 + t), odd and even powers
+  double odd[9] = {0x1.ea1f67f905749p-6, 0x1.227d22feca091p-4, 0x1.092646c0ebbc0p-4,
+                   0x1.3bb16646e15d8p-4, 0x1.7456903f23be8p-4, 0x1.c71c951a2eb08p-4,
+                   0x1.249248fe0aaeap-3, 0x1.99999999919fap-3, 0x1.5555555555809p-2};
+  double even[9] = {-0x1.0e98e2f6196a3p-4, -0x1.03a806343966bp-4, -0x1.22ea4afee4af9p-4,
+                    -0x1.558447ee75e12p-4, -0x1.9997078eac01cp-4, -0x1.000009bc36855p-3,
+                    -0x1.5555552eedc2ap-3, -0x1.0000000021d88p-2, -0x1.ffffffffffee9p-2};
+  // of the sine and the cosine of a quarter of a turn, in y²
+  double sine[7] = {0x1.e3f38399551bfp-38, -0x1.e30071afc3e59p-30, 0x1.50782fda12d96p-22, -0x1.32d2cce2e5b19p-15,
+                    0x1.466bc677587f8p-9,  -0x1.4abbce625be41p-4,  0x1.921fb54442d18p-1};
+  double cosine[7] = {0x1.f3dbcea61b1a4p-34, -0x1.a6c9c1be9eb49p-26, 0x1.e1f4fb60281f6p-19, -0x1.55d3c7dbfd139p-12,
+                      0x1.03c1f081b0780p-6,  -0x1.3bd3cc9be458bp-2,  0x1.0000000000000p+0};
+};
+inline constexpr gaussian_polynomials polynomials{};
+
 /// Is the rounding of a pair with this margin not proven?
 [[nodiscard]] PERGRAD_HD inline bool is_open(double margin) noexcept { return !(margin >= 0); }
 
@@ -6962,8 +7106,8 @@ template <int Half, int Lanes>
 }
 
 template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline rounded_pair<Lanes> round_gaussians(const pair_words<Lanes>& words,
-                                                                             double twice_variance) noexcept {
+[[gnu::always_inline]] PERGRAD_HD inline rounded_pair<Lanes> round_gaussians(
+    const pair_words<Lanes>& words, double twice_variance, const gaussian_polynomials& by = polynomials) noexcept {
   using f64 = typename wide<Lanes>::f64;
   using u64 = typename wide<Lanes>::u64;
   // E = -ln(N 2^-64), N = 2^k (1 + t) with 1 + t in [sqrt(1/2), sqrt(2))
@@ -6974,22 +7118,22 @@ template <int Lanes>
   const f64 k = bits_as<f64>((shifted >> 52U) | 0x4330'0000'0000'0000U) - 0x1p52;
   const f64 t2 = t * t;
   // Odd and even powers: two chains, each half as long.
-  f64 odd = t2 * 0x1.ea1f67f905749p-6 + 0x1.227d22feca091p-4;
-  odd = odd * t2 + 0x1.092646c0ebbc0p-4;
-  odd = odd * t2 + 0x1.3bb16646e15d8p-4;
-  odd = odd * t2 + 0x1.7456903f23be8p-4;
-  odd = odd * t2 + 0x1.c71c951a2eb08p-4;
-  odd = odd * t2 + 0x1.249248fe0aaeap-3;
-  odd = odd * t2 + 0x1.99999999919fap-3;
-  odd = odd * t2 + 0x1.5555555555809p-2;
-  f64 even = t2 * -0x1.0e98e2f6196a3p-4 - 0x1.03a806343966bp-4;
-  even = even * t2 - 0x1.22ea4afee4af9p-4;
-  even = even * t2 - 0x1.558447ee75e12p-4;
-  even = even * t2 - 0x1.9997078eac01cp-4;
-  even = even * t2 - 0x1.000009bc36855p-3;
-  even = even * t2 - 0x1.5555552eedc2ap-3;
-  even = even * t2 - 0x1.0000000021d88p-2;
-  even = even * t2 - 0x1.ffffffffffee9p-2;
+  f64 odd = t2 * by.odd[0] + by.odd[1];
+  odd = odd * t2 + by.odd[2];
+  odd = odd * t2 + by.odd[3];
+  odd = odd * t2 + by.odd[4];
+  odd = odd * t2 + by.odd[5];
+  odd = odd * t2 + by.odd[6];
+  odd = odd * t2 + by.odd[7];
+  odd = odd * t2 + by.odd[8];
+  f64 even = t2 * by.even[0] + by.even[1];
+  even = even * t2 + by.even[2];
+  even = even * t2 + by.even[3];
+  even = even * t2 + by.even[4];
+  even = even * t2 + by.even[5];
+  even = even * t2 + by.even[6];
+  even = even * t2 + by.even[7];
+  even = even * t2 + by.even[8];
   const f64 p = odd * t + even;
   const f64 log_of = t2 * p + t;
   const f64 e = (64.0 - k) * 0x1.62e42fefa39efp-1 - log_of;
@@ -6997,19 +7141,19 @@ template <int Lanes>
   // The place y on a quarter about an axis
   const f64 y = words.y;
   const f64 w = y * y;
-  f64 s = w * 0x1.e3f38399551bfp-38 - 0x1.e30071afc3e59p-30;
-  s = s * w + 0x1.50782fda12d96p-22;
-  s = s * w - 0x1.32d2cce2e5b19p-15;
-  s = s * w + 0x1.466bc677587f8p-9;
-  s = s * w - 0x1.4abbce625be41p-4;
-  s = s * w + 0x1.921fb54442d18p-1;
+  f64 s = w * by.sine[0] + by.sine[1];
+  s = s * w + by.sine[2];
+  s = s * w + by.sine[3];
+  s = s * w + by.sine[4];
+  s = s * w + by.sine[5];
+  s = s * w + by.sine[6];
   s = s * y;
-  f64 c = w * 0x1.f3dbcea61b1a4p-34 - 0x1.a6c9c1be9eb49p-26;
-  c = c * w + 0x1.e1f4fb60281f6p-19;
-  c = c * w - 0x1.55d3c7dbfd139p-12;
-  c = c * w + 0x1.03c1f081b0780p-6;
-  c = c * w - 0x1.3bd3cc9be458bp-2;
-  c = c * w + 0x1.0000000000000p+0;
+  f64 c = w * by.cosine[0] + by.cosine[1];
+  c = c * w + by.cosine[2];
+  c = c * w + by.cosine[3];
+  c = c * w + by.cosine[4];
+  c = c * w + by.cosine[5];
+  c = c * w + by.cosine[6];
   // The quarter is (c, s), (-c, s), (s, c) or (s, -c): y runs through both signs, hence so does s.
   c = bits_as<f64>(bits_as<u64>(c) ^ ((words.quarters & 0x4000'0000U) << 33U));
   const auto swapped = (words.quarters & 0x8000'0000U) != 0;
@@ -7278,8 +7422,8 @@ template <int Half, int Lanes>
 }
 
 template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline rounded_pair<Lanes> round_gaussians(const pair_words<Lanes>& words,
-                                                                             double twice_variance) noexcept {
+[[gnu::always_inline]] PERGRAD_HD inline rounded_pair<Lanes> round_gaussians(
+    const pair_words<Lanes>& words, double twice_variance, const gaussian_polynomials& by = polynomials) noexcept {
   using f64 = typename wide<Lanes>::f64;
   using u64 = typename wide<Lanes>::u64;
   // E = -ln(N 2^-64), N = 2^k (1 + t) with 1 + t in [sqrt(1/2), sqrt(2))
@@ -7290,22 +7434,22 @@ template <int Lanes>
   const f64 k = bits_as<f64>((shifted >> 52U) | 0x4330'0000'0000'0000U) - 0x1p52;
   const f64 t2 = t * t;
   // Odd and even powers: two chains, each half as long.
-  f64 odd = t2 * 0x1.ea1f67f905749p-6 + 0x1.227d22feca091p-4;
-  odd = odd * t2 + 0x1.092646c0ebbc0p-4;
-  odd = odd * t2 + 0x1.3bb16646e15d8p-4;
-  odd = odd * t2 + 0x1.7456903f23be8p-4;
-  odd = odd * t2 + 0x1.c71c951a2eb08p-4;
-  odd = odd * t2 + 0x1.249248fe0aaeap-3;
-  odd = odd * t2 + 0x1.99999999919fap-3;
-  odd = odd * t2 + 0x1.5555555555809p-2;
-  f64 even = t2 * -0x1.0e98e2f6196a3p-4 - 0x1.03a806343966bp-4;
-  even = even * t2 - 0x1.22ea4afee4af9p-4;
-  even = even * t2 - 0x1.558447ee75e12p-4;
-  even = even * t2 - 0x1.9997078eac01cp-4;
-  even = even * t2 - 0x1.000009bc36855p-3;
-  even = even * t2 - 0x1.5555552eedc2ap-3;
-  even = even * t2 - 0x1.0000000021d88p-2;
-  even = even * t2 - 0x1.ffffffffffee9p-2;
+  f64 odd = t2 * by.odd[0] + by.odd[1];
+  odd = odd * t2 + by.odd[2];
+  odd = odd * t2 + by.odd[3];
+  odd = odd * t2 + by.odd[4];
+  odd = odd * t2 + by.odd[5];
+  odd = odd * t2 + by.odd[6];
+  odd = odd * t2 + by.odd[7];
+  odd = odd * t2 + by.odd[8];
+  f64 even = t2 * by.even[0] + by.even[1];
+  even = even * t2 + by.even[2];
+  even = even * t2 + by.even[3];
+  even = even * t2 + by.even[4];
+  even = even * t2 + by.even[5];
+  even = even * t2 + by.even[6];
+  even = even * t2 + by.even[7];
+  even = even * t2 + by.even[8];
   const f64 p = odd * t + even;
   const f64 log_of = t2 * p + t;
   const f64 e = (64.0 - k) * 0x1.62e42fefa39efp-1 - log_of;
@@ -7313,19 +7457,19 @@ template <int Lanes>
   // The place y on a quarter about an axis
   const f64 y = words.y;
   const f64 w = y * y;
-  f64 s = w * 0x1.e3f38399551bfp-38 - 0x1.e30071afc3e59p-30;
-  s = s * w + 0x1.50782fda12d96p-22;
-  s = s * w - 0x1.32d2cce2e5b19p-15;
-  s = s * w + 0x1.466bc677587f8p-9;
-  s = s * w - 0x1.4abbce625be41p-4;
-  s = s * w + 0x1.921fb54442d18p-1;
+  f64 s = w * by.sine[0] + by.sine[1];
+  s = s * w + by.sine[2];
+  s = s * w + by.sine[3];
+  s = s * w + by.sine[4];
+  s = s * w + by.sine[5];
+  s = s * w + by.sine[6];
   s = s * y;
-  f64 c = w * 0x1.f3dbcea61b1a4p-34 - 0x1.a6c9c1be9eb49p-26;
-  c = c * w + 0x1.e1f4fb60281f6p-19;
-  c = c * w - 0x1.55d3c7dbfd139p-12;
-  c = c * w + 0x1.03c1f081b0780p-6;
-  c = c * w - 0x1.3bd3cc9be458bp-2;
-  c = c * w + 0x1.0000000000000p+0;
+  f64 c = w * by.cosine[0] + by.cosine[1];
+  c = c * w + by.cosine[2];
+  c = c * w + by.cosine[3];
+  c = c * w + by.cosine[4];
+  c = c * w + by.cosine[5];
+  c = c * w + by.cosine[6];
   // The quarter is (c, s), (-c, s), (s, c) or (s, -c): y runs through both signs, hence so does s.
   c = bits_as<f64>(bits_as<u64>(c) ^ ((words.quarters & 0x4000'0000U) << 33U));
   const auto swapped = (words.quarters & 0x8000'0000U) != 0;
@@ -7595,8 +7739,8 @@ template <int Half, int Lanes>
 }
 
 template <int Lanes>
-[[gnu::always_inline]] PERGRAD_HD inline rounded_pair<Lanes> round_gaussians(const pair_words<Lanes>& words,
-                                                                             double twice_variance) noexcept {
+[[gnu::always_inline]] PERGRAD_HD inline rounded_pair<Lanes> round_gaussians(
+    const pair_words<Lanes>& words, double twice_variance, const gaussian_polynomials& by = polynomials) noexcept {
   using f64 = typename wide<Lanes>::f64;
   using u64 = typename wide<Lanes>::u64;
   // E = -ln(N 2^-64), N = 2^k (1 + t) with 1 + t in [sqrt(1/2), sqrt(2))
@@ -7607,22 +7751,22 @@ template <int Lanes>
   const f64 k = bits_as<f64>((shifted >> 52U) | 0x4330'0000'0000'0000U) - 0x1p52;
   const f64 t2 = t * t;
   // Odd and even powers: two chains, each half as long.
-  f64 odd = t2 * 0x1.ea1f67f905749p-6 + 0x1.227d22feca091p-4;
-  odd = odd * t2 + 0x1.092646c0ebbc0p-4;
-  odd = odd * t2 + 0x1.3bb16646e15d8p-4;
-  odd = odd * t2 + 0x1.7456903f23be8p-4;
-  odd = odd * t2 + 0x1.c71c951a2eb08p-4;
-  odd = odd * t2 + 0x1.249248fe0aaeap-3;
-  odd = odd * t2 + 0x1.99999999919fap-3;
-  odd = odd * t2 + 0x1.5555555555809p-2;
-  f64 even = t2 * -0x1.0e98e2f6196a3p-4 - 0x1.03a806343966bp-4;
-  even = even * t2 - 0x1.22ea4afee4af9p-4;
-  even = even * t2 - 0x1.558447ee75e12p-4;
-  even = even * t2 - 0x1.9997078eac01cp-4;
-  even = even * t2 - 0x1.000009bc36855p-3;
-  even = even * t2 - 0x1.5555552eedc2ap-3;
-  even = even * t2 - 0x1.0000000021d88p-2;
-  even = even * t2 - 0x1.ffffffffffee9p-2;
+  f64 odd = t2 * by.odd[0] + by.odd[1];
+  odd = odd * t2 + by.odd[2];
+  odd = odd * t2 + by.odd[3];
+  odd = odd * t2 + by.odd[4];
+  odd = odd * t2 + by.odd[5];
+  odd = odd * t2 + by.odd[6];
+  odd = odd * t2 + by.odd[7];
+  odd = odd * t2 + by.odd[8];
+  f64 even = t2 * by.even[0] + by.even[1];
+  even = even * t2 + by.even[2];
+  even = even * t2 + by.even[3];
+  even = even * t2 + by.even[4];
+  even = even * t2 + by.even[5];
+  even = even * t2 + by.even[6];
+  even = even * t2 + by.even[7];
+  even = even * t2 + by.even[8];
   const f64 p = odd * t + even;
   const f64 log_of = t2 * p + t;
   const f64 e = (64.0 - k) * 0x1.62e42fefa39efp-1 - log_of;
@@ -7630,19 +7774,19 @@ template <int Lanes>
   // The place y on a quarter about an axis
   const f64 y = words.y;
   const f64 w = y * y;
-  f64 s = w * 0x1.e3f38399551bfp-38 - 0x1.e30071afc3e59p-30;
-  s = s * w + 0x1.50782fda12d96p-22;
-  s = s * w - 0x1.32d2cce2e5b19p-15;
-  s = s * w + 0x1.466bc677587f8p-9;
-  s = s * w - 0x1.4abbce625be41p-4;
-  s = s * w + 0x1.921fb54442d18p-1;
+  f64 s = w * by.sine[0] + by.sine[1];
+  s = s * w + by.sine[2];
+  s = s * w + by.sine[3];
+  s = s * w + by.sine[4];
+  s = s * w + by.sine[5];
+  s = s * w + by.sine[6];
   s = s * y;
-  f64 c = w * 0x1.f3dbcea61b1a4p-34 - 0x1.a6c9c1be9eb49p-26;
-  c = c * w + 0x1.e1f4fb60281f6p-19;
-  c = c * w - 0x1.55d3c7dbfd139p-12;
-  c = c * w + 0x1.03c1f081b0780p-6;
-  c = c * w - 0x1.3bd3cc9be458bp-2;
-  c = c * w + 0x1.0000000000000p+0;
+  f64 c = w * by.cosine[0] + by.cosine[1];
+  c = c * w + by.cosine[2];
+  c = c * w + by.cosine[3];
+  c = c * w + by.cosine[4];
+  c = c * w + by.cosine[5];
+  c = c * w + by.cosine[6];
   // The quarter is (c, s), (-c, s), (s, c) or (s, -c): y runs through both signs, hence so does s.
   c = bits_as<f64>(bits_as<u64>(c) ^ ((words.quarters & 0x4000'0000U) << 33U));
   const auto swapped = (words.quarters & 0x8000'0000U) != 0;
@@ -11351,6 +11495,24 @@ inline void require_weight_decay(double decay) {
   if (decay >= 0 && decay <= largest_double) return;
   throw_invalid_argument({"pergrad: weight decay must be finite and not negative, got ", decay});
 }
+/// Throws std::invalid_argument for a number that a network's scalar takes for nothing or for infinity: every step
+/// would be paid for, and train nothing. 0 is what it is.
+template <class Scalar>
+[[gnu::cold]] void require_number_that_counts(const char* where, const char* name, double number) {
+  const auto kept = static_cast<Scalar>(number);
+  if (number == 0 || (kept > 0 && kept <= std::numeric_limits<Scalar>::max())) return;
+  throw_invalid_argument({"pergrad: ", where, ": the network's scalar takes ", name, " for ",
+                          kept > 0 ? "infinity" : "0", ", got ", number});
+}
+/// The same for weight decay by a factor of infinity.
+template <class Scalar>
+[[gnu::cold]] void require_decay_that_fits(const char* where, double rate, double decay) {
+  const auto keep = static_cast<Scalar>(1 - rate * decay);
+  if (keep >= -std::numeric_limits<Scalar>::max()) return;
+  throw_invalid_argument({"pergrad: ", where,
+                          ": the network's scalar takes 1 - learning_rate * weight_decay for infinity, got a decay of ",
+                          decay});
+}
 
 /// An update by a rule of optim/rules.hpp over parameters and an optimizer's arrays, a vector at a time.
 template <class Rule, class Scalar, class... State>
@@ -11385,6 +11547,8 @@ struct optimizer_access {
   /// What an optimizer remembers: arrays of values, and a count of steps or null.
   [[nodiscard]] static auto state(auto& optimizer) noexcept { return optimizer.state(); }
   [[nodiscard]] static std::uint64_t* count(auto& optimizer) noexcept { return optimizer.count(); }
+  /// Tells Adam the deviation of the noise in each element of the next gradient.
+  static void set_deviation(auto& adam, double deviation) noexcept { adam.deviation_ = deviation; }
   /// Begins one update with scale * gradient. The result takes the gradient stretch by stretch, each stretch once, on
   /// any thread: f(first parameter, values, how many). The rows of padding ids stay what they are.
   template <class Optimizer, class Network>
@@ -11827,10 +11991,13 @@ class parameter_average {
   template <executor Executor>
   void update(const Executor& executor, const Network& network) {
     const detail::float_environment proven;
-    if (updates_ == 0) take_frozen(network);
-    ++updates_;
+    if (updates_++ == 0) {  // w itself: w - a might be rounded
+      take_frozen(network);
+      const auto first_ones = network.parameters();
+      std::copy(first_ones.begin(), first_ones.end(), average_.parameters().begin());
+      return;
+    }
     const double share = (1 - decay_) / (1 - std::pow(decay_, static_cast<double>(updates_)));
-    const auto mine = static_cast<scalar>(1 - share);
     const auto new_ones = static_cast<scalar>(share);
     scalar* const a = average_.parameters().data();
     const scalar* const w = network.parameters().data();
@@ -11838,13 +12005,14 @@ class parameter_average {
     constexpr std::size_t count = Network::parameter_count;
     executor.pool().parallel((count + stretch - 1) / stretch, [=](std::size_t task, std::size_t) {
       const std::size_t first = task * stretch;
-      on_host::for_each_pack<scalar>(
-          static_cast<on_host::index>(std::min(count - first, stretch)), [=](on_host::index i, const auto& lanes) {
-            using pack = on_host::pack<scalar>;
-            const pack kept = rounded::multiply(math::splat<pack>(mine), pack{lanes.load(a + first + i)});
-            lanes.store(a + first + i,
-                        rounded::fma(math::splat<pack>(new_ones), pack{lanes.load(w + first + i)}, kept));
-          });
+      // Not as a sum of two shares, which need not add up to 1: parameters that stay would move.
+      const auto mix = [=](on_host::index i, const auto& lanes) {
+        using pack = on_host::pack<scalar>;
+        const pack old = lanes.load(a + first + i);
+        const pack way = rounded::subtract(pack{lanes.load(w + first + i)}, old);
+        lanes.store(a + first + i, rounded::fma(math::splat<pack>(new_ones), way, old));
+      };
+      on_host::for_each_pack<scalar>(static_cast<on_host::index>(std::min(count - first, stretch)), mix);
     });
   }
 
@@ -12029,8 +12197,8 @@ class unit_gradients {
 // that, Adam is SGD of a small rate. DP-AdamBC (Tang, Shpilevskiy & Lecuyer 2024, arXiv:2312.14334) takes it off again:
 //   w <- w - rate (m / (1 - b1^t)) / sqrt(max(v / (1 - b2^t) - noise, floor)),  noise = u / (1 - b2^t)
 //   u <- b2 u + (1 - b2) phi
-// With phi = (sigma C / divisor)² in every step, noise is phi; with schedules of sigma or C it is what is in v. All of
-// it is public.
+// With phi = (sigma D / divisor)² in every step, noise is phi; with schedules of sigma or C it is what is in v. D is
+// what a release's noise is a multiple of, up to 2 % above C (privacy/sensitivity.hpp). All of it is public.
 
 // pergrad/optim/rules.hpp - what an optimizer does to one parameter, stated once for host and device
 //
@@ -12102,8 +12270,8 @@ struct adam_rule {
                           rounded::multiply(rounded::multiply(math::splat<Value>(rest2), value), value));
     const Value denominator =
         rounded::fma(rounded::square_root(second), math::splat<Value>(correction), math::splat<Value>(stability));
-    parameter = rounded::subtract(kept(parameter, keep),
-                                  rounded::divide(rounded::multiply(math::splat<Value>(rate), first), denominator));
+    parameter = rounded::fma(math::splat<Value>(keep), parameter,
+                             rounded::divide(rounded::multiply(math::splat<Value>(-rate), first), denominator));
   }
 };
 
@@ -12123,9 +12291,8 @@ struct corrected_adam_rule {
                           rounded::multiply(rounded::multiply(math::splat<Value>(adam.rest2), value), value));
     const Value without = rounded::fma(second, math::splat<Value>(square), math::splat<Value>(-noise));
     const Value denominator = rounded::square_root(math::max(without, math::splat<Value>(floor)));
-    parameter =
-        rounded::subtract(kept(parameter, adam.keep),
-                          rounded::divide(rounded::multiply(math::splat<Value>(adam.rate), first), denominator));
+    parameter = rounded::fma(math::splat<Value>(adam.keep), parameter,
+                             rounded::divide(rounded::multiply(math::splat<Value>(-adam.rate), first), denominator));
   }
 };
 
@@ -12178,10 +12345,14 @@ inline void require_adam_options(const adam_options& options) {
   require_weight_decay(options.weight_decay);
 }
 
-/// Of scale-then-privatise.
-inline void require_scale_stability(double stability) {
-  if (stability > 0 && stability <= largest_double) return;
-  throw_invalid_argument({"pergrad: scaled adam: stability must be finite and above 0, got ", stability});
+/// Of scale-then-privatise, whose scales are at most 1 / stability.
+template <class Scalar>
+[[gnu::cold]] void require_scale_stability(double stability) {
+  if (!(stability > 0 && stability <= largest_double)) {
+    throw_invalid_argument({"pergrad: scaled adam: stability must be finite and above 0, got ", stability});
+  }
+  require_number_that_counts<Scalar>("scaled adam", "stability", stability);
+  require_number_that_counts<Scalar>("scaled adam", "1 / stability", 1 / stability);
 }
 
 }  // namespace detail
@@ -12191,14 +12362,16 @@ template <class Network>
 class adam : public optimizer_steps<adam<Network>, Network> {
  public:
   using scalar = typename Network::scalar;
-  /// Throws std::invalid_argument unless 0 <= beta < 1, stability > 0 and weight_decay >= 0, and for a noise floor.
+  /// Throws std::invalid_argument unless 0 <= beta < 1, stability > 0 and weight_decay >= 0, for numbers that the
+  /// network's scalar takes for 0 or infinity, and for a noise floor.
   explicit adam(learning_rate rate, adam_options options = {}) : adam{rate, options, 0} {
     if (options.noise_floor > 0) {
       throw std::invalid_argument(
           "pergrad: adam: a noise_floor needs the noise: adam{rate, options, noise_multiplier, l2_clip_norm}");
     }
   }
-  /// DP-AdamBC, for gradients with this noise. Throws std::invalid_argument as above, and without a noise floor.
+  /// DP-AdamBC, for gradients with noise of deviation noise * clip: of a release, `clip` is D of the head of this file.
+  /// Throws std::invalid_argument as above, and without a noise floor.
   adam(learning_rate rate, adam_options options, noise_multiplier noise, l2_clip_norm clip)
       : adam{rate, options, noise.value() * clip.value()} {
     if (!(options.noise_floor > 0)) {
@@ -12219,10 +12392,10 @@ class adam : public optimizer_steps<adam<Network>, Network> {
         first_{Network::parameter_count, "an optimizer's first moment"},
         second_{Network::parameter_count, "an optimizer's second moment"} {
     detail::require_adam_options(options);
-    if (!(static_cast<scalar>(options.stability) > 0)) {
-      detail::throw_invalid_argument(
-          {"pergrad: adam: the network's numbers take a stability of ", options.stability, " for 0"});
-    }
+    detail::require_number_that_counts<scalar>("adam", "learning_rate", rate_);
+    detail::require_number_that_counts<scalar>("adam", "stability", options.stability);
+    detail::require_number_that_counts<scalar>("adam", "noise_floor", options.noise_floor);
+    detail::require_decay_that_fits<scalar>("adam", rate_, options.weight_decay);
   }
   friend struct optimizer_access;
   // For files: what the optimizer is, and what it remembers between steps: arrays of `parameter_count` values or none,
@@ -12272,7 +12445,7 @@ class scaled_adam : public optimizer_steps<scaled_adam<Network>, Network> {
  public:
   using scalar = typename Network::scalar;
   /// For physical batches of at most `rows` samples. Throws std::invalid_argument for Adam's options as Adam does, for
-  /// a noise floor, and unless the stability is finite and above 0.
+  /// a noise floor, and unless the network's scalar takes the stability, and 1 / stability, for finite and above 0.
   scaled_adam(learning_rate rate, l2_clip_norm clip, double stability, max_batch rows, adam_options options = {})
       : adam_{rate, options},
         beta2_{options.beta2},
@@ -12282,7 +12455,7 @@ class scaled_adam : public optimizer_steps<scaled_adam<Network>, Network> {
         gradients_{rows.count},
         numbers_(rows.count),
         scales_{Network::parameter_count, "scales of gradients"} {
-    detail::require_scale_stability(stability);
+    detail::require_scale_stability<scalar>(stability);
     std::iota(numbers_.begin(), numbers_.end(), 0U);
   }
 
@@ -12389,11 +12562,14 @@ template <class Network>
 class sgd : public optimizer_steps<sgd<Network>, Network> {
  public:
   using scalar = typename Network::scalar;
-  /// Throws std::invalid_argument unless 0 <= momentum < 1 and 0 <= weight_decay.
+  /// Throws std::invalid_argument unless 0 <= momentum < 1 and 0 <= weight_decay, and for numbers that the network's
+  /// scalar takes for 0 or infinity.
   explicit sgd(learning_rate rate, double momentum = 0, double weight_decay = 0)
       : rate_{rate.value()}, momentum_{momentum}, decay_{weight_decay} {
     detail::require_momentum(momentum);
     detail::require_weight_decay(weight_decay);
+    detail::require_number_that_counts<scalar>("sgd", "learning_rate", rate_);
+    detail::require_decay_that_fits<scalar>("sgd", rate_, weight_decay);
     if (momentum > 0) velocity_ = {Network::parameter_count, "an optimizer's velocity"};
   }
 
@@ -12440,6 +12616,11 @@ class public_records {
  public:
   template <class Records>
   explicit constexpr public_records(const Records& records) : view_{records} {}
+  /// An array that would be gone before anybody reads it: one error that says so.
+  template <detail::ends_with_the_call Records>
+  explicit public_records(Records&& /*records*/) {
+    static_cast<void>(error::temporary_array<Records>{});
+  }
   [[nodiscard]] constexpr const View& view() const noexcept { return view_; }
 
  private:
@@ -12457,6 +12638,14 @@ template <class Records>
 inline constexpr bool said_to_be_public = false;
 template <class Records>
 inline constexpr bool said_to_be_public<public_records<Records>> = true;
+
+/// What can be looked at as a network's inputs, one after the other.
+template <class View, class Network>
+concept inputs_of = std::is_convertible_v<const View&, std::span<const typename Network::input_value>>;
+
+/// A data set of a network's inputs with a class each.
+template <class Records, class Network>
+concept records_of_classes = std::is_same_v<Records, dataset<typename Network::input_value, std::int32_t>>;
 
 /// Asks nothing of the outputs.
 struct no_loss {
@@ -12482,10 +12671,32 @@ struct no_loss {
   }
 };
 
+/// Throws std::logic_error for a network that was moved from. Parameters that a device has are not brought back for it.
+template <class Network>
+void require_parameters(const Network& network) {
+  if constexpr (Network::parameter_count + Network::frozen_parameter_count != 0) {
+    if (!network_access::remote(network).newer && network.all_parameters().empty()) {
+      throw_logic_error({"pergrad: this network was moved from, and has no parameters"});
+    }
+  }
+}
+
+/// The class of a record, that of the largest of its logits; as many as there are if one of them is no number.
+template <class Scalar>
+[[nodiscard]] std::size_t told_class(std::span<const Scalar> logits) noexcept {
+  std::size_t largest = 0;
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    if (std::isnan(logits[i])) return logits.size();
+    if (logits[i] > logits[largest]) largest = i;
+  }
+  return largest;
+}
+
 /// f(gradients of some records, number of the first, how many), until all records had their turn.
 template <class Loss, class Executor, class Network, class Records, class Function>
 [[gnu::cold]] void in_chunks(const Executor& executor, const Network& network, const Records& records,
                              const Function& f) {
+  require_parameters(network);
   tape<Network> tape{executor, forward_only{std::clamp<std::size_t>(records.size(), 1, 1024)}};
   if constexpr (requires { executor.hold_parameters(network, tape); }) executor.hold_parameters(network, tape);
   const std::size_t chunk = tape.capacity();
@@ -12527,9 +12738,9 @@ requires(!pergrad::detail::is_explained<Network>)
 
 /// Outputs `[records][output shape]` of a network in evaluation, for any number of records that are public and lie one
 /// after the other in an array of inputs; `lengths`: one a record where they vary. Allocates. Throws
-/// std::invalid_argument or std::out_of_range as `dataset` does.
+/// std::invalid_argument or std::out_of_range as `dataset` does, std::logic_error for a network that was moved from.
 template <executor Executor, class Network, class Inputs>
-requires(!detail::is_explained<Network>)
+requires(!detail::is_explained<Network> && detail::inputs_of<Inputs, Network>)
     [[nodiscard]] std::vector<typename Network::scalar> predict(const Executor& executor, const Network& network,
                                                                 const public_records<Inputs>& inputs,
                                                                 std::span<const std::uint32_t> lengths = {}) {
@@ -12542,7 +12753,15 @@ template <executor Executor, class Network, class Inputs>
   if constexpr (!detail::is_explained<Network>) static_cast<void>(error::records_may_be_private<Inputs>{});
   return {};
 }
-/// Without an executor: one error that says so.
+/// Of other records than the network's inputs in an array, and without an executor: one error that says so.
+template <executor Executor, class Network, class Inputs>
+requires(!detail::is_explained<Network> && !detail::inputs_of<Inputs, Network>)
+    [[nodiscard]] std::vector<float> predict(const Executor& /*executor*/, const Network& /*network*/,
+                                             const public_records<Inputs>& /*inputs*/,
+                                             std::span<const std::uint32_t> /*lengths*/ = {}) {
+  static_cast<void>(error::records_of_another_type<std::span<const typename Network::input_value>, Inputs>{});
+  return {};
+}
 template <class First, class... Rest>
 requires(!executor<First>) [[nodiscard]] std::vector<float> predict(const First& /*first*/, const Rest&... /*rest*/) {
   static_cast<void>(error::needs_an_executor<error::function::predict, First>{});
@@ -12574,15 +12793,23 @@ class predictor {
   ~predictor() = default;
 
   /// The outputs for one record's inputs, `{output shape}`; overwritten by the next prediction. Throws
-  /// std::invalid_argument or std::out_of_range for inputs that the network does not take.
-  template <class Inputs>
+  /// std::invalid_argument or std::out_of_range for inputs that the network does not take, std::logic_error for a
+  /// network that was moved from.
+  template <detail::inputs_of<Network> Inputs>
   [[nodiscard]] std::span<const scalar> operator()(const public_records<Inputs>& input) {
     return predict(input.view(), {});
   }
   /// The same for a record with a length of its own.
-  template <class Inputs>
+  template <detail::inputs_of<Network> Inputs>
   [[nodiscard]] std::span<const scalar> operator()(const public_records<Inputs>& input, std::uint32_t length) {
     return predict(input.view(), {&length, 1});
+  }
+  /// Of another record than the network's inputs in an array.
+  template <class Inputs, class... Length>
+  requires(!detail::inputs_of<Inputs, Network>) [[nodiscard]] std::span<const scalar> operator()(
+      const public_records<Inputs>& /*input*/, const Length&... /*length*/) {
+    static_cast<void>(error::records_of_another_type<std::span<const input_value>, Inputs>{});
+    return {};
   }
   /// Of inputs that nobody says are public.
   template <class Inputs, class... Length>
@@ -12599,6 +12826,7 @@ class predictor {
       detail::throw_invalid_argument(
           {"pergrad: predictor: one record has ", Network::input_shape.size(), " input values, got ", input.size()});
     }
+    detail::require_parameters(*network_);
     static constexpr std::uint8_t nothing_asked[1]{};
     const batch<Network, detail::no_loss> sample{input, nothing_asked, lengths};
     unprotected::evaluate_into(*executor_, std::span{outputs_},
@@ -17095,7 +17323,6 @@ using privacy_accountant = basic_privacy_accountant<sampled_gaussian_event>;
 // released. So the whole of it is proven to keep to the budget when the run is made; each step enters its own event,
 // and a run that ends early has spent what its steps cost.
 
-#include <cstdlib>
 #include <fstream>
 
 namespace pergrad::inline v0_1 {
@@ -17716,7 +17943,7 @@ struct dp_options : training_choices, noise_choice<Noise> {
 /// gradients. Excludes `certified`, `individual` and adam's noise_floor.
 template <class Sampling = poisson_sampling, class Noise = independent_noise>
 struct scaled_adam_options : dp_options<Sampling, Noise> {
-  double scale_stability = 1e-3;  ///< below which size elements are not told apart; finite and above 0
+  double scale_stability = 1e-3;  ///< below which size elements are not told apart; above 0
   scaled_adam_options() { this->optimizer = optimizer_kind::adam; }
 };
 /// With Poisson sampling.
@@ -17764,6 +17991,12 @@ inline void require_option(bool given, const char* name) {
 template <class Scalar>
 [[nodiscard]] summation summation_of(const private_choices& options) noexcept {
   return summation::of<Scalar>(options.capacity->count);
+}
+/// Throws std::invalid_argument for a divisor that makes nothing or infinity of what is released.
+template <class Scalar>
+[[gnu::cold]] void require_divisor_that_counts(expected_batch_size divisor) {
+  require_number_that_counts<Scalar>("private training", "divisor", divisor.value());
+  require_number_that_counts<Scalar>("private training", "1 / divisor", 1 / divisor.value());
 }
 /// Throws std::invalid_argument naming the first option that is missing but for `clip`. What single numbers may be is
 /// said where they are used. A run without noise is for generators that are not private.
@@ -17851,9 +18084,9 @@ inline void require_private_choices(const private_choices& options, bool has_a_s
 }
 
 /// The same for options of scale-then-privatise.
-template <class Options>
+template <class Scalar, class Options>
 [[gnu::cold]] void require_scaled_adam(const Options& options) {
-  require_scale_stability(options.scale_stability);
+  require_scale_stability<Scalar>(options.scale_stability);
   if (options.optimizer != optimizer_kind::adam) refuse_training("scaled_adam_options are for optimizer_kind::adam");
   if (options.adam.noise_floor != 0) {
     refuse_training("adam's noise_floor takes off noise of one size, and scaled_adam_options give it the gradients'");
@@ -18716,6 +18949,7 @@ class private_loop : private detail::private_run<typename Options::sampling_type
         total_{detail::total_access::total_of<Network>(executor, detail::summation_of<scalar>(options))},
         generator_{std::move(generator)} {
     detail::require_option(options.clip.has_value(), "clip");
+    detail::require_divisor_that_counts<scalar>(*options.divisor);
     this->take(options.clip->value(), static_cast<double>(std::numeric_limits<scalar>::max()), Network::parameter_count,
                executor.pool().thread_count());
     this->require_noise_on_the_grid(options.noise->value(), options.clip->value(), Network::parameter_count,
@@ -19242,11 +19476,7 @@ class step_by_verbs {
       } else {
         add_chunks(records);
       }
-      if constexpr (!scales) {
-        if (auto* const with_noise = std::get_if<adam<Network>>(&optimizer_)) {
-          with_noise->set_noise(noise.multiplier, l2_clip_norm{sensitivity_});
-        }
-      }
+      if constexpr (!scales) tell_noise(noise);
       std::visit(
           [&](auto& optimizer) {
             total_release::of_total<Network>(executor_->pool(), total_, noise, 1, update.data(),
@@ -19269,6 +19499,15 @@ class step_by_verbs {
  private:
   template <class OfNetwork, class OfLoss, executor OnRanks>
   friend class step_on_ranks;
+  /// To an optimizer that takes it off again: that of the gate, a multiple of D and not of C.
+  template <class Generator>
+  void tell_noise(const noise_of<Generator>& noise) {
+    if (!(options_->adam.noise_floor > 0)) return;
+    const total_state& state = total_access::state(total_);
+    const release_grid& grid = state.grid();
+    const double in_steps = fresh_deviation(noise.multiplier.value(), state.sensitivity(), grid.elements, noise.filter);
+    optimizer_access::set_deviation(std::get<adam<Network>>(optimizer_), std::ldexp(in_steps, grid.unit - grid.steps));
+  }
   using any_optimizer = typename optimizers_of<Network, Gradients>::type;
   template <class Options>
   [[nodiscard]] static any_optimizer make_optimizer(const Options& options, double sensitivity) {
@@ -19488,7 +19727,7 @@ class dp_sgd_base
         refuse_training("adam's noise_floor takes off independent noise, and this one is correlated");
       }
     }
-    if constexpr (gradients_of_step<Options> == step_gradients::scaled) require_scaled_adam(options);
+    if constexpr (gradients_of_step<Options> == step_gradients::scaled) require_scaled_adam<scalar>(options);
     const Options first = with_first_step(options);
     require_training_choices(first, clipping_groups<Network>);
     return settled<scalar>(first, is_private);
@@ -19574,16 +19813,16 @@ class dp_sgd_base
   /// Throws std::invalid_argument for numbers that the network's scalar takes for nothing or for infinity: every step
   /// would be paid for, and train nothing.
   [[gnu::cold]] void require_numbers_that_count() const {
-    const auto require = [](double number, const char* name) {
-      const auto kept = static_cast<scalar>(number);
-      if (number == 0 || (kept > 0 && kept <= std::numeric_limits<scalar>::max())) return;
-      throw_invalid_argument(
-          {"pergrad: private training: the network's scalar takes ", name, " for ", kept > 0 ? "infinity" : "0"});
-    };
-    if (options_.learning_rate) require(options_.learning_rate->value(), "learning_rate");
-    require(options_.divisor->value(), "divisor");
-    require(1 / options_.divisor->value(), "1 / divisor");
-    if (options_.optimizer == optimizer_kind::adam) require(options_.adam.stability, "adam's stability");
+    constexpr const char* where = "private training";
+    const bool is_adam = options_.optimizer == optimizer_kind::adam;
+    const double rate = options_.learning_rate->value();
+    require_number_that_counts<scalar>(where, "learning_rate", rate);
+    require_divisor_that_counts<scalar>(*options_.divisor);
+    if (is_adam) {
+      require_number_that_counts<scalar>(where, "adam's stability", options_.adam.stability);
+      require_number_that_counts<scalar>(where, "adam's noise_floor", options_.adam.noise_floor);
+    }
+    require_decay_that_fits<scalar>(where, rate, is_adam ? options_.adam.weight_decay : options_.weight_decay);
   }
   /// Those that are left of the run.
   template <class = void>
@@ -19672,6 +19911,9 @@ class dp_sgd_base
   }
 
   [[nodiscard]] bool has_seen(const dataset<input_value, target>& records) const noexcept {
+    if constexpr (executor_trainer::trains_on_a_copy) {
+      if (!trainer_->holds(records)) return false;  // a step may have failed before there was a copy of what was seen
+    }
     return checked_ && checked_->same_view(records) && !must_look_;
   }
   /// Does a round begin with these? Not with those of before, behind others that were refused.
@@ -20037,6 +20279,18 @@ using file = std::unique_ptr<std::FILE, file_closer>;
   throw std::runtime_error("pergrad: " + path + ": " + what);
 }
 
+/// To read. Throws std::runtime_error for a file that cannot be opened, and for one that is not regular: a pipe would
+/// be waited for. Text is std::string: a template is compiled where it is used only.
+template <class Text>
+[[nodiscard]] file open_regular_file(const Text& path) {
+  struct stat facts {};
+  const bool is_there = ::stat(path.c_str(), &facts) == 0;
+  if (is_there && !S_ISREG(facts.st_mode)) fail_with_file(path, "cannot be read: it is not a regular file");
+  file opened = is_there ? open_file(path, "rb") : file{};
+  if (opened == nullptr) fail_with_file(path, "cannot be opened");
+  return opened;
+}
+
 /// Bytes of a file, where they lie.
 using byte_stretch = std::span<const std::byte>;
 
@@ -20060,18 +20314,27 @@ class unfinished_file {
   explicit unfinished_file(const std::string& path) : path_{path}, target_{path} {
     follow_links();
     struct stat before {};
+    struct stat made {};
     const bool replaces = ::stat(target_.c_str(), &before) == 0;
     if (replaces && !S_ISREG(before.st_mode)) fail_with_file(path_, "cannot be written: it is not a regular file");
     for (unsigned number = 0; descriptor_ < 0; ++number) {  // what a process that was killed left is not touched
       name_ = target_ + ".unfinished." + std::to_string(::getpid()) + "." + std::to_string(number);
-      descriptor_ = ::open(name_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+      descriptor_ = ::open(name_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, replaces ? 0600 : 0666);
       if (descriptor_ < 0 && (errno != EEXIST || number == 1000)) {
         name_.clear();
         fail("cannot be written");
       }
     }
-    // Before there is anything to read: a file that was for few remains so.
-    if (replaces && ::fchmod(descriptor_, before.st_mode & 07777U) != 0) give_up("cannot be written");
+    if (!replaces) return;
+    // A file that was for few remains so, also for those who open this one before it has its mode.
+    ::mode_t mode = before.st_mode & 07777U;
+    if (::fstat(descriptor_, &made) != 0) give_up("cannot be written");
+    if (made.st_gid != before.st_gid && ::fchown(descriptor_, static_cast<::uid_t>(-1), before.st_gid) != 0) {
+      // Of another group: it and all others may do what both might.
+      const ::mode_t of_both = (mode >> 3U) & mode & 07U;
+      mode = (mode & 0700U) | of_both << 3U | of_both;
+    }
+    if (::fchmod(descriptor_, mode) != 0) give_up("cannot be written");
   }
   unfinished_file(const unfinished_file&) = delete;
   unfinished_file& operator=(const unfinished_file&) = delete;
@@ -20588,7 +20851,8 @@ struct cross_entropy {
     }
     for (std::size_t i = 0; i < count; ++i) dy[i] /= sum;
     dy[target] -= 1;
-    return static_cast<double>(std::log(sum)) - static_cast<double>(y[target] - largest);
+    // In double: the difference of two floats may be more than a float can be.
+    return static_cast<double>(std::log(sum)) - (static_cast<double>(y[target]) - static_cast<double>(largest));
   }
 };
 
@@ -20609,14 +20873,18 @@ struct cross_entropy_with_label_smoothing : cross_entropy {
                                                   Scalar* dy) noexcept {
     constexpr double smoothing = Smoothing.value;
     const double loss = cross_entropy::evaluate(y, count, targets, dy);
-    const auto target = static_cast<std::size_t>(targets[0]);
-    const double share = smoothing / static_cast<double>(count);
-    double above = 0;  // what all logits together are above the target's
-    for (std::size_t i = 0; i < count; ++i) {
-      above += static_cast<double>(y[i]) - static_cast<double>(y[target]);
-      dy[i] = static_cast<Scalar>(static_cast<double>(dy[i]) + ((i == target ? smoothing : 0.0) - share));
+    if constexpr (smoothing == 0) {
+      return loss;  // and not 0 times what is above an infinite logit
+    } else {
+      const auto target = static_cast<std::size_t>(targets[0]);
+      const double share = smoothing / static_cast<double>(count);
+      double above = 0;  // what all logits together are above the target's
+      for (std::size_t i = 0; i < count; ++i) {
+        above += static_cast<double>(y[i]) - static_cast<double>(y[target]);
+        dy[i] = static_cast<Scalar>(static_cast<double>(dy[i]) + ((i == target ? smoothing : 0.0) - share));
+      }
+      return loss - share * above;
     }
-    return loss - share * above;
   }
 };
 
@@ -20626,7 +20894,7 @@ namespace pergrad::inline v0_1 {
 
 /// Result of `evaluate_classifier`.
 struct classifier_result {
-  double accuracy = 0;   ///< fraction of records whose largest logit is their class
+  double accuracy = 0;   ///< fraction of records whose largest logit is their class; of none that has a NaN
   double mean_loss = 0;  ///< mean cross entropy
 };
 
@@ -20651,9 +20919,9 @@ requires(!pergrad::detail::is_explained<Network>) [[nodiscard]] classifier_resul
         unprotected::evaluate_into(executor, assign(logits, outputs(gradients)),
                                    assign(chunk_losses, losses(gradients)));
         for (std::size_t i = 0; i < count; ++i) {
-          const auto begin = logits.begin() + static_cast<std::ptrdiff_t>(i * classes);
-          const auto largest = std::max_element(begin, begin + static_cast<std::ptrdiff_t>(classes)) - begin;
-          right += largest == records.targets(first + i)[0] ? 1U : 0U;
+          const std::size_t told =
+              pergrad::detail::told_class(std::span<const scalar>{logits}.subspan(i * classes, classes));
+          right += told == static_cast<std::size_t>(records.targets(first + i)[0]) ? 1U : 0U;
           loss += chunk_losses[i];
         }
       });
@@ -20664,11 +20932,11 @@ requires(!pergrad::detail::is_explained<Network>) [[nodiscard]] classifier_resul
 }  // namespace unprotected
 
 /// Accuracy and mean loss of a classifier over a whole data set that is public. Throws std::invalid_argument if the
-/// records do not fit the network. An empty data set gives zeros.
+/// records do not fit the network, std::logic_error for one that was moved from. An empty data set gives zeros.
 template <executor Executor, class Network, class Value>
-requires(!detail::is_explained<Network>) [[nodiscard]] classifier_result
-    evaluate_classifier(const Executor& executor, const Network& network,
-                        const public_records<dataset<Value, std::int32_t>>& records) {
+requires(!detail::is_explained<Network> && detail::records_of_classes<dataset<Value, std::int32_t>, Network>)
+    [[nodiscard]] classifier_result evaluate_classifier(const Executor& executor, const Network& network,
+                                                        const public_records<dataset<Value, std::int32_t>>& records) {
   return unprotected::evaluate_classifier(executor, network, records.view());
 }
 /// Of records that nobody says are public, and of a network that is explained to be wrong.
@@ -20678,12 +20946,12 @@ template <executor Executor, class Network, class Records>
   if constexpr (!detail::is_explained<Network>) static_cast<void>(error::records_may_be_private<Records>{});
   return {};
 }
-/// Of other targets than classes, and without an executor.
-template <executor Executor, class Network, class Value, class Target>
-requires(!detail::is_explained<Network> && !std::is_same_v<Target, std::int32_t>) [[nodiscard]] classifier_result
-    evaluate_classifier(const Executor& /*executor*/, const Network& /*network*/,
-                        const public_records<dataset<Value, Target>>& /*records*/) {
-  static_cast<void>(error::records_of_another_type<dataset<Value, std::int32_t>, dataset<Value, Target>>{});
+/// Of other inputs than the network's, of other targets than classes, and without an executor.
+template <executor Executor, class Network, class Records>
+requires(!detail::is_explained<Network> && !detail::records_of_classes<Records, Network>)
+    [[nodiscard]] classifier_result evaluate_classifier(const Executor& /*executor*/, const Network& /*network*/,
+                                                        const public_records<Records>& /*records*/) {
+  static_cast<void>(error::records_of_another_type<dataset<typename Network::input_value, std::int32_t>, Records>{});
   return {};
 }
 template <class First, class... Rest>
@@ -20705,7 +20973,8 @@ namespace pergrad::inline v0_1 {
 /// Which classes a classifier takes for which.
 class confusion_matrix {
  public:
-  explicit confusion_matrix(std::size_t classes) : classes_{classes}, counts_(classes * classes) {}
+  /// Throws std::invalid_argument for more classes than a matrix can have.
+  explicit confusion_matrix(std::size_t classes) : classes_{classes}, counts_(squared(classes)) {}
 
   [[nodiscard]] std::size_t classes() const noexcept { return classes_; }
   /// Counts one record. Throws std::out_of_range if there is no such class; so does each function here.
@@ -20738,6 +21007,12 @@ class confusion_matrix {
   }
 
  private:
+  [[nodiscard]] static std::size_t squared(std::size_t classes) {
+    if (classes != 0 && classes > std::vector<std::size_t>{}.max_size() / classes) {
+      detail::throw_invalid_argument({"pergrad: confusion_matrix: ", classes, " classes are too many"});
+    }
+    return classes * classes;
+  }
   [[nodiscard]] std::size_t place(std::size_t is, std::size_t told) const {
     if (is >= classes_ || told >= classes_) {
       detail::throw_out_of_range({"pergrad: confusion_matrix: class ", std::max(is, told), " of ", classes_});
@@ -20760,6 +21035,7 @@ requires(!pergrad::detail::is_explained<Network>) [[nodiscard]] confusion_matrix
     confuse(const Executor& executor, const Network& network,
             const dataset<typename Network::input_value, std::int32_t>& records,
             std::size_t classes = Network::output_shape.size()) {
+  using scalar = typename Network::scalar;
   const pergrad::detail::float_environment proven;
   constexpr std::size_t outputs_of_one = Network::output_shape.size();
   if (classes == 0 || classes > outputs_of_one) {
@@ -20767,15 +21043,24 @@ requires(!pergrad::detail::is_explained<Network>) [[nodiscard]] confusion_matrix
         {"pergrad: confuse: ", classes, " classes of a network with ", outputs_of_one, " outputs"});
   }
   confusion_matrix found{classes};
-  std::vector<typename Network::scalar> logits;
+  std::vector<scalar> logits;
   pergrad::detail::in_chunks<cross_entropy>(
       executor, network, records, [&](const auto& gradients, std::size_t first, std::size_t count) {
         logits.resize(count * outputs_of_one);
         unprotected::evaluate_into(executor, assign(logits, outputs(gradients)));
         for (std::size_t i = 0; i < count; ++i) {
-          const auto one = std::span{logits}.subspan(i * outputs_of_one, classes);
-          found.add(static_cast<std::size_t>(records.targets(first + i)[0]),
-                    static_cast<std::size_t>(std::ranges::max_element(one) - one.begin()));
+          const auto is = static_cast<std::size_t>(records.targets(first + i)[0]);
+          if (is >= classes) {
+            pergrad::detail::throw_out_of_range(
+                {"pergrad: confuse: record ", first + i, " has the label ", is, ", of ", classes, " classes"});
+          }
+          const std::size_t told =
+              pergrad::detail::told_class(std::span<const scalar>{logits}.subspan(i * outputs_of_one, classes));
+          if (told == classes) {
+            pergrad::detail::throw_runtime_error(
+                {"pergrad: confuse: the outputs for record ", first + i, " are not all numbers"});
+          }
+          found.add(is, told);
         }
       });
   return found;
@@ -20785,19 +21070,33 @@ requires(!pergrad::detail::is_explained<Network>) [[nodiscard]] confusion_matrix
 
 /// Asks a classifier for the class of every record of a public data set, that of the largest logit among the first
 /// `classes`. Throws std::invalid_argument if the records do not fit the network, and for more classes than it has
-/// outputs.
+/// outputs; std::out_of_range for a label from `classes` on; std::runtime_error if one of a record's outputs is no
+/// number, as it is told to be of no class; std::logic_error for a network that was moved from.
 template <executor Executor, class Network, class Value>
-requires(!detail::is_explained<Network>) [[nodiscard]] confusion_matrix
-    confuse(const Executor& executor, const Network& network,
-            const public_records<dataset<Value, std::int32_t>>& records,
-            std::size_t classes = Network::output_shape.size()) {
+requires(!detail::is_explained<Network> && detail::records_of_classes<dataset<Value, std::int32_t>, Network>)
+    [[nodiscard]] confusion_matrix confuse(const Executor& executor, const Network& network,
+                                           const public_records<dataset<Value, std::int32_t>>& records,
+                                           std::size_t classes = Network::output_shape.size()) {
   return unprotected::confuse(executor, network, records.view(), classes);
 }
 /// Of records that nobody says are public, and of a network that is explained to be wrong.
 template <executor Executor, class Network, class Records>
 [[nodiscard]] confusion_matrix confuse(const Executor& /*executor*/, const Network& /*network*/,
-                                       const Records& /*records*/) {
+                                       const Records& /*records*/, std::size_t /*classes*/ = 0) {
   if constexpr (!detail::is_explained<Network>) static_cast<void>(error::records_may_be_private<Records>{});
+  return confusion_matrix{0};
+}
+/// Of other inputs than the network's, of other targets than classes, and without an executor.
+template <executor Executor, class Network, class Records>
+requires(!detail::is_explained<Network> && !detail::records_of_classes<Records, Network>) [[nodiscard]] confusion_matrix
+    confuse(const Executor& /*executor*/, const Network& /*network*/, const public_records<Records>& /*records*/,
+            std::size_t /*classes*/ = 0) {
+  static_cast<void>(error::records_of_another_type<dataset<typename Network::input_value, std::int32_t>, Records>{});
+  return confusion_matrix{0};
+}
+template <class First, class... Rest>
+requires(!executor<First>) [[nodiscard]] confusion_matrix confuse(const First& /*first*/, const Rest&... /*rest*/) {
+  static_cast<void>(error::needs_an_executor<error::function::confuse, First>{});
   return confusion_matrix{0};
 }
 
@@ -20878,9 +21177,9 @@ template <detail::array Predicted, detail::array Targets>
 //
 // What this library writes has two entries more among the metadata: `pergrad`, what the file is, and `checksum`. Each
 // step of the checksum is a bijection of its state and of the eight bytes that it takes, so damage within eight bytes
-// is found for certain, and any other but for one case in 2^64 (FNV-1a on words, Fowler, Noll & Vo 1991, with a shift
-// that carries high bits down). It protects from accidents, not from somebody who recomputes it. A `checksum` of
-// others, without `pergrad` and not of 16 hexadecimal digits, is not looked at.
+// of one tensor is found for certain, and any other but for one case in 2^64 (FNV-1a on words, Fowler, Noll & Vo 1991,
+// with a shift that carries high bits down). It protects from accidents, not from somebody who recomputes it. A
+// `checksum` of others, without `pergrad` and not of 16 hexadecimal digits, is not looked at.
 //
 // All is in one template, although Text is std::string: a program that has no files compiles none of it.
 
@@ -20969,8 +21268,8 @@ struct basic_safetensors {
     return text.empty() ? text : text.substr(2);
   }
 
-  /// Writes tensors from where they lie, `tensors[i]` at `values[i]`; those of wide types should come first. Memory
-  /// does not grow with what they hold.
+  /// Writes tensors from where they lie, `tensors[i]` at `values[i]`; those of 64 bits come first, so that the numbers
+  /// of all are aligned. Memory does not grow with what they hold.
   static void write(const Text& path, const metadata_list& metadata, std::span<const tensor> tensors,
                     std::span<const std::byte* const> values) {
     Text header = "{\"__metadata__\":{";
@@ -20979,8 +21278,11 @@ struct basic_safetensors {
     const std::size_t digits = header.size();
     header += "0000000000000000\"}";
     std::vector<byte_stretch> stretches(2);
+    std::vector<std::size_t> order(tensors.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::stable_partition(order.begin(), order.end(), [&](std::size_t i) { return tensors[i].type.ends_with("64"); });
     std::size_t begin = 0;
-    for (std::size_t i = 0; i < tensors.size(); ++i) {
+    for (const std::size_t i : order) {
       const tensor& each = tensors[i];
       header += ",\"" + each.name + "\":{\"dtype\":\"" + each.type + "\",\"shape\":[";
       for (std::size_t k = 0; k < each.shape.size(); ++k) header += (k > 0 ? "," : "") + std::to_string(each.shape[k]);
@@ -21003,6 +21305,13 @@ struct basic_safetensors {
   class header_parser {
    public:
     header_parser(std::string_view text, const Text& path) noexcept : text_{text}, path_{path} {}
+    /// Can it be a string of a header, as it stands?
+    [[nodiscard]] static bool is_plain(std::string_view text) noexcept {
+      const auto needs_escape = [](char each) {
+        return static_cast<unsigned char>(each) < 0x20 || each == '"' || each == '\\';
+      };
+      return std::none_of(text.begin(), text.end(), needs_escape) && is_utf8(text);
+    }
 
     std::vector<tensor> tensors;
     metadata_list metadata;
@@ -21182,10 +21491,9 @@ struct basic_safetensors {
   class reader {
    public:
     /// Throws std::runtime_error that says what is wrong, and where.
-    explicit reader(const Text& path) : path_{path}, stream_{open_file(path, "rb")} {
+    explicit reader(const Text& path) : path_{path}, stream_{open_regular_file(path)} {
       struct stat facts {};
-      if (stream_ == nullptr || ::fstat(::fileno(stream_.get()), &facts) != 0) fail("cannot be opened");
-      if (!S_ISREG(facts.st_mode)) fail("cannot be read: it is not a regular file");
+      if (::fstat(::fileno(stream_.get()), &facts) != 0) fail("cannot be opened");
       std::uint64_t rest = static_cast<std::uint64_t>(facts.st_size);
       std::uint64_t size = 0;
       if (rest < sizeof size) fail("ends within the size of its header");
@@ -21285,6 +21593,7 @@ struct run_numbers {
   std::uint64_t optimizer_steps = 0;
   std::uint64_t generator_steps = 0;
   std::optional<run_place> place{};  ///< of a sampler for which it matters
+  std::string round{};               ///< what makes a round of it what it is, hashed
   /// Of correlated noise: steps before it began, then the generator's steps of its noise since then, if from a seed.
   std::optional<std::vector<std::uint64_t>> noise{};
   std::string unit = "record";  ///< whose neighbours the ledger is for
@@ -21312,9 +21621,9 @@ template <class Scalar>
 
 template <class Text>
 [[nodiscard]] bool is_npy(const Text& path) {
-  const file stream = open_file(path, "rb");
+  const file stream = open_regular_file(path);
   char magic[6];
-  return stream != nullptr && std::fread(magic, 1, sizeof magic, stream.get()) == sizeof magic &&
+  return std::fread(magic, 1, sizeof magic, stream.get()) == sizeof magic &&
          std::memcmp(magic, "\x93NUMPY", sizeof magic) == 0;
 }
 
@@ -21322,8 +21631,7 @@ template <class Text>
 template <class Text>
 loaded_bytes read_npy(const Text& path, std::span<const safetensors::tensor> list) {
   loaded_bytes made;
-  const file stream = open_file(path, "rb");
-  if (stream == nullptr) fail_with_file(path, "cannot be opened");
+  const file stream = open_regular_file(path);
   std::size_t size = 0;
   for (const safetensors::tensor& each : list) size += each.size;
   const std::size_t width = list.empty() || list[0].type == "F32" ? 4 : 8;
@@ -21365,8 +21673,7 @@ template <class Text>
   std::pair<loaded_bytes, run_numbers<sampled_gaussian_event>> made;
   loaded_bytes& loaded = made.first;
   auto& run = made.second;
-  const file stream = open_file(path, "rb");
-  if (stream == nullptr) fail_with_file(path, "cannot be opened");
+  const file stream = open_regular_file(path);
   const auto array = [&](void* values, std::size_t value_size, const Text& header, std::size_t count,
                          const char* what) {
     Text found(header.size(), '\0');
@@ -21617,7 +21924,7 @@ void append_blocks(std::vector<typename basic_safetensors<Text>::tensor>& list, 
     typename basic_safetensors<Text>::tensor made;
     made.name = name;
     made.name.replace(name.find('*'), 1, block.name);
-    if (made.name.find_first_of("\"\\\n\t") != std::string::npos ||
+    if (!basic_safetensors<Text>::header_parser::is_plain(made.name) ||
         basic_safetensors<Text>::find(list, made.name) != nullptr) {
       throw std::logic_error("pergrad: the name " + made.name + " is none for a tensor, or another one has it");
     }
@@ -21747,10 +22054,11 @@ void require_format(const safetensors::reader& opened, const std::string& wanted
   opened.fail("is a file of pergrad: " + found->substr(0, 80) + ", expected: " + wanted +
               (*found == run_format ? "; load_checkpoint reads it" : ""));
 }
+/// Looks at the hash of this library's files only: a `structure` of others may be anything.
 template <class = void>
 void require_structure(const safetensors::reader& opened, const std::string& structure, const char* instead) {
   const std::string* const found = opened.metadata("structure");
-  if (found == nullptr || *found == structure) return;
+  if (found == nullptr || *found == structure || opened.metadata("pergrad") == nullptr) return;
   opened.fail("is of a network with the same parameters but another structure: its hash is " + found->substr(0, 80) +
               ", the network's " + structure + instead);
 }
@@ -21790,7 +22098,7 @@ loaded_bytes read_parameters(const Text& path, std::span<const safetensors::tens
       kept.push_back(each.name);
     }
   }
-  if (made.moves.empty()) opened.fail("has nothing in common with the network: " + differences);
+  if (made.moves.empty() && !list.empty()) opened.fail("has nothing in common with the network: " + differences);
   made.bytes = opened.read_values();
   return made;
 }
@@ -21836,7 +22144,8 @@ void load_parameters(const Network&, const std::string&, matching = {}) = delete
 
 /// Copies parameters by name between networks of any two types, frozen or not; other scalar types are converted.
 /// Returns the names of the tensors of `to` that keep their values. Throws std::invalid_argument that lists both sides
-/// where names or shapes differ; nothing is changed then.
+/// where names or shapes differ, and for a finite number that the other scalar type cannot hold; nothing is changed
+/// then.
 template <class From, class To>
 std::vector<std::string> copy_parameters(const From& from, To& to, matching which = matching::all) {
   std::vector<std::string> kept;
@@ -21856,15 +22165,30 @@ std::vector<std::string> copy_parameters(const From& from, To& to, matching whic
     }
     const auto values = from.all_parameters();
     const auto places = to.all_parameters();
-    for (const auto& each : target) {
-      const auto* const found = detail::safetensors::find(source, each.name);
-      if (found == nullptr || found->shape != each.shape) continue;
-      const std::size_t first = found->begin / sizeof(typename From::scalar);
-      const std::size_t place = each.begin / sizeof(typename To::scalar);
-      for (std::size_t i = 0; i < each.size / sizeof(typename To::scalar); ++i) {
-        places[place + i] = static_cast<typename To::scalar>(values[first + i]);
+    // visit(name, where its values are in `from`, where they go in `to`)
+    const auto for_each_match = [&](const auto& visit) {
+      for (const auto& each : target) {
+        const auto* const found = detail::safetensors::find(source, each.name);
+        if (found == nullptr || found->shape != each.shape) continue;
+        const std::size_t size = each.size / sizeof(typename To::scalar);
+        visit(each.name, values.subspan(found->begin / sizeof(typename From::scalar), size),
+              places.subspan(each.begin / sizeof(typename To::scalar), size));
       }
+    };
+    if constexpr (sizeof(typename To::scalar) < sizeof(typename From::scalar)) {
+      for_each_match([&](const std::string& name, const auto source_values, const auto& /*unused*/) {
+        constexpr auto most = static_cast<typename From::scalar>(std::numeric_limits<typename To::scalar>::max());
+        for (const typename From::scalar value : source_values) {
+          if (!std::isfinite(value) || std::abs(value) <= most) continue;
+          throw std::invalid_argument("pergrad: copy_parameters: " + name +
+                                      " has a number that is beyond the largest one of the target's type");
+        }
+      });
     }
+    for_each_match([&](const std::string& /*name*/, const auto source_values, const auto target_values) {
+      std::transform(source_values.begin(), source_values.end(), target_values.begin(),
+                     [](typename From::scalar value) { return static_cast<typename To::scalar>(value); });
+    });
   }
   return kept;
 }
@@ -21904,8 +22228,8 @@ void load_parameters(Network& network, const std::string& path, parameter_order 
 // began, and, of a seed, the generator's steps since then. Noise itself is a secret and in no file: one of a new key
 // begins anew (privacy/correlated/filter.hpp), one of a seed is drawn again. Then `optimizer.ARRAY.NAME`, with
 // PyTorch's names of an optimizer's arrays; `optimizer.noise`, what DP-AdamBC takes off; and the parameters. Metadata:
-// the optimizer, the run's plan, which events the ledger holds, whose data a unit of privacy is, and a hash of the
-// network's structure.
+// the optimizer, the run's plan, which events the ledger holds, whose data a unit of privacy is, a hash of what makes a
+// round of the sampler, if that matters, and a hash of the network's structure.
 
 namespace pergrad::inline v0_1::detail {
 
@@ -21963,14 +22287,11 @@ void write_run(const Text& path, const run_layout& layout, std::span<const std::
     tensors.push_back(layout.tensors[i]);
     values.push_back(arrays[layout.arrays[i]] + layout.tensors[i].begin);
   }
-  safetensors::write(path,
-                     {{"pergrad", run_format},
-                      {"structure", layout.structure},
-                      {"optimizer", layout.optimizer},
-                      {"plan", name_of(run.plan)},
-                      {"events", Event::name},
-                      {"unit", run.unit}},
-                     tensors, values);
+  safetensors::metadata_list metadata{{"pergrad", run_format},         {"structure", layout.structure},
+                                      {"optimizer", layout.optimizer}, {"plan", name_of(run.plan)},
+                                      {"events", Event::name},         {"unit", run.unit}};
+  if (run.place) metadata.emplace_back("round", run.round);
+  safetensors::write(path, metadata, tensors, values);
 }
 
 /// Throws std::runtime_error unless a ledger of this can be.
@@ -22060,6 +22381,7 @@ template <class Event, class Text>
   value(run.optimizer_steps, "optimizer.steps", 0);
   value(run.generator_steps, "generator.steps", 0);
   if (has_place) value(run.place.emplace(), "sampling.place", 0);
+  if (const Text* const round = opened.metadata("round")) run.round = *round;
   if (has_noise) {
     run.noise.emplace(*noise);
     for (std::size_t i = 0; i < *noise; ++i) value((*run.noise)[i], "noise.steps", i);
@@ -22269,7 +22591,8 @@ struct checkpoint_access {
   template <class Network, class Optimizer, class Accountant>
   static void save(const Network& network, Optimizer& optimizer, const Accountant& accountant,
                    std::uint64_t generator_steps, const std::string& path, const std::optional<run_place>& place = {},
-                   const std::optional<std::vector<std::uint64_t>>& noise = {}, const char* unit = "record") {
+                   const std::string& round = {}, const std::optional<std::vector<std::uint64_t>>& noise = {},
+                   const char* unit = "record") {
     const std::uint64_t* const steps = optimizer.count();
     run_numbers<typename Accountant::event_type> run;
     if constexpr (has_a_plan<Accountant>) {
@@ -22282,6 +22605,7 @@ struct checkpoint_access {
     run.optimizer_steps = steps != nullptr ? *steps : 0;
     run.generator_steps = generator_steps;
     run.place = place;
+    run.round = round;
     run.noise = noise;
     run.unit = unit;
     write_run(path, layout<Network>(optimizer), arrays<const std::byte>(network, optimizer), run);
@@ -22290,6 +22614,7 @@ struct checkpoint_access {
   struct gone_on {
     std::uint64_t given_out = 0;  ///< steps of the generator
     run_place place{};
+    std::string round{};
     std::vector<std::uint64_t> noise{};
   };
   /// Reads first and changes then: nothing is changed if anything is wrong.
@@ -22331,10 +22656,17 @@ struct checkpoint_access {
     accountant = std::move(goes_on);
     loaded.put(places);
     if (std::uint64_t* const count = optimizer.count()) *count = run.optimizer_steps;
-    return {run.generator_steps, run.place.value_or(run_place{}), run.noise.value_or(std::vector<std::uint64_t>{})};
+    return {run.generator_steps, run.place.value_or(run_place{}), run.round,
+            run.noise.value_or(std::vector<std::uint64_t>{})};
   }
   template <class Network, class Optimizer>
   [[nodiscard]] static auto read_older(Optimizer& optimizer, const std::string& path) {
+    if constexpr (requires { optimizer.noise_share(); }) {
+      if (optimizer.noise_share() != nullptr) {
+        fail_with_file(path,
+                       "a run of version 0.1 had no noise_floor: nothing tells what noise is in its second moment");
+      }
+    }
     constexpr std::size_t width = sizeof(typename Network::scalar);
     std::vector<std::size_t> sizes{width * (Network::parameter_count + Network::frozen_parameter_count)};
     for (const auto part : optimizer.state()) sizes.push_back(part.size_bytes());
@@ -22354,9 +22686,11 @@ struct checkpoint_access {
       run.place_.position = 0;
       run.place_.run = step_of_the_run;
     } else {
-      // A round that other options have paid is not this one's.
+      // A round that other options have paid is not this one's, and a place in one of other batches means nothing here.
       const auto is_paid = [&](const auto& entry) { return entry.event == run.event_ && entry.count > 0; };
-      if (!std::ranges::any_of(run.accountant_.accountant().ledger(), is_paid)) run.place_.position = 0;
+      if (from.round != round_of(run) || !std::ranges::any_of(run.accountant_.accountant().ledger(), is_paid)) {
+        run.place_.position = 0;
+      }
       run.generator_ = seeded_generator{run.generator_.seed(), std::max(run.generator_.step(), from.given_out)};
     }
     if constexpr (requires { run.options_.schedules; }) {
@@ -22411,6 +22745,17 @@ struct checkpoint_access {
   [[nodiscard]] static std::optional<run_place> place_of(const Run& run) {
     return keeps_place(run) ? std::optional{run.place_} : std::nullopt;
   }
+  /// A hash of what a place in a round refers to: steps, batches, records, and what the round cost.
+  template <class Run>
+  [[nodiscard]] static std::string round_of(const Run& run) {
+    safetensors::checksum sum;
+    const auto add = [&](double number) { sum.add(bytes_of(&number, 1)); };
+    run.tell_draws([&](const char* /*name*/, double number) { add(number); });
+    if constexpr (requires { run.sampling_.records(); }) add(static_cast<double>(run.sampling_.records()));
+    // No schedule changes the event of such a sampler.
+    if constexpr (has_rounds<std::remove_cvref_t<decltype(run.sampling_)>>) sum.add(bytes_of(&run.event_, 1));
+    return sum.text();
+  }
   template <class Run>
   [[nodiscard]] static bool keeps_place(const Run& run) {
     return Run::keeps_its_place || run.most_ != Run::without_end;
@@ -22428,7 +22773,7 @@ struct checkpoint_access {
     trainer.trainer_->with_optimizer([&](auto& optimizer) {
       with_state all{optimizer, &more, [] {}};
       save(*trainer.network_, all, trainer.accountant_, trainer.generator_.step(), path, place_of(trainer),
-           noise_of(trainer), unit_of<Trainer>());
+           round_of(trainer), noise_of(trainer), unit_of<Trainer>());
       return true;
     });
   }
@@ -22437,6 +22782,9 @@ struct checkpoint_access {
     if (older && trainer.charges_) {
       fail_with_file(path, "does not tell what each record has spent: individual accounting cannot go on from it");
     }
+    if (older && trainer.options_.schedules.any()) {
+      fail_with_file(path, "a run of version 0.1 had no schedules: nothing tells where in them it is");
+    }
     run_state more;
     run_state_access::list(more, trainer, run_state_access::records_in(trainer, path));
     const gone_on from = trainer.trainer_->with_optimizer([&](auto& optimizer) {
@@ -22444,13 +22792,16 @@ struct checkpoint_access {
       return restore(*trainer.network_, all, trainer.accountant_, path, older, keeps_place(trainer),
                      Trainer::is_correlated, place_requirement(trainer, path), unit_of<Trainer>());
     });
+    // A run of version 0.1 had no average: one begins, as that of a new trainer does, with the network as it is now.
+    if (older && trainer.average_) trainer.average_.emplace(*trainer.network_, trainer.options_.average_decay);
     run_state_access::go_on(more, trainer);
     go_on(trainer, from);
   }
   template <class Network, class Optimizer, class Loop>
   static void save_loop(const Network& network, Optimizer& optimizer, const Loop& loop, const std::string& path) {
     require_its_network(network, loop);
-    save(network, optimizer, loop.accountant_, loop.generator_.step(), path, place_of(loop), noise_of(loop));
+    save(network, optimizer, loop.accountant_, loop.generator_.step(), path, place_of(loop), round_of(loop),
+         noise_of(loop));
   }
   template <class Network, class Optimizer, class Loop>
   static void load_loop(Network& network, Optimizer& optimizer, Loop& loop, const std::string& path) {
@@ -22479,7 +22830,8 @@ void save_checkpoint(const dp_sgd<Network, Loss, Generator, Executor, Options>& 
 /// filter keeps its order. Its options may have other numbers; the plan, the kind of optimizer and whatever else is
 /// written with a run (`average_decay`, `adaptive_clip`, `individual`, schedules, the kind of sampler and of noise)
 /// must be the file's. Each step costs what its own options say. The noise's key is a new one; a seeded generator goes
-/// on behind the steps that it had given out, so that a run in two parts has the bits of one.
+/// on behind the steps that it had given out, so that a run in two parts has the bits of one. With a new key, or a
+/// sampler of other numbers, a round that has begun is over: a new one begins, and is paid.
 ///
 /// Steps that were taken after the file was written are in no ledger: nothing of them may have been released.
 ///
@@ -22538,7 +22890,8 @@ void save_checkpoint(const dp_sgd<Network, Loss, Generator, Executor, Options>& 
 
 /// Reads a checkpoint of version 0.1, five .npy arrays, into a trainer as `load_checkpoint` does; `save_checkpoint`
 /// then writes it in today's form. Nothing in such a file tells its network from another one of as many parameters, and
-/// damage to its ledger may go unnoticed: the caller vouches for both.
+/// damage to its ledger may go unnoticed: the caller vouches for both. An average of parameters begins with those that
+/// are read. Throws std::runtime_error also for a trainer with schedules, individual accounting or a noise floor.
 template <class Network, class Loss, class Generator, class Executor, class Options>
 void load_older_checkpoint(dp_sgd<Network, Loss, Generator, Executor, Options>& trainer, const std::string& path) {
   detail::checkpoint_access::load(trainer, path, true);
@@ -27537,6 +27890,7 @@ struct leaf_kernel {
       result.squared += x_squared * delta_squared;
       result.error += lost_squares(x_squared, delta_squared);
       result.spread += spread_of(x_squared);
+      result.delta += std::sqrt(delta_squared);
     }
     return result;
   }
@@ -27634,14 +27988,14 @@ struct leaf_kernel {
                         x_lost * delta_lost * real(leaf.positions()) * real(leaf.positions());
     norm_bound result = rounding_of(seen);
     const double total = sum.total();
-    result.squared = total > 0 || total != total ? total : 0;
+    result.squared += total > 0 || total != total ? total : 0;
     result.error +=
         (2 * gamma + gamma * gamma + in_double) * (1 + 0x1p-20) * seen.magnitude * seen.magnitude + 2 * lost;
     return result;
   }
 
-  /// What rounding adds to one sample's share of a weighted sum over positions: slack = (γ sum_t |x_t||delta_t|)², and
-  /// spread.
+  /// What rounding adds to one sample's share of a weighted sum over positions: slack = (γ sum_t |x_t||delta_t|)²,
+  /// spread and delta; and an infinite norm where that sum may overflow on its way.
   [[nodiscard]] norm_bound rounding(index sample) const noexcept {
     norm_bound result;
     for (index g = 0; g < leaf.groups; ++g) {
@@ -27772,10 +28126,13 @@ struct leaf_kernel {
   [[nodiscard, gnu::noinline]] norm_bound rounding_of(const position_sums& seen) const noexcept {
     const double unit =
         static_cast<double>(leaf.positions() + 2) * static_cast<double>(std::numeric_limits<Scalar>::epsilon());
-    return {.squared = 0,
+    // Terms that cancel in double may overflow in a sum of Scalars.
+    const bool may_overflow = !(seen.magnitude <= static_cast<double>(std::numeric_limits<Scalar>::max()));
+    return {.squared = may_overflow ? std::numeric_limits<double>::infinity() : 0,
             .error = lost_squares(seen.x * seen.x, seen.delta * seen.delta),
             .slack = (unit * seen.magnitude) * (unit * seen.magnitude),
-            .spread = seen.spread};
+            .spread = seen.spread,
+            .delta = seen.delta};
   }
   [[nodiscard]] double spread_of(double x_squared) const noexcept {
     return std::sqrt(x_squared * static_cast<double>(leaf.outputs));
@@ -32586,6 +32943,7 @@ class gram_of_uses {
     squared_ += alone.squared;
     error_ += alone.error;
     spread_ += alone.spread;
+    delta_ += alone.delta;
     // sum_t |x_t||delta_t|, of which the slack is a multiple.
     magnitude_ += std::sqrt(alone.slack) / (static_cast<double>(positions + 2) * unit);
   }
@@ -32604,10 +32962,13 @@ class gram_of_uses {
     const auto all = static_cast<double>(positions_);
     const double terms = static_cast<double>(widths_ + 1) + all * all;
     const double moved = (all + static_cast<double>(uses_ + 2)) * unit * magnitude_;
-    return {.squared = squared_ > 0 || squared_ != squared_ ? squared_ : 0,
+    // Terms that cancel in double may overflow in a sum of Scalars.
+    const bool may_overflow = !(magnitude_ <= static_cast<double>(std::numeric_limits<Scalar>::max()));
+    return {.squared = may_overflow ? std::numeric_limits<double>::infinity() : std::max(squared_, 0.0),
             .error = error_ + terms * std::numeric_limits<double>::epsilon() * magnitude_ * magnitude_,
             .slack = moved * moved,
-            .spread = spread_};
+            .spread = spread_,
+            .delta = delta_};
   }
 
  private:
@@ -32692,6 +33053,7 @@ class gram_of_uses {
   double squared_ = 0;
   double error_ = 0;
   double spread_ = 0;
+  double delta_ = 0;
   double magnitude_ = 0;  ///< of |x||delta|, over all positions
 };
 
@@ -34812,11 +35174,185 @@ struct elu : detail::activation_with_constant<Alpha, Options...> {
 }  // namespace pergrad::inline v0_1
 // pergrad/layers/added_bias.hpp - y = x + b, one b a feature: the bias of a layer whose weight is not trained
 
+// pergrad/layers/shared/normalisation.hpp - what the normalising layers share: options, moments, and one row forward
+// and back
+//
+// Of the n values that are normalised together, with mu their mean, s^2 their biased variance and r = 1/sqrt(s^2 +
+// eps):
+//     xhat_i = (x_i - mu) r             y_i = gain_i xhat_i + shift_i
+//     dx_i   = r (g_i - mean(g) - xhat_i mean(g xhat)),   g_i = gain_i dy_i        (Ba et al. 2016, arXiv:1607.06450)
+// The root mean square has mu = 0 and r = 1/sqrt(mean(x^2) + eps), and no mean(g) (Zhang & Sennrich 2019,
+// arXiv:1910.07467). Parameters: dL/dgain = sum dy xhat, dL/dshift = sum dy, over the positions that share them.
+//
+// Moments are taken in double, in two passes: the second one sums the deviations from the first one's mean and corrects
+// with their own mean (Chan, Golub & LeVeque 1983), so a constant input has exactly variance 0 and its own value as
+// mean. Every value is divided by n before it is added: no sum overflows that its mean would not.
+
+namespace pergrad::inline v0_1 {
+
+/// Option of a normalising layer: how many of the last axes are normalised together.
+template <std::size_t Count>
+struct axes {};
+/// Option of a normalising layer: neither gain nor shift. PyTorch: `affine=False`, `elementwise_affine=False`.
+struct no_affine {};
+/// Option of a normalising layer: what is added to the variance, Numerator / Denominator.
+template <std::uintmax_t Numerator, std::uintmax_t Denominator = 1>
+struct eps {};
+
+namespace detail {
+
+/// Options of a normalising layer.
+struct norm_options {
+  std::size_t axes = 1;
+  double epsilon = 1e-5;
+  bool affine = true;
+  bool bias = true;
+  bool axes_given = false;
+  bool bias_given = false;
+  bool epsilon_given = false;
+  bool unknown_given = false;  ///< something that is no option at all, or an epsilon of 0
+
+  friend constexpr bool operator==(const norm_options&, const norm_options&) noexcept = default;
+};
+
+template <std::size_t Count>
+constexpr void apply(norm_options& options, pergrad::axes<Count> /*option*/) noexcept {
+  options.axes = Count;
+  options.axes_given = true;
+}
+constexpr void apply(norm_options& options, no_affine /*option*/) noexcept { options.affine = false; }
+constexpr void apply(norm_options& options, no_bias /*option*/) noexcept {
+  options.bias = false;
+  options.bias_given = true;
+}
+template <std::uintmax_t Numerator, std::uintmax_t Denominator>
+constexpr void apply(norm_options& options, pergrad::eps<Numerator, Denominator> /*option*/) noexcept {
+  options.epsilon_given = true;
+  if constexpr (Numerator == 0 || Denominator == 0) {
+    options.unknown_given = true;
+  } else {
+    options.epsilon = static_cast<double>(static_cast<long double>(Numerator) / static_cast<long double>(Denominator));
+  }
+}
+
+/// Gains 1 and shifts 0 wherever PyTorch's layers would choose for themselves; initialisers of "every parameter"
+/// (uniform, normal, constant) are of these, too.
+template <class Initialiser, class Scalar>
+void initialise_affine(const Initialiser& initialiser, std::uint64_t first, std::size_t gains,
+                       std::span<Scalar> parameters) {
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    if constexpr (std::is_base_of_v<layer_default, Initialiser>) {
+      parameters[i] = i < gains ? Scalar{1} : Scalar{0};
+    } else {
+      parameters[i] =
+          static_cast<Scalar>(i < gains ? initialiser.weight(first + i, fans{}) : initialiser.bias(first + i, fans{}));
+    }
+  }
+}
+
+namespace normalisation {
+
+/// How a value becomes xhat: xhat = (x - mean) rate + rest. `rest` is what the mean's rounding to `Scalar` lost, times
+/// the rate.
+template <class Scalar>
+struct normaliser {
+  Scalar mean = 0;
+  Scalar rate = 1;
+  Scalar rest = 0;
+
+  constexpr normaliser() noexcept = default;
+  /// From the first pass's mean, and mean and mean square of the deviations from it. A variance that overflows makes
+  /// the rate 0.
+  PERGRAD_HD normaliser(double first_mean, double deviation, double square, double epsilon) noexcept {
+    const double exact_mean = first_mean + deviation;
+    const double variance = square > limits::largest<double> ? square : square - deviation * deviation;
+    // A NaN stays a NaN.
+    const double exact_rate = 1 / rounded::square_root((variance < 0 ? 0.0 : variance) + epsilon);
+    mean = static_cast<Scalar>(exact_mean);
+    rate = static_cast<Scalar>(exact_rate);
+    rest = static_cast<Scalar>((static_cast<double>(mean) - exact_mean) * exact_rate);
+  }
+};
+
+/// The formulas, centred for a layer norm, not for the root mean square.
+template <bool Centred>
+struct formula {
+  /// `Of`: one value for all, or one a lane.
+  template <class Value, class Of>
+  [[nodiscard]] PERGRAD_HD static Value forward(Value x, Of mean, Of rate, Of rest) noexcept {
+    return Centred ? (x - mean) * rate + rest : x * rate;
+  }
+  /// dx from g = gain dy, and the means of g and of g xhat.
+  template <class Value, class Of>
+  [[nodiscard]] PERGRAD_HD static Value backward(Value g, Value xhat, Of mean, Of projection, Of rate) noexcept {
+    return (Centred ? g - mean - xhat * projection : g - xhat * projection) * rate;
+  }
+};
+
+/// Of a row of `count` values.
+template <bool Centred, class Team>
+[[nodiscard]] PERGRAD_HD normaliser<typename Team::scalar> normaliser_of_row(const Team& team, std::ptrdiff_t count,
+                                                                             const typename Team::scalar* x,
+                                                                             double epsilon) {
+  const double share = 1 / static_cast<double>(count);
+  if constexpr (Centred) {
+    const double mean = team.template reduce<1>(count, [&](const auto& at) { return values(at(x) * share); })[0];
+    const auto sums = team.template reduce<2>(count, [&](const auto& at) {
+      const auto deviation = at(x) - mean;
+      return values(deviation * share, deviation * share * deviation);
+    });
+    return {mean, sums[0], sums[1], epsilon};
+  } else {
+    const auto sums = team.template reduce<1>(count, [&](const auto& at) {
+      const auto value = at(x);
+      return values(value * share * value);
+    });
+    return {0, 0, sums[0], epsilon};
+  }
+}
+
+/// xhat and y of a row. `gain` and `shift` may be null: 1 and 0.
+template <bool Centred, class Team>
+PERGRAD_HD void forward_row(const Team& team, std::ptrdiff_t count, const typename Team::scalar* x,
+                            const normaliser<typename Team::scalar>& by, const typename Team::scalar* gain,
+                            const typename Team::scalar* shift, typename Team::scalar* xhat, typename Team::scalar* y) {
+  team.map(count, [&](const auto& at) {
+    auto value = formula<Centred>::forward(at(x), by.mean, by.rate, by.rest);
+    at.put(xhat, value);
+    if (gain != nullptr) value = value * at(gain);
+    if (shift != nullptr) value = value + at(shift);
+    at.put(y, value);
+  });
+}
+/// dx of a row. `gain` may be null: 1.
+template <bool Centred, class Team>
+PERGRAD_HD void backward_row(const Team& team, std::ptrdiff_t count, const typename Team::scalar* xhat,
+                             typename Team::scalar rate, const typename Team::scalar* gain,
+                             const typename Team::scalar* dy, typename Team::scalar* dx) {
+  using scalar = typename Team::scalar;
+  const double share = 1 / static_cast<double>(count);
+  const auto slope = [&](const auto& at) { return gain == nullptr ? at(dy) : at(dy) * at(gain); };
+  const auto sums = team.template reduce<2>(count, [&](const auto& at) {
+    const auto weighted = slope(at) * share;
+    return values(weighted, weighted * at(xhat));
+  });
+  const auto mean = static_cast<scalar>(sums[0]);
+  const auto projection = static_cast<scalar>(sums[1]);
+  team.map(count, [&](const auto& at) {
+    at.put(dx, formula<Centred>::backward(slope(at), at(xhat), mean, projection, rate));
+  });
+}
+
+}  // namespace normalisation
+}  // namespace detail
+}  // namespace pergrad::inline v0_1
+
 namespace pergrad::inline v0_1 {
 
 /// On `{features}`, or position by position on `{positions, features}`, of any length each; keeps the shape. Behind
 /// `frozen<linear<Features, no_bias>>` it is that layer's bias (BitFit: Ben Zaken et al. 2021, arXiv:2106.10199).
-/// Parameters: bias `[features]`. Per-sample gradient: the sum of dy over the positions.
+/// Parameters: bias `[features]`, at first 0 as a norm's shifts: nothing here knows the fan-in of the layer in front.
+/// Per-sample gradient: the sum of dy over the positions.
 struct added_bias {
   static constexpr const char* name = "added_bias";
   static constexpr bool by_position = true;
@@ -34833,6 +35369,12 @@ struct added_bias {
   [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
     return in.rank() > 2 ? detail::mistake::needs_features : detail::mistake::none;
   }
+  template <class Initialiser, class Scalar>
+  static void initialise(shape /*in*/, const Initialiser& initialiser, std::uint64_t first,
+                         std::span<Scalar> parameters) {
+    detail::initialise_affine(initialiser, first, 0, parameters);
+  }
+
   template <class Team>
   PERGRAD_HD static void forward(const Team& team) {
     const auto width = static_cast<std::ptrdiff_t>(features(team.in));
@@ -35026,179 +35568,6 @@ struct batch_norm3d : batch_norm1d {};
 //
 // What is left of a batch norm whose statistics are constants: gain = weight / sqrt(variance + eps), shift = bias -
 // mean gain. Per-sample gradients: of gain_c the sum of dy x over the pixels of channel c, of shift_c the sum of dy.
-
-// pergrad/layers/shared/normalisation.hpp - what the normalising layers share: options, moments, and one row forward
-// and back
-//
-// Of the n values that are normalised together, with mu their mean, s^2 their biased variance and r = 1/sqrt(s^2 +
-// eps):
-//     xhat_i = (x_i - mu) r             y_i = gain_i xhat_i + shift_i
-//     dx_i   = r (g_i - mean(g) - xhat_i mean(g xhat)),   g_i = gain_i dy_i        (Ba et al. 2016, arXiv:1607.06450)
-// The root mean square has mu = 0 and r = 1/sqrt(mean(x^2) + eps), and no mean(g) (Zhang & Sennrich 2019,
-// arXiv:1910.07467). Parameters: dL/dgain = sum dy xhat, dL/dshift = sum dy, over the positions that share them.
-//
-// Moments are taken in double, in two passes: the second one sums the deviations from the first one's mean and corrects
-// with their own mean (Chan, Golub & LeVeque 1983), so a constant input has exactly variance 0 and its own value as
-// mean. Every value is divided by n before it is added: no sum overflows that its mean would not.
-
-namespace pergrad::inline v0_1 {
-
-/// Option of a normalising layer: how many of the last axes are normalised together.
-template <std::size_t Count>
-struct axes {};
-/// Option of a normalising layer: neither gain nor shift. PyTorch: `affine=False`, `elementwise_affine=False`.
-struct no_affine {};
-/// Option of a normalising layer: what is added to the variance, Numerator / Denominator.
-template <std::uintmax_t Numerator, std::uintmax_t Denominator = 1>
-struct eps {};
-
-namespace detail {
-
-/// Options of a normalising layer.
-struct norm_options {
-  std::size_t axes = 1;
-  double epsilon = 1e-5;
-  bool affine = true;
-  bool bias = true;
-  bool axes_given = false;
-  bool bias_given = false;
-  bool epsilon_given = false;
-  bool unknown_given = false;  ///< something that is no option at all, or an epsilon of 0
-
-  friend constexpr bool operator==(const norm_options&, const norm_options&) noexcept = default;
-};
-
-template <std::size_t Count>
-constexpr void apply(norm_options& options, pergrad::axes<Count> /*option*/) noexcept {
-  options.axes = Count;
-  options.axes_given = true;
-}
-constexpr void apply(norm_options& options, no_affine /*option*/) noexcept { options.affine = false; }
-constexpr void apply(norm_options& options, no_bias /*option*/) noexcept {
-  options.bias = false;
-  options.bias_given = true;
-}
-template <std::uintmax_t Numerator, std::uintmax_t Denominator>
-constexpr void apply(norm_options& options, pergrad::eps<Numerator, Denominator> /*option*/) noexcept {
-  options.epsilon_given = true;
-  if constexpr (Numerator == 0 || Denominator == 0) {
-    options.unknown_given = true;
-  } else {
-    options.epsilon = static_cast<double>(static_cast<long double>(Numerator) / static_cast<long double>(Denominator));
-  }
-}
-
-/// Gains 1 and shifts 0 wherever PyTorch's layers would choose for themselves; initialisers of "every parameter"
-/// (uniform, normal, constant) are of these, too.
-template <class Initialiser, class Scalar>
-void initialise_affine(const Initialiser& initialiser, std::uint64_t first, std::size_t gains,
-                       std::span<Scalar> parameters) {
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    if constexpr (std::is_base_of_v<layer_default, Initialiser>) {
-      parameters[i] = i < gains ? Scalar{1} : Scalar{0};
-    } else {
-      parameters[i] =
-          static_cast<Scalar>(i < gains ? initialiser.weight(first + i, fans{}) : initialiser.bias(first + i, fans{}));
-    }
-  }
-}
-
-namespace normalisation {
-
-/// How a value becomes xhat: xhat = (x - mean) rate + rest. `rest` is what the mean's rounding to `Scalar` lost, times
-/// the rate.
-template <class Scalar>
-struct normaliser {
-  Scalar mean = 0;
-  Scalar rate = 1;
-  Scalar rest = 0;
-
-  constexpr normaliser() noexcept = default;
-  /// From the first pass's mean, and mean and mean square of the deviations from it. A variance that overflows makes
-  /// the rate 0.
-  PERGRAD_HD normaliser(double first_mean, double deviation, double square, double epsilon) noexcept {
-    const double exact_mean = first_mean + deviation;
-    const double variance = square > limits::largest<double> ? square : square - deviation * deviation;
-    // A NaN stays a NaN.
-    const double exact_rate = 1 / rounded::square_root((variance < 0 ? 0.0 : variance) + epsilon);
-    mean = static_cast<Scalar>(exact_mean);
-    rate = static_cast<Scalar>(exact_rate);
-    rest = static_cast<Scalar>((static_cast<double>(mean) - exact_mean) * exact_rate);
-  }
-};
-
-/// The formulas, centred for a layer norm, not for the root mean square.
-template <bool Centred>
-struct formula {
-  /// `Of`: one value for all, or one a lane.
-  template <class Value, class Of>
-  [[nodiscard]] PERGRAD_HD static Value forward(Value x, Of mean, Of rate, Of rest) noexcept {
-    return Centred ? (x - mean) * rate + rest : x * rate;
-  }
-  /// dx from g = gain dy, and the means of g and of g xhat.
-  template <class Value, class Of>
-  [[nodiscard]] PERGRAD_HD static Value backward(Value g, Value xhat, Of mean, Of projection, Of rate) noexcept {
-    return (Centred ? g - mean - xhat * projection : g - xhat * projection) * rate;
-  }
-};
-
-/// Of a row of `count` values.
-template <bool Centred, class Team>
-[[nodiscard]] PERGRAD_HD normaliser<typename Team::scalar> normaliser_of_row(const Team& team, std::ptrdiff_t count,
-                                                                             const typename Team::scalar* x,
-                                                                             double epsilon) {
-  const double share = 1 / static_cast<double>(count);
-  if constexpr (Centred) {
-    const double mean = team.template reduce<1>(count, [&](const auto& at) { return values(at(x) * share); })[0];
-    const auto sums = team.template reduce<2>(count, [&](const auto& at) {
-      const auto deviation = at(x) - mean;
-      return values(deviation * share, deviation * share * deviation);
-    });
-    return {mean, sums[0], sums[1], epsilon};
-  } else {
-    const auto sums = team.template reduce<1>(count, [&](const auto& at) {
-      const auto value = at(x);
-      return values(value * share * value);
-    });
-    return {0, 0, sums[0], epsilon};
-  }
-}
-
-/// xhat and y of a row. `gain` and `shift` may be null: 1 and 0.
-template <bool Centred, class Team>
-PERGRAD_HD void forward_row(const Team& team, std::ptrdiff_t count, const typename Team::scalar* x,
-                            const normaliser<typename Team::scalar>& by, const typename Team::scalar* gain,
-                            const typename Team::scalar* shift, typename Team::scalar* xhat, typename Team::scalar* y) {
-  team.map(count, [&](const auto& at) {
-    auto value = formula<Centred>::forward(at(x), by.mean, by.rate, by.rest);
-    at.put(xhat, value);
-    if (gain != nullptr) value = value * at(gain);
-    if (shift != nullptr) value = value + at(shift);
-    at.put(y, value);
-  });
-}
-/// dx of a row. `gain` may be null: 1.
-template <bool Centred, class Team>
-PERGRAD_HD void backward_row(const Team& team, std::ptrdiff_t count, const typename Team::scalar* xhat,
-                             typename Team::scalar rate, const typename Team::scalar* gain,
-                             const typename Team::scalar* dy, typename Team::scalar* dx) {
-  using scalar = typename Team::scalar;
-  const double share = 1 / static_cast<double>(count);
-  const auto slope = [&](const auto& at) { return gain == nullptr ? at(dy) : at(dy) * at(gain); };
-  const auto sums = team.template reduce<2>(count, [&](const auto& at) {
-    const auto weighted = slope(at) * share;
-    return values(weighted, weighted * at(xhat));
-  });
-  const auto mean = static_cast<scalar>(sums[0]);
-  const auto projection = static_cast<scalar>(sums[1]);
-  team.map(count, [&](const auto& at) {
-    at.put(dx, formula<Centred>::backward(slope(at), at(xhat), mean, projection, rate));
-  });
-}
-
-}  // namespace normalisation
-}  // namespace detail
-}  // namespace pergrad::inline v0_1
 
 namespace pergrad::inline v0_1 {
 
@@ -39529,7 +39898,8 @@ struct focal : cross_entropy {
     const double missing = -std::expm1(-entropy);
     const double power = std::pow(missing, gamma);
     const double ratio = missing > 0 ? entropy / missing : 1.0;
-    const double factor = power * (1 + gamma * ((1 - missing) * ratio));
+    const double slope = missing < 1 ? (1 - missing) * ratio : 0.0;  // also where the entropy is infinite
+    const double factor = power * (1 + gamma * slope);
     for (std::size_t i = 0; i < count; ++i) dy[i] = static_cast<Scalar>(static_cast<double>(dy[i]) * factor);
     return power * entropy;
   }
@@ -39845,7 +40215,7 @@ struct token_cross_entropy {
         dy[i] = i == target ? probability - weight : probability;
       }
     });
-    return std::log(static_cast<double>(sum)) - static_cast<double>(y[target] - largest);
+    return std::log(static_cast<double>(sum)) - (static_cast<double>(y[target]) - static_cast<double>(largest));
   }
 
   // Of logits that come a stretch of classes at a time, the same stretches twice, and are not kept in between: `see` of
@@ -39887,7 +40257,7 @@ struct token_cross_entropy {
       seen.counts = true;
       seen.weight = static_cast<scalar>(weight);
       seen.share = seen.weight / static_cast<scalar>(seen.sum);
-      loss += std::log(seen.sum) - static_cast<double>(seen.target - seen.largest);
+      loss += std::log(seen.sum) - (static_cast<double>(seen.target) - static_cast<double>(seen.largest));
     }
     return loss * weight;
   }
@@ -39925,7 +40295,7 @@ struct token_cross_entropy {
     on_host::for_each_pack<Scalar>(
         count, [&](std::ptrdiff_t i, const auto& lanes) { lanes.store(dy + i, lanes.load(dy + i) * share); });
     dy[target] -= weight;
-    return std::log(static_cast<double>(sum)) - static_cast<double>(y[target] - largest);
+    return std::log(static_cast<double>(sum)) - (static_cast<double>(y[target]) - static_cast<double>(largest));
   }
 };
 
@@ -41420,6 +41790,7 @@ class shuffled_batches {
   [[nodiscard]] event_type event(noise_multiplier noise) const { return {1, noise.value()}; }
   /// Records of a batch, but for an epoch's last one.
   [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
+  [[nodiscard]] std::uint64_t records() const noexcept { return records_; }
   /// Steps of an epoch.
   [[nodiscard]] std::uint64_t steps_of_an_event() const noexcept { return (records_ + size_ - 1) / size_; }
   /// Throws std::invalid_argument for another number of records than this was made for; it is public.
@@ -41442,6 +41813,10 @@ class shuffled_batches::listing {
   [[nodiscard]] std::span<const std::uint32_t> draw(const shuffled_batches& sampling, const draw_place& place,
                                                     std::uint64_t record_count) {
     sampling.require_records(record_count);
+    if (place.position >= sampling.steps_of_an_event()) {
+      detail::throw_out_of_range(
+          {"pergrad: shuffled_batches: no step ", place.position, " in an epoch of ", sampling.steps_of_an_event()});
+    }
     if (!(place.round == of_)) {
       std::iota(order_.begin(), order_.end(), 0U);
       detail::for_each_number(
@@ -41749,6 +42124,9 @@ inline constexpr std::string_view version = "0.1.0";
 // and synchronise, and in upload only when it is nearly 2 MiB of uploads ahead of the device.
 
 #include <cuda_runtime_api.h>
+#if __has_include(<unistd.h>)
+#include <unistd.h>
+#endif
 
 // pergrad/cuda/device/device.hpp - what the engine asks of a device, and a device that the host emulates
 //
@@ -41855,12 +42233,12 @@ struct tensor_format_of<Device> {
 #endif
 }
 
-/// A thread's operands of a warp's product, 16 RowPairs x 32 results and as deep as an instruction.
-template <class Format, int RowPairs>
+/// A thread's operands of a warp's product, 16 RowPairs x 16 ColumnPairs results and as deep as an instruction.
+template <class Format, int RowPairs, int ColumnPairs>
 struct tensor_fragments {
   using format = Format;
   static constexpr int row_pairs = RowPairs;
-  static constexpr int column_pairs = 2;
+  static constexpr int column_pairs = ColumnPairs;
   float left[static_cast<std::size_t>(row_pairs)][4];      ///< A's registers of a product
   float right[static_cast<std::size_t>(column_pairs)][4];  ///< B's of two
 };
@@ -41870,17 +42248,17 @@ struct tensor_registers {
   float a[4];
   float b[2];
 };
-/// Those of product (i, j) of a warp, of RowPairs x 4.
-template <class Format, int RowPairs>
-[[nodiscard]] PERGRAD_HD tensor_registers registers_of(const tensor_fragments<Format, RowPairs>& from, int i,
-                                                       int j) noexcept {
+/// Those of product (i, j) of a warp, of RowPairs x 2 ColumnPairs.
+template <class Fragments>
+[[nodiscard]] PERGRAD_HD tensor_registers registers_of(const Fragments& from, int i, int j) noexcept {
   const float(&a)[4] = from.left[i];
   const float(&b)[4] = from.right[j / 2];
   return {{a[0], a[1], a[2], a[3]}, {b[j % 2 * 2], b[j % 2 * 2 + 1]}};
 }
-/// Where register `number` of C stands among a thread's sums, 2 RowPairs rows of 8.
+/// Where register `number` of C stands among a thread's sums, 2 RowPairs rows of 4 ColumnPairs.
+template <class Fragments>
 [[nodiscard]] PERGRAD_HD constexpr int place_of_result(int i, int j, int number) noexcept {
-  return (2 * i + number / 2) * 8 + j / 2 * 4 + number % 2 * 2 + j % 2;
+  return (2 * i + number / 2) * 4 * Fragments::column_pairs + j / 2 * 4 + number % 2 * 2 + j % 2;
 }
 
 namespace emulation {
@@ -42073,6 +42451,40 @@ template <class Value>
   return at;
 }
 
+/// A pointer that may lie outside of what it points into until an offset is added: of what a position and a tap add to
+/// an address, the part that many elements share is added once.
+template <class Value>
+class base_address {
+ public:
+  base_address() = default;
+  PERGRAD_HD base_address(const Value* at, int offset) noexcept
+      : base_address{base_address{reinterpret_cast<std::uintptr_t>(at)}, offset} {}
+  /// The same, which the compiler takes for one number: it would rather add it up anew for every element.
+  [[nodiscard]] PERGRAD_HD base_address added_up() const noexcept {
+    base_address sum = *this;
+#ifdef __CUDA_ARCH__
+    asm("" : "+l"(sum.at_));
+#endif
+    return sum;
+  }
+  /// What lies there: in device memory, there.
+  [[nodiscard]] PERGRAD_HD const Value* operator+(int offset) const noexcept {
+    const std::uintptr_t at = base_address{*this, offset}.at_;
+#ifdef __CUDA_ARCH__
+    return static_cast<const Value*>(__cvta_global_to_generic(at));
+#else
+    return reinterpret_cast<const Value*>(at);  // NOLINT(performance-no-int-to-ptr): that is what it is for
+#endif
+  }
+
+ private:
+  PERGRAD_HD explicit base_address(std::uintptr_t at) noexcept : at_{at} {}
+  PERGRAD_HD base_address(base_address before, int offset) noexcept : at_{before.at_} {
+    at_ += static_cast<std::uintptr_t>(offset * static_cast<std::int64_t>(sizeof(Value)));
+  }
+  std::uintptr_t at_ = 0;
+};
+
 /// *at if `wanted`, else 0: no branch, and nothing waits for what is read before it is used. `at`: device memory.
 template <class Scalar>
 [[nodiscard]] PERGRAD_HD inline Scalar read_if(bool wanted, const Scalar* at) noexcept {
@@ -42261,8 +42673,8 @@ class emulated_block {
     together();
     each(end);
   }
-  /// Adds to the sums of a block's threads, 2 RowPairs rows of 8, the products of f(t), their
-  /// tensor_fragments<Format, RowPairs>, warp by warp, on tensor cores. No barrier.
+  /// Adds to the sums of a block's threads, 2 RowPairs rows of 4 ColumnPairs, the products of f(t), their
+  /// tensor_fragments<Format, RowPairs, ColumnPairs>, warp by warp, on tensor cores. No barrier.
   template <class Sums, class Function>
   void multiply_by_warps(local<Sums>& sums, Function&& f) const {
     using fragments = decltype(f(0));
@@ -42276,7 +42688,7 @@ class emulated_block {
           const auto each_result = [&](auto&& move) {
             for (int lane = 0; lane < warp_size; ++lane) {
               for (int number = 0; number < 4; ++number) {
-                move(sums[first + lane][place_of_result(i, j, number)], c[lane][number]);
+                move(sums[first + lane][place_of_result<fragments>(i, j, number)], c[lane][number]);
               }
             }
           };
@@ -42738,14 +43150,16 @@ class device_block {
   template <class Sums, class Function>
   __device__ void multiply_by_warps(local<Sums>& sums, Function&& f) const {
     const auto from = f(static_cast<int>(threadIdx.x));
-    using format = typename decltype(f(0))::format;
+    using fragments = decltype(f(0));
+    using format = typename fragments::format;
     Sums& own = sums[0];
     PERGRAD_UNROLL
     for (int i = 0; i < from.row_pairs; ++i) {
       PERGRAD_UNROLL
       for (int j = 0; j < 2 * from.column_pairs; ++j) {
-        multiply_add(format{}, registers_of(from, i, j), own[place_of_result(i, j, 0)], own[place_of_result(i, j, 1)],
-                     own[place_of_result(i, j, 2)], own[place_of_result(i, j, 3)]);
+        multiply_add(format{}, registers_of(from, i, j), own[place_of_result<fragments>(i, j, 0)],
+                     own[place_of_result<fragments>(i, j, 1)], own[place_of_result<fragments>(i, j, 2)],
+                     own[place_of_result<fragments>(i, j, 3)]);
       }
     }
   }
@@ -43705,6 +44119,12 @@ struct gemm_block {
   static constexpr int own_columns = OwnColumns;
   static constexpr int across = Columns / OwnColumns;
   static constexpr int threads = Rows / OwnRows * across;
+  /// Instructions for 100 multiply-adds of a product over samples, about, by machine code.
+  static constexpr int cost = OwnRows * OwnColumns >= 64   ? 125
+                              : OwnRows * OwnColumns >= 32 ? 145
+                              : OwnRows * OwnColumns >= 16 ? 180
+                              : OwnRows * OwnColumns >= 8  ? 200
+                                                           : 220;
   /// Elements that lie together and are read at once.
   static constexpr int together = OwnRows < 4 || OwnColumns < 4 ? 2 : 4;
   static constexpr int group = together;  ///< of a slice's elements, that are one type
@@ -43732,12 +44152,14 @@ struct gemm_block {
 using strip_block = gemm_block<16, 64, 16, 4, 4>;    ///< of few rows and columns: 64 threads
 using slim_block = gemm_block<16, 128, 16, 4, 4>;    ///< of very few rows: 128 threads
 using narrow_block = gemm_block<32, 128, 16, 4, 8>;  ///< of few rows: 128 threads
-using square_block = gemm_block<64, 64, 16, 8, 4>;   ///< 128 threads
-using small_block = gemm_block<32, 32, 32, 4, 2>;    ///< of few results: 128 threads, deep slices
-using tiny_block = gemm_block<16, 32, 32, 2, 2>;     ///< of very few: 128 threads
+using square_block = gemm_block<64, 128, 16, 8, 8>;  ///< 128 threads
+using double_block = gemm_block<64, 128, 8, 8, 4>;   ///< the same of doubles or 64-bit sums: 256 threads
+using small_block = gemm_block<32, 32, 32, 4, 4>;    ///< of few results: 64 threads, deep slices
+using tiny_block = gemm_block<32, 8, 32, 2, 2>;      ///< of few columns: 64 threads
 
-/// The same on tensor cores (device/tensor.hpp): warps of 16 RowPairs x 32 results.
-template <int Rows, int Columns, int RowPairs, class Format = tf32_format>
+/// The same on tensor cores (device/tensor.hpp): warps of 16 RowPairs x 16 ColumnPairs results. The squarer these are,
+/// the less is read of shared memory for one.
+template <int Rows, int Columns, int RowPairs, int ColumnPairs, class Format = tf32_format>
 struct tensor_block {
   using format = Format;
   static constexpr bool on_tensor_cores = true;
@@ -43746,17 +44168,20 @@ struct tensor_block {
   static constexpr int depth = Format::depth;
   static constexpr int of_word = Format::together;
   static constexpr int row_pairs = RowPairs;
+  static constexpr int column_pairs = ColumnPairs;
   static constexpr int own_rows = 2 * RowPairs;
-  static constexpr int own_columns = 8;
-  static constexpr int warps_across = Columns / 32;
+  static constexpr int own_columns = 4 * ColumnPairs;
+  static constexpr int warps_across = Columns / (16 * ColumnPairs);
   static constexpr int threads = Rows / (16 * RowPairs) * warps_across * warp_size;
-  static_assert(Rows % (16 * RowPairs) == 0 && Columns % 32 == 0);
+  static_assert(Rows % (16 * RowPairs) == 0 && Columns % (16 * ColumnPairs) == 0);
 
   // What fragments call rows g and g + 8, and columns g of two products, are neighbours.
   PERGRAD_HD static constexpr int row_of(int t) noexcept {
     return t / warp_size / warps_across * 16 * RowPairs + t % warp_size / 4 * 2;
   }
-  PERGRAD_HD static constexpr int first_column(int t) noexcept { return t / warp_size % warps_across * 32; }
+  PERGRAD_HD static constexpr int first_column(int t) noexcept {
+    return t / warp_size % warps_across * 16 * ColumnPairs;
+  }
   PERGRAD_HD static constexpr int column_of(int t) noexcept { return first_column(t) + t % 4 * 4; }
   PERGRAD_HD static constexpr int own_row(int i) noexcept { return i / 2 * 16 + i % 2; }
   PERGRAD_HD static constexpr int own_column(int j) noexcept { return j / 4 * 16 + j % 4; }
@@ -43777,12 +44202,18 @@ struct tensor_block {
 /// The blocks of the same results.
 template <class Format>
 struct tensor_blocks {
-  using strip = tensor_block<32, 64, 2, Format>;    ///< 64 threads
-  using narrow = tensor_block<32, 128, 2, Format>;  ///< 128 threads
-  using square = tensor_block<64, 64, 2, Format>;   ///< 128 threads
-  using large = tensor_block<128, 128, 4, Format>;  ///< 256 threads
-  using wide = tensor_block<64, 128, 4, Format>;    ///< of many columns: 128 threads
-  using vast = tensor_block<128, 256, 8, Format>;   ///< and many rows: 256 threads
+  using strip = tensor_block<32, 64, 2, 2, Format>;    ///< 64 threads
+  using narrow = tensor_block<32, 128, 2, 4, Format>;  ///< 64 threads
+  using square = tensor_block<64, 64, 2, 2, Format>;   ///< 128 threads
+  using large = tensor_block<128, 128, 4, 4, Format>;  ///< 128 threads
+  /// Of many columns: 64 threads, or 128, as packing BF16 takes registers.
+  using wide = tensor_block<64, 128, 4, Format::together == 1 ? 4 : 2, Format>;
+  using broad = tensor_block<64, 256, 4, 4, Format>;  ///< and more, of TF32: 128 threads
+  using vast = tensor_block<128, 256, 4, 4, Format>;  ///< and many rows: 256 threads
+  // Of shares, whose threads have as many integers as sums.
+  using large_of_shares = tensor_block<128, 128, 4, 2, Format>;  ///< 256 threads
+  using wide_of_shares = tensor_block<64, 128, 4, 2, Format>;    ///< 128 threads
+  using narrow_of_shares = tensor_block<32, 128, 2, 2, Format>;  ///< 128 threads
 };
 
 /// The product of `Problem`, which says `rows`, `columns` and `depth` of batch z, its operands `left(z)` and
@@ -43798,6 +44229,7 @@ struct gemm_kernel {
   static constexpr int threads = Sizes::threads;
   /// Is the depth that of several samples, each of which adds its share to a sum of integers?
   static constexpr bool adds_shares = requires { Problem::adds_shares; };
+  static constexpr bool is_of_one_position = requires { requires Problem::one_position; };
   /// Of shares.
   using total_type = decltype([] {
     if constexpr (adds_shares) {
@@ -43815,21 +44247,16 @@ struct gemm_kernel {
 #else
   static constexpr int blocks_of_small_shares = 4;
 #endif
-  // Of 128 x 128 squares: packing BF16 takes registers that ptxas lacks before compute capability 9.0.
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
-  static constexpr int blocks_of_large_squares = Sizes::of_word > 1 ? 1 : 2;
-#else
-  static constexpr int blocks_of_large_squares = 2;
-#endif
   static constexpr int least_blocks = [] {
     if (adds_shares) {
       if (threads >= 256) return 1;
       if (sizeof(total_type) > sizeof(Scalar) || Sizes::own_rows * Sizes::own_columns > 32) return 2;
       return Sizes::of_word > 1 ? 3 : blocks_of_small_shares;
     }
-    if (Sizes::on_tensor_cores && threads >= 256) return Problem::squares ? blocks_of_large_squares : 1;
+    if (Sizes::own_rows * Sizes::own_columns > 64) return smaller_of(256 / threads, 2);
     if (Sizes::on_tensor_cores) return Sizes::own_rows > 4 ? 3 : 4;
-    return sizeof(typename Problem::sum_type) > sizeof(Scalar) ? 1 : threads < 256 ? 3 : 2;
+    if (sizeof(typename Problem::sum_type) > sizeof(Scalar)) return 1;
+    return threads < 256 && !(is_of_one_position && Sizes::own_rows * Sizes::own_columns > 32) ? 3 : 2;
   }();
   struct slice {
     element_group<Scalar, Sizes::group> left[static_cast<std::size_t>(Sizes::left_groups)];
@@ -43839,12 +44266,25 @@ struct gemm_kernel {
   using right_operand = decltype(std::declval<const Problem&>().right(0));
   static constexpr int words_deep = Sizes::depth / Sizes::of_word;
   struct step_table {
-    typename left_operand::step left[Sizes::depth];
-    typename right_operand::step right[Sizes::depth];
+    alignas(16) typename left_operand::step left[Sizes::depth];  // which a thread reads several of at a time
+    alignas(16) typename right_operand::step right[Sizes::depth];
   };
+  /// Are the columns' lines of a block in a table, where a thread has many? Its registers may have no room for them:
+  /// ptxas would find them again, with all divisions, for every slice.
+  static constexpr bool has_line_table =
+      !Sizes::on_tensor_cores && left_operand::depth_first && right_operand::depth_first && Sizes::columns > 64;
+  /// And those of rows? ptxas needs their registers for compute capability 11.0.
+  static constexpr bool has_row_table = has_line_table && adds_shares;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 1000
+  static constexpr bool reads_row_table = false;
+#else
+  static constexpr bool reads_row_table = has_row_table;
+#endif
   struct shared_type {
     slice slices[2];
     step_table steps[2];
+    typename left_operand::line left_lines[has_row_table ? Sizes::rows : 1];
+    typename right_operand::line right_lines[has_line_table ? Sizes::columns : 1];
     double partial[static_cast<std::size_t>(threads / warp_size)];
   };
 
@@ -43886,26 +44326,28 @@ struct gemm_kernel {
         start(sums[t], z, row + Sizes::row_of(t), column + Sizes::column_of(t));
       }
       each_left(t, [&](int i, int /*k*/, int at) {
-        if (i < lines_type::left_count) lines[t].left[i] = left.line_at(row + at);
+        if (i % lines_type::left_words == 0) lines[t].left[i / lines_type::left_words] = left.line_at(row + at);
       });
-      each_right(t, [&](int i, int /*k*/, int at) {
-        if (i < lines_type::right_count) lines[t].right[i] = right.line_at(column + at);
-      });
+      if constexpr (reads_row_table) {
+        for (int i = t; i < Sizes::rows; i += threads) shared.left_lines[i] = left.line_at(row + i);
+      }
+      if constexpr (has_line_table) {
+        for (int i = t; i < Sizes::columns; i += threads) shared.right_lines[i] = right.line_at(column + i);
+      } else {
+        each_right(t, [&](int i, int /*k*/, int at) {
+          if (i % lines_type::right_words == 0)
+            lines[t].right[i / lines_type::right_words] = right.line_at(column + at);
+        });
+      }
       find_steps(left, right, t, slices, here, shared.steps[0]);
       find_steps(left, right, t, slices, slices.after(here), shared.steps[1]);
     });
     const auto fetch = [&](int t, const step_table& steps) {
-      each_left(t, [&](int i, int k, int /*at*/) {
-        const auto& line = lines[t].left[smaller_of(i, lines_type::left_count - 1)];
-        PERGRAD_UNROLL
-        for (int j = 0; j < of_word; ++j) next[t].left[i * of_word + j] = left.read(line, steps.left[k * of_word + j]);
+      fetch_from<Sizes::rows, left_each>(left, t, steps.left, next[t].left, [&](int i, int at) {
+        return reads_row_table ? shared.left_lines[at] : lines[t].left[i / lines_type::left_words];
       });
-      each_right(t, [&](int i, int k, int /*at*/) {
-        const auto& line = lines[t].right[smaller_of(i, lines_type::right_count - 1)];
-        PERGRAD_UNROLL
-        for (int j = 0; j < of_word; ++j) {
-          next[t].right[i * of_word + j] = right.read(line, steps.right[k * of_word + j]);
-        }
+      fetch_from<Sizes::columns, right_each>(right, t, steps.right, next[t].right, [&](int i, int at) {
+        return has_line_table ? shared.right_lines[at] : lines[t].right[i / lines_type::right_words];
       });
     };
     if (depth > 0) {
@@ -43970,14 +44412,21 @@ struct gemm_kernel {
   static constexpr int of_word = Sizes::of_word;
   static constexpr int left_each = Sizes::rows * words_deep / threads;  ///< words
   static constexpr int right_each = Sizes::columns * words_deep / threads;
+  /// Words of a line that a thread moves one after the other, of `Count` from an operand that is `Width` wide.
+  template <bool DepthFirst, int Width, int Count>
+  static constexpr int of_line = DepthFirst        ? 1
+                                 : Width > threads ? Count / (Width / threads)
+                                                   : Count;
   struct fetched_type {
     registers<Scalar, left_each * of_word> left;
     registers<Scalar, right_each * of_word> right;
   };
-  /// Where a thread's elements lie: in as many lines, or all in one.
+  /// Where a thread's elements lie: in as many lines, or in a few.
   struct lines_type {
-    static constexpr int left_count = left_operand::depth_first ? left_each : 1;
-    static constexpr int right_count = right_operand::depth_first ? right_each : 1;
+    static constexpr int left_words = of_line<left_operand::depth_first, Sizes::rows, left_each>;
+    static constexpr int right_words = of_line<right_operand::depth_first, Sizes::columns, right_each>;
+    static constexpr int left_count = left_each / left_words;
+    static constexpr int right_count = right_each / right_words;
     typename left_operand::line left[static_cast<std::size_t>(left_count)];
     typename right_operand::line right[static_cast<std::size_t>(right_count)];
   };
@@ -44007,16 +44456,19 @@ struct gemm_kernel {
   };
 
   /// Calls f(i, k, at) for the `Count` words that thread t moves: word i is `k` deep in the slice, at row or column
-  /// `at` of the block. Threads next to each other read along the operand's own order; all k, or all `at`, are one.
+  /// `at` of the block. Threads next to each other read along the operand's own order; all k are one, or a line's words
+  /// follow each other.
   template <bool DepthFirst, int Width, int Count, class Function>
   PERGRAD_HD static void each_moved(int t, Function&& f) noexcept {
-    static_assert(threads % (DepthFirst ? words_deep : Width) == 0);
+    constexpr int across = Width < threads ? Width : threads;
+    static_assert(DepthFirst ? threads % words_deep == 0 : threads % across == 0 && Width % across == 0);
+    constexpr int together = of_line<DepthFirst, Width, Count>;
     PERGRAD_UNROLL
     for (int i = 0; i < Count; ++i) {
       if constexpr (DepthFirst) {
         f(i, t % words_deep, t / words_deep + i * (threads / words_deep));
       } else {
-        f(i, t / Width + i * (threads / Width), t % Width);
+        f(i, t / across * together + i % together, t % across + i / together * across);
       }
     }
   }
@@ -44029,6 +44481,29 @@ struct gemm_kernel {
     each_moved<right_operand::depth_first, Sizes::columns, right_each>(t, f);
   }
 
+  /// Reads a thread's elements of an operand; `line_of(i, at)`: the line of its word i. Where all are of one step, what
+  /// their addresses share is added up once, if the operand says how.
+  template <int Width, int Each, class Operand, class LineOf>
+  PERGRAD_HD static void fetch_from(const Operand& operand, int t, const typename Operand::step* steps,
+                                    registers<Scalar, Each * of_word>& to, LineOf&& line_of) noexcept {
+    const auto read = [&](const auto* places) {
+      each_moved<Operand::depth_first, Width, Each>(t, [&](int i, int k, int at) {
+        const typename Operand::line line = line_of(i, at);
+        const int first = Operand::depth_first ? 0 : k * of_word;
+        PERGRAD_UNROLL
+        for (int j = 0; j < of_word; ++j) to[i * of_word + j] = operand.read(line, places[first + j]);
+      });
+    };
+    const typename Operand::step* own = steps + (Operand::depth_first ? t % words_deep * of_word : 0);
+    if constexpr (requires { operand.place_of(*own); }) {
+      decltype(operand.place_of(*own)) places[static_cast<std::size_t>(of_word)];
+      PERGRAD_UNROLL
+      for (int j = 0; j < of_word; ++j) places[j] = operand.place_of(own[j]);
+      read(places);
+    } else {
+      read(own);
+    }
+  }
   /// The steps of a slice, a thread one of them; beyond its segment the last one again, at which for tensor cores, that
   /// multiply whole slices, there is nothing on the right.
   PERGRAD_HD static void find_steps(const left_operand& left, const right_operand& right, int t,
@@ -44037,11 +44512,18 @@ struct gemm_kernel {
     if (t >= 2 * Sizes::depth || !slices.has(here)) return;
     const int k = t % Sizes::depth;
     const int last = slices.steps(here) - 1;
-    const int number = slices.first(here) + smaller_of(k, last);
+    const int number = smaller_of(k, last);
+    const auto step_of = [&](const auto& operand) {
+      if constexpr (adds_shares) {
+        return operand.step_at(here.segment, here.slice * Sizes::depth + number);
+      } else {
+        return operand.step_at(slices.first(here) + number);
+      }
+    };
     if (t < Sizes::depth) {
-      to.left[k] = left.step_at(number);
+      to.left[k] = step_of(left);
     } else {
-      to.right[k] = right.step_at(number);
+      to.right[k] = step_of(right);
       if constexpr (Sizes::on_tensor_cores) {
         if (k > last) right.leave_out(to.right[k]);
       }
@@ -44067,22 +44549,23 @@ struct gemm_kernel {
                 [&](int i, int k, int /*at*/) { from.left[i] = left_operand::weighted(steps.left[k], from.left[i]); });
     }
     each_left(t, [&](int i, int k, int at) {
-      const slice_place place = placed<left_operand::depth_first, Sizes::rows>(&Sizes::left_at, i, k, at);
+      const slice_place place = placed<left_operand::depth_first, Sizes::rows, left_each>(&Sizes::left_at, i, k, at);
       to.left[place.group].v[place.number] = from.left[i];
     });
     each_right(t, [&](int i, int k, int at) {
-      const slice_place place = placed<right_operand::depth_first, Sizes::columns>(&Sizes::right_at, i, k, at);
+      const slice_place place =
+          placed<right_operand::depth_first, Sizes::columns, right_each>(&Sizes::right_at, i, k, at);
       to.right[place.group].v[place.number] = from.right[i];
     });
   }
   /// Where number i of a thread lies, at (k, at) of its slice: a constant behind its number 0.
-  template <bool DepthFirst, int Width>
+  template <bool DepthFirst, int Width, int Count>
   [[nodiscard]] PERGRAD_HD static slice_place placed(slice_place (*where)(int, int), int i, int k, int at) noexcept {
-    constexpr int apart = threads / (DepthFirst ? words_deep : Width);
-    static_assert(DepthFirst ? apart % Sizes::together == 0 || Sizes::together % apart == 0
-                             : apart % 4 == 0 || 4 % apart == 0 || !Sizes::on_tensor_cores);
-    const int deeper = DepthFirst ? 0 : i * apart;
-    const int further = DepthFirst ? i * apart : 0;
+    constexpr int apart = DepthFirst ? threads / words_deep : threads;  // of lines
+    static_assert(apart % Sizes::together == 0 || Sizes::together % apart == 0);
+    constexpr int together = of_line<DepthFirst, Width, Count>;
+    const int deeper = i % together;
+    const int further = i / together * apart;
     const slice_place first = where(k - deeper, at - further);
     const slice_place behind = where(deeper, further);
     return {first.group + behind.group, first.number + behind.number};
@@ -44091,7 +44574,7 @@ struct gemm_kernel {
   PERGRAD_HD static void multiply_by_warps(const Block& block, typename Block::template local<sums_type>& sums,
                                            const slice& from) noexcept {
     block.multiply_by_warps(sums, [&](int t) {
-      tensor_fragments<typename Sizes::format, Sizes::row_pairs> own;
+      tensor_fragments<typename Sizes::format, Sizes::row_pairs, Sizes::column_pairs> own;
       const auto copy = [](const element_group<Scalar, 4>& four, float(&to)[4]) {
         PERGRAD_UNROLL
         for (int i = 0; i < 4; ++i) to[i] = four.v[i];
@@ -44170,7 +44653,7 @@ struct gemm_kernel {
   }
   /// A sample's gradient is whole: its shares go to the totals.
   PERGRAD_HD void add_shares_of(int sample, int z, sums_type& gradient, totals_type& totals) const noexcept {
-    const auto share = problem.template share_of<Sizes::on_tensor_cores>(z, sample);
+    const auto share = problem.share_of(z, sample);
     PERGRAD_UNROLL
     for (int i = 0; i < own_results; ++i) share.add_to(totals[i], gradient[i]);
     gradient = {};
@@ -44446,49 +44929,55 @@ template <class Scalar>
 struct weight_rows {
   static constexpr bool is_weights = true;
   static constexpr bool depth_first = true;
-  using line = const Scalar*;
+  using line = int;
   using step = int;
   const Scalar* weights;
   int width;
   int last;
 
-  [[nodiscard]] PERGRAD_HD line line_at(int row) const noexcept { return weights + smaller_of(row, last) * width; }
+  [[nodiscard]] PERGRAD_HD line line_at(int row) const noexcept { return smaller_of(row, last) * width; }
   [[nodiscard]] PERGRAD_HD step step_at(int k) const noexcept { return k; }
-  [[nodiscard]] PERGRAD_HD Scalar read(line a, step b) const noexcept { return in_device_memory(a)[b]; }
+  [[nodiscard]] PERGRAD_HD base_address<Scalar> place_of(step b) const noexcept {
+    return base_address<Scalar>{weights, b}.added_up();
+  }
+  [[nodiscard]] PERGRAD_HD Scalar read(line a, const base_address<Scalar>& b) const noexcept { return *(b + a); }
 };
 /// The same. Lines: channels; steps: (output, tap).
 template <class Scalar>
 struct weight_columns {
   static constexpr bool is_weights = true;
   static constexpr bool depth_first = false;
-  using line = const Scalar*;
+  using line = base_address<Scalar>;
   using step = int;
   const Scalar* weights;
   const geometry& map;
 
   [[nodiscard]] PERGRAD_HD line line_at(int row) const noexcept {
-    return weights + smaller_of(row, map.view.channels - 1) * map.taps.value();
+    return line{weights, smaller_of(row, map.view.channels - 1) * map.taps.value()}.added_up();
   }
   [[nodiscard]] PERGRAD_HD step step_at(int k) const noexcept {
     const int tap = map.taps.divide(k);
     return k * map.width.value() + tap;
   }
-  [[nodiscard]] PERGRAD_HD Scalar read(line a, step b) const noexcept { return in_device_memory(a)[b]; }
+  [[nodiscard]] PERGRAD_HD Scalar read(line a, step b) const noexcept { return *(a + b); }
 };
-/// values[offset], or, in the padding, 0.
+/// What says where an element lies, with the coordinates that are its line's or step's.
 template <class Scalar>
-[[nodiscard]] PERGRAD_HD Scalar read_inside(bool inside, const Scalar* values, int offset) noexcept {
-  return read_if(inside, values + offset);
-}
+struct placed_coordinates {
+  base_address<Scalar> values;
+  std::uint32_t at = 0;  ///< of axis_fields
+
+  PERGRAD_HD placed_coordinates(const Scalar* of_sample, const coordinates& place) noexcept
+      : values{of_sample, place.offset}, at{place.at} {}
+  PERGRAD_HD placed_coordinates(base_address<Scalar> base, std::uint32_t fields) noexcept : values{base}, at{fields} {}
+  placed_coordinates() = default;
+};
 
 /// Values of x. Lines: (sample, position); steps: the view.
 template <class Scalar>
 struct views_of_samples {
   static constexpr bool depth_first = false;
-  struct line {
-    const Scalar* values;
-    coordinates at;
-  };
+  using line = placed_coordinates<Scalar>;
   using step = coordinates;
   const affine_operands<Scalar>& on;
   int group;
@@ -44501,7 +44990,7 @@ struct views_of_samples {
   [[nodiscard]] PERGRAD_HD step step_at(int k) const noexcept { return on.map.tap(k); }
   PERGRAD_HD void leave_out(step& at) const noexcept { at.at += on.map.x_fields.beyond(); }
   [[nodiscard]] PERGRAD_HD Scalar read(const line& a, const step& b) const noexcept {
-    return read_inside(on.map.inside_x(a.at, b), a.values, a.at.offset + b.offset);
+    return read_if(on.map.x_fields.inside(a.at, b.at), a.values + b.offset);
   }
 };
 /// Values of y. Lines: (sample, pixel); steps: (output, tap).
@@ -44524,7 +45013,7 @@ struct outputs_that_see {
   }
   PERGRAD_HD void leave_out(step& at) const noexcept { at.at += on.map.y_fields.beyond(); }
   [[nodiscard]] PERGRAD_HD Scalar read(const line& a, const step& b) const noexcept {
-    return read_inside(on.map.inside_y(a.at, b), a.values, a.at.offset + b.offset);
+    return read_if(on.map.y_fields.inside(a.at, b.at), a.values + b.offset);
   }
 };
 /// What the pixels of an input have in common whose windows begin at the same place of a stride: their taps. A strided
@@ -44593,21 +45082,21 @@ template <class Scalar>
 struct weight_columns_of_class {
   static constexpr bool is_weights = true;
   static constexpr bool depth_first = false;
-  using line = const Scalar*;
+  using line = base_address<Scalar>;
   using step = int;
   const Scalar* weights;
   const geometry& map;
   const stride_class& taps;
 
   [[nodiscard]] PERGRAD_HD line line_at(int row) const noexcept {
-    return weights + smaller_of(row, map.view.channels - 1) * map.taps.value();
+    return line{weights, smaller_of(row, map.view.channels - 1) * map.taps.value()}.added_up();
   }
   [[nodiscard]] PERGRAD_HD step step_at(int k) const noexcept {
     int at[axes];
     taps.tap_of(k, at);
     return k * map.width.value() + (at[0] * map.view.kernel[1] + at[1]) * map.view.kernel[2] + at[2];
   }
-  [[nodiscard]] PERGRAD_HD Scalar read(line a, step b) const noexcept { return in_device_memory(a)[b]; }
+  [[nodiscard]] PERGRAD_HD Scalar read(line a, step b) const noexcept { return *(a + b); }
 };
 /// Values of y. Lines: (sample, pixel of a class); steps: (output, tap of it).
 template <class Scalar>
@@ -44645,7 +45134,7 @@ struct outputs_that_see_class {
   }
   PERGRAD_HD void leave_out(step& at) const noexcept { at.at += on.map.y_fields.beyond(); }
   [[nodiscard]] PERGRAD_HD Scalar read(const line& a, const step& b) const noexcept {
-    return read_inside(on.map.inside_y(a.at, b), a.values, a.at.offset + b.offset);
+    return read_if(on.map.y_fields.inside(a.at, b.at), a.values + b.offset);
   }
 };
 /// Values of x or y with one position, whose neighbours in the depth lie next to each other. Lines: samples.
@@ -44664,7 +45153,7 @@ struct samples_of_one_position {
   [[nodiscard]] PERGRAD_HD step step_at(int k) const noexcept {
     return is_x ? on.map.x_offset(group, 0, k) : on.map.y_offset(group, k, 0);
   }
-  [[nodiscard]] PERGRAD_HD Scalar read(line a, step b) const noexcept { return read_inside(b >= 0, a, b); }
+  [[nodiscard]] PERGRAD_HD Scalar read(line a, step b) const noexcept { return read_if(b >= 0, a + b); }
 };
 /// Deltas of one sample. Lines: outputs; steps: positions from `first` on.
 template <class Scalar>
@@ -44681,7 +45170,10 @@ struct deltas_of_sample {
     return group * map.view.y_group + smaller_of(row, map.view.outputs - 1) * map.view.y_output;
   }
   [[nodiscard]] PERGRAD_HD step step_at(int k) const noexcept { return map.y_step(first + k); }
-  [[nodiscard]] PERGRAD_HD Scalar read(line a, step b) const noexcept { return values[a + b]; }
+  [[nodiscard]] PERGRAD_HD base_address<Scalar> place_of(step b) const noexcept {
+    return base_address<Scalar>{values, b}.added_up();
+  }
+  [[nodiscard]] PERGRAD_HD Scalar read(line a, const base_address<Scalar>& b) const noexcept { return *(b + a); }
 };
 /// Values of x of one sample. Lines: the view; steps: positions from `first` on.
 template <class Scalar>
@@ -44699,19 +45191,19 @@ struct views_of_sample {
   }
   [[nodiscard]] PERGRAD_HD step step_at(int k) const noexcept { return map.position(group, first + k); }
   PERGRAD_HD void leave_out(step& at) const noexcept { at.at += map.x_fields.beyond(); }
-  [[nodiscard]] PERGRAD_HD Scalar read(const line& a, const step& b) const noexcept {
-    return read_inside(map.inside_x(a, b), values, a.offset + b.offset);
+  [[nodiscard]] PERGRAD_HD placed_coordinates<Scalar> place_of(const step& b) const noexcept {
+    return {base_address<Scalar>{values, b.offset}.added_up(), b.at};
+  }
+  [[nodiscard]] PERGRAD_HD Scalar read(const line& a, const placed_coordinates<Scalar>& b) const noexcept {
+    return read_if(map.x_fields.inside(a.at, b.at), b.values + a.offset);
   }
 };
-/// The same of the samples from `first` on, one after the other: a step is one of (sample, position).
+/// The same of the samples from `first` on, one after the other.
 template <class Scalar>
 struct deltas_of_samples {
   static constexpr bool depth_first = true;
   using line = int;
-  struct step {
-    const Scalar* values;
-    int offset;
-  };
+  using step = base_address<Scalar>;
   const affine_operands<Scalar>& on;
   int group;
   int first;
@@ -44719,22 +45211,16 @@ struct deltas_of_samples {
   [[nodiscard]] PERGRAD_HD line line_at(int row) const noexcept {
     return deltas_of_sample<Scalar>{nullptr, on.map, group}.line_at(row);
   }
-  [[nodiscard]] PERGRAD_HD step step_at(int k) const noexcept {
-    const int position = on.map.positions.divide(k);
-    return {on.values.read(first + k, on.y), on.map.y_step(position)};
+  [[nodiscard]] PERGRAD_HD step step_at(int sample, int position) const noexcept {
+    return {on.values.read(first + sample, on.y), on.map.y_step(position)};
   }
-  [[nodiscard]] PERGRAD_HD Scalar read(line a, const step& b) const noexcept {
-    return in_device_memory(b.values)[a + b.offset];
-  }
+  [[nodiscard]] PERGRAD_HD Scalar read(line a, const step& b) const noexcept { return *(b + a); }
 };
 template <class Scalar>
 struct views_of_some_samples {
   static constexpr bool depth_first = true;
   using line = coordinates;
-  struct step {
-    const Scalar* values;
-    coordinates at;
-  };
+  using step = placed_coordinates<Scalar>;
   const affine_operands<Scalar>& on;
   int group;
   int first;
@@ -44742,13 +45228,12 @@ struct views_of_some_samples {
   [[nodiscard]] PERGRAD_HD line line_at(int column) const noexcept {
     return views_of_sample<Scalar>{nullptr, on.map}.line_at(column);
   }
-  [[nodiscard]] PERGRAD_HD step step_at(int k) const noexcept {
-    const int position = on.map.positions.divide(k);
-    return {on.values.read(first + k, on.x), on.map.position(group, position)};
+  [[nodiscard]] PERGRAD_HD step step_at(int sample, int position) const noexcept {
+    return {on.values.read(first + sample, on.x), on.map.position(group, position)};
   }
-  PERGRAD_HD void leave_out(step& which) const noexcept { which.at.at += on.map.x_fields.beyond(); }
+  PERGRAD_HD void leave_out(step& at) const noexcept { at.at += on.map.x_fields.beyond(); }
   [[nodiscard]] PERGRAD_HD Scalar read(const line& a, const step& b) const noexcept {
-    return read_inside(on.map.inside_x(a, b.at), b.values, a.offset + b.at.offset);
+    return read_if(on.map.x_fields.inside(a.at, b.at), b.values + a.offset);
   }
 };
 /// Samples `first`, `first + apart`, ... of a batch, with their factors: those of 0 read nothing.
@@ -44969,6 +45454,7 @@ struct affine_sums {
   Sum* accumulators = nullptr;  ///< of the layer's first weight, in accumulator 0
   std::int64_t accumulator_stride = 0;
   int accumulator_count = 1;
+  int begins = 0;  ///< of integers in one accumulator: where the logical batch begins, nobody has set them to zero
 
   [[nodiscard]] PERGRAD_HD int rows() const noexcept { return on.map.view.outputs; }
   [[nodiscard]] PERGRAD_HD int columns() const noexcept { return on.map.width.value(); }
@@ -44983,7 +45469,7 @@ struct affine_sums {
     return left <= 0 ? 0 : (left + accumulator_count - 1) / accumulator_count;
   }
   [[nodiscard]] PERGRAD_HD bool wanted(int z, int /*column*/) const noexcept {
-    return depth(z) > 0 || (has_order && state().first != 0);
+    return depth(z) > 0 || ((has_order || begins != 0) && state().first != 0);
   }
   [[nodiscard]] PERGRAD_HD weighted_deltas<Scalar> left(int z) const noexcept {
     return {samples_of(z, on.y), z / accumulator_count};
@@ -45019,11 +45505,16 @@ struct affine_sums {
     }
   }
   PERGRAD_HD void store(const sums_of& where, int row, sum_type value) const noexcept {
+    Sum& to = where.at[row * columns()];
     if constexpr (has_order) {
-      where.at[row * columns()] = value;
+      to = value;
     } else {
-      add_to(where.at[row * columns()],
-             is_small ? small_shares<Kind>::whole(static_cast<std::uint32_t>(value)) : value);
+      const Sum more = is_small ? small_shares<Kind>::whole(static_cast<std::uint32_t>(value)) : value;
+      if (begins != 0 && state().first != 0) {
+        to = more;
+      } else {
+        add_to(to, more);
+      }
     }
   }
 
@@ -45085,11 +45576,9 @@ struct affine_shares {
       }
     }
   };
-  /// `AtHand`: registers have room for what all samples share.
-  template <bool AtHand>
   [[nodiscard]] PERGRAD_HD share_of_sample share_of(int z, int number) const noexcept {
     const Scalar factor = factors == nullptr ? Scalar{1} : factors[first_sample(z) + number];
-    return {factor, to_grid, AtHand ? shares.at_hand() : shares};
+    return {factor, to_grid, shares.at_hand()};
   }
   [[nodiscard]] PERGRAD_HD std::int64_t* results(int z) const noexcept {
     return sums + std::int64_t{z / parts} * rows() * columns();
@@ -45208,9 +45697,9 @@ enum class gemm_product : int { forward, adjoint, sums, squares };
   constexpr const char* names[] = {"own kernel, 16 x 64 blocks",
                                    "own kernel, 16 x 128 blocks",
                                    "own kernel, 32 x 128 blocks",
-                                   "own kernel, 64 x 64 blocks",
-                                   "own kernel, 64 x 64 blocks, on tensor cores 64 x 128",
-                                   "own kernel, 64 x 64 blocks, on tensor cores 128 x 128",
+                                   "own kernel, 64 x 128 blocks, on tensor cores 64 x 64",
+                                   "own kernel, 64 x 128 blocks",
+                                   "own kernel, 64 x 128 blocks, on tensor cores 128 x 128",
                                    "cuBLAS"};
   return names[static_cast<std::size_t>(way)];
 }
@@ -45218,13 +45707,13 @@ enum class gemm_product : int { forward, adjoint, sums, squares };
 /// Of samples' gradients: the way whose blocks take tensor cores the fewest instructions, those of results included
 /// that are beyond the last row or column. A constant of the view, as norms add up a square a block.
 [[nodiscard]] constexpr gemm_way cheapest_blocks(int rows, int columns) noexcept {
-  // A wide block takes two thirds of the instructions a result that 64 x 64 take, and a large one a good half.
+  // A wide block takes two thirds of the instructions a result that 64 x 64 take, and a large one less than half.
   const auto cost = [&](int of_rows, int of_columns, std::int64_t each) {
     return blocks_for(rows, of_rows) * of_rows * each * (blocks_for(columns, of_columns) * of_columns);
   };
   const std::int64_t square = cost(64, 64, 100);
-  const std::int64_t wide = cost(64, 128, 68);
-  const std::int64_t large = cost(128, 128, 54);
+  const std::int64_t wide = cost(64, 128, 64);
+  const std::int64_t large = cost(128, 128, 44);
   if (large <= wide && large <= square) return gemm_way::large;
   return wide <= square ? gemm_way::wide : gemm_way::square;
 }
@@ -45495,33 +45984,33 @@ inline constexpr bool has_wide_totals = requires {
 template <class Scalar, class Problem>
 inline constexpr bool has_tensor_kernel =
     std::is_same_v<Scalar, float> && !sums_samples<Problem> && !one_position<Problem>;
-/// The own kernel's blocks, smaller ones where they would be too few to fill a device.
+/// The own kernel's blocks: of products over samples those that take the least time on a large device, whose
+/// multiprocessors take blocks in turns: small ones where there are few results, or few of a large block's.
 template <unsigned Ways, class Problem, class Function>
 void with_filling_block_sizes(gemm_way way, const Problem& problem, Function&& f) {
-  const auto blocks = [&]<class Sizes>(Sizes) {
-    return std::int64_t{blocks_for(problem.rows(), Sizes::rows)} * blocks_for(problem.columns(), Sizes::columns) *
-           problem.batches();
-  };
-  // Of one position, whose depths are short, two a multiprocessor of a large device; else one. So many small blocks
-  // that multiprocessors have several take longer than fewer large ones, of which some have none.
-  constexpr int blocks_that_fill = one_position<Problem> ? 256 : 128;
-  constexpr int blocks_that_spread = 132;
-  const bool is_spread = one_position<Problem> || blocks(small_block{}) <= blocks_that_spread;
-  const auto fills = [&](auto sizes) { return !is_spread || blocks(sizes) >= blocks_that_fill; };
   if constexpr (over_samples<Problem>) {
+    const auto time = [&]<class Sizes>(Sizes) {
+      constexpr int multiprocessors = 132;
+      const std::int64_t blocks = std::int64_t{blocks_for(problem.rows(), Sizes::rows)} *
+                                  blocks_for(problem.columns(), Sizes::columns) * problem.batches();
+      return (blocks + multiprocessors - 1) / multiprocessors * (Sizes::rows * Sizes::columns * Sizes::cost);
+    };
+    const std::int64_t of_small = time(small_block{});
+    const std::int64_t of_tiny = one_position<Problem> ? time(tiny_block{}) : of_small;
+    const auto is_least = [&](auto sizes) { return time(sizes) <= smaller_of(of_small, of_tiny); };
     if constexpr (!one_position<Problem>) {
       if constexpr ((Ways & bit_of(gemm_way::slim)) != 0) {
-        if (way == gemm_way::slim && fills(slim_block{})) return f(slim_block{});
+        if (way == gemm_way::slim && is_least(slim_block{})) return f(slim_block{});
       }
       if constexpr ((Ways & bit_of(gemm_way::narrow)) != 0) {
-        if (way == gemm_way::narrow && fills(narrow_block{})) return f(narrow_block{});
+        if (way == gemm_way::narrow && is_least(narrow_block{})) return f(narrow_block{});
       }
     }
     if constexpr ((Ways & ~ways_of_few_rows) != 0) {
-      if (problem.rows() > 32 && fills(square_block{})) return f(square_block{});
+      if (problem.rows() > 32 && is_least(square_block{})) return f(square_block{});
     }
     if constexpr (one_position<Problem>) {
-      if (blocks(small_block{}) < blocks_that_spread) return f(tiny_block{});
+      if (of_tiny < of_small) return f(tiny_block{});
     }
     f(small_block{});
   } else {
@@ -45538,10 +46027,12 @@ void with_tensor_block_sizes(gemm_way way, const Problem& problem, Function&& f)
   constexpr unsigned wide = bit_of(gemm_way::wide);
   constexpr bool by_way = takes_gradients<Problem> && !has_wide_totals<Problem>;
   if constexpr (by_way && (Ways & large) != 0) {
-    if (way == gemm_way::large) return f(typename blocks::large{});
+    using sizes = std::conditional_t<adds_shares<Problem>, typename blocks::large_of_shares, typename blocks::large>;
+    if (way == gemm_way::large) return f(sizes{});
   }
   if constexpr (by_way && (Ways & wide) != 0) {
-    if (way == gemm_way::wide) return f(typename blocks::wide{});
+    using sizes = std::conditional_t<adds_shares<Problem>, typename blocks::wide_of_shares, typename blocks::wide>;
+    if (way == gemm_way::wide) return f(sizes{});
   }
   if constexpr (!takes_gradients<Problem> && (Ways & ~ways_of_few_rows) != 0) {
     const auto fills = [&]<class Sizes>(Sizes) {
@@ -45553,7 +46044,12 @@ void with_tensor_block_sizes(gemm_way way, const Problem& problem, Function&& f)
     };
     if constexpr (over_samples<Problem> && (Ways & large) != 0) {
       if (way == gemm_way::large && fills(typename blocks::vast{})) return f(typename blocks::vast{});
+    }
+    if constexpr ((Ways & large) != 0) {
       if (way == gemm_way::large && fills(typename blocks::large{})) return f(typename blocks::large{});
+    }
+    if constexpr (over_samples<Problem> && Format::together == 1) {
+      if (way >= gemm_way::square && fills(typename blocks::broad{})) return f(typename blocks::broad{});
     }
     if (way >= gemm_way::square && fills(typename blocks::wide{})) return f(typename blocks::wide{});
   }
@@ -45561,7 +46057,8 @@ void with_tensor_block_sizes(gemm_way way, const Problem& problem, Function&& f)
     if (way == gemm_way::strip) return f(typename blocks::strip{});
   }
   if constexpr ((Ways & ways_of_few_rows) != 0) {
-    if (way < gemm_way::square) return f(typename blocks::narrow{});
+    using sizes = std::conditional_t<adds_shares<Problem>, typename blocks::narrow_of_shares, typename blocks::narrow>;
+    if (way < gemm_way::square) return f(sizes{});
   }
   if constexpr ((Ways & ~(by_way ? ways_of_few_rows | wide | large : ways_of_few_rows)) != 0) {
     f(typename blocks::square{});
@@ -45595,8 +46092,11 @@ template <class Sizes, class Problem>
 template <class Scalar, unsigned Ways = all_ways, bool TensorCores = true, class Device, class Problem>
 void launch_gemm(Device& device, gemm_way way, const Problem& problem) {
   const auto with = [&]<class Sizes>(Sizes) {
-    gemm_kernel<Scalar, Problem, Sizes> kernel{problem};
-    if constexpr (adds_shares<Problem>) kernel.problem.parts = parts_of_shares<Sizes>(problem, kernel.blocks());
+    constexpr bool is_wide = sizeof(Scalar) > sizeof(float) || sizeof(typename Problem::sum_type) > sizeof(Scalar) ||
+                             has_wide_totals<Problem>;
+    using sizes = std::conditional_t<is_wide && std::is_same_v<Sizes, square_block>, double_block, Sizes>;
+    gemm_kernel<Scalar, Problem, sizes> kernel{problem};
+    if constexpr (adds_shares<Problem>) kernel.problem.parts = parts_of_shares<sizes>(problem, kernel.blocks());
     launch(device, kernel);
   };
   if constexpr (TensorCores && has_tensor_kernel<Scalar, Problem>) {
@@ -45775,14 +46275,21 @@ class pinned_memory {
   /// Where a device reads this; null if it cannot read all of it in one piece.
   [[nodiscard]] static const std::byte* seen(const std::byte* first, std::size_t bytes) {
     const auto* const there = static_cast<const std::byte*>(place_on_device(first));
-    for (std::size_t at = 0; at < bytes; at += page) {
+    for (std::size_t at = 0; at < bytes; at += page_bytes()) {
       if (there == nullptr || place_on_device(first + at) != there + at) return nullptr;
     }
     return place_on_device(first + bytes - 1) == there + (bytes - 1) ? there : nullptr;
   }
 
  private:
-  static constexpr std::size_t page = std::size_t{1} << 16U;  ///< the largest of 64-bit ARM
+  /// Bytes: two vectors may lie next to each other, and share none.
+  [[nodiscard]] static std::size_t page_bytes() noexcept {
+#if __has_include(<unistd.h>)
+    static const long bytes = sysconf(_SC_PAGESIZE);
+    if (bytes > 0) return static_cast<std::size_t>(bytes);
+#endif
+    return std::size_t{1} << 16U;  // the largest of 64-bit ARM
+  }
   struct range {
     const std::byte* first;
     std::size_t bytes;
@@ -45793,7 +46300,7 @@ class pinned_memory {
     return *all;
   }
   [[nodiscard]] static std::uintptr_t page_of(const std::byte* at) noexcept {
-    return reinterpret_cast<std::uintptr_t>(at) / page;
+    return reinterpret_cast<std::uintptr_t>(at) / page_bytes();
   }
 
   std::mutex mutex_;
@@ -46441,13 +46948,14 @@ struct norm_worker {
   PERGRAD_HD void add_for_products(const outer_leaf& leaf, norm_method method, const double* squares,
                                    norm_bound& part) const {
     if (leaf.next != 0) return by_elements(leaf, nullptr, part);  // the sum forms the same elements
-    if (method == norm_method::gram) return by_positions(leaf, part);
+    if (method == norm_method::gram && leaf.view.positions() > 1) return by_positions(leaf, part);
     add_little(leaf, method, squares, part);
   }
-  /// The same of leaves of one use whose method is not gram.
+  /// The same of leaves of one use whose method is not gram. Of one position, whatever the method: the sum weighs
+  /// deltas.
   PERGRAD_HD void add_little(const outer_leaf& leaf, norm_method method, const double* squares,
                              norm_bound& part) const {
-    if (method == norm_method::product) return by_product(leaf, part);
+    if (method == norm_method::product || leaf.view.positions() == 1) return by_product(leaf, part);
     add_stored(squares + leaf.squares, leaf.square_count, part);
   }
   /// Parts of a squared norm that kernels left.
@@ -46591,6 +47099,7 @@ struct norm_worker {
         part.squared += squared[0] * squared[1];
         part.error += lost_squares(view, squared[0], squared[1]);
         part.spread += square_root(squared[0] * view.outputs);
+        part.delta += square_root(squared[1]);
       });
     }
   }
@@ -46640,6 +47149,8 @@ struct norm_worker {
         // Besides its two dots, a term meets the additions of one thread and of the block.
         const double terms = view.view_width() + view.outputs + static_cast<double>(pairs) / Threads + 16;
         part.squared += squared > 0 || squared != squared ? squared : 0;
+        // Terms that cancel in double may overflow in a sum of Scalars.
+        if (!(magnitude <= static_cast<double>(limits::largest<Scalar>))) part.squared = __builtin_huge_val();
         part.error += terms * limits::epsilon<double> * magnitude * magnitude;
         const double bound = (positions + 2) * static_cast<double>(limits::epsilon<Scalar>) * magnitude;
         part.slack += bound * bound;
@@ -47072,8 +47583,6 @@ struct partial_gradients {
 template <class Scalar, class Sum>
 struct fold_partials_kernel {
   static constexpr int threads = 256;
-  static constexpr int sharing = std::is_integral_v<Sum> ? 8 : 1;  ///< threads
-  static constexpr int elements = threads / sharing;               ///< of a block
   struct shared_type {
     Sum sums[static_cast<std::size_t>(threads)];
   };
@@ -47085,11 +47594,18 @@ struct fold_partials_kernel {
   std::int64_t accumulator_stride = 0;
   int accumulator_count = 1;
 
-  [[nodiscard]] int blocks() const noexcept { return blocks_for(gradients.size, elements); }
+  /// Threads that share a sum, where its integers are few, and sums of a block.
+  [[nodiscard]] PERGRAD_HD int sharing() const noexcept {
+    return std::is_integral_v<Sum> && gradients.size <= 1 << 18 ? 8 : 1;
+  }
+  [[nodiscard]] PERGRAD_HD int elements() const noexcept { return threads / sharing(); }
+  [[nodiscard]] int blocks() const noexcept { return blocks_for(gradients.size, elements()); }
 
   template <class Block>
   PERGRAD_HD void operator()(const Block& block) const {
     auto& shared = block.template shared<shared_type>();
+    const int sharing = this->sharing();
+    const int elements = this->elements();
     const bool begins = !std::is_integral_v<Sum> && gradients.state->first != 0 && gradients.first_sample == 0;
     const int samples = gradients.samples();
     block.each([&](int t) {
@@ -47122,7 +47638,6 @@ struct fold_partials_kernel {
 template <class Scalar>
 struct square_partials_kernel {
   static constexpr int threads = 256;
-  static constexpr int elements = 4096;
   struct shared_type {
     double partial[static_cast<std::size_t>(threads / warp_size)];
   };
@@ -47131,12 +47646,17 @@ struct square_partials_kernel {
   double* squares = nullptr;  ///< sample b's at [b * stride + part]
   std::int64_t stride = 0;
 
-  [[nodiscard]] static constexpr int parts_of(int size) noexcept { return blocks_for(size, elements); }
+  /// Elements of a block: few where few samples would otherwise be few blocks.
+  [[nodiscard]] PERGRAD_HD static constexpr int elements_of(int size) noexcept { return size > 1 << 18 ? 4096 : 512; }
+  [[nodiscard]] PERGRAD_HD static constexpr int parts_of(int size) noexcept {
+    return blocks_for(size, elements_of(size));
+  }
   [[nodiscard]] int blocks() const noexcept { return gradients.most_samples * parts_of(gradients.size); }
 
   template <class Block>
   PERGRAD_HD void operator()(const Block& block) const {
-    const int parts = blocks_for(gradients.size, elements);
+    const int parts = parts_of(gradients.size);
+    const int elements = elements_of(gradients.size);
     const int b = block.index() / parts;
     const int part = block.index() % parts;
     if (b >= gradients.samples()) return;
@@ -47252,11 +47772,14 @@ struct projection_kernel {
 
 namespace pergrad::inline v0_1::on_device {
 
-/// Blocks of the product that squares a view's gradient.
+/// Blocks of the product that squares a view's gradient: the most that any kernel has.
 [[nodiscard]] constexpr int square_blocks_of(const affine_view& view) noexcept {
-  return with_block_sizes(choose_gemm(gemm_product::squares, view, false), [&]<class Sizes>(Sizes) {
+  const gemm_way way = choose_gemm(gemm_product::squares, view, false);
+  const auto blocks = [&]<class Sizes>(Sizes) {
     return blocks_for(view.outputs, Sizes::rows) * blocks_for(view.view_width(), Sizes::columns);
-  });
+  };
+  const int on_tensor_cores = way == gemm_way::square ? blocks(tensor_blocks<tf32_format>::square{}) : 0;
+  return larger_of(with_block_sizes(way, blocks), on_tensor_cores);
 }
 
 /// Elements of work that the sum over a table is shared out in: buckets of its rows, and columns. An estimate, not
@@ -50034,6 +50557,7 @@ template <class Scalar>
 struct release_settings {
   random_stream noise{};  ///< of the purpose gradient_noise and step 0
   double sigma = 0;       ///< of the noise, in steps of the grid; 0: none
+  pergrad::detail::gaussian_polynomials polynomials{};
   pergrad::detail::release_scale grid{};
   double scale = 1;  ///< the gradient's public factor
   Scalar momentum = 0;
@@ -50148,7 +50672,8 @@ struct release_kernel {
         const int column = t % chacha_blocks;
         const auto words = pergrad::detail::widened<0, 1>(shared.words[row][column], shared.words[row + 1][column],
                                                           shared.words[row + 2][column], shared.words[row + 3][column]);
-        const auto pair = pergrad::detail::round_gaussians<1>(words, 2 * work.settings.sigma * work.settings.sigma);
+        const auto pair = pergrad::detail::round_gaussians<1>(words, 2 * work.settings.sigma * work.settings.sigma,
+                                                              work.settings.polynomials);
         k[0] = pair.along_cosine;
         k[1] = pair.along_sine;
         is_open = pergrad::detail::is_open(pair.margin);
@@ -50251,6 +50776,7 @@ struct fold_kernel {
       const std::int64_t element = static_cast<std::int64_t>(block.index()) * threads + t;
       if (element >= count) return;
       Sum sum = accumulators[element];
+      PERGRAD_ROLLED
       for (int accumulator = 1; accumulator < accumulator_count; ++accumulator) {
         sum = add(sum, accumulators[accumulator * count + element]);
       }
@@ -51483,10 +52009,8 @@ class launcher {
       throw std::logic_error(
           "pergrad: cuda: a sum has more steps of its grid in a unit than its network's shares allow");
     }
-    if constexpr (is_integral) {
-      launch(device(), clear_kernel{memory_->state(), memory_->template at<std::int64_t>(places.sums),
-                                    static_cast<std::int64_t>(net_->parameters)});
-    }
+    const bool by_products = Needed.any && !wanted.squares && !wanted.gradients;
+    if constexpr (is_integral) clear_sums(wanted.samples, by_products);
     sum_kernel<Scalar, Target, Sum, sum_threads> kernel{
         .state = memory_->state(),
         .tables = memory_->tables(),
@@ -51496,15 +52020,14 @@ class launcher {
         .layer_stride = wanted.per_layer ? static_cast<int>(memory_->max_batch()) : 0,
         .squares = wanted.squares ? 1 : 0,
         .accumulators = accumulator_count(*net_),
-        .by_products = 0,
+        .by_products = by_products ? 1 : 0,
         .to_grid = to_grid,
         .sums = memory_->template at<Sum>(places.sums)};
-    kernel.by_products = Needed.any && !wanted.squares && !wanted.gradients ? 1 : 0;
-    const int blocks = leaf_blocks(*net_, kernel.by_products != 0);
+    const int blocks = leaf_blocks(*net_, by_products);
     if (is_integral) kernel.accumulators = parts_for(blocks, wanted.samples / 4);
     const auto rest = [&] { device().launch(kernel, blocks * kernel.accumulators); };
     if constexpr (Needed.any) {
-      if (kernel.by_products != 0) {
+      if (by_products) {
         return each_product_leaf([&](const outer_leaf& leaf) { sum_of_leaf<Sum>(wanted, leaf, to_grid); }, rest);
       }
     }
@@ -51536,6 +52059,36 @@ class launcher {
     const int parts = parts_for(blocks, most);
     return has_small_shares ? larger_of(parts, blocks_for(samples, shares_type::most)) : parts;
   }
+  /// Parts of the samples that add to a leaf's sum of integers over one position: 32 each, or 64 where they would be
+  /// many.
+  [[nodiscard]] static int parts_of_products(const outer_leaf& leaf, int samples) noexcept {
+    const int most = larger_of(smaller_of(samples / 32, 16), samples / 64);
+    return parts_of_integers(gradient_blocks(leaf.view), most, samples);
+  }
+  /// Is it one part of so many integers that it is written where the logical batch begins, and not set to zero before?
+  [[nodiscard]] static bool begins_sum(const outer_leaf& leaf, int samples) noexcept {
+    constexpr int least_size = 1 << 20;
+    return Needed.sums != 0 && is_one_product(leaf) && leaf.view.positions() == 1 && leaf.size() >= least_size &&
+           parts_of_products(leaf, samples) == 1;
+  }
+  /// Sets the others to zero where the logical batch begins.
+  void clear_sums(int samples, bool by_products) const {
+    auto* const sums = memory_->template at<std::int64_t>(memory_->places().sums);
+    std::vector<const outer_leaf*> written;
+    for (const outer_leaf& leaf : net_->outer) {
+      if (by_products && begins_sum(leaf, samples)) written.push_back(&leaf);
+    }
+    std::ranges::sort(written, {}, &outer_leaf::parameters);
+    std::int64_t begin = 0;
+    const auto clear = [&](std::int64_t end) {
+      if (begin < end) launch(device(), clear_kernel{memory_->state(), sums + begin, end - begin});
+    };
+    for (const outer_leaf* leaf : written) {
+      clear(leaf->parameters);
+      begin = std::int64_t{leaf->parameters} + leaf->size();
+    }
+    clear(static_cast<std::int64_t>(net_->parameters));
+  }
   void sum_of_shares(const sum_launch<Scalar>& wanted, const outer_leaf& leaf, Scalar to_grid) const {
     affine_shares<Scalar, kind_of_shares> problem;
     problem.on = operands(leaf.view, leaf.x, leaf.delta, wanted.samples);
@@ -51561,10 +52114,8 @@ class launcher {
     if constexpr (is_integral && has_small_shares) problem.shares = shares_type{to_grid};
     problem.accumulators = memory_->template at<Sum>(memory_->places().sums) + leaf.parameters;
     problem.accumulator_stride = static_cast<std::int64_t>(net_->parameters);
-    // Parts of 32 samples; of 64 where they would be many.
-    const int most = larger_of(smaller_of(wanted.samples / 32, 16), wanted.samples / 64);
-    problem.accumulator_count =
-        is_integral ? parts_of_integers(gradient_blocks(leaf.view), most, wanted.samples) : accumulator_count(*net_);
+    problem.accumulator_count = is_integral ? parts_of_products(leaf, wanted.samples) : accumulator_count(*net_);
+    problem.begins = is_integral && begins_sum(leaf, wanted.samples) ? 1 : 0;
     launch_gemm<Scalar, Needed.sums>(device(), way_of(leaf, gemm_product::sums), problem);
   }
   /// Forms the gradients of a leaf of several positions, for some samples at a time, or for all if they are kept, and
@@ -52477,6 +53028,11 @@ class network_trainer {
     clip_groups({net().groups.begin(), net().groups.end()}, rule.bounds);
   }
 
+  /// Does the device have these, all of them? Where a step has failed before, it does not.
+  template <class Records>
+  [[nodiscard]] bool holds(const Records& records) const noexcept {
+    return captured_ && copied_->same_view(records);
+  }
   /// The numbers of the data set have changed where they lie: the next step copies them again.
   void forget_records() noexcept { captured_ = false; }
   /// Of the next step on: every replay is told its rate.
@@ -52505,7 +53061,7 @@ class network_trainer {
       memory_->put(memory_->places().parameters, parameters.data(), parameters.size());
       network_.remote->changed = false;
     }
-    if (captured_ && copied_->same_view(records)) return;
+    if (holds(records)) return;
     captured_ = false;
     copied_ = records;
     seen_inputs_.reset();  // before there are others

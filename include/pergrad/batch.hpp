@@ -45,6 +45,11 @@ struct shape_text {
   }
 };
 
+/// Has a shape an extent behind one of 0? Its size would not count it.
+[[nodiscard]] constexpr bool has_gap(const shape& of) noexcept {
+  return (of.e0 == 0 && of.e1 != 0) || (of.e1 == 0 && of.e2 != 0) || (of.e2 == 0 && of.e3 != 0);
+}
+
 template <array Numbers>
 using number_in = std::remove_cvref_t<decltype(*std::data(std::declval<const Numbers&>()))>;
 
@@ -106,13 +111,17 @@ template <class Id>
 template <class Value, class Target>
 class dataset {
  public:
-  /// Throws std::invalid_argument unless all spans hold the same, whole number of records, and for a length that is 0
-  /// or more than there are positions; std::out_of_range for an id outside the shape's vocabulary. All records are
-  /// looked at here, so that no later error depends on which ones are drawn.
+  /// Throws std::invalid_argument unless all spans hold the same, whole number of records, for an extent of 0 in the
+  /// shape, and for a length that is 0 or more than there are positions; std::out_of_range for an id outside the
+  /// shape's vocabulary. All records are looked at here, so that no later error depends on which ones are drawn.
   // By reference: g++ 12 for AVX-512 passes a constant shape {n, n, 0, 0} by value as {n, n, n, n}.
   dataset(std::span<const Value> inputs, std::span<const Target> targets, const shape& input,
           std::size_t targets_per_record = 1, std::span<const std::uint32_t> lengths = {})
       : inputs_{inputs}, targets_{targets}, lengths_{lengths}, input_{input}, targets_per_record_{targets_per_record} {
+    if (detail::has_gap(input)) {
+      detail::throw_invalid_argument({"pergrad: dataset: the shape (", input.e0, ", ", input.e1, ", ", input.e2, ", ",
+                                      input.e3, ") has an extent of 0 in front of another"});
+    }
     if (input.size() == 0 || targets_per_record == 0 || inputs.size() % input.size() != 0 ||
         targets.size() % targets_per_record != 0 ||
         inputs.size() / input.size() != targets.size() / targets_per_record) {

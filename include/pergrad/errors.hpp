@@ -36,7 +36,7 @@ namespace function {
 // clang-format off
 struct clip; struct clip_per_layer; struct clip_per_group; struct normalise; struct sum; struct mean; struct divided_by;
 struct gaussian_noise; struct step; struct assign; struct accumulate; struct evaluate; struct evaluate_into;
-struct dp_sgd; struct private_loop; struct evaluate_classifier; struct predict; struct generate;
+struct dp_sgd; struct private_loop; struct evaluate_classifier; struct confuse; struct predict; struct generate;
 // clang-format on
 }  // namespace function
 
@@ -72,6 +72,18 @@ template <class Where, class Layer, class FactorsCover, class ParametersAre> str
 };
 template <class Where, class Layer, class Given> struct factor_reads_outside_the_tape : instead_of_network {
   static constexpr int say() { static_assert(never<Where>, "a factor's operand must lie inside the values it is taken from (input, output, backprop or saved); see docs/custom_layers.md"); return 0; }
+};
+template <class Where, class Layer, class Given> struct factor_reads_ids : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "a factor computes with numbers, and this layer's input is integer ids: a table's gradient is a pergrad::row_sum, and what else is made of ids goes through the saved span; see docs/custom_layers.md"); return 0; }
+};
+template <class Where, class Layer, class Given> struct matrices_lie_outside_the_parameters : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "matrices(in) are at most 4, and each of them must lie among the layer's parameters: offset + rows * columns is at most parameter_count; see docs/custom_layers.md"); return 0; }
+};
+template <class Where, class Layer, class Given> struct affine_map_does_not_fit : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "affine(in) does not fit the layer's shapes: in_channels * in_size and out_channels * out_size are the sizes of input and output (the other way round with adjoint), groups divide the channels, and out_size is at most the windows that there are; see docs/custom_layers.md"); return 0; }
+};
+template <class Where, class Layer, class Given> struct output_length_too_long : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "output_length(in, length) must not be more than the positions that output_shape(in) has, for any length from 0 on; see docs/custom_layers.md"); return 0; }
 };
 template <class Where, class Layer, class Given> struct mixes_samples : instead_of_network {
   static constexpr int say() { static_assert(never<Where>, "this layer mixes the samples of a batch, so a per-sample gradient does not exist; use a per-sample normalisation such as group_norm; see docs/privacy.md"); return 0; }

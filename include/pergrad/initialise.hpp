@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <numbers>
 #include <span>
 #include <type_traits>
@@ -91,15 +92,26 @@ struct xavier_normal : layer_default {
     return gain * std::sqrt(2 / (fan.in + fan.out)) * detail::public_normal(seed, index);
   }
 };
-/// `nn.init.uniform_` on every parameter: uniform in [low, high).
+/// `nn.init.uniform_` on every parameter: uniform in [low, high), in single precision, too.
 struct uniform {
   std::uint64_t seed = 0;
   double low = 0;
   double high = 1;
   [[nodiscard]] double weight(std::uint64_t index, detail::fans /*fan*/) const noexcept {
-    return low + (high - low) * detail::public_uniform(seed, index);
+    const double value = low + (high - low) * detail::public_uniform(seed, index);
+    return is_high(value) ? low : value;  // as PyTorch has it
   }
   [[nodiscard]] double bias(std::uint64_t index, detail::fans fan) const noexcept { return weight(index, fan); }
+
+ private:
+  /// Whether a value is `high` when it is rounded, where single precision tells the ends apart.
+  [[nodiscard]] bool is_high(double value) const noexcept {
+    const auto single = [](double of) { return static_cast<float>(of); };
+    const bool floats = std::fabs(high) <= static_cast<double>(std::numeric_limits<float>::max()) &&
+                        std::fabs(low) <= static_cast<double>(std::numeric_limits<float>::max()) &&
+                        single(low) != single(high);
+    return value == high || (floats && single(value) == single(high));
+  }
 };
 /// `nn.init.normal_` on every parameter: N(mean, standard_deviation²).
 struct normal {

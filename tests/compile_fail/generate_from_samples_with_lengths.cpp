@@ -14,5 +14,6 @@ using net_type = pg::network<pg::variable(pg::token_ids(4, 9)), pg::embedding<6>
 #endif
 
 std::vector<std::int32_t> text(const pg::host& exec, const net_type& net) {
-  return pg::generate(exec, net, pg::public_records{std::vector<std::int32_t>{1}}, {.steps = 3});
+  const std::vector<std::int32_t> prompt{1};
+  return pg::generate(exec, net, pg::public_records{prompt}, {.steps = 3});
 }

@@ -66,4 +66,27 @@ BOOST_AUTO_TEST_CASE(an_added_bias_is_the_bias_of_the_layer_in_front) {
   }
 }
 
+/// 0 as the shifts of norms are, wherever PyTorch's layers would choose; else what is said of biases.
+BOOST_AUTO_TEST_CASE(first_values_of_an_added_bias) {
+  using network = pg::network<shape{2, 3}, pg::added_bias>;
+  const pg::host exec{pg::threads{1}};
+  const auto begins_with = [](const network& net, float value) {
+    return std::ranges::all_of(net.parameters(), [&](float each) { return each == value; });
+  };
+  BOOST_TEST(begins_with({exec, pg::layer_default{1}}, 0));
+  BOOST_TEST(begins_with({exec, pg::kaiming_uniform{1}}, 0));
+  BOOST_TEST(begins_with({exec, pg::xavier_normal{1}}, 0));
+  BOOST_TEST(begins_with({exec, pg::constant{0.5}}, 0.5F));
+}
+
+// Seed and index of a value in double that rounds to 1 in single precision.
+BOOST_AUTO_TEST_CASE(uniform_first_values_stay_below_the_upper_end) {
+  const auto in_float = [](const pg::uniform& begin) { return static_cast<float>(begin.weight(6'705'997, {})); };
+  BOOST_TEST(in_float({7, 0, 1}) == 0.0F);
+  BOOST_TEST(in_float({7, -2, 2}) == -2.0F);
+  BOOST_TEST((pg::uniform{7, 0, 1e300}.weight(6'705'997, {})) > 0.9e300);  // in double alone
+  BOOST_TEST((pg::uniform{7, 1, 1 + 1e-9}.weight(0, {})) > 1.0);
+  BOOST_TEST((pg::uniform{7, 3, 3}.weight(0, {})) == 3.0);
+}
+
 BOOST_AUTO_TEST_SUITE_END()

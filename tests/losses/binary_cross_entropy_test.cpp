@@ -69,6 +69,13 @@ BOOST_AUTO_TEST_CASE(wrong_targets_are_refused) {
       0U);
   BOOST_TEST((loss_tests::refusal<loss_type, 2>(numbers{0, 1, -0.5, 1}, 2))
                  .find("pergrad: batch: record 1 has the target -0.5") == 0U);
+  // The digits that are wrong are said.
+  BOOST_TEST((loss_tests::refusal<loss_type, 1>(numbers{1.0000001}, 1)).find("the target 1.0000001 that") !=
+             std::string::npos);
+  BOOST_TEST((loss_tests::refusal<loss_type, 1>(numbers{-1e-9}, 1)).find("the target -1e-09 that") !=
+             std::string::npos);
+  BOOST_TEST((loss_tests::refusal<loss_type, 1>(numbers{std::nextafter(1.0, 2.0)}, 1))
+                 .find("the target 1.0000000000000002 that") != std::string::npos);
   BOOST_TEST((loss_tests::refusal<loss_type, 1>(numbers{std::numeric_limits<double>::quiet_NaN()}, 1))
                  .find("pergrad: batch: ") == 0U);
   BOOST_TEST((loss_tests::refusal<loss_type, 1>(numbers{std::numeric_limits<double>::infinity()}, 1))

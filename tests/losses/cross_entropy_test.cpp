@@ -68,6 +68,9 @@ BOOST_AUTO_TEST_CASE(extreme_logits) {
   const auto single = evaluate<cross_entropy>(std::vector<float>{1e30F, -1e30F}, classes{1});
   BOOST_TEST(std::isfinite(single.loss));
   BOOST_TEST(single.gradient == (std::vector<float>{1, -1}), boost::test_tools::per_element());
+  // Further apart than a float can say.
+  BOOST_TEST(evaluate<cross_entropy>(std::vector<float>{3e38F, -3e38F}, classes{1}).loss ==
+             2 * static_cast<double>(3e38F));
 }
 BOOST_AUTO_TEST_CASE(equal_logits) {
   for (const double value : {0.0, 1e4, -1e30}) {
@@ -123,6 +126,9 @@ BOOST_AUTO_TEST_CASE(no_smoothing_is_cross_entropy_bit_for_bit) {
       evaluate<pergrad::cross_entropy_with_label_smoothing<0.0>>(numbers{0.3, -1.25, 2.5}, classes{1});
   BOOST_TEST(plain.loss == smoothed.loss);
   BOOST_TEST(plain.gradient == smoothed.gradient, boost::test_tools::per_element());
+  const numbers without_one_class{0.3, -std::numeric_limits<double>::infinity(), 2.5};
+  BOOST_TEST(evaluate<pergrad::cross_entropy_with_label_smoothing<0.0>>(without_one_class, classes{0}).loss ==
+             evaluate<cross_entropy>(without_one_class, classes{0}).loss);
 }
 BOOST_AUTO_TEST_CASE(label_smoothing_in_a_batch) {
   using smoothed = pergrad::cross_entropy_with_label_smoothing<0.1>;

@@ -69,6 +69,9 @@ BOOST_AUTO_TEST_CASE(far_logits) {
     close(evaluate<half>(numbers{size}, numbers{0}).gradient[0], 0.75L, 1e-15L);
     close(evaluate<half>(numbers{-size}, numbers{1}).gradient[0], -0.25L, 1e-15L);
   }
+  const auto never = evaluate<pergrad::focal<>>(numbers{0, -std::numeric_limits<double>::infinity()}, classes{1});
+  BOOST_TEST(never.loss == std::numeric_limits<double>::infinity());
+  BOOST_TEST(never.gradient == (numbers{1, -1}), boost::test_tools::per_element());
 }
 BOOST_AUTO_TEST_CASE(not_a_number_shows) {
   constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();

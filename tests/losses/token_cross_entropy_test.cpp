@@ -127,6 +127,13 @@ BOOST_AUTO_TEST_CASE(extreme_logits) {
   const auto wrong = evaluate<sum_loss>(numbers{1e300, -1e300, 0, -1e30, 1e30, 0}, classes{1, 0});
   BOOST_TEST(wrong.loss == 2e300);
   BOOST_TEST(wrong.gradient == (numbers{1, -1, 0, -1, 1, 0}), boost::test_tools::per_element());
+  // Further apart than a float can say, all at once and a stretch at a time.
+  const std::vector<float> far{3e38F, -3e38F, 0};
+  const classes last{1};
+  BOOST_TEST(evaluate<sum_loss>(far, last).loss == 2 * static_cast<double>(3e38F));
+  std::vector<pg::on_host::streamed_position<float>> seen(1);
+  sum_loss::see(std::span{seen}, far.data(), 0, 3, std::span{last}, 1);
+  BOOST_TEST(sum_loss::finish(std::span{seen}, std::span{last}, 1) == 2 * static_cast<double>(3e38F));
 }
 BOOST_AUTO_TEST_CASE(wrong_targets_are_refused) {
   BOOST_TEST(refusal<mean_loss>({0, -100, 2, 1}) == "taken");

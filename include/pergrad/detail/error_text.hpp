@@ -5,11 +5,14 @@
 // code for the compiler to optimise; as a list of pieces a sentence is a few stores and one call.
 #pragma once
 
+#include <cmath>
 #include <concepts>
 #include <cstddef>
 #include <cstdio>
+#include <cstdlib>
 #include <initializer_list>
 #include <stdexcept>
+#include <type_traits>
 
 namespace pergrad::inline v0_1::detail {
 
@@ -23,7 +26,8 @@ class text_piece {
   template <std::unsigned_integral Integer>
   constexpr text_piece(Integer number) noexcept : kind_{kind::natural}, natural_{number} {}
   template <std::floating_point Real>
-  constexpr text_piece(Real number) noexcept : kind_{kind::real}, real_{static_cast<double>(number)} {}
+  constexpr text_piece(Real number) noexcept
+      : kind_{std::is_same_v<Real, float> ? kind::single : kind::real}, real_{static_cast<double>(number)} {}
   // NOLINTEND(google-explicit-constructor,cppcoreguidelines-pro-type-member-init)
 
   /// Writes it in at most `room` characters, the closing 0 included; returns how many it has in full.
@@ -33,15 +37,29 @@ class text_piece {
         return std::snprintf(to, room, "%lld", whole_);
       case kind::natural:
         return std::snprintf(to, room, "%llu", natural_);
+      case kind::single:
       case kind::real:
-        return std::snprintf(to, room, "%f", real_);
+        return write_real(to, room);
       default:
         return std::snprintf(to, room, "%s", text_);
     }
   }
 
  private:
-  enum class kind { text, whole, natural, real };
+  enum class kind { text, whole, natural, single, real };
+  /// With as many digits as it takes to tell the number from its neighbours: an error may be about the last one.
+  int write_real(char* to, std::size_t room) const noexcept {
+    const auto is_read_back = [&](int length) {
+      if (length < 0 || static_cast<std::size_t>(length) >= room) return false;
+      const double read = std::strtod(to, nullptr);
+      return read == real_ || (kind_ == kind::single && static_cast<float>(read) == static_cast<float>(real_));
+    };
+    if (std::fabs(real_) < 1e15) {
+      if (const int length = std::snprintf(to, room, "%f", real_); is_read_back(length)) return length;
+    }
+    if (const int length = std::snprintf(to, room, "%.9g", real_); is_read_back(length)) return length;
+    return std::snprintf(to, room, "%.17g", real_);
+  }
   kind kind_ = kind::text;
   // NOLINTBEGIN(readability-identifier-naming): private, although a union says otherwise
   union {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <type_traits>
 #include <vector>
 
@@ -19,7 +20,7 @@ namespace pergrad::inline v0_1 {
 
 /// Result of `evaluate_classifier`.
 struct classifier_result {
-  double accuracy = 0;   ///< fraction of records whose largest logit is their class
+  double accuracy = 0;   ///< fraction of records whose largest logit is their class; of none that has a NaN
   double mean_loss = 0;  ///< mean cross entropy
 };
 
@@ -44,9 +45,9 @@ requires(!pergrad::detail::is_explained<Network>) [[nodiscard]] classifier_resul
         unprotected::evaluate_into(executor, assign(logits, outputs(gradients)),
                                    assign(chunk_losses, losses(gradients)));
         for (std::size_t i = 0; i < count; ++i) {
-          const auto begin = logits.begin() + static_cast<std::ptrdiff_t>(i * classes);
-          const auto largest = std::max_element(begin, begin + static_cast<std::ptrdiff_t>(classes)) - begin;
-          right += largest == records.targets(first + i)[0] ? 1U : 0U;
+          const std::size_t told =
+              pergrad::detail::told_class(std::span<const scalar>{logits}.subspan(i * classes, classes));
+          right += told == static_cast<std::size_t>(records.targets(first + i)[0]) ? 1U : 0U;
           loss += chunk_losses[i];
         }
       });
@@ -57,11 +58,11 @@ requires(!pergrad::detail::is_explained<Network>) [[nodiscard]] classifier_resul
 }  // namespace unprotected
 
 /// Accuracy and mean loss of a classifier over a whole data set that is public. Throws std::invalid_argument if the
-/// records do not fit the network. An empty data set gives zeros.
+/// records do not fit the network, std::logic_error for one that was moved from. An empty data set gives zeros.
 template <executor Executor, class Network, class Value>
-requires(!detail::is_explained<Network>) [[nodiscard]] classifier_result
-    evaluate_classifier(const Executor& executor, const Network& network,
-                        const public_records<dataset<Value, std::int32_t>>& records) {
+requires(!detail::is_explained<Network> && detail::records_of_classes<dataset<Value, std::int32_t>, Network>)
+    [[nodiscard]] classifier_result evaluate_classifier(const Executor& executor, const Network& network,
+                                                        const public_records<dataset<Value, std::int32_t>>& records) {
   return unprotected::evaluate_classifier(executor, network, records.view());
 }
 /// Of records that nobody says are public, and of a network that is explained to be wrong.
@@ -71,12 +72,12 @@ template <executor Executor, class Network, class Records>
   if constexpr (!detail::is_explained<Network>) static_cast<void>(error::records_may_be_private<Records>{});
   return {};
 }
-/// Of other targets than classes, and without an executor.
-template <executor Executor, class Network, class Value, class Target>
-requires(!detail::is_explained<Network> && !std::is_same_v<Target, std::int32_t>) [[nodiscard]] classifier_result
-    evaluate_classifier(const Executor& /*executor*/, const Network& /*network*/,
-                        const public_records<dataset<Value, Target>>& /*records*/) {
-  static_cast<void>(error::records_of_another_type<dataset<Value, std::int32_t>, dataset<Value, Target>>{});
+/// Of other inputs than the network's, of other targets than classes, and without an executor.
+template <executor Executor, class Network, class Records>
+requires(!detail::is_explained<Network> && !detail::records_of_classes<Records, Network>)
+    [[nodiscard]] classifier_result evaluate_classifier(const Executor& /*executor*/, const Network& /*network*/,
+                                                        const public_records<Records>& /*records*/) {
+  static_cast<void>(error::records_of_another_type<dataset<typename Network::input_value, std::int32_t>, Records>{});
   return {};
 }
 template <class First, class... Rest>

@@ -30,7 +30,8 @@ namespace pergrad::inline v0_1 {
 /// Which classes a classifier takes for which.
 class confusion_matrix {
  public:
-  explicit confusion_matrix(std::size_t classes) : classes_{classes}, counts_(classes * classes) {}
+  /// Throws std::invalid_argument for more classes than a matrix can have.
+  explicit confusion_matrix(std::size_t classes) : classes_{classes}, counts_(squared(classes)) {}
 
   [[nodiscard]] std::size_t classes() const noexcept { return classes_; }
   /// Counts one record. Throws std::out_of_range if there is no such class; so does each function here.
@@ -63,6 +64,12 @@ class confusion_matrix {
   }
 
  private:
+  [[nodiscard]] static std::size_t squared(std::size_t classes) {
+    if (classes != 0 && classes > std::vector<std::size_t>{}.max_size() / classes) {
+      detail::throw_invalid_argument({"pergrad: confusion_matrix: ", classes, " classes are too many"});
+    }
+    return classes * classes;
+  }
   [[nodiscard]] std::size_t place(std::size_t is, std::size_t told) const {
     if (is >= classes_ || told >= classes_) {
       detail::throw_out_of_range({"pergrad: confusion_matrix: class ", std::max(is, told), " of ", classes_});
@@ -85,6 +92,7 @@ requires(!pergrad::detail::is_explained<Network>) [[nodiscard]] confusion_matrix
     confuse(const Executor& executor, const Network& network,
             const dataset<typename Network::input_value, std::int32_t>& records,
             std::size_t classes = Network::output_shape.size()) {
+  using scalar = typename Network::scalar;
   const pergrad::detail::float_environment proven;
   constexpr std::size_t outputs_of_one = Network::output_shape.size();
   if (classes == 0 || classes > outputs_of_one) {
@@ -92,15 +100,24 @@ requires(!pergrad::detail::is_explained<Network>) [[nodiscard]] confusion_matrix
         {"pergrad: confuse: ", classes, " classes of a network with ", outputs_of_one, " outputs"});
   }
   confusion_matrix found{classes};
-  std::vector<typename Network::scalar> logits;
+  std::vector<scalar> logits;
   pergrad::detail::in_chunks<cross_entropy>(
       executor, network, records, [&](const auto& gradients, std::size_t first, std::size_t count) {
         logits.resize(count * outputs_of_one);
         unprotected::evaluate_into(executor, assign(logits, outputs(gradients)));
         for (std::size_t i = 0; i < count; ++i) {
-          const auto one = std::span{logits}.subspan(i * outputs_of_one, classes);
-          found.add(static_cast<std::size_t>(records.targets(first + i)[0]),
-                    static_cast<std::size_t>(std::ranges::max_element(one) - one.begin()));
+          const auto is = static_cast<std::size_t>(records.targets(first + i)[0]);
+          if (is >= classes) {
+            pergrad::detail::throw_out_of_range(
+                {"pergrad: confuse: record ", first + i, " has the label ", is, ", of ", classes, " classes"});
+          }
+          const std::size_t told =
+              pergrad::detail::told_class(std::span<const scalar>{logits}.subspan(i * outputs_of_one, classes));
+          if (told == classes) {
+            pergrad::detail::throw_runtime_error(
+                {"pergrad: confuse: the outputs for record ", first + i, " are not all numbers"});
+          }
+          found.add(is, told);
         }
       });
   return found;
@@ -110,19 +127,33 @@ requires(!pergrad::detail::is_explained<Network>) [[nodiscard]] confusion_matrix
 
 /// Asks a classifier for the class of every record of a public data set, that of the largest logit among the first
 /// `classes`. Throws std::invalid_argument if the records do not fit the network, and for more classes than it has
-/// outputs.
+/// outputs; std::out_of_range for a label from `classes` on; std::runtime_error if one of a record's outputs is no
+/// number, as it is told to be of no class; std::logic_error for a network that was moved from.
 template <executor Executor, class Network, class Value>
-requires(!detail::is_explained<Network>) [[nodiscard]] confusion_matrix
-    confuse(const Executor& executor, const Network& network,
-            const public_records<dataset<Value, std::int32_t>>& records,
-            std::size_t classes = Network::output_shape.size()) {
+requires(!detail::is_explained<Network> && detail::records_of_classes<dataset<Value, std::int32_t>, Network>)
+    [[nodiscard]] confusion_matrix confuse(const Executor& executor, const Network& network,
+                                           const public_records<dataset<Value, std::int32_t>>& records,
+                                           std::size_t classes = Network::output_shape.size()) {
   return unprotected::confuse(executor, network, records.view(), classes);
 }
 /// Of records that nobody says are public, and of a network that is explained to be wrong.
 template <executor Executor, class Network, class Records>
 [[nodiscard]] confusion_matrix confuse(const Executor& /*executor*/, const Network& /*network*/,
-                                       const Records& /*records*/) {
+                                       const Records& /*records*/, std::size_t /*classes*/ = 0) {
   if constexpr (!detail::is_explained<Network>) static_cast<void>(error::records_may_be_private<Records>{});
+  return confusion_matrix{0};
+}
+/// Of other inputs than the network's, of other targets than classes, and without an executor.
+template <executor Executor, class Network, class Records>
+requires(!detail::is_explained<Network> && !detail::records_of_classes<Records, Network>) [[nodiscard]] confusion_matrix
+    confuse(const Executor& /*executor*/, const Network& /*network*/, const public_records<Records>& /*records*/,
+            std::size_t /*classes*/ = 0) {
+  static_cast<void>(error::records_of_another_type<dataset<typename Network::input_value, std::int32_t>, Records>{});
+  return confusion_matrix{0};
+}
+template <class First, class... Rest>
+requires(!executor<First>) [[nodiscard]] confusion_matrix confuse(const First& /*first*/, const Rest&... /*rest*/) {
+  static_cast<void>(error::needs_an_executor<error::function::confuse, First>{});
   return confusion_matrix{0};
 }
 

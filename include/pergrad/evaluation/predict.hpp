@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
@@ -29,6 +30,11 @@ class public_records {
  public:
   template <class Records>
   explicit constexpr public_records(const Records& records) : view_{records} {}
+  /// An array that would be gone before anybody reads it: one error that says so.
+  template <detail::ends_with_the_call Records>
+  explicit public_records(Records&& /*records*/) {
+    static_cast<void>(error::temporary_array<Records>{});
+  }
   [[nodiscard]] constexpr const View& view() const noexcept { return view_; }
 
  private:
@@ -46,6 +52,14 @@ template <class Records>
 inline constexpr bool said_to_be_public = false;
 template <class Records>
 inline constexpr bool said_to_be_public<public_records<Records>> = true;
+
+/// What can be looked at as a network's inputs, one after the other.
+template <class View, class Network>
+concept inputs_of = std::is_convertible_v<const View&, std::span<const typename Network::input_value>>;
+
+/// A data set of a network's inputs with a class each.
+template <class Records, class Network>
+concept records_of_classes = std::is_same_v<Records, dataset<typename Network::input_value, std::int32_t>>;
 
 /// Asks nothing of the outputs.
 struct no_loss {
@@ -71,10 +85,32 @@ struct no_loss {
   }
 };
 
+/// Throws std::logic_error for a network that was moved from. Parameters that a device has are not brought back for it.
+template <class Network>
+void require_parameters(const Network& network) {
+  if constexpr (Network::parameter_count + Network::frozen_parameter_count != 0) {
+    if (!network_access::remote(network).newer && network.all_parameters().empty()) {
+      throw_logic_error({"pergrad: this network was moved from, and has no parameters"});
+    }
+  }
+}
+
+/// The class of a record, that of the largest of its logits; as many as there are if one of them is no number.
+template <class Scalar>
+[[nodiscard]] std::size_t told_class(std::span<const Scalar> logits) noexcept {
+  std::size_t largest = 0;
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    if (std::isnan(logits[i])) return logits.size();
+    if (logits[i] > logits[largest]) largest = i;
+  }
+  return largest;
+}
+
 /// f(gradients of some records, number of the first, how many), until all records had their turn.
 template <class Loss, class Executor, class Network, class Records, class Function>
 [[gnu::cold]] void in_chunks(const Executor& executor, const Network& network, const Records& records,
                              const Function& f) {
+  require_parameters(network);
   tape<Network> tape{executor, forward_only{std::clamp<std::size_t>(records.size(), 1, 1024)}};
   if constexpr (requires { executor.hold_parameters(network, tape); }) executor.hold_parameters(network, tape);
   const std::size_t chunk = tape.capacity();
@@ -116,9 +152,9 @@ requires(!pergrad::detail::is_explained<Network>)
 
 /// Outputs `[records][output shape]` of a network in evaluation, for any number of records that are public and lie one
 /// after the other in an array of inputs; `lengths`: one a record where they vary. Allocates. Throws
-/// std::invalid_argument or std::out_of_range as `dataset` does.
+/// std::invalid_argument or std::out_of_range as `dataset` does, std::logic_error for a network that was moved from.
 template <executor Executor, class Network, class Inputs>
-requires(!detail::is_explained<Network>)
+requires(!detail::is_explained<Network> && detail::inputs_of<Inputs, Network>)
     [[nodiscard]] std::vector<typename Network::scalar> predict(const Executor& executor, const Network& network,
                                                                 const public_records<Inputs>& inputs,
                                                                 std::span<const std::uint32_t> lengths = {}) {
@@ -131,7 +167,15 @@ template <executor Executor, class Network, class Inputs>
   if constexpr (!detail::is_explained<Network>) static_cast<void>(error::records_may_be_private<Inputs>{});
   return {};
 }
-/// Without an executor: one error that says so.
+/// Of other records than the network's inputs in an array, and without an executor: one error that says so.
+template <executor Executor, class Network, class Inputs>
+requires(!detail::is_explained<Network> && !detail::inputs_of<Inputs, Network>)
+    [[nodiscard]] std::vector<float> predict(const Executor& /*executor*/, const Network& /*network*/,
+                                             const public_records<Inputs>& /*inputs*/,
+                                             std::span<const std::uint32_t> /*lengths*/ = {}) {
+  static_cast<void>(error::records_of_another_type<std::span<const typename Network::input_value>, Inputs>{});
+  return {};
+}
 template <class First, class... Rest>
 requires(!executor<First>) [[nodiscard]] std::vector<float> predict(const First& /*first*/, const Rest&... /*rest*/) {
   static_cast<void>(error::needs_an_executor<error::function::predict, First>{});
@@ -163,15 +207,23 @@ class predictor {
   ~predictor() = default;
 
   /// The outputs for one record's inputs, `{output shape}`; overwritten by the next prediction. Throws
-  /// std::invalid_argument or std::out_of_range for inputs that the network does not take.
-  template <class Inputs>
+  /// std::invalid_argument or std::out_of_range for inputs that the network does not take, std::logic_error for a
+  /// network that was moved from.
+  template <detail::inputs_of<Network> Inputs>
   [[nodiscard]] std::span<const scalar> operator()(const public_records<Inputs>& input) {
     return predict(input.view(), {});
   }
   /// The same for a record with a length of its own.
-  template <class Inputs>
+  template <detail::inputs_of<Network> Inputs>
   [[nodiscard]] std::span<const scalar> operator()(const public_records<Inputs>& input, std::uint32_t length) {
     return predict(input.view(), {&length, 1});
+  }
+  /// Of another record than the network's inputs in an array.
+  template <class Inputs, class... Length>
+  requires(!detail::inputs_of<Inputs, Network>) [[nodiscard]] std::span<const scalar> operator()(
+      const public_records<Inputs>& /*input*/, const Length&... /*length*/) {
+    static_cast<void>(error::records_of_another_type<std::span<const input_value>, Inputs>{});
+    return {};
   }
   /// Of inputs that nobody says are public.
   template <class Inputs, class... Length>
@@ -188,6 +240,7 @@ class predictor {
       detail::throw_invalid_argument(
           {"pergrad: predictor: one record has ", Network::input_shape.size(), " input values, got ", input.size()});
     }
+    detail::require_parameters(*network_);
     static constexpr std::uint8_t nothing_asked[1]{};
     const batch<Network, detail::no_loss> sample{input, nothing_asked, lengths};
     unprotected::evaluate_into(*executor_, std::span{outputs_},

@@ -20,8 +20,12 @@ concept has_check = requires(shape in) {
 /// Does one operand lie inside the `size` values it is taken from?
 [[nodiscard]] constexpr bool inside(const operand& from, std::size_t positions, std::size_t count,
                                     std::size_t size) noexcept {
-  return positions > 0 && count > 0 &&
-         from.offset + (positions - 1) * from.position_stride + (count - 1) * from.stride < size;
+  // By division: a sum or product that wraps around would lie inside again.
+  if (positions == 0 || count == 0 || from.offset >= size) return false;
+  std::size_t room = size - 1 - from.offset;
+  if (positions > 1 && from.position_stride > room / (positions - 1)) return false;
+  room -= (positions - 1) * from.position_stride;
+  return count == 1 || from.stride <= room / (count - 1);
 }
 
 template <class Layer>
@@ -35,6 +39,9 @@ template <class Layer>
   std::size_t covered = 0;
   for (const factor& each : factors_of<Layer>(in, second)) {
     covered += each.size();
+    const bool computes_with_input =
+        each.delta.from == source::activation || (!each.sparse && each.other.from == source::activation);
+    if (in.ids != 0 && computes_with_input) return mistake::factor_of_ids;
     if (each.sparse) {
       const bool all_inside = each.delta.from != source::ones &&
                               inside(each.delta, each.positions, each.columns, size_of(each.delta.from)) &&
@@ -44,13 +51,47 @@ template <class Layer>
       continue;
     }
     const std::size_t other_count = each.outer ? each.columns : each.rows;
-    const bool other_inside = (each.other.from == source::ones && !each.outer) ||
-                              inside(each.other, each.positions, other_count, size_of(each.other.from));
+    const bool other_inside = each.other.from == source::ones
+                                  ? !each.outer
+                                  : inside(each.other, each.positions, other_count, size_of(each.other.from));
     const bool delta_inside =
         each.delta.from != source::ones && inside(each.delta, each.positions, each.rows, size_of(each.delta.from));
     if (!delta_inside || !other_inside) return mistake::factor_outside_tape;
   }
   return covered == parameter_count_of<Layer>(in, second) ? mistake::none : mistake::factors_do_not_cover;
+}
+
+/// Do at most 4 matrices lie among the parameters?
+template <class Layer>
+[[nodiscard]] constexpr bool matrices_inside(shape in, shape second) {
+  const std::size_t parameters = parameter_count_of<Layer>(in, second);
+  const auto list = matrices_of<Layer>(in, second);
+  for (const matrix& each : list) {
+    if (each.offset > parameters) return false;
+    if (each.rows != 0 && each.columns > (parameters - each.offset) / each.rows) return false;
+  }
+  return list.size() <= 4;
+}
+
+/// Are an affine map's ends the shapes of the layer, and its windows inside the padded input?
+[[nodiscard]] constexpr bool map_fits(const affine_map& map, shape in, shape out) noexcept {
+  constexpr std::size_t negative = std::size_t{1} << 31U;  // from here on: a difference that has wrapped around
+  const auto axis_fits = [&](std::size_t extent::*axis) {
+    const std::size_t numbers[]{map.in_size.*axis, map.out_size.*axis, map.kernel.*axis,
+                                map.stride.*axis,  map.padding.*axis,  map.dilation.*axis};
+    for (const std::size_t each : numbers) {
+      if (each >= negative) return false;
+    }
+    return map.out_size.*axis > 0 &&
+           map.out_size.*axis <= window_count(map.in_size.*axis, map.kernel.*axis, map.stride.*axis, map.padding.*axis,
+                                              map.dilation.*axis);
+  };
+  const shape& wide = map.adjoint ? out : in;
+  const shape& narrow = map.adjoint ? in : out;
+  return axis_fits(&extent::depth) && axis_fits(&extent::height) && axis_fits(&extent::width) && map.groups > 0 &&
+         map.in_channels < negative && map.in_channels % map.groups == 0 && map.out_channels < negative &&
+         map.out_channels % map.groups == 0 && map.in_channels * map.in_size.size() == wide.size() &&
+         map.out_channels * map.out_size.size() == narrow.size();
 }
 
 /// What is wrong with a layer that has functions of its own, once these are there.
@@ -60,6 +101,9 @@ template <class Layer>
     if (!Layer::accepts(in)) return mistake::rejects_input;
   }
   if (output_shape_of<Layer>(in, second).size() == 0) return mistake::no_output;
+  if constexpr (has_matrices<Layer>) {
+    if (!matrices_inside<Layer>(in, second)) return mistake::matrices_outside_parameters;
+  }
   if constexpr (has_factors<Layer>) {
     return check_factors<Layer>(in, second);
   } else {
@@ -122,7 +166,11 @@ template <class Layer>
     return mistake::no_derivative;
   } else if constexpr (has_value<Layer>) {
     return output_shape_of<Layer>(in) == in ? mistake::none : mistake::element_function_changes_shape;
-  } else if constexpr (has_output_shape<Layer> && (has_affine<Layer> || has_windows<Layer>)) {
+  } else if constexpr (has_output_shape<Layer> && has_affine<Layer>) {
+    const shape out = Layer::output_shape(in);
+    if (out.size() == 0) return mistake::no_output;
+    return map_fits(Layer::affine(in), in, out) ? mistake::none : mistake::affine_map_does_not_fit;
+  } else if constexpr (has_output_shape<Layer> && has_windows<Layer>) {
     return Layer::output_shape(in).size() == 0 ? mistake::no_output : mistake::none;
   } else if constexpr (!has_output_shape<Layer>) {
     return mistake::no_output_shape;

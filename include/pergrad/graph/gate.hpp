@@ -92,6 +92,9 @@ struct unfolded<Input, node_list<Nodes...>, Layers...> {
         if (!lengths[i](in, result.shapes[i + 1])) result.what = mistake::lengths_are_lost;
         if (joins[i] && !agree_in_length(result, i)) result.what = mistake::branches_differ_in_length;
         const bool same = !changes_length[i] || in.varying_axis() == 0 || keeps_every_length(i, in);
+        if (result.what == mistake::none && changes_length[i] && !lengths_fit(i, in, result.shapes[i + 1], same)) {
+          result.what = mistake::output_length_too_long;
+        }
         result.length_origins[i + 1] = same ? result.length_origins[result.inputs[i]] : i + 1;
       }
       if (tied_by_two[i]) result.what = mistake::ties_nest;
@@ -132,6 +135,16 @@ struct unfolded<Input, node_list<Nodes...>, Layers...> {
   static constexpr bool keeps_every_length(std::size_t node, shape in) {
     for (std::size_t length = 0; length <= in[in.varying_axis() - 1]; ++length) {
       if (output_lengths[node](in, length) != length) return false;
+    }
+    return true;
+  }
+  /// Has the output room for the positions of every length? Of lengths that stay the `same` the longest says it.
+  static constexpr bool lengths_fit(std::size_t node, shape in, shape out, bool same) {
+    if (in.varying_axis() == 0) return true;
+    const std::size_t longest = in[in.varying_axis() - 1];
+    const std::size_t most = out[out.varying_axis() - 1];
+    for (std::size_t length = same ? longest : 0; length <= longest; ++length) {
+      if (output_lengths[node](in, length) > most) return false;
     }
     return true;
   }
@@ -209,6 +222,10 @@ constexpr auto explain() {
   else if constexpr (What == mistake::no_backward) return std::type_identity<no_backward<Where, Layer, Given>>{};
   else if constexpr (What == mistake::no_factors) return std::type_identity<no_factors<Where, Layer, Given>>{};
   else if constexpr (What == mistake::factor_outside_tape) return std::type_identity<factor_reads_outside_the_tape<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::factor_of_ids) return std::type_identity<factor_reads_ids<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::matrices_outside_parameters) return std::type_identity<matrices_lie_outside_the_parameters<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::affine_map_does_not_fit) return std::type_identity<error::affine_map_does_not_fit<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::output_length_too_long) return std::type_identity<error::output_length_too_long<Where, Layer, Given>>{};
   else if constexpr (What == mistake::mixes_samples) return std::type_identity<mixes_samples<Where, Layer, Given>>{};
   else if constexpr (What == mistake::needs_an_image) return std::type_identity<needs_an_image<Where, Layer, Given>>{};
   else if constexpr (What == mistake::needs_features) return std::type_identity<needs_features<Where, Layer, Given>>{};

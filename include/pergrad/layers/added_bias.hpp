@@ -3,17 +3,21 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <span>
 
 #include <pergrad/detail/host_device.hpp>
 #include <pergrad/gradients/factors.hpp>
 #include <pergrad/graph/mistakes.hpp>
+#include <pergrad/layers/shared/normalisation.hpp>
 #include <pergrad/shape.hpp>
 
 namespace pergrad::inline v0_1 {
 
 /// On `{features}`, or position by position on `{positions, features}`, of any length each; keeps the shape. Behind
 /// `frozen<linear<Features, no_bias>>` it is that layer's bias (BitFit: Ben Zaken et al. 2021, arXiv:2106.10199).
-/// Parameters: bias `[features]`. Per-sample gradient: the sum of dy over the positions.
+/// Parameters: bias `[features]`, at first 0 as a norm's shifts: nothing here knows the fan-in of the layer in front.
+/// Per-sample gradient: the sum of dy over the positions.
 struct added_bias {
   static constexpr const char* name = "added_bias";
   static constexpr bool by_position = true;
@@ -30,6 +34,12 @@ struct added_bias {
   [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
     return in.rank() > 2 ? detail::mistake::needs_features : detail::mistake::none;
   }
+  template <class Initialiser, class Scalar>
+  static void initialise(shape /*in*/, const Initialiser& initialiser, std::uint64_t first,
+                         std::span<Scalar> parameters) {
+    detail::initialise_affine(initialiser, first, 0, parameters);
+  }
+
   template <class Team>
   PERGRAD_HD static void forward(const Team& team) {
     const auto width = static_cast<std::ptrdiff_t>(features(team.in));

@@ -60,7 +60,8 @@ struct cross_entropy {
     }
     for (std::size_t i = 0; i < count; ++i) dy[i] /= sum;
     dy[target] -= 1;
-    return static_cast<double>(std::log(sum)) - static_cast<double>(y[target] - largest);
+    // In double: the difference of two floats may be more than a float can be.
+    return static_cast<double>(std::log(sum)) - (static_cast<double>(y[target]) - static_cast<double>(largest));
   }
 };
 
@@ -81,14 +82,18 @@ struct cross_entropy_with_label_smoothing : cross_entropy {
                                                   Scalar* dy) noexcept {
     constexpr double smoothing = Smoothing.value;
     const double loss = cross_entropy::evaluate(y, count, targets, dy);
-    const auto target = static_cast<std::size_t>(targets[0]);
-    const double share = smoothing / static_cast<double>(count);
-    double above = 0;  // what all logits together are above the target's
-    for (std::size_t i = 0; i < count; ++i) {
-      above += static_cast<double>(y[i]) - static_cast<double>(y[target]);
-      dy[i] = static_cast<Scalar>(static_cast<double>(dy[i]) + ((i == target ? smoothing : 0.0) - share));
+    if constexpr (smoothing == 0) {
+      return loss;  // and not 0 times what is above an infinite logit
+    } else {
+      const auto target = static_cast<std::size_t>(targets[0]);
+      const double share = smoothing / static_cast<double>(count);
+      double above = 0;  // what all logits together are above the target's
+      for (std::size_t i = 0; i < count; ++i) {
+        above += static_cast<double>(y[i]) - static_cast<double>(y[target]);
+        dy[i] = static_cast<Scalar>(static_cast<double>(dy[i]) + ((i == target ? smoothing : 0.0) - share));
+      }
+      return loss - share * above;
     }
-    return loss - share * above;
   }
 };
 

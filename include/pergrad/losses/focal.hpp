@@ -41,7 +41,8 @@ struct focal : cross_entropy {
     const double missing = -std::expm1(-entropy);
     const double power = std::pow(missing, gamma);
     const double ratio = missing > 0 ? entropy / missing : 1.0;
-    const double factor = power * (1 + gamma * ((1 - missing) * ratio));
+    const double slope = missing < 1 ? (1 - missing) * ratio : 0.0;  // also where the entropy is infinite
+    const double factor = power * (1 + gamma * slope);
     for (std::size_t i = 0; i < count; ++i) dy[i] = static_cast<Scalar>(static_cast<double>(dy[i]) * factor);
     return power * entropy;
   }

@@ -142,7 +142,7 @@ struct token_cross_entropy {
         dy[i] = i == target ? probability - weight : probability;
       }
     });
-    return std::log(static_cast<double>(sum)) - static_cast<double>(y[target] - largest);
+    return std::log(static_cast<double>(sum)) - (static_cast<double>(y[target]) - static_cast<double>(largest));
   }
 
   // Of logits that come a stretch of classes at a time, the same stretches twice, and are not kept in between: `see` of
@@ -184,7 +184,7 @@ struct token_cross_entropy {
       seen.counts = true;
       seen.weight = static_cast<scalar>(weight);
       seen.share = seen.weight / static_cast<scalar>(seen.sum);
-      loss += std::log(seen.sum) - static_cast<double>(seen.target - seen.largest);
+      loss += std::log(seen.sum) - (static_cast<double>(seen.target) - static_cast<double>(seen.largest));
     }
     return loss * weight;
   }
@@ -222,7 +222,7 @@ struct token_cross_entropy {
     on_host::for_each_pack<Scalar>(
         count, [&](std::ptrdiff_t i, const auto& lanes) { lanes.store(dy + i, lanes.load(dy + i) * share); });
     dy[target] -= weight;
-    return std::log(static_cast<double>(sum)) - static_cast<double>(y[target] - largest);
+    return std::log(static_cast<double>(sum)) - (static_cast<double>(y[target]) - static_cast<double>(largest));
   }
 };
 
