@@ -12610,17 +12610,12 @@ namespace pergrad::inline v0_1 {
 
 /// Records that anybody may know, such as a test set: what is computed from them is no private value. That they are is
 /// a promise of whoever writes this; training records are not. Holds a view: a `dataset`, or the inputs of records in
-/// one contiguous array.
+/// one contiguous array, which must live as long as this is used: a temporary one to the end of its expression.
 template <class View>
 class public_records {
  public:
   template <class Records>
   explicit constexpr public_records(const Records& records) : view_{records} {}
-  /// An array that would be gone before anybody reads it: one error that says so.
-  template <detail::ends_with_the_call Records>
-  explicit public_records(Records&& /*records*/) {
-    static_cast<void>(error::temporary_array<Records>{});
-  }
   [[nodiscard]] constexpr const View& view() const noexcept { return view_; }
 
  private:

@@ -103,8 +103,8 @@ BOOST_AUTO_TEST_CASE(predictions_are_the_outputs) {
       }
     }
   }
-  const std::vector<float> seven(7);
-  BOOST_CHECK_THROW(static_cast<void>(pg::predict(exec, net, pg::public_records{seven})), std::invalid_argument);
+  BOOST_CHECK_THROW(static_cast<void>(pg::predict(exec, net, pg::public_records{std::vector<float>(7)})),
+                    std::invalid_argument);
 
   using reader = pg::network<pg::variable(pg::token_ids(3, 5)), pg::embedding<2>, pg::mean_over_positions>;
   const reader words{exec, pg::layer_default{1}};
