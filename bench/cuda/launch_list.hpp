@@ -300,7 +300,8 @@ class listing_device {
       if constexpr (requires { kernel.squares; }) {
         to.what = "squares of partial sums";
         to.done.elements = to.done.doubles = size * gradients.most_samples;
-        to.done.element_rounds = static_cast<double>(Kernel::elements_of(gradients.size)) / Kernel::threads * gradients.chunks;
+        to.done.element_rounds =
+            static_cast<double>(Kernel::elements_of(gradients.size)) / Kernel::threads * gradients.chunks;
         to.done.bytes = static_cast<double>(blocks) * sizeof(double);
       } else {
         to.what = "partial sums added up";
