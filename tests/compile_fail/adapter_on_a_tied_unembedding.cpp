@@ -19,4 +19,5 @@ constexpr models::llama_size size{.positions = 5,
                                   .vocabulary = 7,
                                   .tied = tied};
 
-static_assert(models::llama<size, models::lora_on<2, "q_proj", "lm_head">>::parameter_count > 0);
+using network = models::detail::llama_network<size, models::lora_on<2, "q_proj", "lm_head">>::type;  // fewer lines
+static_assert(network::parameter_count > 0);
