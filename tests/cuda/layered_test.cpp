@@ -59,10 +59,16 @@ using layered_nodes =
     pg::basic_network<Scalar, pg::shape{2, 24, 24}, pg::conv2d<3, 3, pg::padding<1>>, pg::residual<pg::tanh>,
                       pg::max_pool2d<3, pg::stride<1>>, pg::reshape<pg::shape{3, 484}>, pg::transpose, pg::linear<3>,
                       bent, pg::flatten, pg::linear<3>>;
+/// The only position of its second convolution sees nothing but padding.
+using layered_beside = pg::network<pg::shape{2, 1, 1}, pg::conv2d<4, 1>, pg::tanh,
+                                   pg::conv2d<4, 1, pg::padding<1>, pg::stride<3>>, pg::flatten, pg::linear<2>>;
 
 }  // namespace
 
 namespace pergrad::inline v0_1::on_device {
+
+template <>
+inline constexpr plan_kind plan_of<layered_beside> = plan_kind::layered;
 
 template <>
 inline constexpr plan_kind plan_of<layered_convs<float>> = plan_kind::layered;
@@ -476,6 +482,21 @@ void check_that_batches_and_orders_change_nothing() {
 BOOST_AUTO_TEST_CASE(no_bit_depends_on_orders_or_physical_batches_and_training_is_the_hosts) {
   check_that_batches_and_orders_change_nothing<layered_cnn<float>>();
   check_that_batches_and_orders_change_nothing<layered_image<float>>();
+}
+
+BOOST_AUTO_TEST_CASE(no_gradient_goes_back_through_padding) {
+  const std::vector<float> inputs(2, 0.5F);
+  const std::vector<float> targets(2, 1.0F);
+  const pg::batch<layered_beside, pg::mean_squared_error> batch{inputs, targets};
+  const auto sum_on = [&](const auto& exec) {
+    const layered_beside net{exec, pg::kaiming_uniform{5}};
+    layered_beside::tape tape{exec, pg::max_batch{1}};
+    return pg::unprotected::evaluate(exec,
+                                     pg::sum(pg::per_sample_gradients(net, pg::mean_squared_error{}, batch, tape)));
+  };
+  const auto wanted = sum_on(pg::host{pg::threads{1}});
+  const auto found = sum_on(pg::emulated{});
+  for (std::size_t i = 0; i < wanted.size(); ++i) BOOST_TEST(std::abs(wanted[i] - found[i]) < 1e-5F);
 }
 
 // Sums of a million integers are written by the first physical batch, not set to zero before it.

@@ -105,3 +105,28 @@ BOOST_AUTO_TEST_CASE(every_method_knows_what_weighing_a_delta_rounds) {
   of(host);
   of(device);
 }
+
+// Sums of every sample's own gradient round what products add up whole: here each element up to the least number.
+BOOST_AUTO_TEST_CASE(every_strategy_knows_what_its_sum_rounds) {
+  using network = pg::network<pg::shape{1024}, pg::linear<512, pg::no_bias>>;
+  const std::vector<float> inputs(1024, 0x1p-75F);
+  const std::vector<float> targets(512, -0x1.1p-75F * 256);
+  network net{host, pg::kaiming_uniform{5}};
+  std::ranges::fill(net.parameters(), 0.0F);
+  const pg::batch<network, pg::mean_squared_error> batch{inputs, targets};
+  const auto of = [&](const auto& exec) {
+    network::tape tape{exec, pg::max_batch{1}};
+    const auto gradients = pg::per_sample_gradients(net, pg::mean_squared_error{}, batch, tape);
+    const pg::l2_clip_norm clip{1e-5};
+    const auto share = [&](const auto& leaf) {
+      return norm_of(pg::unprotected::evaluate(exec, pg::sum(pg::normalise(leaf, clip, 1e-60)))) / clip.value();
+    };
+    BOOST_TEST(share(gradients) < 1.001);
+    BOOST_TEST(share(pg::with_strategy<pg::strategy::ghost>(gradients)) < 1.001);
+    BOOST_TEST(share(pg::with_strategy<pg::strategy::naive>(gradients)) < 1.001);
+    BOOST_TEST(share(pg::with_strategy<pg::strategy::multi>(gradients)) < 1.001);
+    BOOST_TEST(share(pg::with_strategy<pg::strategy::crb>(gradients)) < 1.001);
+  };
+  of(host);
+  of(device);
+}

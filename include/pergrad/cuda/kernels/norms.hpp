@@ -23,16 +23,24 @@
 
 namespace pergrad::inline v0_1::on_device {
 
+/// Is the sum of an outer leaf one that products form (gemm_affine.hpp)? Of a layered network; of one use.
+[[nodiscard]] PERGRAD_HD constexpr bool is_one_product(const outer_leaf& leaf) noexcept {
+  return leaf.first != 0 && leaf.next == 0;
+}
+
 /// A method that the user asks for in the place of the plan's, for some nodes.
 struct method_choice {
   norm_method method = norm_method::automatic;
   std::uint64_t nodes = ~std::uint64_t{0};
   int on_tensor_cores = 0;  ///< they form the gradients that sums add up
+  int by_products = 0;      ///< those sums are formed by products
 
   /// How the norm of a leaf is found. `instantiate` only for leaves that have room to be kept: else its twin `direct`.
-  /// How tensor cores round is not published, so that there is no slack for it: of what they form the numbers
+  /// Of one position products weigh deltas, whatever is asked for: what that rounds `product` knows. How tensor cores
+  /// round is not published, so that there is no slack for it: of what they form the numbers
   /// themselves are squared, formed by the same instructions.
   [[nodiscard]] PERGRAD_HD constexpr norm_method of(const outer_leaf& leaf) const noexcept {
+    if (by_products != 0 && leaf.view.positions() == 1 && is_one_product(leaf)) return norm_method::product;
     const norm_method asked = asked_of(leaf);
     const bool forms_it = on_tensor_cores != 0 && leaf.view.positions() > 1;
     return forms_it && asked == norm_method::gram ? norm_method::direct : asked;
@@ -76,14 +84,13 @@ struct norm_worker {
   PERGRAD_HD void add_for_products(const outer_leaf& leaf, norm_method method, const double* squares,
                                    norm_bound& part) const {
     if (leaf.next != 0) return by_elements(leaf, nullptr, part);  // the sum forms the same elements
-    if (method == norm_method::gram && leaf.view.positions() > 1) return by_positions(leaf, part);
+    if (method == norm_method::gram) return by_positions(leaf, part);
     add_little(leaf, method, squares, part);
   }
-  /// The same of leaves of one use whose method is not gram. Of one position, whatever the method: the sum weighs
-  /// deltas.
+  /// The same of leaves of one use whose method is not gram.
   PERGRAD_HD void add_little(const outer_leaf& leaf, norm_method method, const double* squares,
                              norm_bound& part) const {
-    if (method == norm_method::product || leaf.view.positions() == 1) return by_product(leaf, part);
+    if (method == norm_method::product) return by_product(leaf, part);
     add_stored(squares + leaf.squares, leaf.square_count, part);
   }
   /// Parts of a squared norm that kernels left.

@@ -28,11 +28,6 @@ template <class Leaf>
 [[nodiscard]] PERGRAD_HD constexpr int work_of(const Leaf& leaf) noexcept {
   return leaf.first != 0 ? leaf.size() : 0;
 }
-/// Is the sum of an outer leaf one that products form (gemm_affine.hpp)? Of a layered network; of one use.
-[[nodiscard]] PERGRAD_HD constexpr bool is_one_product(const outer_leaf& leaf) noexcept {
-  return leaf.first != 0 && leaf.next == 0;
-}
-
 /// What a block of threads works on: elements of one leaf.
 struct leaf_share {
   const outer_leaf* outer = nullptr;

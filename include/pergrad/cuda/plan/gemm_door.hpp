@@ -98,9 +98,11 @@ enum class gemm_product : int { forward, adjoint, sums, squares };
   return choose_gemm(product, leaf.view, false);
 }
 
-/// Are the columns of a product over samples one of each, whose depth lies in one line?
+/// Are the columns of a product over samples one of each, whose depth lies in one line? Back no tap may see padding.
 [[nodiscard]] constexpr bool is_of_one_position(gemm_product product, const affine_view& view) noexcept {
-  return view.positions() == 1 && (product == gemm_product::forward || view.pixels() * view.taps() == 1);
+  const bool is_padded = view.padding[0] + view.padding[1] + view.padding[2] > 0;
+  return view.positions() == 1 &&
+         (product == gemm_product::forward || (view.pixels() * view.taps() == 1 && !is_padded));
 }
 
 /// Samples for which workspaces must be there if any product goes to cuBLAS.

@@ -194,10 +194,11 @@ class launcher {
     return work;
   }
   [[nodiscard]] int node_count() const noexcept { return static_cast<int>(net_->ops.size()); }
-  /// Tensor cores form gradients, unless sums are formed of every sample's own.
+  /// Products form sums, and tensor cores gradients, unless sums are formed of every sample's own.
   template <class Wanted>
   [[nodiscard]] method_choice method_of(const Wanted& wanted) const {
     method_choice method = wanted.method;
+    method.by_products = Needed.any && !wanted.gradients ? 1 : 0;
     method.on_tensor_cores = Needed.tensor_cores && memory_->rounds() && !wanted.gradients ? 1 : 0;
     return method;
   }
