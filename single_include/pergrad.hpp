@@ -108,6 +108,10 @@ struct shape {
   [[nodiscard]] PERGRAD_HD constexpr std::size_t rank() const noexcept {
     return e0 == 0 ? 0U : e1 == 0 ? 1U : e2 == 0 ? 2U : e3 == 0 ? 3U : 4U;
   }
+  /// Is there an extent behind one of 0? `size` would not count it.
+  [[nodiscard]] PERGRAD_HD constexpr bool has_gap() const noexcept {
+    return (e0 == 0 && e1 != 0) || (e1 == 0 && e2 != 0) || (e2 == 0 && e3 != 0);
+  }
   /// Number of values in a sample: the product of the extents (0 for `shape{}`).
   [[nodiscard]] PERGRAD_HD constexpr std::size_t size() const noexcept {
     return e0 * (e1 == 0 ? 1U : e1) * (e2 == 0 ? 1U : e2) * (e3 == 0 ? 1U : e3);
@@ -4193,10 +4197,6 @@ constexpr auto explain() {
   // clang-format on
 }
 
-[[nodiscard]] constexpr bool all_extents_positive(shape of) noexcept {
-  return of.e0 != 0 && (of.e1 != 0 || of.e2 == 0) && (of.e2 != 0 || of.e3 == 0);
-}
-
 /// Behind the gate: a sound network, of which nothing is to be said.
 template <class Input, class... Layers>
 struct sound {
@@ -4210,7 +4210,7 @@ struct gate {
   static constexpr auto choose() {
     if constexpr (sizeof...(Layers) == 0 || structure<Input, Layers...>::size == 0) {
       return std::type_identity<error::empty_network<error::gets<Input>>>{};
-    } else if constexpr (!all_extents_positive(Input::value)) {
+    } else if constexpr (Input::value.rank() == 0 || Input::value.has_gap()) {
       return std::type_identity<error::not_a_shape<error::gets<Input>>>{};
     } else {
       using found = structure<Input, Layers...>;
@@ -4758,11 +4758,6 @@ struct shape_text {
   }
 };
 
-/// Has a shape an extent behind one of 0? Its size would not count it.
-[[nodiscard]] constexpr bool has_gap(const shape& of) noexcept {
-  return (of.e0 == 0 && of.e1 != 0) || (of.e1 == 0 && of.e2 != 0) || (of.e2 == 0 && of.e3 != 0);
-}
-
 template <array Numbers>
 using number_in = std::remove_cvref_t<decltype(*std::data(std::declval<const Numbers&>()))>;
 
@@ -4831,7 +4826,7 @@ class dataset {
   dataset(std::span<const Value> inputs, std::span<const Target> targets, const shape& input,
           std::size_t targets_per_record = 1, std::span<const std::uint32_t> lengths = {})
       : inputs_{inputs}, targets_{targets}, lengths_{lengths}, input_{input}, targets_per_record_{targets_per_record} {
-    if (detail::has_gap(input)) {
+    if (input.has_gap()) {
       detail::throw_invalid_argument({"pergrad: dataset: the shape (", input.e0, ", ", input.e1, ", ", input.e2, ", ",
                                       input.e3, ") has an extent of 0 in front of another"});
     }
@@ -5506,6 +5501,13 @@ struct norm_bound {
   }
   [[nodiscard]] PERGRAD_HD friend norm_bound operator+(norm_bound a, const norm_bound& b) noexcept { return a += b; }
 };
+
+/// A squared norm that was found in double: infinite where a sum of Scalars may overflow on its way, whose terms' sizes
+/// add up to `magnitude`, however they cancel.
+template <class Scalar>
+[[nodiscard]] PERGRAD_HD inline double squared_of_terms(double squared, double magnitude) noexcept {
+  return magnitude <= static_cast<double>(limits::largest<Scalar>) ? squared : __builtin_huge_val();
+}
 
 /// An upper bound of the norm of what is added for a gradient of `count` parameters; infinite or NaN if it is not
 /// finite.
@@ -28121,9 +28123,7 @@ struct leaf_kernel {
   [[nodiscard, gnu::noinline]] norm_bound rounding_of(const position_sums& seen) const noexcept {
     const double unit =
         static_cast<double>(leaf.positions() + 2) * static_cast<double>(std::numeric_limits<Scalar>::epsilon());
-    // Terms that cancel in double may overflow in a sum of Scalars.
-    const bool may_overflow = !(seen.magnitude <= static_cast<double>(std::numeric_limits<Scalar>::max()));
-    return {.squared = may_overflow ? std::numeric_limits<double>::infinity() : 0,
+    return {.squared = squared_of_terms<Scalar>(0, seen.magnitude),
             .error = lost_squares(seen.x * seen.x, seen.delta * seen.delta),
             .slack = (unit * seen.magnitude) * (unit * seen.magnitude),
             .spread = seen.spread,
@@ -32957,9 +32957,7 @@ class gram_of_uses {
     const auto all = static_cast<double>(positions_);
     const double terms = static_cast<double>(widths_ + 1) + all * all;
     const double moved = (all + static_cast<double>(uses_ + 2)) * unit * magnitude_;
-    // Terms that cancel in double may overflow in a sum of Scalars.
-    const bool may_overflow = !(magnitude_ <= static_cast<double>(std::numeric_limits<Scalar>::max()));
-    return {.squared = may_overflow ? std::numeric_limits<double>::infinity() : std::max(squared_, 0.0),
+    return {.squared = squared_of_terms<Scalar>(std::max(squared_, 0.0), magnitude_),
             .error = error_ + terms * std::numeric_limits<double>::epsilon() * magnitude_ * magnitude_,
             .slack = moved * moved,
             .spread = spread_,
@@ -44211,6 +44209,12 @@ struct tensor_blocks {
   using narrow_of_shares = tensor_block<32, 128, 2, 2, Format>;  ///< 128 threads
 };
 
+/// Is a problem one over samples of one position? There are as many columns as samples, and blocks are small.
+template <class Problem>
+inline constexpr bool one_position = requires {
+  requires Problem::one_position;
+};
+
 /// The product of `Problem`, which says `rows`, `columns` and `depth` of batch z, its operands `left(z)` and
 /// `right(z)`, of what type sums are, where chains begin and what becomes of results: `before` and `store` get a row
 /// and what `column_of(results(z), column)` finds out once for all of a column's. blocks() of them.
@@ -44224,7 +44228,6 @@ struct gemm_kernel {
   static constexpr int threads = Sizes::threads;
   /// Is the depth that of several samples, each of which adds its share to a sum of integers?
   static constexpr bool adds_shares = requires { Problem::adds_shares; };
-  static constexpr bool is_of_one_position = requires { requires Problem::one_position; };
   /// Of shares.
   using total_type = decltype([] {
     if constexpr (adds_shares) {
@@ -44251,7 +44254,7 @@ struct gemm_kernel {
     if (Sizes::own_rows * Sizes::own_columns > 64) return smaller_of(256 / threads, 2);
     if (Sizes::on_tensor_cores) return Sizes::own_rows > 4 ? 3 : 4;
     if (sizeof(typename Problem::sum_type) > sizeof(Scalar)) return 1;
-    return threads < 256 && !(is_of_one_position && Sizes::own_rows * Sizes::own_columns > 32) ? 3 : 2;
+    return threads < 256 && !(one_position<Problem> && Sizes::own_rows * Sizes::own_columns > 32) ? 3 : 2;
   }();
   struct slice {
     element_group<Scalar, Sizes::group> left[static_cast<std::size_t>(Sizes::left_groups)];
@@ -44320,11 +44323,12 @@ struct gemm_kernel {
       } else {
         start(sums[t], z, row + Sizes::row_of(t), column + Sizes::column_of(t));
       }
-      each_left(t, [&](int i, int /*k*/, int at) {
-        if (i % lines_type::left_words == 0) lines[t].left[i / lines_type::left_words] = left.line_at(row + at);
-      });
       if constexpr (reads_row_table) {
         for (int i = t; i < Sizes::rows; i += threads) shared.left_lines[i] = left.line_at(row + i);
+      } else {
+        each_left(t, [&](int i, int /*k*/, int at) {
+          if (i % lines_type::left_words == 0) lines[t].left[i / lines_type::left_words] = left.line_at(row + at);
+        });
       }
       if constexpr (has_line_table) {
         for (int i = t; i < Sizes::columns; i += threads) shared.right_lines[i] = right.line_at(column + i);
@@ -45958,11 +45962,6 @@ template <class Problem>
 inline constexpr bool sums_samples = requires(const Problem& it) {
   it.accumulator_count;
 };
-/// Is it one of one position? There are as many columns as samples, and blocks are small.
-template <class Problem>
-inline constexpr bool one_position = requires {
-  requires Problem::one_position;
-};
 /// Is it one over samples, of whose blocks no bit depends?
 template <class Problem>
 inline constexpr bool over_samples = requires {
@@ -47152,9 +47151,7 @@ struct norm_worker {
       block.once([&] {
         // Besides its two dots, a term meets the additions of one thread and of the block.
         const double terms = view.view_width() + view.outputs + static_cast<double>(pairs) / Threads + 16;
-        part.squared += squared > 0 || squared != squared ? squared : 0;
-        // Terms that cancel in double may overflow in a sum of Scalars.
-        if (!(magnitude <= static_cast<double>(limits::largest<Scalar>))) part.squared = __builtin_huge_val();
+        part.squared += squared_of_terms<Scalar>(squared > 0 || squared != squared ? squared : 0, magnitude);
         part.error += terms * limits::epsilon<double> * magnitude * magnitude;
         const double bound = (positions + 2) * static_cast<double>(limits::epsilon<Scalar>) * magnitude;
         part.slack += bound * bound;

@@ -45,11 +45,6 @@ struct shape_text {
   }
 };
 
-/// Has a shape an extent behind one of 0? Its size would not count it.
-[[nodiscard]] constexpr bool has_gap(const shape& of) noexcept {
-  return (of.e0 == 0 && of.e1 != 0) || (of.e1 == 0 && of.e2 != 0) || (of.e2 == 0 && of.e3 != 0);
-}
-
 template <array Numbers>
 using number_in = std::remove_cvref_t<decltype(*std::data(std::declval<const Numbers&>()))>;
 
@@ -118,7 +113,7 @@ class dataset {
   dataset(std::span<const Value> inputs, std::span<const Target> targets, const shape& input,
           std::size_t targets_per_record = 1, std::span<const std::uint32_t> lengths = {})
       : inputs_{inputs}, targets_{targets}, lengths_{lengths}, input_{input}, targets_per_record_{targets_per_record} {
-    if (detail::has_gap(input)) {
+    if (input.has_gap()) {
       detail::throw_invalid_argument({"pergrad: dataset: the shape (", input.e0, ", ", input.e1, ", ", input.e2, ", ",
                                       input.e3, ") has an extent of 0 in front of another"});
     }

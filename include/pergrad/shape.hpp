@@ -49,6 +49,10 @@ struct shape {
   [[nodiscard]] PERGRAD_HD constexpr std::size_t rank() const noexcept {
     return e0 == 0 ? 0U : e1 == 0 ? 1U : e2 == 0 ? 2U : e3 == 0 ? 3U : 4U;
   }
+  /// Is there an extent behind one of 0? `size` would not count it.
+  [[nodiscard]] PERGRAD_HD constexpr bool has_gap() const noexcept {
+    return (e0 == 0 && e1 != 0) || (e1 == 0 && e2 != 0) || (e2 == 0 && e3 != 0);
+  }
   /// Number of values in a sample: the product of the extents (0 for `shape{}`).
   [[nodiscard]] PERGRAD_HD constexpr std::size_t size() const noexcept {
     return e0 * (e1 == 0 ? 1U : e1) * (e2 == 0 ? 1U : e2) * (e3 == 0 ? 1U : e3);

@@ -26,6 +26,18 @@ namespace pg = pergrad;
 using comparing::check_close;
 using pg::on_device::emulation_order;
 
+/// Of steps that take all records and release their clipped sum without noise.
+inline pg::dp_sgd_options of_whole_sums(double clip, std::size_t records, std::size_t max_batch) {
+  pg::dp_sgd_options options;
+  options.clip = pg::l2_clip_norm{clip};
+  options.noise = pg::noise_multiplier{0};
+  options.sampling = pg::poisson_sampling{pg::sampling_probability{1.0}};
+  options.divisor = pg::expected_batch_size{static_cast<double>(records)};
+  options.learning_rate = pg::learning_rate{0.3};
+  options.max_batch = pg::max_batch{max_batch};
+  return options;
+}
+
 /// A custom elementwise layer, marked for devices.
 struct bent {
   static constexpr bool on_device = true;

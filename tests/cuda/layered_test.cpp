@@ -508,13 +508,7 @@ BOOST_AUTO_TEST_CASE(a_large_sum_begins_with_every_step) {
   const pg::dataset<float, std::int32_t> records{inputs, targets, network::input_shape};
   const auto updates = [&](const auto& exec) {
     network net{exec, pg::kaiming_uniform{5}};
-    pg::dp_sgd_options options;
-    options.clip = pg::l2_clip_norm{1};
-    options.noise = pg::noise_multiplier{0};
-    options.sampling = pg::poisson_sampling{pg::sampling_probability{1.0}};
-    options.divisor = pg::expected_batch_size{3};
-    options.learning_rate = pg::learning_rate{0.1};
-    options.max_batch = pg::max_batch{2};  // two physical batches a step
+    const auto options = of_whole_sums(1, 3, 2);  // two physical batches a step
     pg::dp_sgd trainer{exec, net, pg::cross_entropy{}, options, pg::seeded_generator{9}};
     std::vector<std::vector<float>> all;
     for (int step = 0; step < 2; ++step) {

@@ -1,16 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Records that overflow on the way to a sum whose clip bound they keep: what one of them moves stays below it.
-#include <boost/test/unit_test.hpp>
-
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <ranges>
 #include <vector>
 
-#include <pergrad/cuda/run/executor.hpp>
-#include <pergrad/cuda/run/trainer.hpp>
-#include <pergrad/pergrad.hpp>
+#include "device_fixture.hpp"
 
 namespace pg = pergrad;
 
@@ -30,14 +26,8 @@ double moved(const Executor& exec, double clip, float x, std::vector<float> targ
   inputs[0] = 0;
   const pg::dataset<float, float> records{inputs, targets, Network::input_shape, targets.size()};
   Network net{exec, pg::kaiming_uniform{5}};
-  pg::dp_sgd_options options;
-  options.clip = pg::l2_clip_norm{clip};
+  pg::dp_sgd_options options = device_fixture::of_whole_sums(clip, 1, 4);
   options.clipping = way;
-  options.noise = pg::noise_multiplier{0};
-  options.sampling = pg::poisson_sampling{pg::sampling_probability{1.0}};
-  options.divisor = pg::expected_batch_size{1};
-  options.learning_rate = pg::learning_rate{0.3};
-  options.max_batch = pg::max_batch{4};
   pg::dp_sgd trainer{exec, net, pg::mean_squared_error{}, options, pg::seeded_generator{9}};
   trainer.step(records);
   return norm_of(trainer.last_update().values()) / clip;

@@ -504,25 +504,16 @@ BOOST_AUTO_TEST_CASE(small_networks_take_few_nodes) {
 
 // The memory may have changed since a step failed before all records were on the device.
 BOOST_AUTO_TEST_CASE(records_that_were_not_copied_are_looked_at_again) {
-  using network = pg::network<pg::shape{8}, pg::linear<4>>;
   const pg::emulated device;
-  const std::vector<float> inputs(8 * 16, 0.5F);
-  std::vector<std::int32_t> targets(16, 1);
-  const pg::dataset<float, std::int32_t> records{inputs, targets, network::input_shape};
+  records_of_noise data;
+  const auto records = data.view();
   network net{device, pg::kaiming_uniform{5}};
-  pg::dp_sgd_options options;
-  options.clip = pg::l2_clip_norm{1};
-  options.noise = pg::noise_multiplier{1};
-  options.sampling = pg::poisson_sampling{pg::sampling_probability{1.0}};
-  options.divisor = pg::expected_batch_size{16};
-  options.learning_rate = pg::learning_rate{0.3};
-  options.max_batch = pg::max_batch{16};
-  pg::dp_sgd trainer{device, net, pg::cross_entropy{}, options, pg::seeded_generator{9}};
+  pg::dp_sgd trainer{device, net, pg::cross_entropy{}, usual_options(), pg::seeded_generator{9}};
   device.device().fail_after(2);
   BOOST_CHECK_THROW(trainer.step(records), std::exception);
-  targets[3] = 1 << 20;  // no class
+  data.targets[3] = 1 << 20;  // no class
   BOOST_CHECK_THROW(trainer.step(records), std::invalid_argument);
-  targets[3] = 2;
+  data.targets[3] = 2;
   trainer.step(records);
 }
 

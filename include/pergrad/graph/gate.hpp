@@ -282,10 +282,6 @@ constexpr auto explain() {
   // clang-format on
 }
 
-[[nodiscard]] constexpr bool all_extents_positive(shape of) noexcept {
-  return of.e0 != 0 && (of.e1 != 0 || of.e2 == 0) && (of.e2 != 0 || of.e3 == 0);
-}
-
 /// Behind the gate: a sound network, of which nothing is to be said.
 template <class Input, class... Layers>
 struct sound {
@@ -299,7 +295,7 @@ struct gate {
   static constexpr auto choose() {
     if constexpr (sizeof...(Layers) == 0 || structure<Input, Layers...>::size == 0) {
       return std::type_identity<error::empty_network<error::gets<Input>>>{};
-    } else if constexpr (!all_extents_positive(Input::value)) {
+    } else if constexpr (Input::value.rank() == 0 || Input::value.has_gap()) {
       return std::type_identity<error::not_a_shape<error::gets<Input>>>{};
     } else {
       using found = structure<Input, Layers...>;

@@ -51,6 +51,13 @@ struct norm_bound {
   [[nodiscard]] PERGRAD_HD friend norm_bound operator+(norm_bound a, const norm_bound& b) noexcept { return a += b; }
 };
 
+/// A squared norm that was found in double: infinite where a sum of Scalars may overflow on its way, whose terms' sizes
+/// add up to `magnitude`, however they cancel.
+template <class Scalar>
+[[nodiscard]] PERGRAD_HD inline double squared_of_terms(double squared, double magnitude) noexcept {
+  return magnitude <= static_cast<double>(limits::largest<Scalar>) ? squared : __builtin_huge_val();
+}
+
 /// An upper bound of the norm of what is added for a gradient of `count` parameters; infinite or NaN if it is not
 /// finite.
 [[nodiscard]] PERGRAD_HD inline double norm_upper_bound(norm_bound known, std::size_t count) noexcept {

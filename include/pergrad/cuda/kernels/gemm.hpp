@@ -147,6 +147,12 @@ struct tensor_blocks {
   using narrow_of_shares = tensor_block<32, 128, 2, 2, Format>;  ///< 128 threads
 };
 
+/// Is a problem one over samples of one position? There are as many columns as samples, and blocks are small.
+template <class Problem>
+inline constexpr bool one_position = requires {
+  requires Problem::one_position;
+};
+
 /// The product of `Problem`, which says `rows`, `columns` and `depth` of batch z, its operands `left(z)` and
 /// `right(z)`, of what type sums are, where chains begin and what becomes of results: `before` and `store` get a row
 /// and what `column_of(results(z), column)` finds out once for all of a column's. blocks() of them.
@@ -160,7 +166,6 @@ struct gemm_kernel {
   static constexpr int threads = Sizes::threads;
   /// Is the depth that of several samples, each of which adds its share to a sum of integers?
   static constexpr bool adds_shares = requires { Problem::adds_shares; };
-  static constexpr bool is_of_one_position = requires { requires Problem::one_position; };
   /// Of shares.
   using total_type = decltype([] {
     if constexpr (adds_shares) {
@@ -187,7 +192,7 @@ struct gemm_kernel {
     if (Sizes::own_rows * Sizes::own_columns > 64) return smaller_of(256 / threads, 2);
     if (Sizes::on_tensor_cores) return Sizes::own_rows > 4 ? 3 : 4;
     if (sizeof(typename Problem::sum_type) > sizeof(Scalar)) return 1;
-    return threads < 256 && !(is_of_one_position && Sizes::own_rows * Sizes::own_columns > 32) ? 3 : 2;
+    return threads < 256 && !(one_position<Problem> && Sizes::own_rows * Sizes::own_columns > 32) ? 3 : 2;
   }();
   struct slice {
     element_group<Scalar, Sizes::group> left[static_cast<std::size_t>(Sizes::left_groups)];
@@ -256,11 +261,12 @@ struct gemm_kernel {
       } else {
         start(sums[t], z, row + Sizes::row_of(t), column + Sizes::column_of(t));
       }
-      each_left(t, [&](int i, int /*k*/, int at) {
-        if (i % lines_type::left_words == 0) lines[t].left[i / lines_type::left_words] = left.line_at(row + at);
-      });
       if constexpr (reads_row_table) {
         for (int i = t; i < Sizes::rows; i += threads) shared.left_lines[i] = left.line_at(row + i);
+      } else {
+        each_left(t, [&](int i, int /*k*/, int at) {
+          if (i % lines_type::left_words == 0) lines[t].left[i / lines_type::left_words] = left.line_at(row + at);
+        });
       }
       if constexpr (has_line_table) {
         for (int i = t; i < Sizes::columns; i += threads) shared.right_lines[i] = right.line_at(column + i);

@@ -283,9 +283,7 @@ struct norm_worker {
       block.once([&] {
         // Besides its two dots, a term meets the additions of one thread and of the block.
         const double terms = view.view_width() + view.outputs + static_cast<double>(pairs) / Threads + 16;
-        part.squared += squared > 0 || squared != squared ? squared : 0;
-        // Terms that cancel in double may overflow in a sum of Scalars.
-        if (!(magnitude <= static_cast<double>(limits::largest<Scalar>))) part.squared = __builtin_huge_val();
+        part.squared += squared_of_terms<Scalar>(squared > 0 || squared != squared ? squared : 0, magnitude);
         part.error += terms * limits::epsilon<double> * magnitude * magnitude;
         const double bound = (positions + 2) * static_cast<double>(limits::epsilon<Scalar>) * magnitude;
         part.slack += bound * bound;

@@ -310,11 +310,6 @@ template <class Problem>
 inline constexpr bool sums_samples = requires(const Problem& it) {
   it.accumulator_count;
 };
-/// Is it one of one position? There are as many columns as samples, and blocks are small.
-template <class Problem>
-inline constexpr bool one_position = requires {
-  requires Problem::one_position;
-};
 /// Is it one over samples, of whose blocks no bit depends?
 template <class Problem>
 inline constexpr bool over_samples = requires {

@@ -412,9 +412,7 @@ struct leaf_kernel {
   [[nodiscard, gnu::noinline]] norm_bound rounding_of(const position_sums& seen) const noexcept {
     const double unit =
         static_cast<double>(leaf.positions() + 2) * static_cast<double>(std::numeric_limits<Scalar>::epsilon());
-    // Terms that cancel in double may overflow in a sum of Scalars.
-    const bool may_overflow = !(seen.magnitude <= static_cast<double>(std::numeric_limits<Scalar>::max()));
-    return {.squared = may_overflow ? std::numeric_limits<double>::infinity() : 0,
+    return {.squared = squared_of_terms<Scalar>(0, seen.magnitude),
             .error = lost_squares(seen.x * seen.x, seen.delta * seen.delta),
             .slack = (unit * seen.magnitude) * (unit * seen.magnitude),
             .spread = seen.spread,

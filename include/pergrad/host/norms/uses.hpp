@@ -65,9 +65,7 @@ class gram_of_uses {
     const auto all = static_cast<double>(positions_);
     const double terms = static_cast<double>(widths_ + 1) + all * all;
     const double moved = (all + static_cast<double>(uses_ + 2)) * unit * magnitude_;
-    // Terms that cancel in double may overflow in a sum of Scalars.
-    const bool may_overflow = !(magnitude_ <= static_cast<double>(std::numeric_limits<Scalar>::max()));
-    return {.squared = may_overflow ? std::numeric_limits<double>::infinity() : std::max(squared_, 0.0),
+    return {.squared = squared_of_terms<Scalar>(std::max(squared_, 0.0), magnitude_),
             .error = error_ + terms * std::numeric_limits<double>::epsilon() * magnitude_ * magnitude_,
             .slack = moved * moved,
             .spread = spread_,
