@@ -42131,6 +42131,9 @@ inline constexpr std::string_view version = "0.1.0";
 //                              last who holds it lets go; null if it does not. Nothing is copied
 //   fill_zero(to, bytes)       in stream order
 //   launch(kernel, blocks)     in stream order; 0 blocks: nothing happens
+//   beside(f)                  what f launches or fills depends on nothing that comes behind it until join(), nor does
+//                              that on it: a device may do both at the same time. Optional, as is join()
+//   join()                     what comes from here on depends on all of it
 //   capture(f)                 what f launches and fills becomes a graph instead of being done; f may be called twice
 //   replay(graph)              does it, in stream order
 //   node_count(graph)
@@ -42801,14 +42804,20 @@ concept device = requires(Device& it, typename Device::graph& graph, typename De
   it.synchronise();
 };
 
-/// f(0), ..., f(count - 1), which launch kernels that do not depend on each other: a device may run them side by side.
+/// Branches of a captured step beside its main line, at most.
+inline constexpr int most_branches = 7;
+
 template <class Device, class Function>
-void side_by_side(Device& device, int count, Function&& f) {
-  if constexpr (requires { device.side_by_side(count, f); }) {
-    device.side_by_side(count, f);
+void beside(Device& device, Function&& f) {
+  if constexpr (requires { device.beside(f); }) {
+    device.beside(f);
   } else {
-    for (int i = 0; i < count; ++i) f(i);
+    f();
   }
+}
+template <class Device>
+void join(Device& device) {
+  if constexpr (requires { device.join(); }) device.join();
 }
 
 /// Runs a kernel on the host, block after block in the given order. Shared memory is NaN when a block starts.
@@ -42939,10 +42948,22 @@ class emulated_device {
   }
   /// An Orin's.
   [[nodiscard]] static constexpr std::size_t most_shared_bytes() noexcept { return 163 << 10; }
-  /// In the order of threads and blocks: what does depend on each other gives other bits in another order.
+  /// Forward at once; in all other orders as late as it may, in the order of threads and blocks: what does depend on
+  /// each other gives other bits then.
   template <class Function>
-  void side_by_side(int count, Function&& f) {
-    emulation::for_each_in_order(order_, count, static_cast<std::uint32_t>(count), f);
+  void beside(Function&& f) {
+    if (order_ == emulation_order::forward) return f();
+    const deferral now{&deferred_, &late_.emplace_back()};
+    f();
+  }
+  void join() {
+    const std::vector<graph> late = std::exchange(late_, {});
+    const auto count = static_cast<int>(late.size());
+    emulation::for_each_in_order(order_, count, static_cast<std::uint32_t>(count), [&](int i) {
+      for (const auto& node : late[static_cast<std::size_t>(i)].nodes_) {
+        capturing_ == nullptr ? node.run(node.closure.get()) : capturing_->nodes_.push_back(node);
+      }
+    });
   }
   template <class Function>
   [[nodiscard]] graph capture(Function&& f) {
@@ -42953,9 +42974,13 @@ class emulated_device {
       f();
     } catch (...) {
       capturing_ = nullptr;
+      late_.clear();
       throw;
     }
     capturing_ = nullptr;
+    if (!std::exchange(late_, {}).empty()) {
+      throw std::logic_error("pergrad: emulated_device: a captured step ends before it is joined");
+    }
     ++statistics_.captures;
     return recorded;
   }
@@ -42975,8 +43000,9 @@ class emulated_device {
   template <class Function>
   void submit(const Function& node) {
     static_assert(std::is_trivially_copyable_v<Function>);
-    if (capturing_ == nullptr) return node();
-    record(&node, sizeof node, &call<Function>);
+    graph* const to = deferred_ != nullptr ? deferred_ : capturing_;
+    if (to == nullptr) return node();
+    record(*to, &node, sizeof node, &call<Function>);
   }
 
   /// From now on it reads the host's memory, as GPUs do that have none of their own.
@@ -42994,19 +43020,27 @@ class emulated_device {
     std::byte* begin;
     std::size_t bytes;
   };
+  struct deferral {
+    graph** place;
+    deferral(graph** of, graph* to) : place{of} { *of = to; }
+    deferral(const deferral&) = delete;
+    deferral& operator=(const deferral&) = delete;
+    ~deferral() { *place = nullptr; }
+  };
 
   template <class Function>
   static void call(const void* closure) {
     (*static_cast<const Function*>(closure))();
   }
-  void record(const void* closure, std::size_t bytes, void (*run)(const void*)) {
+  static void record(graph& to, const void* closure, std::size_t bytes, void (*run)(const void*)) {
     const std::shared_ptr<void> copy{::operator new(bytes, alignment),
                                      [](void* memory) { ::operator delete(memory, alignment); }};
     std::memcpy(copy.get(), closure, bytes);
-    capturing_->nodes_.push_back({copy, run});
+    to.nodes_.push_back({copy, run});
   }
   void count_to_failure() {
     if (calls_to_failure_ > 0 && --calls_to_failure_ == 0) {
+      late_.clear();
       throw std::runtime_error("pergrad: emulated_device: the failure that was asked for");
     }
   }
@@ -43032,6 +43066,8 @@ class emulated_device {
   std::size_t memory_limit_ = ~std::size_t{0};
   emulation_order order_;
   graph* capturing_ = nullptr;
+  graph* deferred_ = nullptr;
+  std::vector<graph> late_;  ///< what runs beside others, and waits
 };
 
 static_assert(device<emulated_device>);
@@ -44119,7 +44155,7 @@ struct gemm_block {
                               : OwnRows * OwnColumns >= 8  ? 200
                                                            : 220;
   /// Elements that lie together and are read at once.
-  static constexpr int together = OwnRows < 4 || OwnColumns < 4 ? 2 : 4;
+  static constexpr int together = OwnRows < 2 || OwnColumns < 2 ? 1 : OwnRows < 4 || OwnColumns < 4 ? 2 : 4;
   static constexpr int group = together;  ///< of a slice's elements, that are one type
   static_assert(OwnRows % together == 0 && OwnColumns % together == 0 && Rows % OwnRows == 0 &&
                 Columns % OwnColumns == 0);
@@ -44148,7 +44184,7 @@ using narrow_block = gemm_block<32, 128, 16, 4, 8>;  ///< of few rows: 128 threa
 using square_block = gemm_block<64, 128, 16, 8, 8>;  ///< 128 threads
 using double_block = gemm_block<64, 128, 8, 8, 4>;   ///< the same of doubles or 64-bit sums: 256 threads
 using small_block = gemm_block<32, 32, 32, 4, 4>;    ///< of few results: 64 threads, deep slices
-using tiny_block = gemm_block<32, 8, 32, 2, 2>;      ///< of few columns: 64 threads
+using tiny_block = gemm_block<16, 8, 32, 2, 1>;      ///< of few columns: 64 threads
 
 /// The same on tensor cores (device/tensor.hpp): warps of 16 RowPairs x 16 ColumnPairs results. The squarer these are,
 /// the less is read of shared memory for one.
@@ -44203,8 +44239,7 @@ struct tensor_blocks {
   using wide = tensor_block<64, 128, 4, Format::together == 1 ? 4 : 2, Format>;
   using broad = tensor_block<64, 256, 4, 4, Format>;  ///< and more, of TF32: 128 threads
   using vast = tensor_block<128, 256, 4, 4, Format>;  ///< and many rows: 256 threads
-  // Of shares, whose threads have as many integers as sums.
-  using large_of_shares = tensor_block<128, 128, 4, 2, Format>;  ///< 256 threads
+  // Of shares, whose threads have as many integers as sums; the large ones have those in shared memory.
   using wide_of_shares = tensor_block<64, 128, 4, 2, Format>;    ///< 128 threads
   using narrow_of_shares = tensor_block<32, 128, 2, 2, Format>;  ///< 128 threads
 };
@@ -44213,6 +44248,17 @@ struct tensor_blocks {
 template <class Problem>
 inline constexpr bool one_position = requires {
   requires Problem::one_position;
+};
+
+/// Of what type totals are, where a problem adds shares.
+template <class Problem>
+struct total_of_shares {
+  using type = std::uint32_t;
+};
+template <class Problem>
+requires requires { Problem::adds_shares; }
+struct total_of_shares<Problem> {
+  using type = typename Problem::total_type;
 };
 
 /// The product of `Problem`, which says `rows`, `columns` and `depth` of batch z, its operands `left(z)` and
@@ -44228,14 +44274,7 @@ struct gemm_kernel {
   static constexpr int threads = Sizes::threads;
   /// Is the depth that of several samples, each of which adds its share to a sum of integers?
   static constexpr bool adds_shares = requires { Problem::adds_shares; };
-  /// Of shares.
-  using total_type = decltype([] {
-    if constexpr (adds_shares) {
-      return typename Problem::total_type{};
-    } else {
-      return Scalar{};
-    }
-  }());
+  using total_type = typename total_of_shares<Problem>::type;
   // Blocks that registers leave room for, as far as nothing spills: integers of 64 bits take two for a sum. From
   // compute capability 9.0 on ptxas needs a few more for 64 x 64 floats, for 11.0 for all.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
@@ -44256,6 +44295,10 @@ struct gemm_kernel {
     if (sizeof(typename Problem::sum_type) > sizeof(Scalar)) return 1;
     return threads < 256 && !(one_position<Problem> && Sizes::own_rows * Sizes::own_columns > 32) ? 3 : 2;
   }();
+  static constexpr int own_results = Sizes::own_rows * Sizes::own_columns;
+  /// Of small shares, where registers have no room for as many integers as sums: they are added to once a sample.
+  static constexpr bool has_shared_totals =
+      adds_shares && sizeof(total_type) == sizeof(Scalar) && Sizes::on_tensor_cores && own_results > 32;
   struct slice {
     element_group<Scalar, Sizes::group> left[static_cast<std::size_t>(Sizes::left_groups)];
     element_group<Scalar, Sizes::group> right[static_cast<std::size_t>(Sizes::right_groups)];
@@ -44284,7 +44327,9 @@ struct gemm_kernel {
     typename left_operand::line left_lines[has_row_table ? Sizes::rows : 1];
     typename right_operand::line right_lines[has_line_table ? Sizes::columns : 1];
     double partial[static_cast<std::size_t>(threads / warp_size)];
+    element_group<total_type, 4> totals[has_shared_totals ? static_cast<std::size_t>(own_results / 4 * threads) : 1];
   };
+  static_assert(!has_shared_totals || sizeof(shared_type) <= 99 << 10);  // a block's most on GeForce cards since 8.6
 
   Problem problem;
 
@@ -44319,7 +44364,7 @@ struct gemm_kernel {
     block.each([&](int t) {
       if constexpr (adds_shares) {
         sums[t] = {};
-        totals[t] = {};
+        for (int i = 0; i < own_results; ++i) totals_of(shared, totals, t)[i] = 0;
       } else {
         start(sums[t], z, row + Sizes::row_of(t), column + Sizes::column_of(t));
       }
@@ -44375,7 +44420,7 @@ struct gemm_kernel {
           },
           [&](int t) {
             if constexpr (adds_shares) {
-              if (behind.slice == 0) add_shares_of(here.segment, z, sums[t], totals[t]);
+              if (behind.slice == 0) add_shares_of(here.segment, z, sums[t], totals_of(shared, totals, t));
             }
             put(next[t], t, shared.steps[stage ^ 1], shared.slices[stage ^ 1]);
           });
@@ -44387,14 +44432,17 @@ struct gemm_kernel {
     }
     if constexpr (adds_shares) {
       block.each([&](int t) {
-        add_shares_of(here.segment, z, sums[t], totals[t]);
-        each_placed(totals[t], z, row + Sizes::row_of(t), column + Sizes::column_of(t),
+        auto&& all = totals_of(shared, totals, t);
+        add_shares_of(here.segment, z, sums[t], all);
+        each_placed(all, z, row + Sizes::row_of(t), column + Sizes::column_of(t),
                     [&](const auto& where, int r, auto sum) { problem.store(where, r, sum); });
       });
     } else if constexpr (Problem::squares) {
       typename Block::template local<double> own;
-      block.each(
-          [&](int t) { own[t] = sum_of_squares(sums[t], row + Sizes::row_of(t), column + Sizes::column_of(t)); });
+      block.each([&](int t) {
+        own[t] = sum_of_squares(sums[t], row + Sizes::row_of(t), column + Sizes::column_of(t));
+        if (problem.keeps()) finish(sums[t], z, row + Sizes::row_of(t), column + Sizes::column_of(t));
+      });
       const double total = block.sum(own, shared.partial);
       block.once(
           [&] { problem.store_square(z, row_block + row_count * column_block, row_count * column_count, total); });
@@ -44429,9 +44477,13 @@ struct gemm_kernel {
     typename left_operand::line left[static_cast<std::size_t>(left_count)];
     typename right_operand::line right[static_cast<std::size_t>(right_count)];
   };
-  static constexpr int own_results = Sizes::own_rows * Sizes::own_columns;
   using sums_type = registers<typename Problem::sum_type, own_results>;
-  using totals_type = registers<total_type, adds_shares ? own_results : 1>;
+  using totals_type = registers<total_type, adds_shares && !has_shared_totals ? own_results : 1>;
+  /// A thread's, as registers are: four lie together, and those of all threads side by side.
+  struct shared_totals {
+    element_group<total_type, 4>* at;
+    [[nodiscard]] PERGRAD_HD total_type& operator[](int i) const noexcept { return at[i / 4 * threads].v[i % 4]; }
+  };
 
   /// A slice of the depth: of a segment of it, a sample where shares are added, else all.
   struct slice_number {
@@ -44646,18 +44698,53 @@ struct gemm_kernel {
   }
   PERGRAD_HD void start(sums_type& sums, int z, int row, int column) const noexcept {
     sums = {};
+    if constexpr (requires { problem.accumulates(); }) {
+      if (!problem.accumulates()) {
+        if (!problem.has_bias()) return;
+        PERGRAD_UNROLL
+        for (int i = 0; i < Sizes::own_rows; ++i) {
+          const Scalar bias = problem.bias(z, smaller_of(row + Sizes::own_row(i), problem.rows() - 1));
+          PERGRAD_UNROLL
+          for (int j = 0; j < Sizes::own_columns; ++j) sums[i * Sizes::own_columns + j] = bias;
+        }
+        return;
+      }
+    }
     if constexpr (!Problem::squares) {
       each_placed(sums, z, row, column, [&](const auto& where, int r, auto& sum) { sum = problem.before(where, r); });
     }
   }
+  /// Thread t's totals.
+  template <class Totals>
+  [[nodiscard]] PERGRAD_HD static decltype(auto) totals_of([[maybe_unused]] shared_type& shared,
+                                                           [[maybe_unused]] Totals& totals, int t) noexcept {
+    if constexpr (has_shared_totals) {
+      return shared_totals{shared.totals + t};
+    } else {
+      return (totals[t]);
+    }
+  }
   /// A sample's gradient is whole: its shares go to the totals.
-  PERGRAD_HD void add_shares_of(int sample, int z, sums_type& gradient, totals_type& totals) const noexcept {
+  template <class Totals>
+  PERGRAD_HD void add_shares_of(int sample, int z, sums_type& gradient, Totals&& totals) const noexcept {
+    constexpr int together = has_shared_totals ? 4 : 1;
     const auto share = problem.share_of(z, sample);
     PERGRAD_UNROLL
-    for (int i = 0; i < own_results; ++i) share.add_to(totals[i], gradient[i]);
+    for (int i = 0; i < own_results; i += together) {
+      total_type some[together];
+      for (int j = 0; j < together; ++j) some[j] = totals[i + j];
+      for (int j = 0; j < together; ++j) share.add_to(some[j], gradient[i + j]);
+      for (int j = 0; j < together; ++j) totals[i + j] = some[j];
+    }
     gradient = {};
   }
-  PERGRAD_HD void finish(const sums_type& sums, int z, int row, int column) const noexcept {
+  PERGRAD_HD void finish(sums_type& sums, int z, int row, int column) const noexcept {
+    if constexpr (requires { problem.rounds(); }) {
+      if (problem.rounds()) {
+        PERGRAD_UNROLL
+        for (int i = 0; i < own_results; ++i) sums[i] = problem.rounded(sums[i]);
+      }
+    }
     each_placed(sums, z, row, column, [&](const auto& where, int r, auto sum) { problem.store(where, r, sum); });
   }
   /// Row by row, so that a square waits for few others, and what a whole row or column shares is asked once.
@@ -44885,15 +44972,8 @@ namespace pergrad::inline v0_1::on_device {
 /// Where a sample's results of one position or pixel lie, those of neighbouring rows `step` apart.
 template <class Scalar>
 struct sample_column {
-  Scalar* values;      ///< nullptr: there is no such sample
-  const Scalar* bias;  ///< of row 0; nullptr: none
+  Scalar* values;  ///< nullptr: there is no such sample
   int step;
-
-  [[nodiscard]] PERGRAD_HD Scalar before(int row, int accumulate) const noexcept {
-    if (values == nullptr) return Scalar{0};
-    if (accumulate != 0) return values[row * step];
-    return bias == nullptr ? Scalar{0} : bias[row];
-  }
 };
 
 /// What they have in common.
@@ -44912,11 +44992,8 @@ struct affine_operands {
   stored_format result_format{};  ///< forward, adjoint
 
   [[nodiscard]] PERGRAD_HD int samples() const noexcept { return static_cast<int>(state->count); }
-  [[nodiscard]] PERGRAD_HD Scalar stored(Scalar value) const noexcept { return stored_as(result_format, value); }
-  [[nodiscard]] PERGRAD_HD sample_column<Scalar> column(int sample, int place, int offset, int step,
-                                                        int first_bias) const noexcept {
-    return {sample < samples() ? values.at(sample, place) + offset : nullptr,
-            bias == nullptr ? nullptr : bias + first_bias, step};
+  [[nodiscard]] PERGRAD_HD sample_column<Scalar> column(int sample, int place, int offset, int step) const noexcept {
+    return {sample < samples() ? values.at(sample, place) + offset : nullptr, step};
   }
 };
 
@@ -45298,11 +45375,16 @@ struct product_over_samples {
   joined_node joined{};
 
   [[nodiscard]] PERGRAD_HD int results(int z) const noexcept { return z; }
+  /// Is a result added to what is there? Else a row's begin with its bias, if there are any.
+  [[nodiscard]] PERGRAD_HD bool accumulates() const noexcept { return on.accumulate != 0; }
+  [[nodiscard]] PERGRAD_HD bool has_bias() const noexcept { return on.bias != nullptr; }
   [[nodiscard]] PERGRAD_HD Scalar before(const sample_column<Scalar>& where, int row) const noexcept {
-    return where.before(row, on.accumulate);
+    return where.values == nullptr ? Scalar{0} : where.values[row * where.step];
   }
+  [[nodiscard]] PERGRAD_HD bool rounds() const noexcept { return on.result_format != stored_format::exact; }
+  [[nodiscard]] PERGRAD_HD Scalar rounded(Scalar value) const noexcept { return stored_as(on.result_format, value); }
   PERGRAD_HD void store(const sample_column<Scalar>& where, int row, Scalar value) const noexcept {
-    if (where.values != nullptr) where.values[row * where.step] = on.stored(value);
+    if (where.values != nullptr) where.values[row * where.step] = value;
   }
 
  protected:
@@ -45322,6 +45404,7 @@ struct affine_forward : product_over_samples<Scalar, OnePosition, Functions> {
 
   [[nodiscard]] PERGRAD_HD int rows() const noexcept { return on.map.view.outputs; }
   [[nodiscard]] PERGRAD_HD int columns() const noexcept { return on.most_samples * on.map.positions.value(); }
+  [[nodiscard]] PERGRAD_HD Scalar bias(int z, int row) const noexcept { return on.bias[z * rows() + row]; }
   [[nodiscard]] PERGRAD_HD int batches() const noexcept { return on.map.view.groups; }
   [[nodiscard]] PERGRAD_HD int depth(int /*z*/) const noexcept { return on.map.width.value(); }
   [[nodiscard]] PERGRAD_HD bool wanted(int /*z*/, int column) const noexcept {
@@ -45339,14 +45422,14 @@ struct affine_forward : product_over_samples<Scalar, OnePosition, Functions> {
   }
   [[nodiscard]] PERGRAD_HD sample_column<Scalar> column_of(int z, int column) const noexcept {
     const int t = on.map.positions.divide(column);
-    return on.column(column, on.y, on.map.y_offset(z, 0, t), on.map.view.y_output, z * rows());
+    return on.column(column, on.y, on.map.y_offset(z, 0, t), on.map.view.y_output);
   }
   PERGRAD_HD void store(const sample_column<Scalar>& where, int row, Scalar value) const noexcept {
     product::store(where, row, value);
     if (joined.function < 0 || where.values == nullptr) return;
     this->with_joined([&]<class Function>() {
       Scalar* const y = where.values + row * where.step + joined.y - on.y;
-      *y = stored_as(joined.format, Function::value(on.stored(value)));
+      *y = stored_as(joined.format, Function::value(value));
     });
   }
 };
@@ -45359,6 +45442,7 @@ struct affine_adjoint : product_over_samples<Scalar, OnePosition, Functions> {
 
   [[nodiscard]] PERGRAD_HD int rows() const noexcept { return on.map.view.channels; }
   [[nodiscard]] PERGRAD_HD int columns() const noexcept { return on.most_samples * on.map.pixels.value(); }
+  [[nodiscard]] PERGRAD_HD Scalar bias(int z, int row) const noexcept { return on.bias[z * rows() + row]; }
   [[nodiscard]] PERGRAD_HD int batches() const noexcept { return on.map.view.groups; }
   [[nodiscard]] PERGRAD_HD int depth(int /*z*/) const noexcept { return on.map.view.outputs * on.map.taps.value(); }
   [[nodiscard]] PERGRAD_HD bool wanted(int /*z*/, int column) const noexcept {
@@ -45376,7 +45460,7 @@ struct affine_adjoint : product_over_samples<Scalar, OnePosition, Functions> {
   }
   [[nodiscard]] PERGRAD_HD sample_column<Scalar> column_of(int z, int column) const noexcept {
     const int pixel = on.map.pixels.divide(column);
-    return on.column(column, on.x, on.map.pixel_offset(z, 0, pixel), on.map.view.x_channel, z * rows());
+    return on.column(column, on.x, on.map.pixel_offset(z, 0, pixel), on.map.view.x_channel);
   }
   /// The gradient that a joined node takes is written nowhere.
   PERGRAD_HD void store(const sample_column<Scalar>& where, int row, Scalar value) const noexcept {
@@ -45384,7 +45468,7 @@ struct affine_adjoint : product_over_samples<Scalar, OnePosition, Functions> {
     if (where.values == nullptr) return;
     this->with_joined([&]<class Function>() {
       Scalar* const values = where.values + row * where.step - on.x;
-      const Scalar part = on.stored(value) * Function::derivative(values[joined.x], values[joined.y]);
+      const Scalar part = value * Function::derivative(values[joined.x], values[joined.y]);
       values[joined.dx] = stored_as(joined.format, joined.accumulate != 0 ? values[joined.dx] + part : part);
     });
   }
@@ -45412,6 +45496,9 @@ struct affine_strided_adjoint : product_over_samples<Scalar, false> {
   [[nodiscard]] PERGRAD_HD const stride_class& class_of(int z) const noexcept { return classes[z % class_count]; }
   [[nodiscard]] PERGRAD_HD int rows() const noexcept { return on.map.view.channels; }
   [[nodiscard]] PERGRAD_HD int columns() const noexcept { return on.most_samples * pixels.all.value(); }
+  [[nodiscard]] PERGRAD_HD Scalar bias(int z, int row) const noexcept {
+    return on.bias[z / class_count * rows() + row];
+  }
   [[nodiscard]] PERGRAD_HD int batches() const noexcept { return on.map.view.groups * class_count; }
   [[nodiscard]] PERGRAD_HD int depth(int z) const noexcept { return on.map.view.outputs * class_of(z).tap_count; }
   [[nodiscard]] PERGRAD_HD bool wanted(int /*z*/, int column) const noexcept {
@@ -45433,7 +45520,7 @@ struct affine_strided_adjoint : product_over_samples<Scalar, false> {
     for (int axis = 0; axis < axes; ++axis) {
       offset += (of.pixel[axis] + at[axis] * view.stride[axis]) * view.x_step[axis];
     }
-    return on.column(is_there ? column : on.samples(), on.x, offset, view.x_channel, group * rows());
+    return on.column(is_there ? column : on.samples(), on.x, offset, view.x_channel);
   }
 };
 
@@ -45646,6 +45733,7 @@ struct affine_squares {
   double* partial = nullptr;   ///< sample b's at [b * partial_stride + g * blocks + block]
   std::int64_t partial_stride = 0;
   int blocks = 1;
+  Scalar* gradients = nullptr;  ///< [sample][weight], for the sum; nullptr: they are not kept
 
   [[nodiscard]] PERGRAD_HD int rows() const noexcept { return on.map.view.outputs; }
   [[nodiscard]] PERGRAD_HD int columns() const noexcept { return on.map.width.value(); }
@@ -45662,6 +45750,12 @@ struct affine_squares {
     const int group = on.map.groups.divide(z);
     return {on.values.read(z, on.x), on.map, group};
   }
+  [[nodiscard]] PERGRAD_HD bool keeps() const noexcept { return gradients != nullptr; }
+  [[nodiscard]] PERGRAD_HD Scalar* results(int z) const noexcept {
+    return gradients + std::int64_t{z} * rows() * columns();
+  }
+  [[nodiscard]] PERGRAD_HD Scalar* column_of(Scalar* first, int column) const noexcept { return first + column; }
+  PERGRAD_HD void store(Scalar* where, int row, Scalar value) const noexcept { where[row * columns()] = value; }
   /// Of `of` blocks of a group: where there are more places for squares than blocks, the others are 0.
   PERGRAD_HD void store_square(int z, int block, int of, double value) const noexcept {
     const int groups = on.map.view.groups;
@@ -46023,8 +46117,7 @@ void with_tensor_block_sizes(gemm_way way, const Problem& problem, Function&& f)
   constexpr unsigned wide = bit_of(gemm_way::wide);
   constexpr bool by_way = takes_gradients<Problem> && !has_wide_totals<Problem>;
   if constexpr (by_way && (Ways & large) != 0) {
-    using sizes = std::conditional_t<adds_shares<Problem>, typename blocks::large_of_shares, typename blocks::large>;
-    if (way == gemm_way::large) return f(sizes{});
+    if (way == gemm_way::large) return f(typename blocks::large{});
   }
   if constexpr (by_way && (Ways & wide) != 0) {
     using sizes = std::conditional_t<adds_shares<Problem>, typename blocks::wide_of_shares, typename blocks::wide>;
@@ -46066,7 +46159,8 @@ void with_tensor_block_sizes(gemm_way way, const Problem& problem, Function&& f)
 template <class Sizes, class Problem>
 [[nodiscard]] int parts_of_shares(const Problem& problem, int blocks_of_part) noexcept {
   constexpr int multiprocessors = 132;
-  constexpr int results_of_one = 1 << 14;  // that registers have room for
+  constexpr bool in_shared_memory = gemm_kernel<float, Problem, Sizes>::has_shared_totals;
+  constexpr int results_of_one = in_shared_memory ? 1 << 15 : 1 << 14;  // that a multiprocessor has room for
   constexpr int at_once = multiprocessors * smaller_of(4, results_of_one / (Sizes::rows * Sizes::columns));
   constexpr int of_block = 256;
   constexpr int of_share = 32;
@@ -46570,35 +46664,28 @@ class cuda_device {
     launch_stub(reinterpret_cast<const void*>(stub), blocks, Kernel::threads, shared, arguments);
   }
 
-  /// Calls f twice: first its kernels are only loaded, and cuBLAS multiplies what lies there. f is the same each time,
-  /// and may overwrite only what a step overwrites anyway.
-  /// In a capture branches that begin behind what was launched before and end before what comes next; else one after
-  /// the other.
+  /// In a capture a branch that begins behind what was launched before; else one after the other.
   template <class Function>
-  void side_by_side(int count, Function&& f) {
+  void beside(Function&& f) {
     if (is_warming_up_ && branches_.front().stream == nullptr) make_branches();  // nothing is made in a capture
-    if (!is_capturing_ || count < 2) {
-      for (int i = 0; i < count; ++i) f(i);
-      return;
-    }
+    if (!is_capturing_) return f();
     const main_stream main{stream_, stream_};
-    const int used = std::min(count - 1, static_cast<int>(branches_.size()));
+    branch& mine = branches_[next_branch_++ % branches_.size()];
     cuda_detail::check(cudaEventRecord(fork_.get(), main.stream), "cudaEventRecord");
-    for (int i = 0; i < count; ++i) {
-      const int way = i % (used + 1);
-      stream_ = main.stream;
-      if (way > 0) {
-        stream_ = branches_[static_cast<std::size_t>(way - 1)].stream.get();
-        if (i == way) cuda_detail::check(cudaStreamWaitEvent(stream_, fork_.get(), 0), "cudaStreamWaitEvent");
-      }
-      f(i);
-    }
-    for (int k = 0; k < used; ++k) {
-      const branch& each = branches_[static_cast<std::size_t>(k)];
+    stream_ = mine.stream.get();
+    cuda_detail::check(cudaStreamWaitEvent(stream_, fork_.get(), 0), "cudaStreamWaitEvent");
+    f();
+  }
+  void join() {
+    const std::size_t used = std::min(std::exchange(next_branch_, 0), branches_.size());
+    for (std::size_t k = 0; k < used; ++k) {
+      const branch& each = branches_[k];
       cuda_detail::check(cudaEventRecord(each.end.get(), each.stream.get()), "cudaEventRecord");
-      cuda_detail::check(cudaStreamWaitEvent(main.stream, each.end.get(), 0), "cudaStreamWaitEvent");
+      cuda_detail::check(cudaStreamWaitEvent(stream_, each.end.get(), 0), "cudaStreamWaitEvent");
     }
   }
+  /// Calls f twice: first its kernels are only loaded, and cuBLAS multiplies what lies there. f is the same each time,
+  /// and may overwrite only what a step overwrites anyway.
   template <class Function>
   [[nodiscard, gnu::cold]] graph capture(Function&& f) {
     // Code is loaded when a kernel is first launched, which drivers before 12.3 cannot do in a capture; nor can cuBLAS
@@ -46619,6 +46706,7 @@ class cuda_device {
       f();
     } catch (...) {
       is_capturing_ = false;
+      next_branch_ = 0;
       static_cast<void>(cudaStreamEndCapture(stream_, &recorded));
       if (recorded != nullptr) static_cast<void>(cudaGraphDestroy(recorded));
       static_cast<void>(cudaGetLastError());
@@ -46750,7 +46838,8 @@ class cuda_device {
   std::unique_ptr<cuda_detail::staging> staging_;
   bool is_warming_up_ = false;
   bool is_capturing_ = false;
-  std::array<branch, 3> branches_;
+  std::array<branch, most_branches> branches_;
+  std::size_t next_branch_ = 0;  ///< how many have begun since they were joined
   cuda_detail::event fork_;
 #if PERGRAD_CUBLAS
   cuda_detail::owner<void*, cudaFree> library_workspace_;
@@ -47787,8 +47876,9 @@ inline constexpr int most_kept = 1 << 15;
 /// Positions from which on forming a gradient twice costs more than writing and reading it: 8 bytes of traffic against
 /// 2 T operations an element. An estimate from data sheets, not measured.
 inline constexpr int positions_worth_keeping = 16;
-/// The same where products form gradients, which take less time for an operation and have more to read.
-inline constexpr int positions_worth_storing = 256;
+/// The same where products form gradients: so many multiply-adds take an H200, an AGX Orin and a Thor about 25 to 60 of
+/// them the time of those 8 bytes, at half their peaks in float.
+inline constexpr int positions_worth_storing = 64;
 /// Of a sample's workspace, how much as a part of it gradients may take that are kept from norms to sums.
 inline constexpr int workspaces_of_stored = 4;
 
@@ -47911,8 +48001,8 @@ struct build_leaves {
         leaf.partials = t.partials;
         t.partials += static_cast<int>(partials);
       }
-      leaf.square_count = leaf.is_stored() ? square_partials_kernel<typename Program::scalar>::parts_of(leaf.size())
-                                           : leaf.view.groups * square_blocks_of(leaf.view);
+      leaf.square_count = leaf.chunks > 1 ? square_partials_kernel<typename Program::scalar>::parts_of(leaf.size())
+                                          : leaf.view.groups * square_blocks_of(leaf.view);
       t.squares += leaf.square_count;
     }
     op_row& row = t.ops[each.node];
@@ -50284,7 +50374,7 @@ inline constexpr needed_products products_of = [] {
     (leaf.view.positions() > 1 ? needed.gradients : needed.sums) |= bit_of(way_of(leaf, gemm_product::sums));
     needed.stored = needed.stored || leaf.is_stored();
     needed.norms_by_blocks = needed.norms_by_blocks || (leaf.first != 0 && !is_little(leaf, method_choice{}));
-    if (leaf.is_stored()) continue;
+    if (leaf.chunks > 1) continue;
     const unsigned squared = bit_of(way_of(leaf, gemm_product::squares));
     needed.any_squares |= squared;
     if (leaf.method != norm_method::product) needed.squares |= squared;
@@ -50421,8 +50511,6 @@ struct arena_layout {
   std::size_t kept_partials = 0;  ///< layered: a leaf's of all samples, leaf after leaf
   std::size_t sums = 0;           ///< accumulators
   std::size_t released = 0;
-  std::size_t is_open = 0;   ///< one a pair of the noise
-  std::size_t has_open = 0;  ///< one for as many as a block of threads makes
   std::size_t first_moment = 0;
   std::size_t second_moment = 0;
   std::size_t bytes = 0;
@@ -50486,8 +50574,6 @@ inline constexpr std::size_t target_bytes = 8;
   // One of integers, or some of scalars.
   place(a.sums, std::max(sizeof(std::int64_t), count(accumulator_count(net)) * scalar_bytes) * net.parameters);
   place(a.released, net.parameters * scalar_bytes);
-  place(a.is_open, net.parameters / 2 + pergrad::detail::gaussian_block);
-  place(a.has_open, net.parameters / pergrad::detail::gaussian_block + 1);
   place(a.first_moment, net.parameters * scalar_bytes);
   place(a.second_moment, net.parameters * scalar_bytes);
   return a;
@@ -50529,10 +50615,9 @@ struct device_memory {
 //
 // Noise is never stored: a block of threads makes one block of 512 integers (privacy/noise/rounded_gaussian.hpp says
 // from which words) and uses them. 64 threads make its ChaCha20 blocks while the others read the accumulators; then
-// each of 256 threads turns four words into two integers. Where a rounding is not proven at once, the thread leaves its
-// two elements alone and says so, for itself and for its block; `settle_kernel` draws more bits for those. So the
-// integers are the host's, and the update's bits those of the host's optimizers, which apply the same rules
-// (optim/rules.hpp) to the same numbers.
+// each of 256 threads turns four words into two integers. Where a rounding is not proven at once, for a few pairs in
+// millions, the thread draws more bits. So the integers are the host's, and the update's bits those of the host's
+// optimizers, which apply the same rules (optim/rules.hpp) to the same numbers.
 
 namespace pergrad::inline v0_1::on_device {
 
@@ -50562,21 +50647,19 @@ struct release_settings {
   double stability = 0;
 };
 
-/// What both kernels of a release read and write.
+/// What a release reads and writes.
 template <class Scalar>
 struct release_work {
-  const step_state* state = nullptr;  ///< a state that is not the last of its batch: the kernels do nothing
+  const step_state* state = nullptr;  ///< a state that is not the last of its batch: nothing is done
   release_settings<Scalar> settings;
   const std::int64_t* sums = nullptr;  ///< Q: steps of the grid
   std::int64_t begin = 0;              ///< the first element, a multiple of `release_elements`
   std::int64_t end = 0;                ///< behind the last one, at most `gaussians_per_step`
   Scalar* parameters = nullptr;
-  Scalar* first = nullptr;            ///< velocity or first moment
-  Scalar* second = nullptr;           ///< second moment
-  Scalar* released = nullptr;         ///< gets the released values
-  unsigned char* is_open = nullptr;   ///< one a pair: its rounding is not proven
-  unsigned char* has_open = nullptr;  ///< one a block: so it is with a pair of the block
-  int rule = 0;                       ///< one of `update::`
+  Scalar* first = nullptr;     ///< velocity or first moment
+  Scalar* second = nullptr;    ///< second moment
+  Scalar* released = nullptr;  ///< gets the released values
+  int rule = 0;                ///< one of `update::`
   const row_leaf* tables = nullptr;
   int table_count = 0;
 
@@ -50584,9 +50667,8 @@ struct release_work {
   [[nodiscard]] PERGRAD_HD int blocks() const noexcept { return blocks_for(end - begin, release_elements); }
   template <class Block>
   [[nodiscard]] PERGRAD_HD int number_of(const Block& block) const noexcept {
-    return first_number() + block.index();
+    return static_cast<int>(begin / release_elements) + block.index();
   }
-  [[nodiscard]] PERGRAD_HD int first_number() const noexcept { return static_cast<int>(begin / release_elements); }
   /// Does no step move it? So it is with the row of a padding id (optim/held.hpp).
   [[nodiscard]] PERGRAD_HD bool is_held(std::int64_t element) const noexcept {
     PERGRAD_ROLLED
@@ -50650,7 +50732,6 @@ struct release_kernel {
     const std::int64_t begin = std::int64_t{number} * release_elements;
     const bool is_noised = work.settings.sigma > 0;
     block.each([&](int t) {
-      if (t == 0) work.has_open[number] = 0;
       for (int half = 0; half < 2; ++half) sums[t][half] = work.sum_of(begin + half * threads + t);
       if (is_noised && t < chacha_blocks) {
         std::uint32_t words[16];
@@ -50662,7 +50743,6 @@ struct release_kernel {
     });
     block.each([&](int t) {
       double k[2] = {0, 0};
-      bool is_open = false;
       if (is_noised) {
         const int row = t / chacha_blocks * 4;
         const int column = t % chacha_blocks;
@@ -50672,84 +50752,33 @@ struct release_kernel {
                                                               work.settings.polynomials);
         k[0] = pair.along_cosine;
         k[1] = pair.along_sine;
-        is_open = pergrad::detail::is_open(pair.margin);
-      }
-      work.is_open[std::int64_t{number} * threads + t] = is_open ? 1 : 0;
-      if (is_open) {
-        work.has_open[number] = 1;
-        return;
+        if (pergrad::detail::is_open(pair.margin)) settle(shared.words, std::int64_t{number} * threads + t, k);
       }
       for (int half = 0; half < 2; ++half) work.release(begin + half * threads + t, sums[t][half], k[half]);
     });
   }
-};
-
-/// Releases the elements that a `release_kernel` has left alone; `blocks()` of them. Few blocks of that have any, so
-/// one of these looks at as many of those as it has threads.
-template <class Scalar>
-struct settle_kernel {
-  static constexpr int threads = release_threads;
-  static constexpr int warps = threads / warp_size;
-  struct shared_type {
-    unsigned char has_open[threads];
-    unsigned char of_warp[warps];
-  };
-
-  release_work<Scalar> work;
-
-  [[nodiscard]] int blocks() const noexcept { return blocks_for(work.blocks(), threads); }
-
-  template <class Block>
-  PERGRAD_HD void operator()(const Block& block) const {
-    if (work.state->last == 0) return;
-    auto& shared = block.template shared<shared_type>();
-    const int before = block.index() * threads;
-    const int first = work.first_number() + before;
-    const int count = work.blocks() - before;
-    block.each([&](int t) {
-      if (t < warps) shared.of_warp[t] = 0;
-    });
-    block.each([&](int t) {
-      shared.has_open[t] = t < count ? work.has_open[first + t] : 0;
-      if (shared.has_open[t] != 0) shared.of_warp[t / warp_size] = 1;
-    });
-    PERGRAD_ROLLED
-    for (int warp = 0; warp < warps; ++warp) {
-      if (shared.of_warp[warp] == 0) continue;
-      PERGRAD_ROLLED
-      for (int k = warp * warp_size; k < (warp + 1) * warp_size; ++k) {
-        if (shared.has_open[k] != 0) block.each([&](int t) { settle(first + k, t); });
-      }
-    }
-  }
 
  private:
-  /// Pair t of block `number`.
-  PERGRAD_HD void settle(int number, int t) const {
-    const std::int64_t pair = std::int64_t{number} * threads + t;
-    if (work.is_open[pair] == 0) return;
-    const random_stream stream = at_step(work.settings.noise, work.state->noise_step);
-    std::uint32_t words[16];
+  /// A pair, by as many bits as it takes: `first` has those of the block's.
+  PERGRAD_HD void settle(const std::uint32_t (&first)[16][chacha_blocks], std::int64_t pair,
+                         double (&k)[2]) const noexcept {
+    const auto t = static_cast<int>(pair % threads);
     pergrad::detail::gaussian_bits bits{};
-    make_random_block(stream, static_cast<std::uint32_t>(64 * number + t % 64), words);
     for (int i = 0; i < 2; ++i) {
-      bits.u[i] = words[t / 64 * 4 + i];
-      bits.v[i] = words[t / 64 * 4 + 2 + i];
+      bits.u[i] = first[t / chacha_blocks * 4 + i][t % chacha_blocks];
+      bits.v[i] = first[t / chacha_blocks * 4 + 2 + i][t % chacha_blocks];
     }
-    random_stream more = stream;
+    random_stream more = at_step(work.settings.noise, work.state->noise_step);
     more.words[13] = continued_purpose(more.words[13], static_cast<std::uint32_t>(pair >> 32));
+    std::uint32_t words[16];
     make_random_block(more, static_cast<std::uint32_t>(pair), words);
     for (int i = 0; i < 8; ++i) {
       bits.u[2 + i] = words[i];
       bits.v[2 + i] = words[8 + i];
     }
-    std::int64_t k[2];
-    pergrad::detail::exact_pair(bits, work.settings.sigma, k);
-    const std::int64_t begin = std::int64_t{number} * release_elements;
-    for (int half = 0; half < 2; ++half) {
-      const std::int64_t element = begin + half * threads + t;
-      work.release(element, work.sum_of(element), static_cast<double>(k[half]));
-    }
+    std::int64_t exact[2];
+    pergrad::detail::exact_pair(bits, work.settings.sigma, exact);
+    for (int half = 0; half < 2; ++half) k[half] = static_cast<double>(exact[half]);
   }
 };
 
@@ -51477,6 +51506,7 @@ struct sample_launch {
   bool backward = true;
   bool norms = true;
   bool gradients = false;  ///< as sums are formed
+  bool clears = false;     ///< the sum of integers that follows, where it begins
   Scalar* outputs = nullptr;
   int samples = 0;  ///< the most that there may be
 };
@@ -51489,6 +51519,7 @@ struct sum_launch {
   bool squares = false;
   bool gradients = false;  ///< formed of every sample's gradient, not as one product
   bool has_norms = false;  ///< they are these samples', found by the same method
+  bool is_clear = false;   ///< the samples' launch has set it to zero
   int grid_steps = -1;     ///< not negative: a sum of integers, of which a unit has 2^grid_steps steps
   int samples = 0;
 };
@@ -51564,6 +51595,7 @@ class launcher {
       work.stages = wanted.backward ? stage::fused : stage::forward | stage::loss;
       work.held_room = held_room(0, node_count());
       launch_.samples(device(), work, wanted.samples);
+      if (wanted.clears) clear_sums(wanted.samples, false);
     } else {
       if (wanted.samples == 0) return;
       const auto run = [&](int first, int last, int stages) {
@@ -51579,11 +51611,14 @@ class launcher {
       };
       forward(wanted, run);
       if (!wanted.backward) return;
+      if (wanted.clears) beside(device(), [&] { clear_sums(wanted.samples, true); });
       backward(wanted, run);
-      const auto square_of = [&](const outer_leaf& leaf) {
-        if (wanted.norms) square(wanted, leaf);
-      };
-      each_product_leaf(square_of, [&] { elementwise(wanted.samples); });
+      if (wanted.norms) {
+        each_product_leaf([&](const outer_leaf& leaf) { return forms_gradients(leaf, method_of(wanted)); },
+                          [&](const outer_leaf& leaf) { square(wanted, leaf); });
+      }
+      elementwise(wanted.samples);
+      join(device());
       work.stages = stage::layered_leaves | stage::weigh;
       device().launch(norm_kernel<Scalar, Target, Needed.norms_by_blocks>{without_key(work)}, wanted.samples);
     }
@@ -51958,18 +51993,21 @@ class launcher {
     }
     return false;
   }
-  /// f(leaf) of every leaf whose sum products form, and rest(), side by side; but leaves in chunks that are not kept
-  /// share memory for their gradients and come one after the other.
-  template <class Function, class Rest>
-  void each_product_leaf(const Function& f, const Rest& rest) const {
-    const auto leaves = static_cast<int>(net_->outer.size());
-    side_by_side(device(), leaves + 2, [&](int number) {
-      if (number == 0) return rest();
-      for (int k = 0; k < leaves; ++k) {
-        const outer_leaf& leaf = net_->outer[static_cast<std::size_t>(k)];
-        const bool shares_memory = leaf.is_stored() && leaf.partials < 0;
-        if (is_one_product(leaf) && number == (shares_memory ? 1 : k + 2)) f(leaf);
-      }
+  /// f(leaf) of every leaf that is wanted and whose sum products form, each beside all others and what comes next; but
+  /// leaves in chunks that are not kept share memory for their gradients and come one after the other. Of one position
+  /// first: they have few blocks, which would wait for room behind those that fill a device.
+  template <class Wanted, class Function>
+  void each_product_leaf(const Wanted& is_wanted, const Function& f) const {
+    std::vector<const outer_leaf*> alone, sharing;
+    for (const outer_leaf& leaf : net_->outer) {
+      if (!is_one_product(leaf) || !is_wanted(leaf)) continue;
+      (leaf.is_stored() && leaf.partials < 0 ? sharing : alone).push_back(&leaf);
+    }
+    std::ranges::stable_partition(alone, [](const outer_leaf* leaf) { return leaf->view.positions() == 1; });
+    for (const outer_leaf* leaf : alone) beside(device(), [&] { f(*leaf); });
+    if (sharing.empty()) return;
+    beside(device(), [&] {
+      for (const outer_leaf* leaf : sharing) f(*leaf);
     });
   }
   /// Do norms form the gradients of a leaf?
@@ -51979,10 +52017,9 @@ class launcher {
   }
   void square(const sample_launch<Scalar>& wanted, const outer_leaf& leaf) const {
     const method_choice method = method_of(wanted);
-    if (!forms_gradients(leaf, method)) return;
     double* const to = memory_->template at<double>(memory_->places().squares) + leaf.squares;
     if constexpr (Needed.stored) {
-      if (leaf.is_stored()) {
+      if (leaf.chunks > 1) {
         return for_each_partial(leaf, wanted.samples, format_of(method), false,
                                 [&](const partial_gradients<Scalar>& gradients) {
                                   launch(device(), square_partials_kernel<Scalar>{gradients, to, net_->squares});
@@ -51995,6 +52032,7 @@ class launcher {
     problem.partial = to;
     problem.partial_stride = net_->squares;
     problem.blocks = leaf.square_count / leaf.view.groups;
+    if (Needed.stored && leaf.partials >= 0) problem.gradients = kept_gradients(leaf);
     launch_gemm<Scalar, Needed.squares, Needed.tensor_cores>(device(), way_of(leaf, gemm_product::squares), problem);
   }
   template <class Sum>
@@ -52007,7 +52045,7 @@ class launcher {
           "pergrad: cuda: a sum has more steps of its grid in a unit than its network's shares allow");
     }
     const bool by_products = Needed.any && !wanted.squares && !wanted.gradients;
-    if constexpr (is_integral) clear_sums(wanted.samples, by_products);
+    if (is_integral && !wanted.is_clear) clear_sums(wanted.samples, by_products);
     sum_kernel<Scalar, Target, Sum, sum_threads> kernel{
         .state = memory_->state(),
         .tables = memory_->tables(),
@@ -52022,13 +52060,14 @@ class launcher {
         .sums = memory_->template at<Sum>(places.sums)};
     const int blocks = leaf_blocks(*net_, by_products);
     if (is_integral) kernel.accumulators = parts_for(blocks, wanted.samples / 4);
-    const auto rest = [&] { device().launch(kernel, blocks * kernel.accumulators); };
     if constexpr (Needed.any) {
       if (by_products) {
-        return each_product_leaf([&](const outer_leaf& leaf) { sum_of_leaf<Sum>(wanted, leaf, to_grid); }, rest);
+        each_product_leaf([](const outer_leaf& /*leaf*/) { return true; },
+                          [&](const outer_leaf& leaf) { sum_of_leaf<Sum>(wanted, leaf, to_grid); });
       }
     }
-    rest();
+    device().launch(kernel, blocks * kernel.accumulators);
+    join(device());
   }
   template <class Sum>
   void sum_of_leaf(const sum_launch<Scalar>& wanted, const outer_leaf& leaf, Scalar to_grid) const {
@@ -52124,8 +52163,7 @@ class launcher {
     auto* partials = memory_->template at<Scalar>(places.partials);
     int together = samples_together(leaf, memory_->max_batch());
     if (leaf.partials >= 0) {
-      partials = memory_->template at<Scalar>(places.kept_partials) +
-                 static_cast<std::size_t>(leaf.partials) * memory_->max_batch();
+      partials = kept_gradients(leaf);
       together = larger_of(1, samples);
       if (are_there) return f(gradients_at(leaf, partials, 0, samples));
     }
@@ -52143,6 +52181,10 @@ class launcher {
       }
       f(gradients_at(leaf, partials, first, count));
     }
+  }
+  [[nodiscard]] Scalar* kept_gradients(const outer_leaf& leaf) const {
+    return memory_->template at<Scalar>(memory_->places().kept_partials) +
+           static_cast<std::size_t>(leaf.partials) * memory_->max_batch();
   }
   [[nodiscard]] partial_gradients<Scalar> gradients_at(const outer_leaf& leaf, const Scalar* partials, int first,
                                                        int count) const {
@@ -53267,10 +53309,12 @@ class network_trainer {
     const auto most = static_cast<int>(memory_->max_batch());
     graph_ = device_->capture([&] {
       first();
-      launch.samples({.rule = rule_, .layers = is_random_ ? &layers_.stream : nullptr, .samples = most});
+      launch.samples(
+          {.rule = rule_, .layers = is_random_ ? &layers_.stream : nullptr, .clears = true, .samples = most});
       launch.sum_of_integers({.weights = memory_->template at<const Scalar>(memory_->places().weights),
                               .per_layer = rule_.per_layer(),
                               .has_norms = true,
+                              .is_clear = true,
                               .grid_steps = grid_.steps,
                               .samples = most});
       if (peers_ == nullptr) launch_release(0, net().parameters);
@@ -53306,13 +53350,10 @@ class network_trainer {
                                     .first = memory_->template at<Scalar>(places.first_moment),
                                     .second = memory_->template at<Scalar>(places.second_moment),
                                     .released = memory_->template at<Scalar>(places.released),
-                                    .is_open = memory_->template at<unsigned char>(places.is_open),
-                                    .has_open = memory_->template at<unsigned char>(places.has_open),
                                     .rule = rule(),
                                     .tables = memory_->tables().rows,
                                     .table_count = memory_->tables().row_count};
     launch(*device_, release_kernel<Scalar>{work});
-    launch(*device_, settle_kernel<Scalar>{work});
   }
 
   std::shared_ptr<Device> device_;

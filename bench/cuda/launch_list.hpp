@@ -70,6 +70,9 @@ struct entry {
   int last = 0;
   int held_room = 0;  // scalars of shared memory for a matrix
   bool norms = false;
+  int group = 0;   ///< of what may run at the same time; 0: alone
+  int branch = 0;  ///< there; 0: the main line
+  int after = -1;  ///< what it waits for besides what comes before it in its branch; -1: nothing
   work done{};
 };
 
@@ -189,6 +192,7 @@ template <class Kernel>
     deepest = positions;
     to.done.slices = each_slice(deepest);
     to.done.bytes = (x + y) * bytes_each + static_cast<double>(kernel.blocks()) * sizeof(double);
+    if (problem.keeps()) to.done.again_bytes = weights * samples * bytes_each;  // for the sum
     to.what = "squares";
   } else {
     for (int z = 0; z < problem.batches(); ++z) {
@@ -253,7 +257,7 @@ class listing_device {
     entry to;
     to.what = "fill";
     to.done.bytes = static_cast<double>(bytes);
-    listed_.push_back(std::move(to));
+    list(std::move(to));
   }
   template <dev::kernel Kernel>
   void launch(const Kernel& kernel, int blocks) {
@@ -321,28 +325,38 @@ class listing_device {
       to.done.elements = static_cast<double>(kernel.count);
       to.done.bytes = to.done.elements * sizeof(*kernel.out) * (kernel.accumulator_count + 1);
     }
-    if constexpr (requires { kernel.work.is_open; }) {
-      to.what = std::string{typeid(Kernel).name()}.find("settle") == std::string::npos ? "release" : "settle";
+    if constexpr (requires { kernel.work.released; }) {
+      to.what = "release";
       const auto count = static_cast<double>(kernel.work.end - kernel.work.begin);
       const int moments = kernel.work.rule == dev::update::adam ? 2 : kernel.work.rule == dev::update::momentum ? 1 : 0;
-      // A sum is read, parameters and moments are read and written, what is released is written; a pair has a byte that
-      // says whether it is open, a block of 512 as well, and the latter is all that is read.
+      // A sum is read, parameters and moments are read and written, what is released is written.
       to.done.elements = count;
       to.done.chain = kernel.work.table_count;  // that each thread asks for a row that nobody moves
-      to.done.bytes = to.what == "settle" ? count / dev::release_elements
-                                          : count * (sizeof(*kernel.work.sums) + 4.0 * (2 + 2 * moments + 1) + 0.5);
+      to.done.bytes = count * (sizeof(*kernel.work.sums) + 4.0 * (2 + 2 * moments + 1));
     }
     to.type = typeid(Kernel).name();
     to.blocks = blocks;
     to.threads = Kernel::threads;
     to.shared_bytes = dev::shared_bytes_of(kernel);
     if (to.what.empty()) to.what = std::is_same_v<Kernel, dev::mark_kernel> ? "marks" : "fold";
-    listed_.push_back(std::move(to));
+    list(std::move(to));
   }
+  /// As a GPU does it in a capture.
+  template <class Function>
+  void beside(Function&& f) {
+    if (group_ == 0) group_ = ++groups_;
+    branch_ = 1 + begun_++ % dev::most_branches;
+    after_ = newest_of_main_;
+    f();
+    branch_ = 0;
+    after_ = -1;
+  }
+  void join() { group_ = begun_ = 0; }
   [[nodiscard]] static constexpr std::size_t most_shared_bytes() noexcept { return 163 << 10; }  // an Orin's
   template <class Function>
   [[nodiscard]] graph capture(Function&& f) {
     graph outside = std::exchange(listed_, {});
+    newest_of_main_ = -1;
     f();
     captured_ = std::exchange(listed_, std::move(outside));
     return captured_;
@@ -352,11 +366,28 @@ class listing_device {
   void synchronise() {}
 
   [[nodiscard]] const graph& captured() const noexcept { return captured_; }
-  [[nodiscard]] graph take_listed() { return std::exchange(listed_, {}); }  ///< outside of captures
+  [[nodiscard]] graph take_listed() {  ///< outside of captures
+    newest_of_main_ = -1;
+    return std::exchange(listed_, {});
+  }
   [[nodiscard]] std::size_t replays() const noexcept { return replays_; }
   [[nodiscard]] std::size_t allocated_bytes() const noexcept { return allocated_bytes_; }
 
  private:
+  void list(entry to) {
+    if (branch_ == 0) newest_of_main_ = static_cast<int>(listed_.size());
+    to.group = group_;
+    to.branch = branch_;
+    to.after = std::exchange(after_, -1);
+    listed_.push_back(std::move(to));
+  }
+
+  int groups_ = 0;
+  int group_ = 0;
+  int branch_ = 0;
+  int begun_ = 0;
+  int after_ = -1;
+  int newest_of_main_ = -1;
   graph listed_;
   graph captured_;
   std::size_t replays_ = 0;

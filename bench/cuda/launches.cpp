@@ -27,6 +27,7 @@ void print(std::size_t batch, const char* precision, bool is_private, const std:
     const launch_list::work& done = each.done;
     std::printf("{\"batch\": %zu, \"precision\": \"%s\", \"private\": %s, \"type\": \"%s\", \"what\": \"%s\", ", batch,
                 precision, is_private ? "true" : "false", each.type.c_str(), each.what.c_str());
+    std::printf("\"group\": %d, \"branch\": %d, \"after\": %d, ", each.group, each.branch, each.after);
     std::printf("\"blocks\": %d, \"threads\": %d, \"shared\": %zu, ", each.blocks, each.threads, each.shared_bytes);
     std::printf("\"tile\": [%d, %d, %d], ", each.tile[0], each.tile[1], each.tile[2]);
     std::printf("\"multiply_adds\": %.0f, \"doubles\": %.0f, \"elements\": %.0f, \"fetched\": %.0f, ",

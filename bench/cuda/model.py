@@ -20,10 +20,11 @@ and lets the blocks that fit run together: in a wave a multiprocessor takes the 
 
 and the GPU the longest of its waves, memory (bytes that must go through it once) and cache (what is fetched again).
 What is longest is the kernel's bound; it is `too few blocks` where blocks leave more than half of the multiprocessors
-without one and memory is not the bound. A step is the sum of its kernels and of the gaps between them. The share of the
+without one and memory is not the bound. A step is the sum of its kernels and of the gaps between them; kernels in
+branches of the graph share multiprocessors, blocks of those launched first coming first. The share of the
 roofline is max(multiply-adds / peak, bytes / bandwidth) over the time; the peak is that of TF32 or BF16 where they are
 allowed, and of a recurrent layer what it must read from shared memory at every position is a third term.
-`private: no` is an ordinary step: the plain sum of the gradients, and an update at the rate of memory.
+`private: no` is an ordinary step, a graph as well: the plain sum of the gradients, and an update at the rate of memory.
 
 No number is fitted to a measurement of this library. Where it is crude:
     - a scheduler issues at every clock while a warp is there, which it cannot with one or two
@@ -35,6 +36,8 @@ No number is fitted to a measurement of this library. Where it is crude:
       round, though later rounds of a product may find nearby what earlier ones have read; only a row that a warp goes
       through again is. To bring together what threads have added up costs a round, a barrier nothing
     - latencies are those of data-centre GPUs on all devices; clocks are the highest, which no GPU holds for long
+    - a branch of a graph begins as soon as what it waits for has ended, and costs no more than the next kernel would
+    - blocks of several kernels on a multiprocessor slow each other down alike, whatever pipe they need
     - caches are an all or nothing: what is fetched again comes from L2 as long as it fits
     - tensor cores take mma.sync at their full rate, which Hopper's reach by other instructions only; cuBLAS is not
       modelled
@@ -48,6 +51,7 @@ import argparse
 import collections
 import datetime
 import importlib.util
+import itertools
 import json
 import math
 import os
@@ -127,7 +131,6 @@ WARP = 32
 SLOTS_OF_CONVERSION = {"F2I.S64": 8, "F2I": 2}
 ROUND_SHARES = ("FADD", "F2I", "F2I.S64")  # by what a share is rounded
 CHACHA_THREADS, CHACHA_ROUNDS = 64, 10  # of a block of release_kernel; rounds of its loop
-SETTLED = 80  # instructions up to where settle_kernel leaves, about
 
 
 def run(command, **more):
@@ -279,7 +282,7 @@ def finds_steps(counts):
     """Do these instructions of a product's loop say where the elements of a coming slice lie? Of samples they read the
     numbers of two records."""
     writes = any(name.startswith("STS") for name in counts)
-    return writes and counts["LDG"] <= 2 and not {"FFMA", "HMMA", "BAR"} & set(counts)
+    return writes and counts["LDG"] <= 2 and not {"FFMA", "HMMA", "BAR"} & set(counts) and not forms_shares(counts)
 
 
 def rounds_weights(counts):
@@ -331,16 +334,18 @@ def block_of_product(launch, function, far):
     body -= steps.total() * (1 - 1 / warps)
     if launch["precision"] == "float":
         body -= function.skipped(main, rounds_weights).total()
+    of_shares, seldom = collections.Counter(), 0
     if launch["what"].startswith("shares"):  # formed once a sample, by code that stands in the loop
         of_shares = function.skipped(main, forms_shares)
-        body -= of_shares.total() * (1 - parts / slices)
+        seldom = 1 - parts / slices
+        body -= of_shares.total() * seldom
         body += waits_for_conversions(of_shares) * parts / slices
     else:
         body += waits_for_conversions(main.own)
     around = function.around(main)
     part = sum(loop.instructions() for loop in around)
     top = sum(function.top.values())
-    pipe = pipe_clocks(function.top) + slices * pipe_clocks(main.own)
+    pipe = pipe_clocks(function.top) + slices * ((1 - seldom) * pipe_clocks(main.own) + seldom * pipe_clocks(main.own - of_shares))
     pipe += parts * sum(pipe_clocks(loop.own) for loop in around)
     # A slice: the next one is loaded, weights of samples before it, while this one is multiplied; then a barrier. A warp
     # issues one instruction a clock, also where there are fewer warps than schedulers.
@@ -460,23 +465,29 @@ def makes_words(counts):
     return counts["LOP3"] >= 20 and counts["SHF"] >= 20 and counts["STS"] >= 8
 
 
+def settles(counts):
+    """Or more of them, for a rounding that is not proven at once?"""
+    return counts["LOP3"] >= 20 and counts["SHF"] >= 20 and counts["CALL"] > 0 and counts["DFMA"] == 0
+
+
 def applies_rules(counts):
     """Or rules of optimizers, of which a release has one?"""
-    return counts["FFMA"] >= 20 and counts["STG"] >= 6
+    return counts["FFMA"] >= 10 and counts["STG"] >= 5
 
 
 def issued_by_release(function, threads, tables):
-    """What a warp of release_kernel runs: a quarter of the threads make words, in ten rounds, one rule of three is
-    applied, and every other loop goes through a network's tables."""
+    """What a warp of release_kernel runs: a quarter of the threads make words, in ten rounds, next to no rounding needs
+    more, one rule of three is applied, and loops that load go through a network's tables."""
     whole = function.whole()
     words = function.skipped(whole, makes_words).total()
-    skipped = rules = function.skipped(whole, applies_rules).total()
+    settled = function.skipped(whole, settles).total()
+    skipped = rules = function.skipped(whole, applies_rules, all_of_them=True).total()
     rounds = max((loop for loop in function.loops if loop.count("LOP3") >= 10 and loop.count("LDG") == 0),
                  key=lambda loop: loop.count("LOP3"), default=None)
     again = (CHACHA_ROUNDS - 1) * rounds.instructions() if rounds is not None else 0
-    of_tables = sum(loop.instructions() for loop in function.loops if loop is not rounds)  # before a rule's own
+    of_tables = sum(loop.instructions() for loop in function.loops if loads_of(loop) > 0)  # before a rule's own
     rules = (rules - of_tables) / 3 + tables * of_tables
-    return whole.instructions() - words - skipped + rules + (words + again) * CHACHA_THREADS / threads
+    return whole.instructions() - words - settled - skipped + rules + (words + again) * CHACHA_THREADS / threads
 
 
 def issued_by_fold(function, accumulators):
@@ -487,15 +498,12 @@ def issued_by_fold(function, accumulators):
 
 
 def block_of_line(launch, function, far):
-    """The same of a kernel without a loop that matters: every instruction once, each behind the one before. One that
-    settles what is seldom open reads and leaves."""
+    """The same of a kernel without a loop that matters: every instruction once, each behind the one before."""
     warps = launch["threads"] / WARP
     whole = function.whole()
     counts, issued = whole.own, whole.instructions()
-    if launch["what"] == "settle":
-        counts = collections.Counter(function.names[:SETTLED])
-        issued = SETTLED
-    elif launch["what"] == "release":
+    if launch["what"] == "release":
+        counts = counts - function.skipped(whole, settles)
         issued = issued_by_release(function, launch["threads"], launch["chain"])
     elif launch["what"] == "fold":
         counts = function.top
@@ -521,15 +529,17 @@ def predict(launch, function, registers, device):
     ideal_on_tensor_cores = max(2 * launch["multiply_adds"] / tensor_peak, launch["bytes"] / (device["bandwidth"] * 1e3))
     # What must be read from shared memory at every position, 128 bytes a clock.
     held = launch["held_bytes"] / (128 * device["multiprocessors"] * clock)
-    result = {key: launch[key] for key in ("what", "blocks", "threads", "shared", "multiply_adds", "bytes")}
+    keys = ("what", "blocks", "threads", "shared", "multiply_adds", "bytes", "group", "branch", "after")
+    result = {key: launch[key] for key in keys}
     result["ideal_us"] = max(held, ideal if launch["precision"] == "float" else ideal_on_tensor_cores)
     if function is None:  # a fill
-        return {**result, "us": memory + GAP, "bound": "memory", "roofline_share": memory / (memory + GAP)}
+        return {**result, "us": memory + GAP, "bound": "memory", "roofline_share": memory / (memory + GAP),
+                "memory_us": memory, "of_block": {}}
     resident = resident_blocks(device, launch["threads"], registers, launch["shared"])
     if launch["slices"] > 0:
         far = "memory" if launch["bytes"] > device["l2"] else "l2"
         block = block_of_product(launch, function, far)
-    elif launch["what"] in ("release", "settle", "fold"):
+    elif launch["what"] in ("release", "fold"):
         block = block_of_line(launch, function, "memory")
     else:
         own = (launch["bytes"] + launch["again_bytes"]) / launch["blocks"]
@@ -559,7 +569,8 @@ def predict(launch, function, registers, device):
     result |= {"us": us + GAP, "bound": bound, "roofline_share": result["ideal_us"] / (us + GAP),
                "registers": registers, "blocks_a_multiprocessor": resident,
                "waves": launch["blocks"] / device["multiprocessors"] / resident,
-               "latency_us": by_kind["latency"]}
+               "latency_us": by_kind["latency"], "memory_us": by_kind["memory"],
+               "of_block": {"latency": block["latency"], **{kind: block.get(kind, 0) / rate[kind] for kind in rate}}}
     if "chains" in block:  # of the thread that has the longest ones
         result["serial_chains"] = block["chains"]
     if "main_loop" in block:  # of a warp, a round of the loop
@@ -579,15 +590,116 @@ def plain_update(launches, batch, precision, device):
                    (each["batch"], each["precision"]) == (batch, precision))
     us = 12 * released / (device["bandwidth"] * 1e3)
     return {"what": "update", "blocks": 0, "threads": 0, "shared": 0, "multiply_adds": 0, "bytes": 12 * released,
-            "ideal_us": us, "us": us + GAP, "bound": "memory", "roofline_share": us / (us + GAP)}
+            "ideal_us": us, "us": us + GAP, "bound": "memory", "roofline_share": us / (us + GAP), "memory_us": us,
+            "of_block": {}, "group": 0, "branch": 0, "after": -1}
 
 
-def step_of(kernels):
+class Multiprocessors:
+    """Blocks of several kernels at once. Multiprocessors that are alike are kept together: (how many, their blocks), the
+    latter as [kernel, how many that began together, what is left of them]. A block takes what it takes alone, unless a
+    pipe has more to do: then all on that multiprocessor are slower alike."""
+
+    def __init__(self, device):
+        self.device = device
+        self.alike = [(device["multiprocessors"], [])]
+
+    def has_room(self, blocks, kernel):
+        counts = sum(count for _, count, _ in blocks)
+        most = (self.device["threads"], REGISTERS, self.device["shared"] << 10)
+        return counts < self.device["blocks"] and all(
+            kernel.needs[i] + sum(count * each.needs[i] for each, count, _ in blocks) <= most[i] for i in range(3))
+
+    def take(self, kernel):
+        """Its waiting blocks for which there is room, where the fewest are first."""
+        while kernel.waiting > 0:
+            free = [place for place, (_, blocks) in enumerate(self.alike) if self.has_room(blocks, kernel)]
+            if not free:
+                return
+            place = min(free, key=lambda place: sum(count for _, count, _ in self.alike[place][1]))
+            number, blocks = self.alike[place]
+            taken = min(number, kernel.waiting)
+            if taken < number:
+                self.alike.append((number - taken, [list(each) for each in blocks]))
+            self.alike[place] = (taken, blocks)
+            fresh = next((each for each in blocks if each[0] is kernel and each[2] == 1), None)
+            if fresh is None:
+                blocks.append([kernel, 1, 1])
+            else:
+                fresh[1] += 1
+            kernel.waiting -= taken
+
+    @staticmethod
+    def speeds(blocks):
+        """Of each, in blocks a clock."""
+        busy = max((sum(count * kernel.of_block[kind] / kernel.alone for kernel, count, _ in blocks)
+                    for kind in blocks[0][0].of_block if kind != "latency"), default=0) if blocks else 0
+        return [1 / kernel.alone / max(1, busy) for kernel, _, _ in blocks]
+
+    def advance(self, most):
+        """Until some block ends, or `most` clocks; how many."""
+        speeds = [self.speeds(blocks) for _, blocks in self.alike]
+        ends = [left / speed for (_, blocks), each in zip(self.alike, speeds) for (_, _, left), speed in zip(blocks, each)]
+        clocks = min([most, *ends])
+        for (number, blocks), each in zip(self.alike, speeds):
+            for block, speed in zip(blocks, each):
+                block[2] -= speed * clocks
+                if block[2] < 1e-9:
+                    block[0].left -= number * block[1]
+            blocks[:] = [block for block in blocks if block[2] >= 1e-9]
+        return clocks
+
+
+class Running:
+    """A kernel of those that may run at the same time."""
+
+    def __init__(self, launch, began):
+        self.launch, self.began = launch, began
+        self.of_block = launch["of_block"]
+        self.alone = max(self.of_block.values(), default=0)
+        self.waiting = self.left = launch["blocks"] if self.of_block else 0  # a fill has none
+        self.needs = (launch["threads"], -(-launch.get("registers", 0) // 8) * 8 * launch["threads"],
+                      launch["shared"] + RESERVED_SHARED)
+
+
+def together(launches, device):
+    """Microseconds of kernels some of which may run at the same time: {place in the step: kernel}. Each waits for that
+    before it in its branch and for what it says, takes no less than alone, and all no less than their memory."""
+    clock = device["clock"] * 1e3
+    newest, waits_for = {}, {}
+    for place, each in launches.items():
+        waits_for[place] = {newest.get(each["branch"], -1), each["after"]} & set(launches)
+        newest[each["branch"]] = place
+    ends, running, now = {}, {}, 0.0
+    multiprocessors = Multiprocessors(device)
+    while len(ends) < len(launches):
+        begins = []
+        for place, each in launches.items():
+            if place in running or place in ends or not waits_for[place] <= set(ends):
+                continue
+            begins.append(max((ends[other] + GAP * clock for other in waits_for[place]), default=0.0))
+            if begins[-1] <= now + 1e-6:
+                running[place] = Running(each, begins.pop())
+        for kernel in running.values():
+            multiprocessors.take(kernel)
+        ended = [place for place, kernel in running.items() if kernel.left == 0]
+        for place in ended:
+            kernel = running.pop(place)
+            ends[place] = max(now, kernel.began + (kernel.launch["us"] - GAP) * clock)
+        if not ended:
+            now += multiprocessors.advance(min(begins, default=math.inf) - now)
+    return max(max(ends.values()) / clock, sum(each["memory_us"] for each in launches.values())) + GAP
+
+
+def step_of(kernels, device):
     """A step's row."""
-    us = sum(each["us"] for each in kernels)
-    by_bound = {}
-    for each in kernels:
-        by_bound[each["bound"]] = by_bound.get(each["bound"], 0) + each["us"]
+    us, by_bound = 0, {}
+    for _, group in itertools.groupby(enumerate(kernels), key=lambda each: each[1]["group"] or -1 - each[0]):
+        launches = dict(group)
+        alone = sum(each["us"] for each in launches.values())
+        took = alone if len(launches) == 1 else together(launches, device)
+        us += took
+        for each in launches.values():
+            by_bound[each["bound"]] = by_bound.get(each["bound"], 0) + each["us"] * took / alone
     return {"step_us": us, "bound": max(by_bound, key=by_bound.get), "kernels": len(kernels),
             "roofline_share": sum(each["ideal_us"] for each in kernels) / us,
             "us_by_bound": {name: round(took, 2) for name, took in sorted(by_bound.items(), key=lambda each: -each[1])}}
@@ -614,8 +726,9 @@ def model(builder, devices, tasks, batches):
                         found = [predict(each, *kernels.get(each["kernel"], (None, 0)), device) for each in chosen]
                         if not private:
                             found.append(plain_update(launches, batch, precision, device))
-                        steps.append({**head, **step_of(found)})
-                        parts += [{**head, **each} for each in found]
+                        steps.append({**head, **step_of(found, device)})
+                        parts += [{**head, **{key: value for key, value in each.items() if key != "of_block"}}
+                                  for each in found]
     return steps, parts
 
 

@@ -39,7 +39,7 @@ def launch(**more):
     usual = dict(what="forward", kernel="k", blocks=1320, threads=128, shared=1024, tile=[64, 64, 4], slices=1000.0,
                  parts=1, multiply_adds=1320 * 1000 * 64.0 * 64 * 4, fetched=0, bytes=1e3, again_bytes=0, precision="float", held_bytes=0,
                  chain=0, double_chain=0, square_chain=0, read_chain=0, held_chain=0, patch_chain=0, double_sums=0, element_rounds=0,
-                 near_rounds=0, tile_chain=0, tiles=0, tile_loads=0, powers=0)
+                 group=0, branch=0, after=-1, near_rounds=0, tile_chain=0, tiles=0, tile_loads=0, powers=0)
     return {**usual, **more}
 
 
@@ -230,9 +230,43 @@ class Bounds(unittest.TestCase):
 
     def test_steps_are_sums(self):
         parts = [self.bound(product_code(ffma=128)), self.bound(product_code(ffma=128), bytes=1e11)]
-        step = model.step_of(parts)
+        step = model.step_of(parts, H200)
         self.assertAlmostEqual(step["step_us"], parts[0]["us"] + parts[1]["us"])
         self.assertEqual(step["bound"], "memory")
+
+
+class SideBySide(unittest.TestCase):
+    def kernel(self, branch=0, after=-1, registers=128, **more):
+        return model.predict(launch(group=1, branch=branch, after=after, **more), product_code(ffma=128), registers, H200)
+
+    def us(self, *kernels):
+        return model.step_of(list(kernels), H200)["step_us"]
+
+    def test_one_behind_the_other_they_add_up(self):
+        kernels = [self.kernel(blocks=blocks) for blocks in (1, 132, 1320)]
+        self.assertAlmostEqual(self.us(*kernels), sum(each["us"] for each in kernels))
+
+    def test_two_halves_that_fill_a_device_are_the_whole(self):
+        whole, half = self.kernel(blocks=132 * 8), self.kernel(blocks=132 * 4, branch=1)
+        self.assertAlmostEqual(self.us(half, {**half, "branch": 2}), whole["us"])
+
+    def test_those_that_leave_room_take_the_time_of_one(self):
+        few = self.kernel(blocks=60, branch=1)
+        self.assertAlmostEqual(self.us(few, {**few, "branch": 2}), few["us"])
+        self.assertAlmostEqual(self.us(few, few), 2 * few["us"])  # of one branch
+
+    def test_a_branch_waits_for_what_it_needs(self):
+        few = self.kernel(blocks=60)
+        self.assertAlmostEqual(self.us(few, {**few, "branch": 1, "after": 0}), 2 * few["us"])
+        self.assertAlmostEqual(self.us(few, {**few, "branch": 1, "after": -1}), few["us"])
+
+    def test_few_blocks_behind_many_wait_for_room(self):
+        many, few = self.kernel(blocks=132 * 4, branch=1), self.kernel(blocks=60, branch=2)
+        self.assertGreater(self.us(many, few), many["us"] + 0.9 * (few["us"] - model.GAP))
+
+    def test_memory_is_shared(self):
+        alone = self.kernel(bytes=1e11, branch=1)
+        self.assertAlmostEqual(self.us(alone, {**alone, "branch": 2}), 2 * (alone["us"] - model.GAP) + model.GAP)
 
 
 class Power(unittest.TestCase):

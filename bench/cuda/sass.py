@@ -51,10 +51,10 @@ class Function:
         """Loops that hold a loop, the widest first."""
         return [each for each in self.loops if each is not loop and each.first <= loop.first and loop.last <= each.last]
 
-    def skipped(self, loop, is_meant):
+    def skipped(self, loop, is_meant, all_of_them=False):
         """Instructions of a loop, but for those of loops inside it, that a branch may skip together: the most, by name
-        and width, of which is_meant(Counter) is true; or none."""
-        best = collections.Counter()
+        and width, of which is_meant(Counter) is true; or none. Or all of these that have no instruction in common."""
+        meant = []
         inside = [each for each in self.loops
                   if each is not loop and loop.first <= each.first and each.last <= loop.last and not loop.is_whole]
         for first, last in self.jumps:
@@ -62,8 +62,14 @@ class Function:
                 continue
             found = collections.Counter(self.names[i] for i in range(first, last)
                                         if not any(each.first <= i <= each.last for each in inside))
-            if found.total() > best.total() and is_meant(found):
-                best = found
+            if is_meant(found):
+                meant.append((first, last, found))
+        best = collections.Counter()
+        taken = []
+        for first, last, found in sorted(meant, key=lambda each: -each[2].total())[:None if all_of_them else 1]:
+            if all(last <= begin or end <= first for begin, end in taken):
+                taken.append((first, last))
+                best += found
         return best
 
 

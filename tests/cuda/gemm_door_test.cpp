@@ -358,7 +358,7 @@ BOOST_AUTO_TEST_CASE(parts_of_shares_leave_few_blocks_to_wait_for) {
     problem.on.most_samples = samples;
     return dev::parts_of_shares<dev::tensor_blocks<dev::tf32_format>::large>(problem, blocks);
   };
-  BOOST_TEST(parts_of(conv_view(128, 128, 8), 256, 9) == 14);  // 126 blocks of 19 samples
+  BOOST_TEST(parts_of(conv_view(128, 128, 8), 256, 9) == 29);  // 261 blocks of 9 samples
   BOOST_TEST(parts_of(conv_view(512, 512, 32), 8, 144) == 8);  // one part would run twice
   BOOST_TEST(parts_of(conv_view(128, 128, 8), 0, 9) == 1);
   BOOST_TEST(parts_of(conv_view(128, 128, 8), 2000, 1000) >= 8);  // no more than 256 small shares each

@@ -585,8 +585,6 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(tensor_cores_form_the_products_of_rounded_operands
       products_on_tensor_cores<typename blocks::wide, dev::square_block>(each.view, dev::emulation_order::shuffled);
       products_on_tensor_cores<typename blocks::broad, dev::square_block>(each.view, dev::emulation_order::shuffled);
       products_on_tensor_cores<typename blocks::vast, dev::square_block>(each.view, dev::emulation_order::reversed);
-      products_on_tensor_cores<typename blocks::large_of_shares, dev::square_block>(each.view,
-                                                                                    dev::emulation_order::reversed);
       products_on_tensor_cores<typename blocks::wide_of_shares, dev::square_block>(each.view,
                                                                                    dev::emulation_order::reversed);
     }
@@ -624,7 +622,6 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(no_bit_depends_on_the_blocks_of_tensor_cores, Form
       BOOST_TEST(same(formed(typename blocks::wide{})));
       BOOST_TEST(same(formed(typename blocks::broad{})));
       BOOST_TEST(same(formed(typename blocks::vast{})));
-      BOOST_TEST(same(formed(typename blocks::large_of_shares{})));
       BOOST_TEST(same(formed(typename blocks::wide_of_shares{})));
       BOOST_TEST(same(formed(typename blocks::narrow_of_shares{})));
     }

@@ -41,7 +41,8 @@ struct emulated_kernel {
 struct operation {
   std::string name;
   std::function<void()> run;
-  std::size_t event_number = 0;  // not 0: an event is recorded here
+  std::size_t event_number = 0;   // not 0: an event is recorded here
+  std::set<std::size_t> after{};  // of a graph: the nodes that it waits for
 };
 
 struct stream_data;
@@ -53,13 +54,15 @@ struct graph_data {
 struct stream_data {
   std::deque<operation> waiting;
   graph_data* capturing = nullptr;
-  bool is_branch = false;  // of a capture that began on another stream, which has not waited for all of it yet
+  bool is_branch = false;          // of a capture that began on another stream, which has not waited for all of it yet
+  std::set<std::size_t> newest{};  // in a capture: the nodes that its next one waits for
 };
 
 struct event_data {
   std::size_t newest = 0;  // number of its last record; 0: never recorded
   stream_data* stream = nullptr;
   graph_data* capture = nullptr;  // that it was recorded in last
+  std::set<std::size_t> nodes{};  // there: those that it stands for
 };
 
 struct world {
@@ -173,6 +176,23 @@ void finish_everything() {
 bool somebody_captures() {
   return std::any_of(it().streams.begin(), it().streams.end(), [](const stream_data* s) { return s->capturing; });
 }
+// In turn the order in which nodes were captured, and that in which each comes as late as it may: what should wait for
+// another and does not gives other results then.
+std::vector<std::size_t> order_of(const graph_data& graph, std::size_t number) {
+  std::vector<std::size_t> order(graph.nodes.size());
+  for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+  if (number % 2 != 0) return order;
+  std::set<std::size_t> done;
+  for (std::size_t& next : order) {
+    for (next = graph.nodes.size() - 1;; --next) {
+      const operation& node = graph.nodes[next];
+      const bool is_ready = std::includes(done.begin(), done.end(), node.after.begin(), node.after.end());
+      if (is_ready && done.insert(next).second) break;
+    }
+  }
+  return order;
+}
+
 // For calls that are illegal while a stream captures in thread-local mode.
 bool illegal_in_capture(const char* call) {
   if (!somebody_captures()) return false;
@@ -182,6 +202,7 @@ bool illegal_in_capture(const char* call) {
 
 void submit(stream_data& stream, operation next) {
   if (stream.capturing != nullptr) {
+    next.after = std::exchange(stream.newest, {stream.capturing->nodes.size()});
     stream.capturing->nodes.push_back(std::move(next));
   } else {
     stream.waiting.push_back(std::move(next));
@@ -697,6 +718,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   known->capture = where.capturing;
   if (where.capturing != nullptr) {  // for another stream of the capture
     known->stream = &where;
+    known->nodes = where.newest;
     return cudaSuccess;
   }
   known->newest = ++it().event_numbers;
@@ -714,9 +736,11 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   if (&where == known->capture->origin) {
     known->stream->is_branch = false;
   } else {
+    if (where.capturing == nullptr) where.newest.clear();
     where.capturing = known->capture;
     where.is_branch = true;
   }
+  where.newest.insert(known->nodes.begin(), known->nodes.end());
   return cudaSuccess;
 }
 // What was recorded in a capture the host can never wait for.
@@ -768,6 +792,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
     return answer(cudaErrorStreamCaptureUnsupported);
   }
   where.capturing = new graph_data{{}, &where};
+  where.newest.clear();
   it().graphs.insert(where.capturing);
   return cudaSuccess;
 }
@@ -835,8 +860,8 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
   ++it().counts.replays;
   it().counts.replayed_nodes += known->nodes.size();
   submit(where, {"graph",
-                 [known] {
-                   for (const operation& each : known->nodes) run(each);
+                 [known, number = it().counts.replays] {
+                   for (const std::size_t node : order_of(*known, number)) run(known->nodes[node]);
                  },
                  0});
   return cudaSuccess;

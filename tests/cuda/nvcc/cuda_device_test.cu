@@ -238,6 +238,42 @@ void replays_what_it_captured() {
   device.release(memory);
 }
 
+/// Two replays of: x doubles; beside what follows the sum of x is taken; x doubles again, behind it if `joins`. Is the
+/// sum right both times?
+bool is_sum_of_x(bool joins) {
+  dev::cuda_device device;
+  auto* const x = static_cast<float*>(device.allocate(200 * sizeof(float)));
+  float* const other = x + 64;
+  float* const sums = x + 128;
+  const auto scale = [&](float* values, int sum, float factor) {
+    device.launch(scale_kernel<64>{values, sums + sum, factor, 64}, 1);
+  };
+  auto graph = device.capture([&] {
+    scale(x, 0, 2);
+    device.beside([&] { scale(x, 1, 1); });
+    scale(other, 2, 1);
+    if (joins) device.join();
+    scale(x, 3, 2);
+    device.join();
+  });
+  CHECK(dev::cuda_device::node_count(graph) == 4);
+  const std::vector<float> ones(128, 1.0F);
+  device.upload(x, ones.data(), sizeof(float) * 128);
+  bool right = true;
+  for (const float wanted : {2.0F, 8.0F}) {
+    device.replay(graph);
+    const auto found = downloaded(device, sums, 4);
+    right = right && found[1] == 64 * wanted && found[3] == 128 * wanted;
+  }
+  device.release(x);
+  return right;
+}
+void what_runs_beside_others_waits_and_is_waited_for() {
+  CHECK(is_sum_of_x(true));
+  // planted: it is not waited for
+  if (fake_cuda::plays_the_device()) CHECK(!is_sum_of_x(false));
+}
+
 void a_mailbox_waits_for_its_copy_alone() {
   dev::cuda_device device;
   auto* const memory = static_cast<float*>(device.allocate(200 * sizeof(float)));
@@ -365,6 +401,7 @@ int main() {
   many_small_uploads_do_not_wait_and_none_overtakes_another();
   a_launch_behind_uploads_that_waited();
   replays_what_it_captured();
+  what_runs_beside_others_waits_and_is_waited_for();
   a_mailbox_waits_for_its_copy_alone();
   a_failed_capture_leaves_the_stream_usable();
   if (fake_cuda::plays_the_device()) {

@@ -118,7 +118,7 @@ GATE_OF_TENSOR_BLOCKS(large, affine_partials<float>);
   GATE_OF_TENSOR_BLOCKS(narrow_of_shares, affine_shares<float, share_kind::kind>);            \
   GATE_OF_TENSOR_BLOCKS(square, affine_shares<float, share_kind::kind>);                      \
   GATE_OF_TENSOR_BLOCKS(wide_of_shares, affine_shares<float, share_kind::kind>);              \
-  GATE_OF_TENSOR_BLOCKS(large_of_shares, affine_shares<float, share_kind::kind>)
+  GATE_OF_TENSOR_BLOCKS(large, affine_shares<float, share_kind::kind>)
 GATE_OF_SMALL_SHARES(converted);  // of more than a million parameters
 GATE_OF_SMALL_SHARES(shifted);
 GATE(gemm_kernel<float, affine_shares<float>, slim_block>);
@@ -133,7 +133,7 @@ GATE(sum_kernel<float, std::int32_t, float, 256>);
 GATE(sum_kernel<float, std::int32_t, std::int64_t, 256>);
 GATE(row_kernel<float, std::int32_t, 256>);
 GATE(projection_kernel<float, std::int32_t, 256>);
-GATE(release_kernel<float>);  // settle_kernel has arrays of bits in local memory: it runs for a few pairs in millions
+GATE(release_kernel<float>);  // its arrays of bits in local memory are those of a few pairs in millions
 GATE(fold_kernel<float>);
 GATE(clear_kernel);
 GATE(square_partials_kernel<float>);

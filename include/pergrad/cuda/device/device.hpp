@@ -9,6 +9,9 @@
 //                              last who holds it lets go; null if it does not. Nothing is copied
 //   fill_zero(to, bytes)       in stream order
 //   launch(kernel, blocks)     in stream order; 0 blocks: nothing happens
+//   beside(f)                  what f launches or fills depends on nothing that comes behind it until join(), nor does
+//                              that on it: a device may do both at the same time. Optional, as is join()
+//   join()                     what comes from here on depends on all of it
 //   capture(f)                 what f launches and fills becomes a graph instead of being done; f may be called twice
 //   replay(graph)              does it, in stream order
 //   node_count(graph)
@@ -98,14 +101,20 @@ concept device = requires(Device& it, typename Device::graph& graph, typename De
   it.synchronise();
 };
 
-/// f(0), ..., f(count - 1), which launch kernels that do not depend on each other: a device may run them side by side.
+/// Branches of a captured step beside its main line, at most.
+inline constexpr int most_branches = 7;
+
 template <class Device, class Function>
-void side_by_side(Device& device, int count, Function&& f) {
-  if constexpr (requires { device.side_by_side(count, f); }) {
-    device.side_by_side(count, f);
+void beside(Device& device, Function&& f) {
+  if constexpr (requires { device.beside(f); }) {
+    device.beside(f);
   } else {
-    for (int i = 0; i < count; ++i) f(i);
+    f();
   }
+}
+template <class Device>
+void join(Device& device) {
+  if constexpr (requires { device.join(); }) device.join();
 }
 
 /// Runs a kernel on the host, block after block in the given order. Shared memory is NaN when a block starts.
@@ -236,10 +245,22 @@ class emulated_device {
   }
   /// An Orin's.
   [[nodiscard]] static constexpr std::size_t most_shared_bytes() noexcept { return 163 << 10; }
-  /// In the order of threads and blocks: what does depend on each other gives other bits in another order.
+  /// Forward at once; in all other orders as late as it may, in the order of threads and blocks: what does depend on
+  /// each other gives other bits then.
   template <class Function>
-  void side_by_side(int count, Function&& f) {
-    emulation::for_each_in_order(order_, count, static_cast<std::uint32_t>(count), f);
+  void beside(Function&& f) {
+    if (order_ == emulation_order::forward) return f();
+    const deferral now{&deferred_, &late_.emplace_back()};
+    f();
+  }
+  void join() {
+    const std::vector<graph> late = std::exchange(late_, {});
+    const auto count = static_cast<int>(late.size());
+    emulation::for_each_in_order(order_, count, static_cast<std::uint32_t>(count), [&](int i) {
+      for (const auto& node : late[static_cast<std::size_t>(i)].nodes_) {
+        capturing_ == nullptr ? node.run(node.closure.get()) : capturing_->nodes_.push_back(node);
+      }
+    });
   }
   template <class Function>
   [[nodiscard]] graph capture(Function&& f) {
@@ -250,9 +271,13 @@ class emulated_device {
       f();
     } catch (...) {
       capturing_ = nullptr;
+      late_.clear();
       throw;
     }
     capturing_ = nullptr;
+    if (!std::exchange(late_, {}).empty()) {
+      throw std::logic_error("pergrad: emulated_device: a captured step ends before it is joined");
+    }
     ++statistics_.captures;
     return recorded;
   }
@@ -272,8 +297,9 @@ class emulated_device {
   template <class Function>
   void submit(const Function& node) {
     static_assert(std::is_trivially_copyable_v<Function>);
-    if (capturing_ == nullptr) return node();
-    record(&node, sizeof node, &call<Function>);
+    graph* const to = deferred_ != nullptr ? deferred_ : capturing_;
+    if (to == nullptr) return node();
+    record(*to, &node, sizeof node, &call<Function>);
   }
 
   /// From now on it reads the host's memory, as GPUs do that have none of their own.
@@ -291,19 +317,27 @@ class emulated_device {
     std::byte* begin;
     std::size_t bytes;
   };
+  struct deferral {
+    graph** place;
+    deferral(graph** of, graph* to) : place{of} { *of = to; }
+    deferral(const deferral&) = delete;
+    deferral& operator=(const deferral&) = delete;
+    ~deferral() { *place = nullptr; }
+  };
 
   template <class Function>
   static void call(const void* closure) {
     (*static_cast<const Function*>(closure))();
   }
-  void record(const void* closure, std::size_t bytes, void (*run)(const void*)) {
+  static void record(graph& to, const void* closure, std::size_t bytes, void (*run)(const void*)) {
     const std::shared_ptr<void> copy{::operator new(bytes, alignment),
                                      [](void* memory) { ::operator delete(memory, alignment); }};
     std::memcpy(copy.get(), closure, bytes);
-    capturing_->nodes_.push_back({copy, run});
+    to.nodes_.push_back({copy, run});
   }
   void count_to_failure() {
     if (calls_to_failure_ > 0 && --calls_to_failure_ == 0) {
+      late_.clear();
       throw std::runtime_error("pergrad: emulated_device: the failure that was asked for");
     }
   }
@@ -329,6 +363,8 @@ class emulated_device {
   std::size_t memory_limit_ = ~std::size_t{0};
   emulation_order order_;
   graph* capturing_ = nullptr;
+  graph* deferred_ = nullptr;
+  std::vector<graph> late_;  ///< what runs beside others, and waits
 };
 
 static_assert(device<emulated_device>);

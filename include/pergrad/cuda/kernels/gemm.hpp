@@ -57,7 +57,7 @@ struct gemm_block {
                               : OwnRows * OwnColumns >= 8  ? 200
                                                            : 220;
   /// Elements that lie together and are read at once.
-  static constexpr int together = OwnRows < 4 || OwnColumns < 4 ? 2 : 4;
+  static constexpr int together = OwnRows < 2 || OwnColumns < 2 ? 1 : OwnRows < 4 || OwnColumns < 4 ? 2 : 4;
   static constexpr int group = together;  ///< of a slice's elements, that are one type
   static_assert(OwnRows % together == 0 && OwnColumns % together == 0 && Rows % OwnRows == 0 &&
                 Columns % OwnColumns == 0);
@@ -86,7 +86,7 @@ using narrow_block = gemm_block<32, 128, 16, 4, 8>;  ///< of few rows: 128 threa
 using square_block = gemm_block<64, 128, 16, 8, 8>;  ///< 128 threads
 using double_block = gemm_block<64, 128, 8, 8, 4>;   ///< the same of doubles or 64-bit sums: 256 threads
 using small_block = gemm_block<32, 32, 32, 4, 4>;    ///< of few results: 64 threads, deep slices
-using tiny_block = gemm_block<32, 8, 32, 2, 2>;      ///< of few columns: 64 threads
+using tiny_block = gemm_block<16, 8, 32, 2, 1>;      ///< of few columns: 64 threads
 
 /// The same on tensor cores (device/tensor.hpp): warps of 16 RowPairs x 16 ColumnPairs results. The squarer these are,
 /// the less is read of shared memory for one.
@@ -141,8 +141,7 @@ struct tensor_blocks {
   using wide = tensor_block<64, 128, 4, Format::together == 1 ? 4 : 2, Format>;
   using broad = tensor_block<64, 256, 4, 4, Format>;  ///< and more, of TF32: 128 threads
   using vast = tensor_block<128, 256, 4, 4, Format>;  ///< and many rows: 256 threads
-  // Of shares, whose threads have as many integers as sums.
-  using large_of_shares = tensor_block<128, 128, 4, 2, Format>;  ///< 256 threads
+  // Of shares, whose threads have as many integers as sums; the large ones have those in shared memory.
   using wide_of_shares = tensor_block<64, 128, 4, 2, Format>;    ///< 128 threads
   using narrow_of_shares = tensor_block<32, 128, 2, 2, Format>;  ///< 128 threads
 };
@@ -151,6 +150,17 @@ struct tensor_blocks {
 template <class Problem>
 inline constexpr bool one_position = requires {
   requires Problem::one_position;
+};
+
+/// Of what type totals are, where a problem adds shares.
+template <class Problem>
+struct total_of_shares {
+  using type = std::uint32_t;
+};
+template <class Problem>
+requires requires { Problem::adds_shares; }
+struct total_of_shares<Problem> {
+  using type = typename Problem::total_type;
 };
 
 /// The product of `Problem`, which says `rows`, `columns` and `depth` of batch z, its operands `left(z)` and
@@ -166,14 +176,7 @@ struct gemm_kernel {
   static constexpr int threads = Sizes::threads;
   /// Is the depth that of several samples, each of which adds its share to a sum of integers?
   static constexpr bool adds_shares = requires { Problem::adds_shares; };
-  /// Of shares.
-  using total_type = decltype([] {
-    if constexpr (adds_shares) {
-      return typename Problem::total_type{};
-    } else {
-      return Scalar{};
-    }
-  }());
+  using total_type = typename total_of_shares<Problem>::type;
   // Blocks that registers leave room for, as far as nothing spills: integers of 64 bits take two for a sum. From
   // compute capability 9.0 on ptxas needs a few more for 64 x 64 floats, for 11.0 for all.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
@@ -194,6 +197,10 @@ struct gemm_kernel {
     if (sizeof(typename Problem::sum_type) > sizeof(Scalar)) return 1;
     return threads < 256 && !(one_position<Problem> && Sizes::own_rows * Sizes::own_columns > 32) ? 3 : 2;
   }();
+  static constexpr int own_results = Sizes::own_rows * Sizes::own_columns;
+  /// Of small shares, where registers have no room for as many integers as sums: they are added to once a sample.
+  static constexpr bool has_shared_totals =
+      adds_shares && sizeof(total_type) == sizeof(Scalar) && Sizes::on_tensor_cores && own_results > 32;
   struct slice {
     element_group<Scalar, Sizes::group> left[static_cast<std::size_t>(Sizes::left_groups)];
     element_group<Scalar, Sizes::group> right[static_cast<std::size_t>(Sizes::right_groups)];
@@ -222,7 +229,9 @@ struct gemm_kernel {
     typename left_operand::line left_lines[has_row_table ? Sizes::rows : 1];
     typename right_operand::line right_lines[has_line_table ? Sizes::columns : 1];
     double partial[static_cast<std::size_t>(threads / warp_size)];
+    element_group<total_type, 4> totals[has_shared_totals ? static_cast<std::size_t>(own_results / 4 * threads) : 1];
   };
+  static_assert(!has_shared_totals || sizeof(shared_type) <= 99 << 10);  // a block's most on GeForce cards since 8.6
 
   Problem problem;
 
@@ -257,7 +266,7 @@ struct gemm_kernel {
     block.each([&](int t) {
       if constexpr (adds_shares) {
         sums[t] = {};
-        totals[t] = {};
+        for (int i = 0; i < own_results; ++i) totals_of(shared, totals, t)[i] = 0;
       } else {
         start(sums[t], z, row + Sizes::row_of(t), column + Sizes::column_of(t));
       }
@@ -313,7 +322,7 @@ struct gemm_kernel {
           },
           [&](int t) {
             if constexpr (adds_shares) {
-              if (behind.slice == 0) add_shares_of(here.segment, z, sums[t], totals[t]);
+              if (behind.slice == 0) add_shares_of(here.segment, z, sums[t], totals_of(shared, totals, t));
             }
             put(next[t], t, shared.steps[stage ^ 1], shared.slices[stage ^ 1]);
           });
@@ -325,14 +334,17 @@ struct gemm_kernel {
     }
     if constexpr (adds_shares) {
       block.each([&](int t) {
-        add_shares_of(here.segment, z, sums[t], totals[t]);
-        each_placed(totals[t], z, row + Sizes::row_of(t), column + Sizes::column_of(t),
+        auto&& all = totals_of(shared, totals, t);
+        add_shares_of(here.segment, z, sums[t], all);
+        each_placed(all, z, row + Sizes::row_of(t), column + Sizes::column_of(t),
                     [&](const auto& where, int r, auto sum) { problem.store(where, r, sum); });
       });
     } else if constexpr (Problem::squares) {
       typename Block::template local<double> own;
-      block.each(
-          [&](int t) { own[t] = sum_of_squares(sums[t], row + Sizes::row_of(t), column + Sizes::column_of(t)); });
+      block.each([&](int t) {
+        own[t] = sum_of_squares(sums[t], row + Sizes::row_of(t), column + Sizes::column_of(t));
+        if (problem.keeps()) finish(sums[t], z, row + Sizes::row_of(t), column + Sizes::column_of(t));
+      });
       const double total = block.sum(own, shared.partial);
       block.once(
           [&] { problem.store_square(z, row_block + row_count * column_block, row_count * column_count, total); });
@@ -367,9 +379,13 @@ struct gemm_kernel {
     typename left_operand::line left[static_cast<std::size_t>(left_count)];
     typename right_operand::line right[static_cast<std::size_t>(right_count)];
   };
-  static constexpr int own_results = Sizes::own_rows * Sizes::own_columns;
   using sums_type = registers<typename Problem::sum_type, own_results>;
-  using totals_type = registers<total_type, adds_shares ? own_results : 1>;
+  using totals_type = registers<total_type, adds_shares && !has_shared_totals ? own_results : 1>;
+  /// A thread's, as registers are: four lie together, and those of all threads side by side.
+  struct shared_totals {
+    element_group<total_type, 4>* at;
+    [[nodiscard]] PERGRAD_HD total_type& operator[](int i) const noexcept { return at[i / 4 * threads].v[i % 4]; }
+  };
 
   /// A slice of the depth: of a segment of it, a sample where shares are added, else all.
   struct slice_number {
@@ -584,18 +600,53 @@ struct gemm_kernel {
   }
   PERGRAD_HD void start(sums_type& sums, int z, int row, int column) const noexcept {
     sums = {};
+    if constexpr (requires { problem.accumulates(); }) {
+      if (!problem.accumulates()) {
+        if (!problem.has_bias()) return;
+        PERGRAD_UNROLL
+        for (int i = 0; i < Sizes::own_rows; ++i) {
+          const Scalar bias = problem.bias(z, smaller_of(row + Sizes::own_row(i), problem.rows() - 1));
+          PERGRAD_UNROLL
+          for (int j = 0; j < Sizes::own_columns; ++j) sums[i * Sizes::own_columns + j] = bias;
+        }
+        return;
+      }
+    }
     if constexpr (!Problem::squares) {
       each_placed(sums, z, row, column, [&](const auto& where, int r, auto& sum) { sum = problem.before(where, r); });
     }
   }
+  /// Thread t's totals.
+  template <class Totals>
+  [[nodiscard]] PERGRAD_HD static decltype(auto) totals_of([[maybe_unused]] shared_type& shared,
+                                                           [[maybe_unused]] Totals& totals, int t) noexcept {
+    if constexpr (has_shared_totals) {
+      return shared_totals{shared.totals + t};
+    } else {
+      return (totals[t]);
+    }
+  }
   /// A sample's gradient is whole: its shares go to the totals.
-  PERGRAD_HD void add_shares_of(int sample, int z, sums_type& gradient, totals_type& totals) const noexcept {
+  template <class Totals>
+  PERGRAD_HD void add_shares_of(int sample, int z, sums_type& gradient, Totals&& totals) const noexcept {
+    constexpr int together = has_shared_totals ? 4 : 1;
     const auto share = problem.share_of(z, sample);
     PERGRAD_UNROLL
-    for (int i = 0; i < own_results; ++i) share.add_to(totals[i], gradient[i]);
+    for (int i = 0; i < own_results; i += together) {
+      total_type some[together];
+      for (int j = 0; j < together; ++j) some[j] = totals[i + j];
+      for (int j = 0; j < together; ++j) share.add_to(some[j], gradient[i + j]);
+      for (int j = 0; j < together; ++j) totals[i + j] = some[j];
+    }
     gradient = {};
   }
-  PERGRAD_HD void finish(const sums_type& sums, int z, int row, int column) const noexcept {
+  PERGRAD_HD void finish(sums_type& sums, int z, int row, int column) const noexcept {
+    if constexpr (requires { problem.rounds(); }) {
+      if (problem.rounds()) {
+        PERGRAD_UNROLL
+        for (int i = 0; i < own_results; ++i) sums[i] = problem.rounded(sums[i]);
+      }
+    }
     each_placed(sums, z, row, column, [&](const auto& where, int r, auto sum) { problem.store(where, r, sum); });
   }
   /// Row by row, so that a square waits for few others, and what a whole row or column shares is asked once.

@@ -21,15 +21,8 @@ namespace pergrad::inline v0_1::on_device {
 /// Where a sample's results of one position or pixel lie, those of neighbouring rows `step` apart.
 template <class Scalar>
 struct sample_column {
-  Scalar* values;      ///< nullptr: there is no such sample
-  const Scalar* bias;  ///< of row 0; nullptr: none
+  Scalar* values;  ///< nullptr: there is no such sample
   int step;
-
-  [[nodiscard]] PERGRAD_HD Scalar before(int row, int accumulate) const noexcept {
-    if (values == nullptr) return Scalar{0};
-    if (accumulate != 0) return values[row * step];
-    return bias == nullptr ? Scalar{0} : bias[row];
-  }
 };
 
 /// What they have in common.
@@ -48,11 +41,8 @@ struct affine_operands {
   stored_format result_format{};  ///< forward, adjoint
 
   [[nodiscard]] PERGRAD_HD int samples() const noexcept { return static_cast<int>(state->count); }
-  [[nodiscard]] PERGRAD_HD Scalar stored(Scalar value) const noexcept { return stored_as(result_format, value); }
-  [[nodiscard]] PERGRAD_HD sample_column<Scalar> column(int sample, int place, int offset, int step,
-                                                        int first_bias) const noexcept {
-    return {sample < samples() ? values.at(sample, place) + offset : nullptr,
-            bias == nullptr ? nullptr : bias + first_bias, step};
+  [[nodiscard]] PERGRAD_HD sample_column<Scalar> column(int sample, int place, int offset, int step) const noexcept {
+    return {sample < samples() ? values.at(sample, place) + offset : nullptr, step};
   }
 };
 
@@ -434,11 +424,16 @@ struct product_over_samples {
   joined_node joined{};
 
   [[nodiscard]] PERGRAD_HD int results(int z) const noexcept { return z; }
+  /// Is a result added to what is there? Else a row's begin with its bias, if there are any.
+  [[nodiscard]] PERGRAD_HD bool accumulates() const noexcept { return on.accumulate != 0; }
+  [[nodiscard]] PERGRAD_HD bool has_bias() const noexcept { return on.bias != nullptr; }
   [[nodiscard]] PERGRAD_HD Scalar before(const sample_column<Scalar>& where, int row) const noexcept {
-    return where.before(row, on.accumulate);
+    return where.values == nullptr ? Scalar{0} : where.values[row * where.step];
   }
+  [[nodiscard]] PERGRAD_HD bool rounds() const noexcept { return on.result_format != stored_format::exact; }
+  [[nodiscard]] PERGRAD_HD Scalar rounded(Scalar value) const noexcept { return stored_as(on.result_format, value); }
   PERGRAD_HD void store(const sample_column<Scalar>& where, int row, Scalar value) const noexcept {
-    if (where.values != nullptr) where.values[row * where.step] = on.stored(value);
+    if (where.values != nullptr) where.values[row * where.step] = value;
   }
 
  protected:
@@ -458,6 +453,7 @@ struct affine_forward : product_over_samples<Scalar, OnePosition, Functions> {
 
   [[nodiscard]] PERGRAD_HD int rows() const noexcept { return on.map.view.outputs; }
   [[nodiscard]] PERGRAD_HD int columns() const noexcept { return on.most_samples * on.map.positions.value(); }
+  [[nodiscard]] PERGRAD_HD Scalar bias(int z, int row) const noexcept { return on.bias[z * rows() + row]; }
   [[nodiscard]] PERGRAD_HD int batches() const noexcept { return on.map.view.groups; }
   [[nodiscard]] PERGRAD_HD int depth(int /*z*/) const noexcept { return on.map.width.value(); }
   [[nodiscard]] PERGRAD_HD bool wanted(int /*z*/, int column) const noexcept {
@@ -475,14 +471,14 @@ struct affine_forward : product_over_samples<Scalar, OnePosition, Functions> {
   }
   [[nodiscard]] PERGRAD_HD sample_column<Scalar> column_of(int z, int column) const noexcept {
     const int t = on.map.positions.divide(column);
-    return on.column(column, on.y, on.map.y_offset(z, 0, t), on.map.view.y_output, z * rows());
+    return on.column(column, on.y, on.map.y_offset(z, 0, t), on.map.view.y_output);
   }
   PERGRAD_HD void store(const sample_column<Scalar>& where, int row, Scalar value) const noexcept {
     product::store(where, row, value);
     if (joined.function < 0 || where.values == nullptr) return;
     this->with_joined([&]<class Function>() {
       Scalar* const y = where.values + row * where.step + joined.y - on.y;
-      *y = stored_as(joined.format, Function::value(on.stored(value)));
+      *y = stored_as(joined.format, Function::value(value));
     });
   }
 };
@@ -495,6 +491,7 @@ struct affine_adjoint : product_over_samples<Scalar, OnePosition, Functions> {
 
   [[nodiscard]] PERGRAD_HD int rows() const noexcept { return on.map.view.channels; }
   [[nodiscard]] PERGRAD_HD int columns() const noexcept { return on.most_samples * on.map.pixels.value(); }
+  [[nodiscard]] PERGRAD_HD Scalar bias(int z, int row) const noexcept { return on.bias[z * rows() + row]; }
   [[nodiscard]] PERGRAD_HD int batches() const noexcept { return on.map.view.groups; }
   [[nodiscard]] PERGRAD_HD int depth(int /*z*/) const noexcept { return on.map.view.outputs * on.map.taps.value(); }
   [[nodiscard]] PERGRAD_HD bool wanted(int /*z*/, int column) const noexcept {
@@ -512,7 +509,7 @@ struct affine_adjoint : product_over_samples<Scalar, OnePosition, Functions> {
   }
   [[nodiscard]] PERGRAD_HD sample_column<Scalar> column_of(int z, int column) const noexcept {
     const int pixel = on.map.pixels.divide(column);
-    return on.column(column, on.x, on.map.pixel_offset(z, 0, pixel), on.map.view.x_channel, z * rows());
+    return on.column(column, on.x, on.map.pixel_offset(z, 0, pixel), on.map.view.x_channel);
   }
   /// The gradient that a joined node takes is written nowhere.
   PERGRAD_HD void store(const sample_column<Scalar>& where, int row, Scalar value) const noexcept {
@@ -520,7 +517,7 @@ struct affine_adjoint : product_over_samples<Scalar, OnePosition, Functions> {
     if (where.values == nullptr) return;
     this->with_joined([&]<class Function>() {
       Scalar* const values = where.values + row * where.step - on.x;
-      const Scalar part = on.stored(value) * Function::derivative(values[joined.x], values[joined.y]);
+      const Scalar part = value * Function::derivative(values[joined.x], values[joined.y]);
       values[joined.dx] = stored_as(joined.format, joined.accumulate != 0 ? values[joined.dx] + part : part);
     });
   }
@@ -548,6 +545,9 @@ struct affine_strided_adjoint : product_over_samples<Scalar, false> {
   [[nodiscard]] PERGRAD_HD const stride_class& class_of(int z) const noexcept { return classes[z % class_count]; }
   [[nodiscard]] PERGRAD_HD int rows() const noexcept { return on.map.view.channels; }
   [[nodiscard]] PERGRAD_HD int columns() const noexcept { return on.most_samples * pixels.all.value(); }
+  [[nodiscard]] PERGRAD_HD Scalar bias(int z, int row) const noexcept {
+    return on.bias[z / class_count * rows() + row];
+  }
   [[nodiscard]] PERGRAD_HD int batches() const noexcept { return on.map.view.groups * class_count; }
   [[nodiscard]] PERGRAD_HD int depth(int z) const noexcept { return on.map.view.outputs * class_of(z).tap_count; }
   [[nodiscard]] PERGRAD_HD bool wanted(int /*z*/, int column) const noexcept {
@@ -569,7 +569,7 @@ struct affine_strided_adjoint : product_over_samples<Scalar, false> {
     for (int axis = 0; axis < axes; ++axis) {
       offset += (of.pixel[axis] + at[axis] * view.stride[axis]) * view.x_step[axis];
     }
-    return on.column(is_there ? column : on.samples(), on.x, offset, view.x_channel, group * rows());
+    return on.column(is_there ? column : on.samples(), on.x, offset, view.x_channel);
   }
 };
 
@@ -782,6 +782,7 @@ struct affine_squares {
   double* partial = nullptr;   ///< sample b's at [b * partial_stride + g * blocks + block]
   std::int64_t partial_stride = 0;
   int blocks = 1;
+  Scalar* gradients = nullptr;  ///< [sample][weight], for the sum; nullptr: they are not kept
 
   [[nodiscard]] PERGRAD_HD int rows() const noexcept { return on.map.view.outputs; }
   [[nodiscard]] PERGRAD_HD int columns() const noexcept { return on.map.width.value(); }
@@ -798,6 +799,12 @@ struct affine_squares {
     const int group = on.map.groups.divide(z);
     return {on.values.read(z, on.x), on.map, group};
   }
+  [[nodiscard]] PERGRAD_HD bool keeps() const noexcept { return gradients != nullptr; }
+  [[nodiscard]] PERGRAD_HD Scalar* results(int z) const noexcept {
+    return gradients + std::int64_t{z} * rows() * columns();
+  }
+  [[nodiscard]] PERGRAD_HD Scalar* column_of(Scalar* first, int column) const noexcept { return first + column; }
+  PERGRAD_HD void store(Scalar* where, int row, Scalar value) const noexcept { where[row * columns()] = value; }
   /// Of `of` blocks of a group: where there are more places for squares than blocks, the others are 0.
   PERGRAD_HD void store_square(int z, int block, int of, double value) const noexcept {
     const int groups = on.map.view.groups;

@@ -6,10 +6,9 @@
 //
 // Noise is never stored: a block of threads makes one block of 512 integers (privacy/noise/rounded_gaussian.hpp says
 // from which words) and uses them. 64 threads make its ChaCha20 blocks while the others read the accumulators; then
-// each of 256 threads turns four words into two integers. Where a rounding is not proven at once, the thread leaves its
-// two elements alone and says so, for itself and for its block; `settle_kernel` draws more bits for those. So the
-// integers are the host's, and the update's bits those of the host's optimizers, which apply the same rules
-// (optim/rules.hpp) to the same numbers.
+// each of 256 threads turns four words into two integers. Where a rounding is not proven at once, for a few pairs in
+// millions, the thread draws more bits. So the integers are the host's, and the update's bits those of the host's
+// optimizers, which apply the same rules (optim/rules.hpp) to the same numbers.
 #pragma once
 
 #include <cstddef>
@@ -52,21 +51,19 @@ struct release_settings {
   double stability = 0;
 };
 
-/// What both kernels of a release read and write.
+/// What a release reads and writes.
 template <class Scalar>
 struct release_work {
-  const step_state* state = nullptr;  ///< a state that is not the last of its batch: the kernels do nothing
+  const step_state* state = nullptr;  ///< a state that is not the last of its batch: nothing is done
   release_settings<Scalar> settings;
   const std::int64_t* sums = nullptr;  ///< Q: steps of the grid
   std::int64_t begin = 0;              ///< the first element, a multiple of `release_elements`
   std::int64_t end = 0;                ///< behind the last one, at most `gaussians_per_step`
   Scalar* parameters = nullptr;
-  Scalar* first = nullptr;            ///< velocity or first moment
-  Scalar* second = nullptr;           ///< second moment
-  Scalar* released = nullptr;         ///< gets the released values
-  unsigned char* is_open = nullptr;   ///< one a pair: its rounding is not proven
-  unsigned char* has_open = nullptr;  ///< one a block: so it is with a pair of the block
-  int rule = 0;                       ///< one of `update::`
+  Scalar* first = nullptr;     ///< velocity or first moment
+  Scalar* second = nullptr;    ///< second moment
+  Scalar* released = nullptr;  ///< gets the released values
+  int rule = 0;                ///< one of `update::`
   const row_leaf* tables = nullptr;
   int table_count = 0;
 
@@ -74,9 +71,8 @@ struct release_work {
   [[nodiscard]] PERGRAD_HD int blocks() const noexcept { return blocks_for(end - begin, release_elements); }
   template <class Block>
   [[nodiscard]] PERGRAD_HD int number_of(const Block& block) const noexcept {
-    return first_number() + block.index();
+    return static_cast<int>(begin / release_elements) + block.index();
   }
-  [[nodiscard]] PERGRAD_HD int first_number() const noexcept { return static_cast<int>(begin / release_elements); }
   /// Does no step move it? So it is with the row of a padding id (optim/held.hpp).
   [[nodiscard]] PERGRAD_HD bool is_held(std::int64_t element) const noexcept {
     PERGRAD_ROLLED
@@ -140,7 +136,6 @@ struct release_kernel {
     const std::int64_t begin = std::int64_t{number} * release_elements;
     const bool is_noised = work.settings.sigma > 0;
     block.each([&](int t) {
-      if (t == 0) work.has_open[number] = 0;
       for (int half = 0; half < 2; ++half) sums[t][half] = work.sum_of(begin + half * threads + t);
       if (is_noised && t < chacha_blocks) {
         std::uint32_t words[16];
@@ -152,7 +147,6 @@ struct release_kernel {
     });
     block.each([&](int t) {
       double k[2] = {0, 0};
-      bool is_open = false;
       if (is_noised) {
         const int row = t / chacha_blocks * 4;
         const int column = t % chacha_blocks;
@@ -162,84 +156,33 @@ struct release_kernel {
                                                               work.settings.polynomials);
         k[0] = pair.along_cosine;
         k[1] = pair.along_sine;
-        is_open = pergrad::detail::is_open(pair.margin);
-      }
-      work.is_open[std::int64_t{number} * threads + t] = is_open ? 1 : 0;
-      if (is_open) {
-        work.has_open[number] = 1;
-        return;
+        if (pergrad::detail::is_open(pair.margin)) settle(shared.words, std::int64_t{number} * threads + t, k);
       }
       for (int half = 0; half < 2; ++half) work.release(begin + half * threads + t, sums[t][half], k[half]);
     });
   }
-};
-
-/// Releases the elements that a `release_kernel` has left alone; `blocks()` of them. Few blocks of that have any, so
-/// one of these looks at as many of those as it has threads.
-template <class Scalar>
-struct settle_kernel {
-  static constexpr int threads = release_threads;
-  static constexpr int warps = threads / warp_size;
-  struct shared_type {
-    unsigned char has_open[threads];
-    unsigned char of_warp[warps];
-  };
-
-  release_work<Scalar> work;
-
-  [[nodiscard]] int blocks() const noexcept { return blocks_for(work.blocks(), threads); }
-
-  template <class Block>
-  PERGRAD_HD void operator()(const Block& block) const {
-    if (work.state->last == 0) return;
-    auto& shared = block.template shared<shared_type>();
-    const int before = block.index() * threads;
-    const int first = work.first_number() + before;
-    const int count = work.blocks() - before;
-    block.each([&](int t) {
-      if (t < warps) shared.of_warp[t] = 0;
-    });
-    block.each([&](int t) {
-      shared.has_open[t] = t < count ? work.has_open[first + t] : 0;
-      if (shared.has_open[t] != 0) shared.of_warp[t / warp_size] = 1;
-    });
-    PERGRAD_ROLLED
-    for (int warp = 0; warp < warps; ++warp) {
-      if (shared.of_warp[warp] == 0) continue;
-      PERGRAD_ROLLED
-      for (int k = warp * warp_size; k < (warp + 1) * warp_size; ++k) {
-        if (shared.has_open[k] != 0) block.each([&](int t) { settle(first + k, t); });
-      }
-    }
-  }
 
  private:
-  /// Pair t of block `number`.
-  PERGRAD_HD void settle(int number, int t) const {
-    const std::int64_t pair = std::int64_t{number} * threads + t;
-    if (work.is_open[pair] == 0) return;
-    const random_stream stream = at_step(work.settings.noise, work.state->noise_step);
-    std::uint32_t words[16];
+  /// A pair, by as many bits as it takes: `first` has those of the block's.
+  PERGRAD_HD void settle(const std::uint32_t (&first)[16][chacha_blocks], std::int64_t pair,
+                         double (&k)[2]) const noexcept {
+    const auto t = static_cast<int>(pair % threads);
     pergrad::detail::gaussian_bits bits{};
-    make_random_block(stream, static_cast<std::uint32_t>(64 * number + t % 64), words);
     for (int i = 0; i < 2; ++i) {
-      bits.u[i] = words[t / 64 * 4 + i];
-      bits.v[i] = words[t / 64 * 4 + 2 + i];
+      bits.u[i] = first[t / chacha_blocks * 4 + i][t % chacha_blocks];
+      bits.v[i] = first[t / chacha_blocks * 4 + 2 + i][t % chacha_blocks];
     }
-    random_stream more = stream;
+    random_stream more = at_step(work.settings.noise, work.state->noise_step);
     more.words[13] = continued_purpose(more.words[13], static_cast<std::uint32_t>(pair >> 32));
+    std::uint32_t words[16];
     make_random_block(more, static_cast<std::uint32_t>(pair), words);
     for (int i = 0; i < 8; ++i) {
       bits.u[2 + i] = words[i];
       bits.v[2 + i] = words[8 + i];
     }
-    std::int64_t k[2];
-    pergrad::detail::exact_pair(bits, work.settings.sigma, k);
-    const std::int64_t begin = std::int64_t{number} * release_elements;
-    for (int half = 0; half < 2; ++half) {
-      const std::int64_t element = begin + half * threads + t;
-      work.release(element, work.sum_of(element), static_cast<double>(k[half]));
-    }
+    std::int64_t exact[2];
+    pergrad::detail::exact_pair(bits, work.settings.sigma, exact);
+    for (int half = 0; half < 2; ++half) k[half] = static_cast<double>(exact[half]);
   }
 };
 

@@ -371,8 +371,7 @@ void with_tensor_block_sizes(gemm_way way, const Problem& problem, Function&& f)
   constexpr unsigned wide = bit_of(gemm_way::wide);
   constexpr bool by_way = takes_gradients<Problem> && !has_wide_totals<Problem>;
   if constexpr (by_way && (Ways & large) != 0) {
-    using sizes = std::conditional_t<adds_shares<Problem>, typename blocks::large_of_shares, typename blocks::large>;
-    if (way == gemm_way::large) return f(sizes{});
+    if (way == gemm_way::large) return f(typename blocks::large{});
   }
   if constexpr (by_way && (Ways & wide) != 0) {
     using sizes = std::conditional_t<adds_shares<Problem>, typename blocks::wide_of_shares, typename blocks::wide>;
@@ -414,7 +413,8 @@ void with_tensor_block_sizes(gemm_way way, const Problem& problem, Function&& f)
 template <class Sizes, class Problem>
 [[nodiscard]] int parts_of_shares(const Problem& problem, int blocks_of_part) noexcept {
   constexpr int multiprocessors = 132;
-  constexpr int results_of_one = 1 << 14;  // that registers have room for
+  constexpr bool in_shared_memory = gemm_kernel<float, Problem, Sizes>::has_shared_totals;
+  constexpr int results_of_one = in_shared_memory ? 1 << 15 : 1 << 14;  // that a multiprocessor has room for
   constexpr int at_once = multiprocessors * smaller_of(4, results_of_one / (Sizes::rows * Sizes::columns));
   constexpr int of_block = 256;
   constexpr int of_share = 32;

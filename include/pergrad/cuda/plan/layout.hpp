@@ -107,8 +107,6 @@ struct arena_layout {
   std::size_t kept_partials = 0;  ///< layered: a leaf's of all samples, leaf after leaf
   std::size_t sums = 0;           ///< accumulators
   std::size_t released = 0;
-  std::size_t is_open = 0;   ///< one a pair of the noise
-  std::size_t has_open = 0;  ///< one for as many as a block of threads makes
   std::size_t first_moment = 0;
   std::size_t second_moment = 0;
   std::size_t bytes = 0;
@@ -172,8 +170,6 @@ inline constexpr std::size_t target_bytes = 8;
   // One of integers, or some of scalars.
   place(a.sums, std::max(sizeof(std::int64_t), count(accumulator_count(net)) * scalar_bytes) * net.parameters);
   place(a.released, net.parameters * scalar_bytes);
-  place(a.is_open, net.parameters / 2 + pergrad::detail::gaussian_block);
-  place(a.has_open, net.parameters / pergrad::detail::gaussian_block + 1);
   place(a.first_moment, net.parameters * scalar_bytes);
   place(a.second_moment, net.parameters * scalar_bytes);
   return a;

@@ -203,7 +203,7 @@ inline constexpr needed_products products_of = [] {
     (leaf.view.positions() > 1 ? needed.gradients : needed.sums) |= bit_of(way_of(leaf, gemm_product::sums));
     needed.stored = needed.stored || leaf.is_stored();
     needed.norms_by_blocks = needed.norms_by_blocks || (leaf.first != 0 && !is_little(leaf, method_choice{}));
-    if (leaf.is_stored()) continue;
+    if (leaf.chunks > 1) continue;
     const unsigned squared = bit_of(way_of(leaf, gemm_product::squares));
     needed.any_squares |= squared;
     if (leaf.method != norm_method::product) needed.squares |= squared;

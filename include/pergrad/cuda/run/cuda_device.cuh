@@ -442,35 +442,28 @@ class cuda_device {
     launch_stub(reinterpret_cast<const void*>(stub), blocks, Kernel::threads, shared, arguments);
   }
 
-  /// Calls f twice: first its kernels are only loaded, and cuBLAS multiplies what lies there. f is the same each time,
-  /// and may overwrite only what a step overwrites anyway.
-  /// In a capture branches that begin behind what was launched before and end before what comes next; else one after
-  /// the other.
+  /// In a capture a branch that begins behind what was launched before; else one after the other.
   template <class Function>
-  void side_by_side(int count, Function&& f) {
+  void beside(Function&& f) {
     if (is_warming_up_ && branches_.front().stream == nullptr) make_branches();  // nothing is made in a capture
-    if (!is_capturing_ || count < 2) {
-      for (int i = 0; i < count; ++i) f(i);
-      return;
-    }
+    if (!is_capturing_) return f();
     const main_stream main{stream_, stream_};
-    const int used = std::min(count - 1, static_cast<int>(branches_.size()));
+    branch& mine = branches_[next_branch_++ % branches_.size()];
     cuda_detail::check(cudaEventRecord(fork_.get(), main.stream), "cudaEventRecord");
-    for (int i = 0; i < count; ++i) {
-      const int way = i % (used + 1);
-      stream_ = main.stream;
-      if (way > 0) {
-        stream_ = branches_[static_cast<std::size_t>(way - 1)].stream.get();
-        if (i == way) cuda_detail::check(cudaStreamWaitEvent(stream_, fork_.get(), 0), "cudaStreamWaitEvent");
-      }
-      f(i);
-    }
-    for (int k = 0; k < used; ++k) {
-      const branch& each = branches_[static_cast<std::size_t>(k)];
+    stream_ = mine.stream.get();
+    cuda_detail::check(cudaStreamWaitEvent(stream_, fork_.get(), 0), "cudaStreamWaitEvent");
+    f();
+  }
+  void join() {
+    const std::size_t used = std::min(std::exchange(next_branch_, 0), branches_.size());
+    for (std::size_t k = 0; k < used; ++k) {
+      const branch& each = branches_[k];
       cuda_detail::check(cudaEventRecord(each.end.get(), each.stream.get()), "cudaEventRecord");
-      cuda_detail::check(cudaStreamWaitEvent(main.stream, each.end.get(), 0), "cudaStreamWaitEvent");
+      cuda_detail::check(cudaStreamWaitEvent(stream_, each.end.get(), 0), "cudaStreamWaitEvent");
     }
   }
+  /// Calls f twice: first its kernels are only loaded, and cuBLAS multiplies what lies there. f is the same each time,
+  /// and may overwrite only what a step overwrites anyway.
   template <class Function>
   [[nodiscard, gnu::cold]] graph capture(Function&& f) {
     // Code is loaded when a kernel is first launched, which drivers before 12.3 cannot do in a capture; nor can cuBLAS
@@ -491,6 +484,7 @@ class cuda_device {
       f();
     } catch (...) {
       is_capturing_ = false;
+      next_branch_ = 0;
       static_cast<void>(cudaStreamEndCapture(stream_, &recorded));
       if (recorded != nullptr) static_cast<void>(cudaGraphDestroy(recorded));
       static_cast<void>(cudaGetLastError());
@@ -622,7 +616,8 @@ class cuda_device {
   std::unique_ptr<cuda_detail::staging> staging_;
   bool is_warming_up_ = false;
   bool is_capturing_ = false;
-  std::array<branch, 3> branches_;
+  std::array<branch, most_branches> branches_;
+  std::size_t next_branch_ = 0;  ///< how many have begun since they were joined
   cuda_detail::event fork_;
 #if PERGRAD_CUBLAS
   cuda_detail::owner<void*, cudaFree> library_workspace_;

@@ -35,6 +35,7 @@ struct sample_launch {
   bool backward = true;
   bool norms = true;
   bool gradients = false;  ///< as sums are formed
+  bool clears = false;     ///< the sum of integers that follows, where it begins
   Scalar* outputs = nullptr;
   int samples = 0;  ///< the most that there may be
 };
@@ -47,6 +48,7 @@ struct sum_launch {
   bool squares = false;
   bool gradients = false;  ///< formed of every sample's gradient, not as one product
   bool has_norms = false;  ///< they are these samples', found by the same method
+  bool is_clear = false;   ///< the samples' launch has set it to zero
   int grid_steps = -1;     ///< not negative: a sum of integers, of which a unit has 2^grid_steps steps
   int samples = 0;
 };
@@ -122,6 +124,7 @@ class launcher {
       work.stages = wanted.backward ? stage::fused : stage::forward | stage::loss;
       work.held_room = held_room(0, node_count());
       launch_.samples(device(), work, wanted.samples);
+      if (wanted.clears) clear_sums(wanted.samples, false);
     } else {
       if (wanted.samples == 0) return;
       const auto run = [&](int first, int last, int stages) {
@@ -137,11 +140,14 @@ class launcher {
       };
       forward(wanted, run);
       if (!wanted.backward) return;
+      if (wanted.clears) beside(device(), [&] { clear_sums(wanted.samples, true); });
       backward(wanted, run);
-      const auto square_of = [&](const outer_leaf& leaf) {
-        if (wanted.norms) square(wanted, leaf);
-      };
-      each_product_leaf(square_of, [&] { elementwise(wanted.samples); });
+      if (wanted.norms) {
+        each_product_leaf([&](const outer_leaf& leaf) { return forms_gradients(leaf, method_of(wanted)); },
+                          [&](const outer_leaf& leaf) { square(wanted, leaf); });
+      }
+      elementwise(wanted.samples);
+      join(device());
       work.stages = stage::layered_leaves | stage::weigh;
       device().launch(norm_kernel<Scalar, Target, Needed.norms_by_blocks>{without_key(work)}, wanted.samples);
     }
@@ -516,18 +522,21 @@ class launcher {
     }
     return false;
   }
-  /// f(leaf) of every leaf whose sum products form, and rest(), side by side; but leaves in chunks that are not kept
-  /// share memory for their gradients and come one after the other.
-  template <class Function, class Rest>
-  void each_product_leaf(const Function& f, const Rest& rest) const {
-    const auto leaves = static_cast<int>(net_->outer.size());
-    side_by_side(device(), leaves + 2, [&](int number) {
-      if (number == 0) return rest();
-      for (int k = 0; k < leaves; ++k) {
-        const outer_leaf& leaf = net_->outer[static_cast<std::size_t>(k)];
-        const bool shares_memory = leaf.is_stored() && leaf.partials < 0;
-        if (is_one_product(leaf) && number == (shares_memory ? 1 : k + 2)) f(leaf);
-      }
+  /// f(leaf) of every leaf that is wanted and whose sum products form, each beside all others and what comes next; but
+  /// leaves in chunks that are not kept share memory for their gradients and come one after the other. Of one position
+  /// first: they have few blocks, which would wait for room behind those that fill a device.
+  template <class Wanted, class Function>
+  void each_product_leaf(const Wanted& is_wanted, const Function& f) const {
+    std::vector<const outer_leaf*> alone, sharing;
+    for (const outer_leaf& leaf : net_->outer) {
+      if (!is_one_product(leaf) || !is_wanted(leaf)) continue;
+      (leaf.is_stored() && leaf.partials < 0 ? sharing : alone).push_back(&leaf);
+    }
+    std::ranges::stable_partition(alone, [](const outer_leaf* leaf) { return leaf->view.positions() == 1; });
+    for (const outer_leaf* leaf : alone) beside(device(), [&] { f(*leaf); });
+    if (sharing.empty()) return;
+    beside(device(), [&] {
+      for (const outer_leaf* leaf : sharing) f(*leaf);
     });
   }
   /// Do norms form the gradients of a leaf?
@@ -537,10 +546,9 @@ class launcher {
   }
   void square(const sample_launch<Scalar>& wanted, const outer_leaf& leaf) const {
     const method_choice method = method_of(wanted);
-    if (!forms_gradients(leaf, method)) return;
     double* const to = memory_->template at<double>(memory_->places().squares) + leaf.squares;
     if constexpr (Needed.stored) {
-      if (leaf.is_stored()) {
+      if (leaf.chunks > 1) {
         return for_each_partial(leaf, wanted.samples, format_of(method), false,
                                 [&](const partial_gradients<Scalar>& gradients) {
                                   launch(device(), square_partials_kernel<Scalar>{gradients, to, net_->squares});
@@ -553,6 +561,7 @@ class launcher {
     problem.partial = to;
     problem.partial_stride = net_->squares;
     problem.blocks = leaf.square_count / leaf.view.groups;
+    if (Needed.stored && leaf.partials >= 0) problem.gradients = kept_gradients(leaf);
     launch_gemm<Scalar, Needed.squares, Needed.tensor_cores>(device(), way_of(leaf, gemm_product::squares), problem);
   }
   template <class Sum>
@@ -565,7 +574,7 @@ class launcher {
           "pergrad: cuda: a sum has more steps of its grid in a unit than its network's shares allow");
     }
     const bool by_products = Needed.any && !wanted.squares && !wanted.gradients;
-    if constexpr (is_integral) clear_sums(wanted.samples, by_products);
+    if (is_integral && !wanted.is_clear) clear_sums(wanted.samples, by_products);
     sum_kernel<Scalar, Target, Sum, sum_threads> kernel{
         .state = memory_->state(),
         .tables = memory_->tables(),
@@ -580,13 +589,14 @@ class launcher {
         .sums = memory_->template at<Sum>(places.sums)};
     const int blocks = leaf_blocks(*net_, by_products);
     if (is_integral) kernel.accumulators = parts_for(blocks, wanted.samples / 4);
-    const auto rest = [&] { device().launch(kernel, blocks * kernel.accumulators); };
     if constexpr (Needed.any) {
       if (by_products) {
-        return each_product_leaf([&](const outer_leaf& leaf) { sum_of_leaf<Sum>(wanted, leaf, to_grid); }, rest);
+        each_product_leaf([](const outer_leaf& /*leaf*/) { return true; },
+                          [&](const outer_leaf& leaf) { sum_of_leaf<Sum>(wanted, leaf, to_grid); });
       }
     }
-    rest();
+    device().launch(kernel, blocks * kernel.accumulators);
+    join(device());
   }
   template <class Sum>
   void sum_of_leaf(const sum_launch<Scalar>& wanted, const outer_leaf& leaf, Scalar to_grid) const {
@@ -682,8 +692,7 @@ class launcher {
     auto* partials = memory_->template at<Scalar>(places.partials);
     int together = samples_together(leaf, memory_->max_batch());
     if (leaf.partials >= 0) {
-      partials = memory_->template at<Scalar>(places.kept_partials) +
-                 static_cast<std::size_t>(leaf.partials) * memory_->max_batch();
+      partials = kept_gradients(leaf);
       together = larger_of(1, samples);
       if (are_there) return f(gradients_at(leaf, partials, 0, samples));
     }
@@ -701,6 +710,10 @@ class launcher {
       }
       f(gradients_at(leaf, partials, first, count));
     }
+  }
+  [[nodiscard]] Scalar* kept_gradients(const outer_leaf& leaf) const {
+    return memory_->template at<Scalar>(memory_->places().kept_partials) +
+           static_cast<std::size_t>(leaf.partials) * memory_->max_batch();
   }
   [[nodiscard]] partial_gradients<Scalar> gradients_at(const outer_leaf& leaf, const Scalar* partials, int first,
                                                        int count) const {

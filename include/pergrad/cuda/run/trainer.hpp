@@ -389,10 +389,12 @@ class network_trainer {
     const auto most = static_cast<int>(memory_->max_batch());
     graph_ = device_->capture([&] {
       first();
-      launch.samples({.rule = rule_, .layers = is_random_ ? &layers_.stream : nullptr, .samples = most});
+      launch.samples(
+          {.rule = rule_, .layers = is_random_ ? &layers_.stream : nullptr, .clears = true, .samples = most});
       launch.sum_of_integers({.weights = memory_->template at<const Scalar>(memory_->places().weights),
                               .per_layer = rule_.per_layer(),
                               .has_norms = true,
+                              .is_clear = true,
                               .grid_steps = grid_.steps,
                               .samples = most});
       if (peers_ == nullptr) launch_release(0, net().parameters);
@@ -428,13 +430,10 @@ class network_trainer {
                                     .first = memory_->template at<Scalar>(places.first_moment),
                                     .second = memory_->template at<Scalar>(places.second_moment),
                                     .released = memory_->template at<Scalar>(places.released),
-                                    .is_open = memory_->template at<unsigned char>(places.is_open),
-                                    .has_open = memory_->template at<unsigned char>(places.has_open),
                                     .rule = rule(),
                                     .tables = memory_->tables().rows,
                                     .table_count = memory_->tables().row_count};
     launch(*device_, release_kernel<Scalar>{work});
-    launch(*device_, settle_kernel<Scalar>{work});
   }
 
   std::shared_ptr<Device> device_;
