@@ -44731,7 +44731,7 @@ struct gemm_kernel {
     const auto share = problem.share_of(z, sample);
     PERGRAD_UNROLL
     for (int i = 0; i < own_results; i += together) {
-      total_type some[together];
+      registers<total_type, together> some;
       for (int j = 0; j < together; ++j) some[j] = totals[i + j];
       for (int j = 0; j < together; ++j) share.add_to(some[j], gradient[i + j]);
       for (int j = 0; j < together; ++j) totals[i + j] = some[j];

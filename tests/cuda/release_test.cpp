@@ -93,12 +93,12 @@ struct launch {
     std::copy_n(stream.words + 4, 8, std::begin(key.words));
     std::copy_n(stream.words + 13, 3, std::begin(nonce.words));
     std::size_t open = 0;
-    for (std::size_t first = 0; first < count; first += 512) {
+    for (std::size_t begin = 0; begin < count; begin += 512) {
       alignas(64) double k[512];
       alignas(64) double margins[256];
-      static_cast<void>(pg::detail::fill_rounded_block<pg::detail::native_lanes>(key, nonce, first / 512,
+      static_cast<void>(pg::detail::fill_rounded_block<pg::detail::native_lanes>(key, nonce, begin / 512,
                                                                                  2 * sigma * sigma, k, margins));
-      const auto pairs = static_cast<std::ptrdiff_t>(std::min<std::size_t>(256, count - first));
+      const auto pairs = static_cast<std::ptrdiff_t>(std::min<std::size_t>(256, count - begin));
       open += static_cast<std::size_t>(std::count_if(margins, margins + pairs, pg::detail::is_open));
     }
     return open;
