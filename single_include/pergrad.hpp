@@ -52225,8 +52225,8 @@ class engine {
   [[gnu::cold]] engine(std::shared_ptr<Device> device, std::size_t max_batch, const device_options& options,
                        const network_facts& net, const function_tables<Scalar>& functions, bool gradients = true)
       : memory_{std::move(device), max_batch, options, net, functions, gradients},
-        inputs_(max_batch * net.input_size),
-        targets_(max_batch * net.output_size * target_bytes),
+        target_start_(whole_pages(max_batch * net.input_size * sizeof(Scalar))),
+        samples_(most_page + target_start_ + whole_pages(max_batch * net.output_size * target_bytes)),
         records_(max_batch),
         numbers_(net.draws ? max_batch : 0),
         lengths_(net.input_positions > 0 ? max_batch : 0),
@@ -52237,6 +52237,18 @@ class engine {
         weights_(max_batch * std::max<std::size_t>(1, net.layers())),
         weights_of_sample_(std::max<std::size_t>(1, net.layers())) {
     for (std::size_t i = 0; i < max_batch; ++i) records_[i] = static_cast<std::uint32_t>(i);
+    void* begin = samples_.data();
+    std::size_t room = samples_.size();
+    samples_begin_ = static_cast<std::byte*>(std::align(most_page, 1, begin, room));
+  }
+  engine(const engine&) = delete;
+  engine& operator=(const engine&) = delete;
+  /// Behind an evaluation that failed the device may still read.
+  ~engine() {
+    try {
+      if (seen_samples_ != nullptr) memory_.device().synchronise();
+    } catch (...) {  // it reads nothing any more
+    }
   }
   [[nodiscard]] network_memory<Scalar, Device>& memory() noexcept { return memory_; }
   [[nodiscard]] std::size_t bytes() const noexcept { return memory_.bytes(); }
@@ -52258,10 +52270,10 @@ class engine {
   template <class Value, class Target>
   void take(std::size_t b, std::size_t number, const Value* input, std::uint32_t length,
             std::span<const Target> targets) {
-    memory_.pack(input, length, inputs_.data() + b * net().input_size);
+    memory_.pack(input, length, reinterpret_cast<Scalar*>(samples_begin_) + b * net().input_size);
     if (!numbers_.empty()) numbers_[b] = static_cast<std::uint32_t>(number);
     if (!lengths_.empty()) lengths_[b] = length;
-    std::memcpy(targets_.data() + b * targets.size_bytes(), targets.data(), targets.size_bytes());
+    std::memcpy(samples_begin_ + target_start_ + b * targets.size_bytes(), targets.data(), targets.size_bytes());
   }
   /// Evaluates them; `launch_samples`: the kernel that they go through. `Backward`: whether any expression may ask for
   /// gradients; else their kernels are not compiled. `Needed`: as of the launcher.
@@ -52272,8 +52284,15 @@ class engine {
       throw std::invalid_argument("pergrad: unclipped: proofs are of what the host computes, and this is a device");
     }
     const arena_layout& places = memory_.places();
-    memory_.put(places.inputs, inputs_.data(), request.count * net().input_size);
-    memory_.put(places.targets, targets_.data(), request.count * target_count * sizeof(Target));
+    if (!is_viewed_ && lengths_.empty() && !memory_.copies_records()) {
+      seen_samples_ = memory_.device().view(samples_begin_, samples_.size() - most_page, false);
+    }
+    is_viewed_ = true;
+    if (seen_samples_ == nullptr) {
+      memory_.put(places.inputs, reinterpret_cast<const Scalar*>(samples_begin_), request.count * net().input_size);
+      memory_.put(places.targets, reinterpret_cast<const Target*>(samples_begin_ + target_start_),
+                  request.count * target_count);
+    }
     if (!numbers_.empty()) memory_.put(places.numbers, numbers_.data(), request.count);
     if (!lengths_.empty()) memory_.put(places.lengths, lengths_.data(), request.count);
     evaluation<Needed, Target> it{request, way_of(request), launch_samples, make_view<Target>(target_count)};
@@ -52314,6 +52333,11 @@ class engine {
 
  private:
   [[nodiscard]] const network_facts& net() const noexcept { return memory_.net(); }
+  /// Of hosts' pages the largest. Whole pages are pinned for a device, and nobody else's numbers may lie there.
+  static constexpr std::size_t most_page = std::size_t{1} << 16U;
+  [[nodiscard]] static std::size_t whole_pages(std::size_t bytes) noexcept {
+    return (bytes + most_page - 1) / most_page * most_page;
+  }
 
   /// How a strategy arranges the work. Every one gives the same numbers to rounding.
   struct way_of_work {
@@ -52356,9 +52380,27 @@ class engine {
   template <class Target>
   [[nodiscard]] batch_view<Scalar, Target> make_view(std::size_t target_count) const {
     const arena_layout& places = memory_.places();
-    return memory_.samples(memory_.template at<const Scalar>(places.inputs),
-                           memory_.template at<const Target>(places.targets), target_count,
-                           memory_.template at<const std::uint32_t>(places.lengths), nullptr);
+    auto view = memory_.samples(memory_.template at<const Scalar>(places.inputs),
+                                memory_.template at<const Target>(places.targets), target_count,
+                                memory_.template at<const std::uint32_t>(places.lengths), nullptr);
+    if (seen_samples_ != nullptr) view.records = nullptr;  // those of a part come to the front
+    return view;
+  }
+  /// Brings announced samples into the device's own memory, that caches have.
+  template <class Target>
+  void gather(std::size_t count, std::size_t target_count) {
+    const arena_layout& places = memory_.places();
+    launch(memory_.device(), gather_kernel<Scalar, Target, sum_threads>{
+                                 .state = memory_.state(),
+                                 .records = memory_.template at<const std::uint32_t>(places.records),
+                                 .inputs = reinterpret_cast<const Scalar*>(seen_samples_.get()),
+                                 .targets = reinterpret_cast<const Target*>(seen_samples_.get() + target_start_),
+                                 .to_inputs = memory_.template at<Scalar>(places.inputs),
+                                 .to_targets = memory_.template at<Target>(places.targets),
+                                 .input_size = static_cast<int>(net().input_size),
+                                 .input_step = static_cast<int>(net().input_size),
+                                 .target_count = static_cast<int>(target_count),
+                                 .most_samples = static_cast<int>(count)});
   }
   template <needed_products Needed, class Target>
   [[nodiscard]] launcher<Device, Scalar, Target, Needed> launches_of(const evaluation<Needed, Target>& it) {
@@ -52372,6 +52414,7 @@ class engine {
                       .first = first == 0 ? 1U : 0U,
                       .layer_step = it.layer_step},
                      records_.data() + first);
+    if (seen_samples_ != nullptr) gather<Target>(count, static_cast<std::size_t>(it.view.target_count));
     it.view.numbers = memory_.template at<const std::uint32_t>(memory_.places().numbers) + first;
     launches_of(it).samples({.rule = {},
                              .method = it.way.method,
@@ -52486,8 +52529,9 @@ class engine {
 
   network_memory<Scalar, Device> memory_;
   bool holds_parameters_ = false;
-  std::vector<Scalar> inputs_;
-  std::vector<std::byte> targets_;
+  std::size_t target_start_;
+  std::vector<std::byte> samples_;  ///< inputs, and targets from `target_start_` on
+  std::byte* samples_begin_ = nullptr;
   std::vector<std::uint32_t> records_;
   std::vector<std::uint32_t> numbers_;
   std::vector<std::uint32_t> lengths_;
@@ -52499,6 +52543,8 @@ class engine {
   std::vector<Scalar> weights_of_sample_;
   std::vector<Scalar> total_;
   std::vector<std::int64_t> integers_;
+  bool is_viewed_ = false;
+  std::shared_ptr<const std::byte> seen_samples_;  ///< where a device reads them that has no memory of its own
 };
 
 }  // namespace pergrad::inline v0_1::on_device

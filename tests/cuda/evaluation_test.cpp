@@ -342,4 +342,38 @@ BOOST_AUTO_TEST_CASE(a_tape_of_another_executor_is_refused) {
   BOOST_CHECK_THROW(pg::unprotected::evaluate(other, pg::losses(it.on_device())), std::invalid_argument);
 }
 
+// As on GPUs without memory of their own: of an evaluation the numbers of its samples are uploaded, not the samples.
+BOOST_AUTO_TEST_CASE(a_device_that_shares_the_host_s_memory_gets_no_copies_of_samples) {
+  const auto compare_uploads = []<class Network>(std::type_identity<Network>) {
+    constexpr std::size_t count = 9;
+    std::mt19937 random{7};
+    std::vector<float> inputs(count * Network::input_shape.size());
+    for (float& value : inputs) value = static_cast<float>(random() % 1000) / 1000;
+    std::vector<std::int32_t> classes(count);
+    for (std::size_t b = 0; b < count; ++b) classes[b] = static_cast<std::int32_t>(b % 3);
+    const pg::batch<Network, pg::cross_entropy> samples{inputs, classes};
+    const auto found = [&](bool shares, pg::strategy how) {
+      const pg::emulated device;
+      if (shares) device.device().share_memory();
+      const Network net{device, pg::kaiming_uniform{5}};
+      pg::tape<Network> tape{device, pg::max_batch{count}};
+      const std::size_t before = device.device().counted().uploaded_bytes;
+      const auto gradients = pg::per_sample_gradients(net, pg::cross_entropy{}, samples, tape).with(how);
+      const auto sum = pg::unprotected::evaluate(device, pg::sum(pg::clip(gradients, pg::l2_clip_norm{0.1})));
+      return std::pair{sum, device.device().counted().uploaded_bytes - before};
+    };
+    for (const pg::strategy how : {pg::strategy::book_keeping, pg::strategy::ghost, pg::strategy::naive}) {
+      const auto [there, copied] = found(false, how);
+      const auto [here, announced] = found(true, how);
+      BOOST_TEST((here == there));
+      BOOST_TEST(copied - announced == inputs.size() * sizeof(float) + classes.size() * sizeof(std::int32_t));
+    }
+  };
+  using fused = pg::network<pg::shape{1, 12, 12}, pg::conv2d<4, 3>, pg::relu, pg::flatten, pg::linear<3>>;
+  using layered = pg::network<pg::shape{144}, pg::linear<64>, pg::relu, pg::linear<3>>;
+  static_assert(!pg::on_device::program<fused>::layered && pg::on_device::program<layered>::layered);
+  compare_uploads(std::type_identity<fused>{});
+  compare_uploads(std::type_identity<layered>{});
+}
+
 BOOST_AUTO_TEST_SUITE_END()
