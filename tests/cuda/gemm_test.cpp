@@ -404,7 +404,16 @@ void all_products(const dev::affine_view& view, dev::emulation_order order) {
     problem.partial_stride = view.groups * problem.blocks + 1;
     std::vector<double> partial(static_cast<std::size_t>(capacity * problem.partial_stride), -1);
     problem.partial = partial.data();
+    std::vector<Scalar> kept(static_cast<std::size_t>(capacity * view.size()), -1);
+    std::vector<Scalar> gradients(kept);
+    problem.gradients = kept.data();
     emulate<Sizes, Scalar>(problem, order);
+    dev::affine_partials<Scalar> form;
+    form.on = it.operands();
+    form.partials = gradients.data();
+    form.chunk = view.positions();
+    emulate<Sizes, Scalar>(form, order);
+    BOOST_TEST((std::memcmp(kept.data(), gradients.data(), kept.size() * sizeof(Scalar)) == 0));
     for (int b = 0; b < capacity; ++b) {
       const auto begin = static_cast<std::size_t>(b * problem.partial_stride);
       double total = 0;
@@ -484,6 +493,8 @@ void products_on_tensor_cores(const dev::affine_view& view, dev::emulation_order
   problem.partial = squares.data();
   problem.partial_stride = view.groups * blocks;
   problem.blocks = blocks;
+  std::vector<float> kept(static_cast<std::size_t>(capacity * view.size()), -1);
+  problem.gradients = kept.data();
   emulate<Tensor, float>(problem, order);
   for (const int chunks : {1, 2}) {
     if (chunks > view.positions()) break;
@@ -496,6 +507,7 @@ void products_on_tensor_cores(const dev::affine_view& view, dev::emulation_order
     partials.chunk = (view.positions() + chunks - 1) / chunks;
     emulate<Tensor, float>(partials, order);
     if (chunks == 1) {
+      BOOST_TEST((std::memcmp(kept.data(), gradients.data(), kept.size() * sizeof(float)) == 0));
       const auto size = static_cast<std::size_t>(view.size());
       std::vector<std::int64_t> shares(size);
       dev::affine_shares<float> sum;
