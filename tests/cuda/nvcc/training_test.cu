@@ -266,10 +266,24 @@ void an_empty_batch_is_a_step(const training::images& set) {
 void judges_like_the_host(const training::images& set) {
   const pergrad::cuda exec;
   training::cnn net{exec, pergrad::kaiming_uniform{1}};
-  const auto here = pergrad::evaluate_classifier(exec, net, pergrad::public_records{set.as<training::cnn>()});
+  const auto records = set.as<training::cnn>();
   const auto there = training::judge_on_host(net.parameters(), set);
-  CHECK(here.accuracy == there.accuracy);
-  CHECK(std::abs(here.mean_loss - there.mean_loss) < 1e-6 * there.mean_loss);
+  const auto uploaded_bytes = [&] {
+    fake_cuda::reset();
+    const auto here = pergrad::evaluate_classifier(exec, net, pergrad::public_records{records});
+    CHECK(here.accuracy == there.accuracy);
+    CHECK(std::abs(here.mean_loss - there.mean_loss) < 1e-6 * there.mean_loss);
+    return fake_cuda::counted().uploaded_bytes;
+  };
+  const std::size_t with_records = uploaded_bytes();
+  if (!fake_cuda::plays_the_device()) return;
+  const std::size_t of_records =
+      records.size() * (training::cnn::input_shape.size() * sizeof(float) + sizeof(std::int32_t));
+  for (const auto memory : {fake_cuda::host_memory::registered, fake_cuda::host_memory::pageable}) {
+    fake_cuda::share(memory);
+    CHECK(uploaded_bytes() == with_records - of_records);
+  }
+  fake_cuda::share(fake_cuda::host_memory::separate);
 }
 
 void memory_that_is_not_there() {
