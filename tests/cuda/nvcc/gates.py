@@ -30,14 +30,16 @@ def run(command):
 
 
 def kernels(nvcc, include, folder):
-    """Every kernel of small networks fits the registers of all our architectures: no spill, no local memory."""
+    """Every kernel of small networks fits the registers of all our architectures: no spill, and no local memory but for
+    the bits of those few roundings in millions that a release settles."""
     known = run([nvcc, "--list-gpu-arch"]).split()
     chosen = [each for each in ARCHITECTURES if f"compute_{each}" in known]  # nvcc 12 does not know Thor
     if not chosen:
         sys.exit(f"{nvcc} knows none of {', '.join(ARCHITECTURES)}")
     targets = [text for each in chosen for text in ("-gencode", f"arch=compute_{each},code=sm_{each}")]
-    run([nvcc, *OPTIMISED, *include, *targets, "-t", "0", "-Xptxas", "-warn-spills,-warn-lmem-usage,-Werror", "-fatbin",
-         str(HERE / "kernels_gate.cu"), "-o", str(folder / "kernels.fatbin")])
+    for file, warnings in (("kernels_gate.cu", "-warn-spills,-warn-lmem-usage"), ("noise_gate.cu", "-warn-spills")):
+        run([nvcc, *OPTIMISED, *include, *targets, "-t", "0", "-Xptxas", f"{warnings},-Werror", "-fatbin", str(HERE / file),
+             "-o", str(folder / "kernels.fatbin")])
 
 
 def noise(nvcc, include, folder):

@@ -133,7 +133,6 @@ GATE(sum_kernel<float, std::int32_t, float, 256>);
 GATE(sum_kernel<float, std::int32_t, std::int64_t, 256>);
 GATE(row_kernel<float, std::int32_t, 256>);
 GATE(projection_kernel<float, std::int32_t, 256>);
-GATE(release_kernel<float>);  // its arrays of bits in local memory are those of a few pairs in millions
 GATE(fold_kernel<float>);
 GATE(clear_kernel);
 GATE(square_partials_kernel<float>);
