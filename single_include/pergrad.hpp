@@ -47879,8 +47879,6 @@ inline constexpr int positions_worth_keeping = 16;
 /// The same where products form gradients: so many multiply-adds take an H200, an AGX Orin and a Thor about 25 to 60 of
 /// them the time of those 8 bytes, at half their peaks in float.
 inline constexpr int positions_worth_storing = 64;
-/// Of a sample's workspace, how much as a part of it gradients may take that are kept from norms to sums.
-inline constexpr int workspaces_of_stored = 4;
 
 /// How a device finds the norm of a block: exact ways only, the cheapest in multiply-adds, as on the host
 /// (gradients/plan.hpp) with a device's prices. Dots are in double, which most devices are slow at; in layered networks
@@ -47997,7 +47995,7 @@ struct build_leaves {
       leaf.chunks = leaf.view.positions() == 1 ? 1 : chunks_of(leaf.view);
       const std::int64_t partials = std::int64_t{leaf.chunks} * leaf.size();
       if (leaf.method == norm_method::direct && leaf.view.positions() >= positions_worth_storing &&
-          workspaces_of_stored * (t.partials + partials) <= t.workspace) {
+          t.partials + partials <= t.workspace) {  // no more memory than values have
         leaf.partials = t.partials;
         t.partials += static_cast<int>(partials);
       }
