@@ -31,7 +31,7 @@ using layered_image = pg::basic_network<Scalar, pg::shape{2, 33, 32}, pg::conv2d
                                         pg::max_pool2d<4>, pg::flatten, pg::linear<3>>;
 /// The same with more weights, so that they would take too much of the workspace.
 template <class Scalar>
-using layered_channels = pg::basic_network<Scalar, pg::shape{65, 33, 32}, pg::conv2d<2, 3, pg::padding<1>>, pg::tanh,
+using layered_channels = pg::basic_network<Scalar, pg::shape{300, 33, 32}, pg::conv2d<2, 3, pg::padding<1>>, pg::tanh,
                                            pg::max_pool2d<4>, pg::flatten, pg::linear<3>>;
 
 /// Of layers at several positions alone.
