@@ -45975,6 +45975,7 @@ struct needed_products {
   unsigned squares = 0;          ///< of norms
   unsigned any_squares = 0;      ///< of norms, whatever method somebody asks for
   bool stored = false;           ///< are any gradients stored before they are squared or added up?
+  bool chunks = false;           ///< are any formed in chunks of positions?
   bool norms_by_blocks = false;  ///< are any norms much work, or of tables?
   share_kind shares = share_kind::any;  ///< by the most steps that a unit of its sums' grid has
 };
@@ -45996,6 +45997,7 @@ inline constexpr needed_products all_products{.tensor_cores = true,
                                               .sums = all_ways,
                                               .squares = all_ways,
                                               .stored = true,
+                                              .chunks = true,
                                               .norms_by_blocks = true};
 
 /// f(sizes) with the own kernel's blocks. `Ways`: those that there may be.
@@ -50371,6 +50373,7 @@ inline constexpr needed_products products_of = [] {
     const outer_leaf& leaf = table.outer[static_cast<std::size_t>(k)];
     (leaf.view.positions() > 1 ? needed.gradients : needed.sums) |= bit_of(way_of(leaf, gemm_product::sums));
     needed.stored = needed.stored || leaf.is_stored();
+    needed.chunks = needed.chunks || leaf.chunks > 1;
     needed.norms_by_blocks = needed.norms_by_blocks || (leaf.first != 0 && !is_little(leaf, method_choice{}));
     if (leaf.chunks > 1) continue;
     const unsigned squared = bit_of(way_of(leaf, gemm_product::squares));
@@ -51627,7 +51630,8 @@ class launcher {
     wanted.grid_steps < 0 ? form_sum<Scalar>(wanted) : form_sum<std::int64_t>(wanted);
   }
   /// The same where it has one: no other is compiled.
-  void sum_of_integers(const sum_launch<Scalar>& wanted) const { form_sum<std::int64_t>(wanted); }
+  /// Of samples whose norms were found by the plan's methods: gradients that these leave are there.
+  void sum_of_integers(const sum_launch<Scalar>& wanted) const { form_sum<std::int64_t, true>(wanted); }
 
  private:
   [[nodiscard]] Device& device() const { return memory_->device(); }
@@ -52016,7 +52020,7 @@ class launcher {
   void square(const sample_launch<Scalar>& wanted, const outer_leaf& leaf) const {
     const method_choice method = method_of(wanted);
     double* const to = memory_->template at<double>(memory_->places().squares) + leaf.squares;
-    if constexpr (Needed.stored) {
+    if constexpr (Needed.chunks) {
       if (leaf.chunks > 1) {
         return for_each_partial(leaf, wanted.samples, format_of(method), false,
                                 [&](const partial_gradients<Scalar>& gradients) {
@@ -52033,7 +52037,7 @@ class launcher {
     if (Needed.stored && leaf.partials >= 0) problem.gradients = kept_gradients(leaf);
     launch_gemm<Scalar, Needed.squares, Needed.tensor_cores>(device(), way_of(leaf, gemm_product::squares), problem);
   }
-  template <class Sum>
+  template <class Sum, bool AreThere = false>
   void form_sum(const sum_launch<Scalar>& wanted) const {
     const arena_layout& places = memory_->places();
     const auto to_grid = static_cast<Scalar>(std::ldexp(1.0, std::max(0, wanted.grid_steps)));
@@ -52061,13 +52065,13 @@ class launcher {
     if constexpr (Needed.any) {
       if (by_products) {
         each_product_leaf([](const outer_leaf& /*leaf*/) { return true; },
-                          [&](const outer_leaf& leaf) { sum_of_leaf<Sum>(wanted, leaf, to_grid); });
+                          [&](const outer_leaf& leaf) { sum_of_leaf<Sum, AreThere>(wanted, leaf, to_grid); });
       }
     }
     device().launch(kernel, blocks * kernel.accumulators);
     join(device());
   }
-  template <class Sum>
+  template <class Sum, bool AreThere>
   void sum_of_leaf(const sum_launch<Scalar>& wanted, const outer_leaf& leaf, Scalar to_grid) const {
     if (leaf.view.positions() == 1) {
       if constexpr (Needed.sums != 0) sum_of_products<Sum>(wanted, leaf, to_grid);
@@ -52076,7 +52080,7 @@ class launcher {
     if constexpr (std::is_integral_v<Sum>) {
       if (!leaf.is_stored()) return sum_of_shares(wanted, leaf, to_grid);
     }
-    if constexpr (!std::is_integral_v<Sum> || Needed.stored) sum_of_partials<Sum>(wanted, leaf, to_grid);
+    if constexpr (!std::is_integral_v<Sum> || Needed.stored) sum_of_partials<Sum, AreThere>(wanted, leaf, to_grid);
   }
   /// Parts of the samples that add to a sum of integers side by side, with so many blocks each: no more than a large
   /// device holds at once, as a few that wait for the others to end cost as much as all.
@@ -52188,20 +52192,24 @@ class launcher {
                                                        int count) const {
     return {memory_->state(), partials, first, count, leaf.chunks, leaf.size()};
   }
-  template <class Sum>
+  template <class Sum, bool AreThere>
   void sum_of_partials(const sum_launch<Scalar>& wanted, const outer_leaf& leaf, Scalar to_grid) const {
-    const method_choice method = method_of(wanted);
-    const bool are_there = wanted.has_norms && forms_gradients(leaf, method);
-    for_each_partial(
-        leaf, wanted.samples, format_of(method), are_there, [&](const partial_gradients<Scalar>& gradients) {
-          launch(device(), fold_partials_kernel<Scalar, Sum>{
-                               .gradients = gradients,
-                               .factors = weights_of(wanted, leaf),
-                               .to_grid = to_grid,
-                               .accumulators = memory_->template at<Sum>(memory_->places().sums) + leaf.parameters,
-                               .accumulator_stride = static_cast<std::int64_t>(net_->parameters),
-                               .accumulator_count = accumulator_count(*net_)});
-        });
+    [[maybe_unused]] const method_choice method = method_of(wanted);
+    const auto fold = [&](const partial_gradients<Scalar>& gradients) {
+      launch(device(), fold_partials_kernel<Scalar, Sum>{
+                           .gradients = gradients,
+                           .factors = weights_of(wanted, leaf),
+                           .to_grid = to_grid,
+                           .accumulators = memory_->template at<Sum>(memory_->places().sums) + leaf.parameters,
+                           .accumulator_stride = static_cast<std::int64_t>(net_->parameters),
+                           .accumulator_count = accumulator_count(*net_)});
+    };
+    if constexpr (AreThere && !Needed.chunks) {  // no kernel that forms them is compiled
+      fold(gradients_at(leaf, kept_gradients(leaf), 0, wanted.samples));
+    } else {
+      const bool are_there = wanted.has_norms && forms_gradients(leaf, method);
+      for_each_partial(leaf, wanted.samples, format_of(method), are_there, fold);
+    }
   }
 
   memory_type* memory_;

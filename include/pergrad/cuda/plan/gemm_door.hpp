@@ -229,6 +229,7 @@ struct needed_products {
   unsigned squares = 0;          ///< of norms
   unsigned any_squares = 0;      ///< of norms, whatever method somebody asks for
   bool stored = false;           ///< are any gradients stored before they are squared or added up?
+  bool chunks = false;           ///< are any formed in chunks of positions?
   bool norms_by_blocks = false;  ///< are any norms much work, or of tables?
   share_kind shares = share_kind::any;  ///< by the most steps that a unit of its sums' grid has
 };
@@ -250,6 +251,7 @@ inline constexpr needed_products all_products{.tensor_cores = true,
                                               .sums = all_ways,
                                               .squares = all_ways,
                                               .stored = true,
+                                              .chunks = true,
                                               .norms_by_blocks = true};
 
 /// f(sizes) with the own kernel's blocks. `Ways`: those that there may be.

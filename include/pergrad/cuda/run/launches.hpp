@@ -158,7 +158,8 @@ class launcher {
     wanted.grid_steps < 0 ? form_sum<Scalar>(wanted) : form_sum<std::int64_t>(wanted);
   }
   /// The same where it has one: no other is compiled.
-  void sum_of_integers(const sum_launch<Scalar>& wanted) const { form_sum<std::int64_t>(wanted); }
+  /// Of samples whose norms were found by the plan's methods: gradients that these leave are there.
+  void sum_of_integers(const sum_launch<Scalar>& wanted) const { form_sum<std::int64_t, true>(wanted); }
 
  private:
   [[nodiscard]] Device& device() const { return memory_->device(); }
@@ -547,7 +548,7 @@ class launcher {
   void square(const sample_launch<Scalar>& wanted, const outer_leaf& leaf) const {
     const method_choice method = method_of(wanted);
     double* const to = memory_->template at<double>(memory_->places().squares) + leaf.squares;
-    if constexpr (Needed.stored) {
+    if constexpr (Needed.chunks) {
       if (leaf.chunks > 1) {
         return for_each_partial(leaf, wanted.samples, format_of(method), false,
                                 [&](const partial_gradients<Scalar>& gradients) {
@@ -564,7 +565,7 @@ class launcher {
     if (Needed.stored && leaf.partials >= 0) problem.gradients = kept_gradients(leaf);
     launch_gemm<Scalar, Needed.squares, Needed.tensor_cores>(device(), way_of(leaf, gemm_product::squares), problem);
   }
-  template <class Sum>
+  template <class Sum, bool AreThere = false>
   void form_sum(const sum_launch<Scalar>& wanted) const {
     const arena_layout& places = memory_->places();
     const auto to_grid = static_cast<Scalar>(std::ldexp(1.0, std::max(0, wanted.grid_steps)));
@@ -592,13 +593,13 @@ class launcher {
     if constexpr (Needed.any) {
       if (by_products) {
         each_product_leaf([](const outer_leaf& /*leaf*/) { return true; },
-                          [&](const outer_leaf& leaf) { sum_of_leaf<Sum>(wanted, leaf, to_grid); });
+                          [&](const outer_leaf& leaf) { sum_of_leaf<Sum, AreThere>(wanted, leaf, to_grid); });
       }
     }
     device().launch(kernel, blocks * kernel.accumulators);
     join(device());
   }
-  template <class Sum>
+  template <class Sum, bool AreThere>
   void sum_of_leaf(const sum_launch<Scalar>& wanted, const outer_leaf& leaf, Scalar to_grid) const {
     if (leaf.view.positions() == 1) {
       if constexpr (Needed.sums != 0) sum_of_products<Sum>(wanted, leaf, to_grid);
@@ -607,7 +608,7 @@ class launcher {
     if constexpr (std::is_integral_v<Sum>) {
       if (!leaf.is_stored()) return sum_of_shares(wanted, leaf, to_grid);
     }
-    if constexpr (!std::is_integral_v<Sum> || Needed.stored) sum_of_partials<Sum>(wanted, leaf, to_grid);
+    if constexpr (!std::is_integral_v<Sum> || Needed.stored) sum_of_partials<Sum, AreThere>(wanted, leaf, to_grid);
   }
   /// Parts of the samples that add to a sum of integers side by side, with so many blocks each: no more than a large
   /// device holds at once, as a few that wait for the others to end cost as much as all.
@@ -719,20 +720,24 @@ class launcher {
                                                        int count) const {
     return {memory_->state(), partials, first, count, leaf.chunks, leaf.size()};
   }
-  template <class Sum>
+  template <class Sum, bool AreThere>
   void sum_of_partials(const sum_launch<Scalar>& wanted, const outer_leaf& leaf, Scalar to_grid) const {
-    const method_choice method = method_of(wanted);
-    const bool are_there = wanted.has_norms && forms_gradients(leaf, method);
-    for_each_partial(
-        leaf, wanted.samples, format_of(method), are_there, [&](const partial_gradients<Scalar>& gradients) {
-          launch(device(), fold_partials_kernel<Scalar, Sum>{
-                               .gradients = gradients,
-                               .factors = weights_of(wanted, leaf),
-                               .to_grid = to_grid,
-                               .accumulators = memory_->template at<Sum>(memory_->places().sums) + leaf.parameters,
-                               .accumulator_stride = static_cast<std::int64_t>(net_->parameters),
-                               .accumulator_count = accumulator_count(*net_)});
-        });
+    [[maybe_unused]] const method_choice method = method_of(wanted);
+    const auto fold = [&](const partial_gradients<Scalar>& gradients) {
+      launch(device(), fold_partials_kernel<Scalar, Sum>{
+                           .gradients = gradients,
+                           .factors = weights_of(wanted, leaf),
+                           .to_grid = to_grid,
+                           .accumulators = memory_->template at<Sum>(memory_->places().sums) + leaf.parameters,
+                           .accumulator_stride = static_cast<std::int64_t>(net_->parameters),
+                           .accumulator_count = accumulator_count(*net_)});
+    };
+    if constexpr (AreThere && !Needed.chunks) {  // no kernel that forms them is compiled
+      fold(gradients_at(leaf, kept_gradients(leaf), 0, wanted.samples));
+    } else {
+      const bool are_there = wanted.has_norms && forms_gradients(leaf, method);
+      for_each_partial(leaf, wanted.samples, format_of(method), are_there, fold);
+    }
   }
 
   memory_type* memory_;
