@@ -42132,7 +42132,7 @@ inline constexpr std::string_view version = "0.1.0";
 //   fill_zero(to, bytes)       in stream order
 //   launch(kernel, blocks)     in stream order; 0 blocks: nothing happens
 //   beside(f)                  what f launches or fills depends on nothing that comes behind it until join(), nor does
-//                              that on it: a device may do both at the same time. Optional, as is join()
+//                              that on it: a device may do both at the same time
 //   join()                     what comes from here on depends on all of it
 //   capture(f)                 what f launches and fills becomes a graph instead of being done; f may be called twice
 //   replay(graph)              does it, in stream order
@@ -42798,6 +42798,8 @@ concept device = requires(Device& it, typename Device::graph& graph, typename De
   { it.view(other, bytes, true) } -> std::same_as<std::shared_ptr<const std::byte>>;
   it.fill_zero(memory, bytes);
   it.launch(emulation::any_kernel{}, 1);
+  it.beside(step);
+  it.join();
   { it.capture(step) } -> std::same_as<typename Device::graph>;
   it.replay(graph);
   { it.node_count(graph) } -> std::convertible_to<std::size_t>;
@@ -42806,19 +42808,6 @@ concept device = requires(Device& it, typename Device::graph& graph, typename De
 
 /// Branches of a captured step beside its main line, at most.
 inline constexpr int most_branches = 7;
-
-template <class Device, class Function>
-void beside(Device& device, Function&& f) {
-  if constexpr (requires { device.beside(f); }) {
-    device.beside(f);
-  } else {
-    f();
-  }
-}
-template <class Device>
-void join(Device& device) {
-  if constexpr (requires { device.join(); }) device.join();
-}
 
 /// Runs a kernel on the host, block after block in the given order. Shared memory is NaN when a block starts.
 template <kernel Kernel>
@@ -44275,6 +44264,7 @@ struct gemm_kernel {
   /// Is the depth that of several samples, each of which adds its share to a sum of integers?
   static constexpr bool adds_shares = requires { Problem::adds_shares; };
   using total_type = typename total_of_shares<Problem>::type;
+  static constexpr int own_results = Sizes::own_rows * Sizes::own_columns;
   // Blocks that registers leave room for, as far as nothing spills: integers of 64 bits take two for a sum. From
   // compute capability 9.0 on ptxas needs a few more for 64 x 64 floats, for 11.0 for all.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
@@ -44287,15 +44277,14 @@ struct gemm_kernel {
   static constexpr int least_blocks = [] {
     if (adds_shares) {
       if (threads >= 256) return 1;
-      if (sizeof(total_type) > sizeof(Scalar) || Sizes::own_rows * Sizes::own_columns > 32) return 2;
+      if (sizeof(total_type) > sizeof(Scalar) || own_results > 32) return 2;
       return Sizes::of_word > 1 ? 3 : blocks_of_small_shares;
     }
-    if (Sizes::own_rows * Sizes::own_columns > 64) return smaller_of(256 / threads, 2);
+    if (own_results > 64) return smaller_of(256 / threads, 2);
     if (Sizes::on_tensor_cores) return Sizes::own_rows > 4 ? 3 : 4;
     if (sizeof(typename Problem::sum_type) > sizeof(Scalar)) return 1;
-    return threads < 256 && !(one_position<Problem> && Sizes::own_rows * Sizes::own_columns > 32) ? 3 : 2;
+    return threads < 256 && !(one_position<Problem> && own_results > 32) ? 3 : 2;
   }();
-  static constexpr int own_results = Sizes::own_rows * Sizes::own_columns;
   /// Of small shares, where registers have no room for as many integers as sums: they are added to once a sample.
   static constexpr bool has_shared_totals =
       adds_shares && sizeof(total_type) == sizeof(Scalar) && Sizes::on_tensor_cores && own_results > 32;
@@ -51483,6 +51472,24 @@ class network_memory {
             .target_count = static_cast<int>(target_count)};
   }
 
+  /// Brings announced samples out of the host's memory into the arena, in which they lie one behind the other then.
+  template <class Value, class Target>
+  [[nodiscard]] gather_kernel<Value, Target, sum_threads> gather(const std::byte* inputs, const std::byte* targets,
+                                                                 std::size_t target_count, stored_format format,
+                                                                 std::size_t most_samples) const noexcept {
+    return {.state = state(),
+            .records = at<const std::uint32_t>(places_.records),
+            .inputs = reinterpret_cast<const Value*>(inputs),
+            .targets = reinterpret_cast<const Target*>(targets),
+            .to_inputs = at<Value>(places_.inputs),
+            .to_targets = at<Target>(places_.targets),
+            .input_size = static_cast<int>(net_->input_size),
+            .input_step = static_cast<int>(net_->input_size * sizeof(Scalar) / sizeof(Value)),
+            .target_count = static_cast<int>(target_count),
+            .format = format,
+            .most_samples = static_cast<int>(most_samples)};
+  }
+
  private:
   std::shared_ptr<Device> device_;
   std::size_t max_batch_;
@@ -51507,7 +51514,7 @@ struct sample_launch {
   bool backward = true;
   bool norms = true;
   bool gradients = false;  ///< as sums are formed
-  bool clears = false;     ///< the sum of integers that follows, where it begins
+  bool clears = false;     ///< sets sums of integers to zero where they begin: sum_of_integers() follows
   Scalar* outputs = nullptr;
   int samples = 0;  ///< the most that there may be
 };
@@ -51520,7 +51527,6 @@ struct sum_launch {
   bool squares = false;
   bool gradients = false;  ///< formed of every sample's gradient, not as one product
   bool has_norms = false;  ///< they are these samples', found by the same method
-  bool is_clear = false;   ///< the samples' launch has set it to zero
   int grid_steps = -1;     ///< not negative: a sum of integers, of which a unit has 2^grid_steps steps
   int samples = 0;
 };
@@ -51612,14 +51618,14 @@ class launcher {
       };
       forward(wanted, run);
       if (!wanted.backward) return;
-      if (wanted.clears) beside(device(), [&] { clear_sums(wanted.samples, true); });
+      if (wanted.clears) device().beside([&] { clear_sums(wanted.samples, true); });
       backward(wanted, run);
       if (wanted.norms) {
         each_product_leaf([&](const outer_leaf& leaf) { return forms_gradients(leaf, method_of(wanted)); },
                           [&](const outer_leaf& leaf) { square(wanted, leaf); });
       }
       elementwise(wanted.samples);
-      join(device());
+      device().join();
       work.stages = stage::layered_leaves | stage::weigh;
       device().launch(norm_kernel<Scalar, Target, Needed.norms_by_blocks>{without_key(work)}, wanted.samples);
     }
@@ -51630,7 +51636,7 @@ class launcher {
     wanted.grid_steps < 0 ? form_sum<Scalar>(wanted) : form_sum<std::int64_t>(wanted);
   }
   /// The same where it has one: no other is compiled.
-  /// Of samples whose norms were found by the plan's methods: gradients that these leave are there.
+  /// Behind samples() that cleared it and found norms by the plan's methods: gradients that these leave are there.
   void sum_of_integers(const sum_launch<Scalar>& wanted) const { form_sum<std::int64_t, true>(wanted); }
 
  private:
@@ -52000,17 +52006,18 @@ class launcher {
   /// first: they have few blocks, which would wait for room behind those that fill a device.
   template <class Wanted, class Function>
   void each_product_leaf(const Wanted& is_wanted, const Function& f) const {
-    std::vector<const outer_leaf*> alone, sharing;
-    for (const outer_leaf& leaf : net_->outer) {
-      if (!is_one_product(leaf) || !is_wanted(leaf)) continue;
-      (leaf.is_stored() && leaf.partials < 0 ? sharing : alone).push_back(&leaf);
+    const auto each = [&](bool shares_memory, bool has_one_position, const auto& use) {
+      for (const outer_leaf& leaf : net_->outer) {
+        if (!is_one_product(leaf) || !is_wanted(leaf)) continue;
+        const bool is_meant = shares_memory == (leaf.is_stored() && leaf.partials < 0) &&
+                              has_one_position == (leaf.view.positions() == 1);
+        if (is_meant) use(leaf);
+      }
+    };
+    for (const bool has_one_position : {true, false}) {
+      each(false, has_one_position, [&](const outer_leaf& leaf) { device().beside([&] { f(leaf); }); });
     }
-    std::ranges::stable_partition(alone, [](const outer_leaf* leaf) { return leaf->view.positions() == 1; });
-    for (const outer_leaf* leaf : alone) beside(device(), [&] { f(*leaf); });
-    if (sharing.empty()) return;
-    beside(device(), [&] {
-      for (const outer_leaf* leaf : sharing) f(*leaf);
-    });
+    if constexpr (Needed.chunks) device().beside([&] { each(true, false, f); });
   }
   /// Do norms form the gradients of a leaf?
   [[nodiscard]] static bool forms_gradients(const outer_leaf& leaf, const method_choice& method) {
@@ -52037,7 +52044,7 @@ class launcher {
     if (Needed.stored && leaf.partials >= 0) problem.gradients = kept_gradients(leaf);
     launch_gemm<Scalar, Needed.squares, Needed.tensor_cores>(device(), way_of(leaf, gemm_product::squares), problem);
   }
-  template <class Sum, bool AreThere = false>
+  template <class Sum, bool Follows = false>
   void form_sum(const sum_launch<Scalar>& wanted) const {
     const arena_layout& places = memory_->places();
     const auto to_grid = static_cast<Scalar>(std::ldexp(1.0, std::max(0, wanted.grid_steps)));
@@ -52047,7 +52054,7 @@ class launcher {
           "pergrad: cuda: a sum has more steps of its grid in a unit than its network's shares allow");
     }
     const bool by_products = Needed.any && !wanted.squares && !wanted.gradients;
-    if (is_integral && !wanted.is_clear) clear_sums(wanted.samples, by_products);
+    if constexpr (is_integral && !Follows) clear_sums(wanted.samples, by_products);
     sum_kernel<Scalar, Target, Sum, sum_threads> kernel{
         .state = memory_->state(),
         .tables = memory_->tables(),
@@ -52065,13 +52072,13 @@ class launcher {
     if constexpr (Needed.any) {
       if (by_products) {
         each_product_leaf([](const outer_leaf& /*leaf*/) { return true; },
-                          [&](const outer_leaf& leaf) { sum_of_leaf<Sum, AreThere>(wanted, leaf, to_grid); });
+                          [&](const outer_leaf& leaf) { sum_of_leaf<Sum, Follows>(wanted, leaf, to_grid); });
       }
     }
     device().launch(kernel, blocks * kernel.accumulators);
-    join(device());
+    device().join();
   }
-  template <class Sum, bool AreThere>
+  template <class Sum, bool Follows>
   void sum_of_leaf(const sum_launch<Scalar>& wanted, const outer_leaf& leaf, Scalar to_grid) const {
     if (leaf.view.positions() == 1) {
       if constexpr (Needed.sums != 0) sum_of_products<Sum>(wanted, leaf, to_grid);
@@ -52080,7 +52087,7 @@ class launcher {
     if constexpr (std::is_integral_v<Sum>) {
       if (!leaf.is_stored()) return sum_of_shares(wanted, leaf, to_grid);
     }
-    if constexpr (!std::is_integral_v<Sum> || Needed.stored) sum_of_partials<Sum, AreThere>(wanted, leaf, to_grid);
+    if constexpr (!std::is_integral_v<Sum> || Needed.stored) sum_of_partials<Sum, Follows>(wanted, leaf, to_grid);
   }
   /// Parts of the samples that add to a sum of integers side by side, with so many blocks each: no more than a large
   /// device holds at once, as a few that wait for the others to end cost as much as all.
@@ -52192,9 +52199,8 @@ class launcher {
                                                        int count) const {
     return {memory_->state(), partials, first, count, leaf.chunks, leaf.size()};
   }
-  template <class Sum, bool AreThere>
+  template <class Sum, bool Follows>
   void sum_of_partials(const sum_launch<Scalar>& wanted, const outer_leaf& leaf, Scalar to_grid) const {
-    [[maybe_unused]] const method_choice method = method_of(wanted);
     const auto fold = [&](const partial_gradients<Scalar>& gradients) {
       launch(device(), fold_partials_kernel<Scalar, Sum>{
                            .gradients = gradients,
@@ -52204,10 +52210,11 @@ class launcher {
                            .accumulator_stride = static_cast<std::int64_t>(net_->parameters),
                            .accumulator_count = accumulator_count(*net_)});
     };
-    if constexpr (AreThere && !Needed.chunks) {  // no kernel that forms them is compiled
+    if constexpr (Follows && !Needed.chunks) {  // no kernel that forms them is compiled
       fold(gradients_at(leaf, kept_gradients(leaf), 0, wanted.samples));
     } else {
-      const bool are_there = wanted.has_norms && forms_gradients(leaf, method);
+      const method_choice method = method_of(wanted);
+      const bool are_there = Follows || (wanted.has_norms && forms_gradients(leaf, method));
       for_each_partial(leaf, wanted.samples, format_of(method), are_there, fold);
     }
   }
@@ -52392,22 +52399,6 @@ class engine {
     if (seen_samples_ != nullptr) view.records = nullptr;  // those of a part come to the front
     return view;
   }
-  /// Brings announced samples into the device's own memory, that caches have.
-  template <class Target>
-  void gather(std::size_t count, std::size_t target_count) {
-    const arena_layout& places = memory_.places();
-    launch(memory_.device(), gather_kernel<Scalar, Target, sum_threads>{
-                                 .state = memory_.state(),
-                                 .records = memory_.template at<const std::uint32_t>(places.records),
-                                 .inputs = reinterpret_cast<const Scalar*>(seen_samples_.get()),
-                                 .targets = reinterpret_cast<const Target*>(seen_samples_.get() + target_start_),
-                                 .to_inputs = memory_.template at<Scalar>(places.inputs),
-                                 .to_targets = memory_.template at<Target>(places.targets),
-                                 .input_size = static_cast<int>(net().input_size),
-                                 .input_step = static_cast<int>(net().input_size),
-                                 .target_count = static_cast<int>(target_count),
-                                 .most_samples = static_cast<int>(count)});
-  }
   template <needed_products Needed, class Target>
   [[nodiscard]] launcher<Device, Scalar, Target, Needed> launches_of(const evaluation<Needed, Target>& it) {
     return {memory_, it.view, it.launch_samples};
@@ -52420,7 +52411,11 @@ class engine {
                       .first = first == 0 ? 1U : 0U,
                       .layer_step = it.layer_step},
                      records_.data() + first);
-    if (seen_samples_ != nullptr) gather<Target>(count, static_cast<std::size_t>(it.view.target_count));
+    if (seen_samples_ != nullptr) {  // packed, and so rounded
+      launch(memory_.device(), memory_.template gather<Scalar, Target>(
+                                   seen_samples_.get(), seen_samples_.get() + target_start_,
+                                   static_cast<std::size_t>(it.view.target_count), stored_format::exact, count));
+    }
     it.view.numbers = memory_.template at<const std::uint32_t>(memory_.places().numbers) + first;
     launches_of(it).samples({.rule = {},
                              .method = it.way.method,
@@ -53301,18 +53296,8 @@ class network_trainer {
   }
   void capture_gathered() {
     const arena_layout& places = memory_->places();
-    const gather_kernel<Value, Target, sum_threads> gather{
-        .state = memory_->state(),
-        .records = memory_->template at<const std::uint32_t>(places.records),
-        .inputs = reinterpret_cast<const Value*>(seen_inputs_.get()),
-        .targets = reinterpret_cast<const Target*>(seen_targets_.get()),
-        .to_inputs = memory_->template at<Value>(places.inputs),
-        .to_targets = memory_->template at<Target>(places.targets),
-        .input_size = static_cast<int>(net().input_size),
-        .input_step = static_cast<int>(net().input_size * sizeof(Scalar) / sizeof(Value)),
-        .target_count = static_cast<int>(target_count_),
-        .format = memory_->format(),
-        .most_samples = static_cast<int>(memory_->max_batch())};
+    const auto gather = memory_->template gather<Value, Target>(seen_inputs_.get(), seen_targets_.get(), target_count_,
+                                                                memory_->format(), memory_->max_batch());
     auto samples =
         memory_->samples(memory_->template at<const Scalar>(places.inputs),
                          memory_->template at<const Target>(places.targets), target_count_, nullptr, gather.records);
@@ -53365,8 +53350,6 @@ class network_trainer {
           {.rule = rule_, .layers = is_random_ ? &layers_.stream : nullptr, .clears = true, .samples = most});
       launch.sum_of_integers({.weights = memory_->template at<const Scalar>(memory_->places().weights),
                               .per_layer = rule_.per_layer(),
-                              .has_norms = true,
-                              .is_clear = true,
                               .grid_steps = grid_.steps,
                               .samples = most});
       if (peers_ == nullptr) launch_release(0, net().parameters);

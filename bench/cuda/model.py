@@ -345,7 +345,8 @@ def block_of_product(launch, function, far):
     around = function.around(main)
     part = sum(loop.instructions() for loop in around)
     top = sum(function.top.values())
-    pipe = pipe_clocks(function.top) + slices * ((1 - seldom) * pipe_clocks(main.own) + seldom * pipe_clocks(main.own - of_shares))
+    usual = (1 - seldom) * pipe_clocks(main.own) + seldom * pipe_clocks(main.own - of_shares)
+    pipe = pipe_clocks(function.top) + slices * usual
     pipe += parts * sum(pipe_clocks(loop.own) for loop in around)
     # A slice: the next one is loaded, weights of samples before it, while this one is multiplied; then a barrier. A warp
     # issues one instruction a clock, also where there are fewer warps than schedulers.

@@ -234,13 +234,8 @@ using launch_list_test::seen;
 using launch_list_test::small;
 
 pg::dp_sgd_options all_records(std::size_t samples) {
-  pg::dp_sgd_options options;
-  options.clip = pg::l2_clip_norm{1.0};
+  pg::dp_sgd_options options = device_fixture::of_whole_sums(1.0, samples, samples);
   options.noise = pg::noise_multiplier{1.0};
-  options.sampling = pg::poisson_sampling{pg::sampling_probability{1.0}};
-  options.divisor = pg::expected_batch_size{static_cast<double>(samples)};
-  options.learning_rate = pg::learning_rate{0.1};
-  options.max_batch = pg::max_batch{samples};
   return options;
 }
 

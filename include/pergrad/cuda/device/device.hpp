@@ -10,7 +10,7 @@
 //   fill_zero(to, bytes)       in stream order
 //   launch(kernel, blocks)     in stream order; 0 blocks: nothing happens
 //   beside(f)                  what f launches or fills depends on nothing that comes behind it until join(), nor does
-//                              that on it: a device may do both at the same time. Optional, as is join()
+//                              that on it: a device may do both at the same time
 //   join()                     what comes from here on depends on all of it
 //   capture(f)                 what f launches and fills becomes a graph instead of being done; f may be called twice
 //   replay(graph)              does it, in stream order
@@ -95,6 +95,8 @@ concept device = requires(Device& it, typename Device::graph& graph, typename De
   { it.view(other, bytes, true) } -> std::same_as<std::shared_ptr<const std::byte>>;
   it.fill_zero(memory, bytes);
   it.launch(emulation::any_kernel{}, 1);
+  it.beside(step);
+  it.join();
   { it.capture(step) } -> std::same_as<typename Device::graph>;
   it.replay(graph);
   { it.node_count(graph) } -> std::convertible_to<std::size_t>;
@@ -103,19 +105,6 @@ concept device = requires(Device& it, typename Device::graph& graph, typename De
 
 /// Branches of a captured step beside its main line, at most.
 inline constexpr int most_branches = 7;
-
-template <class Device, class Function>
-void beside(Device& device, Function&& f) {
-  if constexpr (requires { device.beside(f); }) {
-    device.beside(f);
-  } else {
-    f();
-  }
-}
-template <class Device>
-void join(Device& device) {
-  if constexpr (requires { device.join(); }) device.join();
-}
 
 /// Runs a kernel on the host, block after block in the given order. Shared memory is NaN when a block starts.
 template <kernel Kernel>

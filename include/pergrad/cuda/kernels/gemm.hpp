@@ -177,6 +177,7 @@ struct gemm_kernel {
   /// Is the depth that of several samples, each of which adds its share to a sum of integers?
   static constexpr bool adds_shares = requires { Problem::adds_shares; };
   using total_type = typename total_of_shares<Problem>::type;
+  static constexpr int own_results = Sizes::own_rows * Sizes::own_columns;
   // Blocks that registers leave room for, as far as nothing spills: integers of 64 bits take two for a sum. From
   // compute capability 9.0 on ptxas needs a few more for 64 x 64 floats, for 11.0 for all.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
@@ -189,15 +190,14 @@ struct gemm_kernel {
   static constexpr int least_blocks = [] {
     if (adds_shares) {
       if (threads >= 256) return 1;
-      if (sizeof(total_type) > sizeof(Scalar) || Sizes::own_rows * Sizes::own_columns > 32) return 2;
+      if (sizeof(total_type) > sizeof(Scalar) || own_results > 32) return 2;
       return Sizes::of_word > 1 ? 3 : blocks_of_small_shares;
     }
-    if (Sizes::own_rows * Sizes::own_columns > 64) return smaller_of(256 / threads, 2);
+    if (own_results > 64) return smaller_of(256 / threads, 2);
     if (Sizes::on_tensor_cores) return Sizes::own_rows > 4 ? 3 : 4;
     if (sizeof(typename Problem::sum_type) > sizeof(Scalar)) return 1;
-    return threads < 256 && !(one_position<Problem> && Sizes::own_rows * Sizes::own_columns > 32) ? 3 : 2;
+    return threads < 256 && !(one_position<Problem> && own_results > 32) ? 3 : 2;
   }();
-  static constexpr int own_results = Sizes::own_rows * Sizes::own_columns;
   /// Of small shares, where registers have no room for as many integers as sums: they are added to once a sample.
   static constexpr bool has_shared_totals =
       adds_shares && sizeof(total_type) == sizeof(Scalar) && Sizes::on_tensor_cores && own_results > 32;

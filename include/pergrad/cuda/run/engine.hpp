@@ -20,7 +20,6 @@
 #include <pergrad/batch.hpp>
 #include <pergrad/cuda/kernels/random.hpp>
 #include <pergrad/cuda/kernels/release.hpp>
-#include <pergrad/cuda/kernels/samples.hpp>
 #include <pergrad/cuda/kernels/sums.hpp>
 #include <pergrad/cuda/run/launches.hpp>
 #include <pergrad/cuda/run/memory.hpp>
@@ -199,22 +198,6 @@ class engine {
     if (seen_samples_ != nullptr) view.records = nullptr;  // those of a part come to the front
     return view;
   }
-  /// Brings announced samples into the device's own memory, that caches have.
-  template <class Target>
-  void gather(std::size_t count, std::size_t target_count) {
-    const arena_layout& places = memory_.places();
-    launch(memory_.device(), gather_kernel<Scalar, Target, sum_threads>{
-                                 .state = memory_.state(),
-                                 .records = memory_.template at<const std::uint32_t>(places.records),
-                                 .inputs = reinterpret_cast<const Scalar*>(seen_samples_.get()),
-                                 .targets = reinterpret_cast<const Target*>(seen_samples_.get() + target_start_),
-                                 .to_inputs = memory_.template at<Scalar>(places.inputs),
-                                 .to_targets = memory_.template at<Target>(places.targets),
-                                 .input_size = static_cast<int>(net().input_size),
-                                 .input_step = static_cast<int>(net().input_size),
-                                 .target_count = static_cast<int>(target_count),
-                                 .most_samples = static_cast<int>(count)});
-  }
   template <needed_products Needed, class Target>
   [[nodiscard]] launcher<Device, Scalar, Target, Needed> launches_of(const evaluation<Needed, Target>& it) {
     return {memory_, it.view, it.launch_samples};
@@ -227,7 +210,11 @@ class engine {
                       .first = first == 0 ? 1U : 0U,
                       .layer_step = it.layer_step},
                      records_.data() + first);
-    if (seen_samples_ != nullptr) gather<Target>(count, static_cast<std::size_t>(it.view.target_count));
+    if (seen_samples_ != nullptr) {  // packed, and so rounded
+      launch(memory_.device(), memory_.template gather<Scalar, Target>(
+                                   seen_samples_.get(), seen_samples_.get() + target_start_,
+                                   static_cast<std::size_t>(it.view.target_count), stored_format::exact, count));
+    }
     it.view.numbers = memory_.template at<const std::uint32_t>(memory_.places().numbers) + first;
     launches_of(it).samples({.rule = {},
                              .method = it.way.method,

@@ -35,7 +35,7 @@ struct sample_launch {
   bool backward = true;
   bool norms = true;
   bool gradients = false;  ///< as sums are formed
-  bool clears = false;     ///< the sum of integers that follows, where it begins
+  bool clears = false;     ///< sets sums of integers to zero where they begin: sum_of_integers() follows
   Scalar* outputs = nullptr;
   int samples = 0;  ///< the most that there may be
 };
@@ -48,7 +48,6 @@ struct sum_launch {
   bool squares = false;
   bool gradients = false;  ///< formed of every sample's gradient, not as one product
   bool has_norms = false;  ///< they are these samples', found by the same method
-  bool is_clear = false;   ///< the samples' launch has set it to zero
   int grid_steps = -1;     ///< not negative: a sum of integers, of which a unit has 2^grid_steps steps
   int samples = 0;
 };
@@ -140,14 +139,14 @@ class launcher {
       };
       forward(wanted, run);
       if (!wanted.backward) return;
-      if (wanted.clears) beside(device(), [&] { clear_sums(wanted.samples, true); });
+      if (wanted.clears) device().beside([&] { clear_sums(wanted.samples, true); });
       backward(wanted, run);
       if (wanted.norms) {
         each_product_leaf([&](const outer_leaf& leaf) { return forms_gradients(leaf, method_of(wanted)); },
                           [&](const outer_leaf& leaf) { square(wanted, leaf); });
       }
       elementwise(wanted.samples);
-      join(device());
+      device().join();
       work.stages = stage::layered_leaves | stage::weigh;
       device().launch(norm_kernel<Scalar, Target, Needed.norms_by_blocks>{without_key(work)}, wanted.samples);
     }
@@ -158,7 +157,7 @@ class launcher {
     wanted.grid_steps < 0 ? form_sum<Scalar>(wanted) : form_sum<std::int64_t>(wanted);
   }
   /// The same where it has one: no other is compiled.
-  /// Of samples whose norms were found by the plan's methods: gradients that these leave are there.
+  /// Behind samples() that cleared it and found norms by the plan's methods: gradients that these leave are there.
   void sum_of_integers(const sum_launch<Scalar>& wanted) const { form_sum<std::int64_t, true>(wanted); }
 
  private:
@@ -528,17 +527,18 @@ class launcher {
   /// first: they have few blocks, which would wait for room behind those that fill a device.
   template <class Wanted, class Function>
   void each_product_leaf(const Wanted& is_wanted, const Function& f) const {
-    std::vector<const outer_leaf*> alone, sharing;
-    for (const outer_leaf& leaf : net_->outer) {
-      if (!is_one_product(leaf) || !is_wanted(leaf)) continue;
-      (leaf.is_stored() && leaf.partials < 0 ? sharing : alone).push_back(&leaf);
+    const auto each = [&](bool shares_memory, bool has_one_position, const auto& use) {
+      for (const outer_leaf& leaf : net_->outer) {
+        if (!is_one_product(leaf) || !is_wanted(leaf)) continue;
+        const bool is_meant = shares_memory == (leaf.is_stored() && leaf.partials < 0) &&
+                              has_one_position == (leaf.view.positions() == 1);
+        if (is_meant) use(leaf);
+      }
+    };
+    for (const bool has_one_position : {true, false}) {
+      each(false, has_one_position, [&](const outer_leaf& leaf) { device().beside([&] { f(leaf); }); });
     }
-    std::ranges::stable_partition(alone, [](const outer_leaf* leaf) { return leaf->view.positions() == 1; });
-    for (const outer_leaf* leaf : alone) beside(device(), [&] { f(*leaf); });
-    if (sharing.empty()) return;
-    beside(device(), [&] {
-      for (const outer_leaf* leaf : sharing) f(*leaf);
-    });
+    if constexpr (Needed.chunks) device().beside([&] { each(true, false, f); });
   }
   /// Do norms form the gradients of a leaf?
   [[nodiscard]] static bool forms_gradients(const outer_leaf& leaf, const method_choice& method) {
@@ -565,7 +565,7 @@ class launcher {
     if (Needed.stored && leaf.partials >= 0) problem.gradients = kept_gradients(leaf);
     launch_gemm<Scalar, Needed.squares, Needed.tensor_cores>(device(), way_of(leaf, gemm_product::squares), problem);
   }
-  template <class Sum, bool AreThere = false>
+  template <class Sum, bool Follows = false>
   void form_sum(const sum_launch<Scalar>& wanted) const {
     const arena_layout& places = memory_->places();
     const auto to_grid = static_cast<Scalar>(std::ldexp(1.0, std::max(0, wanted.grid_steps)));
@@ -575,7 +575,7 @@ class launcher {
           "pergrad: cuda: a sum has more steps of its grid in a unit than its network's shares allow");
     }
     const bool by_products = Needed.any && !wanted.squares && !wanted.gradients;
-    if (is_integral && !wanted.is_clear) clear_sums(wanted.samples, by_products);
+    if constexpr (is_integral && !Follows) clear_sums(wanted.samples, by_products);
     sum_kernel<Scalar, Target, Sum, sum_threads> kernel{
         .state = memory_->state(),
         .tables = memory_->tables(),
@@ -593,13 +593,13 @@ class launcher {
     if constexpr (Needed.any) {
       if (by_products) {
         each_product_leaf([](const outer_leaf& /*leaf*/) { return true; },
-                          [&](const outer_leaf& leaf) { sum_of_leaf<Sum, AreThere>(wanted, leaf, to_grid); });
+                          [&](const outer_leaf& leaf) { sum_of_leaf<Sum, Follows>(wanted, leaf, to_grid); });
       }
     }
     device().launch(kernel, blocks * kernel.accumulators);
-    join(device());
+    device().join();
   }
-  template <class Sum, bool AreThere>
+  template <class Sum, bool Follows>
   void sum_of_leaf(const sum_launch<Scalar>& wanted, const outer_leaf& leaf, Scalar to_grid) const {
     if (leaf.view.positions() == 1) {
       if constexpr (Needed.sums != 0) sum_of_products<Sum>(wanted, leaf, to_grid);
@@ -608,7 +608,7 @@ class launcher {
     if constexpr (std::is_integral_v<Sum>) {
       if (!leaf.is_stored()) return sum_of_shares(wanted, leaf, to_grid);
     }
-    if constexpr (!std::is_integral_v<Sum> || Needed.stored) sum_of_partials<Sum, AreThere>(wanted, leaf, to_grid);
+    if constexpr (!std::is_integral_v<Sum> || Needed.stored) sum_of_partials<Sum, Follows>(wanted, leaf, to_grid);
   }
   /// Parts of the samples that add to a sum of integers side by side, with so many blocks each: no more than a large
   /// device holds at once, as a few that wait for the others to end cost as much as all.
@@ -720,9 +720,8 @@ class launcher {
                                                        int count) const {
     return {memory_->state(), partials, first, count, leaf.chunks, leaf.size()};
   }
-  template <class Sum, bool AreThere>
+  template <class Sum, bool Follows>
   void sum_of_partials(const sum_launch<Scalar>& wanted, const outer_leaf& leaf, Scalar to_grid) const {
-    [[maybe_unused]] const method_choice method = method_of(wanted);
     const auto fold = [&](const partial_gradients<Scalar>& gradients) {
       launch(device(), fold_partials_kernel<Scalar, Sum>{
                            .gradients = gradients,
@@ -732,10 +731,11 @@ class launcher {
                            .accumulator_stride = static_cast<std::int64_t>(net_->parameters),
                            .accumulator_count = accumulator_count(*net_)});
     };
-    if constexpr (AreThere && !Needed.chunks) {  // no kernel that forms them is compiled
+    if constexpr (Follows && !Needed.chunks) {  // no kernel that forms them is compiled
       fold(gradients_at(leaf, kept_gradients(leaf), 0, wanted.samples));
     } else {
-      const bool are_there = wanted.has_norms && forms_gradients(leaf, method);
+      const method_choice method = method_of(wanted);
+      const bool are_there = Follows || (wanted.has_norms && forms_gradients(leaf, method));
       for_each_partial(leaf, wanted.samples, format_of(method), are_there, fold);
     }
   }

@@ -13,6 +13,7 @@
 
 #include <pergrad/cuda/device/device.hpp>
 #include <pergrad/cuda/kernels/sample_values.hpp>
+#include <pergrad/cuda/kernels/samples.hpp>
 #include <pergrad/cuda/plan/layout.hpp>
 #include <pergrad/cuda/plan/program.hpp>
 
@@ -141,6 +142,24 @@ class network_memory {
             .kept_size = net_->kept,
             .input_size = static_cast<int>(net_->input_size),
             .target_count = static_cast<int>(target_count)};
+  }
+
+  /// Brings announced samples out of the host's memory into the arena, in which they lie one behind the other then.
+  template <class Value, class Target>
+  [[nodiscard]] gather_kernel<Value, Target, sum_threads> gather(const std::byte* inputs, const std::byte* targets,
+                                                                 std::size_t target_count, stored_format format,
+                                                                 std::size_t most_samples) const noexcept {
+    return {.state = state(),
+            .records = at<const std::uint32_t>(places_.records),
+            .inputs = reinterpret_cast<const Value*>(inputs),
+            .targets = reinterpret_cast<const Target*>(targets),
+            .to_inputs = at<Value>(places_.inputs),
+            .to_targets = at<Target>(places_.targets),
+            .input_size = static_cast<int>(net_->input_size),
+            .input_step = static_cast<int>(net_->input_size * sizeof(Scalar) / sizeof(Value)),
+            .target_count = static_cast<int>(target_count),
+            .format = format,
+            .most_samples = static_cast<int>(most_samples)};
   }
 
  private:

@@ -329,18 +329,8 @@ class network_trainer {
   }
   void capture_gathered() {
     const arena_layout& places = memory_->places();
-    const gather_kernel<Value, Target, sum_threads> gather{
-        .state = memory_->state(),
-        .records = memory_->template at<const std::uint32_t>(places.records),
-        .inputs = reinterpret_cast<const Value*>(seen_inputs_.get()),
-        .targets = reinterpret_cast<const Target*>(seen_targets_.get()),
-        .to_inputs = memory_->template at<Value>(places.inputs),
-        .to_targets = memory_->template at<Target>(places.targets),
-        .input_size = static_cast<int>(net().input_size),
-        .input_step = static_cast<int>(net().input_size * sizeof(Scalar) / sizeof(Value)),
-        .target_count = static_cast<int>(target_count_),
-        .format = memory_->format(),
-        .most_samples = static_cast<int>(memory_->max_batch())};
+    const auto gather = memory_->template gather<Value, Target>(seen_inputs_.get(), seen_targets_.get(), target_count_,
+                                                                memory_->format(), memory_->max_batch());
     auto samples =
         memory_->samples(memory_->template at<const Scalar>(places.inputs),
                          memory_->template at<const Target>(places.targets), target_count_, nullptr, gather.records);
@@ -393,8 +383,6 @@ class network_trainer {
           {.rule = rule_, .layers = is_random_ ? &layers_.stream : nullptr, .clears = true, .samples = most});
       launch.sum_of_integers({.weights = memory_->template at<const Scalar>(memory_->places().weights),
                               .per_layer = rule_.per_layer(),
-                              .has_norms = true,
-                              .is_clear = true,
                               .grid_steps = grid_.steps,
                               .samples = most});
       if (peers_ == nullptr) launch_release(0, net().parameters);
