@@ -4533,8 +4533,8 @@ class static_network {
     });
   }
 
-  /// What was moved from has no parameters. While a device trains them, they are brought back first, and throws what
-  /// that throws.
+  /// What was moved from has no parameters: whatever wants them throws std::logic_error. While a device trains them,
+  /// they are brought back first, and throws what that throws.
   // NOLINTNEXTLINE(performance-noexcept-move-constructor,cppcoreguidelines-noexcept-move-operations): see above
   static_network(static_network&& other) : parameters_{other.give_up()} {}
   /// A trainer on a device that refers to this network goes on with the parameters that it gets.
@@ -4593,11 +4593,13 @@ class static_network {
 
   /// Both, one after the other: what a checkpoint holds.
   [[nodiscard]] std::span<Scalar> all_parameters() {
+    require();
     pull();
     remote_.changed = true;
     return parameters_.span();
   }
   [[nodiscard]] std::span<const Scalar> all_parameters() const {
+    require();
     pull();
     return parameters_.span();
   }
@@ -4614,6 +4616,11 @@ class static_network {
  private:
   friend struct detail::network_access;
   explicit static_network(detail::aligned_buffer<Scalar>&& parameters) noexcept : parameters_{std::move(parameters)} {}
+  void require() const {
+    if (parameter_count + frozen_parameter_count > parameters_.size()) {
+      detail::throw_logic_error({"pergrad: this network was moved from, and has no parameters"});
+    }
+  }
   void pull() const {
     if (!remote_.newer) return;
     remote_.pull(remote_.context, parameters_.data());
@@ -4636,6 +4643,8 @@ namespace detail {
 struct network_access {
   [[nodiscard]] static remote_parameters& remote(const auto& network) noexcept { return network.remote_; }
   static void pull(const auto& network) { network.pull(); }
+  /// Throws std::logic_error for a network that was moved from. Does not bring anything back.
+  static void require_parameters(const auto& network) { network.require(); }
 };
 
 }  // namespace detail
@@ -11515,6 +11524,12 @@ template <class Scalar>
                           ": the network's scalar takes 1 - learning_rate * weight_decay for infinity, got a decay of ",
                           decay});
 }
+/// Both of a step's learning rate.
+template <class Scalar>
+[[gnu::cold]] void require_rate_that_counts(const char* where, double rate, double decay) {
+  require_number_that_counts<Scalar>(where, "learning_rate", rate);
+  require_decay_that_fits<Scalar>(where, rate, decay);
+}
 
 /// An update by a rule of optim/rules.hpp over parameters and an optimizer's arrays, a vector at a time.
 template <class Rule, class Scalar, class... State>
@@ -12381,8 +12396,11 @@ class adam : public optimizer_steps<adam<Network>, Network> {
     }
   }
 
-  /// Of all steps from now on: for schedules. A rate must not be computed from records.
-  void set_learning_rate(learning_rate rate) noexcept { rate_ = rate.value(); }
+  /// Of all steps from now on: for schedules. A rate must not be computed from records. Throws as the constructor does.
+  void set_learning_rate(learning_rate rate) {
+    detail::require_rate_that_counts<scalar>("adam", rate.value(), options_.weight_decay);
+    rate_ = rate.value();
+  }
   /// Of the next step's gradient, for DP-AdamBC.
   void set_noise(noise_multiplier noise, l2_clip_norm clip) noexcept { deviation_ = noise.value() * clip.value(); }
 
@@ -12394,10 +12412,9 @@ class adam : public optimizer_steps<adam<Network>, Network> {
         first_{Network::parameter_count, "an optimizer's first moment"},
         second_{Network::parameter_count, "an optimizer's second moment"} {
     detail::require_adam_options(options);
-    detail::require_number_that_counts<scalar>("adam", "learning_rate", rate_);
+    detail::require_rate_that_counts<scalar>("adam", rate_, options.weight_decay);
     detail::require_number_that_counts<scalar>("adam", "stability", options.stability);
     detail::require_number_that_counts<scalar>("adam", "noise_floor", options.noise_floor);
-    detail::require_decay_that_fits<scalar>("adam", rate_, options.weight_decay);
   }
   friend struct optimizer_access;
   // For files: what the optimizer is, and what it remembers between steps: arrays of `parameter_count` values or none,
@@ -12410,6 +12427,7 @@ class adam : public optimizer_steps<adam<Network>, Network> {
   [[nodiscard]] double* noise_share() noexcept { return corrects() ? &noise_ : nullptr; }
   [[nodiscard]] bool corrects() const noexcept { return options_.noise_floor > 0; }
   [[nodiscard]] auto begin(Network& network, double scale) {
+    scalar* const w = network.parameters().data();
     ++steps_;
     const rules::adam_bias bias = rules::adam_bias_at(steps_, rate_, options_.beta1, options_.beta2);
     const double phi = deviation_ * scale * (deviation_ * scale);
@@ -12420,7 +12438,6 @@ class adam : public optimizer_steps<adam<Network>, Network> {
     const rules::corrected_adam_rule<scalar> corrected{rule, static_cast<scalar>(square),
                                                        static_cast<scalar>(noise_ * square),
                                                        static_cast<scalar>(options_.noise_floor)};
-    scalar* const w = network.parameters().data();
     return [plain = detail::update_by(rule, w, first_.data(), second_.data()),
             with = detail::update_by(corrected, w, first_.data(), second_.data()),
             is_corrected = corrects()](std::size_t first, const scalar* gradient, std::size_t size) {
@@ -12461,8 +12478,8 @@ class scaled_adam : public optimizer_steps<scaled_adam<Network>, Network> {
     std::iota(numbers_.begin(), numbers_.end(), 0U);
   }
 
-  /// Of all steps from now on: for schedules. A rate must not be computed from records.
-  void set_learning_rate(learning_rate rate) noexcept { adam_.set_learning_rate(rate); }
+  /// Of all steps from now on: for schedules. A rate must not be computed from records. Throws as Adam's does.
+  void set_learning_rate(learning_rate rate) { adam_.set_learning_rate(rate); }
 
   /// Adds the physical batch of a private step to its sum, once. Throws std::logic_error as `accumulate(step, ...)`
   /// does and for another clip norm than the loop's, std::invalid_argument for a loop of larger physical batches.
@@ -12570,13 +12587,15 @@ class sgd : public optimizer_steps<sgd<Network>, Network> {
       : rate_{rate.value()}, momentum_{momentum}, decay_{weight_decay} {
     detail::require_momentum(momentum);
     detail::require_weight_decay(weight_decay);
-    detail::require_number_that_counts<scalar>("sgd", "learning_rate", rate_);
-    detail::require_decay_that_fits<scalar>("sgd", rate_, weight_decay);
+    detail::require_rate_that_counts<scalar>("sgd", rate_, decay_);
     if (momentum > 0) velocity_ = {Network::parameter_count, "an optimizer's velocity"};
   }
 
-  /// Of all steps from now on: for schedules. A rate must not be computed from records.
-  void set_learning_rate(learning_rate rate) noexcept { rate_ = rate.value(); }
+  /// Of all steps from now on: for schedules. A rate must not be computed from records. Throws as the constructor does.
+  void set_learning_rate(learning_rate rate) {
+    detail::require_rate_that_counts<scalar>("sgd", rate.value(), decay_);
+    rate_ = rate.value();
+  }
 
  private:
   friend struct optimizer_access;
@@ -12668,16 +12687,6 @@ struct no_loss {
   }
 };
 
-/// Throws std::logic_error for a network that was moved from. Parameters that a device has are not brought back for it.
-template <class Network>
-void require_parameters(const Network& network) {
-  if constexpr (Network::parameter_count + Network::frozen_parameter_count != 0) {
-    if (!network_access::remote(network).newer && network.all_parameters().empty()) {
-      throw_logic_error({"pergrad: this network was moved from, and has no parameters"});
-    }
-  }
-}
-
 /// The class of a record, that of the largest of its logits; as many as there are if one of them is no number.
 template <class Scalar>
 [[nodiscard]] std::size_t told_class(std::span<const Scalar> logits) noexcept {
@@ -12693,7 +12702,7 @@ template <class Scalar>
 template <class Loss, class Executor, class Network, class Records, class Function>
 [[gnu::cold]] void in_chunks(const Executor& executor, const Network& network, const Records& records,
                              const Function& f) {
-  require_parameters(network);
+  network_access::require_parameters(network);
   tape<Network> tape{executor, forward_only{std::clamp<std::size_t>(records.size(), 1, 1024)}};
   if constexpr (requires { executor.hold_parameters(network, tape); }) executor.hold_parameters(network, tape);
   const std::size_t chunk = tape.capacity();
@@ -12823,7 +12832,7 @@ class predictor {
       detail::throw_invalid_argument(
           {"pergrad: predictor: one record has ", Network::input_shape.size(), " input values, got ", input.size()});
     }
-    detail::require_parameters(*network_);
+    detail::network_access::require_parameters(*network_);
     static constexpr std::uint8_t nothing_asked[1]{};
     const batch<Network, detail::no_loss> sample{input, nothing_asked, lengths};
     unprotected::evaluate_into(*executor_, std::span{outputs_},
@@ -18094,16 +18103,22 @@ template <class Scalar, class Options>
   }
 }
 
-/// A schedule's number of a step. Throws std::invalid_argument, naming both, for one that is none of its kind.
+/// A schedule's number of a step. Throws std::invalid_argument, naming both, for one that is none of its kind, or of
+/// which `require` throws that.
 template <class Number>
-[[nodiscard, gnu::cold]] Number number_of(const schedule& all, std::uint64_t step) {
+[[nodiscard, gnu::cold]] Number number_of(const schedule& all, std::uint64_t step, const auto& require) {
   const double number = all(step);
   try {
+    require(Number{number});
     return Number{number};
   } catch (const std::invalid_argument& why) {
     throw std::invalid_argument(std::string{why.what()} + ", of step " + std::to_string(step) + " in a schedule" +
                                 (all.path().empty() ? "" : " from " + all.path()));
   }
+}
+template <class Number>
+[[nodiscard]] Number number_of(const schedule& all, std::uint64_t step) {
+  return number_of<Number>(all, step, [](Number /*any*/) {});
 }
 /// Sets the options of step number `step` to what the schedules say. Throws std::invalid_argument for a number that is
 /// none of its kind.
@@ -19678,8 +19693,10 @@ class dp_sgd_base
   [[nodiscard]] const Options& options() const noexcept { return options_; }
 
   /// Of all steps from now on: for schedules. Costs no privacy as long as it is not computed from records: of the
-  /// number of steps, say.
+  /// number of steps, say. Throws std::invalid_argument for a rate that the network's scalar takes for 0 or infinity,
+  /// or that makes weight decay infinite.
   void set_learning_rate(learning_rate rate) {
+    require_rate(rate.value());
     options_.learning_rate = rate;
     trainer_->set_learning_rate(rate);
   }
@@ -19811,15 +19828,22 @@ class dp_sgd_base
   /// would be paid for, and train nothing.
   [[gnu::cold]] void require_numbers_that_count() const {
     constexpr const char* where = "private training";
-    const bool is_adam = options_.optimizer == optimizer_kind::adam;
-    const double rate = options_.learning_rate->value();
-    require_number_that_counts<scalar>(where, "learning_rate", rate);
+    require_rate(options_.learning_rate->value());
+    const step_schedules& all = options_.schedules;
+    for (std::uint64_t step = 0; all.learning_rate && step < all.steps; ++step) {
+      static_cast<void>(
+          number_of<learning_rate>(*all.learning_rate, step, [&](learning_rate rate) { require_rate(rate.value()); }));
+    }
     require_divisor_that_counts<scalar>(*options_.divisor);
-    if (is_adam) {
+    if (options_.optimizer == optimizer_kind::adam) {
       require_number_that_counts<scalar>(where, "adam's stability", options_.adam.stability);
       require_number_that_counts<scalar>(where, "adam's noise_floor", options_.adam.noise_floor);
     }
-    require_decay_that_fits<scalar>(where, rate, is_adam ? options_.adam.weight_decay : options_.weight_decay);
+  }
+  [[gnu::cold]] void require_rate(double rate) const {
+    const bool is_adam = options_.optimizer == optimizer_kind::adam;
+    require_rate_that_counts<scalar>("private training", rate,
+                                     is_adam ? options_.adam.weight_decay : options_.weight_decay);
   }
   /// Those that are left of the run.
   template <class = void>
@@ -19919,6 +19943,7 @@ class dp_sgd_base
   }
   /// Looks at the records if it has not seen them.
   void look_at(const dataset<input_value, target>& records) {
+    network_access::require_parameters(*network_);
     if (has_seen(records)) return;
     require_fit(records);
     if (are_new(records)) this->begin_a_round();
@@ -19926,6 +19951,7 @@ class dp_sgd_base
   }
   /// The first part of it, of which the last one makes them the trainer's.
   void require_fit(const dataset<input_value, target>& records) {
+    network_access::require_parameters(*network_);
     if (has_seen(records)) return;
     static_cast<void>(unit_count(records.size()));
     const bool are_others = checked_ && !checked_->same_view(records);

@@ -14,6 +14,7 @@
 
 #include <pergrad/concepts.hpp>
 #include <pergrad/detail/aligned_buffer.hpp>
+#include <pergrad/detail/error_text.hpp>
 #include <pergrad/detail/executors.hpp>
 #include <pergrad/errors.hpp>
 #include <pergrad/graph/gate.hpp>
@@ -78,8 +79,8 @@ class static_network {
     });
   }
 
-  /// What was moved from has no parameters. While a device trains them, they are brought back first, and throws what
-  /// that throws.
+  /// What was moved from has no parameters: whatever wants them throws std::logic_error. While a device trains them,
+  /// they are brought back first, and throws what that throws.
   // NOLINTNEXTLINE(performance-noexcept-move-constructor,cppcoreguidelines-noexcept-move-operations): see above
   static_network(static_network&& other) : parameters_{other.give_up()} {}
   /// A trainer on a device that refers to this network goes on with the parameters that it gets.
@@ -138,11 +139,13 @@ class static_network {
 
   /// Both, one after the other: what a checkpoint holds.
   [[nodiscard]] std::span<Scalar> all_parameters() {
+    require();
     pull();
     remote_.changed = true;
     return parameters_.span();
   }
   [[nodiscard]] std::span<const Scalar> all_parameters() const {
+    require();
     pull();
     return parameters_.span();
   }
@@ -159,6 +162,11 @@ class static_network {
  private:
   friend struct detail::network_access;
   explicit static_network(detail::aligned_buffer<Scalar>&& parameters) noexcept : parameters_{std::move(parameters)} {}
+  void require() const {
+    if (parameter_count + frozen_parameter_count > parameters_.size()) {
+      detail::throw_logic_error({"pergrad: this network was moved from, and has no parameters"});
+    }
+  }
   void pull() const {
     if (!remote_.newer) return;
     remote_.pull(remote_.context, parameters_.data());
@@ -181,6 +189,8 @@ namespace detail {
 struct network_access {
   [[nodiscard]] static remote_parameters& remote(const auto& network) noexcept { return network.remote_; }
   static void pull(const auto& network) { network.pull(); }
+  /// Throws std::logic_error for a network that was moved from. Does not bring anything back.
+  static void require_parameters(const auto& network) { network.require(); }
 };
 
 }  // namespace detail

@@ -307,6 +307,10 @@ BOOST_AUTO_TEST_CASE(wrong_options_are_refused) {
         (pg::adam<net>{pg::learning_rate{1}, {.noise_floor = bad}, pg::noise_multiplier{1}, pg::l2_clip_norm{1}}),
         std::invalid_argument);
     BOOST_CHECK_NO_THROW((pg::sgd<network<double>>{pg::learning_rate{bad}}));
+    pg::sgd<net> plain{pg::learning_rate{1}};
+    BOOST_CHECK_THROW(plain.set_learning_rate(pg::learning_rate{bad}), std::invalid_argument);
+    pg::adam<net> adaptive{pg::learning_rate{1}};
+    BOOST_CHECK_THROW(adaptive.set_learning_rate(pg::learning_rate{bad}), std::invalid_argument);
   }
   BOOST_CHECK_THROW((pg::adam<net>{pg::learning_rate{1}, {.stability = infinity}}), std::invalid_argument);
   BOOST_CHECK_THROW((pg::adam<net>{pg::learning_rate{1}, {.weight_decay = 1e300}}), std::invalid_argument);

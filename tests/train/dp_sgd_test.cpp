@@ -147,6 +147,26 @@ BOOST_AUTO_TEST_CASE(chunks_change_rounding_alone) {
   }
 }
 
+// Nothing is drawn, and nothing spent.
+BOOST_AUTO_TEST_CASE(what_cannot_be_trained_is_said_before_a_step) {
+  const clouds data{100};
+  run r{usual_options()};
+  BOOST_CHECK_THROW(r.trainer.set_learning_rate(pg::learning_rate{1e-60}), std::invalid_argument);
+  BOOST_TEST(r.trainer.options().learning_rate->value() == usual_options().learning_rate->value());
+  classifier other = std::move(r.net);
+  for (int turn = 0; turn < 2; ++turn) {
+    BOOST_CHECK_EXCEPTION(r.trainer.step(data.records()), std::logic_error, [](const std::logic_error& error) {
+      return std::string{error.what()} == "pergrad: this network was moved from, and has no parameters";
+    });
+  }
+  BOOST_TEST(r.trainer.steps() == 0U);
+  r.net = std::move(other);
+  r.trainer.step(data.records());
+  run untouched{usual_options()};
+  untouched.trainer.step(data.records());
+  BOOST_TEST((r.parameters() == untouched.parameters()));
+}
+
 BOOST_AUTO_TEST_CASE(empty_batches_are_noised_and_counted) {
   const clouds data{100};
   auto options = usual_options();

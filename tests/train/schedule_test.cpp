@@ -246,6 +246,9 @@ BOOST_AUTO_TEST_CASE(options_that_exclude_each_other) {
       },
       "scalar takes learning_rate for 0");
   refused(
+      [](auto& o) { o.schedules.learning_rate = pg::schedule{[](std::uint64_t i) { return i == 11 ? 1e-60 : 1.0; }}; },
+      "scalar takes learning_rate for 0, got 1e-60, of step 11 in a schedule");
+  refused(
       [](auto& o) {
         o.optimizer = pg::optimizer_kind::adam;
         o.adam.stability = HUGE_VAL;

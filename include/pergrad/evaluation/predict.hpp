@@ -80,16 +80,6 @@ struct no_loss {
   }
 };
 
-/// Throws std::logic_error for a network that was moved from. Parameters that a device has are not brought back for it.
-template <class Network>
-void require_parameters(const Network& network) {
-  if constexpr (Network::parameter_count + Network::frozen_parameter_count != 0) {
-    if (!network_access::remote(network).newer && network.all_parameters().empty()) {
-      throw_logic_error({"pergrad: this network was moved from, and has no parameters"});
-    }
-  }
-}
-
 /// The class of a record, that of the largest of its logits; as many as there are if one of them is no number.
 template <class Scalar>
 [[nodiscard]] std::size_t told_class(std::span<const Scalar> logits) noexcept {
@@ -105,7 +95,7 @@ template <class Scalar>
 template <class Loss, class Executor, class Network, class Records, class Function>
 [[gnu::cold]] void in_chunks(const Executor& executor, const Network& network, const Records& records,
                              const Function& f) {
-  require_parameters(network);
+  network_access::require_parameters(network);
   tape<Network> tape{executor, forward_only{std::clamp<std::size_t>(records.size(), 1, 1024)}};
   if constexpr (requires { executor.hold_parameters(network, tape); }) executor.hold_parameters(network, tape);
   const std::size_t chunk = tape.capacity();
@@ -235,7 +225,7 @@ class predictor {
       detail::throw_invalid_argument(
           {"pergrad: predictor: one record has ", Network::input_shape.size(), " input values, got ", input.size()});
     }
-    detail::require_parameters(*network_);
+    detail::network_access::require_parameters(*network_);
     static constexpr std::uint8_t nothing_asked[1]{};
     const batch<Network, detail::no_loss> sample{input, nothing_asked, lengths};
     unprotected::evaluate_into(*executor_, std::span{outputs_},

@@ -86,8 +86,11 @@ class adam : public optimizer_steps<adam<Network>, Network> {
     }
   }
 
-  /// Of all steps from now on: for schedules. A rate must not be computed from records.
-  void set_learning_rate(learning_rate rate) noexcept { rate_ = rate.value(); }
+  /// Of all steps from now on: for schedules. A rate must not be computed from records. Throws as the constructor does.
+  void set_learning_rate(learning_rate rate) {
+    detail::require_rate_that_counts<scalar>("adam", rate.value(), options_.weight_decay);
+    rate_ = rate.value();
+  }
   /// Of the next step's gradient, for DP-AdamBC.
   void set_noise(noise_multiplier noise, l2_clip_norm clip) noexcept { deviation_ = noise.value() * clip.value(); }
 
@@ -99,10 +102,9 @@ class adam : public optimizer_steps<adam<Network>, Network> {
         first_{Network::parameter_count, "an optimizer's first moment"},
         second_{Network::parameter_count, "an optimizer's second moment"} {
     detail::require_adam_options(options);
-    detail::require_number_that_counts<scalar>("adam", "learning_rate", rate_);
+    detail::require_rate_that_counts<scalar>("adam", rate_, options.weight_decay);
     detail::require_number_that_counts<scalar>("adam", "stability", options.stability);
     detail::require_number_that_counts<scalar>("adam", "noise_floor", options.noise_floor);
-    detail::require_decay_that_fits<scalar>("adam", rate_, options.weight_decay);
   }
   friend struct optimizer_access;
   // For files: what the optimizer is, and what it remembers between steps: arrays of `parameter_count` values or none,
@@ -115,6 +117,7 @@ class adam : public optimizer_steps<adam<Network>, Network> {
   [[nodiscard]] double* noise_share() noexcept { return corrects() ? &noise_ : nullptr; }
   [[nodiscard]] bool corrects() const noexcept { return options_.noise_floor > 0; }
   [[nodiscard]] auto begin(Network& network, double scale) {
+    scalar* const w = network.parameters().data();
     ++steps_;
     const rules::adam_bias bias = rules::adam_bias_at(steps_, rate_, options_.beta1, options_.beta2);
     const double phi = deviation_ * scale * (deviation_ * scale);
@@ -125,7 +128,6 @@ class adam : public optimizer_steps<adam<Network>, Network> {
     const rules::corrected_adam_rule<scalar> corrected{rule, static_cast<scalar>(square),
                                                        static_cast<scalar>(noise_ * square),
                                                        static_cast<scalar>(options_.noise_floor)};
-    scalar* const w = network.parameters().data();
     return [plain = detail::update_by(rule, w, first_.data(), second_.data()),
             with = detail::update_by(corrected, w, first_.data(), second_.data()),
             is_corrected = corrects()](std::size_t first, const scalar* gradient, std::size_t size) {

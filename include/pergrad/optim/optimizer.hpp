@@ -53,6 +53,12 @@ template <class Scalar>
                           ": the network's scalar takes 1 - learning_rate * weight_decay for infinity, got a decay of ",
                           decay});
 }
+/// Both of a step's learning rate.
+template <class Scalar>
+[[gnu::cold]] void require_rate_that_counts(const char* where, double rate, double decay) {
+  require_number_that_counts<Scalar>(where, "learning_rate", rate);
+  require_decay_that_fits<Scalar>(where, rate, decay);
+}
 
 /// An update by a rule of optim/rules.hpp over parameters and an optimizer's arrays, a vector at a time.
 template <class Rule, class Scalar, class... State>

@@ -69,8 +69,8 @@ class scaled_adam : public optimizer_steps<scaled_adam<Network>, Network> {
     std::iota(numbers_.begin(), numbers_.end(), 0U);
   }
 
-  /// Of all steps from now on: for schedules. A rate must not be computed from records.
-  void set_learning_rate(learning_rate rate) noexcept { adam_.set_learning_rate(rate); }
+  /// Of all steps from now on: for schedules. A rate must not be computed from records. Throws as Adam's does.
+  void set_learning_rate(learning_rate rate) { adam_.set_learning_rate(rate); }
 
   /// Adds the physical batch of a private step to its sum, once. Throws std::logic_error as `accumulate(step, ...)`
   /// does and for another clip norm than the loop's, std::invalid_argument for a loop of larger physical batches.

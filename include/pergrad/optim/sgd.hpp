@@ -38,13 +38,15 @@ class sgd : public optimizer_steps<sgd<Network>, Network> {
       : rate_{rate.value()}, momentum_{momentum}, decay_{weight_decay} {
     detail::require_momentum(momentum);
     detail::require_weight_decay(weight_decay);
-    detail::require_number_that_counts<scalar>("sgd", "learning_rate", rate_);
-    detail::require_decay_that_fits<scalar>("sgd", rate_, weight_decay);
+    detail::require_rate_that_counts<scalar>("sgd", rate_, decay_);
     if (momentum > 0) velocity_ = {Network::parameter_count, "an optimizer's velocity"};
   }
 
-  /// Of all steps from now on: for schedules. A rate must not be computed from records.
-  void set_learning_rate(learning_rate rate) noexcept { rate_ = rate.value(); }
+  /// Of all steps from now on: for schedules. A rate must not be computed from records. Throws as the constructor does.
+  void set_learning_rate(learning_rate rate) {
+    detail::require_rate_that_counts<scalar>("sgd", rate.value(), decay_);
+    rate_ = rate.value();
+  }
 
  private:
   friend struct optimizer_access;

@@ -75,8 +75,10 @@ class dp_sgd_base
   [[nodiscard]] const Options& options() const noexcept { return options_; }
 
   /// Of all steps from now on: for schedules. Costs no privacy as long as it is not computed from records: of the
-  /// number of steps, say.
+  /// number of steps, say. Throws std::invalid_argument for a rate that the network's scalar takes for 0 or infinity,
+  /// or that makes weight decay infinite.
   void set_learning_rate(learning_rate rate) {
+    require_rate(rate.value());
     options_.learning_rate = rate;
     trainer_->set_learning_rate(rate);
   }
@@ -208,15 +210,22 @@ class dp_sgd_base
   /// would be paid for, and train nothing.
   [[gnu::cold]] void require_numbers_that_count() const {
     constexpr const char* where = "private training";
-    const bool is_adam = options_.optimizer == optimizer_kind::adam;
-    const double rate = options_.learning_rate->value();
-    require_number_that_counts<scalar>(where, "learning_rate", rate);
+    require_rate(options_.learning_rate->value());
+    const step_schedules& all = options_.schedules;
+    for (std::uint64_t step = 0; all.learning_rate && step < all.steps; ++step) {
+      static_cast<void>(
+          number_of<learning_rate>(*all.learning_rate, step, [&](learning_rate rate) { require_rate(rate.value()); }));
+    }
     require_divisor_that_counts<scalar>(*options_.divisor);
-    if (is_adam) {
+    if (options_.optimizer == optimizer_kind::adam) {
       require_number_that_counts<scalar>(where, "adam's stability", options_.adam.stability);
       require_number_that_counts<scalar>(where, "adam's noise_floor", options_.adam.noise_floor);
     }
-    require_decay_that_fits<scalar>(where, rate, is_adam ? options_.adam.weight_decay : options_.weight_decay);
+  }
+  [[gnu::cold]] void require_rate(double rate) const {
+    const bool is_adam = options_.optimizer == optimizer_kind::adam;
+    require_rate_that_counts<scalar>("private training", rate,
+                                     is_adam ? options_.adam.weight_decay : options_.weight_decay);
   }
   /// Those that are left of the run.
   template <class = void>
@@ -316,6 +325,7 @@ class dp_sgd_base
   }
   /// Looks at the records if it has not seen them.
   void look_at(const dataset<input_value, target>& records) {
+    network_access::require_parameters(*network_);
     if (has_seen(records)) return;
     require_fit(records);
     if (are_new(records)) this->begin_a_round();
@@ -323,6 +333,7 @@ class dp_sgd_base
   }
   /// The first part of it, of which the last one makes them the trainer's.
   void require_fit(const dataset<input_value, target>& records) {
+    network_access::require_parameters(*network_);
     if (has_seen(records)) return;
     static_cast<void>(unit_count(records.size()));
     const bool are_others = checked_ && !checked_->same_view(records);

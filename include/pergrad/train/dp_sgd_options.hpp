@@ -346,16 +346,22 @@ template <class Scalar, class Options>
   }
 }
 
-/// A schedule's number of a step. Throws std::invalid_argument, naming both, for one that is none of its kind.
+/// A schedule's number of a step. Throws std::invalid_argument, naming both, for one that is none of its kind, or of
+/// which `require` throws that.
 template <class Number>
-[[nodiscard, gnu::cold]] Number number_of(const schedule& all, std::uint64_t step) {
+[[nodiscard, gnu::cold]] Number number_of(const schedule& all, std::uint64_t step, const auto& require) {
   const double number = all(step);
   try {
+    require(Number{number});
     return Number{number};
   } catch (const std::invalid_argument& why) {
     throw std::invalid_argument(std::string{why.what()} + ", of step " + std::to_string(step) + " in a schedule" +
                                 (all.path().empty() ? "" : " from " + all.path()));
   }
+}
+template <class Number>
+[[nodiscard]] Number number_of(const schedule& all, std::uint64_t step) {
+  return number_of<Number>(all, step, [](Number /*any*/) {});
 }
 /// Sets the options of step number `step` to what the schedules say. Throws std::invalid_argument for a number that is
 /// none of its kind.
