@@ -5461,10 +5461,11 @@ inline constexpr std::size_t deferral_bytes = 1U << 17U;
 //                                                         sample's share
 //   w = C' / N (1 - 8 u_S),  C' = C - (2 sqrt(n) + spread) d     u_S: epsilon of the scalar; d: its smallest
 //   subnormal
-// On the host, squares of floats are added up sixteen at a time in float, those of a factor four at a time, so that
-// `squared` may fall short by a factor of 1 + 2^-21 and N by 1 + 2^-22 = 1 + 2 u_S (host/gemm/epilogue.hpp). Rounding w
-// g_i errs by at most u_S |w g_i| + d / 2. Where the sum is X^T diag(w) Delta, it is w delta_j that errs by u_S |w
-// delta_j|
+// Squares of floats are added up in float first, those of a gradient sixteen at a time on the host
+// (host/gemm/epilogue.hpp) and up to 64 on a device (cuda/kernels/gemm.hpp), those of a factor four at a time: by no
+// more than eight roundings of each, so that `squared` may fall short by a factor of 1 + 2^-21 and N by 1 + 2^-22 = 1 +
+// 2 u_S. Rounding w g_i errs by at most u_S |w g_i| + d / 2. Where the sum is X^T diag(w) Delta, it is w delta_j that
+// errs by u_S |w delta_j|
 // + d / 2, and then x_i carries that d / 2 along however large it is: spread = sum_t ‖x_t‖ sqrt(p). So the norm of what
 // is added is at most w N (1 + 2 u_S) (1 + u_S)² + (2 sqrt(n) + spread) d <= C.
 // w delta_j may be larger than w g_i, as x may be small: where it would be beyond the largest number, w is 0 (`delta`).
@@ -42392,6 +42393,12 @@ using rounded::square_root;
 #endif
 }
 
+/// Are squares of floats that were added up in float what this sum says? Not where tiny ones vanished or huge ones
+/// overflowed: those are squared in double.
+[[nodiscard]] PERGRAD_HD inline bool holds_squares_in_float(double sum) noexcept {
+  return sum >= 0x1p-80 && sum <= limits::largest<double>;
+}
+
 /// sum += more, where other threads of the launch may add to it, too.
 PERGRAD_HD inline void add_to(std::int64_t& sum, std::int64_t more) noexcept {
 #ifdef __CUDA_ARCH__
@@ -42451,6 +42458,11 @@ class small_shares {
     const float product = multiply(factor, value);
     if constexpr (shifted) return __builtin_bit_cast(std::uint32_t, add(product, scale_));
     return static_cast<std::uint32_t>(to_small_integer(multiply(product, scale_)));
+  }
+  /// The same of a product that nobody else forms, as of a layer of one position: rounded once, to a step.
+  [[nodiscard]] PERGRAD_HD std::uint32_t product_with_offset(float factor, float value) const noexcept {
+    if constexpr (shifted) return __builtin_bit_cast(std::uint32_t, fma(factor, value, scale_));
+    return with_offset(factor, value);
   }
   [[nodiscard]] PERGRAD_HD std::uint32_t offset() const noexcept { return offset_; }
   /// What shares without offsets add up to.
@@ -44762,8 +44774,52 @@ struct gemm_kernel {
     }
     each_placed(sums, z, row, column, [&](const auto& where, int r, auto sum) { problem.store(where, r, sum); });
   }
-  /// Row by row, so that a square waits for few others, and what a whole row or column shares is asked once.
   PERGRAD_HD double sum_of_squares(const sums_type& sums, int row, int column) const noexcept {
+    if constexpr (std::is_same_v<Scalar, float> && Sizes::own_columns % 4 == 0) {
+      const double total = sum_of_squares_in_float(sums, row, column);
+      if (holds_squares_in_float(total)) return total;
+      bool is_zero = true;
+      PERGRAD_UNROLL
+      for (int i = 0; i < own_results; ++i) is_zero = is_zero && sums[i] == 0;
+      if (is_zero) return 0;
+    }
+    return sum_of_squares_in_double(sums, row, column);
+  }
+  /// Four squares of a row, and then up to sixteen such sums two by two: each square meets at most eight roundings,
+  /// which the bound of privacy/clip.hpp has room for.
+  PERGRAD_HD double sum_of_squares_in_float(const sums_type& sums, int row, int column) const noexcept {
+    constexpr int fours = own_results / 4;
+    constexpr int together = fours < 16 ? fours : 16;
+    static_assert(fours <= 32);
+    registers<float, fours> of_four{};
+    PERGRAD_UNROLL
+    for (int j = 0; j < Sizes::own_columns; ++j) {
+      if (column + Sizes::own_column(j) >= problem.columns()) continue;
+      PERGRAD_UNROLL
+      for (int i = 0; i < Sizes::own_rows; ++i) {
+        const float value = sums[i * Sizes::own_columns + j];
+        auto& sum = of_four[j / 4 * Sizes::own_rows + i];
+        sum = fma(value, value, sum);
+      }
+    }
+    PERGRAD_UNROLL
+    for (int k = 0; k < fours; ++k) {
+      if (row + Sizes::own_row(k % Sizes::own_rows) >= problem.rows()) of_four[k] = 0;
+    }
+    double total = static_cast<double>(sum_two_by_two<0, together>(of_four));
+    if constexpr (fours > 16) total += static_cast<double>(sum_two_by_two<16, 16>(of_four));
+    return total;
+  }
+  template <int First, int Count>
+  PERGRAD_HD static float sum_two_by_two(const auto& of_four) noexcept {
+    if constexpr (Count == 1) {
+      return of_four[First];
+    } else {
+      return add(sum_two_by_two<First, Count / 2>(of_four), sum_two_by_two<First + Count / 2, Count / 2>(of_four));
+    }
+  }
+  /// Row by row, so that a square waits for few others, and what a whole row or column shares is asked once.
+  PERGRAD_HD double sum_of_squares_in_double(const sums_type& sums, int row, int column) const noexcept {
     registers<double, Sizes::own_rows> of_row{};
     PERGRAD_UNROLL
     for (int j = 0; j < Sizes::own_columns; ++j) {
@@ -45600,7 +45656,7 @@ struct affine_sums {
   }
   PERGRAD_HD void add_term(sum_type& sum, Scalar delta, Scalar x) const noexcept {
     if constexpr (is_small) {
-      sum += shares.with_offset(delta, x);
+      sum += shares.product_with_offset(delta, x);
     } else {
       on_device::add_share(sum, delta, x, to_grid);
     }
@@ -47161,17 +47217,41 @@ struct norm_worker {
     add_squares(squares, part);
   }
 
-  /// Of f(t), f(t + Threads), ...; several loads are under way before the first is added.
+  /// Of f(t), f(t + Threads), ...; several loads are under way before the first is added. Floats four at a time in
+  /// float, so that the product of two such sums is within 2^-21 of the true one.
   template <class Function>
   [[nodiscard]] PERGRAD_HD static double sum_of_squares(int t, int count, Function&& f) noexcept {
+    if constexpr (std::is_same_v<Scalar, float>) {
+      bool is_zero = true;
+      const double sum = sum_of_eights(t, count, f, [&is_zero](const float(&read)[8]) {
+        float four[2];
+        PERGRAD_UNROLL
+        for (int half = 0; half < 2; ++half) {
+          const float* const some = read + 4 * half;
+          four[half] = fma(some[3], some[3], fma(some[2], some[2], fma(some[1], some[1], multiply(some[0], some[0]))));
+        }
+        PERGRAD_UNROLL
+        for (const float value : read) is_zero = is_zero && value == 0;
+        return static_cast<double>(four[0]) + static_cast<double>(four[1]);
+      });
+      if (is_zero || holds_squares_in_float(sum)) return sum;
+    }
+    return sum_of_eights(t, count, f, [](const Scalar(&read)[8]) {
+      double sum = 0;
+      PERGRAD_UNROLL
+      for (const Scalar value : read) sum = fma(static_cast<double>(value), static_cast<double>(value), sum);
+      return sum;
+    });
+  }
+  template <class Function, class Squares>
+  [[nodiscard]] PERGRAD_HD static double sum_of_eights(int t, int count, Function&& f, Squares&& squares) noexcept {
     constexpr int together = 8;
     double sum = 0;
     for (int first = t; first < count; first += together * Threads) {
       Scalar read[together];
       PERGRAD_UNROLL
       for (int i = 0; i < together; ++i) read[i] = first + i * Threads < count ? f(first + i * Threads) : Scalar{0};
-      PERGRAD_UNROLL
-      for (int i = 0; i < together; ++i) sum = fma(static_cast<double>(read[i]), static_cast<double>(read[i]), sum);
+      sum += squares(read);
     }
     return sum;
   }
@@ -50633,7 +50713,222 @@ struct device_memory {
 // from which words) and uses them. 64 threads make its ChaCha20 blocks while the others read the accumulators; then
 // each of 256 threads turns four words into two integers. Where a rounding is not proven at once, for a few pairs in
 // millions, the thread draws more bits. So the integers are the host's, and the update's bits those of the host's
-// optimizers, which apply the same rules (optim/rules.hpp) to the same numbers.
+// optimizers, which apply the same rules (optim/rules.hpp) to the same numbers. GPUs that have few units for doubles
+// make all of it by integers; a double is then met once a block, in the constants of the rule.
+
+// pergrad/cuda/kernels/integer_gaussian.hpp - pairs of rounded Gaussians by integers of 32 bits, for GPUs that have
+// few units for doubles
+//
+// The same integers of the same words as round_gaussians (privacy/noise/rounded_gaussian.hpp), proven in the same way:
+// with G = sigma sqrt(2 E) and E = -ln U they are the nearest to G cos and G sin of an angle within a quarter of a
+// turn. Numbers are fixed point, "in units of 2^-n"; sums are exact and a product of two of 64 bits errs by less than 3
+// of its last places, always down. So nothing depends on a compiler or a processor but for two seeds, 1 / x and 1 /
+// sqrt(x) in float, which a Newton step makes better than 2^-27.
+//
+// What can be wrong:
+// * ln: U = 2^-z m, m in [1/2, 1); with m' = 2 m below sqrt(1/2), else m, and q = |m' - 1| / (m' + 1) <= 0.172,
+//       E = z' ln 2 -+ 2 q P(32 q²),  P of degree 7 (2^-59 at Chebyshev nodes).
+//   Products below P's last place, 2^-55, and a factor that is cut to 31 bits add up to less than 2^-52 of E, q's last
+//   places to 2^-55. G errs by half of the first, relatively, and with d = 2^-55 by less than sigma sqrt(2) d /
+//   sqrt(E).
+// * U's cell is 2^-64 wide, and its odd end is taken: E errs by at most 1.5 2^(z - 63) more, in the place of d. Where
+//   all bits of U are 0, that is more than any rounding has room for.
+// * The square root, by one step more: 2^-54. sigma sqrt(2), rounded on the host: 2^-52.4.
+// * Sine (degree 13, 2^-58; last place 2^-56, a factor cut to 31 bits 2^-52.6): 2^-51.9. Cosine (degree 12, 2^-54.2;
+//   last place 2^-58): 2^-53.6.
+// All together G 2^-50.6 and sigma sqrt(2) (2^-55 + 1.5 2^(z - 63)) / sqrt(E); the test takes 2^-49, 2^-53 and
+// 2^(z - 61): margins of more than two behind all that was counted.
+
+namespace pergrad::inline v0_1::on_device {
+
+/// Of a multiprocessor that has 2 or 4 units for doubles beside 128 for floats; on a host it does not matter.
+#if defined(__CUDA_ARCH__)
+inline constexpr bool has_few_doubles =
+    __CUDA_ARCH__ != 700 && __CUDA_ARCH__ != 800 && __CUDA_ARCH__ != 900 && __CUDA_ARCH__ != 1000;
+#else
+inline constexpr bool has_few_doubles = false;
+#endif
+
+/// sigma sqrt(2) = mantissa 2^(exponent - 63), the mantissa in [2^62, 2^63).
+struct integer_deviation {
+  std::uint64_t mantissa = 0;
+  int exponent = 0;
+
+  /// Zeros unless least_sigma <= sigma <= most_sigma.
+  [[nodiscard]] static integer_deviation of(double sigma) noexcept {
+    integer_deviation result;
+    if (!(sigma >= pergrad::detail::least_sigma && sigma <= pergrad::detail::most_sigma)) return result;
+    const double fraction = std::frexp(std::sqrt(2 * sigma * sigma), &result.exponent);
+    result.mantissa = static_cast<std::uint64_t>(std::ldexp(fraction, 63));
+    return result;
+  }
+};
+
+/// What four words make; unless the pair is open, both are right.
+struct integer_pair {
+  std::int64_t along_cosine;
+  std::int64_t along_sine;
+  bool is_open;
+};
+
+namespace fixed {
+
+[[nodiscard]] PERGRAD_HD inline std::uint32_t upper(std::uint64_t a) noexcept {
+  return static_cast<std::uint32_t>(a >> 32U);
+}
+[[nodiscard]] PERGRAD_HD inline std::uint32_t lower(std::uint64_t a) noexcept { return static_cast<std::uint32_t>(a); }
+/// a b + c. By its instruction: else nvcc makes two or three more of one in six.
+[[nodiscard]] PERGRAD_HD inline std::uint64_t fused(std::uint32_t a, std::uint32_t b, std::uint32_t c) noexcept {
+#ifdef __CUDA_ARCH__
+  std::uint64_t result;
+  asm("mad.wide.u32 %0, %1, %2, %3;" : "=l"(result) : "r"(a), "r"(b), "l"(std::uint64_t{c}));
+  return result;
+#else
+  return std::uint64_t{a} * b + c;
+#endif
+}
+/// a b, of signed numbers.
+[[nodiscard]] PERGRAD_HD inline std::int64_t product(std::int64_t a, std::uint32_t b) noexcept {
+#ifdef __CUDA_ARCH__
+  std::int64_t result;
+  asm("mul.wide.s32 %0, %1, %2;" : "=l"(result) : "r"(static_cast<std::int32_t>(a)), "r"(b));
+  return result;
+#else
+  return std::int64_t{static_cast<std::int32_t>(a)} * static_cast<std::int32_t>(b);
+#endif
+}
+/// a b 2^-32, rounded down.
+[[nodiscard]] PERGRAD_HD inline std::uint32_t times(std::uint32_t a, std::uint32_t b) noexcept {
+#ifdef __CUDA_ARCH__
+  return __umulhi(a, b);
+#else
+  return upper(std::uint64_t{a} * b);
+#endif
+}
+/// a b 2^-32, at most 1 too small.
+[[nodiscard]] PERGRAD_HD inline std::uint64_t times(std::uint64_t a, std::uint32_t b) noexcept {
+  return fused(upper(a), b, times(lower(a), b));
+}
+/// a b 2^-64, less than 3 too small. Precondition: both are at most 2^63.
+[[nodiscard]] PERGRAD_HD inline std::uint64_t times(std::uint64_t a, std::uint64_t b) noexcept {
+  return fused(upper(a), upper(b), times(upper(a), lower(b)) + times(lower(a), upper(b)));
+}
+/// Precondition: a is not 0.
+[[nodiscard]] PERGRAD_HD inline int leading_zeros(std::uint64_t a) noexcept {
+#ifdef __CUDA_ARCH__
+  return __clzll(static_cast<long long>(a));
+#else
+  return __builtin_clzll(a);
+#endif
+}
+/// 1 / sqrt(x), relatively within 2^-22.
+[[nodiscard]] PERGRAD_HD inline float about_reciprocal_root(float x) noexcept {
+#ifdef __CUDA_ARCH__
+  return rsqrtf(x);
+#else
+  return 1 / __builtin_sqrtf(x);
+#endif
+}
+
+/// 2^92 / a, relatively within 2^-27. Precondition: 2^62 <= a < 2^63.
+[[nodiscard]] PERGRAD_HD inline std::uint32_t reciprocal(std::uint64_t a) noexcept {
+  const float root = about_reciprocal_root(static_cast<float>(upper(a)));
+  const auto seed = static_cast<std::uint32_t>(multiply(multiply(root, root), 0x1p60F));
+  const auto rest = static_cast<std::int64_t>((std::uint64_t{1} << 60U) - std::uint64_t{upper(a)} * seed);
+  return seed + static_cast<std::uint32_t>(product(rest >> 10U, seed) >> 50U);
+}
+/// sqrt(a 2^-63) in units of 2^-60, and its reciprocal in units of 2^-29. Precondition: 2^61 <= a < 2^63.
+struct root_and_reciprocal {
+  std::uint64_t root;
+  std::uint32_t reciprocal;
+};
+[[nodiscard]] PERGRAD_HD inline root_and_reciprocal square_root(std::uint64_t a) noexcept {
+  const auto seed = static_cast<std::uint32_t>(
+      multiply(about_reciprocal_root(static_cast<float>(upper(a))), 0x1.6a09e6p44F));  // 2^44.5
+  const auto square = static_cast<std::uint32_t>(std::uint64_t{seed} * seed >> 29U);
+  const auto rest = static_cast<std::int64_t>((std::uint64_t{1} << 60U) - std::uint64_t{upper(a)} * square);
+  const std::uint32_t y = seed + static_cast<std::uint32_t>(product(rest >> 10U, seed) >> 51U);
+  const std::uint64_t near = times(a, y);
+  const auto missing = static_cast<std::int64_t>((a >> 3U) - times(near << 2U, near << 2U));
+  return {near + static_cast<std::uint64_t>(product(missing >> 4U, y) >> 26U), y};
+}
+
+}  // namespace fixed
+
+/// The pair of the words (u_high, u_low) and (v_high, v_low).
+[[nodiscard]] PERGRAD_HD inline integer_pair round_gaussians_by_integers(std::uint32_t u_high, std::uint32_t u_low,
+                                                                         std::uint32_t v_high, std::uint32_t v_low,
+                                                                         integer_deviation deviation) noexcept {
+  using fixed::times;
+  using fixed::upper;
+  using u32 = std::uint32_t;
+  using u64 = std::uint64_t;
+  constexpr u64 one = u64{1} << 63U;
+  // m in units of 2^-64, q = n / (4 d)
+  const u64 u = (u64{u_high} << 32U) | u_low | 1U;
+  const int zeros = fixed::leading_zeros(u);
+  const u64 m = u << static_cast<unsigned>(zeros);
+  const bool is_low = m < 0xb504'f333'f9de'6484U;
+  const u64 n = is_low ? m ^ one : 0 - m;
+  const u64 d = (m >> 2U) + (is_low ? one >> 2U : one >> 1U);
+  const u32 per_d = fixed::reciprocal(d);
+  const u64 quotient = times(n, per_d);  // 2^-62
+  const auto rest = static_cast<std::int64_t>(n - 2 * times(d, quotient << 3U));
+  const u64 q4 = (quotient + static_cast<u64>(fixed::product(rest >> 5U, per_d) >> 27U)) << 3U;  // 4 q, in 2^-63
+  // P of w = 32 q²; coefficients in units of 2^-62 ... 2^-55
+  const u64 w = times(q4, q4) << 2U;  // 2^-63
+  u32 tail = times(upper(w), u32{0x0097'a6c4}) + 0x09cc'cdfbU;
+  tail = times(upper(w), tail) + 0xba33'4ca8U;
+  u64 p = times(upper(w), tail) + u64{0xe'38e2'8002};
+  p = times(p, upper(w)) + 0x124'9249'4514U;
+  p = times(w, p) + 0x1999'9999'97afU;
+  p = times(w, p) + 0x2'aaaa'aaaa'aab6U;
+  p = times(w, p) + 0x80'0000'0000'0000U;
+  const u64 log = times(q4, p << 2U);  // 2 q P, in 2^-57 as all of E
+  const u64 whole = static_cast<u32>(zeros + (is_low ? 1 : 0)) * u64{0x162'e42f'efa3'9ef3};
+  const u64 e = (is_low ? whole - log : whole + log) | 1U;
+  // sqrt(E) = 8 root 2^-half; G in units of 2^-(58 - exponent), moved by `half`
+  const auto half = static_cast<unsigned>(fixed::leading_zeros(e) - 1) / 2;
+  const auto root = fixed::square_root(e << (2 * half));
+  const u64 radius = times(root.root << 2U, deviation.mantissa);
+  // The place y on a quarter about an axis
+  const u64 place = (u64{v_high & 0x3fff'ffffU} << 32U) | v_low;  // 2^-62
+  const bool is_negative = place < one >> 2U;
+  const u64 y = (is_negative ? (one >> 2U) - place : place - (one >> 2U)) << 2U;  // 2^-63
+  const u64 y2 = times(y, y) << 1U;                                               // 2^-63
+  tail = 0xf180'38d8U - times(upper(y2), u32{0x01e3'f384});
+  u64 s = u64{0x54'1e0b'f685} - times(upper(y2), tail);
+  s = 0x132d'2cce'2e5bU - times(s, upper(y2));
+  s = 0x2'8cd7'8cee'b0ffU - times(y2, s);
+  s = 0x29'5779'cc4b'7c83U - times(y2, s);
+  s = 0xc9'0fda'a221'68c2U - times(y2, s);
+  s = times(y, s << 6U) << 2U;  // 2^-63
+  u64 c = u64{0x34'd938'37d4} - times(upper(y2), u32{0x7cf6'f3aa});
+  c = 0xf0f'a7db'0141U - times(c, upper(y2));
+  c = 0x2'aba7'8fb7'fa27U - times(y2, c);
+  c = 0x40'f07c'206c'1dfeU - times(y2, c);
+  c = 0x277'a799'37c8'b163U - times(y2, c);
+  c = 0x3ff'ffff'ffff'fff2U - times(y2, c);
+  c <<= 5U;
+  // The quarter is (c, s), (-c, s), (s, c) or (s, -c), and s has the sign of y.
+  const auto fraction = static_cast<unsigned>(58 - deviation.exponent);
+  const u64 rounding = u64{1} << (fraction - 1);
+  const u64 along_c = (times(radius << 1U, c) >> half) + rounding;
+  const u64 along_s = (times(radius << 1U, s) >> half) + rounding;
+  // 1 / sqrt(E) <= 2^half / 4, so sigma sqrt(2) d / sqrt(E) is at most 2^(56 + half) d in these units.
+  const u64 of_log = (8 + ((u64{1} << static_cast<unsigned>(zeros)) >> 5U)) << half;
+  const u64 error = ((along_c + along_s) >> 49U) + of_log + 8;  // cos + sin >= 1
+  const auto is_near_an_edge = [&](u64 x) { return ((x + error) & (2 * rounding - 1)) <= 2 * error; };
+  const auto k_c = static_cast<std::int64_t>(along_c >> fraction);
+  const auto k_s = static_cast<std::int64_t>(along_s >> fraction);
+  const bool is_swapped = (v_high & 0x8000'0000U) != 0;
+  const std::int64_t signed_c = (v_high & 0x4000'0000U) != 0 ? -k_c : k_c;
+  const std::int64_t signed_s = is_negative ? -k_s : k_s;
+  return {is_swapped ? signed_s : signed_c, is_swapped ? signed_c : signed_s,
+          is_near_an_edge(along_c) || is_near_an_edge(along_s)};
+}
+
+}  // namespace pergrad::inline v0_1::on_device
 
 namespace pergrad::inline v0_1::on_device {
 
@@ -50648,19 +50943,39 @@ inline constexpr int release_threads = 256;
 inline constexpr int release_elements = static_cast<int>(pergrad::detail::gaussian_block);
 static_assert(release_elements == 2 * release_threads);
 
+/// Noise on a grid, as kernels want it.
+struct noise_on_grid {
+  double sigma = 0;  ///< in steps of the grid; 0: none
+  integer_deviation deviation{};
+  pergrad::detail::release_scale scale{};
+  float float_step = 0;  ///< of the grid, where no float on it is subnormal or infinite; else 0
+
+  [[nodiscard]] static noise_on_grid of(double sigma, const pergrad::detail::release_scale& scale) noexcept {
+    const bool is_plain = scale.grid >= 0x1p-126 && scale.grid <= 0x1p74;  // integers are below 2^53
+    return {sigma, integer_deviation::of(sigma), scale, is_plain ? static_cast<float>(scale.grid) : 0};
+  }
+};
+
 /// What stays from step to step. What does not is read from a `step_state`: the number of the noise, and what
 /// optim/rules.hpp calls rate, correction and keep.
 template <class Scalar>
 struct release_settings {
   random_stream noise{};  ///< of the purpose gradient_noise and step 0
-  double sigma = 0;       ///< of the noise, in steps of the grid; 0: none
+  noise_on_grid grid{};
   pergrad::detail::gaussian_polynomials polynomials{};
-  pergrad::detail::release_scale grid{};
   double scale = 1;  ///< the gradient's public factor
   Scalar momentum = 0;
   double beta1 = 0;
   double beta2 = 0;
   double stability = 0;
+};
+
+/// The rules that a release may apply, of which it applies one.
+template <class Scalar>
+struct release_rules {
+  rules::sgd_rule<Scalar> sgd;
+  rules::momentum_rule<Scalar> momentum;
+  rules::adam_rule<Scalar> adam;
 };
 
 /// What a release reads and writes.
@@ -50699,40 +51014,56 @@ struct release_work {
     return element < end ? sums[element] : 0;
   }
   /// Releases one element and takes the step with it. `sum` and `noise` count steps of the grid.
-  PERGRAD_HD void release(std::int64_t element, std::int64_t sum, double noise) const noexcept {
+  template <class Noise>
+  PERGRAD_HD void release(std::int64_t element, std::int64_t sum, Noise noise,
+                          const release_rules<Scalar>& rules) const noexcept {
     if (element >= end) return;
     constexpr auto most = static_cast<std::int64_t>(pergrad::detail::most_on_grid);
-    const std::int64_t place = smaller_of(larger_of(sum, -most), most);
-    const auto value = pergrad::detail::released_value<Scalar>(static_cast<double>(place) + noise, settings.grid);
+    const Scalar value = value_at(smaller_of(larger_of(sum, -most), most), noise);
     released[element] = value;
     if (is_held(element)) return;
-    const auto keep = static_cast<Scalar>(state->keep);
     switch (rule) {
-      case update::sgd: {
-        const auto step = static_cast<Scalar>(multiply(state->rate, settings.scale));
-        return rules::sgd_rule<Scalar>{step, keep}(value, parameters[element]);
-      }
+      case update::sgd:
+        return rules.sgd(value, parameters[element]);
       case update::momentum:
-        return rules::momentum_rule<Scalar>{static_cast<Scalar>(settings.scale), static_cast<Scalar>(state->rate),
-                                            settings.momentum, keep}(value, parameters[element], first[element]);
+        return rules.momentum(value, parameters[element], first[element]);
       case update::adam:
-        return rules::make_adam<Scalar>(state->rate, state->correction, settings.beta1, settings.beta2,
-                                        settings.stability, settings.scale,
-                                        state->keep)(value, parameters[element], first[element], second[element]);
+        return rules.adam(value, parameters[element], first[element], second[element]);
       default:
         return;
     }
   }
+  /// The rules of this step.
+  [[nodiscard]] PERGRAD_HD release_rules<Scalar> rules_of_step() const noexcept {
+    const auto keep = static_cast<Scalar>(state->keep);
+    return {{static_cast<Scalar>(multiply(state->rate, settings.scale)), keep},
+            {static_cast<Scalar>(settings.scale), static_cast<Scalar>(state->rate), settings.momentum, keep},
+            rules::make_adam<Scalar>(state->rate, state->correction, settings.beta1, settings.beta2, settings.stability,
+                                     settings.scale, state->keep)};
+  }
+
+ private:
+  [[nodiscard]] PERGRAD_HD Scalar value_at(std::int64_t place, double noise) const noexcept {
+    return pergrad::detail::released_value<Scalar>(static_cast<double>(place) + noise, settings.grid.scale);
+  }
+  /// The same value. The grid is a power of two: where it can, a product with it is exact.
+  [[nodiscard]] PERGRAD_HD Scalar value_at(std::int64_t place, std::int64_t noise) const noexcept {
+    if constexpr (std::is_same_v<Scalar, float>) {
+      if (settings.grid.float_step > 0) return multiply(static_cast<float>(place + noise), settings.grid.float_step);
+    }
+    return value_at(place, static_cast<double>(noise));
+  }
 };
 
 /// The kernel at the head of this file; `blocks()` of them. The rule is a number and not a template argument: what
-/// makes the noise is compiled once a program.
-template <class Scalar>
+/// makes the noise is compiled once a program. `ByIntegers`: as where there are few units for doubles, for tests.
+template <class Scalar, bool ByIntegers = false>
 struct release_kernel {
   static constexpr int threads = release_threads;
   static constexpr int chacha_blocks = 64;
   struct shared_type {
     std::uint32_t words[16][chacha_blocks];
+    release_rules<Scalar> rules;
   };
 
   release_work<Scalar> work;
@@ -50746,9 +51077,10 @@ struct release_kernel {
     typename Block::template local<registers<std::int64_t, 2>> sums;
     const int number = work.number_of(block);
     const std::int64_t begin = std::int64_t{number} * release_elements;
-    const bool is_noised = work.settings.sigma > 0;
+    const bool is_noised = work.settings.grid.sigma > 0;
     block.each([&](int t) {
       for (int half = 0; half < 2; ++half) sums[t][half] = work.sum_of(begin + half * threads + t);
+      if (t == threads - 1) shared.rules = work.rules_of_step();
       if (is_noised && t < chacha_blocks) {
         std::uint32_t words[16];
         make_random_block(at_step(work.settings.noise, work.state->noise_step),
@@ -50758,26 +51090,41 @@ struct release_kernel {
       }
     });
     block.each([&](int t) {
-      double k[2] = {0, 0};
-      if (is_noised) {
-        const int row = t / chacha_blocks * 4;
-        const int column = t % chacha_blocks;
-        const auto words = pergrad::detail::widened<0, 1>(shared.words[row][column], shared.words[row + 1][column],
-                                                          shared.words[row + 2][column], shared.words[row + 3][column]);
-        const auto pair = pergrad::detail::round_gaussians<1>(words, 2 * work.settings.sigma * work.settings.sigma,
-                                                              work.settings.polynomials);
-        k[0] = pair.along_cosine;
-        k[1] = pair.along_sine;
-        if (pergrad::detail::is_open(pair.margin)) settle(shared.words, std::int64_t{number} * threads + t, k);
+      integer_type k[2] = {0, 0};
+      if (is_noised && is_open(shared.words, t, k)) settle(shared.words, std::int64_t{number} * threads + t, k);
+      for (int half = 0; half < 2; ++half) {
+        work.release(begin + half * threads + t, sums[t][half], k[half], shared.rules);
       }
-      for (int half = 0; half < 2; ++half) work.release(begin + half * threads + t, sums[t][half], k[half]);
     });
   }
 
  private:
+  static constexpr bool by_integers = ByIntegers || has_few_doubles;
+  using integer_type = std::conditional_t<by_integers, std::int64_t, double>;
+  using block_words = std::uint32_t[16][chacha_blocks];
+
+  /// Makes the pair of thread `t`. Is a rounding not proven?
+  [[nodiscard]] PERGRAD_HD bool is_open(const block_words& words, int t, integer_type (&k)[2]) const noexcept {
+    const int row = t / chacha_blocks * 4;
+    const int column = t % chacha_blocks;
+    const std::uint32_t u[2] = {words[row][column], words[row + 1][column]};
+    const std::uint32_t v[2] = {words[row + 2][column], words[row + 3][column]};
+    const noise_on_grid& grid = work.settings.grid;
+    if constexpr (by_integers) {
+      const integer_pair pair = round_gaussians_by_integers(u[0], u[1], v[0], v[1], grid.deviation);
+      k[0] = pair.along_cosine;
+      k[1] = pair.along_sine;
+      return pair.is_open;
+    } else {
+      const auto pair = pergrad::detail::round_gaussians<1>(pergrad::detail::widened<0, 1>(u[0], u[1], v[0], v[1]),
+                                                            2 * grid.sigma * grid.sigma, work.settings.polynomials);
+      k[0] = pair.along_cosine;
+      k[1] = pair.along_sine;
+      return pergrad::detail::is_open(pair.margin);
+    }
+  }
   /// A pair, by as many bits as it takes: `first` has those of the block's.
-  PERGRAD_HD void settle(const std::uint32_t (&first)[16][chacha_blocks], std::int64_t pair,
-                         double (&k)[2]) const noexcept {
+  PERGRAD_HD void settle(const block_words& first, std::int64_t pair, integer_type (&k)[2]) const noexcept {
     const auto t = static_cast<int>(pair % threads);
     pergrad::detail::gaussian_bits bits{};
     for (int i = 0; i < 2; ++i) {
@@ -50793,8 +51140,8 @@ struct release_kernel {
       bits.v[2 + i] = words[8 + i];
     }
     std::int64_t exact[2];
-    pergrad::detail::exact_pair(bits, work.settings.sigma, exact);
-    for (int half = 0; half < 2; ++half) k[half] = static_cast<double>(exact[half]);
+    pergrad::detail::exact_pair(bits, work.settings.grid.sigma, exact);
+    for (int half = 0; half < 2; ++half) k[half] = static_cast<integer_type>(exact[half]);
   }
 };
 
@@ -52945,7 +53292,7 @@ template <class Network, on_device::device Device>
 // pergrad/cuda/run/trainer.hpp - a step of DP-SGD on a device: captured once, replayed for every physical batch
 //
 //   upload (state, record numbers) -> samples: forward, loss, backward, norms, factors -> sums -> reduction, noise,
-//   update -> roundings that were open
+//   update
 //
 // Of a fused network four kernels and one upload; and once a step, before its first batch, one that marks the next
 // step's records. What differs from batch to batch lies in the state, so a batch of any size, an empty one included,
@@ -53036,6 +53383,70 @@ class device_marks {
 };
 
 }  // namespace pergrad::inline v0_1::on_device
+// pergrad/cuda/run/noise_check.hpp - a device makes the host's noise before it may release anything
+//
+// Wrong noise looks like any other, and protects nobody. So a trainer lets its device make two blocks of it under a key
+// that is no secret and compares each released number with the host's: once as the run will have it, and once with so
+// large a deviation that most roundings need more bits. A compiler, a driver or a processor that does something else is
+// refused. It takes two launches when a trainer is made, which the first step then need not wait for.
+
+namespace pergrad::inline v0_1::on_device {
+
+/// Of a device whose kernels run: one that only writes them down makes no noise.
+template <class Device>
+inline constexpr bool runs_kernels = !requires {
+  Device::is_only_listed;
+};
+
+/// Throws std::runtime_error unless the device releases what the host does, with this noise on this grid.
+template <class Scalar, device Device>
+[[gnu::cold]] void require_the_hosts_noise(const std::shared_ptr<Device>& device, const noise_on_grid& grid) {
+  constexpr int count = 2 * release_elements;
+  struct release_at {
+    step_state state;
+    std::int64_t sums[count];
+    Scalar released[count];
+  };
+  const chacha_key key{{1, 2, 3, 4, 5, 6, 7, 8}};
+  const auto made = std::make_unique<release_at>();
+  made->state.noise_step = 0x1'0000'0002;
+  const chacha_nonce nonce = make_nonce(random_purpose::gradient_noise, made->state.noise_step);
+  for (int i = 0; i < count; ++i) made->sums[i] = std::int64_t{i - count / 2} * 0x12345;
+
+  random_stream stream{};
+  std::ranges::copy(pergrad::detail::chacha_constants, stream.words);
+  std::ranges::copy(key.words, stream.words + 4);
+  std::ranges::copy(nonce.words, stream.words + 13);
+  const std::shared_ptr<std::byte> memory = allocate_on(device, sizeof(release_at));
+  auto& there = *reinterpret_cast<release_at*>(memory.get());
+  device->upload(&there, made.get(), sizeof(release_at));
+  const release_kernel<Scalar> kernel{{.state = &there.state,
+                                       .settings = {.noise = stream, .grid = grid},
+                                       .sums = there.sums,
+                                       .end = count,
+                                       .released = there.released}};
+  device->launch(kernel, kernel.blocks());
+  device->download(made.get(), &there, sizeof(release_at));
+
+  for (int block = 0; block < count / release_elements; ++block) {
+    alignas(64) double k[pergrad::detail::gaussian_block];
+    pergrad::detail::fill_rounded_gaussians<pergrad::detail::native_lanes, Scalar>(
+        key, nonce, static_cast<std::uint64_t>(block), grid.sigma, k);
+    for (int i = 0; i < release_elements; ++i) {
+      const int at = block * release_elements + i;
+      const auto expected =
+          pergrad::detail::released_value<Scalar>(static_cast<double>(made->sums[at]) + k[i], grid.scale);
+      if (made->released[at] == expected) continue;
+      throw std::runtime_error(
+          "pergrad: dp_sgd: this device does not make the host's noise, and releases nothing: "
+          "number " +
+          std::to_string(at) + " of a test is " + std::to_string(made->released[at]) + " and should be " +
+          std::to_string(expected));
+    }
+  }
+}
+
+}  // namespace pergrad::inline v0_1::on_device
 
 namespace pergrad::inline v0_1::on_device {
 
@@ -53091,17 +53502,22 @@ class network_trainer {
         target_count_{target_count},
         options_{options},
         grid_{release_grid::of(sensitivity, memory.net().parameters)},
-        settings_{.noise = {},
-                  .sigma = options.noise->value() *
-                           sensitivity_in_steps(grid_, summation::of<Scalar>(options.capacity->count), 1),
-                  .grid = {std::ldexp(1.0, grid_.steps), std::ldexp(1.0, grid_.unit - grid_.steps),
-                           static_cast<double>(std::numeric_limits<Scalar>::max())},
-                  .scale = 1 / options.divisor->value(),
-                  .momentum = static_cast<Scalar>(options.momentum),
-                  .beta1 = options.adam.beta1,
-                  .beta2 = options.adam.beta2,
-                  .stability = options.adam.stability} {
-    pergrad::detail::require_sigma(options.noise->value(), settings_.sigma, options.noise->value() == 0);
+        settings_{
+            .noise = {},
+            .grid = noise_on_grid::of(
+                options.noise->value() * sensitivity_in_steps(grid_, summation::of<Scalar>(options.capacity->count), 1),
+                {std::ldexp(1.0, grid_.steps), std::ldexp(1.0, grid_.unit - grid_.steps),
+                 static_cast<double>(std::numeric_limits<Scalar>::max())}),
+            .scale = 1 / options.divisor->value(),
+            .momentum = static_cast<Scalar>(options.momentum),
+            .beta1 = options.adam.beta1,
+            .beta2 = options.adam.beta2,
+            .stability = options.adam.stability} {
+    pergrad::detail::require_sigma(options.noise->value(), settings_.grid.sigma, options.noise->value() == 0);
+    if (runs_kernels<Device> && settings_.grid.sigma > 0) {
+      require_the_hosts_noise<Scalar>(device_, settings_.grid);
+      require_the_hosts_noise<Scalar>(device_, noise_on_grid::of(pergrad::detail::most_sigma, settings_.grid.scale));
+    }
     parts_.reserve(memory_->max_batch() * net().layers());
     const std::size_t bytes = net().parameters * sizeof(Scalar);
     device_->fill_zero(memory_->template at<Scalar>(memory_->places().first_moment), bytes);
@@ -53353,7 +53769,7 @@ class network_trainer {
   }
   /// From now on the newest parameters are here. They may have been with another trainer of the same network.
   void take_over() {
-    if (host_parameters().empty()) throw std::logic_error("pergrad: dp_sgd: the network that it trains was moved from");
+    static_cast<void>(host_parameters());
     *network_.remote = {
         this, [](void* self, void* parameters) { static_cast<network_trainer*>(self)->fetch_parameters(parameters); },
         [](void* self, const void* device) -> void* {

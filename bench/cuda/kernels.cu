@@ -72,6 +72,7 @@ void run_both(dev::cuda_device& device, int blocks, Make&& make) {
 }
 
 /// A release with the update that follows. So large a deviation that some roundings need more bits.
+template <bool ByIntegers = false>
 void check_release(dev::cuda_device& device, const char* name, int rule, std::size_t count, double sigma) {
   const auto steps = [count](std::uint64_t salt) {
     std::vector<std::int64_t> values(count);
@@ -91,8 +92,8 @@ void check_release(dev::cuda_device& device, const char* name, int rule, std::si
   const pg::release_grid grid = pg::release_grid::of(1, count);
   const dev::release_settings<float> settings{
       .noise = dev::stream_upload::words(seed.stream<pg::detail::randomness::noise>(0)),
-      .sigma = sigma,
-      .grid = {std::ldexp(1.0, grid.steps), std::ldexp(1.0, grid.unit - grid.steps), 3e38},
+      .grid =
+          dev::noise_on_grid::of(sigma, {std::ldexp(1.0, grid.steps), std::ldexp(1.0, grid.unit - grid.steps), 3e38}),
       .scale = 1 / 48.0,
       .momentum = 0.9F,
       .beta1 = 0.9,
@@ -109,7 +110,7 @@ void check_release(dev::cuda_device& device, const char* name, int rule, std::si
                                     .released = released.on(gpu),
                                     .rule = rule};
   };
-  run_both(device, work(false).blocks(), [&](bool gpu) { return dev::release_kernel<float>{work(gpu)}; });
+  run_both(device, work(false).blocks(), [&](bool gpu) { return dev::release_kernel<float, ByIntegers>{work(gpu)}; });
   report(name, parameters.agrees() && first.agrees() && second.agrees() && released.agrees());
 }
 
@@ -240,6 +241,7 @@ void check_all(bool small) {
   check_release(device, "release and SGD", dev::update::sgd, count, 0x1p20);
   check_release(device, "release and momentum", dev::update::momentum, count, 0x1p38);
   check_release(device, "release and Adam", dev::update::adam, count, 0x1p46);
+  check_release<true>(device, "release by integers", dev::update::sgd, count, 0x1p38);
   const int samples = small ? 2 : 9;
   const int side = small ? 5 : 12;
   check_products<dev::narrow_block>(device, "products, 32 x 128 blocks", image_view(3, 20, side, 3, 1), samples);

@@ -232,6 +232,7 @@ void describe_node(const Kernel& kernel, entry& to) {
 /// Memory that nobody touches, and a list of what is launched.
 class listing_device {
  public:
+  static constexpr bool is_only_listed = true;
   using graph = std::vector<entry>;
   class mailbox {
    public:

@@ -255,6 +255,11 @@ def dot_loops(function, operation):
     return [loop for loop in function.loops if loop.is_innermost and loads_of(loop) >= loop.count(operation) > 0]
 
 
+def squares_of(loop):
+    """Elements that a round of such a loop squares or multiplies: one a DFMA, or four for an FMUL and three FFMA."""
+    return loop.count("DFMA") or loop.count("FFMA") * 4 / 3
+
+
 def patch_loops(function):
     """Innermost loops in which a thread multiplies every factor of some rows with every term of some columns."""
     return [loop for loop in function.loops
@@ -288,6 +293,11 @@ def finds_steps(counts):
 def rounds_weights(counts):
     """Or round weights as layers store values? Not with floats, which are stored as they are."""
     return counts["FSETP"] >= 4 and not {"FFMA", "HMMA", "BAR", "LDG"} & set(counts) and counts["STS"] == 0
+
+
+def squares_in_double(counts):
+    """Do they square in double what was too small or too large to be squared in float? Next to no gradient is."""
+    return doubles_of(counts) >= 8 and not {"FFMA", "HMMA", "BAR"} & set(counts)
 
 
 def forms_shares(counts):
@@ -344,9 +354,10 @@ def block_of_product(launch, function, far):
         body += waits_for_conversions(main.own)
     around = function.around(main)
     part = sum(loop.instructions() for loop in around)
-    top = sum(function.top.values())
+    once = function.top - function.skipped(function.whole(), squares_in_double)
+    top = sum(once.values())
     usual = (1 - seldom) * pipe_clocks(main.own) + seldom * pipe_clocks(main.own - of_shares)
-    pipe = pipe_clocks(function.top) + slices * usual
+    pipe = pipe_clocks(once) + slices * usual
     pipe += parts * sum(pipe_clocks(loop.own) for loop in around)
     # A slice: the next one is loaded, weights of samples before it, while this one is multiplied; then a barrier. A warp
     # issues one instruction a clock, also where there are fewer warps than schedulers.
@@ -356,8 +367,8 @@ def block_of_product(launch, function, far):
     latency = slices * a_slice + parts * (LATENCY[far] * 2 + part * turns) + top * turns
     return {"issue": warps * (top + parts * part + slices * body),
             "FFMA": WARP * warps * slices * of_slice * floats_of_term if tensor == 0 else 0,
-            "DFMA": WARP * warps * (doubles_of(function.top) + parts * sum(doubles_of(loop.own) for loop in around)),
-            "conversions": WARP * warps * (conversions_of(function.top) +
+            "DFMA": WARP * warps * (doubles_of(once) + parts * sum(doubles_of(loop.own) for loop in around)),
+            "conversions": WARP * warps * (conversions_of(once) +
                                            parts * sum(conversions_of(loop.own) for loop in around)),
             "tensor": WARP * warps * slices * tensor, "shared memory": warps * pipe, "latency": latency,
             "main_loop": {"instructions": round(body, 1), "FFMA": of_slice if tensor == 0 else 0,
@@ -387,10 +398,13 @@ def block_of_integers(launch, function, far, of_slice):
 def block_of_loops(launch, function, far):
     """The same of a kernel whose threads run chains of known length."""
     warps = launch["threads"] / WARP
-    floats, doubles = dot_loops(function, "FFMA"), dot_loops(function, "DFMA")
+    doubles = dot_loops(function, "DFMA")
+    fours = [loop for loop in dot_loops(function, "FFMA") if loop.count("DADD")]  # floats are squared in float
+    floats = [loop for loop in dot_loops(function, "FFMA") if loop not in fours]
     # Several loads are under way where numbers lie in a row, and where elements are formed of two.
-    formed = [loop for loop in doubles if loop.count("FMUL")]
-    row = max((loop for loop in doubles if loop not in formed), key=lambda loop: loop.count("DFMA"), default=None)
+    squared = fours or doubles
+    formed = [loop for loop in squared if loop.count("FMUL") > loop.count("FFMA") / 3]
+    row = max((loop for loop in squared if loop not in formed), key=squares_of, default=None)
     in_doubles = {"double_chain": doubles, "square_chain": [row] if row else [], "read_chain": formed}
     patches = patch_loops(function)
     held = [loop for loop in function.loops if loop.is_innermost and loop.count("FFMA") > 0 and loop.own["LD.128"] > 0
@@ -401,8 +415,12 @@ def block_of_loops(launch, function, far):
     powers = [loop for loop in function.loops if loop.is_innermost and loop.count("LDS") and loop.count("FSEL")]
 
     def in_double(loops):
-        return (mean((loop.instructions() / loop.count("DFMA") for loop in loops), 10), 2,
-                mean((LATENCY[far] / loop.count("DFMA") + 2 * LATENCY["arithmetic"] for loop in loops), LATENCY[far]))
+        return (mean((loop.instructions() / squares_of(loop) for loop in loops), 10), 2,
+                mean((LATENCY[far] / squares_of(loop) + 2 * LATENCY["arithmetic"] for loop in loops), LATENCY[far]))
+
+    def in_pipe(counted):
+        return rounds["double_sums"] + sum(rounds[name] * mean((counted(loop.own) / squares_of(loop) for loop in loops), 0)
+                                           for name, loops in in_doubles.items())
 
     # Of one multiply-add, or one element: instructions, loads, and what its share of a round waits for.
     element = mean((loop.instructions() / loop.count("STG") for loop in others), 20)
@@ -451,12 +469,9 @@ def block_of_loops(launch, function, far):
         rounds[name] *= busy
     issued = sum(rounds[name] * instructions for name, (instructions, _, _) in each.items())
     pipe = sum(rounds[name] * loads for name, (_, loads, _) in each.items())
-    conversions = rounds["double_sums"] + sum(
-        rounds[name] * mean((conversions_of(loop.own) / loop.count("DFMA") for loop in loops), 0)
-        for name, loops in in_doubles.items())
     return {"issue": warps * issued, "FFMA": warps * WARP * sum(rounds[name] for name in ("chain", "held_chain", "patch_chain", "tile_chain")), "tensor": 0,
-            "DFMA": warps * WARP * (rounds["double_sums"] + sum(rounds[name] for name in in_doubles)),
-            "conversions": warps * WARP * conversions, "shared memory": warps * pipe,
+            "DFMA": warps * WARP * in_pipe(doubles_of), "conversions": warps * WARP * in_pipe(conversions_of),
+            "shared memory": warps * pipe,
             "latency": waits + 2 * LATENCY["memory"], "longest": longest,
             "chains": {name: launch[name] for name in each if launch[name] > 0}}
 
@@ -468,7 +483,7 @@ def makes_words(counts):
 
 def settles(counts):
     """Or more of them, for a rounding that is not proven at once?"""
-    return counts["LOP3"] >= 20 and counts["SHF"] >= 20 and counts["CALL"] > 0 and counts["DFMA"] == 0
+    return counts["LOP3"] >= 20 and counts["SHF"] >= 20 and counts["CALL"] > 0 and counts["MUFU"] == 0
 
 
 def applies_rules(counts):

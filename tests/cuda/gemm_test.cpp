@@ -107,7 +107,12 @@ int output_of(const dev::affine_view& v, int group, int output, int t) {
          t / v.out[2] % v.out[1] * v.y_step[1] + t % v.out[2] * v.y_step[2];
 }
 
+/// What privacy/clip.hpp has room for, and of doubles.
+template <class Scalar>
+constexpr double error_of_squares = sizeof(Scalar) == 4 ? 0x1p-21 : 1e-13;
+
 /// A physical batch with workspaces [x | y | something else], weights, factors and a state.
+
 template <class Scalar>
 struct setting {
   dev::affine_view view;
@@ -216,8 +221,9 @@ Scalar gradient_of(setting<Scalar>& it, int b, int g, int o, int k, int chunks) 
   }
   return gradient;
 }
-/// accumulator[weight] += f(what a sample adds), sample after sample. `stride`: from accumulator to accumulator.
-template <class Scalar, class Sum>
+/// accumulator[weight] += f(what a sample adds), sample after sample. `stride`: from accumulator to accumulator. Small
+/// shares of one position are rounded once.
+template <dev::share_kind Kind, class Scalar, class Sum>
 void add_shares(setting<Scalar>& it, std::vector<Sum>& accumulators, int accumulator_count, std::uint64_t position,
                 int chunks, Scalar to_grid) {
   const dev::affine_view& v = it.view;
@@ -235,7 +241,9 @@ void add_shares(setting<Scalar>& it, std::vector<Sum>& accumulators, int accumul
           const Scalar left = one ? factor * it.y(b, output_of(v, g, o, 0)) : factor;
           const Scalar right = one ? it.seen(b, g, 0, k) : gradient_of(it, b, g, o, k, chunks);
           if constexpr (std::is_integral_v<Sum>) {
-            sum += std::llrint(left * right * to_grid);
+            const bool once = one && Kind == dev::share_kind::shifted;
+            sum += once ? std::llrint(double{left} * double{right} * double{to_grid})
+                        : std::llrint(left * right * to_grid);
           } else {
             sum = std::fma(left, right, sum);
           }
@@ -317,8 +325,8 @@ void sums(const dev::affine_view& view, dev::emulation_order order) {
       for (int i = 0; i < view.size(); ++i) expected[static_cast<std::size_t>(accumulator * (view.size() + 2) + i)] = 0;
     }
     const int taken = is_integral || view.positions() > 1 ? 1 : accumulator_count;  // by samples
-    add_shares(it, expected, taken, 2, chunks, to_grid);
-    add_shares(it, expected, taken, 2 + samples, chunks, to_grid);
+    add_shares<Kind>(it, expected, taken, 2, chunks, to_grid);
+    add_shares<Kind>(it, expected, taken, 2 + samples, chunks, to_grid);
     const int parts = accumulator_count - accumulator_count / 8 * 4;  // 1, 3, 4 of 7 samples
     emulate_sums<Sizes, Kind>(it, accumulators, accumulator_count, 2, true, chunks, to_grid, order, parts);
     emulate_sums<Sizes, Kind>(it, accumulators, accumulator_count, 2 + samples, false, chunks, to_grid, order, parts);
@@ -397,6 +405,11 @@ void all_products(const dev::affine_view& view, dev::emulation_order order) {
   }
   {
     setting<Scalar> it{view, samples, capacity};
+    for (int i = 0; i < it.y_size; ++i) {  // so large, small and zero that no float holds their squares
+      it.y(0, i) *= Scalar(1e22);
+      it.y(1, i) *= Scalar(1e-25);
+      if (i % view.positions() < view.positions() / 2) it.y(2, i) = 0;
+    }
     dev::affine_squares<Scalar> problem;
     problem.on = it.operands();
     const dev::gemm_kernel<Scalar, dev::affine_squares<Scalar>, Sizes> measure{problem};
@@ -435,7 +448,7 @@ void all_products(const dev::affine_view& view, dev::emulation_order order) {
           }
         }
       }
-      BOOST_TEST(std::abs(total - expected) <= 1e-13 * expected);
+      BOOST_TEST(std::abs(total - expected) <= error_of_squares<Scalar> * expected);
     }
   }
 }
@@ -544,7 +557,7 @@ void products_on_tensor_cores(const dev::affine_view& view, dev::emulation_order
       BOOST_TEST(worst < 1e-4);
       const auto begin = squares.begin() + std::ptrdiff_t{b} * view.groups * blocks;
       const double squared = std::accumulate(begin, begin + view.groups * blocks, 0.0);
-      BOOST_TEST(std::abs(squared - total) <= (chunks == 1 ? 1e-13 : 1e-5) * total);
+      BOOST_TEST(std::abs(squared - total) <= (chunks == 1 ? error_of_squares<float> : 1e-5) * total);
     }
     BOOST_TEST(
         std::ranges::all_of(std::span{gradients}.subspan(static_cast<std::size_t>(samples * chunks * view.size())),

@@ -9,10 +9,11 @@
 //                                                         sample's share
 //   w = C' / N (1 - 8 u_S),  C' = C - (2 sqrt(n) + spread) d     u_S: epsilon of the scalar; d: its smallest
 //   subnormal
-// On the host, squares of floats are added up sixteen at a time in float, those of a factor four at a time, so that
-// `squared` may fall short by a factor of 1 + 2^-21 and N by 1 + 2^-22 = 1 + 2 u_S (host/gemm/epilogue.hpp). Rounding w
-// g_i errs by at most u_S |w g_i| + d / 2. Where the sum is X^T diag(w) Delta, it is w delta_j that errs by u_S |w
-// delta_j|
+// Squares of floats are added up in float first, those of a gradient sixteen at a time on the host
+// (host/gemm/epilogue.hpp) and up to 64 on a device (cuda/kernels/gemm.hpp), those of a factor four at a time: by no
+// more than eight roundings of each, so that `squared` may fall short by a factor of 1 + 2^-21 and N by 1 + 2^-22 = 1 +
+// 2 u_S. Rounding w g_i errs by at most u_S |w g_i| + d / 2. Where the sum is X^T diag(w) Delta, it is w delta_j that
+// errs by u_S |w delta_j|
 // + d / 2, and then x_i carries that d / 2 along however large it is: spread = sum_t ‖x_t‖ sqrt(p). So the norm of what
 // is added is at most w N (1 + 2 u_S) (1 + u_S)² + (2 sqrt(n) + spread) d <= C.
 // w delta_j may be larger than w g_i, as x may be small: where it would be beyond the largest number, w is 0 (`delta`).

@@ -40,6 +40,7 @@
 
 #include <pergrad/cuda/device/tensor.hpp>
 #include <pergrad/detail/host_device.hpp>
+#include <pergrad/detail/limits.hpp>
 #include <pergrad/simd/rounded.hpp>
 
 #ifdef __CUDACC__
@@ -109,6 +110,12 @@ using rounded::square_root;
 #endif
 }
 
+/// Are squares of floats that were added up in float what this sum says? Not where tiny ones vanished or huge ones
+/// overflowed: those are squared in double.
+[[nodiscard]] PERGRAD_HD inline bool holds_squares_in_float(double sum) noexcept {
+  return sum >= 0x1p-80 && sum <= limits::largest<double>;
+}
+
 /// sum += more, where other threads of the launch may add to it, too.
 PERGRAD_HD inline void add_to(std::int64_t& sum, std::int64_t more) noexcept {
 #ifdef __CUDA_ARCH__
@@ -168,6 +175,11 @@ class small_shares {
     const float product = multiply(factor, value);
     if constexpr (shifted) return __builtin_bit_cast(std::uint32_t, add(product, scale_));
     return static_cast<std::uint32_t>(to_small_integer(multiply(product, scale_)));
+  }
+  /// The same of a product that nobody else forms, as of a layer of one position: rounded once, to a step.
+  [[nodiscard]] PERGRAD_HD std::uint32_t product_with_offset(float factor, float value) const noexcept {
+    if constexpr (shifted) return __builtin_bit_cast(std::uint32_t, fma(factor, value, scale_));
+    return with_offset(factor, value);
   }
   [[nodiscard]] PERGRAD_HD std::uint32_t offset() const noexcept { return offset_; }
   /// What shares without offsets add up to.

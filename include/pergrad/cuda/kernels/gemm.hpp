@@ -649,8 +649,52 @@ struct gemm_kernel {
     }
     each_placed(sums, z, row, column, [&](const auto& where, int r, auto sum) { problem.store(where, r, sum); });
   }
-  /// Row by row, so that a square waits for few others, and what a whole row or column shares is asked once.
   PERGRAD_HD double sum_of_squares(const sums_type& sums, int row, int column) const noexcept {
+    if constexpr (std::is_same_v<Scalar, float> && Sizes::own_columns % 4 == 0) {
+      const double total = sum_of_squares_in_float(sums, row, column);
+      if (holds_squares_in_float(total)) return total;
+      bool is_zero = true;
+      PERGRAD_UNROLL
+      for (int i = 0; i < own_results; ++i) is_zero = is_zero && sums[i] == 0;
+      if (is_zero) return 0;
+    }
+    return sum_of_squares_in_double(sums, row, column);
+  }
+  /// Four squares of a row, and then up to sixteen such sums two by two: each square meets at most eight roundings,
+  /// which the bound of privacy/clip.hpp has room for.
+  PERGRAD_HD double sum_of_squares_in_float(const sums_type& sums, int row, int column) const noexcept {
+    constexpr int fours = own_results / 4;
+    constexpr int together = fours < 16 ? fours : 16;
+    static_assert(fours <= 32);
+    registers<float, fours> of_four{};
+    PERGRAD_UNROLL
+    for (int j = 0; j < Sizes::own_columns; ++j) {
+      if (column + Sizes::own_column(j) >= problem.columns()) continue;
+      PERGRAD_UNROLL
+      for (int i = 0; i < Sizes::own_rows; ++i) {
+        const float value = sums[i * Sizes::own_columns + j];
+        auto& sum = of_four[j / 4 * Sizes::own_rows + i];
+        sum = fma(value, value, sum);
+      }
+    }
+    PERGRAD_UNROLL
+    for (int k = 0; k < fours; ++k) {
+      if (row + Sizes::own_row(k % Sizes::own_rows) >= problem.rows()) of_four[k] = 0;
+    }
+    double total = static_cast<double>(sum_two_by_two<0, together>(of_four));
+    if constexpr (fours > 16) total += static_cast<double>(sum_two_by_two<16, 16>(of_four));
+    return total;
+  }
+  template <int First, int Count>
+  PERGRAD_HD static float sum_two_by_two(const auto& of_four) noexcept {
+    if constexpr (Count == 1) {
+      return of_four[First];
+    } else {
+      return add(sum_two_by_two<First, Count / 2>(of_four), sum_two_by_two<First + Count / 2, Count / 2>(of_four));
+    }
+  }
+  /// Row by row, so that a square waits for few others, and what a whole row or column shares is asked once.
+  PERGRAD_HD double sum_of_squares_in_double(const sums_type& sums, int row, int column) const noexcept {
     registers<double, Sizes::own_rows> of_row{};
     PERGRAD_UNROLL
     for (int j = 0; j < Sizes::own_columns; ++j) {

@@ -634,7 +634,7 @@ struct affine_sums {
   }
   PERGRAD_HD void add_term(sum_type& sum, Scalar delta, Scalar x) const noexcept {
     if constexpr (is_small) {
-      sum += shares.with_offset(delta, x);
+      sum += shares.product_with_offset(delta, x);
     } else {
       on_device::add_share(sum, delta, x, to_grid);
     }

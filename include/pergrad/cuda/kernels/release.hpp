@@ -8,13 +8,16 @@
 // from which words) and uses them. 64 threads make its ChaCha20 blocks while the others read the accumulators; then
 // each of 256 threads turns four words into two integers. Where a rounding is not proven at once, for a few pairs in
 // millions, the thread draws more bits. So the integers are the host's, and the update's bits those of the host's
-// optimizers, which apply the same rules (optim/rules.hpp) to the same numbers.
+// optimizers, which apply the same rules (optim/rules.hpp) to the same numbers. GPUs that have few units for doubles
+// make all of it by integers; a double is then met once a block, in the constants of the rule.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include <pergrad/cuda/device/kernel.hpp>
+#include <pergrad/cuda/kernels/integer_gaussian.hpp>
 #include <pergrad/cuda/kernels/random.hpp>
 #include <pergrad/cuda/kernels/tables.hpp>
 #include <pergrad/optim/rules.hpp>
@@ -36,19 +39,39 @@ inline constexpr int release_threads = 256;
 inline constexpr int release_elements = static_cast<int>(pergrad::detail::gaussian_block);
 static_assert(release_elements == 2 * release_threads);
 
+/// Noise on a grid, as kernels want it.
+struct noise_on_grid {
+  double sigma = 0;  ///< in steps of the grid; 0: none
+  integer_deviation deviation{};
+  pergrad::detail::release_scale scale{};
+  float float_step = 0;  ///< of the grid, where no float on it is subnormal or infinite; else 0
+
+  [[nodiscard]] static noise_on_grid of(double sigma, const pergrad::detail::release_scale& scale) noexcept {
+    const bool is_plain = scale.grid >= 0x1p-126 && scale.grid <= 0x1p74;  // integers are below 2^53
+    return {sigma, integer_deviation::of(sigma), scale, is_plain ? static_cast<float>(scale.grid) : 0};
+  }
+};
+
 /// What stays from step to step. What does not is read from a `step_state`: the number of the noise, and what
 /// optim/rules.hpp calls rate, correction and keep.
 template <class Scalar>
 struct release_settings {
   random_stream noise{};  ///< of the purpose gradient_noise and step 0
-  double sigma = 0;       ///< of the noise, in steps of the grid; 0: none
+  noise_on_grid grid{};
   pergrad::detail::gaussian_polynomials polynomials{};
-  pergrad::detail::release_scale grid{};
   double scale = 1;  ///< the gradient's public factor
   Scalar momentum = 0;
   double beta1 = 0;
   double beta2 = 0;
   double stability = 0;
+};
+
+/// The rules that a release may apply, of which it applies one.
+template <class Scalar>
+struct release_rules {
+  rules::sgd_rule<Scalar> sgd;
+  rules::momentum_rule<Scalar> momentum;
+  rules::adam_rule<Scalar> adam;
 };
 
 /// What a release reads and writes.
@@ -87,40 +110,56 @@ struct release_work {
     return element < end ? sums[element] : 0;
   }
   /// Releases one element and takes the step with it. `sum` and `noise` count steps of the grid.
-  PERGRAD_HD void release(std::int64_t element, std::int64_t sum, double noise) const noexcept {
+  template <class Noise>
+  PERGRAD_HD void release(std::int64_t element, std::int64_t sum, Noise noise,
+                          const release_rules<Scalar>& rules) const noexcept {
     if (element >= end) return;
     constexpr auto most = static_cast<std::int64_t>(pergrad::detail::most_on_grid);
-    const std::int64_t place = smaller_of(larger_of(sum, -most), most);
-    const auto value = pergrad::detail::released_value<Scalar>(static_cast<double>(place) + noise, settings.grid);
+    const Scalar value = value_at(smaller_of(larger_of(sum, -most), most), noise);
     released[element] = value;
     if (is_held(element)) return;
-    const auto keep = static_cast<Scalar>(state->keep);
     switch (rule) {
-      case update::sgd: {
-        const auto step = static_cast<Scalar>(multiply(state->rate, settings.scale));
-        return rules::sgd_rule<Scalar>{step, keep}(value, parameters[element]);
-      }
+      case update::sgd:
+        return rules.sgd(value, parameters[element]);
       case update::momentum:
-        return rules::momentum_rule<Scalar>{static_cast<Scalar>(settings.scale), static_cast<Scalar>(state->rate),
-                                            settings.momentum, keep}(value, parameters[element], first[element]);
+        return rules.momentum(value, parameters[element], first[element]);
       case update::adam:
-        return rules::make_adam<Scalar>(state->rate, state->correction, settings.beta1, settings.beta2,
-                                        settings.stability, settings.scale,
-                                        state->keep)(value, parameters[element], first[element], second[element]);
+        return rules.adam(value, parameters[element], first[element], second[element]);
       default:
         return;
     }
   }
+  /// The rules of this step.
+  [[nodiscard]] PERGRAD_HD release_rules<Scalar> rules_of_step() const noexcept {
+    const auto keep = static_cast<Scalar>(state->keep);
+    return {{static_cast<Scalar>(multiply(state->rate, settings.scale)), keep},
+            {static_cast<Scalar>(settings.scale), static_cast<Scalar>(state->rate), settings.momentum, keep},
+            rules::make_adam<Scalar>(state->rate, state->correction, settings.beta1, settings.beta2, settings.stability,
+                                     settings.scale, state->keep)};
+  }
+
+ private:
+  [[nodiscard]] PERGRAD_HD Scalar value_at(std::int64_t place, double noise) const noexcept {
+    return pergrad::detail::released_value<Scalar>(static_cast<double>(place) + noise, settings.grid.scale);
+  }
+  /// The same value. The grid is a power of two: where it can, a product with it is exact.
+  [[nodiscard]] PERGRAD_HD Scalar value_at(std::int64_t place, std::int64_t noise) const noexcept {
+    if constexpr (std::is_same_v<Scalar, float>) {
+      if (settings.grid.float_step > 0) return multiply(static_cast<float>(place + noise), settings.grid.float_step);
+    }
+    return value_at(place, static_cast<double>(noise));
+  }
 };
 
 /// The kernel at the head of this file; `blocks()` of them. The rule is a number and not a template argument: what
-/// makes the noise is compiled once a program.
-template <class Scalar>
+/// makes the noise is compiled once a program. `ByIntegers`: as where there are few units for doubles, for tests.
+template <class Scalar, bool ByIntegers = false>
 struct release_kernel {
   static constexpr int threads = release_threads;
   static constexpr int chacha_blocks = 64;
   struct shared_type {
     std::uint32_t words[16][chacha_blocks];
+    release_rules<Scalar> rules;
   };
 
   release_work<Scalar> work;
@@ -134,9 +173,10 @@ struct release_kernel {
     typename Block::template local<registers<std::int64_t, 2>> sums;
     const int number = work.number_of(block);
     const std::int64_t begin = std::int64_t{number} * release_elements;
-    const bool is_noised = work.settings.sigma > 0;
+    const bool is_noised = work.settings.grid.sigma > 0;
     block.each([&](int t) {
       for (int half = 0; half < 2; ++half) sums[t][half] = work.sum_of(begin + half * threads + t);
+      if (t == threads - 1) shared.rules = work.rules_of_step();
       if (is_noised && t < chacha_blocks) {
         std::uint32_t words[16];
         make_random_block(at_step(work.settings.noise, work.state->noise_step),
@@ -146,26 +186,41 @@ struct release_kernel {
       }
     });
     block.each([&](int t) {
-      double k[2] = {0, 0};
-      if (is_noised) {
-        const int row = t / chacha_blocks * 4;
-        const int column = t % chacha_blocks;
-        const auto words = pergrad::detail::widened<0, 1>(shared.words[row][column], shared.words[row + 1][column],
-                                                          shared.words[row + 2][column], shared.words[row + 3][column]);
-        const auto pair = pergrad::detail::round_gaussians<1>(words, 2 * work.settings.sigma * work.settings.sigma,
-                                                              work.settings.polynomials);
-        k[0] = pair.along_cosine;
-        k[1] = pair.along_sine;
-        if (pergrad::detail::is_open(pair.margin)) settle(shared.words, std::int64_t{number} * threads + t, k);
+      integer_type k[2] = {0, 0};
+      if (is_noised && is_open(shared.words, t, k)) settle(shared.words, std::int64_t{number} * threads + t, k);
+      for (int half = 0; half < 2; ++half) {
+        work.release(begin + half * threads + t, sums[t][half], k[half], shared.rules);
       }
-      for (int half = 0; half < 2; ++half) work.release(begin + half * threads + t, sums[t][half], k[half]);
     });
   }
 
  private:
+  static constexpr bool by_integers = ByIntegers || has_few_doubles;
+  using integer_type = std::conditional_t<by_integers, std::int64_t, double>;
+  using block_words = std::uint32_t[16][chacha_blocks];
+
+  /// Makes the pair of thread `t`. Is a rounding not proven?
+  [[nodiscard]] PERGRAD_HD bool is_open(const block_words& words, int t, integer_type (&k)[2]) const noexcept {
+    const int row = t / chacha_blocks * 4;
+    const int column = t % chacha_blocks;
+    const std::uint32_t u[2] = {words[row][column], words[row + 1][column]};
+    const std::uint32_t v[2] = {words[row + 2][column], words[row + 3][column]};
+    const noise_on_grid& grid = work.settings.grid;
+    if constexpr (by_integers) {
+      const integer_pair pair = round_gaussians_by_integers(u[0], u[1], v[0], v[1], grid.deviation);
+      k[0] = pair.along_cosine;
+      k[1] = pair.along_sine;
+      return pair.is_open;
+    } else {
+      const auto pair = pergrad::detail::round_gaussians<1>(pergrad::detail::widened<0, 1>(u[0], u[1], v[0], v[1]),
+                                                            2 * grid.sigma * grid.sigma, work.settings.polynomials);
+      k[0] = pair.along_cosine;
+      k[1] = pair.along_sine;
+      return pergrad::detail::is_open(pair.margin);
+    }
+  }
   /// A pair, by as many bits as it takes: `first` has those of the block's.
-  PERGRAD_HD void settle(const std::uint32_t (&first)[16][chacha_blocks], std::int64_t pair,
-                         double (&k)[2]) const noexcept {
+  PERGRAD_HD void settle(const block_words& first, std::int64_t pair, integer_type (&k)[2]) const noexcept {
     const auto t = static_cast<int>(pair % threads);
     pergrad::detail::gaussian_bits bits{};
     for (int i = 0; i < 2; ++i) {
@@ -181,8 +236,8 @@ struct release_kernel {
       bits.v[2 + i] = words[8 + i];
     }
     std::int64_t exact[2];
-    pergrad::detail::exact_pair(bits, work.settings.sigma, exact);
-    for (int half = 0; half < 2; ++half) k[half] = static_cast<double>(exact[half]);
+    pergrad::detail::exact_pair(bits, work.settings.grid.sigma, exact);
+    for (int half = 0; half < 2; ++half) k[half] = static_cast<integer_type>(exact[half]);
   }
 };
 

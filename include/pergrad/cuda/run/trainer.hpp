@@ -2,7 +2,7 @@
 // pergrad/cuda/run/trainer.hpp - a step of DP-SGD on a device: captured once, replayed for every physical batch
 //
 //   upload (state, record numbers) -> samples: forward, loss, backward, norms, factors -> sums -> reduction, noise,
-//   update -> roundings that were open
+//   update
 //
 // Of a fused network four kernels and one upload; and once a step, before its first batch, one that marks the next
 // step's records. What differs from batch to batch lies in the state, so a batch of any size, an empty one included,
@@ -32,6 +32,7 @@
 #include <pergrad/cuda/run/executor.hpp>
 #include <pergrad/cuda/run/launches.hpp>
 #include <pergrad/cuda/run/marks.hpp>
+#include <pergrad/cuda/run/noise_check.hpp>
 #include <pergrad/detail/executors.hpp>
 #include <pergrad/expressions/clip.hpp>
 #include <pergrad/network.hpp>
@@ -98,17 +99,22 @@ class network_trainer {
         target_count_{target_count},
         options_{options},
         grid_{release_grid::of(sensitivity, memory.net().parameters)},
-        settings_{.noise = {},
-                  .sigma = options.noise->value() *
-                           sensitivity_in_steps(grid_, summation::of<Scalar>(options.capacity->count), 1),
-                  .grid = {std::ldexp(1.0, grid_.steps), std::ldexp(1.0, grid_.unit - grid_.steps),
-                           static_cast<double>(std::numeric_limits<Scalar>::max())},
-                  .scale = 1 / options.divisor->value(),
-                  .momentum = static_cast<Scalar>(options.momentum),
-                  .beta1 = options.adam.beta1,
-                  .beta2 = options.adam.beta2,
-                  .stability = options.adam.stability} {
-    pergrad::detail::require_sigma(options.noise->value(), settings_.sigma, options.noise->value() == 0);
+        settings_{
+            .noise = {},
+            .grid = noise_on_grid::of(
+                options.noise->value() * sensitivity_in_steps(grid_, summation::of<Scalar>(options.capacity->count), 1),
+                {std::ldexp(1.0, grid_.steps), std::ldexp(1.0, grid_.unit - grid_.steps),
+                 static_cast<double>(std::numeric_limits<Scalar>::max())}),
+            .scale = 1 / options.divisor->value(),
+            .momentum = static_cast<Scalar>(options.momentum),
+            .beta1 = options.adam.beta1,
+            .beta2 = options.adam.beta2,
+            .stability = options.adam.stability} {
+    pergrad::detail::require_sigma(options.noise->value(), settings_.grid.sigma, options.noise->value() == 0);
+    if (runs_kernels<Device> && settings_.grid.sigma > 0) {
+      require_the_hosts_noise<Scalar>(device_, settings_.grid);
+      require_the_hosts_noise<Scalar>(device_, noise_on_grid::of(pergrad::detail::most_sigma, settings_.grid.scale));
+    }
     parts_.reserve(memory_->max_batch() * net().layers());
     const std::size_t bytes = net().parameters * sizeof(Scalar);
     device_->fill_zero(memory_->template at<Scalar>(memory_->places().first_moment), bytes);
@@ -360,7 +366,7 @@ class network_trainer {
   }
   /// From now on the newest parameters are here. They may have been with another trainer of the same network.
   void take_over() {
-    if (host_parameters().empty()) throw std::logic_error("pergrad: dp_sgd: the network that it trains was moved from");
+    static_cast<void>(host_parameters());
     *network_.remote = {
         this, [](void* self, void* parameters) { static_cast<network_trainer*>(self)->fetch_parameters(parameters); },
         [](void* self, const void* device) -> void* {
