@@ -50848,9 +50848,9 @@ struct root_and_reciprocal {
   const auto square = static_cast<std::uint32_t>(std::uint64_t{seed} * seed >> 29U);
   const auto rest = static_cast<std::int64_t>((std::uint64_t{1} << 60U) - std::uint64_t{upper(a)} * square);
   const std::uint32_t y = seed + static_cast<std::uint32_t>(product(rest >> 10U, seed) >> 51U);
-  const std::uint64_t near = times(a, y);
-  const auto missing = static_cast<std::int64_t>((a >> 3U) - times(near << 2U, near << 2U));
-  return {near + static_cast<std::uint64_t>(product(missing >> 4U, y) >> 26U), y};
+  const std::uint64_t about = times(a, y);
+  const auto missing = static_cast<std::int64_t>((a >> 3U) - times(about << 2U, about << 2U));
+  return {about + static_cast<std::uint64_t>(product(missing >> 4U, y) >> 26U), y};
 }
 
 }  // namespace fixed
