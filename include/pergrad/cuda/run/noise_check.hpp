@@ -33,8 +33,8 @@ template <class Scalar, device Device>
   constexpr int count = 2 * release_elements;
   struct release_at {
     step_state state;
-    std::int64_t sums[count];
-    Scalar released[count];
+    std::int64_t sums[count]{};
+    Scalar released[count]{};
   };
   const chacha_key key{{1, 2, 3, 4, 5, 6, 7, 8}};
   const auto made = std::make_unique<release_at>();
