@@ -17,7 +17,6 @@
 #include <pergrad/cuda/device/device.hpp>
 #include <pergrad/cuda/kernels/release.hpp>
 #include <pergrad/cuda/run/memory.hpp>
-#include <pergrad/privacy/noise/rounded_gaussian.hpp>
 
 namespace pergrad::inline v0_1::on_device {
 
