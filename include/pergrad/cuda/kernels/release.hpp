@@ -16,8 +16,8 @@
 #include <cstdint>
 #include <type_traits>
 
+#include <pergrad/cuda/device/integer_gaussian.hpp>
 #include <pergrad/cuda/device/kernel.hpp>
-#include <pergrad/cuda/kernels/integer_gaussian.hpp>
 #include <pergrad/cuda/kernels/random.hpp>
 #include <pergrad/cuda/kernels/tables.hpp>
 #include <pergrad/optim/rules.hpp>

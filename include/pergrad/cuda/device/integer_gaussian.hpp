@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// pergrad/cuda/kernels/integer_gaussian.hpp - pairs of rounded Gaussians by integers of 32 bits, for GPUs that have
+// pergrad/cuda/device/integer_gaussian.hpp - pairs of rounded Gaussians by integers of 32 bits, for GPUs that have
 // few units for doubles
 //
 // The same integers of the same words as round_gaussians (privacy/noise/rounded_gaussian.hpp), proven in the same way:
@@ -28,7 +28,6 @@
 
 #include <pergrad/cuda/device/kernel.hpp>
 #include <pergrad/detail/host_device.hpp>
-#include <pergrad/privacy/noise/rounded_gaussian.hpp>
 
 namespace pergrad::inline v0_1::on_device {
 
@@ -45,10 +44,10 @@ struct integer_deviation {
   std::uint64_t mantissa = 0;
   int exponent = 0;
 
-  /// Zeros unless least_sigma <= sigma <= most_sigma.
+  /// Zeros unless least_sigma <= sigma <= most_sigma (privacy/noise/rounded_gaussian.hpp).
   [[nodiscard]] static integer_deviation of(double sigma) noexcept {
     integer_deviation result;
-    if (!(sigma >= pergrad::detail::least_sigma && sigma <= pergrad::detail::most_sigma)) return result;
+    if (!(sigma >= 0x1p4 && sigma <= 0x1p46)) return result;
     const double fraction = std::frexp(std::sqrt(2 * sigma * sigma), &result.exponent);
     result.mantissa = static_cast<std::uint64_t>(std::ldexp(fraction, 63));
     return result;
