@@ -18110,8 +18110,9 @@ template <class Number>
 [[nodiscard, gnu::cold]] Number number_of(const schedule& all, std::uint64_t step, const auto& require) {
   const double number = all(step);
   try {
-    require(Number{number});
-    return Number{number};
+    const Number result{number};
+    require(result);
+    return result;
   } catch (const std::invalid_argument& why) {
     throw std::invalid_argument(std::string{why.what()} + ", of step " + std::to_string(step) + " in a schedule" +
                                 (all.path().empty() ? "" : " from " + all.path()));
@@ -19831,7 +19832,7 @@ class dp_sgd_base
     constexpr const char* where = "private training";
     require_rate(options_.learning_rate->value());
     const step_schedules& all = options_.schedules;
-    for (std::uint64_t step = 0; all.learning_rate && step < all.steps; ++step) {
+    for (std::uint64_t step = 1; all.learning_rate && step < all.steps; ++step) {
       static_cast<void>(
           number_of<learning_rate>(*all.learning_rate, step, [&](learning_rate rate) { require_rate(rate.value()); }));
     }
@@ -19944,9 +19945,8 @@ class dp_sgd_base
   }
   /// Looks at the records if it has not seen them.
   void look_at(const dataset<input_value, target>& records) {
-    network_access::require_parameters(*network_);
-    if (has_seen(records)) return;
     require_fit(records);
+    if (has_seen(records)) return;
     if (are_new(records)) this->begin_a_round();
     accept(records);
   }
@@ -48899,10 +48899,12 @@ struct stream_upload {
   /// With step 0: steps are told to each kernel.
   template <pergrad::detail::randomness Kind>
   [[nodiscard]] static random_stream words(const stream_of<Kind>& stream) noexcept {
-    const chacha_nonce nonce = make_nonce(stream_of<Kind>::purpose, 0);
+    return words(stream.key(), make_nonce(stream_of<Kind>::purpose, 0));
+  }
+  [[nodiscard]] static random_stream words(const chacha_key& key, const chacha_nonce& nonce) noexcept {
     random_stream result{};
     for (std::size_t i = 0; i < 4; ++i) result.words[i] = pergrad::detail::chacha_constants[i];
-    for (std::size_t i = 0; i < 8; ++i) result.words[4 + i] = stream.key().words[i];
+    for (std::size_t i = 0; i < 8; ++i) result.words[4 + i] = key.words[i];
     for (std::size_t i = 0; i < 3; ++i) result.words[13 + i] = nonce.words[i];
     return result;
   }
@@ -50837,12 +50839,8 @@ namespace fixed {
   const auto rest = static_cast<std::int64_t>((std::uint64_t{1} << 60U) - std::uint64_t{upper(a)} * seed);
   return seed + static_cast<std::uint32_t>(product(rest >> 10U, seed) >> 50U);
 }
-/// sqrt(a 2^-63) in units of 2^-60, and its reciprocal in units of 2^-29. Precondition: 2^61 <= a < 2^63.
-struct root_and_reciprocal {
-  std::uint64_t root;
-  std::uint32_t reciprocal;
-};
-[[nodiscard]] PERGRAD_HD inline root_and_reciprocal square_root(std::uint64_t a) noexcept {
+/// sqrt(a 2^-63) in units of 2^-60. Precondition: 2^61 <= a < 2^63.
+[[nodiscard]] PERGRAD_HD inline std::uint64_t square_root(std::uint64_t a) noexcept {
   const auto seed = static_cast<std::uint32_t>(
       multiply(about_reciprocal_root(static_cast<float>(upper(a))), 0x1.6a09e6p44F));  // 2^44.5
   const auto square = static_cast<std::uint32_t>(std::uint64_t{seed} * seed >> 29U);
@@ -50850,7 +50848,7 @@ struct root_and_reciprocal {
   const std::uint32_t y = seed + static_cast<std::uint32_t>(product(rest >> 10U, seed) >> 51U);
   const std::uint64_t about = times(a, y);
   const auto missing = static_cast<std::int64_t>((a >> 3U) - times(about << 2U, about << 2U));
-  return {about + static_cast<std::uint64_t>(product(missing >> 4U, y) >> 26U), y};
+  return about + static_cast<std::uint64_t>(product(missing >> 4U, y) >> 26U);
 }
 
 }  // namespace fixed
@@ -50889,8 +50887,8 @@ struct root_and_reciprocal {
   const u64 e = (is_low ? whole - log : whole + log) | 1U;
   // sqrt(E) = 8 root 2^-half; G in units of 2^-(58 - exponent), moved by `half`
   const auto half = static_cast<unsigned>(fixed::leading_zeros(e) - 1) / 2;
-  const auto root = fixed::square_root(e << (2 * half));
-  const u64 radius = times(root.root << 2U, deviation.mantissa);
+  const u64 root = fixed::square_root(e << (2 * half));
+  const u64 radius = times(root << 2U, deviation.mantissa);
   // The place y on a quarter about an axis
   const u64 place = (u64{v_high & 0x3fff'ffffU} << 32U) | v_low;  // 2^-62
   const bool is_negative = place < one >> 2U;
@@ -51091,7 +51089,7 @@ struct release_kernel {
     });
     block.each([&](int t) {
       integer_type k[2] = {0, 0};
-      if (is_noised && is_open(shared.words, t, k)) settle(shared.words, std::int64_t{number} * threads + t, k);
+      if (is_noised && !round_pair(shared.words, t, k)) settle(shared.words, std::int64_t{number} * threads + t, k);
       for (int half = 0; half < 2; ++half) {
         work.release(begin + half * threads + t, sums[t][half], k[half], shared.rules);
       }
@@ -51103,8 +51101,8 @@ struct release_kernel {
   using integer_type = std::conditional_t<by_integers, std::int64_t, double>;
   using block_words = std::uint32_t[16][chacha_blocks];
 
-  /// Makes the pair of thread `t`. Is a rounding not proven?
-  [[nodiscard]] PERGRAD_HD bool is_open(const block_words& words, int t, integer_type (&k)[2]) const noexcept {
+  /// Makes the pair of thread `t`. Are both roundings proven?
+  [[nodiscard]] PERGRAD_HD bool round_pair(const block_words& words, int t, integer_type (&k)[2]) const noexcept {
     const int row = t / chacha_blocks * 4;
     const int column = t % chacha_blocks;
     const std::uint32_t u[2] = {words[row][column], words[row + 1][column]};
@@ -51114,13 +51112,13 @@ struct release_kernel {
       const integer_pair pair = round_gaussians_by_integers(u[0], u[1], v[0], v[1], grid.deviation);
       k[0] = pair.along_cosine;
       k[1] = pair.along_sine;
-      return pair.is_open;
+      return !pair.is_open;
     } else {
       const auto pair = pergrad::detail::round_gaussians<1>(pergrad::detail::widened<0, 1>(u[0], u[1], v[0], v[1]),
                                                             2 * grid.sigma * grid.sigma, work.settings.polynomials);
       k[0] = pair.along_cosine;
       k[1] = pair.along_sine;
-      return pergrad::detail::is_open(pair.margin);
+      return !pergrad::detail::is_open(pair.margin);
     }
   }
   /// A pair, by as many bits as it takes: `first` has those of the block's.
@@ -53398,7 +53396,8 @@ inline constexpr bool runs_kernels = !requires {
   Device::is_only_listed;
 };
 
-/// Throws std::runtime_error unless the device releases what the host does, with this noise on this grid.
+/// Throws std::runtime_error unless the device releases what the host does, with this noise on this grid and with the
+/// largest.
 template <class Scalar, device Device>
 [[gnu::cold]] void require_the_hosts_noise(const std::shared_ptr<Device>& device, const noise_on_grid& grid) {
   constexpr int count = 2 * release_elements;
@@ -53412,35 +53411,31 @@ template <class Scalar, device Device>
   made->state.noise_step = 0x1'0000'0002;
   const chacha_nonce nonce = make_nonce(random_purpose::gradient_noise, made->state.noise_step);
   for (int i = 0; i < count; ++i) made->sums[i] = std::int64_t{i - count / 2} * 0x12345;
-
-  random_stream stream{};
-  std::ranges::copy(pergrad::detail::chacha_constants, stream.words);
-  std::ranges::copy(key.words, stream.words + 4);
-  std::ranges::copy(nonce.words, stream.words + 13);
   const std::shared_ptr<std::byte> memory = allocate_on(device, sizeof(release_at));
   auto& there = *reinterpret_cast<release_at*>(memory.get());
   device->upload(&there, made.get(), sizeof(release_at));
-  const release_kernel<Scalar> kernel{{.state = &there.state,
-                                       .settings = {.noise = stream, .grid = grid},
-                                       .sums = there.sums,
-                                       .end = count,
-                                       .released = there.released}};
-  device->launch(kernel, kernel.blocks());
-  device->download(made.get(), &there, sizeof(release_at));
 
-  for (int block = 0; block < count / release_elements; ++block) {
+  for (const noise_on_grid& each : {grid, noise_on_grid::of(pergrad::detail::most_sigma, grid.scale)}) {
+    const release_kernel<Scalar> kernel{{.state = &there.state,
+                                         .settings = {.noise = stream_upload::words(key, nonce), .grid = each},
+                                         .sums = there.sums,
+                                         .end = count,
+                                         .released = there.released}};
+    device->launch(kernel, kernel.blocks());
+    device->download(made.get(), &there, sizeof(release_at));
     alignas(64) double k[pergrad::detail::gaussian_block];
-    pergrad::detail::fill_rounded_gaussians<pergrad::detail::native_lanes, Scalar>(
-        key, nonce, static_cast<std::uint64_t>(block), grid.sigma, k);
-    for (int i = 0; i < release_elements; ++i) {
-      const int at = block * release_elements + i;
+    for (int i = 0; i < count; ++i) {
+      const int of_block = i % release_elements;
+      if (of_block == 0) {
+        pergrad::detail::fill_rounded_gaussians<pergrad::detail::native_lanes, Scalar>(
+            key, nonce, static_cast<std::uint64_t>(i / release_elements), each.sigma, k);
+      }
       const auto expected =
-          pergrad::detail::released_value<Scalar>(static_cast<double>(made->sums[at]) + k[i], grid.scale);
-      if (made->released[at] == expected) continue;
+          pergrad::detail::released_value<Scalar>(static_cast<double>(made->sums[i]) + k[of_block], each.scale);
+      if (made->released[i] == expected) continue;
       throw std::runtime_error(
-          "pergrad: dp_sgd: this device does not make the host's noise, and releases nothing: "
-          "number " +
-          std::to_string(at) + " of a test is " + std::to_string(made->released[at]) + " and should be " +
+          "pergrad: dp_sgd: this device does not make the host's noise, and releases nothing: number " +
+          std::to_string(i) + " of a test is " + std::to_string(made->released[i]) + " and should be " +
           std::to_string(expected));
     }
   }
@@ -53514,10 +53509,7 @@ class network_trainer {
             .beta2 = options.adam.beta2,
             .stability = options.adam.stability} {
     pergrad::detail::require_sigma(options.noise->value(), settings_.grid.sigma, options.noise->value() == 0);
-    if (runs_kernels<Device> && settings_.grid.sigma > 0) {
-      require_the_hosts_noise<Scalar>(device_, settings_.grid);
-      require_the_hosts_noise<Scalar>(device_, noise_on_grid::of(pergrad::detail::most_sigma, settings_.grid.scale));
-    }
+    if (runs_kernels<Device> && settings_.grid.sigma > 0) require_the_hosts_noise<Scalar>(device_, settings_.grid);
     parts_.reserve(memory_->max_batch() * net().layers());
     const std::size_t bytes = net().parameters * sizeof(Scalar);
     device_->fill_zero(memory_->template at<Scalar>(memory_->places().first_moment), bytes);

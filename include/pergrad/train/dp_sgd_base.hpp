@@ -212,7 +212,7 @@ class dp_sgd_base
     constexpr const char* where = "private training";
     require_rate(options_.learning_rate->value());
     const step_schedules& all = options_.schedules;
-    for (std::uint64_t step = 0; all.learning_rate && step < all.steps; ++step) {
+    for (std::uint64_t step = 1; all.learning_rate && step < all.steps; ++step) {
       static_cast<void>(
           number_of<learning_rate>(*all.learning_rate, step, [&](learning_rate rate) { require_rate(rate.value()); }));
     }
@@ -325,9 +325,8 @@ class dp_sgd_base
   }
   /// Looks at the records if it has not seen them.
   void look_at(const dataset<input_value, target>& records) {
-    network_access::require_parameters(*network_);
-    if (has_seen(records)) return;
     require_fit(records);
+    if (has_seen(records)) return;
     if (are_new(records)) this->begin_a_round();
     accept(records);
   }

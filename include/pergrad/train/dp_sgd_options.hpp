@@ -352,8 +352,9 @@ template <class Number>
 [[nodiscard, gnu::cold]] Number number_of(const schedule& all, std::uint64_t step, const auto& require) {
   const double number = all(step);
   try {
-    require(Number{number});
-    return Number{number};
+    const Number result{number};
+    require(result);
+    return result;
   } catch (const std::invalid_argument& why) {
     throw std::invalid_argument(std::string{why.what()} + ", of step " + std::to_string(step) + " in a schedule" +
                                 (all.path().empty() ? "" : " from " + all.path()));

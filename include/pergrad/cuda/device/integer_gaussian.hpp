@@ -127,12 +127,8 @@ namespace fixed {
   const auto rest = static_cast<std::int64_t>((std::uint64_t{1} << 60U) - std::uint64_t{upper(a)} * seed);
   return seed + static_cast<std::uint32_t>(product(rest >> 10U, seed) >> 50U);
 }
-/// sqrt(a 2^-63) in units of 2^-60, and its reciprocal in units of 2^-29. Precondition: 2^61 <= a < 2^63.
-struct root_and_reciprocal {
-  std::uint64_t root;
-  std::uint32_t reciprocal;
-};
-[[nodiscard]] PERGRAD_HD inline root_and_reciprocal square_root(std::uint64_t a) noexcept {
+/// sqrt(a 2^-63) in units of 2^-60. Precondition: 2^61 <= a < 2^63.
+[[nodiscard]] PERGRAD_HD inline std::uint64_t square_root(std::uint64_t a) noexcept {
   const auto seed = static_cast<std::uint32_t>(
       multiply(about_reciprocal_root(static_cast<float>(upper(a))), 0x1.6a09e6p44F));  // 2^44.5
   const auto square = static_cast<std::uint32_t>(std::uint64_t{seed} * seed >> 29U);
@@ -140,7 +136,7 @@ struct root_and_reciprocal {
   const std::uint32_t y = seed + static_cast<std::uint32_t>(product(rest >> 10U, seed) >> 51U);
   const std::uint64_t about = times(a, y);
   const auto missing = static_cast<std::int64_t>((a >> 3U) - times(about << 2U, about << 2U));
-  return {about + static_cast<std::uint64_t>(product(missing >> 4U, y) >> 26U), y};
+  return about + static_cast<std::uint64_t>(product(missing >> 4U, y) >> 26U);
 }
 
 }  // namespace fixed
@@ -179,8 +175,8 @@ struct root_and_reciprocal {
   const u64 e = (is_low ? whole - log : whole + log) | 1U;
   // sqrt(E) = 8 root 2^-half; G in units of 2^-(58 - exponent), moved by `half`
   const auto half = static_cast<unsigned>(fixed::leading_zeros(e) - 1) / 2;
-  const auto root = fixed::square_root(e << (2 * half));
-  const u64 radius = times(root.root << 2U, deviation.mantissa);
+  const u64 root = fixed::square_root(e << (2 * half));
+  const u64 radius = times(root << 2U, deviation.mantissa);
   // The place y on a quarter about an axis
   const u64 place = (u64{v_high & 0x3fff'ffffU} << 32U) | v_low;  // 2^-62
   const bool is_negative = place < one >> 2U;

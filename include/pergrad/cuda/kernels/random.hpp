@@ -29,10 +29,12 @@ struct stream_upload {
   /// With step 0: steps are told to each kernel.
   template <pergrad::detail::randomness Kind>
   [[nodiscard]] static random_stream words(const stream_of<Kind>& stream) noexcept {
-    const chacha_nonce nonce = make_nonce(stream_of<Kind>::purpose, 0);
+    return words(stream.key(), make_nonce(stream_of<Kind>::purpose, 0));
+  }
+  [[nodiscard]] static random_stream words(const chacha_key& key, const chacha_nonce& nonce) noexcept {
     random_stream result{};
     for (std::size_t i = 0; i < 4; ++i) result.words[i] = pergrad::detail::chacha_constants[i];
-    for (std::size_t i = 0; i < 8; ++i) result.words[4 + i] = stream.key().words[i];
+    for (std::size_t i = 0; i < 8; ++i) result.words[4 + i] = key.words[i];
     for (std::size_t i = 0; i < 3; ++i) result.words[13 + i] = nonce.words[i];
     return result;
   }

@@ -187,7 +187,7 @@ struct release_kernel {
     });
     block.each([&](int t) {
       integer_type k[2] = {0, 0};
-      if (is_noised && is_open(shared.words, t, k)) settle(shared.words, std::int64_t{number} * threads + t, k);
+      if (is_noised && !round_pair(shared.words, t, k)) settle(shared.words, std::int64_t{number} * threads + t, k);
       for (int half = 0; half < 2; ++half) {
         work.release(begin + half * threads + t, sums[t][half], k[half], shared.rules);
       }
@@ -199,8 +199,8 @@ struct release_kernel {
   using integer_type = std::conditional_t<by_integers, std::int64_t, double>;
   using block_words = std::uint32_t[16][chacha_blocks];
 
-  /// Makes the pair of thread `t`. Is a rounding not proven?
-  [[nodiscard]] PERGRAD_HD bool is_open(const block_words& words, int t, integer_type (&k)[2]) const noexcept {
+  /// Makes the pair of thread `t`. Are both roundings proven?
+  [[nodiscard]] PERGRAD_HD bool round_pair(const block_words& words, int t, integer_type (&k)[2]) const noexcept {
     const int row = t / chacha_blocks * 4;
     const int column = t % chacha_blocks;
     const std::uint32_t u[2] = {words[row][column], words[row + 1][column]};
@@ -210,13 +210,13 @@ struct release_kernel {
       const integer_pair pair = round_gaussians_by_integers(u[0], u[1], v[0], v[1], grid.deviation);
       k[0] = pair.along_cosine;
       k[1] = pair.along_sine;
-      return pair.is_open;
+      return !pair.is_open;
     } else {
       const auto pair = pergrad::detail::round_gaussians<1>(pergrad::detail::widened<0, 1>(u[0], u[1], v[0], v[1]),
                                                             2 * grid.sigma * grid.sigma, work.settings.polynomials);
       k[0] = pair.along_cosine;
       k[1] = pair.along_sine;
-      return pergrad::detail::is_open(pair.margin);
+      return !pergrad::detail::is_open(pair.margin);
     }
   }
   /// A pair, by as many bits as it takes: `first` has those of the block's.

@@ -7,7 +7,6 @@
 // refused. It takes two launches when a trainer is made, which the first step then need not wait for.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -26,7 +25,8 @@ inline constexpr bool runs_kernels = !requires {
   Device::is_only_listed;
 };
 
-/// Throws std::runtime_error unless the device releases what the host does, with this noise on this grid.
+/// Throws std::runtime_error unless the device releases what the host does, with this noise on this grid and with the
+/// largest.
 template <class Scalar, device Device>
 [[gnu::cold]] void require_the_hosts_noise(const std::shared_ptr<Device>& device, const noise_on_grid& grid) {
   constexpr int count = 2 * release_elements;
@@ -40,35 +40,31 @@ template <class Scalar, device Device>
   made->state.noise_step = 0x1'0000'0002;
   const chacha_nonce nonce = make_nonce(random_purpose::gradient_noise, made->state.noise_step);
   for (int i = 0; i < count; ++i) made->sums[i] = std::int64_t{i - count / 2} * 0x12345;
-
-  random_stream stream{};
-  std::ranges::copy(pergrad::detail::chacha_constants, stream.words);
-  std::ranges::copy(key.words, stream.words + 4);
-  std::ranges::copy(nonce.words, stream.words + 13);
   const std::shared_ptr<std::byte> memory = allocate_on(device, sizeof(release_at));
   auto& there = *reinterpret_cast<release_at*>(memory.get());
   device->upload(&there, made.get(), sizeof(release_at));
-  const release_kernel<Scalar> kernel{{.state = &there.state,
-                                       .settings = {.noise = stream, .grid = grid},
-                                       .sums = there.sums,
-                                       .end = count,
-                                       .released = there.released}};
-  device->launch(kernel, kernel.blocks());
-  device->download(made.get(), &there, sizeof(release_at));
 
-  for (int block = 0; block < count / release_elements; ++block) {
+  for (const noise_on_grid& each : {grid, noise_on_grid::of(pergrad::detail::most_sigma, grid.scale)}) {
+    const release_kernel<Scalar> kernel{{.state = &there.state,
+                                         .settings = {.noise = stream_upload::words(key, nonce), .grid = each},
+                                         .sums = there.sums,
+                                         .end = count,
+                                         .released = there.released}};
+    device->launch(kernel, kernel.blocks());
+    device->download(made.get(), &there, sizeof(release_at));
     alignas(64) double k[pergrad::detail::gaussian_block];
-    pergrad::detail::fill_rounded_gaussians<pergrad::detail::native_lanes, Scalar>(
-        key, nonce, static_cast<std::uint64_t>(block), grid.sigma, k);
-    for (int i = 0; i < release_elements; ++i) {
-      const int at = block * release_elements + i;
+    for (int i = 0; i < count; ++i) {
+      const int of_block = i % release_elements;
+      if (of_block == 0) {
+        pergrad::detail::fill_rounded_gaussians<pergrad::detail::native_lanes, Scalar>(
+            key, nonce, static_cast<std::uint64_t>(i / release_elements), each.sigma, k);
+      }
       const auto expected =
-          pergrad::detail::released_value<Scalar>(static_cast<double>(made->sums[at]) + k[i], grid.scale);
-      if (made->released[at] == expected) continue;
+          pergrad::detail::released_value<Scalar>(static_cast<double>(made->sums[i]) + k[of_block], each.scale);
+      if (made->released[i] == expected) continue;
       throw std::runtime_error(
-          "pergrad: dp_sgd: this device does not make the host's noise, and releases nothing: "
-          "number " +
-          std::to_string(at) + " of a test is " + std::to_string(made->released[at]) + " and should be " +
+          "pergrad: dp_sgd: this device does not make the host's noise, and releases nothing: number " +
+          std::to_string(i) + " of a test is " + std::to_string(made->released[i]) + " and should be " +
           std::to_string(expected));
     }
   }

@@ -111,10 +111,7 @@ class network_trainer {
             .beta2 = options.adam.beta2,
             .stability = options.adam.stability} {
     pergrad::detail::require_sigma(options.noise->value(), settings_.grid.sigma, options.noise->value() == 0);
-    if (runs_kernels<Device> && settings_.grid.sigma > 0) {
-      require_the_hosts_noise<Scalar>(device_, settings_.grid);
-      require_the_hosts_noise<Scalar>(device_, noise_on_grid::of(pergrad::detail::most_sigma, settings_.grid.scale));
-    }
+    if (runs_kernels<Device> && settings_.grid.sigma > 0) require_the_hosts_noise<Scalar>(device_, settings_.grid);
     parts_.reserve(memory_->max_batch() * net().layers());
     const std::size_t bytes = net().parameters * sizeof(Scalar);
     device_->fill_zero(memory_->template at<Scalar>(memory_->places().first_moment), bytes);
