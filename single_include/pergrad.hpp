@@ -42582,6 +42582,14 @@ struct alignas(Count * sizeof(Value)) element_group {
   Value v[static_cast<std::size_t>(Count)];
 };
 
+/// A few numbers next to each other, in one piece.
+template <int Count, class Value>
+[[nodiscard]] PERGRAD_HD inline element_group<Value, Count> read_group(const Value* at) noexcept {
+  element_group<Value, Count> group;
+  __builtin_memcpy(&group, __builtin_assume_aligned(at, sizeof group), sizeof group);
+  return group;
+}
+
 /// What the engine may launch.
 template <class Kernel>
 concept kernel = std::is_trivially_copyable_v<Kernel> && std::is_trivially_copyable_v<typename Kernel::shared_type> &&
@@ -43574,6 +43582,67 @@ struct projection_row {
   int accumulate = 0;
 };
 
+/// A product of an affine node's way forward or back for one sample that a block holds in shared memory
+/// (layers/held_samples.hpp). Rows are outputs forward, channels back; columns are positions or pixels. `steps` and all
+/// other tables are places among the integers.
+struct held_product {
+  /// Columns whose terms lie in the same places seen from their bases: pixels of a stride_class
+  /// (kernels/gemm_affine.hpp).
+  struct pixel_class {
+    int first_column = 0;
+    int columns = 0;
+    int first_step = 0;  ///< a multiple of 4
+    int depth = 0;
+  };
+  static constexpr int most_classes = 8;
+  static constexpr int side = 4, large = 4, small = 2;  ///< of a thread's patch of results
+  // Tiles of weights that are not held: so many numbers a thread of 256 brings, rows that lie in other banks.
+  static constexpr int tile_of_thread = 4;
+  static constexpr int tile_size = tile_of_thread * 256;
+  static constexpr int rows_of_tile = 64;
+  static constexpr int tile_room = tile_size + 4 * rows_of_tile;
+  [[nodiscard]] PERGRAD_HD static constexpr int padded(int width) noexcept { return 4 * ((width + 3) / 4 | 1); }
+
+  int back = 0;
+  int groups = 1;
+  int rows = 0;         ///< of a group
+  int all_outputs = 0;  ///< of the view
+  int weights = 0;      ///< of the first one among the parameters
+  int held = -1;        ///< of the first one in shared memory; negative: they pass by in tiles
+  int held_step = 0;    ///< from output to output there
+  divisor width, tile;
+  int class_count = 0;
+  pixel_class classes[most_classes];
+  int steps = 0;         ///< of the operand, class after class, in bytes
+  int weight_steps = 0;  ///< back, likewise
+  int weight_group = 0;  ///< from group to group
+  int weight_step = 0;   ///< from row to row
+  int bases = 0;         ///< of each column in the operand
+  int operand_group = 0;
+  int results = 0;  ///< of each column in the result
+  int result_group = 0;
+  int result_step = 0;
+  int copies = 0;    ///< the operand is copied, with zeros where windows see nothing
+  divisor copy;      ///< numbers of a channel's copy
+  int sources = 0;   ///< where they come from, negative: nowhere
+  int channels = 0;  ///< of the operand
+  int channel_step = 0;
+
+  [[nodiscard]] PERGRAD_HD constexpr int column_patches(int size) const noexcept {
+    int count = 0;
+    for (int i = 0; i < class_count; ++i) count += blocks_for(classes[i].columns, size);
+    return count;
+  }
+  /// Of `side` rows and so many columns.
+  [[nodiscard]] PERGRAD_HD constexpr int patches(int size) const noexcept {
+    return groups * blocks_for(rows, side) * column_patches(size);
+  }
+  /// Columns of a thread's patch: where there are enough of them, a large one reads less for each result.
+  [[nodiscard]] PERGRAD_HD constexpr int patch_columns(int threads) const noexcept {
+    return patches(large) >= threads / 2 ? large : small;
+  }
+};
+
 /// Sizes and the tables' places on the device.
 template <class Scalar>
 struct table_view {
@@ -43602,6 +43671,10 @@ struct network_sizes {
   int output = 0;    ///< places of the network's output and its gradient
   int output_gradient = 0;
   int output_lengths = -1;  ///< table of its lengths; none if all samples have one
+  int held_integers = 0;    ///< of a network whose samples a block may hold: of the first one of its tables
+  int held_weights = 0;     ///< scalars of shared memory
+  int held_copies = 0;
+  int held_products = 0;  ///< 0: no such network
 };
 
 /// A network as numbers, for everything that is compiled once for all networks. Refers to constants of its type.
@@ -46930,6 +47003,242 @@ static_assert(device<cuda_device>);
 // pergrad/cuda/plan/build.hpp - from a network's plan to a device's tables: how it is cut into launches, what nodes do,
 // where values lie
 
+// pergrad/cuda/plan/held_plan.hpp - which networks' samples a block holds in shared memory, and the tables of their
+// products (layers/held_samples.hpp)
+
+namespace pergrad::inline v0_1::on_device {
+
+/// Shared memory of a block, so that a multiprocessor of compute capability 9.0 has room for two.
+inline constexpr std::size_t most_held_bytes = std::size_t{112} << 10U;
+
+/// Describes products one after the other. Without integers it only counts, in a constant expression.
+class held_products {
+ public:
+  /// `first`: of the tables among a network's integers; `scalar_bytes`: of a number in shared memory.
+  constexpr explicit held_products(int first, int scalar_bytes = 1, int* integers = nullptr) noexcept
+      : place_{first}, scalar_bytes_{scalar_bytes}, integers_{integers} {}
+
+  [[nodiscard]] constexpr int end() const noexcept { return place_; }
+  [[nodiscard]] constexpr int weights() const noexcept { return weights_; }
+  [[nodiscard]] constexpr int copies() const noexcept { return copies_; }
+
+  /// A node's product forward, and that back.
+  constexpr held_product describe(const op_row& row, bool back) {
+    held_product of;
+    if (row.kind != node_kind::affine || row.out_size == 0 || (back && row.input_gradient == 0)) return of;
+    const affine_view& view = row.view;
+    of.back = back != (row.adjoint != 0) ? 1 : 0;
+    of.groups = view.groups;
+    of.all_outputs = view.groups * view.outputs;
+    of.width = divisor{view.view_width()};
+    of.weights = row.parameters;
+    of.rows = of.back != 0 ? view.channels : view.outputs;
+    if (geometry{view}.contiguous != 0 && view.groups == 1 && row.adjoint == 0) {
+      const int rows = smaller_of(of.rows, held_product::rows_of_tile);
+      of.tile = divisor{smaller_of(held_product::tile_size / rows, (view.view_width() + 3) / 4 * 4) / 4 * 4};
+      if (of.back == 0) copies_ = larger_of(copies_, 2 * held_product::tile_room);
+      return of;
+    }
+    of.held_step = held_product::padded(view.view_width());
+    if (back) {
+      of.held = held_of_node_;
+    } else {
+      of.held = held_of_node_ = weights_;
+      weights_ += of.all_outputs * of.held_step;
+    }
+    of.weight_group = view.outputs * of.held_step;
+    of.back != 0 ? describe_adjoint(of, view) : describe_forward(of, view);
+    return of;
+  }
+
+ private:
+  using steps_type = int[axes];
+
+  [[nodiscard]] constexpr int place(int count) noexcept {
+    const int at = place_;
+    place_ += (count + 3) / 4 * 4 + 4;  // four are read before it is known that they are needed
+    return at;
+  }
+  constexpr void put(int at, int value) const noexcept {
+    if (integers_ != nullptr) integers_[at] = value;
+  }
+  /// The operand's copy: along an axis from `before` places before its first one, `size` in all. Gives the steps of
+  /// pixels in it, and those of channels.
+  constexpr int copy(held_product& of, const int (&image)[axes], const steps_type& image_step, const steps_type& before,
+                     const steps_type& size, int channels, int channel_step, steps_type& step) {
+    const int volume = size[0] * size[1] * size[2];
+    of.copies = 1;
+    of.copy = divisor{volume};
+    of.channels = of.groups * channels;
+    of.channel_step = channel_step;
+    of.sources = place(volume);
+    of.operand_group = channels * volume;
+    copies_ = larger_of(copies_, (of.channels * volume + 3) / 4 * 4);
+    step[2] = 1;
+    step[1] = size[2];
+    step[0] = size[2] * size[1];
+    for (int i = 0; integers_ != nullptr && i < volume; ++i) {
+      const box_index at = index_in(size, i);
+      const int pixel[axes] = {at.d - before[0], at.h - before[1], at.w - before[2]};
+      int from = 0;
+      for (int axis = 0; axis < axes; ++axis) {
+        if (pixel[axis] < 0 || pixel[axis] >= image[axis]) from = -1;
+        if (from >= 0) from += pixel[axis] * image_step[axis];
+      }
+      put(of.sources + i, from);
+    }
+    return volume;
+  }
+
+  constexpr void describe_forward(held_product& of, const affine_view& view) {
+    steps_type step{};
+    std::copy_n(view.x_step, axes, step);
+    int channel_step = view.x_channel;
+    of.operand_group = view.x_group;
+    if (view.padding[0] + view.padding[1] + view.padding[2] > 0) {
+      steps_type size{};
+      for (int axis = 0; axis < axes; ++axis) {
+        size[axis] = (view.out[axis] - 1) * view.stride[axis] + (view.kernel[axis] - 1) * view.dilation[axis] + 1;
+      }
+      channel_step = copy(of, view.in, view.x_step, view.padding, size, view.channels, view.x_channel, step);
+    }
+    of.class_count = 1;
+    of.classes[0] = {.columns = view.positions(), .depth = view.view_width()};
+    of.weight_step = of.held_step;
+    of.steps = place(view.view_width());
+    of.bases = place(view.positions());
+    of.results = place(view.positions());
+    of.result_group = view.y_group;
+    of.result_step = view.y_output;
+    if (integers_ == nullptr) return;
+    for (int k = 0; k < view.view_width(); ++k) {
+      const box_index tap = index_in(view.kernel, k % view.taps());
+      put(of.steps + k, scalar_bytes_ * (k / view.taps() * channel_step + tap.d * view.dilation[0] * step[0] +
+                                         tap.h * view.dilation[1] * step[1] + tap.w * view.dilation[2] * step[2]));
+    }
+    for (int t = 0; t < view.positions(); ++t) {
+      const box_index at = index_in(view.out, t);
+      put(of.bases + t,
+          at.d * view.stride[0] * step[0] + at.h * view.stride[1] * step[1] + at.w * view.stride[2] * step[2]);
+      put(of.results + t, position_in_y(view, t));
+    }
+  }
+
+  constexpr void describe_adjoint(held_product& of, const affine_view& view) {
+    steps_type step{};
+    steps_type before{};
+    steps_type size{};
+    bool is_inside = true;
+    for (int axis = 0; axis < axes; ++axis) {
+      step[axis] = view.y_step[axis];
+      before[axis] = (view.kernel[axis] - 1) * view.dilation[axis] / view.stride[axis];
+      const int last = (view.in[axis] - 1 + view.padding[axis]) / view.stride[axis];
+      size[axis] = before[axis] + last + 1;
+      is_inside = is_inside && before[axis] == 0 && last < view.out[axis];
+    }
+    int channel_step = view.y_output;
+    of.operand_group = view.y_group;
+    if (!is_inside) {
+      channel_step = copy(of, view.out, view.y_step, before, size, view.outputs, view.y_output, step);
+    }
+    of.weight_step = view.taps();
+    of.class_count = stride_class::count(view);
+    int columns = 0;
+    int steps = 0;
+    stride_class kinds[held_product::most_classes];
+    for (int c = 0; c < of.class_count; ++c) {
+      const stride_class& kind = kinds[c] = stride_class{view, c};
+      held_product::pixel_class& to = of.classes[c];
+      to = {.first_column = columns,
+            .columns = kind.pixels[0] * kind.pixels[1] * kind.pixels[2],
+            .first_step = steps,
+            .depth = view.outputs * kind.tap_count};
+      columns += to.columns;
+      steps += (to.depth + 3) / 4 * 4;
+    }
+    of.steps = place(steps);
+    of.weight_steps = place(steps);
+    of.bases = place(columns);
+    of.results = place(columns);
+    of.result_group = view.x_group;
+    of.result_step = view.x_channel;
+    for (int c = 0; integers_ != nullptr && c < of.class_count; ++c) {
+      const stride_class& kind = kinds[c];
+      const held_product::pixel_class& to = of.classes[c];
+      for (int k = 0; k < to.depth; ++k) {
+        int output = k;
+        int tap[axes];
+        kind.tap_of(output, tap);
+        int at = output * channel_step;
+        for (int axis = 0; axis < axes; ++axis) {
+          at -= tap[axis] * view.dilation[axis] / view.stride[axis] * step[axis];
+        }
+        put(of.steps + to.first_step + k, scalar_bytes_ * at);
+        put(of.weight_steps + to.first_step + k,
+            scalar_bytes_ * (output * of.held_step + (tap[0] * view.kernel[1] + tap[1]) * view.kernel[2] + tap[2]));
+      }
+      for (int i = 0; i < to.columns; ++i) {
+        const box_index number = index_in(kind.pixels, i);
+        const int of_class[axes] = {number.d, number.h, number.w};
+        int base = 0;
+        int pixel = 0;
+        for (int axis = 0; axis < axes; ++axis) {
+          base += (kind.whole[axis] + of_class[axis] + (is_inside ? 0 : before[axis])) * step[axis];
+          pixel += (kind.pixel[axis] + of_class[axis] * view.stride[axis]) * view.x_step[axis];
+        }
+        put(of.bases + to.first_column + i, base);
+        put(of.results + to.first_column + i, pixel);
+      }
+    }
+  }
+
+  int place_;
+  int scalar_bytes_;
+  int* integers_;
+  int weights_ = 0;
+  int copies_ = 0;
+  int held_of_node_ = -1;
+};
+
+/// Can a block hold a sample of a network of these nodes, all of whose parameters are affine nodes'? There has to be a
+/// convolution: what has one position only is better off as products over samples.
+[[nodiscard]] constexpr bool may_be_held(std::span<const op_row> ops) {
+  bool has_convolution = false;
+  for (const op_row& row : ops) {
+    if (row.out_lengths >= 0 || row.in_lengths >= 0) return false;
+    if (row.out_size == 0) continue;
+    if (row.kind == node_kind::general || row.kind == node_kind::tiled) return false;
+    if (row.kind != node_kind::affine) continue;
+    const bool goes_back = row.input_gradient != 0 || row.adjoint != 0;
+    if (goes_back && stride_class::count(row.view) > held_product::most_classes) return false;
+    has_convolution = has_convolution || (row.view.positions() > 1 && row.view.taps() > 1);
+  }
+  return has_convolution;
+}
+/// Shared memory of a block for it.
+[[nodiscard]] constexpr std::size_t held_bytes(const network_sizes& net, std::size_t input_size,
+                                               std::size_t scalar_bytes) noexcept {
+  constexpr std::size_t others = 8;
+  return (static_cast<std::size_t>(net.workspace + net.held_weights + net.held_copies) + input_size + others) *
+         scalar_bytes;
+}
+/// Says what a network needs for it, if a block has room.
+constexpr void hold_samples(network_sizes& net, std::span<const op_row> ops, int input_size, std::size_t scalar_bytes) {
+  held_products products{(net.integers + 3) / 4 * 4};
+  for (const op_row& row : ops) {
+    static_cast<void>(products.describe(row, false));
+    static_cast<void>(products.describe(row, true));
+  }
+  network_sizes held = net;
+  held.held_integers = (net.integers + 3) / 4 * 4;
+  held.integers = products.end();
+  held.held_weights = products.weights();
+  held.held_copies = products.copies();
+  held.held_products = 2 * static_cast<int>(ops.size());
+  if (held_bytes(held, static_cast<std::size_t>(input_size), scalar_bytes) <= most_held_bytes) net = held;
+}
+
+}  // namespace pergrad::inline v0_1::on_device
 // pergrad/cuda/plan/leaves.hpp - the factor leaves of a network on a device: a row for each use of each block of
 // parameters, and how the block's norm is found
 
@@ -48281,6 +48590,10 @@ struct build_tables {
           }
         }
       });
+      const bool has_others = t.row_count > 0 || t.projections_used > 0;
+      if (!has_others && may_be_held(t.ops)) {
+        hold_samples(t, t.ops, static_cast<int>(structure::shapes[0].size()), sizeof(typename Program::scalar));
+      }
     }
     return t;
   }
@@ -48404,6 +48717,8 @@ struct build_tables {
       const int back = lifetimes::end - 1 - pool.node;
       int& death = live.value_death[live.root[before]];
       death = std::max(death, row.input_gradient != 0 ? back + 1 : pool.node);
+      // Of a pool of maxima an element's gradient needs no element but its own: it may take its place.
+      if (pool.saved_size > 0 && readers_of(before) == 1 && live.root[before] == before) death = back - 1;
       live.value_death[i + 1] = row.node;
       if (row.input_gradient == 0) continue;
       int& birth = live.gradient_birth[live.root[before]];
@@ -50364,6 +50679,7 @@ template <class Scalar>
 struct function_tables {
   std::vector<int> integers;
   std::vector<Scalar> scalars;
+  std::vector<held_product> products;
 };
 
 /// The tables of a network.
@@ -50407,6 +50723,13 @@ struct program {
     });
     if constexpr (structure::shapes[0].varying_axis() != 0) {
       fill_lengths<structure>(table.ops, table.output_lengths, result.integers.data());
+    }
+    if constexpr (table.held_products > 0) {
+      held_products products{table.held_integers, sizeof(scalar), result.integers.data()};
+      for (const op_row& row : table.ops) {
+        result.products.push_back(products.describe(row, false));
+        result.products.push_back(products.describe(row, true));
+      }
     }
     return result;
   }
@@ -50590,8 +50913,9 @@ struct arena_layout {
   std::size_t row_leaves = 0;
   std::size_t integers = 0;
   std::size_t scalars = 0;
-  std::size_t groups = 0;  ///< clipping group of each layer
-  std::size_t bounds = 0;  ///< clip bound of each group
+  std::size_t products = 0;  ///< of samples that blocks hold
+  std::size_t groups = 0;    ///< clipping group of each layer
+  std::size_t bounds = 0;    ///< clip bound of each group
   std::size_t parameters = 0;
   std::size_t workspaces = 0;
   std::size_t kept = 0;
@@ -50645,6 +50969,7 @@ inline constexpr std::size_t target_bytes = 8;
   place(a.row_leaves, net.rows.size_bytes());
   place(a.integers, count(net.integers) * sizeof(int));
   place(a.scalars, count(net.scalars) * scalar_bytes);
+  place(a.products, count(net.held_products) * sizeof(held_product));
   place(a.groups, layers * sizeof(int));
   place(a.bounds, layers * sizeof(double));
   place(a.parameters, (net.parameters + net.frozen) * scalar_bytes);
@@ -51177,7 +51502,7 @@ struct fold_kernel {
 // Fused networks: one launch and one launch. Layered ones: a product for every affine layer, forward and back, one for
 // every norm that is found from the gradient's elements, and one for every sum, or one for some of its samples and a
 // kernel that adds them up; between them nodes of many elements one by one, several blocks a sample, and the sample
-// kernel for all others.
+// kernel for all others. Of networks that are small enough, a block holds a sample on its way forward and back.
 
 // pergrad/cuda/layers/attention.hpp - attention of one head by a block, a tile of queries or keys at a time, in shared
 // memory
@@ -51248,14 +51573,6 @@ struct attention_sizes {
            static_cast<std::size_t>(turned * turned_size(width) + straight * straight_size(width) + tile * line);
   }
 };
-
-/// A few numbers next to each other, in one piece.
-template <int Count, class Scalar>
-[[nodiscard]] PERGRAD_HD inline element_group<Scalar, Count> read_group(const Scalar* at) noexcept {
-  element_group<Scalar, Count> group;
-  __builtin_memcpy(&group, __builtin_assume_aligned(at, sizeof group), sizeof group);
-  return group;
-}
 template <class Scalar, int Count>
 PERGRAD_HD inline void store_group(const element_group<Scalar, Count>& group, Scalar* at) noexcept {
   __builtin_memcpy(__builtin_assume_aligned(static_cast<void*>(at), sizeof group), &group, sizeof group);
@@ -51714,6 +52031,411 @@ struct move_queries_kernel : attention_work<Scalar, Target> {
 };
 
 }  // namespace pergrad::inline v0_1::on_device
+// pergrad/cuda/layers/held_samples.hpp - small convolutional networks: a block takes a sample forward and back, its
+// values and the weights of convolutions in shared memory
+//
+// One launch for what would be one a layer and direction. Norms and sums find in the sample's workspace what they read.
+// Every number has the bits that the launches layer by layer give it: a result is one chain of fma over the depth in
+// the same order (kernels/gemm.hpp), from the same start.
+//
+// A product reads its operand where it lies, or, where windows reach beyond it, in a copy with zeros around it. Where
+// results, terms and weights lie, tables say (cuda/plan/held_plan.hpp), so that a term costs no arithmetic but its
+// address. Fully connected layers use a weight once a sample: theirs pass by, in tiles of which the next is read
+// while one is multiplied.
+
+namespace pergrad::inline v0_1::on_device {
+
+/// Copies one number to shared memory; it is there once finish_copies() returns to the thread that asked for it, and
+/// for all others behind a barrier. No register waits for it.
+template <class Scalar>
+PERGRAD_HD inline void begin_copy(Scalar* to, const Scalar* from) noexcept {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.ca.shared.global [%0], [%1], %2;"
+               :
+               : "r"(static_cast<unsigned>(__cvta_generic_to_shared(to))), "l"(__cvta_generic_to_global(from)),
+                 "n"(sizeof(Scalar))
+               : "memory");
+#else
+  *to = *from;
+#endif
+}
+PERGRAD_HD inline void finish_copies() noexcept {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+}
+
+/// What held_sample_kernel is told besides what a sample kernel is.
+struct held_memory {
+  const held_product* products = nullptr;  ///< of each node forward and back
+  int weights = 0;                         ///< scalars of shared memory for weights
+  int copies = 0;                          ///< and for an operand's copy, or tiles
+};
+
+/// Forward, loss and, if wanted, the way back of one sample a block.
+template <class Scalar, class Loss, class Functions>
+struct held_sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar>> {
+  static constexpr int threads = 256;
+  static constexpr int least_blocks = 2;
+  using work_type = sample_work<Scalar, typename Loss::template target<Scalar>>;
+  struct shared_type {
+    alignas(4 * sizeof(Scalar)) Scalar first[4];
+  };
+  using work_type::samples, work_type::tables, work_type::parameters, work_type::format, work_type::results;
+
+  held_memory memory;
+
+  [[nodiscard]] std::size_t more_shared_bytes() const noexcept {
+    return sizeof(Scalar) * static_cast<std::size_t>(input_at() + samples.input_size + memory.weights + memory.copies);
+  }
+
+  template <class Block>
+  [[gnu::always_inline]] PERGRAD_HD void operator()(const Block& block) const {
+    const int sample = block.index();
+    if (static_cast<std::uint32_t>(sample) >= this->state->count) return;
+    Scalar* const weights = block.template shared<shared_type>().first;
+    Scalar* const copies = weights + memory.weights;
+    Scalar* const workspace = copies + memory.copies;
+    const sample_values<Scalar> stored = samples.values(sample);
+    const sample_values<Scalar> values{workspace, workspace + input_at(), stored.integers, stored.length};
+    const worker<Block> work{block, values, weights, copies, parameters, format};
+    block.each([&](int t) {
+      for (int i = t; i < samples.input_size; i += threads) begin_copy(workspace + input_at() + i, stored.input + i);
+      for (int i = this->first; i < this->last; ++i) load_weights(memory.products[2 * i], weights, t);
+      finish_copies();
+    });
+    const pointwise_worker<Block, Scalar> pointwise{block, values, tables.scalars};
+    const int nodes = this->last - this->first;
+    // One loop for both ways, so that each kind of product is there once: a block runs through this code once, and
+    // waits until it is loaded.
+    for (int number = 0; number < nodes + ((this->stages & stage::backward) != 0 ? nodes : 0); ++number) {
+      const bool back = number >= nodes;
+      const int i = this->first + (back ? 2 * nodes - 1 - number : number);
+      const op_row& row = tables.ops[i];
+      const bool is_there = row.out_size > 0 && row.taken_along == 0 && (!back || row.backward != 0);
+      if (is_there && row.kind == node_kind::affine) {
+        if (back) {  // what norms and sums read of it
+          store(block, values, stored, row.in, row.in_size);
+          store(block, values, stored, row.dy, row.out_size);
+        }
+        if (!back || row.input_gradient != 0) {
+          work.multiply(memory.products[2 * i + (back ? 1 : 0)], values.at(back ? row.dy : row.in),
+                        values.to(back ? row.dx : row.out), back || row.bias < 0 ? nullptr : parameters + row.bias,
+                        back && row.accumulate != 0);
+          if (back) round(block, values.to(row.dx), row.in_size);
+        }
+      } else if (is_there) {
+        const joined_node joined = joined_to(i);
+        if (!back) {
+          pointwise.template forward<Functions, true>(row, joined);
+        } else {
+          pointwise.template backward<Functions, true>(row, joined, format);
+          if (row.input_gradient != 0) round(block, values.to(joined.function < 0 ? row.dx : joined.dx), row.in_size);
+          if (row.input2_gradient != 0) round(block, values.to(row.dx2), row.in2_size);
+        }
+      }
+      if (back) continue;
+      if (is_there && row.handed_on != 0) round(block, values.to(row.out), row.out_size);
+      if (number + 1 < nodes) continue;
+      block.once([&] {
+        evaluate_loss<Loss>(*this, values, sample, values.at(this->output), values.to(this->output_gradient));
+      });
+      round(block, values.to(this->output_gradient), this->output_size);
+      if (results.outputs != nullptr) {
+        Scalar* const outputs = results.outputs + std::int64_t{sample} * this->output_size;
+        for_each(block, this->output_size, [&](int k) { outputs[k] = values.at(this->output)[k]; });
+      }
+    }
+  }
+
+ private:
+  /// Of the copy of the input, from the workspace on.
+  [[nodiscard]] PERGRAD_HD int input_at() const noexcept { return (samples.workspace + 3) / 4 * 4; }
+  /// The node that this one computes as well.
+  [[nodiscard]] PERGRAD_HD joined_node joined_to(int i) const noexcept {
+    const op_row* const before = tables.ops + i - 1;
+    if (i == 0 || before->taken_along == 0) return {};
+    return {before->function, before->in,         before->out,
+            before->dx,       before->accumulate, before->handed_on != 0 ? format : stored_format::exact};
+  }
+  /// What thread t brings of a product's weights.
+  PERGRAD_HD void load_weights(const held_product& of, Scalar* weights, int t) const {
+    if (of.held < 0) return;
+    const Scalar* const from = parameters + of.weights;
+    const int count = of.all_outputs * of.width.value();
+    for (int e = t; e < count; e += threads) {
+      int row = e;
+      const int k = of.width.divide(row);
+      begin_copy(weights + of.held + row * of.held_step + k, from + e);
+    }
+    if (format == stored_format::exact) return;
+    finish_copies();
+    for (int e = t; e < count; e += threads) {
+      int row = e;
+      const int k = of.width.divide(row);
+      Scalar& weight = weights[of.held + row * of.held_step + k];
+      weight = stored_as(format, weight);
+    }
+  }
+  template <class Block>
+  PERGRAD_HD void round(const Block& block, Scalar* at, int count) const {
+    if (format == stored_format::exact) return;
+    for_each(block, count, [&](int i) { at[i] = stored_as(format, at[i]); });
+  }
+  template <class Block>
+  PERGRAD_HD void store(const Block& block, const sample_values<Scalar>& values, const sample_values<Scalar>& to,
+                        int place, int count) const {
+    if (place < 0) return;
+    Scalar* const at = to.to(place);
+    for_each(block, count, [&](int i) { at[i] = values.at(place)[i]; });
+  }
+
+  /// A block at the products of its sample.
+  template <class Block>
+  struct worker {
+    const Block& block;
+    const sample_values<Scalar>& values;
+    const Scalar* weights;  ///< shared memory begins there
+    Scalar* copies;         ///< shared
+    const Scalar* parameters;
+    stored_format format;
+
+    /// `bias`: where results begin, or, if `onto`, at what is there.
+    PERGRAD_HD void multiply(const held_product& of, const Scalar* operand, Scalar* result, const Scalar* bias,
+                             bool onto) const {
+      if (of.held < 0) {
+        of.back != 0 ? adjoint_of_matrix(of, operand, result, onto) : matrix(of, operand, result, bias, onto);
+        return;
+      }
+      if (of.copies != 0) {
+        for_each(block, of.channels * of.copy.value(), [&](int e) {
+          int channel = e;
+          const int from = values.integers[of.sources + of.copy.divide(channel)];
+          copies[e] = from < 0 ? Scalar{0} : operand[channel * of.channel_step + from];
+        });
+        operand = copies;
+      }
+      const bool is_large = of.patch_columns(threads) == held_product::large;
+      if (of.back != 0) {
+        is_large ? in_patches<true, held_product::large>(of, operand, result, bias, onto)
+                 : in_patches<true, held_product::small>(of, operand, result, bias, onto);
+      } else {
+        is_large ? in_patches<false, held_product::large>(of, operand, result, bias, onto)
+                 : in_patches<false, held_product::small>(of, operand, result, bias, onto);
+      }
+    }
+
+   private:
+    static constexpr int side = held_product::side;
+
+    /// A thread takes held_product::side rows of Columns results. Threads next to each other take columns next to each
+    /// other: they read the same weights.
+    template <bool Back, std::size_t Columns>
+    PERGRAD_HD void in_patches(const held_product& of, const Scalar* operand, Scalar* result, const Scalar* bias,
+                               bool onto) const {
+      constexpr int columns = Columns;
+      const int across = of.column_patches(columns);
+      const int down = blocks_for(of.rows, side);
+      for_each(block, of.groups * down * across, [&](int e) {
+        int column = e % across;
+        const int row = e / across % down * side;
+        const int group = e / across / down;
+        int kind = 0;
+        while (column >= blocks_for(of.classes[kind].columns, columns)) {
+          column -= blocks_for(of.classes[kind].columns, columns);
+          ++kind;
+        }
+        const held_product::pixel_class& pixels = of.classes[kind];
+        const int apart = blocks_for(pixels.columns, columns);
+        int from[Columns];  // beyond the last row or column: the last one once more
+        int with[side];
+        Scalar* to[Columns];
+        PERGRAD_UNROLL
+        for (int j = 0; j < columns; ++j) {
+          const int number = pixels.first_column + smaller_of(column + j * apart, pixels.columns - 1);
+          from[j] = place_of(operand + group * of.operand_group + values.integers[of.bases + number]);
+          to[j] = result + group * of.result_group + values.integers[of.results + number];
+        }
+        PERGRAD_UNROLL
+        for (int i = 0; i < side; ++i) {
+          with[i] =
+              place_of(weights + of.held + group * of.weight_group + smaller_of(row + i, of.rows - 1) * of.weight_step);
+        }
+        Scalar totals[side][Columns];
+        PERGRAD_UNROLL
+        for (int i = 0; i < side; ++i) {
+          const int r = smaller_of(row + i, of.rows - 1);
+          PERGRAD_UNROLL
+          for (int j = 0; j < columns; ++j) {
+            totals[i][j] = onto ? to[j][r * of.result_step] : bias == nullptr ? Scalar{0} : bias[group * of.rows + r];
+          }
+        }
+        add_terms<Back, Columns>(pixels.depth, values.integers + of.steps + pixels.first_step,
+                                 values.integers + of.weight_steps + pixels.first_step, from, with, totals);
+        PERGRAD_UNROLL
+        for (int i = 0; i < side; ++i) {
+          PERGRAD_UNROLL
+          for (int j = 0; j < columns; ++j) {
+            if (row + i < of.rows && column + j * apart < pixels.columns) {
+              to[j][(row + i) * of.result_step] = totals[i][j];
+            }
+          }
+        }
+      });
+    }
+    /// Bytes from the beginning of shared memory, as one number: an address is one addition then.
+    [[nodiscard]] PERGRAD_HD int place_of(const Scalar* value) const noexcept {
+      int bytes = static_cast<int>((value - weights) * static_cast<std::ptrdiff_t>(sizeof(Scalar)));
+#ifdef __CUDA_ARCH__
+      asm("" : "+r"(bytes));
+#endif
+      return bytes;
+    }
+    [[nodiscard]] PERGRAD_HD const Scalar* at(int place) const noexcept {
+      return reinterpret_cast<const Scalar*>(reinterpret_cast<const unsigned char*>(weights) + place);
+    }
+    /// totals[i][j] += sum_k with[i][w_k] from[j][s_k], in order. Forward w_k is k, and four of them are read at once.
+    template <bool Back, std::size_t Columns>
+    PERGRAD_HD void add_terms(int depth, const int* steps, const int* weight_steps, const int (&from)[Columns],
+                              const int (&with)[side], Scalar (&totals)[side][Columns]) const {
+      constexpr int columns = Columns;
+      constexpr int together = 4;
+      const auto add = [&](int step, auto&& weight) {
+        Scalar terms[Columns];
+        PERGRAD_UNROLL
+        for (int j = 0; j < columns; ++j) terms[j] = *at(from[j] + step);
+        PERGRAD_UNROLL
+        for (int i = 0; i < side; ++i) {
+          const Scalar factor = weight(i);
+          PERGRAD_UNROLL
+          for (int j = 0; j < columns; ++j) totals[i][j] = fma(factor, terms[j], totals[i][j]);
+        }
+      };
+      int k = 0;
+      auto next = read_group<together>(steps);
+      PERGRAD_ROLLED
+      for (; k + together <= depth; k += together) {
+        const auto four = next;
+        next = read_group<together>(steps + k + together);  // beyond the last one lies something
+        if constexpr (Back) {
+          const auto places = read_group<together>(weight_steps + k);
+          PERGRAD_UNROLL
+          for (int s = 0; s < together; ++s) add(four.v[s], [&](int i) { return *at(with[i] + places.v[s]); });
+        } else {
+          element_group<Scalar, together> factors[side];
+          PERGRAD_UNROLL
+          for (int i = 0; i < side; ++i) factors[i] = read_group<together>(at(with[i]) + k);
+          PERGRAD_UNROLL
+          for (int s = 0; s < together; ++s) add(four.v[s], [&](int i) { return factors[i].v[s]; });
+        }
+      }
+      PERGRAD_ROLLED
+      for (; k < depth; ++k) {
+        add(steps[k], [&](int i) { return Back ? *at(with[i] + weight_steps[k]) : at(with[i])[k]; });
+      }
+    }
+
+    /// result[row] = start + sum_k W[row, k] operand[k]: a thread a row, tile by tile of the weights.
+    PERGRAD_HD void matrix(const held_product& of, const Scalar* operand, Scalar* result, const Scalar* bias,
+                           bool onto) const {
+      using fetched = registers<Scalar, held_product::tile_of_thread>;
+      const int width = of.width.value();
+      const int deep = of.tile.value();
+      const int step = held_product::padded(deep);
+      const Scalar* const matrix = parameters + of.weights;
+      for (int first = 0; first < of.rows; first += held_product::rows_of_tile) {
+        const int rows = smaller_of(of.rows - first, held_product::rows_of_tile);
+        typename Block::template local<Scalar> totals;
+        typename Block::template local<fetched> next;
+        const auto each_of_tile = [&](int t, auto&& f) {  // f(number, row, k)
+          PERGRAD_UNROLL
+          for (int i = 0; i < held_product::tile_of_thread; ++i) {
+            int row = t + i * threads;
+            const int k = of.tile.divide(row);
+            if (row < rows) f(i, row, k);
+          }
+        };
+        const auto fetch = [&](int t, int begin) {
+          each_of_tile(t, [&](int i, int row, int k) {
+            if (begin + k < width) next[t][i] = matrix[(first + row) * width + begin + k];
+          });
+        };
+        const auto put = [&](int t, Scalar* tile) {
+          each_of_tile(t, [&](int i, int row, int k) { tile[row * step + k] = stored_as(format, next[t][i]); });
+        };
+        block.each([&](int t) {
+          fetch(t, 0);
+          put(t, copies);
+          if (t < rows) {
+            totals[t] = onto ? result[first + t] : bias == nullptr ? Scalar{0} : bias[first + t];
+          }
+        });
+        Scalar* tile = copies;
+        Scalar* other = copies + held_product::tile_room;
+        for (int begin = 0; begin < width; begin += deep) {
+          const int count = smaller_of(deep, width - begin);
+          block.overlap(
+              [&](int t) {
+                if (begin + deep < width) fetch(t, begin + deep);
+                if (t >= rows) return;
+                constexpr int together = 4;
+                const Scalar* const factors = tile + t * step;
+                Scalar total = totals[t];
+                int k = 0;
+                for (; k + together <= count; k += together) {
+                  const auto four = read_group<together>(factors + k);
+                  const auto terms = read_group<together>(operand + begin + k);
+                  PERGRAD_UNROLL
+                  for (int s = 0; s < together; ++s) total = fma(four.v[s], terms.v[s], total);
+                }
+                PERGRAD_ROLLED
+                for (; k < count; ++k) total = fma(factors[k], operand[begin + k], total);
+                totals[t] = total;
+              },
+              [] {},
+              [&](int t) {
+                if (begin + deep < width) put(t, other);
+              });
+          Scalar* const same = tile;
+          tile = other;
+          other = same;
+        }
+        block.each([&](int t) {
+          if (t < rows) result[first + t] = totals[t];
+        });
+      }
+    }
+    /// result[k] = start + sum_row W[row, k] operand[row]: each weight is read once, next to its neighbours.
+    PERGRAD_HD void adjoint_of_matrix(const held_product& of, const Scalar* operand, Scalar* result, bool onto) const {
+      constexpr int together = 8;
+      const int width = of.width.value();
+      const int depth = of.all_outputs;
+      const bool rounds = format != stored_format::exact;
+      const Scalar* const matrix = parameters + of.weights;
+      for_each(block, width, [&](int k) {
+        Scalar total = onto ? result[k] : Scalar{0};
+        int row = 0;
+        PERGRAD_ROLLED
+        for (; row + together <= depth; row += together) {
+          Scalar factors[together];
+          PERGRAD_UNROLL
+          for (int i = 0; i < together; ++i) factors[i] = matrix[(row + i) * width + k];
+          if (rounds) {
+            PERGRAD_UNROLL
+            for (int i = 0; i < together; ++i) factors[i] = stored_as(format, factors[i]);
+          }
+          PERGRAD_UNROLL
+          for (int i = 0; i < together; ++i) total = fma(factors[i], operand[row + i], total);
+        }
+        PERGRAD_ROLLED
+        for (; row < depth; ++row) total = fma(stored_as(format, matrix[row * width + k]), operand[row], total);
+        result[k] = total;
+      });
+    }
+  };
+};
+
+}  // namespace pergrad::inline v0_1::on_device
 // pergrad/cuda/run/memory.hpp - what a tape is on a device: the arena of one network, with its tables and parameters
 
 namespace pergrad::inline v0_1::on_device {
@@ -51746,6 +52468,7 @@ class network_memory {
     put(places_.row_leaves, net.rows.data(), net.rows.size());
     put(places_.integers, functions.integers.data(), functions.integers.size());
     put(places_.scalars, functions.scalars.data(), functions.scalars.size());
+    put(places_.products, functions.products.data(), functions.products.size());
     put(places_.groups, groups.data(), groups.size());
   }
 
@@ -51903,8 +52626,8 @@ struct sum_launch {
 };
 
 /// Launch the kernels with a network's functions: the sample kernel in as many blocks as are given, losses of as many
-/// samples where they have kernels of their own, a layered network's node kernel, and products that nodes are joined
-/// to. Null: nobody asks for it.
+/// samples where they have kernels of their own, a layered network's node kernel, products that nodes are joined to,
+/// and samples that blocks hold. Null: nobody asks for it.
 template <class Device, class Scalar, class Target>
 struct sample_launcher {
   void (*samples)(Device& device, const sample_work<Scalar, Target>& work, int blocks) = nullptr;
@@ -51912,7 +52635,24 @@ struct sample_launcher {
   void (*node)(Device& device, const node_work<Scalar, Target>& work) = nullptr;
   void (*one_position)(Device& device, gemm_product product, gemm_way way, const affine_operands<Scalar>& on,
                        const joined_node& joined) = nullptr;
+  void (*held)(Device& device, const sample_work<Scalar, Target>& work, const held_memory& memory,
+               int samples) = nullptr;
 };
+/// Does a block hold a sample on its way forward and back, whose values are rounded or not? Where tensor cores form
+/// products, they do that for the whole batch.
+template <needed_products Needed, class Scalar, class Device>
+[[nodiscard]] bool may_hold([[maybe_unused]] const Device& device, const network_facts& net, bool rounds) {
+  if constexpr (requires { Device::most_shared_bytes(); }) {
+    return net.held_products > 0 && !(Needed.tensor_cores && rounds) &&
+           held_bytes(net, net.input_size, sizeof(Scalar)) <= device.most_shared_bytes();
+  }
+  return false;
+}
+template <class Device, class Kernel>
+void launch_held_kernel(Device& device, const typename Kernel::work_type& work, const held_memory& memory,
+                        int samples) {
+  device.launch(Kernel{work, memory}, samples);
+}
 template <class Device, class Kernel>
 void launch_sample_kernel(Device& device, const typename Kernel::work_type& work, int blocks) {
   device.launch(Kernel{work}, blocks);
@@ -51953,6 +52693,9 @@ inline constexpr auto sample_launcher_of = [] {
   if constexpr (products_of<Network>.joins) {
     kernels.one_position = &launch_one_position<ways_of_one_position(products_of<Network>), functions, Device, scalar>;
   }
+  if constexpr (program<Network>::table.held_products > 0 && losses_alone && !takes_threads_by_position<Loss>) {
+    kernels.held = &launch_held_kernel<Device, held_sample_kernel<scalar, Loss, functions>>;
+  }
   return kernels;
 }();
 
@@ -51987,10 +52730,15 @@ class launcher {
         launch_.samples(device(), work, wanted.samples * work.layer_parts);
         work.layer_parts = 1;
       };
-      forward(wanted, run);
+      const bool held = holds();
+      if (!held) forward(wanted, run);
+      if (wanted.backward && wanted.clears) device().beside([&] { clear_sums(wanted.samples, true); });
+      if (held) {
+        work.stages = stage::forward | stage::loss | (wanted.backward ? stage::backward : 0);
+        launch_.held(device(), without_key(work), held_memory_of(), wanted.samples);
+      }
       if (!wanted.backward) return;
-      if (wanted.clears) device().beside([&] { clear_sums(wanted.samples, true); });
-      backward(wanted, run);
+      if (!held) backward(wanted, run);
       if (wanted.norms) {
         each_product_leaf([&](const outer_leaf& leaf) { return forms_gradients(leaf, method_of(wanted)); },
                           [&](const outer_leaf& leaf) { square(wanted, leaf); });
@@ -52050,6 +52798,13 @@ class launcher {
     return work;
   }
   [[nodiscard]] int node_count() const noexcept { return static_cast<int>(net_->ops.size()); }
+  [[nodiscard]] held_memory held_memory_of() const {
+    return {memory_->template at<const held_product>(memory_->places().products), net_->held_weights,
+            net_->held_copies};
+  }
+  [[nodiscard]] bool holds() const {
+    return launch_.held != nullptr && may_hold<Needed, Scalar>(device(), *net_, memory_->rounds());
+  }
   /// Products form sums, and tensor cores gradients, unless sums are formed of every sample's own.
   template <class Wanted>
   [[nodiscard]] method_choice method_of(const Wanted& wanted) const {
@@ -53094,7 +53849,8 @@ struct device_description {
   shape out;
   std::size_t parameters = 0;
   /// Who forms y: `sample kernel`, `node kernel` where blocks share a sample, a blocked kernel for the whole batch, or
-  /// cuBLAS, or for a layer on tiles products of the whole batch and the sample kernel; `-` where nothing is to do.
+  /// cuBLAS, or for a layer on tiles products of the whole batch and the sample kernel; `held sample kernel` where a
+  /// block holds a sample and the weights of convolutions in shared memory; `-` where nothing is to do.
   std::string_view forward = "-";
   std::string_view backward = "-";  ///< the same for the gradient of x
   std::string_view norm = "-";      ///< how the norm of the block is found; `frozen` blocks have none
@@ -53108,6 +53864,13 @@ struct device_description {
 
 namespace on_device {
 
+/// Does a block of the executor's device hold a sample of the network, if the loss is one of few outputs?
+template <class Network, class Device>
+[[nodiscard]] bool holds_samples_of(const basic_device_executor<Device>& executor) {
+  constexpr bool is_bf16 = std::is_same_v<typename tensor_format_of<Device>::type, bf16_format>;
+  return may_hold<products_of<Network>, typename Network::scalar>(executor.device(), facts_of<Network>,
+                                                                  is_bf16 || executor.options().tf32);
+}
 /// What the executor's device says of its speed, multiply-adds by tensor cores where the network has them; emulated
 /// ones say nothing.
 template <class Network, class Device>
@@ -53186,12 +53949,14 @@ template <class Network, on_device::device Device>
   using structure = typename Network::structure;
   using detail::node_kind;
   constexpr const auto& table = program::table;
+  constexpr std::string_view held = "held sample kernel";
   using on_device::gemm_product;
   const auto way = [](const auto& of, auto which) {
     const on_device::gemm_way planned = on_device::way_of(of, which);
     return std::string_view{on_device::name_of(on_device::way_on<Device, typename Network::scalar>(planned))};
   };
   const on_device::device_speed speed = on_device::speed_of<Network>(executor);
+  const bool holds = on_device::holds_samples_of<Network>(executor);
   std::array<device_description, structure::size> rows;
   detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
     device_description& to = rows[i];
@@ -53207,18 +53972,26 @@ template <class Network, on_device::device Device>
                                 ((row.kind == node_kind::general || row.kind == node_kind::tiled) && row.backward != 0);
       const bool spreads = program::layered && on_device::stretches_of(row) > 0;
       const bool attends = program::layered && row.attention.heads > 0 && row.attention.projects == row.projected;
-      const std::string_view by_sample = row.projected != 0 && attends ? "products and attention kernels"
-                                         : attends                     ? "attention kernels"
-                                         : row.projected != 0          ? "products and sample kernel"
-                                         : row.taken_along != 0        ? "with the pool"
-                                         : spreads                     ? "node kernel"
-                                                                       : "sample kernel";
+      const std::string_view by_sample = holds && row.taken_along == 0   ? held
+                                         : row.projected != 0 && attends ? "products and attention kernels"
+                                         : attends                       ? "attention kernels"
+                                         : row.projected != 0            ? "products and sample kernel"
+                                         : row.taken_along != 0          ? "with the pool"
+                                         : spreads                       ? "node kernel"
+                                                                         : "sample kernel";
       const auto is_joined = [&](std::size_t product, bool back) {
         return program::layered && product < table.ops.size() && on_device::joins(table.ops[product], row, back);
       };
-      to.forward = is_product ? way(row, false) : is_joined(i - 1, false) ? "with the product" : by_sample;
-      if (has_gradient)
-        to.backward = is_product ? way(row, true) : is_joined(i + 1, true) ? "with the product" : by_sample;
+      to.forward = holds                     ? by_sample
+                   : is_product              ? way(row, false)
+                   : is_joined(i - 1, false) ? "with the product"
+                                             : by_sample;
+      if (has_gradient) {
+        to.backward = holds                    ? by_sample
+                      : is_product             ? way(row, true)
+                      : is_joined(i + 1, true) ? "with the product"
+                                               : by_sample;
+      }
       to.least_us =
           on_device::least_us_of(table, row, has_gradient, is_trained, speed, static_cast<double>(batch.count),
                                  sizeof(typename Network::scalar), program::layered);
@@ -53265,8 +54038,10 @@ template <class Network, on_device::device Device>
   }
   using program = on_device::program<Network>;
   constexpr bool layered = program::layered;
-  print("plan   %s\n", layered ? "layered: products of the whole batch, and between them a block a sample"
-                               : "fused: a block takes a sample through everything, in one launch");
+  print("plan   %s\n", on_device::holds_samples_of<Network>(executor)
+                           ? "layered: a block holds a sample on its way forward and back; products form norms and sums"
+                       : layered ? "layered: products of the whole batch, and between them a block a sample"
+                                 : "fused: a block takes a sample through everything, in one launch");
   if (least_us > 0) {
     const on_device::device_speed speed = on_device::speed_of<Network>(executor);
     print("least  %.1f us for %zu samples, without noise and update: %.3g multiply-adds and %.3g bytes a second\n",

@@ -48,6 +48,11 @@ struct work {
   double tile_chain = 0;      ///< the same of scalars with tiles in shared memory
   double tiles = 0;           ///< that are loaded for it, and rounds of its main loops
   double tile_loads = 0;      ///< elements of them
+  double held_forward = 0;    ///< the same of a block that holds a sample: products forward, of 4 x 4 results a thread
+  double held_back = 0;       ///< back
+  double held_small = 0;      ///< either, of 4 x 2
+  double held_rows = 0;       ///< rows of weights that pass by in tiles
+  double held_tiles = 0;      ///< which are so many
   double powers = 0;          ///< exponentials of numbers in shared memory
   double double_sums = 0;     ///< elements that are added up or compared in double
   double element_rounds = 0;  ///< other results
@@ -68,7 +73,8 @@ struct entry {
   int parts = 1;  // blocks of a sample
   int first = 0;
   int last = 0;
-  int held_room = 0;  // scalars of shared memory for a matrix
+  int held_room = 0;   // scalars of shared memory for a matrix
+  bool holds = false;  // a sample's values and the weights of convolutions
   bool norms = false;
   int group = 0;   ///< of what may run at the same time; 0: alone
   int branch = 0;  ///< there; 0: the main line
@@ -272,6 +278,7 @@ class listing_device {
       to.last = kernel.last;
       if constexpr (requires { kernel.layer_parts; }) to.parts = kernel.layer_parts;
       if constexpr (requires { kernel.held_room; }) to.held_room = kernel.held_room;
+      to.holds = requires { kernel.memory.products; };
       to.norms = kernel.norms != 0;
     }
     if constexpr (is_position_loss<Kernel>) {
@@ -560,8 +567,8 @@ class sample_counter {
  public:
   using scalar = typename Network::scalar;
   /// `values`: zeros, as many as a sample has.
-  sample_counter(std::vector<scalar>& values, int threads, bool norms, int held_room)
-      : values_{values}, held_room_{held_room}, threads_{threads}, norms_{norms} {}
+  sample_counter(std::vector<scalar>& values, const entry& of)
+      : values_{values}, held_room_{of.held_room}, threads_{of.threads}, norms_{of.norms}, holds_{of.holds} {}
 
   [[nodiscard]] work count(int stages, int first, int last) {
     namespace stage = dev::stage;
@@ -575,6 +582,7 @@ class sample_counter {
       if ((stages & stage::forward) != 0) forward(row);
       if ((stages & stage::backward) != 0 && row.backward != 0) backward(row, (stages & stage::leaves) != 0);
     }
+    if (holds_) near(double(net_.input_size) + net_.held_weights);
     if ((stages & stage::loss) != 0) {  // one thread
       done_.elements += double(net_.output_size);
       done_.element_rounds += double(net_.output_size);
@@ -620,20 +628,58 @@ class sample_counter {
     sums(count, all / count, !adjoint && (view.pixels() == 1 || view.taps() == 1));
     done_.again_bytes += 4.0 * view.size();
   }
+  /// Of numbers that are read from shared memory, or written there.
+  void near(double count) {
+    done_.elements += count;
+    done_.near_rounds += rounds(count);
+  }
+  /// The same where a block holds the sample: layers/held_samples.hpp has the loops.
+  void held_product(const dev::op_row& row, bool back) {
+    dev::held_products products{0};
+    const dev::held_product forward = products.describe(row, false);
+    const dev::held_product of = back ? products.describe(row, true) : forward;
+    const double all = double(row.view.size()) * row.view.positions();
+    done_.multiply_adds += all;
+    if (of.held < 0) {
+      if (of.back != 0) {
+        done_.chain += rounds(of.width.value()) * of.all_outputs;
+      } else {
+        const double times = dev::blocks_for(of.rows, dev::held_product::rows_of_tile);
+        done_.held_rows += times * of.width.value();
+        done_.held_tiles += times * dev::blocks_for(of.width.value(), of.tile.value());
+      }
+      done_.again_bytes += 4.0 * row.view.size();
+      return;
+    }
+    near(of.copies != 0 ? double(of.channels) * of.copy.value() : 0);
+    const int columns = of.patch_columns(threads_);
+    double depth = 0;
+    for (int i = 0; i < of.class_count; ++i) depth += double(of.classes[i].depth) * of.classes[i].columns;
+    depth /= (row.adjoint != 0) == back ? row.view.positions() : row.view.pixels();
+    const bool is_large = columns == dev::held_product::large;
+    double& chain = !is_large ? done_.held_small : of.back != 0 ? done_.held_back : done_.held_forward;
+    chain += rounds(of.patches(columns)) * depth * dev::held_product::side * columns;
+  }
   /// Of all nodes but affine ones; `results`: of one that is not on tiles.
   void function(const dev::op_row& row, bool back, int results) {
+    if (holds_) {
+      if (row.taken_along != 0) return;
+      const double window = double(row.in_size) / row.out_size * (row.kind == dev::node_kind::pooling ? 4 : 1);
+      return near(results * std::max(1.0, window));
+    }
     if (row.kind != dev::node_kind::tiled) return elements(results);
     count_tiles<Network>(row, back, threads_, held_room_, values_.data(), done_);
   }
   void forward(const dev::op_row& row) {
     if (row.out_size == 0) return;
     if (row.kind == dev::node_kind::affine) {
+      if (holds_) return held_product(row, false);
       if (net_.layered) return;
       product(row.view, row.adjoint != 0);
     } else {
       function(row, false, row.out_size);
     }
-    bytes(static_cast<std::size_t>(row.in_size + row.in2_size + row.out_size + row.saved_size));
+    if (!holds_) bytes(static_cast<std::size_t>(row.in_size + row.in2_size + row.out_size + row.saved_size));
   }
   void backward(const dev::op_row& row, bool leaves) {
     if (leaves) {
@@ -644,12 +690,17 @@ class sample_counter {
     }
     if (row.out_size == 0) return;
     if (row.kind == dev::node_kind::affine) {
+      if (holds_) {  // norms and sums read what is stored
+        near(std::max(0, row.in < 0 ? 0 : row.in_size) + row.out_size);
+        bytes(static_cast<std::size_t>((row.in < 0 ? 0 : row.in_size) + row.out_size));
+        return row.input_gradient != 0 ? held_product(row, true) : void();
+      }
       if (net_.layered || row.input_gradient == 0) return;
       product(row.view, row.adjoint == 0);
     } else {
       function(row, true, row.in_size);
     }
-    bytes(static_cast<std::size_t>(2 * row.in_size + 2 * row.out_size + row.saved_size));
+    if (!holds_) bytes(static_cast<std::size_t>(2 * row.in_size + 2 * row.out_size + row.saved_size));
   }
   /// Squares of a gradient's elements as they are formed, or dots of views and deltas.
   void fused_norm(const dev::outer_leaf& leaf) {
@@ -706,6 +757,7 @@ class sample_counter {
   int held_room_;
   int threads_;
   bool norms_;
+  bool holds_;
   work done_{};
 };
 
@@ -753,8 +805,7 @@ void count_work(std::vector<entry>& launches, std::size_t samples) {
   std::vector<typename Network::scalar> values(std::max(static_cast<std::size_t>(net.workspace), net.input_size));
   for (entry& each : launches) {
     if (each.what == "samples") {
-      work done = sample_counter<Network>{values, each.threads, each.norms, each.held_room}.count(
-          each.stages, each.first, each.last);
+      work done = sample_counter<Network>{values, each}.count(each.stages, each.first, each.last);
       const auto count = static_cast<double>(samples);
       for (double* sum :
            {&done.multiply_adds, &done.doubles, &done.elements, &done.bytes, &done.again_bytes, &done.held_bytes})
@@ -764,6 +815,7 @@ void count_work(std::vector<entry>& launches, std::size_t samples) {
         *chain /= each.parts;
       each.done = done;
       namespace stage = dev::stage;
+      each.what += each.holds ? ", held" : "";
       each.what += (each.stages & stage::forward) != 0 ? ", forward" : "";
       each.what += (each.stages & stage::backward) != 0 ? ", backward" : "";
       each.what += (each.stages & (stage::leaves | stage::layered_leaves)) == 0 ? ""

@@ -272,6 +272,13 @@ def tile_loops(function):
             if loop.is_innermost and loop.count("FFMA") > loop.count("LDS") > 0 and not loop.count("FSEL", "LDG", "STS")]
 
 
+def held_loops(function, factors, tables):
+    """Loops of products of a block that holds a sample: so many multiply-adds a round, which read places of operands, or
+    of weights too, from tables; of rows of weights in tiles they read none."""
+    return [loop for loop in function.loops if loop.is_innermost and loop.count("FFMA") == factors
+            and loop.own["LDG.128"] == tables and loop.count("LDS") > 0 and not loop.count("STS", "MUFU")]
+
+
 def rounds_of_tiles(function, loops):
     """Instructions of the loops around those, a round each, without what is inside."""
     return [loop.instructions() for loop in function.loops if not loop.is_innermost
@@ -414,6 +421,13 @@ def block_of_loops(launch, function, far):
     loads = [loop for loop in function.loops if loop.is_innermost and loop.count("LDG") and loop.count("STS")]
     powers = [loop for loop in function.loops if loop.is_innermost and loop.count("LDS") and loop.count("FSEL")]
 
+    def held_products(*loops):
+        """A warp has its instructions one behind the other, and waits for what it has read twice a round."""
+        loops = [loop for each in loops for loop in each]
+        return (mean((loop.instructions() / loop.count("FFMA") for loop in loops), 8),
+                mean((pipe_clocks(loop.own) / loop.count("FFMA") for loop in loops), 1),
+                mean(((loop.instructions() + 2 * LATENCY["shared"]) / loop.count("FFMA") for loop in loops), 16))
+
     def in_double(loops):
         return (mean((loop.instructions() / squares_of(loop) for loop in loops), 10), 2,
                 mean((LATENCY[far] / squares_of(loop) + 2 * LATENCY["arithmetic"] for loop in loops), LATENCY[far]))
@@ -440,6 +454,12 @@ def block_of_loops(launch, function, far):
                        mean((pipe_clocks(loop.own) / loop.count("FFMA") for loop in tiles), 0.5),
                        mean(((LATENCY["shared"] + LATENCY["arithmetic"]) / loop.count("FFMA") for loop in tiles),
                             LATENCY["shared"])),
+        "held_forward": held_products(held_loops(function, 64, 1)),
+        "held_back": held_products(held_loops(function, 64, 2)),
+        "held_small": held_products(held_loops(function, 32, 1), held_loops(function, 32, 2)),
+        # Of a row one thread adds up all terms, each behind the one before.
+        "held_rows": (2, 0.5, LATENCY["arithmetic"] + LATENCY["shared"] / 16),
+        "held_tiles": (60, 8, LATENCY[far] + LATENCY["shared"]),
         "tiles": (mean(rounds_of_tiles(function, tiles), 0), 0, 2 * LATENCY[far] + 8 * LATENCY["shared"]),
         "tile_loads": (mean((loop.instructions() / loop.count("STS") for loop in loads), 6), 2, 0),
         "powers": (sum(loop.instructions() / loop.count("LDS") for loop in powers), 4, 0),
@@ -458,18 +478,19 @@ def block_of_loops(launch, function, far):
     # Blocks of a sum have chains of all lengths: the mean is what they run, the longest what the last one waits for.
     # Warps that have none of a layer's few outputs run none.
     rounds = {name: launch[name] for name in each}
-    chains = launch["chain"] + launch["held_chain"] + launch["patch_chain"]
+    shared_out = ("chain", "held_chain", "patch_chain", "held_forward", "held_back", "held_small", "held_rows")
+    chains = sum(launch[name] for name in shared_out)
     has_tiles = launch["tile_chain"] > 0
     of_thread = launch["multiply_adds"] / launch["blocks"] / launch["threads"]
     if is_sum or launch["what"].endswith(("leaves", "biases")):
         rounds["chain"] = chains = of_thread
     busy = min(1, of_thread / chains) if chains > 0 and not has_tiles else 1
     waits, longest = (sum(of[name] * wait for name, (_, _, wait) in each.items()) for of in (rounds, launch))
-    for name in ("chain", "held_chain", "patch_chain"):
+    for name in shared_out:
         rounds[name] *= busy
     issued = sum(rounds[name] * instructions for name, (instructions, _, _) in each.items())
     pipe = sum(rounds[name] * loads for name, (_, loads, _) in each.items())
-    return {"issue": warps * issued, "FFMA": warps * WARP * sum(rounds[name] for name in ("chain", "held_chain", "patch_chain", "tile_chain")), "tensor": 0,
+    return {"issue": warps * issued, "FFMA": warps * WARP * sum(rounds[name] for name in (*shared_out, "tile_chain")), "tensor": 0,
             "DFMA": warps * WARP * in_pipe(doubles_of), "conversions": warps * WARP * in_pipe(conversions_of),
             "shared memory": warps * pipe,
             "latency": waits + 2 * LATENCY["memory"], "longest": longest,

@@ -117,13 +117,20 @@ struct counting : Problem {
   }
 };
 
+/// A device whose blocks have no shared memory but what a kernel has of its own: none holds a sample.
+template <class Device>
+struct without_room : Device {
+  using Device::Device;
+  [[nodiscard]] static constexpr std::size_t most_shared_bytes() noexcept { return 0; }
+};
+
 /// The emulated device, which remembers its launches.
 class counting_device : public dev::emulated_device {
  public:
   template <dev::kernel Kernel>
   void launch(const Kernel& kernel, int blocks) {
     if (blocks <= 0) return;
-    launches_.push_back({typeid(Kernel).name(), blocks, Kernel::threads, sizeof(typename Kernel::shared_type)});
+    launches_.push_back({typeid(Kernel).name(), blocks, Kernel::threads, dev::shared_bytes_of(kernel)});
     launch_counted(kernel, blocks);
   }
   [[nodiscard]] const std::deque<seen>& launches() const noexcept { return launches_; }
@@ -232,6 +239,7 @@ using launch_list_test::network;
 using launch_list_test::picture;
 using launch_list_test::seen;
 using launch_list_test::small;
+using launch_list_test::without_room;
 
 pg::dp_sgd_options all_records(std::size_t samples) {
   pg::dp_sgd_options options = device_fixture::of_whole_sums(1.0, samples, samples);
@@ -239,14 +247,15 @@ pg::dp_sgd_options all_records(std::size_t samples) {
   return options;
 }
 
-/// A step of that many records on the device that counts, and the list of the same step.
-template <class Network>
-void compare(std::size_t samples) {
+/// A step of that many records on the device that counts, and the list of the same step; how many of its products were
+/// counted.
+template <class Network, class Listing = launch_list::listing_device, class Counting = counting_device>
+std::size_t compare(std::size_t samples) {
   const auto options = all_records(samples);
   const std::vector<launch_list::entry> listed =
-      launch_list::private_step<Network, pg::cross_entropy>(samples, options);
+      launch_list::private_step<Network, pg::cross_entropy, pg::basic_device_executor<Listing>>(samples, options);
 
-  const pg::basic_device_executor<counting_device> exec;
+  const pg::basic_device_executor<Counting> exec;
   Network net{exec, pg::kaiming_uniform{1}};
   const std::vector<float> inputs(samples * Network::input_shape.size(), 0.5F);
   const std::vector<std::int32_t> labels(samples);
@@ -272,16 +281,19 @@ void compare(std::size_t samples) {
       products += found.multiply_adds > 0 ? 1U : 0U;
     }
   }
-  const bool layered = dev::program<Network>::layered;
-  BOOST_TEST(products == (layered ? 11U : 0U));  // 4 forward, 3 back, 4 sums
+  return products;
 }
 
 }  // namespace
 
 BOOST_AUTO_TEST_CASE(is_what_a_device_is_told_to_do) {
-  compare<network>(3);
-  compare<network>(8);  // more than one sample an accumulator
-  compare<small>(5);
+  for (const std::size_t samples : {3U, 8U}) {  // 8: more than one an accumulator
+    const auto layer_by_layer =
+        &compare<network, without_room<launch_list::listing_device>, without_room<counting_device>>;
+    BOOST_TEST(layer_by_layer(samples) == 11U);  // 4 forward, 3 back, 4 sums
+    BOOST_TEST(compare<network>(samples) == 4U);
+  }
+  BOOST_TEST(compare<small>(5) == 0U);
 }
 
 BOOST_AUTO_TEST_CASE(attention_multiplies_what_is_listed) {

@@ -6,6 +6,7 @@
 #include <pergrad/cuda/kernels/samples.hpp>
 #include <pergrad/cuda/kernels/sums.hpp>
 #include <pergrad/cuda/layers/attention.hpp>
+#include <pergrad/cuda/layers/held_samples.hpp>
 #include <pergrad/cuda/plan/gemm_door.hpp>
 #include <pergrad/cuda/plan/layout.hpp>
 #include <pergrad/cuda/plan/program.hpp>
@@ -68,6 +69,7 @@ GATE_OF_ATTENTION(1);
 GATE_OF_ATTENTION(2);
 GATE_OF_ATTENTION(3);
 GATE(move_queries_kernel<float, std::int32_t>);
+GATE(held_sample_kernel<float, cross_entropy, program<cnn>::functions>);
 GATE(loss_kernel<float, cross_entropy>);
 GATE(position_loss_kernel<float, token_cross_entropy<>, true>);
 GATE(position_loss_kernel<float, token_cross_entropy<>, false>);

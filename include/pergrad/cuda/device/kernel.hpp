@@ -299,6 +299,14 @@ struct alignas(Count * sizeof(Value)) element_group {
   Value v[static_cast<std::size_t>(Count)];
 };
 
+/// A few numbers next to each other, in one piece.
+template <int Count, class Value>
+[[nodiscard]] PERGRAD_HD inline element_group<Value, Count> read_group(const Value* at) noexcept {
+  element_group<Value, Count> group;
+  __builtin_memcpy(&group, __builtin_assume_aligned(at, sizeof group), sizeof group);
+  return group;
+}
+
 /// What the engine may launch.
 template <class Kernel>
 concept kernel = std::is_trivially_copyable_v<Kernel> && std::is_trivially_copyable_v<typename Kernel::shared_type> &&

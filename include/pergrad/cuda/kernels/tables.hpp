@@ -285,6 +285,67 @@ struct projection_row {
   int accumulate = 0;
 };
 
+/// A product of an affine node's way forward or back for one sample that a block holds in shared memory
+/// (layers/held_samples.hpp). Rows are outputs forward, channels back; columns are positions or pixels. `steps` and all
+/// other tables are places among the integers.
+struct held_product {
+  /// Columns whose terms lie in the same places seen from their bases: pixels of a stride_class
+  /// (kernels/gemm_affine.hpp).
+  struct pixel_class {
+    int first_column = 0;
+    int columns = 0;
+    int first_step = 0;  ///< a multiple of 4
+    int depth = 0;
+  };
+  static constexpr int most_classes = 8;
+  static constexpr int side = 4, large = 4, small = 2;  ///< of a thread's patch of results
+  // Tiles of weights that are not held: so many numbers a thread of 256 brings, rows that lie in other banks.
+  static constexpr int tile_of_thread = 4;
+  static constexpr int tile_size = tile_of_thread * 256;
+  static constexpr int rows_of_tile = 64;
+  static constexpr int tile_room = tile_size + 4 * rows_of_tile;
+  [[nodiscard]] PERGRAD_HD static constexpr int padded(int width) noexcept { return 4 * ((width + 3) / 4 | 1); }
+
+  int back = 0;
+  int groups = 1;
+  int rows = 0;         ///< of a group
+  int all_outputs = 0;  ///< of the view
+  int weights = 0;      ///< of the first one among the parameters
+  int held = -1;        ///< of the first one in shared memory; negative: they pass by in tiles
+  int held_step = 0;    ///< from output to output there
+  divisor width, tile;
+  int class_count = 0;
+  pixel_class classes[most_classes];
+  int steps = 0;         ///< of the operand, class after class, in bytes
+  int weight_steps = 0;  ///< back, likewise
+  int weight_group = 0;  ///< from group to group
+  int weight_step = 0;   ///< from row to row
+  int bases = 0;         ///< of each column in the operand
+  int operand_group = 0;
+  int results = 0;  ///< of each column in the result
+  int result_group = 0;
+  int result_step = 0;
+  int copies = 0;    ///< the operand is copied, with zeros where windows see nothing
+  divisor copy;      ///< numbers of a channel's copy
+  int sources = 0;   ///< where they come from, negative: nowhere
+  int channels = 0;  ///< of the operand
+  int channel_step = 0;
+
+  [[nodiscard]] PERGRAD_HD constexpr int column_patches(int size) const noexcept {
+    int count = 0;
+    for (int i = 0; i < class_count; ++i) count += blocks_for(classes[i].columns, size);
+    return count;
+  }
+  /// Of `side` rows and so many columns.
+  [[nodiscard]] PERGRAD_HD constexpr int patches(int size) const noexcept {
+    return groups * blocks_for(rows, side) * column_patches(size);
+  }
+  /// Columns of a thread's patch: where there are enough of them, a large one reads less for each result.
+  [[nodiscard]] PERGRAD_HD constexpr int patch_columns(int threads) const noexcept {
+    return patches(large) >= threads / 2 ? large : small;
+  }
+};
+
 /// Sizes and the tables' places on the device.
 template <class Scalar>
 struct table_view {
@@ -313,6 +374,10 @@ struct network_sizes {
   int output = 0;    ///< places of the network's output and its gradient
   int output_gradient = 0;
   int output_lengths = -1;  ///< table of its lengths; none if all samples have one
+  int held_integers = 0;    ///< of a network whose samples a block may hold: of the first one of its tables
+  int held_weights = 0;     ///< scalars of shared memory
+  int held_copies = 0;
+  int held_products = 0;  ///< 0: no such network
 };
 
 /// A network as numbers, for everything that is compiled once for all networks. Refers to constants of its type.

@@ -78,14 +78,6 @@ struct attention_sizes {
            static_cast<std::size_t>(turned * turned_size(width) + straight * straight_size(width) + tile * line);
   }
 };
-
-/// A few numbers next to each other, in one piece.
-template <int Count, class Scalar>
-[[nodiscard]] PERGRAD_HD inline element_group<Scalar, Count> read_group(const Scalar* at) noexcept {
-  element_group<Scalar, Count> group;
-  __builtin_memcpy(&group, __builtin_assume_aligned(at, sizeof group), sizeof group);
-  return group;
-}
 template <class Scalar, int Count>
 PERGRAD_HD inline void store_group(const element_group<Scalar, Count>& group, Scalar* at) noexcept {
   __builtin_memcpy(__builtin_assume_aligned(static_cast<void*>(at), sizeof group), &group, sizeof group);

@@ -11,6 +11,7 @@
 #include <pergrad/concepts.hpp>
 #include <pergrad/cuda/kernels/functions.hpp>
 #include <pergrad/cuda/kernels/tables.hpp>
+#include <pergrad/cuda/plan/held_plan.hpp>
 #include <pergrad/cuda/plan/leaves.hpp>
 #include <pergrad/graph/graph.hpp>
 #include <pergrad/graph/plan.hpp>
@@ -147,6 +148,10 @@ struct build_tables {
           }
         }
       });
+      const bool has_others = t.row_count > 0 || t.projections_used > 0;
+      if (!has_others && may_be_held(t.ops)) {
+        hold_samples(t, t.ops, static_cast<int>(structure::shapes[0].size()), sizeof(typename Program::scalar));
+      }
     }
     return t;
   }
@@ -270,6 +275,8 @@ struct build_tables {
       const int back = lifetimes::end - 1 - pool.node;
       int& death = live.value_death[live.root[before]];
       death = std::max(death, row.input_gradient != 0 ? back + 1 : pool.node);
+      // Of a pool of maxima an element's gradient needs no element but its own: it may take its place.
+      if (pool.saved_size > 0 && readers_of(before) == 1 && live.root[before] == before) death = back - 1;
       live.value_death[i + 1] = row.node;
       if (row.input_gradient == 0) continue;
       int& birth = live.gradient_birth[live.root[before]];

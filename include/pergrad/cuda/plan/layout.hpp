@@ -88,8 +88,9 @@ struct arena_layout {
   std::size_t row_leaves = 0;
   std::size_t integers = 0;
   std::size_t scalars = 0;
-  std::size_t groups = 0;  ///< clipping group of each layer
-  std::size_t bounds = 0;  ///< clip bound of each group
+  std::size_t products = 0;  ///< of samples that blocks hold
+  std::size_t groups = 0;    ///< clipping group of each layer
+  std::size_t bounds = 0;    ///< clip bound of each group
   std::size_t parameters = 0;
   std::size_t workspaces = 0;
   std::size_t kept = 0;
@@ -143,6 +144,7 @@ inline constexpr std::size_t target_bytes = 8;
   place(a.row_leaves, net.rows.size_bytes());
   place(a.integers, count(net.integers) * sizeof(int));
   place(a.scalars, count(net.scalars) * scalar_bytes);
+  place(a.products, count(net.held_products) * sizeof(held_product));
   place(a.groups, layers * sizeof(int));
   place(a.bounds, layers * sizeof(double));
   place(a.parameters, (net.parameters + net.frozen) * scalar_bytes);

@@ -96,6 +96,7 @@ template <class Scalar>
 struct function_tables {
   std::vector<int> integers;
   std::vector<Scalar> scalars;
+  std::vector<held_product> products;
 };
 
 /// The tables of a network.
@@ -139,6 +140,13 @@ struct program {
     });
     if constexpr (structure::shapes[0].varying_axis() != 0) {
       fill_lengths<structure>(table.ops, table.output_lengths, result.integers.data());
+    }
+    if constexpr (table.held_products > 0) {
+      held_products products{table.held_integers, sizeof(scalar), result.integers.data()};
+      for (const op_row& row : table.ops) {
+        result.products.push_back(products.describe(row, false));
+        result.products.push_back(products.describe(row, true));
+      }
     }
     return result;
   }

@@ -27,7 +27,8 @@ struct device_description {
   shape out;
   std::size_t parameters = 0;
   /// Who forms y: `sample kernel`, `node kernel` where blocks share a sample, a blocked kernel for the whole batch, or
-  /// cuBLAS, or for a layer on tiles products of the whole batch and the sample kernel; `-` where nothing is to do.
+  /// cuBLAS, or for a layer on tiles products of the whole batch and the sample kernel; `held sample kernel` where a
+  /// block holds a sample and the weights of convolutions in shared memory; `-` where nothing is to do.
   std::string_view forward = "-";
   std::string_view backward = "-";  ///< the same for the gradient of x
   std::string_view norm = "-";      ///< how the norm of the block is found; `frozen` blocks have none
@@ -41,6 +42,13 @@ struct device_description {
 
 namespace on_device {
 
+/// Does a block of the executor's device hold a sample of the network, if the loss is one of few outputs?
+template <class Network, class Device>
+[[nodiscard]] bool holds_samples_of(const basic_device_executor<Device>& executor) {
+  constexpr bool is_bf16 = std::is_same_v<typename tensor_format_of<Device>::type, bf16_format>;
+  return may_hold<products_of<Network>, typename Network::scalar>(executor.device(), facts_of<Network>,
+                                                                  is_bf16 || executor.options().tf32);
+}
 /// What the executor's device says of its speed, multiply-adds by tensor cores where the network has them; emulated
 /// ones say nothing.
 template <class Network, class Device>
@@ -119,12 +127,14 @@ template <class Network, on_device::device Device>
   using structure = typename Network::structure;
   using detail::node_kind;
   constexpr const auto& table = program::table;
+  constexpr std::string_view held = "held sample kernel";
   using on_device::gemm_product;
   const auto way = [](const auto& of, auto which) {
     const on_device::gemm_way planned = on_device::way_of(of, which);
     return std::string_view{on_device::name_of(on_device::way_on<Device, typename Network::scalar>(planned))};
   };
   const on_device::device_speed speed = on_device::speed_of<Network>(executor);
+  const bool holds = on_device::holds_samples_of<Network>(executor);
   std::array<device_description, structure::size> rows;
   detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
     device_description& to = rows[i];
@@ -140,18 +150,26 @@ template <class Network, on_device::device Device>
                                 ((row.kind == node_kind::general || row.kind == node_kind::tiled) && row.backward != 0);
       const bool spreads = program::layered && on_device::stretches_of(row) > 0;
       const bool attends = program::layered && row.attention.heads > 0 && row.attention.projects == row.projected;
-      const std::string_view by_sample = row.projected != 0 && attends ? "products and attention kernels"
-                                         : attends                     ? "attention kernels"
-                                         : row.projected != 0          ? "products and sample kernel"
-                                         : row.taken_along != 0        ? "with the pool"
-                                         : spreads                     ? "node kernel"
-                                                                       : "sample kernel";
+      const std::string_view by_sample = holds && row.taken_along == 0   ? held
+                                         : row.projected != 0 && attends ? "products and attention kernels"
+                                         : attends                       ? "attention kernels"
+                                         : row.projected != 0            ? "products and sample kernel"
+                                         : row.taken_along != 0          ? "with the pool"
+                                         : spreads                       ? "node kernel"
+                                                                         : "sample kernel";
       const auto is_joined = [&](std::size_t product, bool back) {
         return program::layered && product < table.ops.size() && on_device::joins(table.ops[product], row, back);
       };
-      to.forward = is_product ? way(row, false) : is_joined(i - 1, false) ? "with the product" : by_sample;
-      if (has_gradient)
-        to.backward = is_product ? way(row, true) : is_joined(i + 1, true) ? "with the product" : by_sample;
+      to.forward = holds                     ? by_sample
+                   : is_product              ? way(row, false)
+                   : is_joined(i - 1, false) ? "with the product"
+                                             : by_sample;
+      if (has_gradient) {
+        to.backward = holds                    ? by_sample
+                      : is_product             ? way(row, true)
+                      : is_joined(i + 1, true) ? "with the product"
+                                               : by_sample;
+      }
       to.least_us =
           on_device::least_us_of(table, row, has_gradient, is_trained, speed, static_cast<double>(batch.count),
                                  sizeof(typename Network::scalar), program::layered);
@@ -198,8 +216,10 @@ template <class Network, on_device::device Device>
   }
   using program = on_device::program<Network>;
   constexpr bool layered = program::layered;
-  print("plan   %s\n", layered ? "layered: products of the whole batch, and between them a block a sample"
-                               : "fused: a block takes a sample through everything, in one launch");
+  print("plan   %s\n", on_device::holds_samples_of<Network>(executor)
+                           ? "layered: a block holds a sample on its way forward and back; products form norms and sums"
+                       : layered ? "layered: products of the whole batch, and between them a block a sample"
+                                 : "fused: a block takes a sample through everything, in one launch");
   if (least_us > 0) {
     const on_device::device_speed speed = on_device::speed_of<Network>(executor);
     print("least  %.1f us for %zu samples, without noise and update: %.3g multiply-adds and %.3g bytes a second\n",

@@ -4,7 +4,7 @@
 // Fused networks: one launch and one launch. Layered ones: a product for every affine layer, forward and back, one for
 // every norm that is found from the gradient's elements, and one for every sum, or one for some of its samples and a
 // kernel that adds them up; between them nodes of many elements one by one, several blocks a sample, and the sample
-// kernel for all others.
+// kernel for all others. Of networks that are small enough, a block holds a sample on its way forward and back.
 #pragma once
 
 #include <algorithm>
@@ -21,6 +21,7 @@
 #include <pergrad/cuda/kernels/samples.hpp>
 #include <pergrad/cuda/kernels/sums.hpp>
 #include <pergrad/cuda/layers/attention.hpp>
+#include <pergrad/cuda/layers/held_samples.hpp>
 #include <pergrad/cuda/plan/gemm_door.hpp>
 #include <pergrad/cuda/run/memory.hpp>
 
@@ -53,8 +54,8 @@ struct sum_launch {
 };
 
 /// Launch the kernels with a network's functions: the sample kernel in as many blocks as are given, losses of as many
-/// samples where they have kernels of their own, a layered network's node kernel, and products that nodes are joined
-/// to. Null: nobody asks for it.
+/// samples where they have kernels of their own, a layered network's node kernel, products that nodes are joined to,
+/// and samples that blocks hold. Null: nobody asks for it.
 template <class Device, class Scalar, class Target>
 struct sample_launcher {
   void (*samples)(Device& device, const sample_work<Scalar, Target>& work, int blocks) = nullptr;
@@ -62,7 +63,24 @@ struct sample_launcher {
   void (*node)(Device& device, const node_work<Scalar, Target>& work) = nullptr;
   void (*one_position)(Device& device, gemm_product product, gemm_way way, const affine_operands<Scalar>& on,
                        const joined_node& joined) = nullptr;
+  void (*held)(Device& device, const sample_work<Scalar, Target>& work, const held_memory& memory,
+               int samples) = nullptr;
 };
+/// Does a block hold a sample on its way forward and back, whose values are rounded or not? Where tensor cores form
+/// products, they do that for the whole batch.
+template <needed_products Needed, class Scalar, class Device>
+[[nodiscard]] bool may_hold([[maybe_unused]] const Device& device, const network_facts& net, bool rounds) {
+  if constexpr (requires { Device::most_shared_bytes(); }) {
+    return net.held_products > 0 && !(Needed.tensor_cores && rounds) &&
+           held_bytes(net, net.input_size, sizeof(Scalar)) <= device.most_shared_bytes();
+  }
+  return false;
+}
+template <class Device, class Kernel>
+void launch_held_kernel(Device& device, const typename Kernel::work_type& work, const held_memory& memory,
+                        int samples) {
+  device.launch(Kernel{work, memory}, samples);
+}
 template <class Device, class Kernel>
 void launch_sample_kernel(Device& device, const typename Kernel::work_type& work, int blocks) {
   device.launch(Kernel{work}, blocks);
@@ -103,6 +121,9 @@ inline constexpr auto sample_launcher_of = [] {
   if constexpr (products_of<Network>.joins) {
     kernels.one_position = &launch_one_position<ways_of_one_position(products_of<Network>), functions, Device, scalar>;
   }
+  if constexpr (program<Network>::table.held_products > 0 && losses_alone && !takes_threads_by_position<Loss>) {
+    kernels.held = &launch_held_kernel<Device, held_sample_kernel<scalar, Loss, functions>>;
+  }
   return kernels;
 }();
 
@@ -137,10 +158,15 @@ class launcher {
         launch_.samples(device(), work, wanted.samples * work.layer_parts);
         work.layer_parts = 1;
       };
-      forward(wanted, run);
+      const bool held = holds();
+      if (!held) forward(wanted, run);
+      if (wanted.backward && wanted.clears) device().beside([&] { clear_sums(wanted.samples, true); });
+      if (held) {
+        work.stages = stage::forward | stage::loss | (wanted.backward ? stage::backward : 0);
+        launch_.held(device(), without_key(work), held_memory_of(), wanted.samples);
+      }
       if (!wanted.backward) return;
-      if (wanted.clears) device().beside([&] { clear_sums(wanted.samples, true); });
-      backward(wanted, run);
+      if (!held) backward(wanted, run);
       if (wanted.norms) {
         each_product_leaf([&](const outer_leaf& leaf) { return forms_gradients(leaf, method_of(wanted)); },
                           [&](const outer_leaf& leaf) { square(wanted, leaf); });
@@ -200,6 +226,13 @@ class launcher {
     return work;
   }
   [[nodiscard]] int node_count() const noexcept { return static_cast<int>(net_->ops.size()); }
+  [[nodiscard]] held_memory held_memory_of() const {
+    return {memory_->template at<const held_product>(memory_->places().products), net_->held_weights,
+            net_->held_copies};
+  }
+  [[nodiscard]] bool holds() const {
+    return launch_.held != nullptr && may_hold<Needed, Scalar>(device(), *net_, memory_->rounds());
+  }
   /// Products form sums, and tensor cores gradients, unless sums are formed of every sample's own.
   template <class Wanted>
   [[nodiscard]] method_choice method_of(const Wanted& wanted) const {

@@ -47,6 +47,7 @@ class network_memory {
     put(places_.row_leaves, net.rows.data(), net.rows.size());
     put(places_.integers, functions.integers.data(), functions.integers.size());
     put(places_.scalars, functions.scalars.data(), functions.scalars.size());
+    put(places_.products, functions.products.data(), functions.products.size());
     put(places_.groups, groups.data(), groups.size());
   }
 

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+// tests/cuda/held_test.cpp - a block that holds a sample has the bits of launches layer by layer
+#include <string>
+#include <vector>
+
+#include <pergrad/cuda/run/describe.hpp>
+
+#include "device_fixture.hpp"
+
+namespace {
+
+using namespace device_fixture;
+
+/// Counts samples' kernels that hold them. `Room`: bytes of shared memory.
+template <class Base, std::size_t Room>
+struct counting : Base {
+  using Base::Base;
+  [[nodiscard]] static constexpr std::size_t most_shared_bytes() noexcept { return Room; }
+  template <pg::on_device::kernel Kernel>
+  void launch(const Kernel& kernel, int blocks) {
+    if constexpr (requires { kernel.memory.products; }) ++held;
+    Base::launch(kernel, blocks);
+  }
+  inline static int held = 0;
+};
+template <class Base>
+using roomy = counting<Base, std::size_t{163} << 10U>;
+template <class Base>
+using poor = counting<Base, 0>;
+
+/// The usual small network: padding and strides, overlapping pools, a hidden layer.
+template <class Scalar>
+using usual = pg::basic_network<Scalar, pg::shape{1, 16, 15}, pg::conv2d<5, 4, pg::padding<2>, pg::stride<2>>, pg::tanh,
+                                pg::max_pool2d<2, pg::stride<1>>, pg::conv2d<7, 3, pg::stride<2>>, pg::tanh,
+                                pg::max_pool2d<2, pg::stride<1>>, pg::flatten, pg::linear<11>, pg::tanh, pg::linear<3>>;
+/// Groups, dilation, branches, means, no biases, and a convolution of one position whose view is not its input.
+template <class Scalar>
+using branched =
+    pg::basic_network<Scalar, pg::shape{4, 9, 8}, pg::conv2d<6, 3, pg::padding<1>, pg::groups<2>>, pg::relu,
+                      pg::residual<pg::conv2d<6, 3, pg::padding<2>, pg::dilation<2>, pg::no_bias>, pg::sigmoid>,
+                      pg::residual<pg::conv2d<5, 1>, pg::projection<pg::conv2d<5, 3, pg::padding<1>>>>,
+                      pg::avg_pool2d<3, pg::stride<2>, pg::padding<1>>, pg::frozen<pg::conv2d<9, 2>>, pg::gelu,
+                      pg::conv2d<70, 5, pg::padding<1>, pg::stride<2, 4>>, pg::flatten, pg::linear<67>, pg::sigmoid,
+                      pg::linear<4>>;
+/// Strides beyond the window, a transposed convolution, features inside.
+template <class Scalar>
+using strided =
+    pg::basic_network<Scalar, pg::shape{3, 13, 11}, pg::conv2d<4, 2, pg::stride<3, 2>>, pg::tanh,
+                      pg::conv_transpose2d<5, 3, pg::stride<2>>, pg::tanh, pg::reshape<pg::shape{5, 99}>, pg::transpose,
+                      pg::linear<6>, pg::relu, pg::transpose, pg::reshape<pg::shape{6, 9, 11}>,
+                      pg::conv2d<6, 5, pg::padding<3>, pg::stride<4, 2>>, pg::flatten, pg::linear<3>>;
+
+}  // namespace
+
+namespace pergrad::inline v0_1::on_device {
+
+template <>
+inline constexpr plan_kind plan_of<usual<float>> = plan_kind::layered;
+template <>
+inline constexpr plan_kind plan_of<usual<double>> = plan_kind::layered;
+template <>
+inline constexpr plan_kind plan_of<branched<float>> = plan_kind::layered;
+template <>
+inline constexpr plan_kind plan_of<branched<double>> = plan_kind::layered;
+template <>
+inline constexpr plan_kind plan_of<strided<float>> = plan_kind::layered;
+template <>
+inline constexpr plan_kind plan_of<strided<double>> = plan_kind::layered;
+
+}  // namespace pergrad::inline v0_1::on_device
+
+namespace {
+
+template <class Network>
+struct records {
+  static constexpr std::size_t count = 40;
+  std::vector<typename Network::scalar> inputs;
+  std::vector<std::int32_t> targets;
+  records() : inputs(count * Network::input_shape.size()), targets(count) {
+    std::mt19937 random{1};
+    std::uniform_real_distribution<double> uniform{-1, 1};
+    for (auto& value : inputs) value = static_cast<typename Network::scalar>(uniform(random));
+    for (std::int32_t& value : targets) value = static_cast<std::int32_t>(random() % 3);
+  }
+};
+
+/// Losses and norms of some records, and parameters behind some private steps.
+template <class Network, class Device>
+std::vector<typename Network::scalar> results(emulation_order order, const pg::device_options& choices) {
+  const records<Network> data;
+  const pg::basic_device_executor<Device> executor{order, choices};
+  Network net{executor, pg::kaiming_uniform{5}};
+  std::vector<typename Network::scalar> all;
+  {
+    pg::tape<Network> tape{executor, pg::max_batch{records<Network>::count}};
+    const pg::batch<Network, pg::cross_entropy> batch{std::span{data.inputs}, std::span{data.targets}};
+    const auto gradients = pg::per_sample_gradients(net, pg::cross_entropy{}, batch, tape);
+    for (const auto& values : {pg::unprotected::evaluate(executor, pg::losses(gradients)),
+                               pg::unprotected::evaluate(executor, pg::l2_norms(gradients))}) {
+      for (const double value : values) all.push_back(static_cast<typename Network::scalar>(value));
+    }
+  }
+  pg::dp_sgd_options options;
+  options.clip = pg::l2_clip_norm{0.7};
+  options.noise = pg::noise_multiplier{0.8};
+  options.sampling = pg::poisson_sampling{pg::sampling_probability{0.5}};
+  options.divisor = pg::expected_batch_size{20};
+  options.learning_rate = pg::learning_rate{0.3};
+  options.max_batch = pg::max_batch{7};
+  pg::dp_sgd trainer{executor, net, pg::cross_entropy{}, options, pg::seeded_generator{9}};
+  for (int step = 0; step < 3; ++step) {
+    trainer.step(pg::dataset<typename Network::scalar, std::int32_t>{data.inputs, data.targets, Network::input_shape});
+  }
+  const auto parameters = net.parameters();
+  all.insert(all.end(), parameters.begin(), parameters.end());
+  return all;
+}
+
+template <class Network, class Base>
+void check(const std::string& what, const pg::device_options& choices = {}) {
+  roomy<Base>::held = poor<Base>::held = 0;
+  const auto wanted = results<Network, poor<Base>>(emulation_order::forward, choices);
+  BOOST_TEST(poor<Base>::held == 0);
+  for (const emulation_order order :
+       {emulation_order::forward, emulation_order::reversed, pg::on_device::shuffled_order(3)}) {
+    check_same(results<Network, roomy<Base>>(order, choices), wanted, what.c_str());
+  }
+  BOOST_TEST(roomy<Base>::held > 0, what);
+}
+
+struct bf16_device : pg::on_device::emulated_device {
+  using emulated_device::emulated_device;
+  using tensor_format = pg::on_device::bf16_format;
+};
+
+}  // namespace
+
+BOOST_AUTO_TEST_SUITE(cuda_held)
+
+BOOST_AUTO_TEST_CASE(a_block_that_holds_a_sample_has_the_bits_of_launches_layer_by_layer) {
+  using plain = pg::on_device::emulated_device;
+  check<usual<float>, plain>("usual, float");
+  check<usual<double>, plain>("usual, double");
+  check<branched<float>, plain>("branched, float");
+  check<strided<float>, plain>("strided, float");
+  check<strided<double>, plain>("strided, double");
+}
+
+BOOST_AUTO_TEST_CASE(so_has_one_that_rounds_what_it_stores) {
+  check<usual<float>, pg::on_device::emulated_device>("usual, TF32", {.tf32 = true});
+  check<usual<float>, bf16_device>("usual, BF16");
+  check<strided<float>, bf16_device>("strided, BF16");
+}
+
+BOOST_AUTO_TEST_CASE(a_description_says_so) {
+  const pg::emulated exec;
+  const std::string text = pg::describe<usual<float>>(exec);
+  BOOST_TEST_MESSAGE(text);
+  BOOST_TEST(text.find("held sample kernel") != std::string::npos);
+  BOOST_TEST(text.find("a block holds a sample") != std::string::npos);
+  const pg::basic_device_executor<poor<pg::on_device::emulated_device>> other;
+  BOOST_TEST(pg::describe<usual<float>>(other).find("held") == std::string::npos);
+}
+
+// What stands beside the network in shared memory is little, and the tables are those of the formulas.
+BOOST_AUTO_TEST_CASE(networks_that_are_too_large_or_have_other_layers_are_not_held) {
+  using pg::on_device::facts_of;
+  using mnist = pg::network<pg::shape{1, 28, 28}, pg::conv2d<16, 8, pg::stride<2>, pg::padding<3>>, pg::tanh,
+                            pg::max_pool2d<2, pg::stride<1>>, pg::conv2d<32, 4, pg::stride<2>>, pg::tanh,
+                            pg::max_pool2d<2, pg::stride<1>>, pg::flatten, pg::linear<32>, pg::tanh, pg::linear<10>>;
+  static_assert(facts_of<mnist>.held_products > 0);
+  using large = pg::network<pg::shape{3, 32, 32}, pg::conv2d<64, 3, pg::padding<1>>, pg::relu, pg::max_pool2d<4>,
+                            pg::flatten, pg::linear<10>>;
+  static_assert(facts_of<large>.layered && facts_of<large>.held_products == 0);
+  using dense = pg::network<pg::shape{784}, pg::linear<128>, pg::relu, pg::linear<10>>;
+  static_assert(facts_of<dense>.layered && facts_of<dense>.held_products == 0);
+  using normed = pg::network<pg::shape{1, 20, 20}, pg::conv2d<16, 4, pg::stride<2>>, pg::group_norm<4>, pg::relu,
+                             pg::flatten, pg::linear<10>>;
+  static_assert(facts_of<normed>.layered && facts_of<normed>.held_products == 0);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
