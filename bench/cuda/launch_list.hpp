@@ -51,8 +51,10 @@ struct work {
   double held_forward = 0;    ///< the same of a block that holds a sample: products forward, of 4 x 4 results a thread
   double held_back = 0;       ///< back
   double held_small = 0;      ///< either, of 4 x 2
-  double held_rows = 0;       ///< rows of weights that pass by in tiles
+  double held_rows = 0;       ///< with weights that pass by in tiles
   double held_tiles = 0;      ///< which are so many
+  double held_streams = 0;    ///< and in so many copies of 16 bytes
+  double held_together = 1;   ///< for so many samples
   double powers = 0;          ///< exponentials of numbers in shared memory
   double double_sums = 0;     ///< elements that are added up or compared in double
   double element_rounds = 0;  ///< other results
@@ -631,28 +633,27 @@ class sample_counter {
   /// Of numbers that are read from shared memory, or written there.
   void near(double count) {
     done_.elements += count;
-    done_.near_rounds += rounds(count);
+    done_.near_rounds += rounds(count) * net_.held_together;  // of a block's samples one after the other
   }
   /// The same where a block holds the sample: layers/held_samples.hpp has the loops.
   void held_product(const dev::op_row& row, bool back) {
-    dev::held_products products{0};
+    dev::held_products products{0, sizeof(scalar), net_.held_tile};
     const dev::held_product forward = products.describe(row, false);
     const dev::held_product of = back ? products.describe(row, true) : forward;
     const double all = double(row.view.size()) * row.view.positions();
     done_.multiply_adds += all;
     if (of.held < 0) {
-      if (of.back != 0) {
-        done_.chain += rounds(of.width.value()) * of.all_outputs;
-      } else {
-        const double times = dev::blocks_for(of.rows, dev::held_product::rows_of_tile);
-        done_.held_rows += times * of.width.value();
-        done_.held_tiles += times * dev::blocks_for(of.width.value(), of.tile.value());
-      }
-      done_.again_bytes += 4.0 * row.view.size();
+      const double times = dev::blocks_for(of.rows, of.rows_of_tile);
+      const double bytes_of_weights = 4.0 * row.view.size();
+      done_.held_rows += times * of.depth() * net_.held_together;
+      done_.held_tiles += times * dev::blocks_for(of.depth(), of.depth_of_tile);
+      done_.held_streams += bytes_of_weights / (4.0 * of.together) / threads_;
+      done_.held_together = net_.held_together;
+      done_.again_bytes += bytes_of_weights / net_.held_together;
       return;
     }
     near(of.copies != 0 ? double(of.channels) * of.copy.value() : 0);
-    const int columns = of.patch_columns(threads_);
+    const int columns = of.patch_columns();
     double depth = 0;
     for (int i = 0; i < of.class_count; ++i) depth += double(of.classes[i].depth) * of.classes[i].columns;
     depth /= (row.adjoint != 0) == back ? row.view.positions() : row.view.pixels();
@@ -691,7 +692,7 @@ class sample_counter {
     if (row.out_size == 0) return;
     if (row.kind == dev::node_kind::affine) {
       if (holds_) {  // norms and sums read what is stored
-        near(std::max(0, row.in < 0 ? 0 : row.in_size) + row.out_size);
+        near(double(row.in < 0 ? 0 : row.in_size) + row.out_size);
         bytes(static_cast<std::size_t>((row.in < 0 ? 0 : row.in_size) + row.out_size));
         return row.input_gradient != 0 ? held_product(row, true) : void();
       }

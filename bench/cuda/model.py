@@ -124,6 +124,7 @@ LATENCY = {"arithmetic": 4, "shared": 20, "l1": 28, "l2": 200, "memory": 400}
 # Microseconds from the end of a graph's kernel to the start of the next: 3.4 a kernel of 2.9, "Getting started with
 # CUDA graphs", NVIDIA's developer blog (V100). No public figure for the others.
 GAP = 0.5
+L2_BYTES = 64  # that a multiprocessor gets from L2 a clock
 L1 = 128 << 10  # bytes a multiprocessor that are not shared memory, about
 WARP = 32
 # Of integers 16 results a clock a multiprocessor to 64 bits, 64 to 32; between floats and doubles 16, or 2 where doubles are
@@ -274,9 +275,15 @@ def tile_loops(function):
 
 def held_loops(function, factors, tables):
     """Loops of products of a block that holds a sample: so many multiply-adds a round, which read places of operands, or
-    of weights too, from tables; of rows of weights in tiles they read none."""
+    of weights too, from tables."""
     return [loop for loop in function.loops if loop.is_innermost and loop.count("FFMA") == factors
             and loop.own["LDG.128"] == tables and loop.count("LDS") > 0 and not loop.count("STS", "MUFU")]
+
+
+def stream_loops(function):
+    """Those with weights that pass by in tiles."""
+    return [loop for loop in function.loops if loop.is_innermost and loop.count("FFMA") >= 16
+            and loop.count("LDS") > 0 and not loop.count("LDG", "STS", "MUFU")]
 
 
 def rounds_of_tiles(function, loops):
@@ -418,6 +425,7 @@ def block_of_loops(launch, function, far):
             and loop not in patches]
     others = [loop for loop in function.loops if loop.is_innermost and loop.count("LDG") and loop.count("STG")]
     tiles = tile_loops(function)
+    streams = stream_loops(function)
     loads = [loop for loop in function.loops if loop.is_innermost and loop.count("LDG") and loop.count("STS")]
     powers = [loop for loop in function.loops if loop.is_innermost and loop.count("LDS") and loop.count("FSEL")]
 
@@ -457,9 +465,14 @@ def block_of_loops(launch, function, far):
         "held_forward": held_products(held_loops(function, 64, 1)),
         "held_back": held_products(held_loops(function, 64, 2)),
         "held_small": held_products(held_loops(function, 32, 1), held_loops(function, 32, 2)),
-        # Of a row one thread adds up all terms, each behind the one before.
-        "held_rows": (2, 0.5, LATENCY["arithmetic"] + LATENCY["shared"] / 16),
-        "held_tiles": (60, 8, LATENCY[far] + LATENCY["shared"]),
+        # A thread adds up all terms of a result, each behind the one before; of several samples those go on meanwhile.
+        "held_rows": (mean((loop.instructions() / loop.count("FFMA") for loop in streams), 2),
+                      mean((pipe_clocks(loop.own) / loop.count("FFMA") for loop in streams), 0.5),
+                      max(LATENCY["arithmetic"] / launch["held_together"],
+                          mean((loop.instructions() / loop.count("FFMA") for loop in streams), 2))),
+        "held_tiles": (40, 4, 2 * LATENCY["shared"]),
+        # Of 16 bytes, which go into shared memory at the rate of what a multiprocessor gets from L2.
+        "held_streams": (14, WARP * 16 / 128, launch["threads"] * 16 / L2_BYTES),
         "tiles": (mean(rounds_of_tiles(function, tiles), 0), 0, 2 * LATENCY[far] + 8 * LATENCY["shared"]),
         "tile_loads": (mean((loop.instructions() / loop.count("STS") for loop in loads), 6), 2, 0),
         "powers": (sum(loop.instructions() / loop.count("LDS") for loop in powers), 4, 0),
@@ -486,6 +499,8 @@ def block_of_loops(launch, function, far):
         rounds["chain"] = chains = of_thread
     busy = min(1, of_thread / chains) if chains > 0 and not has_tiles else 1
     waits, longest = (sum(of[name] * wait for name, (_, _, wait) in each.items()) for of in (rounds, launch))
+    streamed = min(launch[name] * each[name][2] for name in ("held_rows", "held_streams"))  # one beside the other
+    waits, longest = waits - streamed, longest - streamed
     for name in shared_out:
         rounds[name] *= busy
     issued = sum(rounds[name] * instructions for name, (instructions, _, _) in each.items())

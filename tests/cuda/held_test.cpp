@@ -50,6 +50,16 @@ using strided =
                       pg::linear<6>, pg::relu, pg::transpose, pg::reshape<pg::shape{6, 9, 11}>,
                       pg::conv2d<6, 5, pg::padding<3>, pg::stride<4, 2>>, pg::flatten, pg::linear<3>>;
 
+/// Fully connected: rows that are no multiple of four numbers, more of them than threads, tiles with edges.
+template <class Scalar>
+using dense = pg::basic_network<Scalar, pg::shape{37}, pg::linear<300>, pg::tanh,
+                                pg::residual<pg::linear<70>, pg::relu, pg::linear<300, pg::no_bias>>, pg::sigmoid,
+                                pg::frozen<pg::linear<41>>, pg::gelu, pg::linear<5>>;
+/// Rows of which four numbers are brought at once.
+template <class Scalar>
+using even =
+    pg::basic_network<Scalar, pg::shape{48}, pg::linear<128>, pg::relu, pg::linear<96>, pg::tanh, pg::linear<4>>;
+
 }  // namespace
 
 namespace pergrad::inline v0_1::on_device {
@@ -66,6 +76,14 @@ template <>
 inline constexpr plan_kind plan_of<strided<float>> = plan_kind::layered;
 template <>
 inline constexpr plan_kind plan_of<strided<double>> = plan_kind::layered;
+template <>
+inline constexpr plan_kind plan_of<dense<float>> = plan_kind::layered;
+template <>
+inline constexpr plan_kind plan_of<dense<double>> = plan_kind::layered;
+template <>
+inline constexpr plan_kind plan_of<even<float>> = plan_kind::layered;
+template <>
+inline constexpr plan_kind plan_of<even<double>> = plan_kind::layered;
 
 }  // namespace pergrad::inline v0_1::on_device
 
@@ -144,12 +162,18 @@ BOOST_AUTO_TEST_CASE(a_block_that_holds_a_sample_has_the_bits_of_launches_layer_
   check<branched<float>, plain>("branched, float");
   check<strided<float>, plain>("strided, float");
   check<strided<double>, plain>("strided, double");
+  check<dense<float>, plain>("dense, float");
+  check<dense<double>, plain>("dense, double");
+  check<even<float>, plain>("even, float");
+  check<even<double>, plain>("even, double");
 }
 
 BOOST_AUTO_TEST_CASE(so_has_one_that_rounds_what_it_stores) {
   check<usual<float>, pg::on_device::emulated_device>("usual, TF32", {.tf32 = true});
   check<usual<float>, bf16_device>("usual, BF16");
   check<strided<float>, bf16_device>("strided, BF16");
+  check<even<float>, bf16_device>("even, BF16");
+  check<dense<float>, pg::on_device::emulated_device>("dense, TF32", {.tf32 = true});
 }
 
 BOOST_AUTO_TEST_CASE(a_description_says_so) {
@@ -172,8 +196,14 @@ BOOST_AUTO_TEST_CASE(networks_that_are_too_large_or_have_other_layers_are_not_he
   using large = pg::network<pg::shape{3, 32, 32}, pg::conv2d<64, 3, pg::padding<1>>, pg::relu, pg::max_pool2d<4>,
                             pg::flatten, pg::linear<10>>;
   static_assert(facts_of<large>.layered && facts_of<large>.held_products == 0);
-  using dense = pg::network<pg::shape{784}, pg::linear<128>, pg::relu, pg::linear<10>>;
-  static_assert(facts_of<dense>.layered && facts_of<dense>.held_products == 0);
+  using perceptron = pg::network<pg::shape{784}, pg::linear<128>, pg::relu, pg::linear<256>, pg::relu, pg::linear<10>>;
+  static_assert(facts_of<perceptron>.held_products > 0 && facts_of<perceptron>.held_together == 4);
+  using wide = pg::network<pg::shape{784}, pg::linear<512>, pg::relu, pg::linear<10>>;  // weights are 1.6 MB
+  static_assert(facts_of<wide>.layered && facts_of<wide>.held_products == 0);
+  // All of a launch's blocks read them.
+  const pg::emulated exec;
+  BOOST_TEST(pg::describe<perceptron>(exec, pg::max_batch{256}).find("held") != std::string::npos);
+  BOOST_TEST(pg::describe<perceptron>(exec, pg::max_batch{2048}).find("held") == std::string::npos);
   using normed = pg::network<pg::shape{1, 20, 20}, pg::conv2d<16, 4, pg::stride<2>>, pg::group_norm<4>, pg::relu,
                              pg::flatten, pg::linear<10>>;
   static_assert(facts_of<normed>.layered && facts_of<normed>.held_products == 0);

@@ -313,7 +313,7 @@ int main() {
   ends_where_the_host_ends(set);
   physical_batches_change_no_bit(set);
   a_step_only_replays<training::cnn>(set, "CNN", 12);
-  a_step_only_replays<training::mlp>(set, "MLP", 14);
+  a_step_only_replays<training::mlp>(set, "MLP", 8);
   reads_records_where_they_lie(set);
   executors_do_not_know_of_each_other(set);
   an_empty_batch_is_a_step(set);

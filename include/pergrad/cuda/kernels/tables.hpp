@@ -298,22 +298,25 @@ struct held_product {
     int depth = 0;
   };
   static constexpr int most_classes = 8;
+  static constexpr int threads = 256;
   static constexpr int side = 4, large = 4, small = 2;  ///< of a thread's patch of results
-  // Tiles of weights that are not held: so many numbers a thread of 256 brings, rows that lie in other banks.
-  static constexpr int tile_of_thread = 4;
-  static constexpr int tile_size = tile_of_thread * 256;
-  static constexpr int rows_of_tile = 64;
-  static constexpr int tile_room = tile_size + 4 * rows_of_tile;
   [[nodiscard]] PERGRAD_HD static constexpr int padded(int width) noexcept { return 4 * ((width + 3) / 4 | 1); }
 
   int back = 0;
   int groups = 1;
-  int rows = 0;         ///< of a group
+  int rows = 0;         ///< of a group; back through a fully connected layer all inputs
   int all_outputs = 0;  ///< of the view
   int weights = 0;      ///< of the first one among the parameters
   int held = -1;        ///< of the first one in shared memory; negative: they pass by in tiles
   int held_step = 0;    ///< from output to output there
-  divisor width, tile;
+  divisor width;        ///< of the view
+  // Of weights that pass by in tiles, a few numbers at a time:
+  int together = 1;
+  int rows_of_tile = 0;
+  int depth_of_tile = 0;
+  int step_of_tile = 0;  ///< from row to row forward, from output to output back
+  divisor pieces;        ///< of a row, or of an output
+  // Of weights that are held:
   int class_count = 0;
   pixel_class classes[most_classes];
   int steps = 0;         ///< of the operand, class after class, in bytes
@@ -331,6 +334,8 @@ struct held_product {
   int channels = 0;  ///< of the operand
   int channel_step = 0;
 
+  /// Of a fully connected layer's product.
+  [[nodiscard]] PERGRAD_HD constexpr int depth() const noexcept { return back != 0 ? all_outputs : width.value(); }
   [[nodiscard]] PERGRAD_HD constexpr int column_patches(int size) const noexcept {
     int count = 0;
     for (int i = 0; i < class_count; ++i) count += blocks_for(classes[i].columns, size);
@@ -341,7 +346,7 @@ struct held_product {
     return groups * blocks_for(rows, side) * column_patches(size);
   }
   /// Columns of a thread's patch: where there are enough of them, a large one reads less for each result.
-  [[nodiscard]] PERGRAD_HD constexpr int patch_columns(int threads) const noexcept {
+  [[nodiscard]] PERGRAD_HD constexpr int patch_columns() const noexcept {
     return patches(large) >= threads / 2 ? large : small;
   }
 };
@@ -377,6 +382,9 @@ struct network_sizes {
   int held_integers = 0;    ///< of a network whose samples a block may hold: of the first one of its tables
   int held_weights = 0;     ///< scalars of shared memory
   int held_copies = 0;
+  int held_tile = 0;
+  int held_streamed = 0;  ///< weights that a block reads on its way
+  int held_together = 1;  ///< samples of a block
   int held_products = 0;  ///< 0: no such network
 };
 

@@ -15,17 +15,24 @@ namespace pergrad::inline v0_1::on_device {
 
 /// Shared memory of a block, so that a multiprocessor of compute capability 9.0 has room for two.
 inline constexpr std::size_t most_held_bytes = std::size_t{112} << 10U;
+/// Weights that a block reads on its way, and all blocks of a launch: a multiprocessor takes 64 bytes a clock from the
+/// device's cache, and all of an H200's several terabytes a second. Estimates, not measured.
+inline constexpr std::size_t most_streamed_bytes = std::size_t{1} << 20U;
+inline constexpr std::size_t most_streamed_bytes_of_launch = std::size_t{1} << 26U;
 
 /// Describes products one after the other. Without integers it only counts, in a constant expression.
 class held_products {
  public:
-  /// `first`: of the tables among a network's integers; `scalar_bytes`: of a number in shared memory.
-  constexpr explicit held_products(int first, int scalar_bytes = 1, int* integers = nullptr) noexcept
-      : place_{first}, scalar_bytes_{scalar_bytes}, integers_{integers} {}
+  /// `first`: of the tables among a network's integers; `tile`: numbers that a tile of weights has room for.
+  constexpr explicit held_products(int first, int scalar_bytes, int tile, int* integers = nullptr) noexcept
+      : place_{first}, scalar_bytes_{scalar_bytes}, tile_{tile}, integers_{integers} {}
 
   [[nodiscard]] constexpr int end() const noexcept { return place_; }
   [[nodiscard]] constexpr int weights() const noexcept { return weights_; }
   [[nodiscard]] constexpr int copies() const noexcept { return copies_; }
+  /// Of weights that pass by, and whether each tile has room for some.
+  [[nodiscard]] constexpr int streamed() const noexcept { return streamed_; }
+  [[nodiscard]] constexpr bool fit() const noexcept { return fit_; }
 
   /// A node's product forward, and that back.
   constexpr held_product describe(const op_row& row, bool back) {
@@ -39,9 +46,7 @@ class held_products {
     of.weights = row.parameters;
     of.rows = of.back != 0 ? view.channels : view.outputs;
     if (geometry{view}.contiguous != 0 && view.groups == 1 && row.adjoint == 0) {
-      const int rows = smaller_of(of.rows, held_product::rows_of_tile);
-      of.tile = divisor{smaller_of(held_product::tile_size / rows, (view.view_width() + 3) / 4 * 4) / 4 * 4};
-      if (of.back == 0) copies_ = larger_of(copies_, 2 * held_product::tile_room);
+      describe_tiles(of, view);
       return of;
     }
     of.held_step = held_product::padded(view.view_width());
@@ -66,6 +71,28 @@ class held_products {
   }
   constexpr void put(int at, int value) const noexcept {
     if (integers_ != nullptr) integers_[at] = value;
+  }
+  constexpr void describe_tiles(held_product& of, const affine_view& view) {
+    constexpr int least_depth = 16;
+    constexpr int least_rows = 64;
+    if (of.back != 0) of.rows = view.view_width();
+    streamed_ += view.size();
+    const int several = 16 / scalar_bytes_;
+    of.together = of.weights % several == 0 && view.view_width() % several == 0 ? several : 1;
+    // Rows of a tile that is so deep lie so far apart that they are in other banks.
+    const auto depth_for = [&](int rows) { return of.back != 0 ? tile_ / rows : (tile_ / rows - 4) / 4 * 4; };
+    of.rows_of_tile = smaller_of(of.rows, held_product::threads);
+    while (of.rows_of_tile > least_rows && depth_for(of.rows_of_tile) < smaller_of(least_depth, of.depth())) {
+      of.rows_of_tile /= 2;
+    }
+    if (of.back != 0 && of.rows_of_tile % of.together != 0) of.together = 1;
+    of.depth_of_tile = smaller_of(depth_for(of.rows_of_tile) / 4 * 4, (of.depth() + 3) / 4 * 4);
+    if (of.depth_of_tile < 4) {
+      fit_ = false;
+      of.depth_of_tile = 4;
+    }
+    of.step_of_tile = of.back != 0 ? of.rows_of_tile : held_product::padded(of.depth_of_tile);
+    of.pieces = divisor{(of.back != 0 ? of.rows_of_tile : of.depth_of_tile) / of.together};
   }
   /// The operand's copy: along an axis from `before` places before its first one, `size` in all. Gives the steps of
   /// pixels in it, and those of channels.
@@ -199,48 +226,70 @@ class held_products {
 
   int place_;
   int scalar_bytes_;
+  int tile_;
   int* integers_;
+  int streamed_ = 0;
+  bool fit_ = true;
   int weights_ = 0;
   int copies_ = 0;
   int held_of_node_ = -1;
 };
 
-/// Can a block hold a sample of a network of these nodes, all of whose parameters are affine nodes'? There has to be a
-/// convolution: what has one position only is better off as products over samples.
+/// Is there a convolution among the nodes?
+[[nodiscard]] constexpr bool has_convolution(std::span<const op_row> ops) {
+  return std::ranges::any_of(ops, [](const op_row& row) {
+    return row.kind == node_kind::affine && row.out_size > 0 && row.view.positions() > 1;
+  });
+}
+/// Can a block hold a sample of a network of these nodes, all of whose parameters are affine nodes'?
 [[nodiscard]] constexpr bool may_be_held(std::span<const op_row> ops) {
-  bool has_convolution = false;
-  for (const op_row& row : ops) {
+  return std::ranges::all_of(ops, [](const op_row& row) {
     if (row.out_lengths >= 0 || row.in_lengths >= 0) return false;
-    if (row.out_size == 0) continue;
-    if (row.kind == node_kind::general || row.kind == node_kind::tiled) return false;
-    if (row.kind != node_kind::affine) continue;
+    if (row.out_size == 0) return true;
     const bool goes_back = row.input_gradient != 0 || row.adjoint != 0;
-    if (goes_back && stride_class::count(row.view) > held_product::most_classes) return false;
-    has_convolution = has_convolution || (row.view.positions() > 1 && row.view.taps() > 1);
-  }
-  return has_convolution;
+    return row.kind != node_kind::general && row.kind != node_kind::tiled &&
+           !(row.kind == node_kind::affine && goes_back && stride_class::count(row.view) > held_product::most_classes);
+  });
 }
 /// Shared memory of a block for it.
 [[nodiscard]] constexpr std::size_t held_bytes(const network_sizes& net, std::size_t input_size,
                                                std::size_t scalar_bytes) noexcept {
-  constexpr std::size_t others = 8;
-  return (static_cast<std::size_t>(net.workspace + net.held_weights + net.held_copies) + input_size + others) *
+  constexpr auto rounded = [](std::size_t count) { return (count + 3) / 4 * 4; };
+  constexpr std::size_t others = 4;
+  const std::size_t of_sample = rounded(static_cast<std::size_t>(net.workspace)) + rounded(input_size);
+  return (static_cast<std::size_t>(net.held_together) * of_sample +
+          static_cast<std::size_t>(net.held_weights + net.held_copies) + others) *
          scalar_bytes;
 }
-/// Says what a network needs for it, if a block has room.
+/// Says what a network needs for it, if a block has room. Where there are no convolutions a block takes four samples,
+/// which read weights once.
 constexpr void hold_samples(network_sizes& net, std::span<const op_row> ops, int input_size, std::size_t scalar_bytes) {
-  held_products products{(net.integers + 3) / 4 * 4};
-  for (const op_row& row : ops) {
-    static_cast<void>(products.describe(row, false));
-    static_cast<void>(products.describe(row, true));
-  }
+  constexpr int largest_tile = 8192;
   network_sizes held = net;
   held.held_integers = (net.integers + 3) / 4 * 4;
-  held.integers = products.end();
-  held.held_weights = products.weights();
-  held.held_copies = products.copies();
+  held.held_together = has_convolution(ops) ? 1 : 4;
   held.held_products = 2 * static_cast<int>(ops.size());
-  if (held_bytes(held, static_cast<std::size_t>(input_size), scalar_bytes) <= most_held_bytes) net = held;
+  const auto describe_all = [&](int tile) {
+    held_products products{held.held_integers, static_cast<int>(scalar_bytes), tile};
+    for (const op_row& row : ops) {
+      static_cast<void>(products.describe(row, false));
+      static_cast<void>(products.describe(row, true));
+    }
+    held.integers = products.end();
+    held.held_weights = products.weights();
+    held.held_streamed = products.streamed();
+    held.held_copies = larger_of(products.copies(), 3 * tile);
+    return products.fit();
+  };
+  static_cast<void>(describe_all(0));
+  const int copies = held.held_copies;
+  held.held_copies = 0;
+  const std::size_t others = held_bytes(held, static_cast<std::size_t>(input_size), scalar_bytes);
+  if (others >= most_held_bytes) return;
+  const auto room = static_cast<int>((most_held_bytes - others) / scalar_bytes);
+  if (held.held_streamed > 0) held.held_tile = smaller_of(largest_tile, room / 3 / 4 * 4);
+  if (copies > room || !describe_all(held.held_tile)) return;
+  if (static_cast<std::size_t>(held.held_streamed) * scalar_bytes <= most_streamed_bytes) net = held;
 }
 
 }  // namespace pergrad::inline v0_1::on_device

@@ -142,7 +142,7 @@ struct program {
       fill_lengths<structure>(table.ops, table.output_lengths, result.integers.data());
     }
     if constexpr (table.held_products > 0) {
-      held_products products{table.held_integers, sizeof(scalar), result.integers.data()};
+      held_products products{table.held_integers, sizeof(scalar), table.held_tile, result.integers.data()};
       for (const op_row& row : table.ops) {
         result.products.push_back(products.describe(row, false));
         result.products.push_back(products.describe(row, true));

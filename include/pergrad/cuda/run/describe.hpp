@@ -44,10 +44,10 @@ namespace on_device {
 
 /// Does a block of the executor's device hold a sample of the network, if the loss is one of few outputs?
 template <class Network, class Device>
-[[nodiscard]] bool holds_samples_of(const basic_device_executor<Device>& executor) {
+[[nodiscard]] bool holds_samples_of(const basic_device_executor<Device>& executor, max_batch batch) {
   constexpr bool is_bf16 = std::is_same_v<typename tensor_format_of<Device>::type, bf16_format>;
-  return may_hold<products_of<Network>, typename Network::scalar>(executor.device(), facts_of<Network>,
-                                                                  is_bf16 || executor.options().tf32);
+  return may_hold<products_of<Network>, typename Network::scalar>(
+      executor.device(), facts_of<Network>, is_bf16 || executor.options().tf32, static_cast<int>(batch.count));
 }
 /// What the executor's device says of its speed, multiply-adds by tensor cores where the network has them; emulated
 /// ones say nothing.
@@ -134,7 +134,7 @@ template <class Network, on_device::device Device>
     return std::string_view{on_device::name_of(on_device::way_on<Device, typename Network::scalar>(planned))};
   };
   const on_device::device_speed speed = on_device::speed_of<Network>(executor);
-  const bool holds = on_device::holds_samples_of<Network>(executor);
+  const bool holds = on_device::holds_samples_of<Network>(executor, batch);
   std::array<device_description, structure::size> rows;
   detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*type*/, std::size_t i) {
     device_description& to = rows[i];
@@ -216,7 +216,7 @@ template <class Network, on_device::device Device>
   }
   using program = on_device::program<Network>;
   constexpr bool layered = program::layered;
-  print("plan   %s\n", on_device::holds_samples_of<Network>(executor)
+  print("plan   %s\n", on_device::holds_samples_of<Network>(executor, batch)
                            ? "layered: a block holds a sample on its way forward and back; products form norms and sums"
                        : layered ? "layered: products of the whole batch, and between them a block a sample"
                                  : "fused: a block takes a sample through everything, in one launch");

@@ -64,22 +64,23 @@ struct sample_launcher {
   void (*one_position)(Device& device, gemm_product product, gemm_way way, const affine_operands<Scalar>& on,
                        const joined_node& joined) = nullptr;
   void (*held)(Device& device, const sample_work<Scalar, Target>& work, const held_memory& memory,
-               int samples) = nullptr;
+               int blocks) = nullptr;
 };
 /// Does a block hold a sample on its way forward and back, whose values are rounded or not? Where tensor cores form
 /// products, they do that for the whole batch.
 template <needed_products Needed, class Scalar, class Device>
-[[nodiscard]] bool may_hold([[maybe_unused]] const Device& device, const network_facts& net, bool rounds) {
+[[nodiscard]] bool may_hold([[maybe_unused]] const Device& device, const network_facts& net, bool rounds, int samples) {
   if constexpr (requires { Device::most_shared_bytes(); }) {
-    return net.held_products > 0 && !(Needed.tensor_cores && rounds) &&
+    const std::size_t streamed = static_cast<std::size_t>(net.held_streamed) * sizeof(Scalar) *
+                                 static_cast<std::size_t>(blocks_for(samples, net.held_together));
+    return net.held_products > 0 && !(Needed.tensor_cores && rounds) && streamed <= most_streamed_bytes_of_launch &&
            held_bytes(net, net.input_size, sizeof(Scalar)) <= device.most_shared_bytes();
   }
   return false;
 }
 template <class Device, class Kernel>
-void launch_held_kernel(Device& device, const typename Kernel::work_type& work, const held_memory& memory,
-                        int samples) {
-  device.launch(Kernel{work, memory}, samples);
+void launch_held_kernel(Device& device, const typename Kernel::work_type& work, const held_memory& memory, int blocks) {
+  device.launch(Kernel{work, memory}, blocks);
 }
 template <class Device, class Kernel>
 void launch_sample_kernel(Device& device, const typename Kernel::work_type& work, int blocks) {
@@ -122,7 +123,8 @@ inline constexpr auto sample_launcher_of = [] {
     kernels.one_position = &launch_one_position<ways_of_one_position(products_of<Network>), functions, Device, scalar>;
   }
   if constexpr (program<Network>::table.held_products > 0 && losses_alone && !takes_threads_by_position<Loss>) {
-    kernels.held = &launch_held_kernel<Device, held_sample_kernel<scalar, Loss, functions>>;
+    constexpr int together = program<Network>::table.held_together;
+    kernels.held = &launch_held_kernel<Device, held_sample_kernel<scalar, Loss, functions, together>>;
   }
   return kernels;
 }();
@@ -158,12 +160,13 @@ class launcher {
         launch_.samples(device(), work, wanted.samples * work.layer_parts);
         work.layer_parts = 1;
       };
-      const bool held = holds();
+      const bool held =
+          launch_.held != nullptr && may_hold<Needed, Scalar>(device(), *net_, memory_->rounds(), wanted.samples);
       if (!held) forward(wanted, run);
       if (wanted.backward && wanted.clears) device().beside([&] { clear_sums(wanted.samples, true); });
       if (held) {
         work.stages = stage::forward | stage::loss | (wanted.backward ? stage::backward : 0);
-        launch_.held(device(), without_key(work), held_memory_of(), wanted.samples);
+        launch_.held(device(), without_key(work), held_memory_of(), blocks_for(wanted.samples, net_->held_together));
       }
       if (!wanted.backward) return;
       if (!held) backward(wanted, run);
@@ -227,11 +230,8 @@ class launcher {
   }
   [[nodiscard]] int node_count() const noexcept { return static_cast<int>(net_->ops.size()); }
   [[nodiscard]] held_memory held_memory_of() const {
-    return {memory_->template at<const held_product>(memory_->places().products), net_->held_weights,
-            net_->held_copies};
-  }
-  [[nodiscard]] bool holds() const {
-    return launch_.held != nullptr && may_hold<Needed, Scalar>(device(), *net_, memory_->rounds());
+    return {memory_->template at<const held_product>(memory_->places().products), net_->held_weights, net_->held_copies,
+            net_->held_tile};
   }
   /// Products form sums, and tensor cores gradients, unless sums are formed of every sample's own.
   template <class Wanted>
