@@ -43596,7 +43596,7 @@ struct held_product {
   };
   static constexpr int most_classes = 8;
   static constexpr int threads = 256;
-  static constexpr int side = 4, large = 4, small = 2;  ///< of a thread's patch of results
+  static constexpr int side = 4, wide_patch = 4, slim_patch = 2;  ///< of a thread's patch of results
   [[nodiscard]] PERGRAD_HD static constexpr int padded(int width) noexcept { return 4 * ((width + 3) / 4 | 1); }
 
   int back = 0;
@@ -43644,7 +43644,7 @@ struct held_product {
   }
   /// Columns of a thread's patch: where there are enough of them, a large one reads less for each result.
   [[nodiscard]] PERGRAD_HD constexpr int patch_columns() const noexcept {
-    return patches(large) >= threads / 2 ? large : small;
+    return patches(wide_patch) >= threads / 2 ? wide_patch : slim_patch;
   }
 };
 
@@ -47023,6 +47023,14 @@ inline constexpr std::size_t most_held_bytes = std::size_t{112} << 10U;
 inline constexpr std::size_t most_streamed_bytes = std::size_t{1} << 20U;
 inline constexpr std::size_t most_streamed_bytes_of_launch = std::size_t{1} << 26U;
 
+/// Is a node's product one of a whole matrix and all of its input, as a fully connected layer's, whose weights pass by?
+/// Those of all others are held.
+[[nodiscard]] constexpr bool is_streamed(const op_row& row) {
+  const affine_view& view = row.view;
+  return row.adjoint == 0 && view.groups == 1 && view.channels * view.pixels() == view.view_width() &&
+         geometry{view}.contiguous != 0;
+}
+
 /// Describes products one after the other. Without integers it only counts, in a constant expression.
 class held_products {
  public:
@@ -47048,7 +47056,7 @@ class held_products {
     of.width = divisor{view.view_width()};
     of.weights = row.parameters;
     of.rows = of.back != 0 ? view.channels : view.outputs;
-    if (geometry{view}.contiguous != 0 && view.groups == 1 && row.adjoint == 0) {
+    if (is_streamed(row)) {
       describe_tiles(of, view);
       return of;
     }
@@ -47238,11 +47246,10 @@ class held_products {
   int held_of_node_ = -1;
 };
 
-/// Is there a convolution among the nodes?
-[[nodiscard]] constexpr bool has_convolution(std::span<const op_row> ops) {
-  return std::ranges::any_of(ops, [](const op_row& row) {
-    return row.kind == node_kind::affine && row.out_size > 0 && row.view.positions() > 1;
-  });
+/// Are there weights to hold among the nodes'?
+[[nodiscard]] constexpr bool holds_weights(std::span<const op_row> ops) {
+  return std::ranges::any_of(
+      ops, [](const op_row& row) { return row.kind == node_kind::affine && row.out_size > 0 && !is_streamed(row); });
 }
 /// Can a block hold a sample of a network of these nodes, all of whose parameters are affine nodes'?
 [[nodiscard]] constexpr bool may_be_held(std::span<const op_row> ops) {
@@ -47268,9 +47275,14 @@ class held_products {
 /// which read weights once.
 constexpr void hold_samples(network_sizes& net, std::span<const op_row> ops, int input_size, std::size_t scalar_bytes) {
   constexpr int largest_tile = 8192;
+  std::int64_t weights = 0;  // what is counted below fits an int then
+  for (const op_row& row : ops) weights += row.kind == node_kind::affine ? row.view.size() : 0;
+  const std::int64_t values = std::int64_t{net.workspace} + input_size;
+  const auto scalars_of = [&](std::size_t bytes) { return static_cast<std::int64_t>(bytes / scalar_bytes); };
+  if (values > scalars_of(most_held_bytes) || weights > scalars_of(most_held_bytes + most_streamed_bytes)) return;
   network_sizes held = net;
   held.held_integers = (net.integers + 3) / 4 * 4;
-  held.held_together = has_convolution(ops) ? 1 : 4;
+  held.held_together = holds_weights(ops) ? 1 : 4;
   held.held_products = 2 * static_cast<int>(ops.size());
   const auto describe_all = [&](int tile) {
     held_products products{held.held_integers, static_cast<int>(scalar_bytes), tile};
@@ -48596,6 +48608,8 @@ struct build_tables {
   using plan = detail::network_plan<structure>;
   using lifetimes = detail::value_lifetimes<structure>;
   static constexpr std::size_t size = structure::size;
+  /// Values in whose places their gradients lie.
+  using places_taken = std::array<bool, size + 1>;
 
   static constexpr tables make() {
     tables t;
@@ -48633,9 +48647,10 @@ struct build_tables {
       if (keeps_maxima && t.ops[i].backward != 0) t.ops[i].saved_size = t.ops[i].out_size;
     });
     describe_lengths(t);
-    if constexpr (Program::layered) take_along(t, live);
+    places_taken taken{};
+    if constexpr (Program::layered) take_along(t, live, taken);
     connect(t, live);
-    place_values(t, live);
+    place_values(t, live, taken);
     for (const detail::plan_factor& each : plan::factors) build_leaves<Program>::list(t, each);
     for (elementwise_leaf& leaf : t.elementwise) leaf.squares += t.squares;
     t.squares += t.elementwise_squares;
@@ -48647,8 +48662,13 @@ struct build_tables {
           }
         }
       });
-      const bool has_others = t.row_count > 0 || t.projections_used > 0;
-      if (!has_others && may_be_held(t.ops)) {
+      const auto are_affine = [&](const auto& leaves, int count) {
+        return std::all_of(leaves.begin(), leaves.begin() + count, [&](const auto& leaf) {
+          return t.ops[static_cast<std::size_t>(leaf.node)].kind == node_kind::affine;
+        });
+      };
+      if (t.row_count == 0 && are_affine(t.outer, t.outer_count) && are_affine(t.elementwise, t.elementwise_count) &&
+          may_be_held(t.ops)) {
         hold_samples(t, t.ops, static_cast<int>(structure::shapes[0].size()), sizeof(typename Program::scalar));
       }
     }
@@ -48758,7 +48778,7 @@ struct build_tables {
   /// A function of single numbers that only the pool behind it reads is computed by that, forward and back: what it
   /// reads then lives as long as the function's gradient is asked for, which the pool writes; what lies between them is
   /// stored nowhere. Not behind a product that computes it.
-  static constexpr void take_along(tables& t, lifetimes& live) {
+  static constexpr void take_along(tables& t, lifetimes& live, places_taken& taken) {
     for (std::size_t i = 0; i + 1 < size; ++i) {
       op_row& row = t.ops[i];
       const op_row& pool = t.ops[i + 1];
@@ -48773,9 +48793,11 @@ struct build_tables {
       row.taken_along = 1;
       const int back = lifetimes::end - 1 - pool.node;
       int& death = live.value_death[live.root[before]];
+      // Of a pool of maxima an element's gradient needs no element but its own: it takes its place, if nobody asks for
+      // the value later, as a function before it might that derives from its output.
+      taken[before] = pool.saved_size > 0 && row.input_gradient != 0 && readers_of(before) == 1 &&
+                      live.root[before] == before && death <= back + 1;
       death = std::max(death, row.input_gradient != 0 ? back + 1 : pool.node);
-      // Of a pool of maxima an element's gradient needs no element but its own: it may take its place.
-      if (pool.saved_size > 0 && readers_of(before) == 1 && live.root[before] == before) death = back - 1;
       live.value_death[i + 1] = row.node;
       if (row.input_gradient == 0) continue;
       int& birth = live.gradient_birth[live.root[before]];
@@ -48807,7 +48829,7 @@ struct build_tables {
     }
   }
 
-  static constexpr void place_values(tables& t, const lifetimes& live) {
+  static constexpr void place_values(tables& t, const lifetimes& live, const places_taken& taken) {
     constexpr int n = static_cast<int>(size);
     constexpr int end = lifetimes::end;
     packer<7 * size + 2 + plan::most_sparse> workspace;
@@ -48816,7 +48838,8 @@ struct build_tables {
     values[0] = in_input(0);
     for (std::size_t s = 1; s <= size; ++s) {
       if (live.root[s] == s) {
-        values[s] = workspace.place(t.ops[s - 1].out_size, t.ops[s - 1].node, live.value_death[s]);
+        const int death = taken[s] ? std::max(live.gradient_birth[s], live.gradient_death[s]) : live.value_death[s];
+        values[s] = workspace.place(t.ops[s - 1].out_size, t.ops[s - 1].node, death);
       }
       op_row& row = t.ops[s - 1];
       const int back = 2 * n - row.node;
@@ -48832,6 +48855,10 @@ struct build_tables {
     }
     for (std::size_t s = size + 1; s-- > 0;) {
       if (live.root[s] != s || live.gradient_birth[s] == end) continue;
+      if (taken[s]) {
+        gradients[s] = values[s];
+        continue;
+      }
       const int death = std::max(live.gradient_birth[s], live.gradient_death[s]);
       const int count = s == 0 ? t.ops[0].in_size : t.ops[s - 1].out_size;
       gradients[s] = workspace.place(count, live.gradient_birth[s], death);
@@ -52176,17 +52203,16 @@ struct held_worker {
       });
       operand = copies;
     }
-    const bool is_large = of.patch_columns() == held_product::large;
+    const bool is_large = of.patch_columns() == held_product::wide_patch;
     if (of.back != 0) {
-      is_large ? in_patches<true, held_product::large>(of, operand, result, bias, onto)
-               : in_patches<true, held_product::small>(of, operand, result, bias, onto);
+      is_large ? in_patches<true, held_product::wide_patch>(of, operand, result, bias, onto)
+               : in_patches<true, held_product::slim_patch>(of, operand, result, bias, onto);
     } else {
-      is_large ? in_patches<false, held_product::large>(of, operand, result, bias, onto)
-               : in_patches<false, held_product::small>(of, operand, result, bias, onto);
+      is_large ? in_patches<false, held_product::wide_patch>(of, operand, result, bias, onto)
+               : in_patches<false, held_product::slim_patch>(of, operand, result, bias, onto);
     }
   }
 
- private:
   /// A thread takes held_product::side rows of Columns results. Threads next to each other take columns next to each
   /// other: they read the same weights.
   template <bool Back, std::size_t Columns>
@@ -52226,7 +52252,9 @@ struct held_worker {
         const int r = smaller_of(row + i, of.rows - 1);
         PERGRAD_UNROLL
         for (int j = 0; j < columns; ++j) {
-          totals[i][j] = onto ? to[j][r * of.result_step] : bias == nullptr ? Scalar{0} : bias[group * of.rows + r];
+          const bool reads =
+              onto && row + i < of.rows && column + j * apart < pixels.columns;  // else another writes it
+          totals[i][j] = reads ? to[j][r * of.result_step] : bias == nullptr ? Scalar{0} : bias[group * of.rows + r];
         }
       }
       add_terms<Back, Columns>(pixels.depth, integers + of.steps + pixels.first_step,
@@ -52472,7 +52500,7 @@ struct held_sample_kernel : sample_work<Scalar, typename Loss::template target<S
                         values.to(back ? row.dx : row.out), back || row.bias < 0 ? nullptr : parameters + row.bias,
                         back && row.accumulate != 0);
       }
-      each_sample([&](int b, const sample_values<Scalar>& values) {
+      each_sample([&](int /*b*/, const sample_values<Scalar>& values) {
         const joined_node joined = joined_to(i);
         const pointwise_worker<Block, Scalar> pointwise{block, values, tables.scalars};
         if (!back) {
@@ -52483,7 +52511,6 @@ struct held_sample_kernel : sample_work<Scalar, typename Loss::template target<S
           if (row.input_gradient != 0) round(block, values.to(joined.function < 0 ? row.dx : joined.dx), row.in_size);
           if (!is_product && row.input2_gradient != 0) round(block, values.to(row.dx2), row.in2_size);
         }
-        static_cast<void>(b);
       });
       if (number + 1 != nodes) continue;
       block.each([&](int t) {

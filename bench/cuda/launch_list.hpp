@@ -584,7 +584,7 @@ class sample_counter {
       if ((stages & stage::forward) != 0) forward(row);
       if ((stages & stage::backward) != 0 && row.backward != 0) backward(row, (stages & stage::leaves) != 0);
     }
-    if (holds_) near(double(net_.input_size) + net_.held_weights);
+    if (holds_) in_shared_memory(double(net_.input_size) + net_.held_weights);
     if ((stages & stage::loss) != 0) {  // one thread
       done_.elements += double(net_.output_size);
       done_.element_rounds += double(net_.output_size);
@@ -631,7 +631,7 @@ class sample_counter {
     done_.again_bytes += 4.0 * view.size();
   }
   /// Of numbers that are read from shared memory, or written there.
-  void near(double count) {
+  void in_shared_memory(double count) {
     done_.elements += count;
     done_.near_rounds += rounds(count) * net_.held_together;  // of a block's samples one after the other
   }
@@ -652,12 +652,12 @@ class sample_counter {
       done_.again_bytes += bytes_of_weights / net_.held_together;
       return;
     }
-    near(of.copies != 0 ? double(of.channels) * of.copy.value() : 0);
+    in_shared_memory(of.copies != 0 ? double(of.channels) * of.copy.value() : 0);
     const int columns = of.patch_columns();
     double depth = 0;
     for (int i = 0; i < of.class_count; ++i) depth += double(of.classes[i].depth) * of.classes[i].columns;
     depth /= (row.adjoint != 0) == back ? row.view.positions() : row.view.pixels();
-    const bool is_large = columns == dev::held_product::large;
+    const bool is_large = columns == dev::held_product::wide_patch;
     double& chain = !is_large ? done_.held_small : of.back != 0 ? done_.held_back : done_.held_forward;
     chain += rounds(of.patches(columns)) * depth * dev::held_product::side * columns;
   }
@@ -666,7 +666,7 @@ class sample_counter {
     if (holds_) {
       if (row.taken_along != 0) return;
       const double window = double(row.in_size) / row.out_size * (row.kind == dev::node_kind::pooling ? 4 : 1);
-      return near(results * std::max(1.0, window));
+      return in_shared_memory(results * std::max(1.0, window));
     }
     if (row.kind != dev::node_kind::tiled) return elements(results);
     count_tiles<Network>(row, back, threads_, held_room_, values_.data(), done_);
@@ -692,7 +692,7 @@ class sample_counter {
     if (row.out_size == 0) return;
     if (row.kind == dev::node_kind::affine) {
       if (holds_) {  // norms and sums read what is stored
-        near(double(row.in < 0 ? 0 : row.in_size) + row.out_size);
+        in_shared_memory(double(row.in < 0 ? 0 : row.in_size) + row.out_size);
         bytes(static_cast<std::size_t>((row.in < 0 ? 0 : row.in_size) + row.out_size));
         return row.input_gradient != 0 ? held_product(row, true) : void();
       }

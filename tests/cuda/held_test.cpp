@@ -176,6 +176,70 @@ BOOST_AUTO_TEST_CASE(so_has_one_that_rounds_what_it_stores) {
   check<dense<float>, pg::on_device::emulated_device>("dense, TF32", {.tf32 = true});
 }
 
+namespace {
+
+/// Losses, norms and clipped sums are the host's, on blocks that hold samples and layer by layer.
+template <class Network>
+void check_against_host(const char* what) {
+  const auto compare = [&]<class Device>(std::type_identity<Device>) {
+    for (const emulation_order order :
+         {emulation_order::forward, emulation_order::reversed, pg::on_device::shuffled_order(1)}) {
+      both<Network, pg::cross_entropy, pg::basic_device_executor<Device>> it{6, order};
+      const auto found = [&](const auto& executor, const auto& gradients) {
+        std::vector<double> all = pg::unprotected::evaluate(executor, pg::losses(gradients));
+        const auto norms = pg::unprotected::evaluate(executor, pg::l2_norms(gradients));
+        all.insert(all.end(), norms.begin(), norms.end());
+        const auto sum = pg::unprotected::evaluate(executor, pg::sum(pg::clip(gradients, pg::l2_clip_norm{0.3})));
+        for (const auto value : sum) all.push_back(static_cast<double>(value));
+        return all;
+      };
+      check_close(found(it.device, it.on_device()), found(it.host, it.on_host()), 1e-5, what);
+    }
+  };
+  const int before = roomy<pg::on_device::emulated_device>::held;
+  compare(std::type_identity<roomy<pg::on_device::emulated_device>>{});
+  BOOST_TEST(roomy<pg::on_device::emulated_device>::held > before, what);
+  compare(std::type_identity<poor<pg::on_device::emulated_device>>{});
+}
+
+/// What a pool of maxima computes along with itself reads what a frozen layer made, which nobody needs later: the
+/// gradient's place is exactly the value's.
+using behind_frozen =
+    pg::network<pg::shape{3, 16, 16}, pg::conv2d<16, 3, pg::padding<1>>, pg::frozen<pg::conv2d<16, 3, pg::padding<1>>>,
+                pg::tanh, pg::max_pool2d<2>, pg::flatten, pg::linear<10>>;
+/// What a function made that derives from its output, which is asked for later.
+using behind_function = pg::network<pg::shape{3, 16, 16}, pg::conv2d<16, 3, pg::padding<1>>, pg::sigmoid, pg::tanh,
+                                    pg::max_pool2d<2>, pg::flatten, pg::linear<10>>;
+using behind_branches =
+    pg::network<pg::shape{3, 16, 16},
+                pg::residual<pg::conv2d<16, 3, pg::padding<1>>, pg::projection<pg::conv2d<16, 1>>>, pg::relu,
+                pg::max_pool2d<2>, pg::conv2d<8, 3>, pg::relu, pg::flatten, pg::linear<10>>;
+/// Products of one position that are no whole matrix.
+using transposed_point = pg::network<pg::shape{128}, pg::linear<128>, pg::tanh, pg::reshape<pg::shape{128, 1, 1}>,
+                                     pg::conv_transpose2d<16, 3>, pg::flatten, pg::linear<10>>;
+using grouped_point = pg::network<pg::shape{128}, pg::linear<128>, pg::tanh, pg::reshape<pg::shape{128, 1}>,
+                                  pg::conv1d<64, 1, pg::groups<4>>, pg::flatten, pg::linear<10>>;
+/// The only window sees the first of its input's pixels alone.
+using shorter = pg::network<pg::shape{96}, pg::linear<100>, pg::tanh, pg::reshape<pg::shape{1, 100}>,
+                            pg::conv1d<64, 97, pg::stride<8>>, pg::flatten, pg::linear<10>>;
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(what_is_held_is_what_the_host_computes) {
+  check_against_host<behind_frozen>("behind a frozen layer");
+  check_against_host<behind_function>("behind a function");
+  check_against_host<behind_branches>("behind branches");
+  check_against_host<transposed_point>("a transposed convolution of one position");
+  check_against_host<grouped_point>("groups at one position");
+  check_against_host<shorter>("a window that does not see all");
+}
+
+// Nothing that is counted for them overflows.
+BOOST_AUTO_TEST_CASE(very_wide_networks_compile) {
+  using wide = pg::network<pg::shape{4}, pg::linear<40'000>, pg::relu, pg::linear<40'000>, pg::relu, pg::linear<10>>;
+  static_assert(pg::on_device::facts_of<wide>.held_products == 0);
+}
+
 BOOST_AUTO_TEST_CASE(a_description_says_so) {
   const pg::emulated exec;
   const std::string text = pg::describe<usual<float>>(exec);

@@ -299,7 +299,7 @@ struct held_product {
   };
   static constexpr int most_classes = 8;
   static constexpr int threads = 256;
-  static constexpr int side = 4, large = 4, small = 2;  ///< of a thread's patch of results
+  static constexpr int side = 4, wide_patch = 4, slim_patch = 2;  ///< of a thread's patch of results
   [[nodiscard]] PERGRAD_HD static constexpr int padded(int width) noexcept { return 4 * ((width + 3) / 4 | 1); }
 
   int back = 0;
@@ -347,7 +347,7 @@ struct held_product {
   }
   /// Columns of a thread's patch: where there are enough of them, a large one reads less for each result.
   [[nodiscard]] PERGRAD_HD constexpr int patch_columns() const noexcept {
-    return patches(large) >= threads / 2 ? large : small;
+    return patches(wide_patch) >= threads / 2 ? wide_patch : slim_patch;
   }
 };
 

@@ -98,17 +98,16 @@ struct held_worker {
       });
       operand = copies;
     }
-    const bool is_large = of.patch_columns() == held_product::large;
+    const bool is_large = of.patch_columns() == held_product::wide_patch;
     if (of.back != 0) {
-      is_large ? in_patches<true, held_product::large>(of, operand, result, bias, onto)
-               : in_patches<true, held_product::small>(of, operand, result, bias, onto);
+      is_large ? in_patches<true, held_product::wide_patch>(of, operand, result, bias, onto)
+               : in_patches<true, held_product::slim_patch>(of, operand, result, bias, onto);
     } else {
-      is_large ? in_patches<false, held_product::large>(of, operand, result, bias, onto)
-               : in_patches<false, held_product::small>(of, operand, result, bias, onto);
+      is_large ? in_patches<false, held_product::wide_patch>(of, operand, result, bias, onto)
+               : in_patches<false, held_product::slim_patch>(of, operand, result, bias, onto);
     }
   }
 
- private:
   /// A thread takes held_product::side rows of Columns results. Threads next to each other take columns next to each
   /// other: they read the same weights.
   template <bool Back, std::size_t Columns>
@@ -148,7 +147,9 @@ struct held_worker {
         const int r = smaller_of(row + i, of.rows - 1);
         PERGRAD_UNROLL
         for (int j = 0; j < columns; ++j) {
-          totals[i][j] = onto ? to[j][r * of.result_step] : bias == nullptr ? Scalar{0} : bias[group * of.rows + r];
+          const bool reads =
+              onto && row + i < of.rows && column + j * apart < pixels.columns;  // else another writes it
+          totals[i][j] = reads ? to[j][r * of.result_step] : bias == nullptr ? Scalar{0} : bias[group * of.rows + r];
         }
       }
       add_terms<Back, Columns>(pixels.depth, integers + of.steps + pixels.first_step,
@@ -394,7 +395,7 @@ struct held_sample_kernel : sample_work<Scalar, typename Loss::template target<S
                         values.to(back ? row.dx : row.out), back || row.bias < 0 ? nullptr : parameters + row.bias,
                         back && row.accumulate != 0);
       }
-      each_sample([&](int b, const sample_values<Scalar>& values) {
+      each_sample([&](int /*b*/, const sample_values<Scalar>& values) {
         const joined_node joined = joined_to(i);
         const pointwise_worker<Block, Scalar> pointwise{block, values, tables.scalars};
         if (!back) {
@@ -405,7 +406,6 @@ struct held_sample_kernel : sample_work<Scalar, typename Loss::template target<S
           if (row.input_gradient != 0) round(block, values.to(joined.function < 0 ? row.dx : joined.dx), row.in_size);
           if (!is_product && row.input2_gradient != 0) round(block, values.to(row.dx2), row.in2_size);
         }
-        static_cast<void>(b);
       });
       if (number + 1 != nodes) continue;
       block.each([&](int t) {

@@ -97,6 +97,8 @@ struct build_tables {
   using plan = detail::network_plan<structure>;
   using lifetimes = detail::value_lifetimes<structure>;
   static constexpr std::size_t size = structure::size;
+  /// Values in whose places their gradients lie.
+  using places_taken = std::array<bool, size + 1>;
 
   static constexpr tables make() {
     tables t;
@@ -134,9 +136,10 @@ struct build_tables {
       if (keeps_maxima && t.ops[i].backward != 0) t.ops[i].saved_size = t.ops[i].out_size;
     });
     describe_lengths(t);
-    if constexpr (Program::layered) take_along(t, live);
+    places_taken taken{};
+    if constexpr (Program::layered) take_along(t, live, taken);
     connect(t, live);
-    place_values(t, live);
+    place_values(t, live, taken);
     for (const detail::plan_factor& each : plan::factors) build_leaves<Program>::list(t, each);
     for (elementwise_leaf& leaf : t.elementwise) leaf.squares += t.squares;
     t.squares += t.elementwise_squares;
@@ -148,8 +151,13 @@ struct build_tables {
           }
         }
       });
-      const bool has_others = t.row_count > 0 || t.projections_used > 0;
-      if (!has_others && may_be_held(t.ops)) {
+      const auto are_affine = [&](const auto& leaves, int count) {
+        return std::all_of(leaves.begin(), leaves.begin() + count, [&](const auto& leaf) {
+          return t.ops[static_cast<std::size_t>(leaf.node)].kind == node_kind::affine;
+        });
+      };
+      if (t.row_count == 0 && are_affine(t.outer, t.outer_count) && are_affine(t.elementwise, t.elementwise_count) &&
+          may_be_held(t.ops)) {
         hold_samples(t, t.ops, static_cast<int>(structure::shapes[0].size()), sizeof(typename Program::scalar));
       }
     }
@@ -259,7 +267,7 @@ struct build_tables {
   /// A function of single numbers that only the pool behind it reads is computed by that, forward and back: what it
   /// reads then lives as long as the function's gradient is asked for, which the pool writes; what lies between them is
   /// stored nowhere. Not behind a product that computes it.
-  static constexpr void take_along(tables& t, lifetimes& live) {
+  static constexpr void take_along(tables& t, lifetimes& live, places_taken& taken) {
     for (std::size_t i = 0; i + 1 < size; ++i) {
       op_row& row = t.ops[i];
       const op_row& pool = t.ops[i + 1];
@@ -274,9 +282,11 @@ struct build_tables {
       row.taken_along = 1;
       const int back = lifetimes::end - 1 - pool.node;
       int& death = live.value_death[live.root[before]];
+      // Of a pool of maxima an element's gradient needs no element but its own: it takes its place, if nobody asks for
+      // the value later, as a function before it might that derives from its output.
+      taken[before] = pool.saved_size > 0 && row.input_gradient != 0 && readers_of(before) == 1 &&
+                      live.root[before] == before && death <= back + 1;
       death = std::max(death, row.input_gradient != 0 ? back + 1 : pool.node);
-      // Of a pool of maxima an element's gradient needs no element but its own: it may take its place.
-      if (pool.saved_size > 0 && readers_of(before) == 1 && live.root[before] == before) death = back - 1;
       live.value_death[i + 1] = row.node;
       if (row.input_gradient == 0) continue;
       int& birth = live.gradient_birth[live.root[before]];
@@ -308,7 +318,7 @@ struct build_tables {
     }
   }
 
-  static constexpr void place_values(tables& t, const lifetimes& live) {
+  static constexpr void place_values(tables& t, const lifetimes& live, const places_taken& taken) {
     constexpr int n = static_cast<int>(size);
     constexpr int end = lifetimes::end;
     packer<7 * size + 2 + plan::most_sparse> workspace;
@@ -317,7 +327,8 @@ struct build_tables {
     values[0] = in_input(0);
     for (std::size_t s = 1; s <= size; ++s) {
       if (live.root[s] == s) {
-        values[s] = workspace.place(t.ops[s - 1].out_size, t.ops[s - 1].node, live.value_death[s]);
+        const int death = taken[s] ? std::max(live.gradient_birth[s], live.gradient_death[s]) : live.value_death[s];
+        values[s] = workspace.place(t.ops[s - 1].out_size, t.ops[s - 1].node, death);
       }
       op_row& row = t.ops[s - 1];
       const int back = 2 * n - row.node;
@@ -333,6 +344,10 @@ struct build_tables {
     }
     for (std::size_t s = size + 1; s-- > 0;) {
       if (live.root[s] != s || live.gradient_birth[s] == end) continue;
+      if (taken[s]) {
+        gradients[s] = values[s];
+        continue;
+      }
       const int death = std::max(live.gradient_birth[s], live.gradient_death[s]);
       const int count = s == 0 ? t.ops[0].in_size : t.ops[s - 1].out_size;
       gradients[s] = workspace.place(count, live.gradient_birth[s], death);

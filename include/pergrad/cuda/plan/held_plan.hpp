@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 
 #include <pergrad/cuda/kernels/gemm_affine.hpp>
@@ -19,6 +20,14 @@ inline constexpr std::size_t most_held_bytes = std::size_t{112} << 10U;
 /// device's cache, and all of an H200's several terabytes a second. Estimates, not measured.
 inline constexpr std::size_t most_streamed_bytes = std::size_t{1} << 20U;
 inline constexpr std::size_t most_streamed_bytes_of_launch = std::size_t{1} << 26U;
+
+/// Is a node's product one of a whole matrix and all of its input, as a fully connected layer's, whose weights pass by?
+/// Those of all others are held.
+[[nodiscard]] constexpr bool is_streamed(const op_row& row) {
+  const affine_view& view = row.view;
+  return row.adjoint == 0 && view.groups == 1 && view.channels * view.pixels() == view.view_width() &&
+         geometry{view}.contiguous != 0;
+}
 
 /// Describes products one after the other. Without integers it only counts, in a constant expression.
 class held_products {
@@ -45,7 +54,7 @@ class held_products {
     of.width = divisor{view.view_width()};
     of.weights = row.parameters;
     of.rows = of.back != 0 ? view.channels : view.outputs;
-    if (geometry{view}.contiguous != 0 && view.groups == 1 && row.adjoint == 0) {
+    if (is_streamed(row)) {
       describe_tiles(of, view);
       return of;
     }
@@ -235,11 +244,10 @@ class held_products {
   int held_of_node_ = -1;
 };
 
-/// Is there a convolution among the nodes?
-[[nodiscard]] constexpr bool has_convolution(std::span<const op_row> ops) {
-  return std::ranges::any_of(ops, [](const op_row& row) {
-    return row.kind == node_kind::affine && row.out_size > 0 && row.view.positions() > 1;
-  });
+/// Are there weights to hold among the nodes'?
+[[nodiscard]] constexpr bool holds_weights(std::span<const op_row> ops) {
+  return std::ranges::any_of(
+      ops, [](const op_row& row) { return row.kind == node_kind::affine && row.out_size > 0 && !is_streamed(row); });
 }
 /// Can a block hold a sample of a network of these nodes, all of whose parameters are affine nodes'?
 [[nodiscard]] constexpr bool may_be_held(std::span<const op_row> ops) {
@@ -265,9 +273,14 @@ class held_products {
 /// which read weights once.
 constexpr void hold_samples(network_sizes& net, std::span<const op_row> ops, int input_size, std::size_t scalar_bytes) {
   constexpr int largest_tile = 8192;
+  std::int64_t weights = 0;  // what is counted below fits an int then
+  for (const op_row& row : ops) weights += row.kind == node_kind::affine ? row.view.size() : 0;
+  const std::int64_t values = std::int64_t{net.workspace} + input_size;
+  const auto scalars_of = [&](std::size_t bytes) { return static_cast<std::int64_t>(bytes / scalar_bytes); };
+  if (values > scalars_of(most_held_bytes) || weights > scalars_of(most_held_bytes + most_streamed_bytes)) return;
   network_sizes held = net;
   held.held_integers = (net.integers + 3) / 4 * 4;
-  held.held_together = has_convolution(ops) ? 1 : 4;
+  held.held_together = holds_weights(ops) ? 1 : 4;
   held.held_products = 2 * static_cast<int>(ops.size());
   const auto describe_all = [&](int tile) {
     held_products products{held.held_integers, static_cast<int>(scalar_bytes), tile};
