@@ -43642,10 +43642,9 @@ struct held_product {
   [[nodiscard]] PERGRAD_HD constexpr int patches(int size) const noexcept {
     return groups * blocks_for(rows, side) * column_patches(size);
   }
-  /// Columns of a thread's patch: where there are enough of them, a large one reads less for each result.
-  [[nodiscard]] PERGRAD_HD constexpr int patch_columns() const noexcept {
-    return patches(wide_patch) >= threads / 2 ? wide_patch : slim_patch;
-  }
+  /// Columns of a thread's patch. A wide one reads less for each result; back, where weights are read one by one, that
+  /// is more.
+  [[nodiscard]] PERGRAD_HD constexpr int patch_columns() const noexcept { return back != 0 ? wide_patch : slim_patch; }
 };
 
 /// Sizes and the tables' places on the device.
@@ -52186,8 +52185,7 @@ struct held_worker {
   PERGRAD_HD void multiply(const held_product& of, const Scalar* operand, Scalar* result, const Scalar* bias,
                            bool onto) const {
     if (of.held < 0) {
-      return of.back != 0 ? stream<true>(of, operand, result, bias, onto)
-                          : stream<false>(of, operand, result, bias, onto);
+      return stream(of, operand, result, bias, onto);
     }
     if constexpr (Samples == 1) convolve(of, operand, result, bias, onto);
   }
@@ -52203,14 +52201,8 @@ struct held_worker {
       });
       operand = copies;
     }
-    const bool is_large = of.patch_columns() == held_product::wide_patch;
-    if (of.back != 0) {
-      is_large ? in_patches<true, held_product::wide_patch>(of, operand, result, bias, onto)
-               : in_patches<true, held_product::slim_patch>(of, operand, result, bias, onto);
-    } else {
-      is_large ? in_patches<false, held_product::wide_patch>(of, operand, result, bias, onto)
-               : in_patches<false, held_product::slim_patch>(of, operand, result, bias, onto);
-    }
+    of.back != 0 ? in_patches<true, held_product::wide_patch>(of, operand, result, bias, onto)
+                 : in_patches<false, held_product::slim_patch>(of, operand, result, bias, onto);
   }
 
   /// A thread takes held_product::side rows of Columns results. Threads next to each other take columns next to each
@@ -52323,38 +52315,32 @@ struct held_worker {
   }
   /// Of a fully connected layer: forward results are rows of the weights, back columns. A thread takes one result of
   /// every sample, tile by tile of the depth.
-  template <bool Back>
   PERGRAD_HD void stream(const held_product& of, const Scalar* operand, Scalar* result, const Scalar* bias,
                          bool onto) const {
     const int depth = of.depth();
+    const int tiles = blocks_for(depth, of.depth_of_tile);
     for (int first = 0; first < of.rows; first += of.rows_of_tile) {
       const int rows = smaller_of(of.rows - first, of.rows_of_tile);
-      const int tiles = blocks_for(depth, of.depth_of_tile);
       typename Block::template local<registers<Scalar, Samples>> totals;
-      block.each([&](int t) {
-        if (t < rows) {
-          PERGRAD_UNROLL
-          for (int b = 0; b < Samples; ++b) {
-            totals[t][b] = onto              ? result[smaller_of(b, count - 1) * stretch + first + t]
-                           : bias == nullptr ? Scalar{0}
-                                             : bias[first + t];
-          }
-        }
-        begin_tile<Back>(of, t, first, 0);
-        begin_tile<Back>(of, t, first, 1);
-        wait_for_copies<1>();
-        round_tile<Back>(of, t, 0);
-      });
-      for (int number = 0; number < tiles; ++number) {
+      // Two rounds before the first, in which two tiles are asked for and nothing is there to multiply.
+      for (int number = -2; number < tiles; ++number) {
         block.each([&](int t) {
-          begin_tile<Back>(of, t, first, number + 2);
-          if (t < rows) {
+          begin_tile(of, t, first, number + 2);
+          if (number == -2 && t < rows) {
+            PERGRAD_UNROLL
+            for (int b = 0; b < Samples; ++b) {
+              totals[t][b] = onto              ? result[smaller_of(b, count - 1) * stretch + first + t]
+                             : bias == nullptr ? Scalar{0}
+                                               : bias[first + t];
+            }
+          }
+          if (number >= 0 && t < rows) {
             const int begin = number * of.depth_of_tile;
-            add_tile<Back>(of, t, smaller_of(depth - begin, of.depth_of_tile), copies + number % 3 * tile,
-                           operand + begin, totals[t]);
+            add_tile(of, t, smaller_of(depth - begin, of.depth_of_tile), copies + number % 3 * tile, operand + begin,
+                     totals[t]);
           }
           wait_for_copies<1>();
-          round_tile<Back>(of, t, number + 1);
+          if (format != stored_format::exact && number >= -1) round_tile(of, t, number + 1);
         });
       }
       block.each([&](int t) {
@@ -52366,71 +52352,72 @@ struct held_worker {
       });
     }
   }
-  /// f(place in the tile, row, depth) for the pieces of a tile that thread t brings.
-  template <bool Back, class Function>
+  /// f(place in the tile, output, input) for the pieces of a tile that thread t brings; both from the tile's first on.
+  template <class Function>
   PERGRAD_HD void each_of_tile(const held_product& of, int t, Function&& f) const {
-    const int lines = Back ? of.depth_of_tile : of.rows_of_tile;
-    for (int e = t; e < lines * of.pieces.value(); e += threads) {
-      int line = e;
-      const int at = of.pieces.divide(line) * of.together;
-      f(line * of.step_of_tile + at, Back ? at : line, Back ? line : at);
+    const int outputs = of.back != 0 ? of.depth_of_tile : of.rows_of_tile;
+    for (int e = t; e < outputs * of.pieces.value(); e += threads) {
+      int output = e;
+      const int input = of.pieces.divide(output) * of.together;
+      f(output * of.step_of_tile + input, output, input);
     }
   }
   /// A group of copies, which may be empty.
-  template <bool Back>
   PERGRAD_HD void begin_tile(const held_product& of, int t, int first, int number) const {
-    Scalar* const to = copies + number % 3 * tile;
     const int begin = number * of.depth_of_tile;
+    const int first_output = of.back != 0 ? begin : first;
+    const int first_input = of.back != 0 ? first : begin;
+    const int width = of.width.value();
+    Scalar* const to = copies + number % 3 * tile;
     const Scalar* const from = parameters + of.weights;
-    each_of_tile<Back>(of, t, [&](int place, int row, int k) {
-      if (first + row >= of.rows || begin + k >= of.depth()) return;
-      const Scalar* const at =
-          from + (Back ? (begin + k) * of.rows + first + row : (first + row) * of.depth() + begin + k);
+    each_of_tile(of, t, [&](int place, int output, int input) {
+      output += first_output;
+      input += first_input;
+      if (output >= of.all_outputs || input >= width) return;
       constexpr int several = 16 / sizeof(Scalar);
+      const Scalar* const at = from + output * width + input;
       of.together == several ? begin_copy<several>(to + place, at) : begin_copy(to + place, at);
     });
     end_group_of_copies();
   }
-  template <bool Back>
   PERGRAD_HD void round_tile(const held_product& of, int t, int number) const {
-    if (format == stored_format::exact) return;
-    each_of_tile<Back>(of, t, [&](int place, int /*row*/, int /*k*/) {
+    each_of_tile(of, t, [&](int place, int /*output*/, int /*input*/) {
       for (int i = 0; i < of.together; ++i) {
         Scalar& weight = copies[number % 3 * tile + place + i];
         weight = stored_as(format, weight);
       }
     });
   }
-  template <bool Back>
   PERGRAD_HD void add_tile(const held_product& of, int t, int depth, const Scalar* tile_here, const Scalar* operand,
                            registers<Scalar, Samples>& totals) const {
-    constexpr int together = 4;
     const int step = of.step_of_tile;
     const Scalar* terms[static_cast<std::size_t>(Samples)];
     PERGRAD_UNROLL
     for (int b = 0; b < Samples; ++b) terms[b] = operand + smaller_of(b, count - 1) * stretch;
-    const auto factor_at = [&](int k) { return Back ? tile_here[k * step + t] : tile_here[t * step + k]; };
-    int k = 0;
-    for (; k + together <= depth; k += together) {
-      element_group<Scalar, together> factors;
-      if constexpr (Back) {
+    // Four neighbours of a thread's row forward; numbers next to other threads' back.
+    const auto add = [&](const Scalar* factors, int apart, auto&& read_four) {
+      constexpr int together = 4;
+      int k = 0;
+      PERGRAD_IN_PAIRS
+      for (; k + together <= depth; k += together) {
+        const element_group<Scalar, together> four = read_four(factors + k * apart);
         PERGRAD_UNROLL
-        for (int i = 0; i < together; ++i) factors.v[i] = factor_at(k + i);
-      } else {
-        factors = read_group<together>(tile_here + t * step + k);
+        for (int b = 0; b < Samples; ++b) {
+          const auto with = read_group<together>(terms[b] + k);
+          PERGRAD_UNROLL
+          for (int i = 0; i < together; ++i) totals[b] = fma(four.v[i], with.v[i], totals[b]);
+        }
       }
-      PERGRAD_UNROLL
-      for (int b = 0; b < Samples; ++b) {
-        const auto four = read_group<together>(terms[b] + k);
+      PERGRAD_ROLLED
+      for (; k < depth; ++k) {
         PERGRAD_UNROLL
-        for (int i = 0; i < together; ++i) totals[b] = fma(factors.v[i], four.v[i], totals[b]);
+        for (int b = 0; b < Samples; ++b) totals[b] = fma(factors[k * apart], terms[b][k], totals[b]);
       }
-    }
-    PERGRAD_ROLLED
-    for (; k < depth; ++k) {
-      PERGRAD_UNROLL
-      for (int b = 0; b < Samples; ++b) totals[b] = fma(factor_at(k), terms[b][k], totals[b]);
-    }
+    };
+    if (of.back == 0) return add(tile_here + t * step, 1, [](const Scalar* at) { return read_group<4>(at); });
+    add(tile_here + t, step, [&](const Scalar* at) {
+      return element_group<Scalar, 4>{{at[0], at[step], at[2 * step], at[3 * step]}};
+    });
   }
 };
 

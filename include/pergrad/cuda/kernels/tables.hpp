@@ -345,10 +345,9 @@ struct held_product {
   [[nodiscard]] PERGRAD_HD constexpr int patches(int size) const noexcept {
     return groups * blocks_for(rows, side) * column_patches(size);
   }
-  /// Columns of a thread's patch: where there are enough of them, a large one reads less for each result.
-  [[nodiscard]] PERGRAD_HD constexpr int patch_columns() const noexcept {
-    return patches(wide_patch) >= threads / 2 ? wide_patch : slim_patch;
-  }
+  /// Columns of a thread's patch. A wide one reads less for each result; back, where weights are read one by one, that
+  /// is more.
+  [[nodiscard]] PERGRAD_HD constexpr int patch_columns() const noexcept { return back != 0 ? wide_patch : slim_patch; }
 };
 
 /// Sizes and the tables' places on the device.
