@@ -48,9 +48,8 @@ struct work {
   double tile_chain = 0;      ///< the same of scalars with tiles in shared memory
   double tiles = 0;           ///< that are loaded for it, and rounds of its main loops
   double tile_loads = 0;      ///< elements of them
-  double held_forward = 0;    ///< the same of a block that holds a sample: products forward, of 4 x 4 results a thread
-  double held_back = 0;       ///< back
-  double held_small = 0;      ///< either, of 4 x 2
+  double held_forward = 0;    ///< the same of a block that holds a sample: products forward, of 4 x 2 results a thread
+  double held_back = 0;       ///< back, of 4 x 4
   double held_rows = 0;       ///< with weights that pass by in tiles
   double held_tiles = 0;      ///< which are so many
   double held_streams = 0;    ///< and in so many copies of 16 bytes
@@ -657,9 +656,8 @@ class sample_counter {
     double depth = 0;
     for (int i = 0; i < of.class_count; ++i) depth += double(of.classes[i].depth) * of.classes[i].columns;
     depth /= (row.adjoint != 0) == back ? row.view.positions() : row.view.pixels();
-    const bool is_large = columns == dev::held_product::wide_patch;
-    double& chain = !is_large ? done_.held_small : of.back != 0 ? done_.held_back : done_.held_forward;
-    chain += rounds(of.patches(columns)) * depth * dev::held_product::side * columns;
+    (of.back != 0 ? done_.held_back : done_.held_forward) +=
+        rounds(of.patches(columns)) * depth * dev::held_product::side * columns;
   }
   /// Of all nodes but affine ones; `results`: of one that is not on tiles.
   void function(const dev::op_row& row, bool back, int results) {

@@ -39,8 +39,7 @@ void print(std::size_t batch, const char* precision, bool is_private, const std:
         "\"held_bytes\": %.0f, \"held_chain\": %.0f, \"patch_chain\": %.0f, \"double_sums\": %.0f, \"near_rounds\": "
         "%.0f, ",
         done.held_bytes, done.held_chain, done.patch_chain, done.double_sums, done.near_rounds);
-    std::printf("\"held_forward\": %.0f, \"held_back\": %.0f, \"held_small\": %.0f, ", done.held_forward,
-                done.held_back, done.held_small);
+    std::printf("\"held_forward\": %.0f, \"held_back\": %.0f, ", done.held_forward, done.held_back);
     std::printf("\"held_rows\": %.0f, \"held_tiles\": %.0f, \"held_streams\": %.1f, \"held_together\": %.0f, ",
                 done.held_rows, done.held_tiles, done.held_streams, done.held_together);
     std::printf("\"tile_chain\": %.0f, \"tiles\": %.1f, \"tile_loads\": %.0f, \"powers\": %.0f, ", done.tile_chain,

@@ -429,9 +429,8 @@ def block_of_loops(launch, function, far):
     loads = [loop for loop in function.loops if loop.is_innermost and loop.count("LDG") and loop.count("STS")]
     powers = [loop for loop in function.loops if loop.is_innermost and loop.count("LDS") and loop.count("FSEL")]
 
-    def held_products(*loops):
+    def held_products(loops):
         """A warp has its instructions one behind the other, and waits for what it has read twice a round."""
-        loops = [loop for each in loops for loop in each]
         return (mean((loop.instructions() / loop.count("FFMA") for loop in loops), 8),
                 mean((pipe_clocks(loop.own) / loop.count("FFMA") for loop in loops), 1),
                 mean(((loop.instructions() + 2 * LATENCY["shared"]) / loop.count("FFMA") for loop in loops), 16))
@@ -462,9 +461,8 @@ def block_of_loops(launch, function, far):
                        mean((pipe_clocks(loop.own) / loop.count("FFMA") for loop in tiles), 0.5),
                        mean(((LATENCY["shared"] + LATENCY["arithmetic"]) / loop.count("FFMA") for loop in tiles),
                             LATENCY["shared"])),
-        "held_forward": held_products(held_loops(function, 64, 1)),
+        "held_forward": held_products(held_loops(function, 32, 1)),
         "held_back": held_products(held_loops(function, 64, 2)),
-        "held_small": held_products(held_loops(function, 32, 1), held_loops(function, 32, 2)),
         # A thread adds up all terms of a result, each behind the one before; of several samples those go on meanwhile.
         "held_rows": (mean((loop.instructions() / loop.count("FFMA") for loop in streams), 2),
                       mean((pipe_clocks(loop.own) / loop.count("FFMA") for loop in streams), 0.5),
@@ -491,7 +489,7 @@ def block_of_loops(launch, function, far):
     # Blocks of a sum have chains of all lengths: the mean is what they run, the longest what the last one waits for.
     # Warps that have none of a layer's few outputs run none.
     rounds = {name: launch[name] for name in each}
-    shared_out = ("chain", "held_chain", "patch_chain", "held_forward", "held_back", "held_small", "held_rows")
+    shared_out = ("chain", "held_chain", "patch_chain", "held_forward", "held_back", "held_rows")
     chains = sum(launch[name] for name in shared_out)
     has_tiles = launch["tile_chain"] > 0
     of_thread = launch["multiply_adds"] / launch["blocks"] / launch["threads"]

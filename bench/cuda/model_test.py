@@ -39,7 +39,7 @@ def launch(**more):
     usual = dict(what="forward", kernel="k", blocks=1320, threads=128, shared=1024, tile=[64, 64, 4], slices=1000.0,
                  parts=1, multiply_adds=1320 * 1000 * 64.0 * 64 * 4, fetched=0, bytes=1e3, again_bytes=0, precision="float", held_bytes=0,
                  chain=0, double_chain=0, square_chain=0, read_chain=0, held_chain=0, patch_chain=0, double_sums=0, element_rounds=0,
-                 group=0, branch=0, after=-1, near_rounds=0, held_forward=0, held_back=0, held_small=0, held_rows=0, held_tiles=0, held_streams=0, held_together=1, tile_chain=0, tiles=0, tile_loads=0, powers=0)
+                 group=0, branch=0, after=-1, near_rounds=0, held_forward=0, held_back=0, held_rows=0, held_tiles=0, held_streams=0, held_together=1, tile_chain=0, tiles=0, tile_loads=0, powers=0)
     return {**usual, **more}
 
 
