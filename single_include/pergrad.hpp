@@ -43596,7 +43596,7 @@ struct held_product {
   };
   static constexpr int most_classes = 8;
   static constexpr int threads = 256;
-  static constexpr int side = 4, wide_patch = 4, slim_patch = 2;  ///< of a thread's patch of results
+  static constexpr int patch_rows = 4;  ///< of results that a thread takes
   [[nodiscard]] PERGRAD_HD static constexpr int padded(int width) noexcept { return 4 * ((width + 3) / 4 | 1); }
 
   int back = 0;
@@ -43633,18 +43633,16 @@ struct held_product {
 
   /// Of a fully connected layer's product.
   [[nodiscard]] PERGRAD_HD constexpr int depth() const noexcept { return back != 0 ? all_outputs : width.value(); }
-  [[nodiscard]] PERGRAD_HD constexpr int column_patches(int size) const noexcept {
+  /// And columns: a wide patch reads less for each result; back, where weights are read one by one, that is more.
+  [[nodiscard]] PERGRAD_HD static constexpr int patch_columns(bool goes_back) noexcept { return goes_back ? 4 : 2; }
+  [[nodiscard]] PERGRAD_HD constexpr int column_patches() const noexcept {
     int count = 0;
-    for (int i = 0; i < class_count; ++i) count += blocks_for(classes[i].columns, size);
+    for (int i = 0; i < class_count; ++i) count += blocks_for(classes[i].columns, patch_columns(back != 0));
     return count;
   }
-  /// Of `side` rows and so many columns.
-  [[nodiscard]] PERGRAD_HD constexpr int patches(int size) const noexcept {
-    return groups * blocks_for(rows, side) * column_patches(size);
+  [[nodiscard]] PERGRAD_HD constexpr int patches() const noexcept {
+    return groups * blocks_for(rows, patch_rows) * column_patches();
   }
-  /// Columns of a thread's patch. A wide one reads less for each result; back, where weights are read one by one, that
-  /// is more.
-  [[nodiscard]] PERGRAD_HD constexpr int patch_columns() const noexcept { return back != 0 ? wide_patch : slim_patch; }
 };
 
 /// Sizes and the tables' places on the device.
@@ -52169,7 +52167,7 @@ struct held_memory {
 template <class Block, class Scalar, int Samples>
 struct held_worker {
   static constexpr int threads = held_product::threads;
-  static constexpr int side = held_product::side;
+  static constexpr int side = held_product::patch_rows;
 
   const Block& block;
   const Scalar* weights;  ///< shared memory begins there
@@ -52201,17 +52199,18 @@ struct held_worker {
       });
       operand = copies;
     }
-    of.back != 0 ? in_patches<true, held_product::wide_patch>(of, operand, result, bias, onto)
-                 : in_patches<false, held_product::slim_patch>(of, operand, result, bias, onto);
+    of.back != 0 ? in_patches<true>(of, operand, result, bias, onto)
+                 : in_patches<false>(of, operand, result, bias, onto);
   }
 
-  /// A thread takes held_product::side rows of Columns results. Threads next to each other take columns next to each
+  /// A thread takes a patch of results. Threads next to each other take columns next to each
   /// other: they read the same weights.
-  template <bool Back, std::size_t Columns>
+  template <bool Back>
   PERGRAD_HD void in_patches(const held_product& of, const Scalar* operand, Scalar* result, const Scalar* bias,
                              bool onto) const {
+    constexpr std::size_t Columns = held_product::patch_columns(Back);
     constexpr int columns = Columns;
-    const int across = of.column_patches(columns);
+    const int across = of.column_patches();
     const int down = blocks_for(of.rows, side);
     for_each(block, of.groups * down * across, [&](int e) {
       int column = e % across;
@@ -54073,7 +54072,6 @@ template <class Network, on_device::device Device>
   using structure = typename Network::structure;
   using detail::node_kind;
   constexpr const auto& table = program::table;
-  constexpr std::string_view held = "held sample kernel";
   using on_device::gemm_product;
   const auto way = [](const auto& of, auto which) {
     const on_device::gemm_way planned = on_device::way_of(of, which);
@@ -54091,12 +54089,12 @@ template <class Network, on_device::device Device>
     to.parameters = structure::parameter_counts[i];
     const bool is_trained = structure::trained_counts[i] > 0;
     if (row.out_size > 0) {
-      const bool is_product = program::layered && row.kind == node_kind::affine;
+      const bool is_product = program::layered && !holds && row.kind == node_kind::affine;
       const bool has_gradient = row.input_gradient != 0 || row.input2_gradient != 0 ||
                                 ((row.kind == node_kind::general || row.kind == node_kind::tiled) && row.backward != 0);
       const bool spreads = program::layered && on_device::stretches_of(row) > 0;
       const bool attends = program::layered && row.attention.heads > 0 && row.attention.projects == row.projected;
-      const std::string_view by_sample = holds && row.taken_along == 0   ? held
+      const std::string_view by_sample = holds && row.taken_along == 0   ? "held sample kernel"
                                          : row.projected != 0 && attends ? "products and attention kernels"
                                          : attends                       ? "attention kernels"
                                          : row.projected != 0            ? "products and sample kernel"
@@ -54104,18 +54102,12 @@ template <class Network, on_device::device Device>
                                          : spreads                       ? "node kernel"
                                                                          : "sample kernel";
       const auto is_joined = [&](std::size_t product, bool back) {
-        return program::layered && product < table.ops.size() && on_device::joins(table.ops[product], row, back);
+        return program::layered && !holds && product < table.ops.size() &&
+               on_device::joins(table.ops[product], row, back);
       };
-      to.forward = holds                     ? by_sample
-                   : is_product              ? way(row, false)
-                   : is_joined(i - 1, false) ? "with the product"
-                                             : by_sample;
-      if (has_gradient) {
-        to.backward = holds                    ? by_sample
-                      : is_product             ? way(row, true)
-                      : is_joined(i + 1, true) ? "with the product"
-                                               : by_sample;
-      }
+      to.forward = is_product ? way(row, false) : is_joined(i - 1, false) ? "with the product" : by_sample;
+      if (has_gradient)
+        to.backward = is_product ? way(row, true) : is_joined(i + 1, true) ? "with the product" : by_sample;
       to.least_us =
           on_device::least_us_of(table, row, has_gradient, is_trained, speed, static_cast<double>(batch.count),
                                  sizeof(typename Network::scalar), program::layered);

@@ -652,12 +652,11 @@ class sample_counter {
       return;
     }
     in_shared_memory(of.copies != 0 ? double(of.channels) * of.copy.value() : 0);
-    const int columns = of.patch_columns();
     double depth = 0;
     for (int i = 0; i < of.class_count; ++i) depth += double(of.classes[i].depth) * of.classes[i].columns;
     depth /= (row.adjoint != 0) == back ? row.view.positions() : row.view.pixels();
     (of.back != 0 ? done_.held_back : done_.held_forward) +=
-        rounds(of.patches(columns)) * depth * dev::held_product::side * columns;
+        rounds(of.patches()) * depth * dev::held_product::patch_rows * dev::held_product::patch_columns(of.back != 0);
   }
   /// Of all nodes but affine ones; `results`: of one that is not on tiles.
   void function(const dev::op_row& row, bool back, int results) {

@@ -38,6 +38,13 @@ inline pg::dp_sgd_options of_whole_sums(double clip, std::size_t records, std::s
   return options;
 }
 
+/// A device whose blocks have no shared memory but what a kernel has of its own: none holds a sample.
+template <class Device>
+struct without_room : Device {
+  using Device::Device;
+  [[nodiscard]] static constexpr std::size_t most_shared_bytes() noexcept { return 0; }
+};
+
 /// A custom elementwise layer, marked for devices.
 struct bent {
   static constexpr bool on_device = true;

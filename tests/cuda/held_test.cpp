@@ -11,11 +11,10 @@ namespace {
 
 using namespace device_fixture;
 
-/// Counts samples' kernels that hold them. `Room`: bytes of shared memory.
-template <class Base, std::size_t Room>
+/// Counts samples' kernels that hold them.
+template <class Base>
 struct counting : Base {
   using Base::Base;
-  [[nodiscard]] static constexpr std::size_t most_shared_bytes() noexcept { return Room; }
   template <pg::on_device::kernel Kernel>
   void launch(const Kernel& kernel, int blocks) {
     if constexpr (requires { kernel.memory.products; }) ++held;
@@ -24,9 +23,7 @@ struct counting : Base {
   inline static int held = 0;
 };
 template <class Base>
-using roomy = counting<Base, std::size_t{163} << 10U>;
-template <class Base>
-using poor = counting<Base, 0>;
+using poor = counting<without_room<Base>>;
 
 /// The usual small network: padding and strides, overlapping pools, a hidden layer.
 template <class Scalar>
@@ -89,34 +86,13 @@ inline constexpr plan_kind plan_of<even<double>> = plan_kind::layered;
 
 namespace {
 
-template <class Network>
-struct records {
-  static constexpr std::size_t count = 40;
-  std::vector<typename Network::scalar> inputs;
-  std::vector<std::int32_t> targets;
-  records() : inputs(count * Network::input_shape.size()), targets(count) {
-    std::mt19937 random{1};
-    std::uniform_real_distribution<double> uniform{-1, 1};
-    for (auto& value : inputs) value = static_cast<typename Network::scalar>(uniform(random));
-    for (std::int32_t& value : targets) value = static_cast<std::int32_t>(random() % 3);
-  }
-};
-
 /// Losses and norms of some records, and parameters behind some private steps.
 template <class Network, class Device>
 std::vector<typename Network::scalar> results(emulation_order order, const pg::device_options& choices) {
-  const records<Network> data;
-  const pg::basic_device_executor<Device> executor{order, choices};
-  Network net{executor, pg::kaiming_uniform{5}};
+  both<Network, pg::cross_entropy, pg::basic_device_executor<Device>> it{40, order, 3, choices};
   std::vector<typename Network::scalar> all;
-  {
-    pg::tape<Network> tape{executor, pg::max_batch{records<Network>::count}};
-    const pg::batch<Network, pg::cross_entropy> batch{std::span{data.inputs}, std::span{data.targets}};
-    const auto gradients = pg::per_sample_gradients(net, pg::cross_entropy{}, batch, tape);
-    for (const auto& values : {pg::unprotected::evaluate(executor, pg::losses(gradients)),
-                               pg::unprotected::evaluate(executor, pg::l2_norms(gradients))}) {
-      for (const double value : values) all.push_back(static_cast<typename Network::scalar>(value));
-    }
+  for (const auto& values : {it.evaluate(pg::losses(it.on_device())), it.evaluate(pg::l2_norms(it.on_device()))}) {
+    for (const double value : values) all.push_back(static_cast<typename Network::scalar>(value));
   }
   pg::dp_sgd_options options;
   options.clip = pg::l2_clip_norm{0.7};
@@ -125,31 +101,26 @@ std::vector<typename Network::scalar> results(emulation_order order, const pg::d
   options.divisor = pg::expected_batch_size{20};
   options.learning_rate = pg::learning_rate{0.3};
   options.max_batch = pg::max_batch{7};
-  pg::dp_sgd trainer{executor, net, pg::cross_entropy{}, options, pg::seeded_generator{9}};
+  pg::dp_sgd trainer{it.device, it.net, pg::cross_entropy{}, options, pg::seeded_generator{9}};
   for (int step = 0; step < 3; ++step) {
-    trainer.step(pg::dataset<typename Network::scalar, std::int32_t>{data.inputs, data.targets, Network::input_shape});
+    trainer.step(pg::dataset<typename Network::scalar, std::int32_t>{it.inputs, it.targets, Network::input_shape});
   }
-  const auto parameters = net.parameters();
+  const auto parameters = it.net.parameters();
   all.insert(all.end(), parameters.begin(), parameters.end());
   return all;
 }
 
 template <class Network, class Base>
 void check(const std::string& what, const pg::device_options& choices = {}) {
-  roomy<Base>::held = poor<Base>::held = 0;
+  counting<Base>::held = poor<Base>::held = 0;
   const auto wanted = results<Network, poor<Base>>(emulation_order::forward, choices);
   BOOST_TEST(poor<Base>::held == 0);
   for (const emulation_order order :
        {emulation_order::forward, emulation_order::reversed, pg::on_device::shuffled_order(3)}) {
-    check_same(results<Network, roomy<Base>>(order, choices), wanted, what.c_str());
+    check_same(results<Network, counting<Base>>(order, choices), wanted, what.c_str());
   }
-  BOOST_TEST(roomy<Base>::held > 0, what);
+  BOOST_TEST(counting<Base>::held > 0, what);
 }
-
-struct bf16_device : pg::on_device::emulated_device {
-  using emulated_device::emulated_device;
-  using tensor_format = pg::on_device::bf16_format;
-};
 
 }  // namespace
 
@@ -170,9 +141,9 @@ BOOST_AUTO_TEST_CASE(a_block_that_holds_a_sample_has_the_bits_of_launches_layer_
 
 BOOST_AUTO_TEST_CASE(so_has_one_that_rounds_what_it_stores) {
   check<usual<float>, pg::on_device::emulated_device>("usual, TF32", {.tf32 = true});
-  check<usual<float>, bf16_device>("usual, BF16");
-  check<strided<float>, bf16_device>("strided, BF16");
-  check<even<float>, bf16_device>("even, BF16");
+  check<usual<float>, pg::on_device::emulated_device_bf16>("usual, BF16");
+  check<strided<float>, pg::on_device::emulated_device_bf16>("strided, BF16");
+  check<even<float>, pg::on_device::emulated_device_bf16>("even, BF16");
   check<dense<float>, pg::on_device::emulated_device>("dense, TF32", {.tf32 = true});
 }
 
@@ -196,9 +167,9 @@ void check_against_host(const char* what) {
       check_close(found(it.device, it.on_device()), found(it.host, it.on_host()), 1e-5, what);
     }
   };
-  const int before = roomy<pg::on_device::emulated_device>::held;
-  compare(std::type_identity<roomy<pg::on_device::emulated_device>>{});
-  BOOST_TEST(roomy<pg::on_device::emulated_device>::held > before, what);
+  const int before = counting<pg::on_device::emulated_device>::held;
+  compare(std::type_identity<counting<pg::on_device::emulated_device>>{});
+  BOOST_TEST(counting<pg::on_device::emulated_device>::held > before, what);
   compare(std::type_identity<poor<pg::on_device::emulated_device>>{});
 }
 
@@ -250,7 +221,6 @@ BOOST_AUTO_TEST_CASE(a_description_says_so) {
   BOOST_TEST(pg::describe<usual<float>>(other).find("held") == std::string::npos);
 }
 
-// What stands beside the network in shared memory is little, and the tables are those of the formulas.
 BOOST_AUTO_TEST_CASE(networks_that_are_too_large_or_have_other_layers_are_not_held) {
   using pg::on_device::facts_of;
   using mnist = pg::network<pg::shape{1, 28, 28}, pg::conv2d<16, 8, pg::stride<2>, pg::padding<3>>, pg::tanh,

@@ -105,18 +105,9 @@ BOOST_AUTO_TEST_CASE(large_networks_are_layered_and_small_ones_are_not) {
   BOOST_TEST((pg::on_device::plan_of<mlp<float>> == pg::on_device::plan_kind::fused));
 }
 
-namespace {
-
-/// Its blocks cannot hold a sample.
-struct without_room : pg::on_device::emulated_device {
-  using emulated_device::emulated_device;
-  [[nodiscard]] static constexpr std::size_t most_shared_bytes() noexcept { return 0; }
-};
-
-}  // namespace
-
 BOOST_AUTO_TEST_CASE(a_description_says_who_does_what_and_what_it_takes) {
-  const pg::basic_device_executor<without_room> device{pg::device_options{.tf32 = true}};
+  const pg::basic_device_executor<without_room<pg::on_device::emulated_device>> device{
+      pg::device_options{.tf32 = true}};
   using network = layered_cnn<float>;
   const auto rows = pg::describe_rows<network>(device);
   BOOST_TEST(rows[0].forward == "own kernel, 16 x 128 blocks");

@@ -117,13 +117,6 @@ struct counting : Problem {
   }
 };
 
-/// A device whose blocks have no shared memory but what a kernel has of its own: none holds a sample.
-template <class Device>
-struct without_room : Device {
-  using Device::Device;
-  [[nodiscard]] static constexpr std::size_t most_shared_bytes() noexcept { return 0; }
-};
-
 /// The emulated device, which remembers its launches.
 class counting_device : public dev::emulated_device {
  public:
@@ -231,6 +224,7 @@ namespace {
 
 namespace pg = pergrad;
 namespace dev = pergrad::on_device;
+using device_fixture::without_room;
 using launch_list_test::adapted;
 using launch_list_test::attentive;
 using launch_list_test::counting_device;
@@ -239,7 +233,6 @@ using launch_list_test::network;
 using launch_list_test::picture;
 using launch_list_test::seen;
 using launch_list_test::small;
-using launch_list_test::without_room;
 
 pg::dp_sgd_options all_records(std::size_t samples) {
   pg::dp_sgd_options options = device_fixture::of_whole_sums(1.0, samples, samples);

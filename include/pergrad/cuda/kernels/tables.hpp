@@ -299,7 +299,7 @@ struct held_product {
   };
   static constexpr int most_classes = 8;
   static constexpr int threads = 256;
-  static constexpr int side = 4, wide_patch = 4, slim_patch = 2;  ///< of a thread's patch of results
+  static constexpr int patch_rows = 4;  ///< of results that a thread takes
   [[nodiscard]] PERGRAD_HD static constexpr int padded(int width) noexcept { return 4 * ((width + 3) / 4 | 1); }
 
   int back = 0;
@@ -336,18 +336,16 @@ struct held_product {
 
   /// Of a fully connected layer's product.
   [[nodiscard]] PERGRAD_HD constexpr int depth() const noexcept { return back != 0 ? all_outputs : width.value(); }
-  [[nodiscard]] PERGRAD_HD constexpr int column_patches(int size) const noexcept {
+  /// And columns: a wide patch reads less for each result; back, where weights are read one by one, that is more.
+  [[nodiscard]] PERGRAD_HD static constexpr int patch_columns(bool goes_back) noexcept { return goes_back ? 4 : 2; }
+  [[nodiscard]] PERGRAD_HD constexpr int column_patches() const noexcept {
     int count = 0;
-    for (int i = 0; i < class_count; ++i) count += blocks_for(classes[i].columns, size);
+    for (int i = 0; i < class_count; ++i) count += blocks_for(classes[i].columns, patch_columns(back != 0));
     return count;
   }
-  /// Of `side` rows and so many columns.
-  [[nodiscard]] PERGRAD_HD constexpr int patches(int size) const noexcept {
-    return groups * blocks_for(rows, side) * column_patches(size);
+  [[nodiscard]] PERGRAD_HD constexpr int patches() const noexcept {
+    return groups * blocks_for(rows, patch_rows) * column_patches();
   }
-  /// Columns of a thread's patch. A wide one reads less for each result; back, where weights are read one by one, that
-  /// is more.
-  [[nodiscard]] PERGRAD_HD constexpr int patch_columns() const noexcept { return back != 0 ? wide_patch : slim_patch; }
 };
 
 /// Sizes and the tables' places on the device.

@@ -65,7 +65,7 @@ struct held_memory {
 template <class Block, class Scalar, int Samples>
 struct held_worker {
   static constexpr int threads = held_product::threads;
-  static constexpr int side = held_product::side;
+  static constexpr int side = held_product::patch_rows;
 
   const Block& block;
   const Scalar* weights;  ///< shared memory begins there
@@ -97,17 +97,18 @@ struct held_worker {
       });
       operand = copies;
     }
-    of.back != 0 ? in_patches<true, held_product::wide_patch>(of, operand, result, bias, onto)
-                 : in_patches<false, held_product::slim_patch>(of, operand, result, bias, onto);
+    of.back != 0 ? in_patches<true>(of, operand, result, bias, onto)
+                 : in_patches<false>(of, operand, result, bias, onto);
   }
 
-  /// A thread takes held_product::side rows of Columns results. Threads next to each other take columns next to each
+  /// A thread takes a patch of results. Threads next to each other take columns next to each
   /// other: they read the same weights.
-  template <bool Back, std::size_t Columns>
+  template <bool Back>
   PERGRAD_HD void in_patches(const held_product& of, const Scalar* operand, Scalar* result, const Scalar* bias,
                              bool onto) const {
+    constexpr std::size_t Columns = held_product::patch_columns(Back);
     constexpr int columns = Columns;
-    const int across = of.column_patches(columns);
+    const int across = of.column_patches();
     const int down = blocks_for(of.rows, side);
     for_each(block, of.groups * down * across, [&](int e) {
       int column = e % across;

@@ -127,7 +127,6 @@ template <class Network, on_device::device Device>
   using structure = typename Network::structure;
   using detail::node_kind;
   constexpr const auto& table = program::table;
-  constexpr std::string_view held = "held sample kernel";
   using on_device::gemm_product;
   const auto way = [](const auto& of, auto which) {
     const on_device::gemm_way planned = on_device::way_of(of, which);
@@ -145,12 +144,12 @@ template <class Network, on_device::device Device>
     to.parameters = structure::parameter_counts[i];
     const bool is_trained = structure::trained_counts[i] > 0;
     if (row.out_size > 0) {
-      const bool is_product = program::layered && row.kind == node_kind::affine;
+      const bool is_product = program::layered && !holds && row.kind == node_kind::affine;
       const bool has_gradient = row.input_gradient != 0 || row.input2_gradient != 0 ||
                                 ((row.kind == node_kind::general || row.kind == node_kind::tiled) && row.backward != 0);
       const bool spreads = program::layered && on_device::stretches_of(row) > 0;
       const bool attends = program::layered && row.attention.heads > 0 && row.attention.projects == row.projected;
-      const std::string_view by_sample = holds && row.taken_along == 0   ? held
+      const std::string_view by_sample = holds && row.taken_along == 0   ? "held sample kernel"
                                          : row.projected != 0 && attends ? "products and attention kernels"
                                          : attends                       ? "attention kernels"
                                          : row.projected != 0            ? "products and sample kernel"
@@ -158,18 +157,12 @@ template <class Network, on_device::device Device>
                                          : spreads                       ? "node kernel"
                                                                          : "sample kernel";
       const auto is_joined = [&](std::size_t product, bool back) {
-        return program::layered && product < table.ops.size() && on_device::joins(table.ops[product], row, back);
+        return program::layered && !holds && product < table.ops.size() &&
+               on_device::joins(table.ops[product], row, back);
       };
-      to.forward = holds                     ? by_sample
-                   : is_product              ? way(row, false)
-                   : is_joined(i - 1, false) ? "with the product"
-                                             : by_sample;
-      if (has_gradient) {
-        to.backward = holds                    ? by_sample
-                      : is_product             ? way(row, true)
-                      : is_joined(i + 1, true) ? "with the product"
-                                               : by_sample;
-      }
+      to.forward = is_product ? way(row, false) : is_joined(i - 1, false) ? "with the product" : by_sample;
+      if (has_gradient)
+        to.backward = is_product ? way(row, true) : is_joined(i + 1, true) ? "with the product" : by_sample;
       to.least_us =
           on_device::least_us_of(table, row, has_gradient, is_trained, speed, static_cast<double>(batch.count),
                                  sizeof(typename Network::scalar), program::layered);
