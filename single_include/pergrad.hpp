@@ -52208,8 +52208,8 @@ struct held_worker {
   template <bool Back>
   PERGRAD_HD void in_patches(const held_product& of, const Scalar* operand, Scalar* result, const Scalar* bias,
                              bool onto) const {
-    constexpr std::size_t Columns = held_product::patch_columns(Back);
-    constexpr int columns = Columns;
+    constexpr std::size_t width = held_product::patch_columns(Back);
+    constexpr int columns = width;
     const int across = of.column_patches();
     const int down = blocks_for(of.rows, side);
     for_each(block, of.groups * down * across, [&](int e) {
@@ -52223,9 +52223,9 @@ struct held_worker {
       }
       const held_product::pixel_class& pixels = of.classes[kind];
       const int apart = blocks_for(pixels.columns, columns);
-      int from[Columns];  // beyond the last row or column: the last one once more
+      int from[width];  // beyond the last row or column: the last one once more
       int with[side];
-      Scalar* to[Columns];
+      Scalar* to[width];
       PERGRAD_UNROLL
       for (int j = 0; j < columns; ++j) {
         const int number = pixels.first_column + smaller_of(column + j * apart, pixels.columns - 1);
@@ -52237,7 +52237,7 @@ struct held_worker {
         with[i] =
             place_of(weights + of.held + group * of.weight_group + smaller_of(row + i, of.rows - 1) * of.weight_step);
       }
-      Scalar totals[side][Columns];
+      Scalar totals[side][width];
       PERGRAD_UNROLL
       for (int i = 0; i < side; ++i) {
         const int r = smaller_of(row + i, of.rows - 1);
@@ -52248,8 +52248,8 @@ struct held_worker {
           totals[i][j] = reads ? to[j][r * of.result_step] : bias == nullptr ? Scalar{0} : bias[group * of.rows + r];
         }
       }
-      add_terms<Back, Columns>(pixels.depth, integers + of.steps + pixels.first_step,
-                               integers + of.weight_steps + pixels.first_step, from, with, totals);
+      add_terms<Back, width>(pixels.depth, integers + of.steps + pixels.first_step,
+                             integers + of.weight_steps + pixels.first_step, from, with, totals);
       PERGRAD_UNROLL
       for (int i = 0; i < side; ++i) {
         PERGRAD_UNROLL
