@@ -59,6 +59,20 @@ using layered_nodes =
     pg::basic_network<Scalar, pg::shape{2, 24, 24}, pg::conv2d<3, 3, pg::padding<1>>, pg::residual<pg::tanh>,
                       pg::max_pool2d<3, pg::stride<1>>, pg::reshape<pg::shape{3, 484}>, pg::transpose, pg::linear<3>,
                       bent, pg::flatten, pg::linear<3>>;
+/// Layers whose inputs and deltas are dead once they are multiplied, of as many values each: what a product writes for
+/// the node next to it could lie where other blocks still read.
+using layered_frozen =
+    pg::basic_network<double, pg::shape{2, 2, 2}, pg::conv2d<40, 3, pg::padding<1>>, pg::tanh,
+                      pg::frozen<pg::conv2d<40, 3, pg::padding<1>>>, pg::gelu,
+                      pg::frozen<pg::conv2d<40, 3, pg::padding<1>>>, pg::tanh, pg::flatten, pg::frozen<pg::linear<160>>,
+                      pg::relu, pg::frozen<pg::linear<160>>, pg::gelu, pg::frozen<pg::linear<160>>, pg::tanh,
+                      pg::frozen<pg::linear<160>>, pg::sigmoid, pg::linear<3>>;
+/// The same with nothing trained before.
+using layered_trunk = pg::basic_network<double, pg::shape{2, 2, 2}, pg::frozen<pg::conv2d<40, 3, pg::padding<1>>>,
+                                        pg::tanh, pg::frozen<pg::conv2d<40, 3, pg::padding<1>>>, pg::gelu,
+                                        pg::frozen<pg::conv2d<40, 3, pg::padding<1>>>, pg::tanh, pg::flatten,
+                                        pg::frozen<pg::linear<160>>, pg::relu, pg::frozen<pg::linear<160>>, pg::gelu,
+                                        pg::frozen<pg::linear<160>>, pg::tanh, pg::linear<3>>;
 /// The only position of its second convolution sees nothing but padding.
 using layered_beside = pg::network<pg::shape{2, 1, 1}, pg::conv2d<4, 1>, pg::tanh,
                                    pg::conv2d<4, 1, pg::padding<1>, pg::stride<3>>, pg::flatten, pg::linear<2>>;
@@ -67,6 +81,10 @@ using layered_beside = pg::network<pg::shape{2, 1, 1}, pg::conv2d<4, 1>, pg::tan
 
 namespace pergrad::inline v0_1::on_device {
 
+template <>
+inline constexpr plan_kind plan_of<layered_frozen> = plan_kind::layered;
+template <>
+inline constexpr plan_kind plan_of<layered_trunk> = plan_kind::layered;
 template <>
 inline constexpr plan_kind plan_of<layered_beside> = plan_kind::layered;
 
@@ -488,6 +506,28 @@ BOOST_AUTO_TEST_CASE(no_bit_depends_on_orders_or_physical_batches_and_training_i
   check_that_batches_and_orders_change_nothing<layered_image<float>>();
 }
 
+namespace {
+
+template <class Network>
+void check_joined(const char* what) {
+  for (const emulation_order order : {emulation_order::forward, emulation_order::reversed}) {
+    both<Network, pg::cross_entropy, pg::basic_device_executor<without_room<pg::on_device::emulated_device>>> it{9,
+                                                                                                                 order};
+    const auto check = [&](const auto& found, const auto& wanted) {
+      check_close(it.evaluate(found), pg::unprotected::evaluate(it.host, wanted), tolerance<double>, what);
+    };
+    check(pg::losses(it.on_device()), pg::losses(it.on_host()));
+    check(pg::l2_norms(it.on_device()), pg::l2_norms(it.on_host()));
+    check(pg::sum(it.on_device()), pg::sum(it.on_host()));
+  }
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(products_write_for_nodes_next_to_them_where_nobody_reads) {
+  check_joined<layered_frozen>("frozen layers");
+  check_joined<layered_trunk>("a frozen trunk");
+}
 BOOST_AUTO_TEST_CASE(no_gradient_goes_back_through_padding) {
   const std::vector<float> inputs(2, 0.5F);
   const std::vector<float> targets(2, 1.0F);

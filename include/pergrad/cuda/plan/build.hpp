@@ -137,7 +137,10 @@ struct build_tables {
     });
     describe_lengths(t);
     places_taken taken{};
-    if constexpr (Program::layered) take_along(t, live, taken);
+    if constexpr (Program::layered) {
+      leave_room_for_joined(t, live);
+      take_along(t, live, taken);
+    }
     connect(t, live);
     place_values(t, live, taken);
     for (const detail::plan_factor& each : plan::factors) build_leaves<Program>::list(t, each);
@@ -262,6 +265,20 @@ struct build_tables {
     }
     row.divisors = t.scalars;
     t.scalars += out_axes[0] * out_axes[1] * out_axes[2];
+  }
+
+  /// A product may write the results of a function of single numbers next to it in the list (`joins` in program.hpp)
+  /// while other blocks still read what it multiplies: that lives a step longer.
+  static constexpr void leave_room_for_joined(const tables& t, lifetimes& live) {
+    for (std::size_t i = 0; i < size; ++i) {
+      if (t.ops[i].kind != node_kind::affine) continue;
+      const int forward = static_cast<int>(i);
+      const int back = lifetimes::end - 1 - forward;
+      int& operand = live.value_death[live.root[structure::inputs[i]]];
+      int& delta = live.gradient_death[live.root[i + 1]];
+      if (i + 1 < size && t.ops[i + 1].kind == node_kind::elementwise) operand = std::max(operand, forward + 1);
+      if (i > 0 && t.ops[i - 1].kind == node_kind::elementwise) delta = std::max(delta, back + 1);
+    }
   }
 
   /// A function of single numbers that only the pool behind it reads is computed by that, forward and back: what it
