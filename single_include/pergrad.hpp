@@ -20830,6 +20830,349 @@ struct number {
 };
 
 }  // namespace pergrad::inline v0_1::detail
+// pergrad/simd/math.hpp - elementary functions of a scalar or a whole vector register, stated once, without branches.
+//
+// What a value is, and why a lane gets a scalar's bits: pergrad/simd/lanes.hpp. Rounding to nearest is assumed.
+// Nothing is converted from floating point to integer: where an integer is needed it is read from the low bits of x
+// + 1.5*2^p, after x has been clamped.
+//
+//   exp       x = n ln2 + r, |r| <= ln2/2 (Cody & Waite 1980: n ln2 is taken off in two parts, the first product
+//             exact); e^r = 1 + r + r^2 q(r), q a polynomial.
+//   expm1     (2^n - 1) + 2^n (e^r - 1), its largest two terms added without loss (Dekker 1971).
+//   log       x = 2^k (1 + f), s = f / (2 + f), log(1 + f) = f - f^2/2 + s (f^2/2 + R(s^2)) (Tang 1990).
+//   log1p     as log, of 1 + x and the rounding error of that sum (Knuth, TAOCP 2, 4.2.2 theorem B): f = x near 0.
+//   tanh      x + x^3 P(x^2)/Q(x^2) for |x| < 0.625, else 1 - 2/(1 + e^2|x|).
+//   sigmoid   1/(1 + e^-x) for x >= 0, else e^x/(1 + e^x), corrected for what e^x and the sum were rounded by.
+//   softplus  max(x, 0) + log1p(e^-|x|).
+//   erf       x + x P(x^2)/Q(x^2) for |x| < 1, else 1 - e^(-x^2) P(|x|)/Q(|x|) (the form is Cody's, 1969).
+//
+// P, Q, q and R interpolate their function at the Chebyshev nodes of its interval (crowded once more towards 1 for
+// erfc), solved in 60 digits; what each leaves over is below a quarter of a unit in the last place of its result.
+// Against libm in the next wider type all are within 2 units in the last place (tests/detail/math_test.cpp).
+// Special values follow C's Annex F: NaN gives NaN, infinities their limits, exp overflows to infinity and underflows
+// gradually, odd functions keep -0.
+
+namespace pergrad::inline v0_1::math {
+namespace detail {
+
+template <class Element>
+struct float_format;
+
+template <>
+struct float_format<float> {
+  using word = word_t<float>;
+  static constexpr word fraction_bits = 23;
+  static constexpr word bias = 127;
+  static constexpr word sign = 0x8000'0000;
+  static constexpr word sqrt_half = 0x3f35'04f3;
+  static constexpr float shifter = 0x1.8p23F;  // x + shifter rounds x to an integer, which its low bits then hold
+  static constexpr float log2_e = 0x1.715476p+0F;
+  static constexpr float ln2_high = 0x1.62e4p-1F;  // 15 bits: its product with any exponent is exact
+  static constexpr float ln2_low = 0x1.7f7d1cp-20F;
+  static constexpr float least = std::numeric_limits<float>::min();
+  static constexpr float infinity = std::numeric_limits<float>::infinity();
+  static constexpr float nan = std::numeric_limits<float>::quiet_NaN();
+  static constexpr float tiny = 0x1p-25F;  // below it expm1, log1p: x + x^2 (..) rounds to x
+  static constexpr float exp_lowest = -104.0F;
+  static constexpr float exp_normal_lowest = -87.0F;
+  static constexpr float exp_highest = 89.0F;
+  static constexpr float expm1_lowest = -18.0F;  // e^x is lost against 1
+  static constexpr float tanh_highest = 10.0F;   // the result is 1 from here
+  static constexpr float erf_highest = 4.0F;
+};
+
+template <>
+struct float_format<double> {
+  using word = word_t<double>;
+  static constexpr word fraction_bits = 52;
+  static constexpr word bias = 1023;
+  static constexpr word sign = 0x8000'0000'0000'0000;
+  static constexpr word sqrt_half = 0x3fe6'a09e'667f'3bcd;
+  static constexpr double shifter = 0x1.8p52;
+  static constexpr double log2_e = 0x1.71547652b82fep+0;
+  static constexpr double ln2_high = 0x1.62e42feep-1;  // 32 bits
+  static constexpr double ln2_low = 0x1.a39ef35793c76p-33;
+  static constexpr double least = std::numeric_limits<double>::min();
+  static constexpr double infinity = std::numeric_limits<double>::infinity();
+  static constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+  static constexpr double tiny = 0x1p-54;
+  static constexpr double exp_lowest = -746.0;
+  static constexpr double exp_normal_lowest = -708.0;
+  static constexpr double exp_highest = 710.0;
+  static constexpr double expm1_lowest = -38.0;
+  static constexpr double tanh_highest = 20.0;
+  static constexpr double erf_highest = 6.0;
+};
+
+template <class Value>
+using format_of = float_format<element_t<Value>>;
+
+/// 2^(biased - bias).
+template <class Value>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value power_of_two(bits_t<Value> biased) noexcept {
+  return from_bits<Value>(biased << format_of<Value>::fraction_bits);
+}
+
+/// lowest + next x + ... by Horner's rule.
+template <class Value, class... Elements>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value polynomial(Value x, element_t<Value> lowest,
+                                                                     Elements... next) noexcept {
+  if constexpr (sizeof...(Elements) == 0) {
+    return splat<Value>(lowest);
+  } else {
+    return lowest + x * polynomial(x, next...);
+  }
+}
+
+/// e^x = 2^exponent (1 + head + tail), |tail| << |head|; exponent in two's complement.
+template <class Value>
+struct exp_parts {
+  Value head;
+  Value tail;
+  bits_t<Value> exponent;
+};
+
+template <class Value>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline exp_parts<Value> split_exp(Value x) noexcept {
+  using traits = format_of<Value>;
+  const Value shifted = x * traits::log2_e + traits::shifter;
+  const Value count = shifted - traits::shifter;
+  const Value head = x - count * traits::ln2_high;
+  const Value low = count * traits::ln2_low;
+  const Value rest = head - low;
+  Value series;
+  if constexpr (std::is_same_v<element_t<Value>, float>) {
+    series = polynomial(rest, 0.5F, 0.166666667F, 0.0416664647F, 0.0083333109F, 0.00139336737F, 0.000198910172F);
+  } else {
+    series = polynomial(rest, 0.5, 0.16666666666666671, 0.04166666666666667, 0.0083333333333261199,
+                        0.0013888888888883737, 0.00019841269874873975, 2.4801587325585839e-5, 2.7557255332554409e-6,
+                        2.7557273594799413e-7, 2.510524515390137e-8, 2.0914707069612353e-9);
+  }
+  return {head, rest * rest * series - low,
+          to_bits(shifted) - __builtin_bit_cast(typename traits::word, traits::shifter)};
+}
+
+/// e^x where neither it nor 2^n leaves the normal range.
+template <class Value>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value exp_normal(Value x) noexcept {
+  const exp_parts<Value> parts = split_exp(x);
+  return (element_t<Value>{1} + (parts.head + parts.tail)) *
+         power_of_two<Value>(parts.exponent + format_of<Value>::bias);
+}
+
+/// e^x = value (1 + relative_error), for any x.
+template <class Value>
+struct corrected_exp {
+  Value value;
+  Value relative_error;
+};
+
+template <class Value>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline corrected_exp<Value> exp_with_error(Value x) noexcept {
+  using traits = format_of<Value>;
+  constexpr element_t<Value> one{1};
+  const exp_parts<Value> parts =
+      split_exp(min(max(x, splat<Value>(traits::exp_lowest)), splat<Value>(traits::exp_highest)));
+  // 2^n in two factors, because n may lie one beyond the largest exponent and far below the least.
+  const bits_t<Value> biased = parts.exponent + 2 * traits::bias;
+  const bits_t<Value> half = biased >> 1;
+  const Value above_one = parts.head + parts.tail;
+  const Value significand = one + above_one;
+  const Value lost = (one - significand) + above_one;
+  return {significand * power_of_two<Value>(half) * power_of_two<Value>(biased - half), lost * (one - above_one)};
+}
+
+/// log(2^k (1 + f)) for 1 + f in [sqrt 1/2, sqrt 2); `low` is what f and k ln2_high leave over.
+template <class Value>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value log_series(Value count, Value f, Value low) noexcept {
+  using element = element_t<Value>;
+  const Value half_square = element(0.5) * f * f;
+  const Value s = f / (element{2} + f);
+  const Value square = s * s;
+  Value series;
+  if constexpr (std::is_same_v<element, float>) {
+    series = polynomial(square, 0.666666666F, 0.40000122F, 0.285508026F, 0.233309641F);
+  } else {
+    series = polynomial(square, 0.66666666666666697, 0.39999999999899239, 0.28571428626095892, 0.22222211115144162,
+                        0.18182890556695604, 0.15331674030167862, 0.1461703754879165);
+  }
+  return count * format_of<Value>::ln2_high - ((half_square - (s * (half_square + square * series) + low)) - f);
+}
+
+/// A positive normal value = 2^count significand, significand in [sqrt 1/2, sqrt 2).
+template <class Value>
+struct log_parts {
+  Value significand;
+  Value count;
+  bits_t<Value> biased;
+};
+
+template <class Value>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline log_parts<Value> split_log(Value x) noexcept {
+  using traits = format_of<Value>;
+  using word = typename traits::word;
+  using element = element_t<Value>;
+  constexpr word one = traits::bias << traits::fraction_bits;
+  constexpr word fraction_mask = (word{1} << traits::fraction_bits) - 1;
+  constexpr element integers = element(word{1} << traits::fraction_bits);  // from here on one unit is the last bit
+  const bits_t<Value> bits = to_bits(x) + (one - traits::sqrt_half);
+  const bits_t<Value> biased = (bits & ~traits::sign) >> traits::fraction_bits;
+  const Value count =
+      from_bits<Value>(biased + __builtin_bit_cast(word, integers)) - (integers + element(traits::bias));
+  return {from_bits<Value>((bits & fraction_mask) + traits::sqrt_half), count, biased};
+}
+
+/// log1p for 0 <= x or -1 < x, finite.
+template <class Value>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value log1p_finite(Value x) noexcept {
+  using traits = format_of<Value>;
+  using element = element_t<Value>;
+  const Value sum = element{1} + x;
+  const Value added = sum - element{1};
+  const Value error = (x - added) + (element{1} - (sum - added));
+  const log_parts<Value> parts = split_log(sum);
+  // 2^(1 - k): with 2^-k the largest sums would need an exponent that no number has.
+  const Value scale = power_of_two<Value>(2 * traits::bias + 1 - parts.biased);
+  const Value scaled_error = element(0.5) * error * scale;
+  const Value leading = parts.significand - element{1};
+  const Value f = leading + scaled_error;
+  const Value lost = (leading - f) + scaled_error;
+  const Value result = log_series(parts.count, f, parts.count * traits::ln2_low + lost);
+  return select(abs(x) < splat<Value>(traits::tiny), x, result);
+}
+
+}  // namespace detail
+
+/// e^x. Results below the least normal number round once more (gradual underflow).
+template <class Value>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value exp(Value x) noexcept {
+  return detail::exp_with_error(x).value;
+}
+
+/// e^x of x <= 0, and 0 where that is hardly a normal number (x < -87, of double -708): a softmax's powers.
+template <class Value>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value exp_or_zero(Value x) noexcept {
+  return select(x < splat<Value>(detail::format_of<Value>::exp_normal_lowest), Value{}, detail::exp_normal(x));
+}
+
+/// e^x - 1, to full relative accuracy near 0.
+template <class Value>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value expm1(Value x) noexcept {
+  using traits = detail::format_of<Value>;
+  using element = element_t<Value>;
+  const Value clamped = min(max(x, splat<Value>(traits::expm1_lowest)), splat<Value>(traits::exp_highest));
+  const auto parts = detail::split_exp(clamped);
+  const Value half_power = detail::power_of_two<Value>(parts.exponent + (traits::bias - 1));  // 2^n itself may overflow
+  const Value constant = half_power - element(0.5);
+  const Value linear = half_power * parts.head;
+  const Value sum = constant + linear;
+  const Value lost = (constant - sum) + linear;
+  const Value result = element{2} * (sum + (lost + half_power * parts.tail));
+  return select(abs(x) < splat<Value>(traits::tiny), x, result);
+}
+
+/// Natural logarithm; -inf at 0, NaN below.
+template <class Value>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value log(Value x) noexcept {
+  using traits = detail::format_of<Value>;
+  using element = element_t<Value>;
+  constexpr element raise = element(typename traits::word{1} << traits::fraction_bits);
+  const auto denormal = x < splat<Value>(traits::least);
+  const auto parts = detail::split_log(select(denormal, x * raise, x));
+  const Value count = parts.count - select(denormal, splat<Value>(element(traits::fraction_bits)), Value{});
+  const Value finite = detail::log_series(count, parts.significand - element{1}, count * traits::ln2_low);
+  const Value outside = select(x == Value{}, splat<Value>(-traits::infinity), splat<Value>(traits::nan));
+  return select(x < splat<Value>(traits::infinity), select(x > Value{}, finite, outside), x);
+}
+
+/// log(1 + x), to full relative accuracy near 0; -inf at -1, NaN below.
+template <class Value>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value log1p(Value x) noexcept {
+  using traits = detail::format_of<Value>;
+  const Value pole = splat<Value>(element_t<Value>{-1});
+  const Value outside = select(x == pole, splat<Value>(-traits::infinity), splat<Value>(traits::nan));
+  return select(x < splat<Value>(traits::infinity), select(x > pole, detail::log1p_finite(x), outside), x);
+}
+
+/// Hyperbolic tangent.
+template <class Value>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value tanh(Value x) noexcept {
+  using traits = detail::format_of<Value>;
+  using element = element_t<Value>;
+  const Value size = min(abs(x), splat<Value>(traits::tanh_highest));
+  const Value square = size * size;
+  Value above;
+  Value below;
+  if constexpr (std::is_same_v<element, float>) {
+    above = detail::polynomial(square, -0.333333333F, -0.0147729852F);
+    below = detail::polynomial(square, 1.0F, 0.444318951F, 0.0158228781F);
+  } else {
+    above = detail::polynomial(square, -0.33333333333333333, -0.020498797014128276, -0.00019917792421746069);
+    below = detail::polynomial(square, 1.0, 0.46149639104238135, 0.023291328284948218, 0.00020653360964084979);
+  }
+  const auto near_zero = size < splat<Value>(element(0.625));
+  const Value numerator = select(near_zero, size * square * above, splat<Value>(element{-2}));
+  const Value denominator = select(near_zero, below, detail::exp_normal(size + size) + element{1});
+  const Value result = select(near_zero, size, splat<Value>(element{1})) + numerator / denominator;
+  return detail::from_bits<Value>(detail::to_bits(result) | (detail::to_bits(x) & traits::sign));
+}
+
+/// Logistic function 1 / (1 + e^-x).
+template <class Value>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value sigmoid(Value x) noexcept {
+  constexpr element_t<Value> one{1};
+  const auto power = detail::exp_with_error(-abs(x));
+  const Value sum = one + power.value;
+  const Value lost = ((one - sum) + power.value) + power.value * power.relative_error;
+  const auto negative = x < Value{};
+  const Value rounded = select(negative, power.value, splat<Value>(one)) / sum;
+  // 1 / (1 + p) and p / (1 + p) add up to one, so either is the other's derivative by log p.
+  const Value reciprocal = select(negative, one - rounded, rounded);
+  return rounded + rounded * (select(negative, power.relative_error, Value{}) - lost * reciprocal);
+}
+
+/// log(1 + e^x), without overflow.
+template <class Value>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value softplus(Value x) noexcept {
+  return max(x, Value{}) + detail::log1p_finite(exp(-abs(x)));
+}
+
+/// Gauss error function 2/sqrt(pi) int_0^x e^(-t^2) dt.
+template <class Value>
+[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value erf(Value x) noexcept {
+  using traits = detail::format_of<Value>;
+  using element = element_t<Value>;
+  const Value size = min(abs(x), splat<Value>(traits::erf_highest));
+  const Value square = size * size;
+  Value above;
+  Value below;
+  Value far_above;
+  Value far_below;
+  if constexpr (std::is_same_v<element, float>) {
+    above = detail::polynomial(square, 0.128379167F, -0.320349887F, -0.0409917308F, -0.00524891256F);
+    below = detail::polynomial(square, 1.0F, 0.434466955F, 0.0746598807F, 0.00525691711F);
+    far_above = detail::polynomial(size, 1.00101401F, 0.736984618F, 0.235814343F, -8.0558799e-5F);
+    far_below = detail::polynomial(size, 1.0F, 1.87175337F, 1.32900761F, 0.415254521F);
+  } else {
+    above = detail::polynomial(square, 0.12837916709551257, -0.31698916933954893, -0.048371274599796295,
+                               -0.0088223363248167772, -0.00049664035253739076, -2.0780228076561899e-5);
+    below = detail::polynomial(square, 1.0, 0.46064498648983655, 0.093874608765124095, 0.010705251871973175,
+                               0.00069373623323491591, 2.0866484101019163e-5);
+    far_above =
+        detail::polynomial(size, 0.99999999670728632, 1.8298552575063472, 1.6525806387586935, 0.92374240264294516,
+                           0.3417085341869327, 0.083629048448242701, 0.01264788648504756, 0.00093536571645476184);
+    far_below =
+        detail::polynomial(size, 1.0, 2.9582343862885306, 3.9905909053962238, 3.220659672292991, 1.7105849169570096,
+                           0.61687082786767299, 0.1490576123099342, 0.022417793825188561, 0.0016578925871363651);
+  }
+  const auto near_zero = size < splat<Value>(element{1});
+  const Value numerator = select(near_zero, size * above, -(detail::exp_normal(-square) * far_above));
+  const Value denominator = select(near_zero, below, far_below);
+  const Value result = select(near_zero, size, splat<Value>(element{1})) + numerator / denominator;
+  return detail::from_bits<Value>(detail::to_bits(result) | (detail::to_bits(x) & traits::sign));
+}
+
+}  // namespace pergrad::inline v0_1::math
 
 namespace pergrad::inline v0_1 {
 
@@ -20837,6 +21180,7 @@ namespace pergrad::inline v0_1 {
 /// Stable for any logits: the largest is subtracted first.
 struct cross_entropy {
   static constexpr bool on_device = true;
+  using by_threads = cross_entropy;  ///< whose `evaluate_together` this is: one that derives has its own, or none
 
   template <class Scalar>
   using target = std::int32_t;
@@ -20878,6 +21222,37 @@ struct cross_entropy {
     // In double: the difference of two floats may be more than a float can be.
     return static_cast<double>(std::log(sum)) - (static_cast<double>(y[target]) - static_cast<double>(largest));
   }
+  /// The loss, and `weight` times its gradient, by threads of a device together: a block of
+  /// cuda/device/kernel.hpp, whose warps meet in `partial`.
+  template <class Block, class Scalar>
+  [[nodiscard]] PERGRAD_HD static double evaluate_together(const Block& block, const Scalar* y, int classes, int target,
+                                                           Scalar weight, Scalar* dy,
+                                                           Scalar (&partial)[Block::threads / 32]) noexcept {
+    typename Block::template local<Scalar> own;
+    block.each([&](int thread) {
+      Scalar largest = y[0];
+      for (int i = thread; i < classes; i += Block::threads) largest = y[i] > largest ? y[i] : largest;
+      own[thread] = largest;
+    });
+    const Scalar largest = block.largest(own, partial);
+    block.each([&](int thread) {
+      Scalar sum = 0;
+      for (int i = thread; i < classes; i += Block::threads) {
+        dy[i] = math::exp_or_zero(y[i] - largest);
+        sum += dy[i];
+      }
+      own[thread] = sum;
+    });
+    const Scalar sum = block.sum(own, partial);
+    const Scalar share = weight / sum;
+    block.each([&](int thread) {
+      for (int i = thread; i < classes; i += Block::threads) {
+        const Scalar probability = dy[i] * share;
+        dy[i] = i == target ? probability - weight : probability;
+      }
+    });
+    return std::log(static_cast<double>(sum)) - (static_cast<double>(y[target]) - static_cast<double>(largest));
+  }
 };
 
 /// `cross_entropy` whose target is spread over all classes by a share in [0, 1]: `nn.CrossEntropyLoss(label_smoothing=
@@ -20885,6 +21260,7 @@ struct cross_entropy {
 template <detail::number Smoothing>
 struct cross_entropy_with_label_smoothing : cross_entropy {
   static_assert(Smoothing.is_size() && Smoothing.value <= 1, "the share of label smoothing must be in [0, 1]");
+  using by_threads = cross_entropy_with_label_smoothing;
 
   template <class Scalar>
   [[nodiscard]] static double evaluate(std::span<const Scalar> y, std::span<const std::int32_t> targets,
@@ -20908,6 +21284,29 @@ struct cross_entropy_with_label_smoothing : cross_entropy {
         dy[i] = static_cast<Scalar>(static_cast<double>(dy[i]) + ((i == target ? smoothing : 0.0) - share));
       }
       return loss - share * above;
+    }
+  }
+  /// By threads of a device together: as of cross_entropy.
+  template <class Block, class Scalar>
+  [[nodiscard]] PERGRAD_HD static double evaluate_together(const Block& block, const Scalar* y, int classes, int target,
+                                                           Scalar weight, Scalar* dy,
+                                                           Scalar (&partial)[Block::threads / 32]) noexcept {
+    constexpr double smoothing = Smoothing.value;
+    const double loss = cross_entropy::evaluate_together(block, y, classes, target, weight, dy, partial);
+    if constexpr (smoothing == 0) {
+      return loss;
+    } else {
+      const double share = smoothing / classes;
+      typename Block::template local<Scalar> own;
+      block.each([&](int thread) {
+        Scalar above = 0;
+        for (int i = thread; i < classes; i += Block::threads) {
+          above += y[i] - y[target];
+          dy[i] += weight * static_cast<Scalar>((i == target ? smoothing : 0.0) - share);
+        }
+        own[thread] = above;
+      });
+      return loss - share * static_cast<double>(block.sum(own, partial));
     }
   }
 };
@@ -34663,350 +35062,6 @@ class host {
 //     leaky     x or a x           1 where y > 0, else a (a at 0, as PyTorch)  (Maas, Hannun & Ng 2013)
 //     elu       x or a (e^x - 1)   1 where y > 0, else y + a = a e^x           (Clevert et al. 2016, arXiv:1511.07289)
 
-// pergrad/simd/math.hpp - elementary functions of a scalar or a whole vector register, stated once, without branches.
-//
-// What a value is, and why a lane gets a scalar's bits: pergrad/simd/lanes.hpp. Rounding to nearest is assumed.
-// Nothing is converted from floating point to integer: where an integer is needed it is read from the low bits of x
-// + 1.5*2^p, after x has been clamped.
-//
-//   exp       x = n ln2 + r, |r| <= ln2/2 (Cody & Waite 1980: n ln2 is taken off in two parts, the first product
-//             exact); e^r = 1 + r + r^2 q(r), q a polynomial.
-//   expm1     (2^n - 1) + 2^n (e^r - 1), its largest two terms added without loss (Dekker 1971).
-//   log       x = 2^k (1 + f), s = f / (2 + f), log(1 + f) = f - f^2/2 + s (f^2/2 + R(s^2)) (Tang 1990).
-//   log1p     as log, of 1 + x and the rounding error of that sum (Knuth, TAOCP 2, 4.2.2 theorem B): f = x near 0.
-//   tanh      x + x^3 P(x^2)/Q(x^2) for |x| < 0.625, else 1 - 2/(1 + e^2|x|).
-//   sigmoid   1/(1 + e^-x) for x >= 0, else e^x/(1 + e^x), corrected for what e^x and the sum were rounded by.
-//   softplus  max(x, 0) + log1p(e^-|x|).
-//   erf       x + x P(x^2)/Q(x^2) for |x| < 1, else 1 - e^(-x^2) P(|x|)/Q(|x|) (the form is Cody's, 1969).
-//
-// P, Q, q and R interpolate their function at the Chebyshev nodes of its interval (crowded once more towards 1 for
-// erfc), solved in 60 digits; what each leaves over is below a quarter of a unit in the last place of its result.
-// Against libm in the next wider type all are within 2 units in the last place (tests/detail/math_test.cpp).
-// Special values follow C's Annex F: NaN gives NaN, infinities their limits, exp overflows to infinity and underflows
-// gradually, odd functions keep -0.
-
-namespace pergrad::inline v0_1::math {
-namespace detail {
-
-template <class Element>
-struct float_format;
-
-template <>
-struct float_format<float> {
-  using word = word_t<float>;
-  static constexpr word fraction_bits = 23;
-  static constexpr word bias = 127;
-  static constexpr word sign = 0x8000'0000;
-  static constexpr word sqrt_half = 0x3f35'04f3;
-  static constexpr float shifter = 0x1.8p23F;  // x + shifter rounds x to an integer, which its low bits then hold
-  static constexpr float log2_e = 0x1.715476p+0F;
-  static constexpr float ln2_high = 0x1.62e4p-1F;  // 15 bits: its product with any exponent is exact
-  static constexpr float ln2_low = 0x1.7f7d1cp-20F;
-  static constexpr float least = std::numeric_limits<float>::min();
-  static constexpr float infinity = std::numeric_limits<float>::infinity();
-  static constexpr float nan = std::numeric_limits<float>::quiet_NaN();
-  static constexpr float tiny = 0x1p-25F;  // below it expm1, log1p: x + x^2 (..) rounds to x
-  static constexpr float exp_lowest = -104.0F;
-  static constexpr float exp_normal_lowest = -87.0F;
-  static constexpr float exp_highest = 89.0F;
-  static constexpr float expm1_lowest = -18.0F;  // e^x is lost against 1
-  static constexpr float tanh_highest = 10.0F;   // the result is 1 from here
-  static constexpr float erf_highest = 4.0F;
-};
-
-template <>
-struct float_format<double> {
-  using word = word_t<double>;
-  static constexpr word fraction_bits = 52;
-  static constexpr word bias = 1023;
-  static constexpr word sign = 0x8000'0000'0000'0000;
-  static constexpr word sqrt_half = 0x3fe6'a09e'667f'3bcd;
-  static constexpr double shifter = 0x1.8p52;
-  static constexpr double log2_e = 0x1.71547652b82fep+0;
-  static constexpr double ln2_high = 0x1.62e42feep-1;  // 32 bits
-  static constexpr double ln2_low = 0x1.a39ef35793c76p-33;
-  static constexpr double least = std::numeric_limits<double>::min();
-  static constexpr double infinity = std::numeric_limits<double>::infinity();
-  static constexpr double nan = std::numeric_limits<double>::quiet_NaN();
-  static constexpr double tiny = 0x1p-54;
-  static constexpr double exp_lowest = -746.0;
-  static constexpr double exp_normal_lowest = -708.0;
-  static constexpr double exp_highest = 710.0;
-  static constexpr double expm1_lowest = -38.0;
-  static constexpr double tanh_highest = 20.0;
-  static constexpr double erf_highest = 6.0;
-};
-
-template <class Value>
-using format_of = float_format<element_t<Value>>;
-
-/// 2^(biased - bias).
-template <class Value>
-[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value power_of_two(bits_t<Value> biased) noexcept {
-  return from_bits<Value>(biased << format_of<Value>::fraction_bits);
-}
-
-/// lowest + next x + ... by Horner's rule.
-template <class Value, class... Elements>
-[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value polynomial(Value x, element_t<Value> lowest,
-                                                                     Elements... next) noexcept {
-  if constexpr (sizeof...(Elements) == 0) {
-    return splat<Value>(lowest);
-  } else {
-    return lowest + x * polynomial(x, next...);
-  }
-}
-
-/// e^x = 2^exponent (1 + head + tail), |tail| << |head|; exponent in two's complement.
-template <class Value>
-struct exp_parts {
-  Value head;
-  Value tail;
-  bits_t<Value> exponent;
-};
-
-template <class Value>
-[[nodiscard, gnu::always_inline]] PERGRAD_HD inline exp_parts<Value> split_exp(Value x) noexcept {
-  using traits = format_of<Value>;
-  const Value shifted = x * traits::log2_e + traits::shifter;
-  const Value count = shifted - traits::shifter;
-  const Value head = x - count * traits::ln2_high;
-  const Value low = count * traits::ln2_low;
-  const Value rest = head - low;
-  Value series;
-  if constexpr (std::is_same_v<element_t<Value>, float>) {
-    series = polynomial(rest, 0.5F, 0.166666667F, 0.0416664647F, 0.0083333109F, 0.00139336737F, 0.000198910172F);
-  } else {
-    series = polynomial(rest, 0.5, 0.16666666666666671, 0.04166666666666667, 0.0083333333333261199,
-                        0.0013888888888883737, 0.00019841269874873975, 2.4801587325585839e-5, 2.7557255332554409e-6,
-                        2.7557273594799413e-7, 2.510524515390137e-8, 2.0914707069612353e-9);
-  }
-  return {head, rest * rest * series - low,
-          to_bits(shifted) - __builtin_bit_cast(typename traits::word, traits::shifter)};
-}
-
-/// e^x where neither it nor 2^n leaves the normal range.
-template <class Value>
-[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value exp_normal(Value x) noexcept {
-  const exp_parts<Value> parts = split_exp(x);
-  return (element_t<Value>{1} + (parts.head + parts.tail)) *
-         power_of_two<Value>(parts.exponent + format_of<Value>::bias);
-}
-
-/// e^x = value (1 + relative_error), for any x.
-template <class Value>
-struct corrected_exp {
-  Value value;
-  Value relative_error;
-};
-
-template <class Value>
-[[nodiscard, gnu::always_inline]] PERGRAD_HD inline corrected_exp<Value> exp_with_error(Value x) noexcept {
-  using traits = format_of<Value>;
-  constexpr element_t<Value> one{1};
-  const exp_parts<Value> parts =
-      split_exp(min(max(x, splat<Value>(traits::exp_lowest)), splat<Value>(traits::exp_highest)));
-  // 2^n in two factors, because n may lie one beyond the largest exponent and far below the least.
-  const bits_t<Value> biased = parts.exponent + 2 * traits::bias;
-  const bits_t<Value> half = biased >> 1;
-  const Value above_one = parts.head + parts.tail;
-  const Value significand = one + above_one;
-  const Value lost = (one - significand) + above_one;
-  return {significand * power_of_two<Value>(half) * power_of_two<Value>(biased - half), lost * (one - above_one)};
-}
-
-/// log(2^k (1 + f)) for 1 + f in [sqrt 1/2, sqrt 2); `low` is what f and k ln2_high leave over.
-template <class Value>
-[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value log_series(Value count, Value f, Value low) noexcept {
-  using element = element_t<Value>;
-  const Value half_square = element(0.5) * f * f;
-  const Value s = f / (element{2} + f);
-  const Value square = s * s;
-  Value series;
-  if constexpr (std::is_same_v<element, float>) {
-    series = polynomial(square, 0.666666666F, 0.40000122F, 0.285508026F, 0.233309641F);
-  } else {
-    series = polynomial(square, 0.66666666666666697, 0.39999999999899239, 0.28571428626095892, 0.22222211115144162,
-                        0.18182890556695604, 0.15331674030167862, 0.1461703754879165);
-  }
-  return count * format_of<Value>::ln2_high - ((half_square - (s * (half_square + square * series) + low)) - f);
-}
-
-/// A positive normal value = 2^count significand, significand in [sqrt 1/2, sqrt 2).
-template <class Value>
-struct log_parts {
-  Value significand;
-  Value count;
-  bits_t<Value> biased;
-};
-
-template <class Value>
-[[nodiscard, gnu::always_inline]] PERGRAD_HD inline log_parts<Value> split_log(Value x) noexcept {
-  using traits = format_of<Value>;
-  using word = typename traits::word;
-  using element = element_t<Value>;
-  constexpr word one = traits::bias << traits::fraction_bits;
-  constexpr word fraction_mask = (word{1} << traits::fraction_bits) - 1;
-  constexpr element integers = element(word{1} << traits::fraction_bits);  // from here on one unit is the last bit
-  const bits_t<Value> bits = to_bits(x) + (one - traits::sqrt_half);
-  const bits_t<Value> biased = (bits & ~traits::sign) >> traits::fraction_bits;
-  const Value count =
-      from_bits<Value>(biased + __builtin_bit_cast(word, integers)) - (integers + element(traits::bias));
-  return {from_bits<Value>((bits & fraction_mask) + traits::sqrt_half), count, biased};
-}
-
-/// log1p for 0 <= x or -1 < x, finite.
-template <class Value>
-[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value log1p_finite(Value x) noexcept {
-  using traits = format_of<Value>;
-  using element = element_t<Value>;
-  const Value sum = element{1} + x;
-  const Value added = sum - element{1};
-  const Value error = (x - added) + (element{1} - (sum - added));
-  const log_parts<Value> parts = split_log(sum);
-  // 2^(1 - k): with 2^-k the largest sums would need an exponent that no number has.
-  const Value scale = power_of_two<Value>(2 * traits::bias + 1 - parts.biased);
-  const Value scaled_error = element(0.5) * error * scale;
-  const Value leading = parts.significand - element{1};
-  const Value f = leading + scaled_error;
-  const Value lost = (leading - f) + scaled_error;
-  const Value result = log_series(parts.count, f, parts.count * traits::ln2_low + lost);
-  return select(abs(x) < splat<Value>(traits::tiny), x, result);
-}
-
-}  // namespace detail
-
-/// e^x. Results below the least normal number round once more (gradual underflow).
-template <class Value>
-[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value exp(Value x) noexcept {
-  return detail::exp_with_error(x).value;
-}
-
-/// e^x of x <= 0, and 0 where that is hardly a normal number (x < -87, of double -708): a softmax's powers.
-template <class Value>
-[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value exp_or_zero(Value x) noexcept {
-  return select(x < splat<Value>(detail::format_of<Value>::exp_normal_lowest), Value{}, detail::exp_normal(x));
-}
-
-/// e^x - 1, to full relative accuracy near 0.
-template <class Value>
-[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value expm1(Value x) noexcept {
-  using traits = detail::format_of<Value>;
-  using element = element_t<Value>;
-  const Value clamped = min(max(x, splat<Value>(traits::expm1_lowest)), splat<Value>(traits::exp_highest));
-  const auto parts = detail::split_exp(clamped);
-  const Value half_power = detail::power_of_two<Value>(parts.exponent + (traits::bias - 1));  // 2^n itself may overflow
-  const Value constant = half_power - element(0.5);
-  const Value linear = half_power * parts.head;
-  const Value sum = constant + linear;
-  const Value lost = (constant - sum) + linear;
-  const Value result = element{2} * (sum + (lost + half_power * parts.tail));
-  return select(abs(x) < splat<Value>(traits::tiny), x, result);
-}
-
-/// Natural logarithm; -inf at 0, NaN below.
-template <class Value>
-[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value log(Value x) noexcept {
-  using traits = detail::format_of<Value>;
-  using element = element_t<Value>;
-  constexpr element raise = element(typename traits::word{1} << traits::fraction_bits);
-  const auto denormal = x < splat<Value>(traits::least);
-  const auto parts = detail::split_log(select(denormal, x * raise, x));
-  const Value count = parts.count - select(denormal, splat<Value>(element(traits::fraction_bits)), Value{});
-  const Value finite = detail::log_series(count, parts.significand - element{1}, count * traits::ln2_low);
-  const Value outside = select(x == Value{}, splat<Value>(-traits::infinity), splat<Value>(traits::nan));
-  return select(x < splat<Value>(traits::infinity), select(x > Value{}, finite, outside), x);
-}
-
-/// log(1 + x), to full relative accuracy near 0; -inf at -1, NaN below.
-template <class Value>
-[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value log1p(Value x) noexcept {
-  using traits = detail::format_of<Value>;
-  const Value pole = splat<Value>(element_t<Value>{-1});
-  const Value outside = select(x == pole, splat<Value>(-traits::infinity), splat<Value>(traits::nan));
-  return select(x < splat<Value>(traits::infinity), select(x > pole, detail::log1p_finite(x), outside), x);
-}
-
-/// Hyperbolic tangent.
-template <class Value>
-[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value tanh(Value x) noexcept {
-  using traits = detail::format_of<Value>;
-  using element = element_t<Value>;
-  const Value size = min(abs(x), splat<Value>(traits::tanh_highest));
-  const Value square = size * size;
-  Value above;
-  Value below;
-  if constexpr (std::is_same_v<element, float>) {
-    above = detail::polynomial(square, -0.333333333F, -0.0147729852F);
-    below = detail::polynomial(square, 1.0F, 0.444318951F, 0.0158228781F);
-  } else {
-    above = detail::polynomial(square, -0.33333333333333333, -0.020498797014128276, -0.00019917792421746069);
-    below = detail::polynomial(square, 1.0, 0.46149639104238135, 0.023291328284948218, 0.00020653360964084979);
-  }
-  const auto near_zero = size < splat<Value>(element(0.625));
-  const Value numerator = select(near_zero, size * square * above, splat<Value>(element{-2}));
-  const Value denominator = select(near_zero, below, detail::exp_normal(size + size) + element{1});
-  const Value result = select(near_zero, size, splat<Value>(element{1})) + numerator / denominator;
-  return detail::from_bits<Value>(detail::to_bits(result) | (detail::to_bits(x) & traits::sign));
-}
-
-/// Logistic function 1 / (1 + e^-x).
-template <class Value>
-[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value sigmoid(Value x) noexcept {
-  constexpr element_t<Value> one{1};
-  const auto power = detail::exp_with_error(-abs(x));
-  const Value sum = one + power.value;
-  const Value lost = ((one - sum) + power.value) + power.value * power.relative_error;
-  const auto negative = x < Value{};
-  const Value rounded = select(negative, power.value, splat<Value>(one)) / sum;
-  // 1 / (1 + p) and p / (1 + p) add up to one, so either is the other's derivative by log p.
-  const Value reciprocal = select(negative, one - rounded, rounded);
-  return rounded + rounded * (select(negative, power.relative_error, Value{}) - lost * reciprocal);
-}
-
-/// log(1 + e^x), without overflow.
-template <class Value>
-[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value softplus(Value x) noexcept {
-  return max(x, Value{}) + detail::log1p_finite(exp(-abs(x)));
-}
-
-/// Gauss error function 2/sqrt(pi) int_0^x e^(-t^2) dt.
-template <class Value>
-[[nodiscard, gnu::always_inline]] PERGRAD_HD inline Value erf(Value x) noexcept {
-  using traits = detail::format_of<Value>;
-  using element = element_t<Value>;
-  const Value size = min(abs(x), splat<Value>(traits::erf_highest));
-  const Value square = size * size;
-  Value above;
-  Value below;
-  Value far_above;
-  Value far_below;
-  if constexpr (std::is_same_v<element, float>) {
-    above = detail::polynomial(square, 0.128379167F, -0.320349887F, -0.0409917308F, -0.00524891256F);
-    below = detail::polynomial(square, 1.0F, 0.434466955F, 0.0746598807F, 0.00525691711F);
-    far_above = detail::polynomial(size, 1.00101401F, 0.736984618F, 0.235814343F, -8.0558799e-5F);
-    far_below = detail::polynomial(size, 1.0F, 1.87175337F, 1.32900761F, 0.415254521F);
-  } else {
-    above = detail::polynomial(square, 0.12837916709551257, -0.31698916933954893, -0.048371274599796295,
-                               -0.0088223363248167772, -0.00049664035253739076, -2.0780228076561899e-5);
-    below = detail::polynomial(square, 1.0, 0.46064498648983655, 0.093874608765124095, 0.010705251871973175,
-                               0.00069373623323491591, 2.0866484101019163e-5);
-    far_above =
-        detail::polynomial(size, 0.99999999670728632, 1.8298552575063472, 1.6525806387586935, 0.92374240264294516,
-                           0.3417085341869327, 0.083629048448242701, 0.01264788648504756, 0.00093536571645476184);
-    far_below =
-        detail::polynomial(size, 1.0, 2.9582343862885306, 3.9905909053962238, 3.220659672292991, 1.7105849169570096,
-                           0.61687082786767299, 0.1490576123099342, 0.022417793825188561, 0.0016578925871363651);
-  }
-  const auto near_zero = size < splat<Value>(element{1});
-  const Value numerator = select(near_zero, size * above, -(detail::exp_normal(-square) * far_above));
-  const Value denominator = select(near_zero, below, far_below);
-  const Value result = select(near_zero, size, splat<Value>(element{1})) + numerator / denominator;
-  return detail::from_bits<Value>(detail::to_bits(result) | (detail::to_bits(x) & traits::sign));
-}
-
-}  // namespace pergrad::inline v0_1::math
-
 namespace pergrad::inline v0_1 {
 
 namespace detail {
@@ -40206,36 +40261,12 @@ struct token_cross_entropy {
     for (std::size_t t = 0; t < length; ++t) count += ignores(targets[t]) ? 0U : 1U;
     return options.sum || count == 0 ? 1.0 : 1 / static_cast<double>(count);
   }
-  /// The loss of a position that counts, and `weight` times its gradient, by threads of a device together: a block of
-  /// cuda/device/kernel.hpp, whose warps meet in `partial`.
+  /// The loss of a position that counts, and `weight` times its gradient: as of cross_entropy.
   template <class Block, class Scalar>
   [[nodiscard]] PERGRAD_HD static double evaluate_together(const Block& block, const Scalar* y, int classes, int target,
                                                            Scalar weight, Scalar* dy,
                                                            Scalar (&partial)[Block::threads / 32]) noexcept {
-    typename Block::template local<Scalar> own;
-    block.each([&](int thread) {
-      Scalar largest = y[0];
-      for (int i = thread; i < classes; i += Block::threads) largest = y[i] > largest ? y[i] : largest;
-      own[thread] = largest;
-    });
-    const Scalar largest = block.largest(own, partial);
-    block.each([&](int thread) {
-      Scalar sum = 0;
-      for (int i = thread; i < classes; i += Block::threads) {
-        dy[i] = math::exp_or_zero(y[i] - largest);
-        sum += dy[i];
-      }
-      own[thread] = sum;
-    });
-    const Scalar sum = block.sum(own, partial);
-    const Scalar share = weight / sum;
-    block.each([&](int thread) {
-      for (int i = thread; i < classes; i += Block::threads) {
-        const Scalar probability = dy[i] * share;
-        dy[i] = i == target ? probability - weight : probability;
-      }
-    });
-    return std::log(static_cast<double>(sum)) - (static_cast<double>(y[target]) - static_cast<double>(largest));
+    return cross_entropy::evaluate_together(block, y, classes, target, weight, dy, partial);
   }
 
   // Of logits that come a stretch of classes at a time, the same stretches twice, and are not kept in between: `see` of
@@ -44368,7 +44399,8 @@ struct total_of_shares<Problem> {
 
 /// The product of `Problem`, which says `rows`, `columns` and `depth` of batch z, its operands `left(z)` and
 /// `right(z)`, of what type sums are, where chains begin and what becomes of results: `before` and `store` get a row
-/// and what `column_of(results(z), column)` finds out once for all of a column's. blocks() of them.
+/// and what `column_of(results(z), column)` finds out once for all of a column's; products over samples say where these
+/// lie. blocks() of them.
 ///
 /// An operand says `line_at(row or column)`, also beyond the last one, `step_at(k)`, `read(line, step)`, and whether
 /// threads next to each other should take neighbours of the depth (`depth_first`); perhaps what becomes of an element
@@ -44815,8 +44847,35 @@ struct gemm_kernel {
         return;
       }
     }
-    if constexpr (!Problem::squares) {
+    if constexpr (requires { problem.row_step(); }) {
+      each_of_sample(columns_of_samples(z, row, column), sums, row, [](const Scalar* at, Scalar& sum) { sum = *at; });
+    } else if constexpr (!Problem::squares) {
       each_placed(sums, z, row, column, [&](const auto& where, int r, auto& sum) { sum = problem.before(where, r); });
+    }
+  }
+  /// Where a thread's results in samples' workspaces lie, the first of each column; nullptr: nowhere.
+  using sample_columns = registers<Scalar*, Sizes::own_columns>;
+  [[nodiscard]] PERGRAD_HD sample_columns columns_of_samples(int z, int row, int column) const noexcept {
+    sample_columns first;
+    PERGRAD_UNROLL
+    for (int j = 0; j < Sizes::own_columns; ++j) {
+      const int c = column + Sizes::own_column(j);
+      first[j] = c < problem.columns() ? problem.column_of(z, c) : nullptr;
+      if (first[j] != nullptr) first[j] += std::int64_t{row} * problem.row_step();
+    }
+    return first;
+  }
+  /// Calls f(where it lies, result) for those that exist.
+  template <class Function>
+  PERGRAD_HD void each_of_sample(const sample_columns& first, sums_type& sums, int row, Function&& f) const {
+    PERGRAD_UNROLL
+    for (int j = 0; j < Sizes::own_columns; ++j) {
+      if (first[j] == nullptr) continue;
+      PERGRAD_UNROLL
+      for (int i = 0; i < Sizes::own_rows; ++i) {
+        if (row + Sizes::own_row(i) >= problem.rows()) continue;
+        f(first[j] + Sizes::own_row(i) * problem.row_step(), sums[i * Sizes::own_columns + j]);
+      }
     }
   }
   /// Thread t's totals.
@@ -44850,7 +44909,29 @@ struct gemm_kernel {
         for (int i = 0; i < own_results; ++i) sums[i] = problem.rounded(sums[i]);
       }
     }
-    each_placed(sums, z, row, column, [&](const auto& where, int r, auto sum) { problem.store(where, r, sum); });
+    if constexpr (requires { problem.row_step(); }) {
+      finish_in_samples(sums, z, row, column);
+    } else {
+      each_placed(sums, z, row, column, [&](const auto& where, int r, auto sum) { problem.store(where, r, sum); });
+    }
+  }
+  /// And what a joined node makes of them. Its function is asked for once, for all of a thread's results.
+  PERGRAD_HD void finish_in_samples(sums_type& sums, int z, int row, int column) const {
+    const sample_columns first = columns_of_samples(z, row, column);
+    if (problem.stores()) each_of_sample(first, sums, row, [](Scalar* at, Scalar sum) { *at = sum; });
+    if constexpr (Problem::may_join) {
+      if (problem.joined.function < 0) return;
+      problem.with_joined([&]<class Joined>() {
+        each_of_sample(first, sums, row,
+                       [&](const Scalar* at, Scalar& sum) { sum = problem.template joined_value<Joined>(at, sum); });
+      });
+      const stored_format format = problem.joined.format;
+      if (format != stored_format::exact) {
+        PERGRAD_UNROLL
+        for (int i = 0; i < own_results; ++i) sums[i] = stored_as(format, sums[i]);
+      }
+      each_of_sample(first, sums, row, [&](Scalar* at, Scalar sum) { at[problem.joined_at()] = sum; });
+    }
   }
   PERGRAD_HD double sum_of_squares(const sums_type& sums, int row, int column) const noexcept {
     if constexpr (std::is_same_v<Scalar, float> && Sizes::own_columns % 4 == 0) {
@@ -45118,13 +45199,6 @@ using functions_of = typename functions_of_structure<Structure>::type;
 
 namespace pergrad::inline v0_1::on_device {
 
-/// Where a sample's results of one position or pixel lie, those of neighbouring rows `step` apart.
-template <class Scalar>
-struct sample_column {
-  Scalar* values;  ///< nullptr: there is no such sample
-  int step;
-};
-
 /// What they have in common.
 template <class Scalar>
 struct affine_operands {
@@ -45141,8 +45215,9 @@ struct affine_operands {
   stored_format result_format{};  ///< forward, adjoint
 
   [[nodiscard]] PERGRAD_HD int samples() const noexcept { return static_cast<int>(state->count); }
-  [[nodiscard]] PERGRAD_HD sample_column<Scalar> column(int sample, int place, int offset, int step) const noexcept {
-    return {sample < samples() ? values.at(sample, place) + offset : nullptr, step};
+  /// Where something of a sample lies; nullptr: there is no such sample.
+  [[nodiscard]] PERGRAD_HD Scalar* place_of(int sample, int place, int offset) const noexcept {
+    return sample < samples() ? values.at(sample, place) + offset : nullptr;
   }
 };
 
@@ -45514,11 +45589,13 @@ struct views_at_one_position : weighted_samples<Scalar> {
   }
 };
 
-/// A product whose columns are of samples: its results lie in their workspaces. `Functions`: those of joined nodes.
+/// A product whose columns are of samples: its results lie in their workspaces, those of a column's neighbouring rows
+/// `row_step()` apart. `Functions`: those of joined nodes.
 template <class Scalar, bool OnePosition, class Functions = function_list<>>
 struct product_over_samples {
   static constexpr bool squares = false;
   static constexpr bool one_position = OnePosition;
+  static constexpr bool may_join = !std::is_same_v<Functions, function_list<>>;
   using sum_type = Scalar;
   affine_operands<Scalar> on;
   joined_node joined{};
@@ -45527,16 +45604,8 @@ struct product_over_samples {
   /// Is a result added to what is there? Else a row's begin with its bias, if there are any.
   [[nodiscard]] PERGRAD_HD bool accumulates() const noexcept { return on.accumulate != 0; }
   [[nodiscard]] PERGRAD_HD bool has_bias() const noexcept { return on.bias != nullptr; }
-  [[nodiscard]] PERGRAD_HD Scalar before(const sample_column<Scalar>& where, int row) const noexcept {
-    return where.values == nullptr ? Scalar{0} : where.values[row * where.step];
-  }
   [[nodiscard]] PERGRAD_HD bool rounds() const noexcept { return on.result_format != stored_format::exact; }
   [[nodiscard]] PERGRAD_HD Scalar rounded(Scalar value) const noexcept { return stored_as(on.result_format, value); }
-  PERGRAD_HD void store(const sample_column<Scalar>& where, int row, Scalar value) const noexcept {
-    if (where.values != nullptr) where.values[row * where.step] = value;
-  }
-
- protected:
   /// f<Function>() for the joined node's.
   template <class Function>
   PERGRAD_HD void with_joined(const Function& f) const {
@@ -45545,11 +45614,28 @@ struct product_over_samples {
     });
   }
 };
+/// Whose results are gradients of x. That which a joined node takes is written nowhere.
+template <class Scalar, bool OnePosition, class Functions>
+struct product_back : product_over_samples<Scalar, OnePosition, Functions> {
+  using product = product_over_samples<Scalar, OnePosition, Functions>;
+  using product::on, product::joined;
+
+  [[nodiscard]] PERGRAD_HD int row_step() const noexcept { return on.map.view.x_channel; }
+  [[nodiscard]] PERGRAD_HD bool stores() const noexcept { return joined.function < 0; }
+  /// Where a joined node's result lies, from its product's on.
+  [[nodiscard]] PERGRAD_HD int joined_at() const noexcept { return joined.dx - on.x; }
+  /// What it makes of the product's result at `at`.
+  template <class Function>
+  [[nodiscard]] PERGRAD_HD Scalar joined_value(const Scalar* at, Scalar value) const {
+    const Scalar part = value * Function::derivative(at[joined.x - on.x], at[joined.y - on.x]);
+    return joined.accumulate != 0 ? at[joined_at()] + part : part;
+  }
+};
 /// Rows: outputs; columns: (sample, position); depth: the view. `OnePosition`: there is one.
 template <class Scalar, bool OnePosition = false, class Functions = function_list<>>
 struct affine_forward : product_over_samples<Scalar, OnePosition, Functions> {
-  using product = product_over_samples<Scalar, OnePosition, Functions>;
-  using product::on, product::joined;
+  using product_over_samples<Scalar, OnePosition, Functions>::on,
+      product_over_samples<Scalar, OnePosition, Functions>::joined;
 
   [[nodiscard]] PERGRAD_HD int rows() const noexcept { return on.map.view.outputs; }
   [[nodiscard]] PERGRAD_HD int columns() const noexcept { return on.most_samples * on.map.positions.value(); }
@@ -45569,25 +45655,23 @@ struct affine_forward : product_over_samples<Scalar, OnePosition, Functions> {
       return views_of_samples<Scalar>{on, z};
     }
   }
-  [[nodiscard]] PERGRAD_HD sample_column<Scalar> column_of(int z, int column) const noexcept {
+  [[nodiscard]] PERGRAD_HD Scalar* column_of(int z, int column) const noexcept {
     const int t = on.map.positions.divide(column);
-    return on.column(column, on.y, on.map.y_offset(z, 0, t), on.map.view.y_output);
+    return on.place_of(column, on.y, on.map.y_offset(z, 0, t));
   }
-  PERGRAD_HD void store(const sample_column<Scalar>& where, int row, Scalar value) const noexcept {
-    product::store(where, row, value);
-    if (joined.function < 0 || where.values == nullptr) return;
-    this->with_joined([&]<class Function>() {
-      Scalar* const y = where.values + row * where.step + joined.y - on.y;
-      *y = stored_as(joined.format, Function::value(value));
-    });
+  [[nodiscard]] PERGRAD_HD int row_step() const noexcept { return on.map.view.y_output; }
+  [[nodiscard]] PERGRAD_HD bool stores() const noexcept { return true; }
+  [[nodiscard]] PERGRAD_HD int joined_at() const noexcept { return joined.y - on.y; }
+  template <class Function>
+  [[nodiscard]] PERGRAD_HD Scalar joined_value(const Scalar* /*at*/, Scalar value) const {
+    return Function::value(value);
   }
 };
 
 /// Rows: channels; columns: (sample, pixel); depth: (output, tap). `OnePosition`: there is one, one pixel and one tap.
 template <class Scalar, bool OnePosition = false, class Functions = function_list<>>
-struct affine_adjoint : product_over_samples<Scalar, OnePosition, Functions> {
-  using product = product_over_samples<Scalar, OnePosition, Functions>;
-  using product::on, product::joined;
+struct affine_adjoint : product_back<Scalar, OnePosition, Functions> {
+  using product_back<Scalar, OnePosition, Functions>::on;
 
   [[nodiscard]] PERGRAD_HD int rows() const noexcept { return on.map.view.channels; }
   [[nodiscard]] PERGRAD_HD int columns() const noexcept { return on.most_samples * on.map.pixels.value(); }
@@ -45607,27 +45691,17 @@ struct affine_adjoint : product_over_samples<Scalar, OnePosition, Functions> {
       return outputs_that_see<Scalar>{on, z};
     }
   }
-  [[nodiscard]] PERGRAD_HD sample_column<Scalar> column_of(int z, int column) const noexcept {
+  [[nodiscard]] PERGRAD_HD Scalar* column_of(int z, int column) const noexcept {
     const int pixel = on.map.pixels.divide(column);
-    return on.column(column, on.x, on.map.pixel_offset(z, 0, pixel), on.map.view.x_channel);
-  }
-  /// The gradient that a joined node takes is written nowhere.
-  PERGRAD_HD void store(const sample_column<Scalar>& where, int row, Scalar value) const noexcept {
-    if (joined.function < 0) return product::store(where, row, value);
-    if (where.values == nullptr) return;
-    this->with_joined([&]<class Function>() {
-      Scalar* const values = where.values + row * where.step - on.x;
-      const Scalar part = value * Function::derivative(values[joined.x], values[joined.y]);
-      values[joined.dx] = stored_as(joined.format, joined.accumulate != 0 ? values[joined.dx] + part : part);
-    });
+    return on.place_of(column, on.x, on.map.pixel_offset(z, 0, pixel));
   }
 };
 
 /// The same of views with strides, for some classes of pixels. Batches: groups, classes; columns: (sample, pixel of the
 /// class); depth: (output, tap of it).
-template <class Scalar>
-struct affine_strided_adjoint : product_over_samples<Scalar, false> {
-  using product_over_samples<Scalar, false>::on;
+template <class Scalar, class Functions = function_list<>>
+struct affine_strided_adjoint : product_back<Scalar, false, Functions> {
+  using product_back<Scalar, false, Functions>::on;
   static constexpr int most_classes = 8;
   class_pixels pixels;
   int class_count = 0;
@@ -45635,8 +45709,8 @@ struct affine_strided_adjoint : product_over_samples<Scalar, false> {
 
   affine_strided_adjoint() = default;
   /// Of classes first .. first + most_classes - 1, if there are so many.
-  affine_strided_adjoint(const affine_operands<Scalar>& operands, int first)
-      : product_over_samples<Scalar, false>{operands},
+  affine_strided_adjoint(const affine_operands<Scalar>& operands, const joined_node& node, int first)
+      : product_back<Scalar, false, Functions>{{operands, node}},
         pixels{operands.map.view},
         class_count{smaller_of(most_classes, stride_class::count(operands.map.view) - first)} {
     for (int i = 0; i < class_count; ++i) classes[i] = stride_class{operands.map.view, first + i};
@@ -45659,7 +45733,7 @@ struct affine_strided_adjoint : product_over_samples<Scalar, false> {
   [[nodiscard]] PERGRAD_HD outputs_that_see_class<Scalar> right(int z) const noexcept {
     return {on, pixels, class_of(z), z / class_count};
   }
-  [[nodiscard]] PERGRAD_HD sample_column<Scalar> column_of(int z, int column) const noexcept {
+  [[nodiscard]] PERGRAD_HD Scalar* column_of(int z, int column) const noexcept {
     const affine_view& view = on.map.view;
     const stride_class& of = class_of(z);
     const int group = z / class_count;
@@ -45669,7 +45743,7 @@ struct affine_strided_adjoint : product_over_samples<Scalar, false> {
     for (int axis = 0; axis < axes; ++axis) {
       offset += (of.pixel[axis] + at[axis] * view.stride[axis]) * view.x_step[axis];
     }
-    return on.column(is_there ? column : on.samples(), on.x, offset, view.x_channel);
+    return on.place_of(is_there ? column : on.samples(), on.x, offset);
   }
 };
 
@@ -46034,6 +46108,12 @@ template <class Device, class Scalar>
   return planned == gemm_way::library && !callable ? gemm_way::square : planned;
 }
 
+/// Does cuBLAS form a product? Back it begins with no bias.
+template <class Device, class Scalar>
+[[nodiscard]] constexpr bool is_by_library(gemm_product product, gemm_way way, const affine_operands<Scalar>& on) {
+  return way_on<Device, Scalar>(way) == gemm_way::library && (product == gemm_product::forward || on.bias == nullptr);
+}
+
 /// Has cuBLAS add a forward product to y, which holds the bias or earlier values, or write or add to the gradient of x,
 /// a slice at a time.
 template <class Device>
@@ -46118,7 +46198,8 @@ struct needed_products {
   unsigned strided = 0;          ///< of those back through strides
   bool one_position = false;     ///< are there any over samples of one position?
   bool wide_position = false;    ///< with many weights?
-  bool joins = false;            ///< are there any that nodes are joined to?
+  bool joins = false;            ///< are nodes joined to them?
+  bool joins_positions = false;  ///< of several positions?
   unsigned gradients = 0;        ///< ways of samples' gradients of several positions
   unsigned sums = 0;             ///< of sums over samples of one position
   unsigned squares = 0;          ///< of norms
@@ -46128,6 +46209,13 @@ struct needed_products {
   bool norms_by_blocks = false;  ///< are any norms much work, or of tables?
   share_kind shares = share_kind::any;  ///< by the most steps that a unit of its sums' grid has
 };
+/// Those over samples whose kernels know nodes that are joined to them, all of one position or of several, and those
+/// whose kernels do not.
+[[nodiscard]] constexpr needed_products joined_part(needed_products needed, bool joined) noexcept {
+  needed.one_position = needed.one_position && needed.joins == joined;
+  if (needed.joins_positions != joined) needed.forward = needed.adjoint = needed.strided = 0;
+  return needed;
+}
 [[nodiscard]] constexpr unsigned bit_of(gemm_way way) noexcept { return 1U << static_cast<unsigned>(way); }
 inline constexpr unsigned all_ways = ~0U;
 inline constexpr unsigned ways_of_few_rows =
@@ -46346,24 +46434,15 @@ void launch_gemm(Device& device, gemm_way way, const Problem& problem) {
   }
   with_filling_block_sizes<Ways>(way, problem, with);
 }
-/// Launches one of one position by the own kernel.
-template <unsigned Ways, class Functions = function_list<>, class Device, class Scalar>
-void launch_one_position(Device& device, gemm_product product, gemm_way way, const affine_operands<Scalar>& on,
-                         const joined_node& joined = {}) {
-  if (product == gemm_product::forward) {
-    launch_gemm<Scalar, Ways>(device, way, affine_forward<Scalar, true, Functions>{{on, joined}});
-  } else {
-    launch_gemm<Scalar, Ways>(device, way, affine_adjoint<Scalar, true, Functions>{{on, joined}});
-  }
-}
 /// Launches an affine layer's product over samples, `forward` or `adjoint`, whoever forms it: 1 node, one for eight
 /// classes of pixels of a view back with strides; with cuBLAS one a slice, and one more for a forward product and where
-/// results are TF32.
-template <needed_products Needed = all_products, class Device, class Scalar>
-void launch_product(Device& device, gemm_product product, gemm_way way, const affine_operands<Scalar>& on) {
+/// results are TF32. `joined`: a node whose function is one of `Functions`, not with cuBLAS.
+template <needed_products Needed = all_products, class Functions = function_list<>, class Device, class Scalar>
+void launch_product(Device& device, gemm_product product, gemm_way way, const affine_operands<Scalar>& on,
+                    const joined_node& joined = {}) {
   const bool forward = product == gemm_product::forward;
   if constexpr (has_library_gemm<Device> && sizeof(Scalar) == sizeof(float)) {
-    if (way == gemm_way::library && (forward || on.bias == nullptr)) {
+    if (is_by_library<Device>(product, way, on)) {
       if (forward && on.accumulate == 0) launch(device, bias_kernel<Scalar, 128>{on});
       call_library(device, product, on);
       const int place = forward ? on.y : on.x;
@@ -46379,24 +46458,30 @@ void launch_product(Device& device, gemm_product product, gemm_way way, const af
   }
   if constexpr (Needed.one_position) {
     if (is_of_one_position(product, on.map.view)) {
-      return launch_one_position<ways_of_one_position(Needed)>(device, product, way, on);
+      constexpr unsigned ways = ways_of_one_position(Needed);
+      return forward ? launch_gemm<Scalar, ways>(device, way, affine_forward<Scalar, true, Functions>{{on, joined}})
+                     : launch_gemm<Scalar, ways>(device, way, affine_adjoint<Scalar, true, Functions>{{{on, joined}}});
     }
   }
   if constexpr (Needed.forward != 0) {
-    if (forward)
-      return launch_gemm<Scalar, Needed.forward, Needed.tensor_cores>(device, way, affine_forward<Scalar>{on});
+    if (forward) {
+      return launch_gemm<Scalar, Needed.forward, Needed.tensor_cores>(
+          device, way, affine_forward<Scalar, false, Functions>{{on, joined}});
+    }
   }
   if constexpr (Needed.strided != 0) {
     if (stride_class::count(on.map.view) > 1) {
-      using problem = affine_strided_adjoint<Scalar>;
+      using problem = affine_strided_adjoint<Scalar, Functions>;
       for (int first = 0; first < stride_class::count(on.map.view); first += problem::most_classes) {
-        launch_gemm<Scalar, Needed.strided, Needed.tensor_cores>(device, way, problem{on, first});
+        launch_gemm<Scalar, Needed.strided, Needed.tensor_cores>(device, way, problem{on, joined, first});
       }
       return;
     }
   }
-  if constexpr (Needed.adjoint != 0)
-    launch_gemm<Scalar, Needed.adjoint, Needed.tensor_cores>(device, way, affine_adjoint<Scalar>{on});
+  if constexpr (Needed.adjoint != 0) {
+    launch_gemm<Scalar, Needed.adjoint, Needed.tensor_cores>(device, way,
+                                                             affine_adjoint<Scalar, false, Functions>{{{on, joined}}});
+  }
 }
 
 }  // namespace pergrad::inline v0_1::on_device
@@ -46777,7 +46862,9 @@ class cuda_device {
   [[nodiscard]] std::shared_ptr<const std::byte> view(const void* memory, std::size_t bytes, bool streams) {
     const auto* const bytes_of_it = static_cast<const std::byte*>(memory);
     if (bytes == 0 || !(streams || is(cudaDevAttrIntegrated))) return nullptr;
-    if (is(cudaDevAttrPageableMemoryAccess)) return {bytes_of_it, [](const std::byte* /*of the host*/) {}};
+    // Others that can read all of it move its pages to their own memory and back.
+    const bool shares_pages = is(cudaDevAttrIntegrated) || is(cudaDevAttrPageableMemoryAccessUsesHostPageTables);
+    if (shares_pages && is(cudaDevAttrPageableMemoryAccess)) return {bytes_of_it, [](const std::byte* /*its own*/) {}};
     if (!is(cudaDevAttrCanMapHostMemory) || !is(cudaDevAttrHostRegisterSupported)) return nullptr;
     using cuda_detail::pinned_memory;
     const auto state = pinned_memory::take(bytes_of_it, bytes);
@@ -46955,7 +47042,10 @@ class cuda_device {
       return cuda_detail::check(cudaFuncGetAttributes(&attributes, stub), "cudaFuncGetAttributes");
     }
     if (shared > cuda_detail::usual_shared_bytes) {
-      // Never less than before: a captured launch of the same kernel may have asked for more.
+      // Never less than before: a captured launch of the same kernel may have asked for more, and another thread may
+      // ask.
+      static std::mutex asking;
+      const std::lock_guard lock{asking};
       cudaFuncAttributes attributes{};
       cuda_detail::check(cudaFuncGetAttributes(&attributes, stub), "cudaFuncGetAttributes");
       if (static_cast<std::size_t>(attributes.maxDynamicSharedSizeBytes) < shared) {
@@ -48134,27 +48224,31 @@ struct partial_gradients {
   }
 };
 
-/// accumulator 0 += sum of w_b g_b over these samples. Sums in floating point begin with the batch and go on sample
-/// after sample, so no bit depends on how it is cut; integers have no order, and several threads share a sum. blocks()
-/// of them.
+/// sum += w_b g_b over these samples. Sums in floating point begin with the batch; samples go round some accumulators
+/// by their positions in the logical batch, so no bit depends on how it is cut. Integers have no order, and all go to
+/// accumulator 0. Several threads share a sum. blocks() of them.
 template <class Scalar, class Sum>
 struct fold_partials_kernel {
   static constexpr int threads = 256;
+  static constexpr bool is_integral = std::is_integral_v<Sum>;
   struct shared_type {
-    Sum sums[static_cast<std::size_t>(threads)];
+    Sum sums[is_integral ? static_cast<std::size_t>(threads) : std::size_t{1}];
   };
 
   partial_gradients<Scalar> gradients;
   const Scalar* factors = nullptr;  ///< w_b; nullptr: all are 1
   Scalar to_grid = 1;
-  Sum* accumulators = nullptr;  ///< of the layer's first weight; those behind accumulator 0 are zero
+  Sum* accumulators = nullptr;  ///< of the layer's first weight
   std::int64_t accumulator_stride = 0;
   int accumulator_count = 1;
 
-  /// Threads that share a sum, where its integers are few, and sums of a block.
-  [[nodiscard]] PERGRAD_HD int sharing() const noexcept {
-    return std::is_integral_v<Sum> && gradients.size <= 1 << 18 ? 8 : 1;
+  /// Threads that share a sum of `count` accumulators: of integers where these are few, else one an accumulator.
+  [[nodiscard]] PERGRAD_HD static constexpr int sharing(int size, int count) noexcept {
+    constexpr int most = 8;
+    if (!is_integral) return smaller_of(count, most);
+    return size <= 1 << 18 ? most : 1;
   }
+  [[nodiscard]] PERGRAD_HD int sharing() const noexcept { return sharing(gradients.size, accumulator_count); }
   [[nodiscard]] PERGRAD_HD int elements() const noexcept { return threads / sharing(); }
   [[nodiscard]] int blocks() const noexcept { return blocks_for(gradients.size, elements()); }
 
@@ -48163,31 +48257,40 @@ struct fold_partials_kernel {
     auto& shared = block.template shared<shared_type>();
     const int sharing = this->sharing();
     const int elements = this->elements();
-    const bool begins = !std::is_integral_v<Sum> && gradients.state->first != 0 && gradients.first_sample == 0;
+    const bool begins = gradients.state->first != 0 && gradients.first_sample == 0;
     const int samples = gradients.samples();
+    // The first sample's accumulator.
+    const auto position = gradients.state->position + static_cast<unsigned>(gradients.first_sample);
+    const int turn = is_integral ? 0 : static_cast<int>(position % static_cast<unsigned>(sharing));
     block.each([&](int t) {
+      const int number = t / elements;
       const int e = block.index() * elements + t % elements;
-      if (e >= gradients.size) return;
-      Sum sum = t < elements && !begins ? accumulators[e] : Sum{0};
-      for (int b = t / elements; b < samples; b += sharing) {
+      if (number >= sharing || e >= gradients.size) return;
+      Sum* const own = accumulators + (is_integral ? 0 : number * accumulator_stride) + e;
+      Sum sum = is_integral ? (number == 0 ? *own : Sum{0}) : begins ? Sum{0} : *own;
+      for (int b = number >= turn ? number - turn : number - turn + sharing; b < samples; b += sharing) {
         const Scalar factor = factors == nullptr ? Scalar{1} : factors[gradients.first_sample + b];
         if (factor == 0) continue;  // not multiplied: a non-finite gradient must contribute nothing
         add_share(sum, factor, gradients.element(b, e), to_grid);
       }
-      shared.sums[t] = sum;
-    });
-    block.each([&](int t) {
-      const int e = block.index() * elements + t;
-      if (t >= elements || e >= gradients.size) return;
-      Sum sum = shared.sums[t];
-      for (int i = 1; i < sharing; ++i) sum += shared.sums[i * elements + t];
-      accumulators[e] = sum;
-      if constexpr (!std::is_integral_v<Sum>) {
-        if (!begins) return;
-        PERGRAD_ROLLED
-        for (int i = 1; i < accumulator_count; ++i) accumulators[i * accumulator_stride + e] = 0;
+      if constexpr (is_integral) {
+        shared.sums[t] = sum;
+      } else {
+        *own = sum;
+        for (int i = number + sharing; begins && i < accumulator_count; i += sharing) {
+          accumulators[i * accumulator_stride + e] = 0;
+        }
       }
     });
+    if constexpr (is_integral) {
+      block.each([&](int t) {
+        const int e = block.index() * elements + t;
+        if (t >= elements || e >= gradients.size) return;
+        Sum sum = shared.sums[t];
+        for (int i = 1; i < sharing; ++i) sum += shared.sums[i * elements + t];
+        accumulators[e] = sum;
+      });
+    }
   }
 };
 
@@ -50271,13 +50374,20 @@ template <class Loss>
 inline constexpr bool takes_threads_by_position = requires(const std::int32_t* targets) {
   Loss::weight_of(targets, std::size_t{});
 };
+/// Does a loss of one position say that?
+template <class Loss>
+inline constexpr bool takes_threads_by_class = requires {
+  requires std::is_same_v<typename Loss::by_threads, Loss>;
+};
 /// The loss of position t, which nothing has weighed, and its gradient, by a block or a warp; zeros where it does not
 /// count.
 template <class Loss, class Group, class Scalar, class Target>
 PERGRAD_HD double evaluate_position(const Group& group, const Scalar* y, int classes, const Target* targets, int t,
                                     int length, double weight, Scalar* dy,
                                     Scalar (&partial)[Group::threads / warp_size]) {
-  if (t < length && !Loss::ignores(targets[t])) {
+  if constexpr (takes_threads_by_class<Loss>) {
+    return Loss::evaluate_together(group, y, classes, static_cast<int>(targets[t]), Scalar{1}, dy, partial);
+  } else if (t < length && !Loss::ignores(targets[t])) {
     return Loss::evaluate_together(group, y, classes, static_cast<int>(targets[t]), static_cast<Scalar>(weight), dy,
                                    partial);
   }
@@ -50504,8 +50614,8 @@ struct loss_kernel : sample_work<Scalar, typename Loss::template target<Scalar>>
   }
 };
 
-/// Losses over positions, of a layered network: a block takes a position of a sample, of whose classes there may be
-/// many, or, where there are few, each of its warps one.
+/// Losses over positions, or of many classes, of a layered network: a block takes a position of a sample, of whose
+/// classes there may be many, or, where there are few, each of its warps one.
 template <class Scalar, class Loss, bool ByWarps>
 struct position_loss_kernel : sample_work<Scalar, typename Loss::template target<Scalar>> {
   static constexpr int threads = 256;
@@ -50543,12 +50653,14 @@ struct position_loss_kernel : sample_work<Scalar, typename Loss::template target
     const auto* const targets = samples.targets_of(sample);
     const Scalar* const y = values.at(this->output) + t * classes;
     Scalar* const dy = values.to(this->output_gradient) + t * classes;
-    const double weight = Loss::weight_of(targets, static_cast<std::size_t>(length));
+    double weight = 1;
+    if constexpr (takes_threads_by_position<Loss>) weight = Loss::weight_of(targets, static_cast<std::size_t>(length));
     const double loss = evaluate_position<Loss>(group, y, classes, targets, t, length, weight, dy, partial);
     if (format != stored_format::exact) {
       on_device::for_each(group, classes, [&](int i) { dy[i] = stored_as(format, dy[i]); });
     }
-    group.once([&] { results.position_losses[number] = weight * loss; });
+    double* const to = takes_threads_by_position<Loss> ? results.position_losses : results.losses;
+    group.once([&] { to[number] = weight * loss; });
     if (results.outputs == nullptr) return;
     Scalar* const outputs = results.outputs + std::int64_t{sample} * output_size + t * classes;
     on_device::for_each(group, classes, [&](int i) { outputs[i] = y[i]; });
@@ -50837,8 +50949,7 @@ struct program {
 /// the gradient between them then.
 [[nodiscard]] constexpr bool joins(const op_row& product, const op_row& node, bool back) noexcept {
   if (product.kind != node_kind::affine || product.adjoint != 0 || product.out_size == 0 || product.out_lengths >= 0 ||
-      node.kind != node_kind::elementwise || stretches_of(node) == 0 ||
-      !is_of_one_position(product_of(product, back), product.view)) {
+      node.kind != node_kind::elementwise || node.taken_along != 0 || stretches_of(node) == 0) {
     return false;
   }
   if (!back) return node.in == product.out;
@@ -50884,8 +50995,12 @@ inline constexpr needed_products products_of = [] {
   for (const op_row& row : table.ops) needed.attention = larger_of(needed.attention, row.attention.width);
   needed.norms_by_blocks = table.row_count > 0;
   for (std::size_t i = 1; i < table.ops.size(); ++i) {
-    needed.joins =
-        needed.joins || joins(table.ops[i - 1], table.ops[i], false) || joins(table.ops[i], table.ops[i - 1], true);
+    const auto note = [&](const op_row& product, const op_row& node, bool back) {
+      if (!joins(product, node, back)) return;
+      (is_of_one_position(product_of(product, back), product.view) ? needed.joins : needed.joins_positions) = true;
+    };
+    note(table.ops[i - 1], table.ops[i], false);
+    note(table.ops[i], table.ops[i - 1], true);
   }
   for (int k = 0; k < table.outer_count; ++k) {
     const outer_leaf& leaf = table.outer[static_cast<std::size_t>(k)];
@@ -52773,8 +52888,8 @@ struct sample_launcher {
   void (*samples)(Device& device, const sample_work<Scalar, Target>& work, int blocks) = nullptr;
   void (*losses)(Device& device, const sample_work<Scalar, Target>& work, int samples) = nullptr;
   void (*node)(Device& device, const node_work<Scalar, Target>& work) = nullptr;
-  void (*one_position)(Device& device, gemm_product product, gemm_way way, const affine_operands<Scalar>& on,
-                       const joined_node& joined) = nullptr;
+  void (*product)(Device& device, gemm_product product, gemm_way way, const affine_operands<Scalar>& on,
+                  const joined_node& joined) = nullptr;
   void (*held)(Device& device, const sample_work<Scalar, Target>& work, const held_memory& memory,
                int blocks) = nullptr;
 };
@@ -52802,13 +52917,22 @@ template <class Device, class Kernel>
 void launch_node_kernel(Device& device, const typename Kernel::work_type& work) {
   launch(device, Kernel{work});
 }
+/// Do threads share a loss?
+template <class Network, class Loss>
+inline constexpr bool losses_by_threads = takes_threads_by_position<Loss> ||
+                                          (takes_threads_by_class<Loss> &&
+                                           Network::output_shape.size() > most_outputs_of_thread);
 template <class Device, class Network, class Loss, class Scalar = typename Network::scalar>
 void launch_losses(Device& device, const sample_work<Scalar, typename Loss::template target<Scalar>>& work,
                    int samples) {
-  if constexpr (takes_threads_by_position<Loss>) {
-    using kernel = position_loss_kernel<Scalar, Loss, Network::output_shape.e1 <= 256>;
+  if constexpr (losses_by_threads<Network, Loss>) {
+    constexpr bool over_positions = takes_threads_by_position<Loss>;
+    constexpr std::size_t classes = over_positions ? Network::output_shape.e1 : Network::output_shape.size();
+    using kernel = position_loss_kernel<Scalar, Loss, classes <= 256>;
     device.launch(kernel{work}, blocks_for(samples * work.samples.target_count, kernel::positions_of_block));
-    device.launch(loss_of_positions_kernel<Scalar, typename Loss::template target<Scalar>>{work}, samples);
+    if constexpr (over_positions) {
+      device.launch(loss_of_positions_kernel<Scalar, typename Loss::template target<Scalar>>{work}, samples);
+    }
   } else {
     device.launch(loss_kernel<Scalar, Loss>{work}, blocks_for(samples, warp_size));
   }
@@ -52823,7 +52947,7 @@ inline constexpr auto sample_launcher_of = [] {
   static_assert(!takes_threads_by_position<Loss> ||
                 Loss::target_count(Network::output_shape) == Network::output_shape.e0);
   constexpr bool losses_alone =
-      layered && (takes_threads_by_position<Loss> || Network::output_shape.size() <= most_outputs_of_thread);
+      layered && (losses_by_threads<Network, Loss> || Network::output_shape.size() <= most_outputs_of_thread);
   sample_launcher<Device, scalar, target> kernels;
   if constexpr (losses_alone) kernels.losses = &launch_losses<Device, Network, Loss>;
   if constexpr (!losses_alone || needs_sample_kernel<Network>) {
@@ -52831,10 +52955,10 @@ inline constexpr auto sample_launcher_of = [] {
         &launch_sample_kernel<Device, sample_kernel<scalar, Loss, functions, sample_threads<Network>, layered ? 1 : 0>>;
   }
   if constexpr (layered) kernels.node = &launch_node_kernel<Device, node_kernel<scalar, target, functions>>;
-  if constexpr (products_of<Network>.joins) {
-    kernels.one_position = &launch_one_position<ways_of_one_position(products_of<Network>), functions, Device, scalar>;
+  if constexpr (products_of<Network>.joins || products_of<Network>.joins_positions) {
+    kernels.product = &launch_product<joined_part(products_of<Network>, true), functions, Device, scalar>;
   }
-  if constexpr (program<Network>::table.held_products > 0 && losses_alone && !takes_threads_by_position<Loss>) {
+  if constexpr (program<Network>::table.held_products > 0 && losses_alone && !losses_by_threads<Network, Loss>) {
     constexpr int together = program<Network>::table.held_together;
     kernels.held = &launch_held_kernel<Device, held_sample_kernel<scalar, Loss, functions, together>>;
   }
@@ -53171,17 +53295,11 @@ class launcher {
   }
   void multiply(gemm_product product, gemm_way way, const affine_operands<Scalar>& on,
                 const joined_node& joined = {}) const {
-    constexpr needed_products others = [] {
-      needed_products needed = Needed;
-      needed.one_position = needed.one_position && !needed.joins;
-      return needed;
-    }();
-    if constexpr (Needed.joins) {
-      if (is_of_one_position(product, on.map.view) && way_on<Device, Scalar>(way) != gemm_way::library) {
-        return launch_.one_position(device(), product, way, on, joined);
-      }
+    const bool knows_nodes = is_of_one_position(product, on.map.view) ? Needed.joins : Needed.joins_positions;
+    if (knows_nodes && !is_by_library<Device>(product, way, on)) {
+      return launch_.product(device(), product, way, on, joined);
     }
-    launch_product<others>(device(), product, way, on);
+    launch_product<joined_part(Needed, false)>(device(), product, way, on);
   }
   void run_node(const op_row& row, bool back, int samples) const {
     joined_node joined;

@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# bench/cuda/wheels.sh DIR - fetches Opacus and what it needs beside PyTorch and NumPy, as wheels, for a machine with a GPU
-# and without a network: sh bench/cuda/run.sh --wheels DIR. Needs python3 with pip, and the package index.
+# bench/cuda/wheels.sh DIR - fetches Opacus and what it needs beside PyTorch, NumPy and SciPy, as wheels, for a machine
+# with a GPU and without a network: sh bench/cuda/run.sh --wheels DIR. Those three have machine code: they must be
+# installed there. Needs python3 with pip, and the package index.
 set -eu
 
 if [ $# -ne 1 ]; then
@@ -10,4 +11,5 @@ if [ $# -ne 1 ]; then
 fi
 root=$(cd "$(dirname "$0")/../.." && pwd)
 opacus=$(grep '^opacus==' "$root/bench/peers/requirements.txt")
-exec "${PYTHON:-python3}" -m pip download --quiet --no-deps --only-binary=:all: -d "$1" "$opacus" opt_einsum
+"${PYTHON:-python3}" -m pip download --quiet --no-deps --only-binary=:all: -d "$1" "$opacus" opt_einsum
+echo "$1: Opacus, for a Python that has PyTorch, NumPy and SciPy"

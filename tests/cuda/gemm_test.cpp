@@ -324,7 +324,7 @@ void sums(const dev::affine_view& view, dev::emulation_order order) {
     for (int accumulator = 0; !is_integral && accumulator < accumulator_count; ++accumulator) {
       for (int i = 0; i < view.size(); ++i) expected[static_cast<std::size_t>(accumulator * (view.size() + 2) + i)] = 0;
     }
-    const int taken = is_integral || view.positions() > 1 ? 1 : accumulator_count;  // by samples
+    const int taken = is_integral ? 1 : accumulator_count;  // by samples
     add_shares<Kind>(it, expected, taken, 2, chunks, to_grid);
     add_shares<Kind>(it, expected, taken, 2 + samples, chunks, to_grid);
     const int parts = accumulator_count - accumulator_count / 8 * 4;  // 1, 3, 4 of 7 samples
@@ -370,7 +370,7 @@ void all_products(const dev::affine_view& view, dev::emulation_order order) {
     setting<Scalar> it{view, samples, capacity};
     setting<Scalar> expected = it;
     for (int first = 0; first < dev::stride_class::count(view); first += 8) {
-      dev::affine_strided_adjoint<Scalar> problem{it.operands(), first};
+      dev::affine_strided_adjoint<Scalar> problem{it.operands(), {}, first};
       problem.on.accumulate = accumulate ? 1 : 0;
       emulate<Sizes, Scalar>(problem, order);
     }

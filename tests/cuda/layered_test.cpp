@@ -131,7 +131,7 @@ BOOST_AUTO_TEST_CASE(a_description_says_who_does_what_and_what_it_takes) {
   BOOST_TEST(rows[0].forward == "own kernel, 16 x 128 blocks");
   BOOST_TEST(rows[0].backward == "-");  // nobody asks for the gradient of the input
   BOOST_TEST(rows[0].sum == "own kernel, 16 x 64 blocks");
-  BOOST_TEST(rows[1].forward == "node kernel");
+  BOOST_TEST(rows[1].forward == "with the product");
   BOOST_TEST(rows[1].norm == "-");
   BOOST_TEST(rows.back().norm == "product");
   BOOST_TEST(rows.back().backward == "own kernel, 64 x 128 blocks, on tensor cores 64 x 64");

@@ -15,6 +15,7 @@
 #include <pergrad/detail/host_device.hpp>
 #include <pergrad/detail/number.hpp>
 #include <pergrad/shape.hpp>
+#include <pergrad/simd/math.hpp>
 
 namespace pergrad::inline v0_1 {
 
@@ -22,6 +23,7 @@ namespace pergrad::inline v0_1 {
 /// Stable for any logits: the largest is subtracted first.
 struct cross_entropy {
   static constexpr bool on_device = true;
+  using by_threads = cross_entropy;  ///< whose `evaluate_together` this is: one that derives has its own, or none
 
   template <class Scalar>
   using target = std::int32_t;
@@ -63,6 +65,37 @@ struct cross_entropy {
     // In double: the difference of two floats may be more than a float can be.
     return static_cast<double>(std::log(sum)) - (static_cast<double>(y[target]) - static_cast<double>(largest));
   }
+  /// The loss, and `weight` times its gradient, by threads of a device together: a block of
+  /// cuda/device/kernel.hpp, whose warps meet in `partial`.
+  template <class Block, class Scalar>
+  [[nodiscard]] PERGRAD_HD static double evaluate_together(const Block& block, const Scalar* y, int classes, int target,
+                                                           Scalar weight, Scalar* dy,
+                                                           Scalar (&partial)[Block::threads / 32]) noexcept {
+    typename Block::template local<Scalar> own;
+    block.each([&](int thread) {
+      Scalar largest = y[0];
+      for (int i = thread; i < classes; i += Block::threads) largest = y[i] > largest ? y[i] : largest;
+      own[thread] = largest;
+    });
+    const Scalar largest = block.largest(own, partial);
+    block.each([&](int thread) {
+      Scalar sum = 0;
+      for (int i = thread; i < classes; i += Block::threads) {
+        dy[i] = math::exp_or_zero(y[i] - largest);
+        sum += dy[i];
+      }
+      own[thread] = sum;
+    });
+    const Scalar sum = block.sum(own, partial);
+    const Scalar share = weight / sum;
+    block.each([&](int thread) {
+      for (int i = thread; i < classes; i += Block::threads) {
+        const Scalar probability = dy[i] * share;
+        dy[i] = i == target ? probability - weight : probability;
+      }
+    });
+    return std::log(static_cast<double>(sum)) - (static_cast<double>(y[target]) - static_cast<double>(largest));
+  }
 };
 
 /// `cross_entropy` whose target is spread over all classes by a share in [0, 1]: `nn.CrossEntropyLoss(label_smoothing=
@@ -70,6 +103,7 @@ struct cross_entropy {
 template <detail::number Smoothing>
 struct cross_entropy_with_label_smoothing : cross_entropy {
   static_assert(Smoothing.is_size() && Smoothing.value <= 1, "the share of label smoothing must be in [0, 1]");
+  using by_threads = cross_entropy_with_label_smoothing;
 
   template <class Scalar>
   [[nodiscard]] static double evaluate(std::span<const Scalar> y, std::span<const std::int32_t> targets,
@@ -93,6 +127,29 @@ struct cross_entropy_with_label_smoothing : cross_entropy {
         dy[i] = static_cast<Scalar>(static_cast<double>(dy[i]) + ((i == target ? smoothing : 0.0) - share));
       }
       return loss - share * above;
+    }
+  }
+  /// By threads of a device together: as of cross_entropy.
+  template <class Block, class Scalar>
+  [[nodiscard]] PERGRAD_HD static double evaluate_together(const Block& block, const Scalar* y, int classes, int target,
+                                                           Scalar weight, Scalar* dy,
+                                                           Scalar (&partial)[Block::threads / 32]) noexcept {
+    constexpr double smoothing = Smoothing.value;
+    const double loss = cross_entropy::evaluate_together(block, y, classes, target, weight, dy, partial);
+    if constexpr (smoothing == 0) {
+      return loss;
+    } else {
+      const double share = smoothing / classes;
+      typename Block::template local<Scalar> own;
+      block.each([&](int thread) {
+        Scalar above = 0;
+        for (int i = thread; i < classes; i += Block::threads) {
+          above += y[i] - y[target];
+          dy[i] += weight * static_cast<Scalar>((i == target ? smoothing : 0.0) - share);
+        }
+        own[thread] = above;
+      });
+      return loss - share * static_cast<double>(block.sum(own, partial));
     }
   }
 };

@@ -15,6 +15,7 @@
 #include <span>
 
 #include <pergrad/detail/host_device.hpp>
+#include <pergrad/losses/cross_entropy.hpp>
 #include <pergrad/shape.hpp>
 #include <pergrad/simd/elements.hpp>
 #include <pergrad/simd/math.hpp>
@@ -113,36 +114,12 @@ struct token_cross_entropy {
     for (std::size_t t = 0; t < length; ++t) count += ignores(targets[t]) ? 0U : 1U;
     return options.sum || count == 0 ? 1.0 : 1 / static_cast<double>(count);
   }
-  /// The loss of a position that counts, and `weight` times its gradient, by threads of a device together: a block of
-  /// cuda/device/kernel.hpp, whose warps meet in `partial`.
+  /// The loss of a position that counts, and `weight` times its gradient: as of cross_entropy.
   template <class Block, class Scalar>
   [[nodiscard]] PERGRAD_HD static double evaluate_together(const Block& block, const Scalar* y, int classes, int target,
                                                            Scalar weight, Scalar* dy,
                                                            Scalar (&partial)[Block::threads / 32]) noexcept {
-    typename Block::template local<Scalar> own;
-    block.each([&](int thread) {
-      Scalar largest = y[0];
-      for (int i = thread; i < classes; i += Block::threads) largest = y[i] > largest ? y[i] : largest;
-      own[thread] = largest;
-    });
-    const Scalar largest = block.largest(own, partial);
-    block.each([&](int thread) {
-      Scalar sum = 0;
-      for (int i = thread; i < classes; i += Block::threads) {
-        dy[i] = math::exp_or_zero(y[i] - largest);
-        sum += dy[i];
-      }
-      own[thread] = sum;
-    });
-    const Scalar sum = block.sum(own, partial);
-    const Scalar share = weight / sum;
-    block.each([&](int thread) {
-      for (int i = thread; i < classes; i += Block::threads) {
-        const Scalar probability = dy[i] * share;
-        dy[i] = i == target ? probability - weight : probability;
-      }
-    });
-    return std::log(static_cast<double>(sum)) - (static_cast<double>(y[target]) - static_cast<double>(largest));
+    return cross_entropy::evaluate_together(block, y, classes, target, weight, dy, partial);
   }
 
   // Of logits that come a stretch of classes at a time, the same stretches twice, and are not kept in between: `see` of

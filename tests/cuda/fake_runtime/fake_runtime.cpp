@@ -477,13 +477,16 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
       *value = 128;
       break;
     case cudaDevAttrIntegrated:
-      *value = it().shared != fake_cuda::host_memory::separate ? 1 : 0;
+      *value = it().shared == fake_cuda::host_memory::registered || it().shared == fake_cuda::host_memory::pageable;
       break;
     case cudaDevAttrCanMapHostMemory:
     case cudaDevAttrHostRegisterSupported:
       *value = 1;
       break;
     case cudaDevAttrPageableMemoryAccess:
+      *value = it().shared == fake_cuda::host_memory::pageable || it().shared == fake_cuda::host_memory::migrating;
+      break;
+    case cudaDevAttrPageableMemoryAccessUsesHostPageTables:
       *value = it().shared == fake_cuda::host_memory::pageable ? 1 : 0;
       break;
     default:

@@ -59,8 +59,9 @@ void blame(const std::string& what);
 /// From now on the runtime answers as one without a driver (35) or without a device (100); 0: as one with a device.
 void fail_with(int error);
 /// What a device says of the host's memory: it has its own; it has none of its own and reads what is registered; it
-/// reads all, by the host's page tables. Only where the host emulates the device.
-enum class host_memory { separate, registered, pageable };
+/// reads all, by the host's page tables; it has its own, and moves pages of the host's there that it reads. Only where
+/// the host emulates the device.
+enum class host_memory { separate, registered, pageable, migrating };
 void share(host_memory how);
 /// Of the compute capability of the device: 8 where the host emulates it.
 void be_of_capability(int major);

@@ -377,6 +377,14 @@ void views_pin_what_nobody_has_pinned() {
   }
   CHECK(fake_cuda::live_pinned_bytes() == before + records.size());
   CHECK(cudaFreeHost(of_the_caller) == cudaSuccess);
+  // Pages that would move to the device for every read are pinned where somebody streams, and else not read there.
+  fake_cuda::share(fake_cuda::host_memory::migrating);
+  CHECK(one.view(records.data(), records.size(), false) == nullptr);
+  {
+    const auto streamed = one.view(records.data(), records.size(), true);
+    CHECK(streamed.get() == records.data());
+    CHECK(fake_cuda::live_pinned_bytes() == before + records.size());
+  }
   fake_cuda::share(fake_cuda::host_memory::separate);
 }
 

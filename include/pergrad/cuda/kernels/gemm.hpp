@@ -165,7 +165,8 @@ struct total_of_shares<Problem> {
 
 /// The product of `Problem`, which says `rows`, `columns` and `depth` of batch z, its operands `left(z)` and
 /// `right(z)`, of what type sums are, where chains begin and what becomes of results: `before` and `store` get a row
-/// and what `column_of(results(z), column)` finds out once for all of a column's. blocks() of them.
+/// and what `column_of(results(z), column)` finds out once for all of a column's; products over samples say where these
+/// lie. blocks() of them.
 ///
 /// An operand says `line_at(row or column)`, also beyond the last one, `step_at(k)`, `read(line, step)`, and whether
 /// threads next to each other should take neighbours of the depth (`depth_first`); perhaps what becomes of an element
@@ -612,8 +613,35 @@ struct gemm_kernel {
         return;
       }
     }
-    if constexpr (!Problem::squares) {
+    if constexpr (requires { problem.row_step(); }) {
+      each_of_sample(columns_of_samples(z, row, column), sums, row, [](const Scalar* at, Scalar& sum) { sum = *at; });
+    } else if constexpr (!Problem::squares) {
       each_placed(sums, z, row, column, [&](const auto& where, int r, auto& sum) { sum = problem.before(where, r); });
+    }
+  }
+  /// Where a thread's results in samples' workspaces lie, the first of each column; nullptr: nowhere.
+  using sample_columns = registers<Scalar*, Sizes::own_columns>;
+  [[nodiscard]] PERGRAD_HD sample_columns columns_of_samples(int z, int row, int column) const noexcept {
+    sample_columns first;
+    PERGRAD_UNROLL
+    for (int j = 0; j < Sizes::own_columns; ++j) {
+      const int c = column + Sizes::own_column(j);
+      first[j] = c < problem.columns() ? problem.column_of(z, c) : nullptr;
+      if (first[j] != nullptr) first[j] += std::int64_t{row} * problem.row_step();
+    }
+    return first;
+  }
+  /// Calls f(where it lies, result) for those that exist.
+  template <class Function>
+  PERGRAD_HD void each_of_sample(const sample_columns& first, sums_type& sums, int row, Function&& f) const {
+    PERGRAD_UNROLL
+    for (int j = 0; j < Sizes::own_columns; ++j) {
+      if (first[j] == nullptr) continue;
+      PERGRAD_UNROLL
+      for (int i = 0; i < Sizes::own_rows; ++i) {
+        if (row + Sizes::own_row(i) >= problem.rows()) continue;
+        f(first[j] + Sizes::own_row(i) * problem.row_step(), sums[i * Sizes::own_columns + j]);
+      }
     }
   }
   /// Thread t's totals.
@@ -647,7 +675,29 @@ struct gemm_kernel {
         for (int i = 0; i < own_results; ++i) sums[i] = problem.rounded(sums[i]);
       }
     }
-    each_placed(sums, z, row, column, [&](const auto& where, int r, auto sum) { problem.store(where, r, sum); });
+    if constexpr (requires { problem.row_step(); }) {
+      finish_in_samples(sums, z, row, column);
+    } else {
+      each_placed(sums, z, row, column, [&](const auto& where, int r, auto sum) { problem.store(where, r, sum); });
+    }
+  }
+  /// And what a joined node makes of them. Its function is asked for once, for all of a thread's results.
+  PERGRAD_HD void finish_in_samples(sums_type& sums, int z, int row, int column) const {
+    const sample_columns first = columns_of_samples(z, row, column);
+    if (problem.stores()) each_of_sample(first, sums, row, [](Scalar* at, Scalar sum) { *at = sum; });
+    if constexpr (Problem::may_join) {
+      if (problem.joined.function < 0) return;
+      problem.with_joined([&]<class Joined>() {
+        each_of_sample(first, sums, row,
+                       [&](const Scalar* at, Scalar& sum) { sum = problem.template joined_value<Joined>(at, sum); });
+      });
+      const stored_format format = problem.joined.format;
+      if (format != stored_format::exact) {
+        PERGRAD_UNROLL
+        for (int i = 0; i < own_results; ++i) sums[i] = stored_as(format, sums[i]);
+      }
+      each_of_sample(first, sums, row, [&](Scalar* at, Scalar sum) { at[problem.joined_at()] = sum; });
+    }
   }
   PERGRAD_HD double sum_of_squares(const sums_type& sums, int row, int column) const noexcept {
     if constexpr (std::is_same_v<Scalar, float> && Sizes::own_columns % 4 == 0) {

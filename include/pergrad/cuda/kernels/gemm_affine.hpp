@@ -18,13 +18,6 @@
 
 namespace pergrad::inline v0_1::on_device {
 
-/// Where a sample's results of one position or pixel lie, those of neighbouring rows `step` apart.
-template <class Scalar>
-struct sample_column {
-  Scalar* values;  ///< nullptr: there is no such sample
-  int step;
-};
-
 /// What they have in common.
 template <class Scalar>
 struct affine_operands {
@@ -41,8 +34,9 @@ struct affine_operands {
   stored_format result_format{};  ///< forward, adjoint
 
   [[nodiscard]] PERGRAD_HD int samples() const noexcept { return static_cast<int>(state->count); }
-  [[nodiscard]] PERGRAD_HD sample_column<Scalar> column(int sample, int place, int offset, int step) const noexcept {
-    return {sample < samples() ? values.at(sample, place) + offset : nullptr, step};
+  /// Where something of a sample lies; nullptr: there is no such sample.
+  [[nodiscard]] PERGRAD_HD Scalar* place_of(int sample, int place, int offset) const noexcept {
+    return sample < samples() ? values.at(sample, place) + offset : nullptr;
   }
 };
 
@@ -414,11 +408,13 @@ struct views_at_one_position : weighted_samples<Scalar> {
   }
 };
 
-/// A product whose columns are of samples: its results lie in their workspaces. `Functions`: those of joined nodes.
+/// A product whose columns are of samples: its results lie in their workspaces, those of a column's neighbouring rows
+/// `row_step()` apart. `Functions`: those of joined nodes.
 template <class Scalar, bool OnePosition, class Functions = function_list<>>
 struct product_over_samples {
   static constexpr bool squares = false;
   static constexpr bool one_position = OnePosition;
+  static constexpr bool may_join = !std::is_same_v<Functions, function_list<>>;
   using sum_type = Scalar;
   affine_operands<Scalar> on;
   joined_node joined{};
@@ -427,16 +423,8 @@ struct product_over_samples {
   /// Is a result added to what is there? Else a row's begin with its bias, if there are any.
   [[nodiscard]] PERGRAD_HD bool accumulates() const noexcept { return on.accumulate != 0; }
   [[nodiscard]] PERGRAD_HD bool has_bias() const noexcept { return on.bias != nullptr; }
-  [[nodiscard]] PERGRAD_HD Scalar before(const sample_column<Scalar>& where, int row) const noexcept {
-    return where.values == nullptr ? Scalar{0} : where.values[row * where.step];
-  }
   [[nodiscard]] PERGRAD_HD bool rounds() const noexcept { return on.result_format != stored_format::exact; }
   [[nodiscard]] PERGRAD_HD Scalar rounded(Scalar value) const noexcept { return stored_as(on.result_format, value); }
-  PERGRAD_HD void store(const sample_column<Scalar>& where, int row, Scalar value) const noexcept {
-    if (where.values != nullptr) where.values[row * where.step] = value;
-  }
-
- protected:
   /// f<Function>() for the joined node's.
   template <class Function>
   PERGRAD_HD void with_joined(const Function& f) const {
@@ -445,11 +433,28 @@ struct product_over_samples {
     });
   }
 };
+/// Whose results are gradients of x. That which a joined node takes is written nowhere.
+template <class Scalar, bool OnePosition, class Functions>
+struct product_back : product_over_samples<Scalar, OnePosition, Functions> {
+  using product = product_over_samples<Scalar, OnePosition, Functions>;
+  using product::on, product::joined;
+
+  [[nodiscard]] PERGRAD_HD int row_step() const noexcept { return on.map.view.x_channel; }
+  [[nodiscard]] PERGRAD_HD bool stores() const noexcept { return joined.function < 0; }
+  /// Where a joined node's result lies, from its product's on.
+  [[nodiscard]] PERGRAD_HD int joined_at() const noexcept { return joined.dx - on.x; }
+  /// What it makes of the product's result at `at`.
+  template <class Function>
+  [[nodiscard]] PERGRAD_HD Scalar joined_value(const Scalar* at, Scalar value) const {
+    const Scalar part = value * Function::derivative(at[joined.x - on.x], at[joined.y - on.x]);
+    return joined.accumulate != 0 ? at[joined_at()] + part : part;
+  }
+};
 /// Rows: outputs; columns: (sample, position); depth: the view. `OnePosition`: there is one.
 template <class Scalar, bool OnePosition = false, class Functions = function_list<>>
 struct affine_forward : product_over_samples<Scalar, OnePosition, Functions> {
-  using product = product_over_samples<Scalar, OnePosition, Functions>;
-  using product::on, product::joined;
+  using product_over_samples<Scalar, OnePosition, Functions>::on,
+      product_over_samples<Scalar, OnePosition, Functions>::joined;
 
   [[nodiscard]] PERGRAD_HD int rows() const noexcept { return on.map.view.outputs; }
   [[nodiscard]] PERGRAD_HD int columns() const noexcept { return on.most_samples * on.map.positions.value(); }
@@ -469,25 +474,23 @@ struct affine_forward : product_over_samples<Scalar, OnePosition, Functions> {
       return views_of_samples<Scalar>{on, z};
     }
   }
-  [[nodiscard]] PERGRAD_HD sample_column<Scalar> column_of(int z, int column) const noexcept {
+  [[nodiscard]] PERGRAD_HD Scalar* column_of(int z, int column) const noexcept {
     const int t = on.map.positions.divide(column);
-    return on.column(column, on.y, on.map.y_offset(z, 0, t), on.map.view.y_output);
+    return on.place_of(column, on.y, on.map.y_offset(z, 0, t));
   }
-  PERGRAD_HD void store(const sample_column<Scalar>& where, int row, Scalar value) const noexcept {
-    product::store(where, row, value);
-    if (joined.function < 0 || where.values == nullptr) return;
-    this->with_joined([&]<class Function>() {
-      Scalar* const y = where.values + row * where.step + joined.y - on.y;
-      *y = stored_as(joined.format, Function::value(value));
-    });
+  [[nodiscard]] PERGRAD_HD int row_step() const noexcept { return on.map.view.y_output; }
+  [[nodiscard]] PERGRAD_HD bool stores() const noexcept { return true; }
+  [[nodiscard]] PERGRAD_HD int joined_at() const noexcept { return joined.y - on.y; }
+  template <class Function>
+  [[nodiscard]] PERGRAD_HD Scalar joined_value(const Scalar* /*at*/, Scalar value) const {
+    return Function::value(value);
   }
 };
 
 /// Rows: channels; columns: (sample, pixel); depth: (output, tap). `OnePosition`: there is one, one pixel and one tap.
 template <class Scalar, bool OnePosition = false, class Functions = function_list<>>
-struct affine_adjoint : product_over_samples<Scalar, OnePosition, Functions> {
-  using product = product_over_samples<Scalar, OnePosition, Functions>;
-  using product::on, product::joined;
+struct affine_adjoint : product_back<Scalar, OnePosition, Functions> {
+  using product_back<Scalar, OnePosition, Functions>::on;
 
   [[nodiscard]] PERGRAD_HD int rows() const noexcept { return on.map.view.channels; }
   [[nodiscard]] PERGRAD_HD int columns() const noexcept { return on.most_samples * on.map.pixels.value(); }
@@ -507,27 +510,17 @@ struct affine_adjoint : product_over_samples<Scalar, OnePosition, Functions> {
       return outputs_that_see<Scalar>{on, z};
     }
   }
-  [[nodiscard]] PERGRAD_HD sample_column<Scalar> column_of(int z, int column) const noexcept {
+  [[nodiscard]] PERGRAD_HD Scalar* column_of(int z, int column) const noexcept {
     const int pixel = on.map.pixels.divide(column);
-    return on.column(column, on.x, on.map.pixel_offset(z, 0, pixel), on.map.view.x_channel);
-  }
-  /// The gradient that a joined node takes is written nowhere.
-  PERGRAD_HD void store(const sample_column<Scalar>& where, int row, Scalar value) const noexcept {
-    if (joined.function < 0) return product::store(where, row, value);
-    if (where.values == nullptr) return;
-    this->with_joined([&]<class Function>() {
-      Scalar* const values = where.values + row * where.step - on.x;
-      const Scalar part = value * Function::derivative(values[joined.x], values[joined.y]);
-      values[joined.dx] = stored_as(joined.format, joined.accumulate != 0 ? values[joined.dx] + part : part);
-    });
+    return on.place_of(column, on.x, on.map.pixel_offset(z, 0, pixel));
   }
 };
 
 /// The same of views with strides, for some classes of pixels. Batches: groups, classes; columns: (sample, pixel of the
 /// class); depth: (output, tap of it).
-template <class Scalar>
-struct affine_strided_adjoint : product_over_samples<Scalar, false> {
-  using product_over_samples<Scalar, false>::on;
+template <class Scalar, class Functions = function_list<>>
+struct affine_strided_adjoint : product_back<Scalar, false, Functions> {
+  using product_back<Scalar, false, Functions>::on;
   static constexpr int most_classes = 8;
   class_pixels pixels;
   int class_count = 0;
@@ -535,8 +528,8 @@ struct affine_strided_adjoint : product_over_samples<Scalar, false> {
 
   affine_strided_adjoint() = default;
   /// Of classes first .. first + most_classes - 1, if there are so many.
-  affine_strided_adjoint(const affine_operands<Scalar>& operands, int first)
-      : product_over_samples<Scalar, false>{operands},
+  affine_strided_adjoint(const affine_operands<Scalar>& operands, const joined_node& node, int first)
+      : product_back<Scalar, false, Functions>{{operands, node}},
         pixels{operands.map.view},
         class_count{smaller_of(most_classes, stride_class::count(operands.map.view) - first)} {
     for (int i = 0; i < class_count; ++i) classes[i] = stride_class{operands.map.view, first + i};
@@ -559,7 +552,7 @@ struct affine_strided_adjoint : product_over_samples<Scalar, false> {
   [[nodiscard]] PERGRAD_HD outputs_that_see_class<Scalar> right(int z) const noexcept {
     return {on, pixels, class_of(z), z / class_count};
   }
-  [[nodiscard]] PERGRAD_HD sample_column<Scalar> column_of(int z, int column) const noexcept {
+  [[nodiscard]] PERGRAD_HD Scalar* column_of(int z, int column) const noexcept {
     const affine_view& view = on.map.view;
     const stride_class& of = class_of(z);
     const int group = z / class_count;
@@ -569,7 +562,7 @@ struct affine_strided_adjoint : product_over_samples<Scalar, false> {
     for (int axis = 0; axis < axes; ++axis) {
       offset += (of.pixel[axis] + at[axis] * view.stride[axis]) * view.x_step[axis];
     }
-    return on.column(is_there ? column : on.samples(), on.x, offset, view.x_channel);
+    return on.place_of(is_there ? column : on.samples(), on.x, offset);
   }
 };
 

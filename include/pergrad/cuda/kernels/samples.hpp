@@ -80,13 +80,20 @@ template <class Loss>
 inline constexpr bool takes_threads_by_position = requires(const std::int32_t* targets) {
   Loss::weight_of(targets, std::size_t{});
 };
+/// Does a loss of one position say that?
+template <class Loss>
+inline constexpr bool takes_threads_by_class = requires {
+  requires std::is_same_v<typename Loss::by_threads, Loss>;
+};
 /// The loss of position t, which nothing has weighed, and its gradient, by a block or a warp; zeros where it does not
 /// count.
 template <class Loss, class Group, class Scalar, class Target>
 PERGRAD_HD double evaluate_position(const Group& group, const Scalar* y, int classes, const Target* targets, int t,
                                     int length, double weight, Scalar* dy,
                                     Scalar (&partial)[Group::threads / warp_size]) {
-  if (t < length && !Loss::ignores(targets[t])) {
+  if constexpr (takes_threads_by_class<Loss>) {
+    return Loss::evaluate_together(group, y, classes, static_cast<int>(targets[t]), Scalar{1}, dy, partial);
+  } else if (t < length && !Loss::ignores(targets[t])) {
     return Loss::evaluate_together(group, y, classes, static_cast<int>(targets[t]), static_cast<Scalar>(weight), dy,
                                    partial);
   }
@@ -313,8 +320,8 @@ struct loss_kernel : sample_work<Scalar, typename Loss::template target<Scalar>>
   }
 };
 
-/// Losses over positions, of a layered network: a block takes a position of a sample, of whose classes there may be
-/// many, or, where there are few, each of its warps one.
+/// Losses over positions, or of many classes, of a layered network: a block takes a position of a sample, of whose
+/// classes there may be many, or, where there are few, each of its warps one.
 template <class Scalar, class Loss, bool ByWarps>
 struct position_loss_kernel : sample_work<Scalar, typename Loss::template target<Scalar>> {
   static constexpr int threads = 256;
@@ -352,12 +359,14 @@ struct position_loss_kernel : sample_work<Scalar, typename Loss::template target
     const auto* const targets = samples.targets_of(sample);
     const Scalar* const y = values.at(this->output) + t * classes;
     Scalar* const dy = values.to(this->output_gradient) + t * classes;
-    const double weight = Loss::weight_of(targets, static_cast<std::size_t>(length));
+    double weight = 1;
+    if constexpr (takes_threads_by_position<Loss>) weight = Loss::weight_of(targets, static_cast<std::size_t>(length));
     const double loss = evaluate_position<Loss>(group, y, classes, targets, t, length, weight, dy, partial);
     if (format != stored_format::exact) {
       on_device::for_each(group, classes, [&](int i) { dy[i] = stored_as(format, dy[i]); });
     }
-    group.once([&] { results.position_losses[number] = weight * loss; });
+    double* const to = takes_threads_by_position<Loss> ? results.position_losses : results.losses;
+    group.once([&] { to[number] = weight * loss; });
     if (results.outputs == nullptr) return;
     Scalar* const outputs = results.outputs + std::int64_t{sample} * output_size + t * classes;
     on_device::for_each(group, classes, [&](int i) { outputs[i] = y[i]; });

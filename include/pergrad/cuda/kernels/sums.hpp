@@ -249,27 +249,31 @@ struct partial_gradients {
   }
 };
 
-/// accumulator 0 += sum of w_b g_b over these samples. Sums in floating point begin with the batch and go on sample
-/// after sample, so no bit depends on how it is cut; integers have no order, and several threads share a sum. blocks()
-/// of them.
+/// sum += w_b g_b over these samples. Sums in floating point begin with the batch; samples go round some accumulators
+/// by their positions in the logical batch, so no bit depends on how it is cut. Integers have no order, and all go to
+/// accumulator 0. Several threads share a sum. blocks() of them.
 template <class Scalar, class Sum>
 struct fold_partials_kernel {
   static constexpr int threads = 256;
+  static constexpr bool is_integral = std::is_integral_v<Sum>;
   struct shared_type {
-    Sum sums[static_cast<std::size_t>(threads)];
+    Sum sums[is_integral ? static_cast<std::size_t>(threads) : std::size_t{1}];
   };
 
   partial_gradients<Scalar> gradients;
   const Scalar* factors = nullptr;  ///< w_b; nullptr: all are 1
   Scalar to_grid = 1;
-  Sum* accumulators = nullptr;  ///< of the layer's first weight; those behind accumulator 0 are zero
+  Sum* accumulators = nullptr;  ///< of the layer's first weight
   std::int64_t accumulator_stride = 0;
   int accumulator_count = 1;
 
-  /// Threads that share a sum, where its integers are few, and sums of a block.
-  [[nodiscard]] PERGRAD_HD int sharing() const noexcept {
-    return std::is_integral_v<Sum> && gradients.size <= 1 << 18 ? 8 : 1;
+  /// Threads that share a sum of `count` accumulators: of integers where these are few, else one an accumulator.
+  [[nodiscard]] PERGRAD_HD static constexpr int sharing(int size, int count) noexcept {
+    constexpr int most = 8;
+    if (!is_integral) return smaller_of(count, most);
+    return size <= 1 << 18 ? most : 1;
   }
+  [[nodiscard]] PERGRAD_HD int sharing() const noexcept { return sharing(gradients.size, accumulator_count); }
   [[nodiscard]] PERGRAD_HD int elements() const noexcept { return threads / sharing(); }
   [[nodiscard]] int blocks() const noexcept { return blocks_for(gradients.size, elements()); }
 
@@ -278,31 +282,40 @@ struct fold_partials_kernel {
     auto& shared = block.template shared<shared_type>();
     const int sharing = this->sharing();
     const int elements = this->elements();
-    const bool begins = !std::is_integral_v<Sum> && gradients.state->first != 0 && gradients.first_sample == 0;
+    const bool begins = gradients.state->first != 0 && gradients.first_sample == 0;
     const int samples = gradients.samples();
+    // The first sample's accumulator.
+    const auto position = gradients.state->position + static_cast<unsigned>(gradients.first_sample);
+    const int turn = is_integral ? 0 : static_cast<int>(position % static_cast<unsigned>(sharing));
     block.each([&](int t) {
+      const int number = t / elements;
       const int e = block.index() * elements + t % elements;
-      if (e >= gradients.size) return;
-      Sum sum = t < elements && !begins ? accumulators[e] : Sum{0};
-      for (int b = t / elements; b < samples; b += sharing) {
+      if (number >= sharing || e >= gradients.size) return;
+      Sum* const own = accumulators + (is_integral ? 0 : number * accumulator_stride) + e;
+      Sum sum = is_integral ? (number == 0 ? *own : Sum{0}) : begins ? Sum{0} : *own;
+      for (int b = number >= turn ? number - turn : number - turn + sharing; b < samples; b += sharing) {
         const Scalar factor = factors == nullptr ? Scalar{1} : factors[gradients.first_sample + b];
         if (factor == 0) continue;  // not multiplied: a non-finite gradient must contribute nothing
         add_share(sum, factor, gradients.element(b, e), to_grid);
       }
-      shared.sums[t] = sum;
-    });
-    block.each([&](int t) {
-      const int e = block.index() * elements + t;
-      if (t >= elements || e >= gradients.size) return;
-      Sum sum = shared.sums[t];
-      for (int i = 1; i < sharing; ++i) sum += shared.sums[i * elements + t];
-      accumulators[e] = sum;
-      if constexpr (!std::is_integral_v<Sum>) {
-        if (!begins) return;
-        PERGRAD_ROLLED
-        for (int i = 1; i < accumulator_count; ++i) accumulators[i * accumulator_stride + e] = 0;
+      if constexpr (is_integral) {
+        shared.sums[t] = sum;
+      } else {
+        *own = sum;
+        for (int i = number + sharing; begins && i < accumulator_count; i += sharing) {
+          accumulators[i * accumulator_stride + e] = 0;
+        }
       }
     });
+    if constexpr (is_integral) {
+      block.each([&](int t) {
+        const int e = block.index() * elements + t;
+        if (t >= elements || e >= gradients.size) return;
+        Sum sum = shared.sums[t];
+        for (int i = 1; i < sharing; ++i) sum += shared.sums[i * elements + t];
+        accumulators[e] = sum;
+      });
+    }
   }
 };
 

@@ -139,6 +139,12 @@ template <class Device, class Scalar>
   return planned == gemm_way::library && !callable ? gemm_way::square : planned;
 }
 
+/// Does cuBLAS form a product? Back it begins with no bias.
+template <class Device, class Scalar>
+[[nodiscard]] constexpr bool is_by_library(gemm_product product, gemm_way way, const affine_operands<Scalar>& on) {
+  return way_on<Device, Scalar>(way) == gemm_way::library && (product == gemm_product::forward || on.bias == nullptr);
+}
+
 /// Has cuBLAS add a forward product to y, which holds the bias or earlier values, or write or add to the gradient of x,
 /// a slice at a time.
 template <class Device>
@@ -223,7 +229,8 @@ struct needed_products {
   unsigned strided = 0;          ///< of those back through strides
   bool one_position = false;     ///< are there any over samples of one position?
   bool wide_position = false;    ///< with many weights?
-  bool joins = false;            ///< are there any that nodes are joined to?
+  bool joins = false;            ///< are nodes joined to them?
+  bool joins_positions = false;  ///< of several positions?
   unsigned gradients = 0;        ///< ways of samples' gradients of several positions
   unsigned sums = 0;             ///< of sums over samples of one position
   unsigned squares = 0;          ///< of norms
@@ -233,6 +240,13 @@ struct needed_products {
   bool norms_by_blocks = false;  ///< are any norms much work, or of tables?
   share_kind shares = share_kind::any;  ///< by the most steps that a unit of its sums' grid has
 };
+/// Those over samples whose kernels know nodes that are joined to them, all of one position or of several, and those
+/// whose kernels do not.
+[[nodiscard]] constexpr needed_products joined_part(needed_products needed, bool joined) noexcept {
+  needed.one_position = needed.one_position && needed.joins == joined;
+  if (needed.joins_positions != joined) needed.forward = needed.adjoint = needed.strided = 0;
+  return needed;
+}
 [[nodiscard]] constexpr unsigned bit_of(gemm_way way) noexcept { return 1U << static_cast<unsigned>(way); }
 inline constexpr unsigned all_ways = ~0U;
 inline constexpr unsigned ways_of_few_rows =
@@ -451,24 +465,15 @@ void launch_gemm(Device& device, gemm_way way, const Problem& problem) {
   }
   with_filling_block_sizes<Ways>(way, problem, with);
 }
-/// Launches one of one position by the own kernel.
-template <unsigned Ways, class Functions = function_list<>, class Device, class Scalar>
-void launch_one_position(Device& device, gemm_product product, gemm_way way, const affine_operands<Scalar>& on,
-                         const joined_node& joined = {}) {
-  if (product == gemm_product::forward) {
-    launch_gemm<Scalar, Ways>(device, way, affine_forward<Scalar, true, Functions>{{on, joined}});
-  } else {
-    launch_gemm<Scalar, Ways>(device, way, affine_adjoint<Scalar, true, Functions>{{on, joined}});
-  }
-}
 /// Launches an affine layer's product over samples, `forward` or `adjoint`, whoever forms it: 1 node, one for eight
 /// classes of pixels of a view back with strides; with cuBLAS one a slice, and one more for a forward product and where
-/// results are TF32.
-template <needed_products Needed = all_products, class Device, class Scalar>
-void launch_product(Device& device, gemm_product product, gemm_way way, const affine_operands<Scalar>& on) {
+/// results are TF32. `joined`: a node whose function is one of `Functions`, not with cuBLAS.
+template <needed_products Needed = all_products, class Functions = function_list<>, class Device, class Scalar>
+void launch_product(Device& device, gemm_product product, gemm_way way, const affine_operands<Scalar>& on,
+                    const joined_node& joined = {}) {
   const bool forward = product == gemm_product::forward;
   if constexpr (has_library_gemm<Device> && sizeof(Scalar) == sizeof(float)) {
-    if (way == gemm_way::library && (forward || on.bias == nullptr)) {
+    if (is_by_library<Device>(product, way, on)) {
       if (forward && on.accumulate == 0) launch(device, bias_kernel<Scalar, 128>{on});
       call_library(device, product, on);
       const int place = forward ? on.y : on.x;
@@ -484,24 +489,30 @@ void launch_product(Device& device, gemm_product product, gemm_way way, const af
   }
   if constexpr (Needed.one_position) {
     if (is_of_one_position(product, on.map.view)) {
-      return launch_one_position<ways_of_one_position(Needed)>(device, product, way, on);
+      constexpr unsigned ways = ways_of_one_position(Needed);
+      return forward ? launch_gemm<Scalar, ways>(device, way, affine_forward<Scalar, true, Functions>{{on, joined}})
+                     : launch_gemm<Scalar, ways>(device, way, affine_adjoint<Scalar, true, Functions>{{{on, joined}}});
     }
   }
   if constexpr (Needed.forward != 0) {
-    if (forward)
-      return launch_gemm<Scalar, Needed.forward, Needed.tensor_cores>(device, way, affine_forward<Scalar>{on});
+    if (forward) {
+      return launch_gemm<Scalar, Needed.forward, Needed.tensor_cores>(
+          device, way, affine_forward<Scalar, false, Functions>{{on, joined}});
+    }
   }
   if constexpr (Needed.strided != 0) {
     if (stride_class::count(on.map.view) > 1) {
-      using problem = affine_strided_adjoint<Scalar>;
+      using problem = affine_strided_adjoint<Scalar, Functions>;
       for (int first = 0; first < stride_class::count(on.map.view); first += problem::most_classes) {
-        launch_gemm<Scalar, Needed.strided, Needed.tensor_cores>(device, way, problem{on, first});
+        launch_gemm<Scalar, Needed.strided, Needed.tensor_cores>(device, way, problem{on, joined, first});
       }
       return;
     }
   }
-  if constexpr (Needed.adjoint != 0)
-    launch_gemm<Scalar, Needed.adjoint, Needed.tensor_cores>(device, way, affine_adjoint<Scalar>{on});
+  if constexpr (Needed.adjoint != 0) {
+    launch_gemm<Scalar, Needed.adjoint, Needed.tensor_cores>(device, way,
+                                                             affine_adjoint<Scalar, false, Functions>{{{on, joined}}});
+  }
 }
 
 }  // namespace pergrad::inline v0_1::on_device

@@ -156,8 +156,7 @@ struct program {
 /// the gradient between them then.
 [[nodiscard]] constexpr bool joins(const op_row& product, const op_row& node, bool back) noexcept {
   if (product.kind != node_kind::affine || product.adjoint != 0 || product.out_size == 0 || product.out_lengths >= 0 ||
-      node.kind != node_kind::elementwise || stretches_of(node) == 0 ||
-      !is_of_one_position(product_of(product, back), product.view)) {
+      node.kind != node_kind::elementwise || node.taken_along != 0 || stretches_of(node) == 0) {
     return false;
   }
   if (!back) return node.in == product.out;
@@ -203,8 +202,12 @@ inline constexpr needed_products products_of = [] {
   for (const op_row& row : table.ops) needed.attention = larger_of(needed.attention, row.attention.width);
   needed.norms_by_blocks = table.row_count > 0;
   for (std::size_t i = 1; i < table.ops.size(); ++i) {
-    needed.joins =
-        needed.joins || joins(table.ops[i - 1], table.ops[i], false) || joins(table.ops[i], table.ops[i - 1], true);
+    const auto note = [&](const op_row& product, const op_row& node, bool back) {
+      if (!joins(product, node, back)) return;
+      (is_of_one_position(product_of(product, back), product.view) ? needed.joins : needed.joins_positions) = true;
+    };
+    note(table.ops[i - 1], table.ops[i], false);
+    note(table.ops[i], table.ops[i - 1], true);
   }
   for (int k = 0; k < table.outer_count; ++k) {
     const outer_leaf& leaf = table.outer[static_cast<std::size_t>(k)];

@@ -404,7 +404,9 @@ class cuda_device {
   [[nodiscard]] std::shared_ptr<const std::byte> view(const void* memory, std::size_t bytes, bool streams) {
     const auto* const bytes_of_it = static_cast<const std::byte*>(memory);
     if (bytes == 0 || !(streams || is(cudaDevAttrIntegrated))) return nullptr;
-    if (is(cudaDevAttrPageableMemoryAccess)) return {bytes_of_it, [](const std::byte* /*of the host*/) {}};
+    // Others that can read all of it move its pages to their own memory and back.
+    const bool shares_pages = is(cudaDevAttrIntegrated) || is(cudaDevAttrPageableMemoryAccessUsesHostPageTables);
+    if (shares_pages && is(cudaDevAttrPageableMemoryAccess)) return {bytes_of_it, [](const std::byte* /*its own*/) {}};
     if (!is(cudaDevAttrCanMapHostMemory) || !is(cudaDevAttrHostRegisterSupported)) return nullptr;
     using cuda_detail::pinned_memory;
     const auto state = pinned_memory::take(bytes_of_it, bytes);
@@ -582,7 +584,10 @@ class cuda_device {
       return cuda_detail::check(cudaFuncGetAttributes(&attributes, stub), "cudaFuncGetAttributes");
     }
     if (shared > cuda_detail::usual_shared_bytes) {
-      // Never less than before: a captured launch of the same kernel may have asked for more.
+      // Never less than before: a captured launch of the same kernel may have asked for more, and another thread may
+      // ask.
+      static std::mutex asking;
+      const std::lock_guard lock{asking};
       cudaFuncAttributes attributes{};
       cuda_detail::check(cudaFuncGetAttributes(&attributes, stub), "cudaFuncGetAttributes");
       if (static_cast<std::size_t>(attributes.maxDynamicSharedSizeBytes) < shared) {

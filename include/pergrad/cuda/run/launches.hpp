@@ -61,8 +61,8 @@ struct sample_launcher {
   void (*samples)(Device& device, const sample_work<Scalar, Target>& work, int blocks) = nullptr;
   void (*losses)(Device& device, const sample_work<Scalar, Target>& work, int samples) = nullptr;
   void (*node)(Device& device, const node_work<Scalar, Target>& work) = nullptr;
-  void (*one_position)(Device& device, gemm_product product, gemm_way way, const affine_operands<Scalar>& on,
-                       const joined_node& joined) = nullptr;
+  void (*product)(Device& device, gemm_product product, gemm_way way, const affine_operands<Scalar>& on,
+                  const joined_node& joined) = nullptr;
   void (*held)(Device& device, const sample_work<Scalar, Target>& work, const held_memory& memory,
                int blocks) = nullptr;
 };
@@ -90,13 +90,22 @@ template <class Device, class Kernel>
 void launch_node_kernel(Device& device, const typename Kernel::work_type& work) {
   launch(device, Kernel{work});
 }
+/// Do threads share a loss?
+template <class Network, class Loss>
+inline constexpr bool losses_by_threads = takes_threads_by_position<Loss> ||
+                                          (takes_threads_by_class<Loss> &&
+                                           Network::output_shape.size() > most_outputs_of_thread);
 template <class Device, class Network, class Loss, class Scalar = typename Network::scalar>
 void launch_losses(Device& device, const sample_work<Scalar, typename Loss::template target<Scalar>>& work,
                    int samples) {
-  if constexpr (takes_threads_by_position<Loss>) {
-    using kernel = position_loss_kernel<Scalar, Loss, Network::output_shape.e1 <= 256>;
+  if constexpr (losses_by_threads<Network, Loss>) {
+    constexpr bool over_positions = takes_threads_by_position<Loss>;
+    constexpr std::size_t classes = over_positions ? Network::output_shape.e1 : Network::output_shape.size();
+    using kernel = position_loss_kernel<Scalar, Loss, classes <= 256>;
     device.launch(kernel{work}, blocks_for(samples * work.samples.target_count, kernel::positions_of_block));
-    device.launch(loss_of_positions_kernel<Scalar, typename Loss::template target<Scalar>>{work}, samples);
+    if constexpr (over_positions) {
+      device.launch(loss_of_positions_kernel<Scalar, typename Loss::template target<Scalar>>{work}, samples);
+    }
   } else {
     device.launch(loss_kernel<Scalar, Loss>{work}, blocks_for(samples, warp_size));
   }
@@ -111,7 +120,7 @@ inline constexpr auto sample_launcher_of = [] {
   static_assert(!takes_threads_by_position<Loss> ||
                 Loss::target_count(Network::output_shape) == Network::output_shape.e0);
   constexpr bool losses_alone =
-      layered && (takes_threads_by_position<Loss> || Network::output_shape.size() <= most_outputs_of_thread);
+      layered && (losses_by_threads<Network, Loss> || Network::output_shape.size() <= most_outputs_of_thread);
   sample_launcher<Device, scalar, target> kernels;
   if constexpr (losses_alone) kernels.losses = &launch_losses<Device, Network, Loss>;
   if constexpr (!losses_alone || needs_sample_kernel<Network>) {
@@ -119,10 +128,10 @@ inline constexpr auto sample_launcher_of = [] {
         &launch_sample_kernel<Device, sample_kernel<scalar, Loss, functions, sample_threads<Network>, layered ? 1 : 0>>;
   }
   if constexpr (layered) kernels.node = &launch_node_kernel<Device, node_kernel<scalar, target, functions>>;
-  if constexpr (products_of<Network>.joins) {
-    kernels.one_position = &launch_one_position<ways_of_one_position(products_of<Network>), functions, Device, scalar>;
+  if constexpr (products_of<Network>.joins || products_of<Network>.joins_positions) {
+    kernels.product = &launch_product<joined_part(products_of<Network>, true), functions, Device, scalar>;
   }
-  if constexpr (program<Network>::table.held_products > 0 && losses_alone && !takes_threads_by_position<Loss>) {
+  if constexpr (program<Network>::table.held_products > 0 && losses_alone && !losses_by_threads<Network, Loss>) {
     constexpr int together = program<Network>::table.held_together;
     kernels.held = &launch_held_kernel<Device, held_sample_kernel<scalar, Loss, functions, together>>;
   }
@@ -459,17 +468,11 @@ class launcher {
   }
   void multiply(gemm_product product, gemm_way way, const affine_operands<Scalar>& on,
                 const joined_node& joined = {}) const {
-    constexpr needed_products others = [] {
-      needed_products needed = Needed;
-      needed.one_position = needed.one_position && !needed.joins;
-      return needed;
-    }();
-    if constexpr (Needed.joins) {
-      if (is_of_one_position(product, on.map.view) && way_on<Device, Scalar>(way) != gemm_way::library) {
-        return launch_.one_position(device(), product, way, on, joined);
-      }
+    const bool knows_nodes = is_of_one_position(product, on.map.view) ? Needed.joins : Needed.joins_positions;
+    if (knows_nodes && !is_by_library<Device>(product, way, on)) {
+      return launch_.product(device(), product, way, on, joined);
     }
-    launch_product<others>(device(), product, way, on);
+    launch_product<joined_part(Needed, false)>(device(), product, way, on);
   }
   void run_node(const op_row& row, bool back, int samples) const {
     joined_node joined;
