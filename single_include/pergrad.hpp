@@ -44139,12 +44139,13 @@ struct geometry {
     }
     x_fields = axis_fields{of.in, least[0], most[0]};
     y_fields = axis_fields{of.out, least[1], most[1]};
-    const coordinates first = position(0, 0);
-    // Of one channel: all are alike.
+    // Of one channel, or of one tap along an axis, all steps are alike.
     bool in_order = of.positions() == 1 && of.y_output == 1 && (of.channels == 1 || of.x_channel == of.taps());
-    for (int k = 0; in_order && k < of.taps(); ++k) {
-      const coordinates of_tap = tap(k);
-      in_order = inside_x(first, of_tap) && first.offset + of_tap.offset == k;
+    int next = 1;  // from a tap to the next one
+    for (int axis = axes; axis-- > 0;) {
+      const bool is_inside = of.padding[axis] == 0 && (of.kernel[axis] - 1) * of.dilation[axis] < of.in[axis];
+      in_order = in_order && is_inside && (of.kernel[axis] == 1 || of.dilation[axis] * of.x_step[axis] == next);
+      next *= of.kernel[axis];
     }
     contiguous = in_order ? 1 : 0;
   }
@@ -47103,7 +47104,9 @@ static_assert(device<cuda_device>);
 
 namespace pergrad::inline v0_1::on_device {
 
-/// Shared memory of a block, so that a multiprocessor of compute capability 9.0 has room for two.
+/// Shared memory of a block: what all GPUs since compute capability 8.0 have, if that is enough, or so much that a
+/// multiprocessor of compute capability 9.0 has room for two.
+inline constexpr std::size_t usual_held_bytes = std::size_t{99} << 10U;
 inline constexpr std::size_t most_held_bytes = std::size_t{112} << 10U;
 /// Weights that a block reads on its way, and all blocks of a launch: a multiprocessor takes 64 bytes a clock from the
 /// device's cache, and all of an H200's several terabytes a second. Estimates, not measured.
@@ -47196,14 +47199,17 @@ class held_products {
   /// pixels in it, and those of channels.
   constexpr int copy(held_product& of, const int (&image)[axes], const steps_type& image_step, const steps_type& before,
                      const steps_type& size, int channels, int channel_step, steps_type& step) {
-    const int volume = size[0] * size[1] * size[2];
+    // No block has room for more, and then nothing of this is used.
+    constexpr std::int64_t most = std::int64_t{1} << 20U;
+    const auto counted = [](std::int64_t count) { return static_cast<int>(count < most ? count : most); };
+    const int volume = counted(std::int64_t{size[0]} * size[1] * size[2]);
     of.copies = 1;
     of.copy = divisor{volume};
     of.channels = of.groups * channels;
     of.channel_step = channel_step;
     of.sources = place(volume);
-    of.operand_group = channels * volume;
-    copies_ = larger_of(copies_, (of.channels * volume + 3) / 4 * 4);
+    of.operand_group = counted(std::int64_t{channels} * volume);
+    copies_ = larger_of(copies_, (counted(std::int64_t{of.channels} * volume) + 3) / 4 * 4);
     step[2] = 1;
     step[1] = size[2];
     step[0] = size[2] * size[1];
@@ -47387,10 +47393,15 @@ constexpr void hold_samples(network_sizes& net, std::span<const op_row> ops, int
   const int copies = held.held_copies;
   held.held_copies = 0;
   const std::size_t others = held_bytes(held, static_cast<std::size_t>(input_size), scalar_bytes);
-  if (others >= most_held_bytes) return;
-  const auto room = static_cast<int>((most_held_bytes - others) / scalar_bytes);
-  if (held.held_streamed > 0) held.held_tile = smaller_of(largest_tile, room / 3 / 4 * 4);
-  if (copies > room || !describe_all(held.held_tile)) return;
+  const bool streams = held.held_streamed > 0;
+  const auto has_room = [&](std::size_t bytes, int least_tile) {
+    if (others >= bytes) return false;
+    const auto room = static_cast<int>((bytes - others) / scalar_bytes);
+    held.held_tile = streams ? smaller_of(largest_tile, room / 3 / 4 * 4) : 0;
+    return copies <= room && (!streams || held.held_tile >= least_tile) && describe_all(held.held_tile);
+  };
+  constexpr int large_tile = 4096;
+  if (!has_room(usual_held_bytes, large_tile) && !has_room(most_held_bytes, 0)) return;
   if (static_cast<std::size_t>(held.held_streamed) * scalar_bytes <= most_streamed_bytes) net = held;
 }
 
@@ -54122,12 +54133,13 @@ struct device_description {
 
 namespace on_device {
 
-/// Does a block of the executor's device hold a sample of the network, if the loss is one of few outputs?
+/// Does a block of the executor's device hold a sample of the network?
 template <class Network, class Device>
 [[nodiscard]] bool holds_samples_of(const basic_device_executor<Device>& executor, max_batch batch) {
   constexpr bool is_bf16 = std::is_same_v<typename tensor_format_of<Device>::type, bf16_format>;
-  return may_hold<products_of<Network>, typename Network::scalar>(
-      executor.device(), facts_of<Network>, is_bf16 || executor.options().tf32, static_cast<int>(batch.count));
+  return Network::output_shape.size() <= most_outputs_of_thread &&
+         may_hold<products_of<Network>, typename Network::scalar>(
+             executor.device(), facts_of<Network>, is_bf16 || executor.options().tf32, static_cast<int>(batch.count));
 }
 /// What the executor's device says of its speed, multiply-adds by tensor cores where the network has them; emulated
 /// ones say nothing.

@@ -208,7 +208,11 @@ template <class Kernel>
     }
     to.done.slices = each_slice(deepest);
     const double written = traits::is_forward ? y : x;
-    to.done.bytes = (x + y + weights + (problem.on.accumulate != 0 ? written : 0)) * bytes_each;
+    // A joined node's result, or back what it derives from.
+    const double more = (problem.on.accumulate != 0 ? 1 : 0) + (problem.joined.function < 0 ? 0
+                                                                : traits::is_forward        ? 1
+                                                                                     : 2 + problem.joined.accumulate);
+    to.done.bytes = (x + y + weights + more * written) * bytes_each;
     to.what = traits::is_forward ? "forward" : "adjoint";
   }
   to.done.multiply_adds = depths * rows * columns;

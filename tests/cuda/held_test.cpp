@@ -209,6 +209,12 @@ BOOST_AUTO_TEST_CASE(what_is_held_is_what_the_host_computes) {
 BOOST_AUTO_TEST_CASE(very_wide_networks_compile) {
   using wide = pg::network<pg::shape{4}, pg::linear<40'000>, pg::relu, pg::linear<40'000>, pg::relu, pg::linear<10>>;
   static_assert(pg::on_device::facts_of<wide>.held_products == 0);
+  using padded = pg::network<pg::shape{500, 2, 2}, pg::conv2d<1, 2, pg::padding<1500>, pg::stride<40>>, pg::flatten,
+                             pg::linear<10>>;
+  static_assert(pg::on_device::facts_of<padded>.held_products == 0);
+  // Nor are its windows' elements gone through by the compiler.
+  using window = pg::network<pg::shape{1, 128, 128}, pg::conv2d<8, 128>, pg::flatten, pg::relu, pg::linear<10>>;
+  static_assert(pg::on_device::facts_of<window>.layered);
 }
 
 BOOST_AUTO_TEST_CASE(a_description_says_so) {
@@ -219,6 +225,9 @@ BOOST_AUTO_TEST_CASE(a_description_says_so) {
   BOOST_TEST(text.find("a block holds a sample") != std::string::npos);
   const pg::basic_device_executor<poor<pg::on_device::emulated_device>> other;
   BOOST_TEST(pg::describe<usual<float>>(other).find("held") == std::string::npos);
+  // No thread takes the loss of so many outputs.
+  using many = pg::network<pg::shape{48}, pg::linear<128>, pg::tanh, pg::linear<96>, pg::relu, pg::linear<40>>;
+  BOOST_TEST(pg::describe<many>(exec).find("held") == std::string::npos);
 }
 
 BOOST_AUTO_TEST_CASE(networks_that_are_too_large_or_have_other_layers_are_not_held) {
@@ -232,6 +241,7 @@ BOOST_AUTO_TEST_CASE(networks_that_are_too_large_or_have_other_layers_are_not_he
   static_assert(facts_of<large>.layered && facts_of<large>.held_products == 0);
   using perceptron = pg::network<pg::shape{784}, pg::linear<128>, pg::relu, pg::linear<256>, pg::relu, pg::linear<10>>;
   static_assert(facts_of<perceptron>.held_products > 0 && facts_of<perceptron>.held_together == 4);
+  static_assert(pg::on_device::held_bytes(facts_of<perceptron>, 784, 4) <= 99 << 10);   // a GeForce card's block
   using wide = pg::network<pg::shape{784}, pg::linear<512>, pg::relu, pg::linear<10>>;  // weights are 1.6 MB
   static_assert(facts_of<wide>.layered && facts_of<wide>.held_products == 0);
   // All of a launch's blocks read them.

@@ -89,8 +89,10 @@ struct counting_operand : kind_of<Operand> {
 /// A product that counts the elements it reads, and by its results what it multiplies.
 template <class Problem>
 struct counting : Problem {
+  static constexpr bool in_samples = requires(const Problem& it) { it.row_step(); };
   seen* to = nullptr;
   int depth_of_slice = 1;
+  int threads_of_column = 1;
 
   [[nodiscard]] auto left(int z) const noexcept {
     return counting_operand<decltype(Problem::left(z))>{{},           Problem::left(z), to,
@@ -100,10 +102,16 @@ struct counting : Problem {
     return counting_operand<decltype(Problem::right(z))>{
         {}, Problem::right(z), to, this->columns(), this->depth(z), depth_of_slice};
   }
-  // Places of results carry their batch with them.
+  // Of results in samples' workspaces every thread of a column asks where it lies, where they are added also before.
+  [[nodiscard]] auto column_of(int z, int column) const noexcept requires in_samples {
+    const int times = threads_of_column * (this->accumulates() ? 2 : 1);
+    to->multiply_adds += static_cast<double>(this->depth(z)) * this->rows() / times;
+    return Problem::column_of(z, column);
+  }
+  // Places of all others carry their batch with them.
   [[nodiscard]] auto results(int z) const noexcept { return std::pair{z, Problem::results(z)}; }
   template <class Results>
-  [[nodiscard]] auto column_of(const Results& of, int column) const noexcept {
+  [[nodiscard]] auto column_of(const Results& of, int column) const noexcept requires(!in_samples) {
     return std::pair{of.first, Problem::column_of(of.second, column)};
   }
   template <class Place>
@@ -143,7 +151,8 @@ class counting_device : public dev::emulated_device {
   }
   template <class Scalar, class Problem, class Sizes>
   void launch_counted(const dev::gemm_kernel<Scalar, Problem, Sizes>& kernel, int blocks) {
-    const counting<Problem> problem{kernel.problem, &launches_.back(), Sizes::depth};
+    const counting<Problem> problem{kernel.problem, &launches_.back(), Sizes::depth,
+                                    kernel.row_blocks() * (Sizes::rows / Sizes::own_rows)};
     emulated_device::launch(dev::gemm_kernel<Scalar, counting<Problem>, Sizes>{problem}, blocks);
   }
 

@@ -419,7 +419,6 @@ struct product_over_samples {
   affine_operands<Scalar> on;
   joined_node joined{};
 
-  [[nodiscard]] PERGRAD_HD int results(int z) const noexcept { return z; }
   /// Is a result added to what is there? Else a row's begin with its bias, if there are any.
   [[nodiscard]] PERGRAD_HD bool accumulates() const noexcept { return on.accumulate != 0; }
   [[nodiscard]] PERGRAD_HD bool has_bias() const noexcept { return on.bias != nullptr; }

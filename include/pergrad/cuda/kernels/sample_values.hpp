@@ -399,12 +399,13 @@ struct geometry {
     }
     x_fields = axis_fields{of.in, least[0], most[0]};
     y_fields = axis_fields{of.out, least[1], most[1]};
-    const coordinates first = position(0, 0);
-    // Of one channel: all are alike.
+    // Of one channel, or of one tap along an axis, all steps are alike.
     bool in_order = of.positions() == 1 && of.y_output == 1 && (of.channels == 1 || of.x_channel == of.taps());
-    for (int k = 0; in_order && k < of.taps(); ++k) {
-      const coordinates of_tap = tap(k);
-      in_order = inside_x(first, of_tap) && first.offset + of_tap.offset == k;
+    int next = 1;  // from a tap to the next one
+    for (int axis = axes; axis-- > 0;) {
+      const bool is_inside = of.padding[axis] == 0 && (of.kernel[axis] - 1) * of.dilation[axis] < of.in[axis];
+      in_order = in_order && is_inside && (of.kernel[axis] == 1 || of.dilation[axis] * of.x_step[axis] == next);
+      next *= of.kernel[axis];
     }
     contiguous = in_order ? 1 : 0;
   }
