@@ -51,11 +51,11 @@ struct gemm_block {
   static constexpr int across = Columns / OwnColumns;
   static constexpr int threads = Rows / OwnRows * across;
   /// Instructions for 100 multiply-adds of a product over samples, about, by machine code.
-  static constexpr int cost = OwnRows * OwnColumns >= 64   ? 125
-                              : OwnRows * OwnColumns >= 32 ? 145
-                              : OwnRows * OwnColumns >= 16 ? 180
-                              : OwnRows * OwnColumns >= 8  ? 200
-                                                           : 220;
+  static constexpr int cost = [] {
+    constexpr int own = OwnRows * OwnColumns;
+    if (own >= 32) return own >= 64 ? 125 : 145;
+    return own < 16 ? 415 : Depth >= 32 ? 155 : 180;
+  }();
   /// Elements that lie together and are read at once.
   static constexpr int together = OwnRows < 2 || OwnColumns < 2 ? 1 : OwnRows < 4 || OwnColumns < 4 ? 2 : 4;
   static constexpr int group = together;  ///< of a slice's elements, that are one type
