@@ -32,6 +32,8 @@ endif()
 set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
 
 # nvcc's toolkit may have no headers for that processor: those of this one are the same.
+find_program(PERGRAD_NVCC nvcc HINTS ENV CUDACXX ENV CUDA_HOME ENV CUDA_PATH PATHS /usr/local/cuda /opt/cuda
+  PATH_SUFFIXES bin DOC "The CUDA compiler")
 if(PERGRAD_NVCC)
   get_filename_component(toolkit ${PERGRAD_NVCC} REALPATH)
   get_filename_component(toolkit ${toolkit}/../.. ABSOLUTE)

@@ -43,7 +43,7 @@ No number is fitted to a measurement of this library. Where it is crude:
       modelled
 
 Writes DIR/model.json (a row a step, and one a kernel of it), .md and .svg (default out/cuda_model). --update writes
-docs/results/device_model.json and docs/images/device_model.svg, which docs/cuda.md shows. Needs nvcc, g++, c++filt and
+docs/results/device_*.json and docs/images/device_model.svg, which docs/cuda.md shows. Needs nvcc, g++, c++filt and
 nvdisasm (of the CUDA toolkit, or PyPI's nvidia-cuda-nvdisasm; NVDISASM=path); exit code 3 where one is missing.
 """
 
@@ -70,12 +70,14 @@ import sass  # noqa: E402
 
 RESULTS = ROOT / "docs" / "results" / "device_model.json"
 GOALS_FOUND = ROOT / "docs" / "results" / "device_goals.json"
+BOARDS_FOUND = ROOT / "docs" / "results" / "device_boards.json"
 PICTURE = ROOT / "docs" / "images" / "device_model.svg"
 TASKS = {"mnist_cnn": "MNIST CNN", "mlp": "perceptron", "cifar_cnn": "CIFAR CNN", "lstm": "LSTM",
          "vgg16": "VGG16, 256 x 256", "lk_transformer": "transformer", "gpt2_small_lora": "GPT-2 small, adapters"}
 BATCHES = (16, 256, 2048)
 OWN_BATCHES = {"vgg16": [8], "lk_transformer": [32], "gpt2_small_lora": [8]}
 SHOWN = ("h200", "orin", "thor")  # in docs/cuda.md
+BOARDS = ("orin", "thor")  # in docs/cuda.md's page for them
 PRECISIONS = ("float", "tf32", "bf16")
 
 # Clock in GHz, bandwidth in GB/s, dense TF32 in TFLOPS (BF16 has twice that), kilobytes of shared memory and results of DFMA a clock a
@@ -805,11 +807,12 @@ def document(steps, builder):
     for device in SHOWN:
         columns += [f"{DEVICES[device]['title']}: ms", "bound", "of the roofline", "TF32: ms", "BF16: ms"]
     version = run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"])[0].strip()
+    changed = run(["git", "-C", ROOT, "status", "--porcelain", "--untracked-files=no"])[0].strip()
     release = run([builder.nvcc, "--version"])[0].partition("release ")[2].partition(",")[0]
     return {"what": "a model of one private step in float on GPUs that were not there: milliseconds, what bounds most "
                     "of them, and the share of the roofline; and milliseconds with TF32 and BF16",
             "commands": ["python3 bench/cuda/model.py --update"], "machine": "none: modelled, not measured",
-            "date": datetime.date.today().isoformat(), "version": f"the tree after commit {version}",
+            "date": datetime.date.today().isoformat(), "version": f"the tree after commit {version}" if changed else f"commit {version}",
             "note": f"machine code by CUDA {release}; sources of the devices' figures: bench/cuda/model.py",
             "align": "lr" + "rlrrr" * len(SHOWN), "columns": columns, "rows": rows,
             "steps": [{**{key: step[key] for key in ("task", "device", "batch", "precision", "private", "kernels")},
@@ -817,7 +820,29 @@ def document(steps, builder):
                        "bound": step["bound"]} for step in steps]}
 
 
-def goals(steps, parts, builder):
+def of_document(base):
+    """What every file of one run of this script says of it."""
+    return {key: base[key] for key in ("commands", "machine", "date", "version", "note")}
+
+
+def boards(base):
+    """Steps a second on Jetsons, for docs/cuda.md; `base`: the document of the same steps."""
+    known = {(step["task"], step["batch"], step["device"], step["precision"]): step["step_us"]
+             for step in base["steps"] if step["private"]}
+    rows = []
+    for task, title in TASKS.items():
+        batches = OWN_BATCHES.get(task, BATCHES)
+        rows += [[title if batch == batches[0] else "", f"{batch:,}",
+                  *(number(1e6 / known[task, batch, device, precision]) for device in BOARDS for precision in PRECISIONS)]
+                 for batch in batches]
+    shown = {"float": "FP32", "tf32": "TF32", "bf16": "BF16"}
+    return of_document(base) | {
+        "what": "a model of private steps on boards that were not there: steps a second", "align": "lr" + "r" * 6,
+        "columns": ["task", "batch", *(f"{DEVICES[device]['title']}, {shown[precision]}"
+                                       for device in BOARDS for precision in PRECISIONS)], "rows": rows}
+
+
+def goals(steps, parts, base):
     """The goals for an H200 beside what is modelled, for docs/cuda.md."""
     known = {(step["task"], step["batch"], step["precision"], step["private"]): step
              for step in steps if step["device"] == "h200"}
@@ -855,8 +880,7 @@ def goals(steps, parts, builder):
                     unit = "FFMA" if precision == "float" else "HMMA"
                     add(f"{TASKS[task]}: {unit} of issue slots, {kind}", f"at least {least}", number(found, 2),
                         found >= least)
-    base = document(steps, builder)
-    return {key: base[key] for key in ("commands", "machine", "date", "version", "note")} | {
+    return of_document(base) | {
         "what": "what private steps on an H200 should reach, beside what is modelled; an ordinary one has the plain "
                 "sum and an update at the rate of memory; of issue slots HMMA has as many as a tensor core works for one",
         "align": "lrrl", "columns": ["", "goal", "modelled", "holds"], "rows": rows}
@@ -974,8 +998,10 @@ def main():
     steps, parts = model(builder, devices, options.tasks, options.batches)
     at = 256 if 256 in options.batches else options.batches[-1]
     if options.update:
-        RESULTS.write_text(as_json(document(steps, builder)), encoding="utf-8")
-        GOALS_FOUND.write_text(as_json(goals(steps, parts, builder)), encoding="utf-8")
+        base = document(steps, builder)
+        RESULTS.write_text(as_json(base), encoding="utf-8")
+        BOARDS_FOUND.write_text(as_json(boards(base)), encoding="utf-8")
+        GOALS_FOUND.write_text(as_json(goals(steps, parts, base)), encoding="utf-8")
         PICTURE.write_text(picture([step for step in steps if step["device"] in SHOWN], at), encoding="utf-8")
         return 0
     found = {"note": "modelled, not measured", "steps": steps, "kernels": parts}
