@@ -4515,7 +4515,8 @@ class static_network {
   using input_value = std::conditional_t<input_shape.ids != 0, std::int32_t, Scalar>;
 
   /// Bytes that a tape of this network for batches of up to MaxBatch samples takes on a device, all in one allocation:
-  /// parameters, values, gradients, sums and an optimizer's moments. Needs the device part of the library.
+  /// parameters, values, gradients and sums. A trainer's optimizer takes more, and evaluations do, from the first one
+  /// on: samples, outputs, and gradients that are materialised. Needs the device part of the library.
   template <std::size_t MaxBatch>
   static constexpr std::size_t device_bytes = detail::device_memory<static_network>::template bytes<MaxBatch>;
 
@@ -51147,17 +51148,11 @@ struct arena_layout {
   std::size_t norms = 0;
   std::size_t squares = 0;  ///< layered: parts of norms
   std::size_t weights = 0;  ///< [layer][sample]
-  std::size_t outputs = 0;
-  std::size_t inputs = 0;  ///< of evaluations whose samples come from the host
-  std::size_t targets = 0;
   std::size_t projections = 0;
-  std::size_t rows = 0;
   std::size_t partials = 0;       ///< layered: gradients of some samples
   std::size_t kept_partials = 0;  ///< layered: a leaf's of all samples, leaf after leaf
   std::size_t sums = 0;           ///< accumulators
   std::size_t released = 0;
-  std::size_t first_moment = 0;
-  std::size_t second_moment = 0;
   std::size_t bytes = 0;
 };
 
@@ -51166,10 +51161,8 @@ struct arena_layout {
   constexpr std::size_t most = std::size_t{1} << 20U;  // elements
   return std::min(max_batch, std::max<std::size_t>(1, most / std::max<std::size_t>(1, net.parameters)));
 }
-/// Room for one value of a sample's targets, whatever the loss. There is room for as many as the network has outputs.
-inline constexpr std::size_t target_bytes = 8;
-
-/// `gradients`: whether there is room for them, for sums and for an optimizer's state; outputs and losses need none.
+inline constexpr std::size_t arena_line = 256;  ///< bytes of which places are multiples
+/// `gradients`: whether there is room for them and for sums; outputs and losses need none.
 [[nodiscard]] constexpr arena_layout lay_out(const network_facts& net, std::size_t scalar_bytes, std::size_t max_batch,
                                              bool gradients = true) noexcept {
   constexpr auto count = [](auto number) { return static_cast<std::size_t>(number); };
@@ -51178,9 +51171,8 @@ inline constexpr std::size_t target_bytes = 8;
       net.layered && has_gemm_library ? count(library_capacity(static_cast<int>(max_batch))) : max_batch;
   arena_layout a;
   const auto place = [&](std::size_t& where, std::size_t bytes) {
-    constexpr std::size_t line = 256;
     where = a.bytes;
-    a.bytes += (bytes + line - 1) / line * line;
+    a.bytes += (bytes + arena_line - 1) / arena_line * arena_line;
   };
   place(a.state, sizeof(step_state) + max_batch * sizeof(std::uint32_t));
   a.records = a.state + sizeof(step_state);
@@ -51199,16 +51191,12 @@ inline constexpr std::size_t target_bytes = 8;
   place(a.workspaces, most_workspaces * count(net.workspace) * scalar_bytes);
   place(a.losses, max_batch * sizeof(double));
   place(a.position_losses, net.layered ? max_batch * net.output_positions * sizeof(double) : 0);
-  place(a.outputs, max_batch * net.output_size * scalar_bytes);
-  place(a.inputs, max_batch * net.input_size * scalar_bytes);
-  place(a.targets, max_batch * net.output_size * target_bytes);
   if (!gradients) return a;
   place(a.kept, max_batch * count(net.kept) * scalar_bytes);
   place(a.norms, max_batch * layers * sizeof(norm_bound));
   place(a.squares, max_batch * count(net.squares) * sizeof(double));
   place(a.weights, max_batch * layers * scalar_bytes);
   place(a.projections, max_batch * sizeof(double));
-  place(a.rows, rows_at_a_time(net, max_batch) * net.parameters * scalar_bytes);
   std::size_t most_partials = 0;
   for (const outer_leaf& leaf : net.outer) {
     if (!net.layered || !is_one_product(leaf) || leaf.view.positions() == 1 || leaf.partials >= 0) continue;
@@ -51220,16 +51208,36 @@ inline constexpr std::size_t target_bytes = 8;
   // One of integers, or some of scalars.
   place(a.sums, std::max(sizeof(std::int64_t), count(accumulator_count(net)) * scalar_bytes) * net.parameters);
   place(a.released, net.parameters * scalar_bytes);
-  place(a.first_moment, net.parameters * scalar_bytes);
-  place(a.second_moment, net.parameters * scalar_bytes);
   return a;
 }
 
-/// Samples that are evaluated at a time: as many as take 1 GiB of workspaces, but no more than `most`, and one at
+/// Byte offsets of a batch's samples that come from the host, as evaluations' do, and of the outputs that they ask for.
+struct sample_places {
+  std::size_t inputs = 0;
+  std::size_t targets = 0;
+  std::size_t outputs = 0;
+  std::size_t bytes = 0;
+};
+/// `target_bytes`: a sample's. `outputs`: whether anybody asks for them.
+[[nodiscard]] constexpr sample_places place_samples(const network_facts& net, std::size_t scalar_bytes,
+                                                    std::size_t max_batch, std::size_t target_bytes,
+                                                    bool outputs) noexcept {
+  sample_places s;
+  const auto place = [&](std::size_t& where, std::size_t bytes) {
+    where = s.bytes;
+    s.bytes += (bytes + arena_line - 1) / arena_line * arena_line;
+  };
+  place(s.inputs, max_batch * net.input_size * scalar_bytes);
+  place(s.targets, max_batch * target_bytes);
+  place(s.outputs, outputs ? max_batch * net.output_size * scalar_bytes : 0);
+  return s;
+}
+
+/// Samples that are evaluated at a time: as many as take 1 GiB of values, but no more than `most`, and one at
 /// least.
 [[nodiscard]] constexpr std::size_t evaluated_together(const network_facts& net, std::size_t scalar_bytes,
                                                        std::size_t most) noexcept {
-  const std::size_t each = (static_cast<std::size_t>(net.workspace) + net.input_size) * scalar_bytes;
+  const std::size_t each = (static_cast<std::size_t>(net.workspace) + net.input_size + net.output_size) * scalar_bytes;
   return std::clamp<std::size_t>((std::size_t{1} << 30U) / std::max<std::size_t>(1, each), 1, most);
 }
 
@@ -52712,7 +52720,8 @@ template <class Device>
   return {memory, [device = std::move(device)](std::byte* gone) { device->release(gone); }};
 }
 
-/// One network on one device, for batches of up to `max_batch` samples. Made once; nothing else is allocated later.
+/// One network on one device, for batches of up to `max_batch` samples. Made once; but samples that come from the host
+/// have room as soon as it is known what their targets are, and whether anybody asks for outputs.
 template <class Scalar, class Device>
 class network_memory {
  public:
@@ -52740,6 +52749,7 @@ class network_memory {
   /// The network's numbers.
   [[nodiscard]] const network_facts& net() const noexcept { return *net_; }
   [[nodiscard]] Device& device() const noexcept { return *device_; }
+  [[nodiscard]] const std::shared_ptr<Device>& shared_device() const noexcept { return device_; }
   /// How values and gradients are stored.
   [[nodiscard]] stored_format format() const noexcept {
     if (!std::is_same_v<Scalar, float>) return stored_format::exact;
@@ -52765,14 +52775,40 @@ class network_memory {
   /// From now on kernels read these, which are on the device; null: the arena's own.
   void borrow_parameters(Scalar* parameters) noexcept { borrowed_ = parameters; }
 
+  /// Makes room for a batch's samples, whose targets take so many bytes each, and for outputs.
+  void make_sample_room(std::size_t target_bytes, bool outputs) {
+    const sample_places wanted = place_samples(*net_, sizeof(Scalar), max_batch_, target_bytes, outputs);
+    if (samples_ != nullptr && wanted.bytes <= sample_places_.bytes && wanted.outputs <= sample_places_.outputs) return;
+    samples_.reset();  // before there is another one
+    sample_places_ = {};
+    samples_ = allocate_on(device_, wanted.bytes);
+    sample_places_ = wanted;
+  }
+  // They are there behind that.
+  [[nodiscard]] Scalar* inputs() const noexcept { return sample_at<Scalar>(sample_places_.inputs); }
+  template <class Target>
+  [[nodiscard]] Target* targets() const noexcept {
+    return sample_at<Target>(sample_places_.targets);
+  }
+  [[nodiscard]] Scalar* outputs() const noexcept { return sample_at<Scalar>(sample_places_.outputs); }
+
   /// Copies values to a place of the arena.
   template <class Value>
   void put(std::size_t place, const Value* from, std::size_t count) const {
-    if (count > 0) device_->upload(at<Value>(place), from, count * sizeof(Value));
+    put(at<Value>(place), from, count);
   }
   template <class Value>
   void get(Value* to, std::size_t place, std::size_t count) const {
-    if (count > 0) device_->download(to, at<Value>(place), count * sizeof(Value));
+    get(to, at<Value>(place), count);
+  }
+  /// And to elsewhere on the device.
+  template <class Value>
+  void put(Value* there, const Value* from, std::size_t count) const {
+    if (count > 0) device_->upload(there, from, count * sizeof(Value));
+  }
+  template <class Value>
+  void get(Value* to, const Value* there, std::size_t count) const {
+    if (count > 0) device_->download(to, there, count * sizeof(Value));
   }
   /// Tells the device about the next physical batch, in one upload.
   void announce(const step_state& state, const std::uint32_t* records) {
@@ -52831,7 +52867,7 @@ class network_memory {
             .target_count = static_cast<int>(target_count)};
   }
 
-  /// Brings announced samples out of the host's memory into the arena, in which they lie one behind the other then.
+  /// Brings announced samples out of the host's memory into the room for samples, where they lie one behind the other.
   template <class Value, class Target>
   [[nodiscard]] gather_kernel<Value, Target, sum_threads> gather(const std::byte* inputs, const std::byte* targets,
                                                                  std::size_t target_count, stored_format format,
@@ -52840,8 +52876,8 @@ class network_memory {
             .records = at<const std::uint32_t>(places_.records),
             .inputs = reinterpret_cast<const Value*>(inputs),
             .targets = reinterpret_cast<const Target*>(targets),
-            .to_inputs = at<Value>(places_.inputs),
-            .to_targets = at<Target>(places_.targets),
+            .to_inputs = sample_at<Value>(sample_places_.inputs),
+            .to_targets = this->targets<Target>(),
             .input_size = static_cast<int>(net_->input_size),
             .input_step = static_cast<int>(net_->input_size * sizeof(Scalar) / sizeof(Value)),
             .target_count = static_cast<int>(target_count),
@@ -52850,6 +52886,11 @@ class network_memory {
   }
 
  private:
+  template <class Value>
+  [[nodiscard]] Value* sample_at(std::size_t place) const noexcept {
+    return reinterpret_cast<Value*>(samples_.get() + place);
+  }
+
   std::shared_ptr<Device> device_;
   std::size_t max_batch_;
   device_options options_;
@@ -52858,6 +52899,8 @@ class network_memory {
   std::shared_ptr<std::byte> arena_;
   Scalar* borrowed_ = nullptr;
   std::vector<std::byte> header_;
+  sample_places sample_places_;
+  std::shared_ptr<std::byte> samples_;
 };
 
 }  // namespace pergrad::inline v0_1::on_device
@@ -53633,20 +53676,15 @@ class engine {
                        const network_facts& net, const function_tables<Scalar>& functions, bool gradients = true)
       : memory_{std::move(device), max_batch, options, net, functions, gradients},
         target_start_(whole_pages(max_batch * net.input_size * sizeof(Scalar))),
-        samples_(most_page + target_start_ + whole_pages(max_batch * net.output_size * target_bytes)),
         records_(max_batch),
         numbers_(net.draws ? max_batch : 0),
         lengths_(net.input_positions > 0 ? max_batch : 0),
         losses_(max_batch),
-        outputs_(max_batch * net.output_size),
         norms_(max_batch * net.layers()),
         projections_(max_batch),
         weights_(max_batch * std::max<std::size_t>(1, net.layers())),
         weights_of_sample_(std::max<std::size_t>(1, net.layers())) {
     for (std::size_t i = 0; i < max_batch; ++i) records_[i] = static_cast<std::uint32_t>(i);
-    void* begin = samples_.data();
-    std::size_t room = samples_.size();
-    samples_begin_ = static_cast<std::byte*>(std::align(most_page, 1, begin, room));
   }
   engine(const engine&) = delete;
   engine& operator=(const engine&) = delete;
@@ -53673,6 +53711,21 @@ class engine {
     const std::span<const Scalar> parameters = all_parameters(network);
     memory_.put(memory_.places().parameters, parameters.data(), parameters.size());
   }
+  /// Behind this evaluations may begin whose samples' targets take so many bytes.
+  void make_sample_room(std::size_t target_bytes) {
+    if (samples_begin_ != nullptr && target_bytes <= target_bytes_) return;
+    if (seen_samples_ != nullptr) memory_.device().synchronise();
+    seen_samples_.reset();
+    is_viewed_ = false;
+    samples_begin_ = nullptr;
+    memory_.make_sample_room(target_bytes, true);
+    outputs_.resize(memory_.max_batch() * net().output_size);
+    samples_.resize(most_page + target_start_ + whole_pages(memory_.max_batch() * target_bytes));
+    void* begin = samples_.data();
+    std::size_t room = samples_.size();
+    samples_begin_ = static_cast<std::byte*>(std::align(most_page, 1, begin, room));
+    target_bytes_ = target_bytes;
+  }
   /// Takes over sample `b` of the next evaluation, which has this number in its data set.
   template <class Value, class Target>
   void take(std::size_t b, std::size_t number, const Value* input, std::uint32_t length,
@@ -53696,8 +53749,8 @@ class engine {
     }
     is_viewed_ = true;
     if (seen_samples_ == nullptr) {
-      memory_.put(places.inputs, reinterpret_cast<const Scalar*>(samples_begin_), request.count * net().input_size);
-      memory_.put(places.targets, reinterpret_cast<const Target*>(samples_begin_ + target_start_),
+      memory_.put(memory_.inputs(), reinterpret_cast<const Scalar*>(samples_begin_), request.count * net().input_size);
+      memory_.put(memory_.template targets<Target>(), reinterpret_cast<const Target*>(samples_begin_ + target_start_),
                   request.count * target_count);
     }
     if (!numbers_.empty()) memory_.put(places.numbers, numbers_.data(), request.count);
@@ -53787,8 +53840,8 @@ class engine {
   template <class Target>
   [[nodiscard]] batch_view<Scalar, Target> make_view(std::size_t target_count) const {
     const arena_layout& places = memory_.places();
-    auto view = memory_.samples(memory_.template at<const Scalar>(places.inputs),
-                                memory_.template at<const Target>(places.targets), target_count,
+    auto view = memory_.samples(static_cast<const Scalar*>(memory_.inputs()),
+                                static_cast<const Target*>(memory_.template targets<Target>()), target_count,
                                 memory_.template at<const std::uint32_t>(places.lengths), nullptr);
     if (seen_samples_ != nullptr) view.records = nullptr;  // those of a part come to the front
     return view;
@@ -53817,13 +53870,13 @@ class engine {
                              .backward = it.request.backward,
                              .norms = norms,
                              .gradients = it.way.gradients,
-                             .outputs = memory_.template at<Scalar>(memory_.places().outputs),
+                             .outputs = memory_.outputs(),
                              .samples = static_cast<int>(count)});
   }
   void fetch_facts(const request_type& request, std::size_t first, std::size_t count, bool facts_wanted) {
     const arena_layout& places = memory_.places();
     memory_.get(losses_.data() + first, places.losses, count);
-    memory_.get(outputs_.data() + first * net().output_size, places.outputs, count * net().output_size);
+    memory_.get(outputs_.data() + first * net().output_size, memory_.outputs(), count * net().output_size);
     if (!facts_wanted) return;
     memory_.get(norms_.data() + first * net().layers(), places.norms, count * net().layers());
     if (request.direction != nullptr) memory_.get(projections_.data() + first, places.projections, count);
@@ -53896,10 +53949,13 @@ class engine {
   template <needed_products Needed, class Target>
   void write_rows(evaluation<Needed, Target>& it) {
     const request_type& request = it.request;
-    const arena_layout& places = memory_.places();
     const bool weighted = request.row_weights != nullptr;
     const bool per_layer = weighted && request.row_weights->per_layer;
     if (weighted) send_weights(request, *request.row_weights);
+    const std::size_t together = rows_at_a_time(net(), memory_.max_batch());
+    if (rows_ == nullptr) {
+      rows_ = allocate_on(memory_.shared_device(), together * net().parameters * sizeof(Scalar));
+    }
     row_kernel<Scalar, Target, sum_threads> kernel{
         .tables = memory_.tables(),
         .samples = it.view,
@@ -53908,8 +53964,7 @@ class engine {
         .layer_stride = per_layer ? static_cast<int>(memory_.max_batch()) : 0,
         .first_sample = 0,
         .leaf_blocks = leaf_blocks(net()),
-        .rows = memory_.template at<Scalar>(places.rows)};
-    const std::size_t together = rows_at_a_time(net(), memory_.max_batch());
+        .rows = reinterpret_cast<Scalar*>(rows_.get())};
     it.for_each_part([&](std::size_t part, std::size_t size) {
       if (it.way.again) evaluate(it, part, size, false);
       if (weighted) kernel.weights = weights_at(part);
@@ -53917,7 +53972,7 @@ class engine {
         const std::size_t count = std::min(together, size - first);
         kernel.first_sample = static_cast<int>(first);
         memory_.device().launch(kernel, static_cast<int>(count) * leaf_blocks(net()));
-        memory_.get(request.rows + (part + first) * net().parameters, places.rows, count * net().parameters);
+        memory_.get(request.rows + (part + first) * net().parameters, kernel.rows, count * net().parameters);
       }
     });
   }
@@ -53925,6 +53980,7 @@ class engine {
   network_memory<Scalar, Device> memory_;
   bool holds_parameters_ = false;
   std::size_t target_start_;
+  std::size_t target_bytes_ = 0;    ///< a sample's, for which there is room
   std::vector<std::byte> samples_;  ///< inputs, and targets from `target_start_` on
   std::byte* samples_begin_ = nullptr;
   std::vector<std::uint32_t> records_;
@@ -53938,6 +53994,7 @@ class engine {
   std::vector<Scalar> weights_of_sample_;
   std::vector<Scalar> total_;
   std::vector<std::int64_t> integers_;
+  std::shared_ptr<std::byte> rows_;  ///< on the device, from the first gradients on that are materialised
   bool is_viewed_ = false;
   std::shared_ptr<const std::byte> seen_samples_;  ///< where a device reads them that has no memory of its own
 };
@@ -54036,9 +54093,8 @@ class basic_device_executor {
     using scalar = typename Network::scalar;
     using target = target_of<Loss, scalar>;
     constexpr std::size_t target_count = Loss::target_count(Network::output_shape);
-    static_assert(sizeof(target) <= on_device::target_bytes && target_count <= Network::output_shape.size(),
-                  "pergrad: a loss on a device takes at most one target of up to 8 bytes an output");
     auto& engine = engine_of(tape);
+    engine.make_sample_room(target_count * sizeof(target));
     if (!engine.holds_parameters()) bring_parameters(network, engine);
     for (std::size_t b = 0; b < request.count; ++b) {
       const std::size_t sample = request.first + b;
@@ -54548,9 +54604,12 @@ class network_trainer {
     pergrad::detail::require_sigma(options.noise->value(), settings_.grid.sigma, options.noise->value() == 0);
     if (runs_kernels<Device> && settings_.grid.sigma > 0) require_the_hosts_noise<Scalar>(device_, settings_.grid);
     parts_.reserve(memory_->max_batch() * net().layers());
-    const std::size_t bytes = net().parameters * sizeof(Scalar);
-    device_->fill_zero(memory_->template at<Scalar>(memory_->places().first_moment), bytes);
-    device_->fill_zero(memory_->template at<Scalar>(memory_->places().second_moment), bytes);
+    memory_->make_sample_room(target_count_ * sizeof(Target), false);  // as data may leave no memory for it
+    if (moment_count() > 0) {
+      const std::size_t bytes = moment_count() * moment_step() * sizeof(Scalar);
+      moments_ = allocate_on(device_, bytes);
+      device_->fill_zero(moments_.get(), bytes);
+    }
     take_over();
   }
   network_trainer(const network_trainer&) = delete;
@@ -54706,16 +54765,15 @@ class network_trainer {
   /// device.
   template <class Optimizer, class Function>
   auto with_twin(Optimizer twin, Function&& f) {
-    const std::size_t places[] = {memory_->places().first_moment, memory_->places().second_moment};
     const auto for_each_array = [&](const auto& use) {
       std::size_t number = 0;
-      for (const auto array : optimizer_access::state(twin)) use(array, places[number++]);
+      for (const auto array : optimizer_access::state(twin)) use(array, moment(number++));
     };
     std::uint64_t* const steps = optimizer_access::count(twin);
     if (steps != nullptr) *steps = updates_;
-    for_each_array([&](auto array, std::size_t place) { memory_->get(array.data(), place, array.size()); });
+    for_each_array([&](auto array, Scalar* there) { memory_->get(array.data(), there, array.size()); });
     auto result = f(twin);
-    for_each_array([&](auto array, std::size_t place) { memory_->put(place, array.data(), array.size()); });
+    for_each_array([&](auto array, Scalar* there) { memory_->put(there, array.data(), array.size()); });
     if (steps != nullptr) updates_ = *steps;
     return result;
   }
@@ -54729,8 +54787,7 @@ class network_trainer {
   void set_first_record(std::uint32_t first_record) noexcept { first_record_ = first_record; }
   /// What peers have of the optimizer, here as well: for files.
   void gather_moments() const {
-    peers_->share(*device_, memory_->template at<Scalar>(memory_->places().first_moment));
-    peers_->share(*device_, memory_->template at<Scalar>(memory_->places().second_moment));
+    for (std::size_t number = 0; number < moment_count(); ++number) peers_->share(*device_, moment(number));
   }
   [[nodiscard]] Device& device() const noexcept { return *device_; }
   [[nodiscard]] const training_choices& options() const noexcept { return options_; }
@@ -54766,12 +54823,11 @@ class network_trainer {
     return true;
   }
   void capture_gathered() {
-    const arena_layout& places = memory_->places();
     const auto gather = memory_->template gather<Value, Target>(seen_inputs_.get(), seen_targets_.get(), target_count_,
                                                                 memory_->format(), memory_->max_batch());
-    auto samples =
-        memory_->samples(memory_->template at<const Scalar>(places.inputs),
-                         memory_->template at<const Target>(places.targets), target_count_, nullptr, gather.records);
+    auto samples = memory_->samples(static_cast<const Scalar*>(memory_->inputs()),
+                                    static_cast<const Target*>(memory_->template targets<Target>()), target_count_,
+                                    nullptr, gather.records);
     samples.records = nullptr;
     capture(samples, [&] { launch(*device_, gather); });
   }
@@ -54834,6 +54890,14 @@ class network_trainer {
     if (options_.optimizer == optimizer_kind::adam) return update::adam;
     return options_.momentum > 0 ? update::momentum : update::sgd;
   }
+  /// Arrays of the optimizer's state, of which number `number` lies here; nullptr: it has fewer.
+  [[nodiscard]] std::size_t moment_count() const { return static_cast<std::size_t>(rule() - update::sgd); }
+  [[nodiscard]] std::size_t moment_step() const {
+    return (net().parameters + arena_line - 1) / arena_line * arena_line;
+  }
+  [[nodiscard]] Scalar* moment(std::size_t number) const {
+    return number < moment_count() ? reinterpret_cast<Scalar*>(moments_.get()) + number * moment_step() : nullptr;
+  }
   void launch_release_together() {
     auto* const sums = memory_->template at<std::int64_t>(memory_->places().sums);
     peers_->add_up(*device_, sums);
@@ -54853,8 +54917,8 @@ class network_trainer {
                                     .begin = static_cast<std::int64_t>(begin),
                                     .end = static_cast<std::int64_t>(end),
                                     .parameters = memory_->parameters(),
-                                    .first = memory_->template at<Scalar>(places.first_moment),
-                                    .second = memory_->template at<Scalar>(places.second_moment),
+                                    .first = moment(0),
+                                    .second = moment(1),
                                     .released = memory_->template at<Scalar>(places.released),
                                     .rule = rule(),
                                     .tables = memory_->tables().rows,
@@ -54871,7 +54935,8 @@ class network_trainer {
   release_grid grid_;
   release_settings<Scalar> settings_{};
   clip_rule rule_;
-  std::shared_ptr<std::byte> records_;            ///< on the device
+  std::shared_ptr<std::byte> moments_;            ///< on the device
+  std::shared_ptr<std::byte> records_;            ///< there, too
   std::size_t room_ = 0;                          ///< there, in bytes
   std::shared_ptr<const std::byte> seen_inputs_;  ///< where the device reads them in the host's memory
   std::shared_ptr<const std::byte> seen_targets_;

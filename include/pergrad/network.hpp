@@ -61,7 +61,8 @@ class static_network {
   using input_value = std::conditional_t<input_shape.ids != 0, std::int32_t, Scalar>;
 
   /// Bytes that a tape of this network for batches of up to MaxBatch samples takes on a device, all in one allocation:
-  /// parameters, values, gradients, sums and an optimizer's moments. Needs the device part of the library.
+  /// parameters, values, gradients and sums. A trainer's optimizer takes more, and evaluations do, from the first one
+  /// on: samples, outputs, and gradients that are materialised. Needs the device part of the library.
   template <std::size_t MaxBatch>
   static constexpr std::size_t device_bytes = detail::device_memory<static_network>::template bytes<MaxBatch>;
 

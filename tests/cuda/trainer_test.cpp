@@ -202,6 +202,29 @@ BOOST_AUTO_TEST_CASE(records_for_which_a_device_has_no_memory_stay_with_the_host
   BOOST_TEST((after(true) == after(false)));
 }
 
+// Neither outputs nor moments of an optimizer that has none.
+BOOST_AUTO_TEST_CASE(training_takes_memory_for_what_it_needs) {
+  using many = pg::network<pg::shape{4}, pg::linear<2000>>;
+  const std::vector<float> inputs(20 * 4, 0.5F);
+  const std::vector<std::int32_t> classes(20, 1);
+  const pg::dataset<float, std::int32_t> records{inputs, classes, many::input_shape};
+  const auto taken = [&](double momentum) {
+    const pg::emulated device;
+    many net{device, pg::kaiming_uniform{5}};
+    auto options = usual_options();
+    options.momentum = momentum;
+    options.max_batch = pg::max_batch{16};
+    pg::dp_sgd trainer{device, net, pg::cross_entropy{}, options, pg::seeded_generator{9}};
+    for (int step = 0; step < 2; ++step) trainer.step(records);
+    return device.device().counted().allocated_bytes;
+  };
+  constexpr std::size_t of_moment = many::parameter_count * sizeof(float);
+  constexpr std::size_t others = 4096;  // records, marks, and what is rounded up
+  BOOST_TEST(taken(0) <= many::device_bytes<16> + others);
+  BOOST_TEST(taken(0.9) <= many::device_bytes<16> + of_moment + others);
+  BOOST_TEST(taken(0.9) >= many::device_bytes<16> + of_moment);
+}
+
 BOOST_AUTO_TEST_CASE(records_of_varying_length_have_to_be_on_the_device) {
   using reader = pg::network<pg::variable(pg::shape{4, 3}), pg::linear<5>, pg::mean_over_positions, pg::linear<3>>;
   const std::vector<float> inputs(20 * 12, 0.5F);

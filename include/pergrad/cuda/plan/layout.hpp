@@ -99,17 +99,11 @@ struct arena_layout {
   std::size_t norms = 0;
   std::size_t squares = 0;  ///< layered: parts of norms
   std::size_t weights = 0;  ///< [layer][sample]
-  std::size_t outputs = 0;
-  std::size_t inputs = 0;  ///< of evaluations whose samples come from the host
-  std::size_t targets = 0;
   std::size_t projections = 0;
-  std::size_t rows = 0;
   std::size_t partials = 0;       ///< layered: gradients of some samples
   std::size_t kept_partials = 0;  ///< layered: a leaf's of all samples, leaf after leaf
   std::size_t sums = 0;           ///< accumulators
   std::size_t released = 0;
-  std::size_t first_moment = 0;
-  std::size_t second_moment = 0;
   std::size_t bytes = 0;
 };
 
@@ -118,10 +112,8 @@ struct arena_layout {
   constexpr std::size_t most = std::size_t{1} << 20U;  // elements
   return std::min(max_batch, std::max<std::size_t>(1, most / std::max<std::size_t>(1, net.parameters)));
 }
-/// Room for one value of a sample's targets, whatever the loss. There is room for as many as the network has outputs.
-inline constexpr std::size_t target_bytes = 8;
-
-/// `gradients`: whether there is room for them, for sums and for an optimizer's state; outputs and losses need none.
+inline constexpr std::size_t arena_line = 256;  ///< bytes of which places are multiples
+/// `gradients`: whether there is room for them and for sums; outputs and losses need none.
 [[nodiscard]] constexpr arena_layout lay_out(const network_facts& net, std::size_t scalar_bytes, std::size_t max_batch,
                                              bool gradients = true) noexcept {
   constexpr auto count = [](auto number) { return static_cast<std::size_t>(number); };
@@ -130,9 +122,8 @@ inline constexpr std::size_t target_bytes = 8;
       net.layered && has_gemm_library ? count(library_capacity(static_cast<int>(max_batch))) : max_batch;
   arena_layout a;
   const auto place = [&](std::size_t& where, std::size_t bytes) {
-    constexpr std::size_t line = 256;
     where = a.bytes;
-    a.bytes += (bytes + line - 1) / line * line;
+    a.bytes += (bytes + arena_line - 1) / arena_line * arena_line;
   };
   place(a.state, sizeof(step_state) + max_batch * sizeof(std::uint32_t));
   a.records = a.state + sizeof(step_state);
@@ -151,16 +142,12 @@ inline constexpr std::size_t target_bytes = 8;
   place(a.workspaces, most_workspaces * count(net.workspace) * scalar_bytes);
   place(a.losses, max_batch * sizeof(double));
   place(a.position_losses, net.layered ? max_batch * net.output_positions * sizeof(double) : 0);
-  place(a.outputs, max_batch * net.output_size * scalar_bytes);
-  place(a.inputs, max_batch * net.input_size * scalar_bytes);
-  place(a.targets, max_batch * net.output_size * target_bytes);
   if (!gradients) return a;
   place(a.kept, max_batch * count(net.kept) * scalar_bytes);
   place(a.norms, max_batch * layers * sizeof(norm_bound));
   place(a.squares, max_batch * count(net.squares) * sizeof(double));
   place(a.weights, max_batch * layers * scalar_bytes);
   place(a.projections, max_batch * sizeof(double));
-  place(a.rows, rows_at_a_time(net, max_batch) * net.parameters * scalar_bytes);
   std::size_t most_partials = 0;
   for (const outer_leaf& leaf : net.outer) {
     if (!net.layered || !is_one_product(leaf) || leaf.view.positions() == 1 || leaf.partials >= 0) continue;
@@ -172,16 +159,36 @@ inline constexpr std::size_t target_bytes = 8;
   // One of integers, or some of scalars.
   place(a.sums, std::max(sizeof(std::int64_t), count(accumulator_count(net)) * scalar_bytes) * net.parameters);
   place(a.released, net.parameters * scalar_bytes);
-  place(a.first_moment, net.parameters * scalar_bytes);
-  place(a.second_moment, net.parameters * scalar_bytes);
   return a;
 }
 
-/// Samples that are evaluated at a time: as many as take 1 GiB of workspaces, but no more than `most`, and one at
+/// Byte offsets of a batch's samples that come from the host, as evaluations' do, and of the outputs that they ask for.
+struct sample_places {
+  std::size_t inputs = 0;
+  std::size_t targets = 0;
+  std::size_t outputs = 0;
+  std::size_t bytes = 0;
+};
+/// `target_bytes`: a sample's. `outputs`: whether anybody asks for them.
+[[nodiscard]] constexpr sample_places place_samples(const network_facts& net, std::size_t scalar_bytes,
+                                                    std::size_t max_batch, std::size_t target_bytes,
+                                                    bool outputs) noexcept {
+  sample_places s;
+  const auto place = [&](std::size_t& where, std::size_t bytes) {
+    where = s.bytes;
+    s.bytes += (bytes + arena_line - 1) / arena_line * arena_line;
+  };
+  place(s.inputs, max_batch * net.input_size * scalar_bytes);
+  place(s.targets, max_batch * target_bytes);
+  place(s.outputs, outputs ? max_batch * net.output_size * scalar_bytes : 0);
+  return s;
+}
+
+/// Samples that are evaluated at a time: as many as take 1 GiB of values, but no more than `most`, and one at
 /// least.
 [[nodiscard]] constexpr std::size_t evaluated_together(const network_facts& net, std::size_t scalar_bytes,
                                                        std::size_t most) noexcept {
-  const std::size_t each = (static_cast<std::size_t>(net.workspace) + net.input_size) * scalar_bytes;
+  const std::size_t each = (static_cast<std::size_t>(net.workspace) + net.input_size + net.output_size) * scalar_bytes;
   return std::clamp<std::size_t>((std::size_t{1} << 30U) / std::max<std::size_t>(1, each), 1, most);
 }
 

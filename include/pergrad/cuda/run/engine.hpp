@@ -38,20 +38,15 @@ class engine {
                        const network_facts& net, const function_tables<Scalar>& functions, bool gradients = true)
       : memory_{std::move(device), max_batch, options, net, functions, gradients},
         target_start_(whole_pages(max_batch * net.input_size * sizeof(Scalar))),
-        samples_(most_page + target_start_ + whole_pages(max_batch * net.output_size * target_bytes)),
         records_(max_batch),
         numbers_(net.draws ? max_batch : 0),
         lengths_(net.input_positions > 0 ? max_batch : 0),
         losses_(max_batch),
-        outputs_(max_batch * net.output_size),
         norms_(max_batch * net.layers()),
         projections_(max_batch),
         weights_(max_batch * std::max<std::size_t>(1, net.layers())),
         weights_of_sample_(std::max<std::size_t>(1, net.layers())) {
     for (std::size_t i = 0; i < max_batch; ++i) records_[i] = static_cast<std::uint32_t>(i);
-    void* begin = samples_.data();
-    std::size_t room = samples_.size();
-    samples_begin_ = static_cast<std::byte*>(std::align(most_page, 1, begin, room));
   }
   engine(const engine&) = delete;
   engine& operator=(const engine&) = delete;
@@ -78,6 +73,21 @@ class engine {
     const std::span<const Scalar> parameters = all_parameters(network);
     memory_.put(memory_.places().parameters, parameters.data(), parameters.size());
   }
+  /// Behind this evaluations may begin whose samples' targets take so many bytes.
+  void make_sample_room(std::size_t target_bytes) {
+    if (samples_begin_ != nullptr && target_bytes <= target_bytes_) return;
+    if (seen_samples_ != nullptr) memory_.device().synchronise();
+    seen_samples_.reset();
+    is_viewed_ = false;
+    samples_begin_ = nullptr;
+    memory_.make_sample_room(target_bytes, true);
+    outputs_.resize(memory_.max_batch() * net().output_size);
+    samples_.resize(most_page + target_start_ + whole_pages(memory_.max_batch() * target_bytes));
+    void* begin = samples_.data();
+    std::size_t room = samples_.size();
+    samples_begin_ = static_cast<std::byte*>(std::align(most_page, 1, begin, room));
+    target_bytes_ = target_bytes;
+  }
   /// Takes over sample `b` of the next evaluation, which has this number in its data set.
   template <class Value, class Target>
   void take(std::size_t b, std::size_t number, const Value* input, std::uint32_t length,
@@ -101,8 +111,8 @@ class engine {
     }
     is_viewed_ = true;
     if (seen_samples_ == nullptr) {
-      memory_.put(places.inputs, reinterpret_cast<const Scalar*>(samples_begin_), request.count * net().input_size);
-      memory_.put(places.targets, reinterpret_cast<const Target*>(samples_begin_ + target_start_),
+      memory_.put(memory_.inputs(), reinterpret_cast<const Scalar*>(samples_begin_), request.count * net().input_size);
+      memory_.put(memory_.template targets<Target>(), reinterpret_cast<const Target*>(samples_begin_ + target_start_),
                   request.count * target_count);
     }
     if (!numbers_.empty()) memory_.put(places.numbers, numbers_.data(), request.count);
@@ -192,8 +202,8 @@ class engine {
   template <class Target>
   [[nodiscard]] batch_view<Scalar, Target> make_view(std::size_t target_count) const {
     const arena_layout& places = memory_.places();
-    auto view = memory_.samples(memory_.template at<const Scalar>(places.inputs),
-                                memory_.template at<const Target>(places.targets), target_count,
+    auto view = memory_.samples(static_cast<const Scalar*>(memory_.inputs()),
+                                static_cast<const Target*>(memory_.template targets<Target>()), target_count,
                                 memory_.template at<const std::uint32_t>(places.lengths), nullptr);
     if (seen_samples_ != nullptr) view.records = nullptr;  // those of a part come to the front
     return view;
@@ -222,13 +232,13 @@ class engine {
                              .backward = it.request.backward,
                              .norms = norms,
                              .gradients = it.way.gradients,
-                             .outputs = memory_.template at<Scalar>(memory_.places().outputs),
+                             .outputs = memory_.outputs(),
                              .samples = static_cast<int>(count)});
   }
   void fetch_facts(const request_type& request, std::size_t first, std::size_t count, bool facts_wanted) {
     const arena_layout& places = memory_.places();
     memory_.get(losses_.data() + first, places.losses, count);
-    memory_.get(outputs_.data() + first * net().output_size, places.outputs, count * net().output_size);
+    memory_.get(outputs_.data() + first * net().output_size, memory_.outputs(), count * net().output_size);
     if (!facts_wanted) return;
     memory_.get(norms_.data() + first * net().layers(), places.norms, count * net().layers());
     if (request.direction != nullptr) memory_.get(projections_.data() + first, places.projections, count);
@@ -301,10 +311,13 @@ class engine {
   template <needed_products Needed, class Target>
   void write_rows(evaluation<Needed, Target>& it) {
     const request_type& request = it.request;
-    const arena_layout& places = memory_.places();
     const bool weighted = request.row_weights != nullptr;
     const bool per_layer = weighted && request.row_weights->per_layer;
     if (weighted) send_weights(request, *request.row_weights);
+    const std::size_t together = rows_at_a_time(net(), memory_.max_batch());
+    if (rows_ == nullptr) {
+      rows_ = allocate_on(memory_.shared_device(), together * net().parameters * sizeof(Scalar));
+    }
     row_kernel<Scalar, Target, sum_threads> kernel{
         .tables = memory_.tables(),
         .samples = it.view,
@@ -313,8 +326,7 @@ class engine {
         .layer_stride = per_layer ? static_cast<int>(memory_.max_batch()) : 0,
         .first_sample = 0,
         .leaf_blocks = leaf_blocks(net()),
-        .rows = memory_.template at<Scalar>(places.rows)};
-    const std::size_t together = rows_at_a_time(net(), memory_.max_batch());
+        .rows = reinterpret_cast<Scalar*>(rows_.get())};
     it.for_each_part([&](std::size_t part, std::size_t size) {
       if (it.way.again) evaluate(it, part, size, false);
       if (weighted) kernel.weights = weights_at(part);
@@ -322,7 +334,7 @@ class engine {
         const std::size_t count = std::min(together, size - first);
         kernel.first_sample = static_cast<int>(first);
         memory_.device().launch(kernel, static_cast<int>(count) * leaf_blocks(net()));
-        memory_.get(request.rows + (part + first) * net().parameters, places.rows, count * net().parameters);
+        memory_.get(request.rows + (part + first) * net().parameters, kernel.rows, count * net().parameters);
       }
     });
   }
@@ -330,6 +342,7 @@ class engine {
   network_memory<Scalar, Device> memory_;
   bool holds_parameters_ = false;
   std::size_t target_start_;
+  std::size_t target_bytes_ = 0;    ///< a sample's, for which there is room
   std::vector<std::byte> samples_;  ///< inputs, and targets from `target_start_` on
   std::byte* samples_begin_ = nullptr;
   std::vector<std::uint32_t> records_;
@@ -343,6 +356,7 @@ class engine {
   std::vector<Scalar> weights_of_sample_;
   std::vector<Scalar> total_;
   std::vector<std::int64_t> integers_;
+  std::shared_ptr<std::byte> rows_;  ///< on the device, from the first gradients on that are materialised
   bool is_viewed_ = false;
   std::shared_ptr<const std::byte> seen_samples_;  ///< where a device reads them that has no memory of its own
 };

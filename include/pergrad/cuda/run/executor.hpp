@@ -114,9 +114,8 @@ class basic_device_executor {
     using scalar = typename Network::scalar;
     using target = target_of<Loss, scalar>;
     constexpr std::size_t target_count = Loss::target_count(Network::output_shape);
-    static_assert(sizeof(target) <= on_device::target_bytes && target_count <= Network::output_shape.size(),
-                  "pergrad: a loss on a device takes at most one target of up to 8 bytes an output");
     auto& engine = engine_of(tape);
+    engine.make_sample_room(target_count * sizeof(target));
     if (!engine.holds_parameters()) bring_parameters(network, engine);
     for (std::size_t b = 0; b < request.count; ++b) {
       const std::size_t sample = request.first + b;

@@ -26,7 +26,8 @@ template <class Device>
   return {memory, [device = std::move(device)](std::byte* gone) { device->release(gone); }};
 }
 
-/// One network on one device, for batches of up to `max_batch` samples. Made once; nothing else is allocated later.
+/// One network on one device, for batches of up to `max_batch` samples. Made once; but samples that come from the host
+/// have room as soon as it is known what their targets are, and whether anybody asks for outputs.
 template <class Scalar, class Device>
 class network_memory {
  public:
@@ -54,6 +55,7 @@ class network_memory {
   /// The network's numbers.
   [[nodiscard]] const network_facts& net() const noexcept { return *net_; }
   [[nodiscard]] Device& device() const noexcept { return *device_; }
+  [[nodiscard]] const std::shared_ptr<Device>& shared_device() const noexcept { return device_; }
   /// How values and gradients are stored.
   [[nodiscard]] stored_format format() const noexcept {
     if (!std::is_same_v<Scalar, float>) return stored_format::exact;
@@ -79,14 +81,40 @@ class network_memory {
   /// From now on kernels read these, which are on the device; null: the arena's own.
   void borrow_parameters(Scalar* parameters) noexcept { borrowed_ = parameters; }
 
+  /// Makes room for a batch's samples, whose targets take so many bytes each, and for outputs.
+  void make_sample_room(std::size_t target_bytes, bool outputs) {
+    const sample_places wanted = place_samples(*net_, sizeof(Scalar), max_batch_, target_bytes, outputs);
+    if (samples_ != nullptr && wanted.bytes <= sample_places_.bytes && wanted.outputs <= sample_places_.outputs) return;
+    samples_.reset();  // before there is another one
+    sample_places_ = {};
+    samples_ = allocate_on(device_, wanted.bytes);
+    sample_places_ = wanted;
+  }
+  // They are there behind that.
+  [[nodiscard]] Scalar* inputs() const noexcept { return sample_at<Scalar>(sample_places_.inputs); }
+  template <class Target>
+  [[nodiscard]] Target* targets() const noexcept {
+    return sample_at<Target>(sample_places_.targets);
+  }
+  [[nodiscard]] Scalar* outputs() const noexcept { return sample_at<Scalar>(sample_places_.outputs); }
+
   /// Copies values to a place of the arena.
   template <class Value>
   void put(std::size_t place, const Value* from, std::size_t count) const {
-    if (count > 0) device_->upload(at<Value>(place), from, count * sizeof(Value));
+    put(at<Value>(place), from, count);
   }
   template <class Value>
   void get(Value* to, std::size_t place, std::size_t count) const {
-    if (count > 0) device_->download(to, at<Value>(place), count * sizeof(Value));
+    get(to, at<Value>(place), count);
+  }
+  /// And to elsewhere on the device.
+  template <class Value>
+  void put(Value* there, const Value* from, std::size_t count) const {
+    if (count > 0) device_->upload(there, from, count * sizeof(Value));
+  }
+  template <class Value>
+  void get(Value* to, const Value* there, std::size_t count) const {
+    if (count > 0) device_->download(to, there, count * sizeof(Value));
   }
   /// Tells the device about the next physical batch, in one upload.
   void announce(const step_state& state, const std::uint32_t* records) {
@@ -145,7 +173,7 @@ class network_memory {
             .target_count = static_cast<int>(target_count)};
   }
 
-  /// Brings announced samples out of the host's memory into the arena, in which they lie one behind the other then.
+  /// Brings announced samples out of the host's memory into the room for samples, where they lie one behind the other.
   template <class Value, class Target>
   [[nodiscard]] gather_kernel<Value, Target, sum_threads> gather(const std::byte* inputs, const std::byte* targets,
                                                                  std::size_t target_count, stored_format format,
@@ -154,8 +182,8 @@ class network_memory {
             .records = at<const std::uint32_t>(places_.records),
             .inputs = reinterpret_cast<const Value*>(inputs),
             .targets = reinterpret_cast<const Target*>(targets),
-            .to_inputs = at<Value>(places_.inputs),
-            .to_targets = at<Target>(places_.targets),
+            .to_inputs = sample_at<Value>(sample_places_.inputs),
+            .to_targets = this->targets<Target>(),
             .input_size = static_cast<int>(net_->input_size),
             .input_step = static_cast<int>(net_->input_size * sizeof(Scalar) / sizeof(Value)),
             .target_count = static_cast<int>(target_count),
@@ -164,6 +192,11 @@ class network_memory {
   }
 
  private:
+  template <class Value>
+  [[nodiscard]] Value* sample_at(std::size_t place) const noexcept {
+    return reinterpret_cast<Value*>(samples_.get() + place);
+  }
+
   std::shared_ptr<Device> device_;
   std::size_t max_batch_;
   device_options options_;
@@ -172,6 +205,8 @@ class network_memory {
   std::shared_ptr<std::byte> arena_;
   Scalar* borrowed_ = nullptr;
   std::vector<std::byte> header_;
+  sample_places sample_places_;
+  std::shared_ptr<std::byte> samples_;
 };
 
 }  // namespace pergrad::inline v0_1::on_device

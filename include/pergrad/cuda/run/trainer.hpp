@@ -113,9 +113,12 @@ class network_trainer {
     pergrad::detail::require_sigma(options.noise->value(), settings_.grid.sigma, options.noise->value() == 0);
     if (runs_kernels<Device> && settings_.grid.sigma > 0) require_the_hosts_noise<Scalar>(device_, settings_.grid);
     parts_.reserve(memory_->max_batch() * net().layers());
-    const std::size_t bytes = net().parameters * sizeof(Scalar);
-    device_->fill_zero(memory_->template at<Scalar>(memory_->places().first_moment), bytes);
-    device_->fill_zero(memory_->template at<Scalar>(memory_->places().second_moment), bytes);
+    memory_->make_sample_room(target_count_ * sizeof(Target), false);  // as data may leave no memory for it
+    if (moment_count() > 0) {
+      const std::size_t bytes = moment_count() * moment_step() * sizeof(Scalar);
+      moments_ = allocate_on(device_, bytes);
+      device_->fill_zero(moments_.get(), bytes);
+    }
     take_over();
   }
   network_trainer(const network_trainer&) = delete;
@@ -271,16 +274,15 @@ class network_trainer {
   /// device.
   template <class Optimizer, class Function>
   auto with_twin(Optimizer twin, Function&& f) {
-    const std::size_t places[] = {memory_->places().first_moment, memory_->places().second_moment};
     const auto for_each_array = [&](const auto& use) {
       std::size_t number = 0;
-      for (const auto array : optimizer_access::state(twin)) use(array, places[number++]);
+      for (const auto array : optimizer_access::state(twin)) use(array, moment(number++));
     };
     std::uint64_t* const steps = optimizer_access::count(twin);
     if (steps != nullptr) *steps = updates_;
-    for_each_array([&](auto array, std::size_t place) { memory_->get(array.data(), place, array.size()); });
+    for_each_array([&](auto array, Scalar* there) { memory_->get(array.data(), there, array.size()); });
     auto result = f(twin);
-    for_each_array([&](auto array, std::size_t place) { memory_->put(place, array.data(), array.size()); });
+    for_each_array([&](auto array, Scalar* there) { memory_->put(there, array.data(), array.size()); });
     if (steps != nullptr) updates_ = *steps;
     return result;
   }
@@ -294,8 +296,7 @@ class network_trainer {
   void set_first_record(std::uint32_t first_record) noexcept { first_record_ = first_record; }
   /// What peers have of the optimizer, here as well: for files.
   void gather_moments() const {
-    peers_->share(*device_, memory_->template at<Scalar>(memory_->places().first_moment));
-    peers_->share(*device_, memory_->template at<Scalar>(memory_->places().second_moment));
+    for (std::size_t number = 0; number < moment_count(); ++number) peers_->share(*device_, moment(number));
   }
   [[nodiscard]] Device& device() const noexcept { return *device_; }
   [[nodiscard]] const training_choices& options() const noexcept { return options_; }
@@ -331,12 +332,11 @@ class network_trainer {
     return true;
   }
   void capture_gathered() {
-    const arena_layout& places = memory_->places();
     const auto gather = memory_->template gather<Value, Target>(seen_inputs_.get(), seen_targets_.get(), target_count_,
                                                                 memory_->format(), memory_->max_batch());
-    auto samples =
-        memory_->samples(memory_->template at<const Scalar>(places.inputs),
-                         memory_->template at<const Target>(places.targets), target_count_, nullptr, gather.records);
+    auto samples = memory_->samples(static_cast<const Scalar*>(memory_->inputs()),
+                                    static_cast<const Target*>(memory_->template targets<Target>()), target_count_,
+                                    nullptr, gather.records);
     samples.records = nullptr;
     capture(samples, [&] { launch(*device_, gather); });
   }
@@ -399,6 +399,14 @@ class network_trainer {
     if (options_.optimizer == optimizer_kind::adam) return update::adam;
     return options_.momentum > 0 ? update::momentum : update::sgd;
   }
+  /// Arrays of the optimizer's state, of which number `number` lies here; nullptr: it has fewer.
+  [[nodiscard]] std::size_t moment_count() const { return static_cast<std::size_t>(rule() - update::sgd); }
+  [[nodiscard]] std::size_t moment_step() const {
+    return (net().parameters + arena_line - 1) / arena_line * arena_line;
+  }
+  [[nodiscard]] Scalar* moment(std::size_t number) const {
+    return number < moment_count() ? reinterpret_cast<Scalar*>(moments_.get()) + number * moment_step() : nullptr;
+  }
   void launch_release_together() {
     auto* const sums = memory_->template at<std::int64_t>(memory_->places().sums);
     peers_->add_up(*device_, sums);
@@ -418,8 +426,8 @@ class network_trainer {
                                     .begin = static_cast<std::int64_t>(begin),
                                     .end = static_cast<std::int64_t>(end),
                                     .parameters = memory_->parameters(),
-                                    .first = memory_->template at<Scalar>(places.first_moment),
-                                    .second = memory_->template at<Scalar>(places.second_moment),
+                                    .first = moment(0),
+                                    .second = moment(1),
                                     .released = memory_->template at<Scalar>(places.released),
                                     .rule = rule(),
                                     .tables = memory_->tables().rows,
@@ -436,7 +444,8 @@ class network_trainer {
   release_grid grid_;
   release_settings<Scalar> settings_{};
   clip_rule rule_;
-  std::shared_ptr<std::byte> records_;            ///< on the device
+  std::shared_ptr<std::byte> moments_;            ///< on the device
+  std::shared_ptr<std::byte> records_;            ///< there, too
   std::size_t room_ = 0;                          ///< there, in bytes
   std::shared_ptr<const std::byte> seen_inputs_;  ///< where the device reads them in the host's memory
   std::shared_ptr<const std::byte> seen_targets_;
