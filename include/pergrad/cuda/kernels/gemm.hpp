@@ -669,34 +669,34 @@ struct gemm_kernel {
     gradient = {};
   }
   PERGRAD_HD void finish(sums_type& sums, int z, int row, int column) const noexcept {
+    if constexpr (requires { problem.rounds(); }) {
+      if (problem.rounds()) {
+        PERGRAD_UNROLL
+        for (int i = 0; i < own_results; ++i) sums[i] = problem.rounded(sums[i]);
+      }
+    }
     if constexpr (requires { problem.row_step(); }) {
       finish_in_samples(sums, z, row, column);
     } else {
       each_placed(sums, z, row, column, [&](const auto& where, int r, auto sum) { problem.store(where, r, sum); });
     }
   }
-  /// A thread's results, and then what a joined node makes of them, whose function is asked for once for all.
+  /// And what a joined node makes of them. Its function is asked for once, for all of a thread's results.
   PERGRAD_HD void finish_in_samples(sums_type& sums, int z, int row, int column) const {
     const sample_columns first = columns_of_samples(z, row, column);
-    PERGRAD_ROLLED
-    for (int pass = 0; pass < (problem.joins() ? 2 : 1); ++pass) {
-      if constexpr (Problem::may_join) {
-        if (pass == 1) {
-          problem.with_joined([&]<class Joined>() {
-            each_of_sample(first, sums, row, [&](const Scalar* at, Scalar& sum) {
-              sum = problem.template joined_value<Joined>(at, sum);
-            });
-          });
-        }
-      }
-      const stored_format format = pass == 0 ? problem.on.result_format : problem.joined.format;
+    if (problem.stores()) each_of_sample(first, sums, row, [](Scalar* at, Scalar sum) { *at = sum; });
+    if constexpr (Problem::may_join) {
+      if (problem.joined.function < 0) return;
+      problem.with_joined([&]<class Joined>() {
+        each_of_sample(first, sums, row,
+                       [&](const Scalar* at, Scalar& sum) { sum = problem.template joined_value<Joined>(at, sum); });
+      });
+      const stored_format format = problem.joined.format;
       if (format != stored_format::exact) {
         PERGRAD_UNROLL
         for (int i = 0; i < own_results; ++i) sums[i] = stored_as(format, sums[i]);
       }
-      if (pass == 0 && !problem.stores()) continue;
-      const int there = pass == 0 ? 0 : problem.joined_at();
-      each_of_sample(first, sums, row, [&](Scalar* at, Scalar sum) { at[there] = sum; });
+      each_of_sample(first, sums, row, [&](Scalar* at, Scalar sum) { at[problem.joined_at()] = sum; });
     }
   }
   PERGRAD_HD double sum_of_squares(const sums_type& sums, int row, int column) const noexcept {

@@ -422,7 +422,8 @@ struct product_over_samples {
   /// Is a result added to what is there? Else a row's begin with its bias, if there are any.
   [[nodiscard]] PERGRAD_HD bool accumulates() const noexcept { return on.accumulate != 0; }
   [[nodiscard]] PERGRAD_HD bool has_bias() const noexcept { return on.bias != nullptr; }
-  [[nodiscard]] PERGRAD_HD bool joins() const noexcept { return may_join && joined.function >= 0; }
+  [[nodiscard]] PERGRAD_HD bool rounds() const noexcept { return on.result_format != stored_format::exact; }
+  [[nodiscard]] PERGRAD_HD Scalar rounded(Scalar value) const noexcept { return stored_as(on.result_format, value); }
   /// f<Function>() for the joined node's.
   template <class Function>
   PERGRAD_HD void with_joined(const Function& f) const {
@@ -438,7 +439,7 @@ struct product_back : product_over_samples<Scalar, OnePosition, Functions> {
   using product::on, product::joined;
 
   [[nodiscard]] PERGRAD_HD int row_step() const noexcept { return on.map.view.x_channel; }
-  [[nodiscard]] PERGRAD_HD bool stores() const noexcept { return !this->joins(); }
+  [[nodiscard]] PERGRAD_HD bool stores() const noexcept { return joined.function < 0; }
   /// Where a joined node's result lies, from its product's on.
   [[nodiscard]] PERGRAD_HD int joined_at() const noexcept { return joined.dx - on.x; }
   /// What it makes of the product's result at `at`.
