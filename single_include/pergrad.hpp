@@ -43579,6 +43579,9 @@ struct op_row {
   [[nodiscard]] PERGRAD_HD constexpr int held_size() const noexcept { return held_rows * held_step(); }
 };
 
+/// Outputs that are few enough for one thread to take a sample's loss.
+inline constexpr std::size_t most_outputs_of_thread = 32;
+
 /// Warps that share a sample's node; 0: it is the sample kernel's. A constant of the network, of which no bit depends.
 [[nodiscard]] constexpr int stretches_of(const op_row& row) noexcept {
   constexpr int elements = 128;  // of a warp
@@ -45635,8 +45638,8 @@ struct product_back : product_over_samples<Scalar, OnePosition, Functions> {
 /// Rows: outputs; columns: (sample, position); depth: the view. `OnePosition`: there is one.
 template <class Scalar, bool OnePosition = false, class Functions = function_list<>>
 struct affine_forward : product_over_samples<Scalar, OnePosition, Functions> {
-  using product_over_samples<Scalar, OnePosition, Functions>::on,
-      product_over_samples<Scalar, OnePosition, Functions>::joined;
+  using product = product_over_samples<Scalar, OnePosition, Functions>;
+  using product::on, product::joined;
 
   [[nodiscard]] PERGRAD_HD int rows() const noexcept { return on.map.view.outputs; }
   [[nodiscard]] PERGRAD_HD int columns() const noexcept { return on.most_samples * on.map.positions.value(); }
@@ -48781,8 +48784,10 @@ struct build_tables {
           return t.ops[static_cast<std::size_t>(leaf.node)].kind == node_kind::affine;
         });
       };
-      if (t.row_count == 0 && are_affine(t.outer, t.outer_count) && are_affine(t.elementwise, t.elementwise_count) &&
-          may_be_held(t.ops)) {
+      // A block that holds samples has one thread take the loss of each.
+      const bool has_few_outputs = structure::shapes[size].size() <= most_outputs_of_thread;
+      if (has_few_outputs && t.row_count == 0 && are_affine(t.outer, t.outer_count) &&
+          are_affine(t.elementwise, t.elementwise_count) && may_be_held(t.ops)) {
         hold_samples(t, t.ops, static_cast<int>(structure::shapes[0].size()), sizeof(typename Program::scalar));
       }
     }
@@ -50586,9 +50591,6 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
   }
 };
 
-/// Outputs that are few enough for one thread to take a sample's loss.
-inline constexpr std::size_t most_outputs_of_thread = 32;
-
 /// Losses of samples with few outputs, of a layered network: a thread takes a sample, whose numbers the block has
 /// brought together.
 template <class Scalar, class Loss>
@@ -51162,6 +51164,11 @@ struct arena_layout {
   return std::min(max_batch, std::max<std::size_t>(1, most / std::max<std::size_t>(1, net.parameters)));
 }
 inline constexpr std::size_t arena_line = 256;  ///< bytes of which places are multiples
+/// Where the next `bytes` lie behind `end` others, which grow by them.
+constexpr std::size_t place_behind(std::size_t& end, std::size_t bytes) noexcept {
+  return std::exchange(end, end + (bytes + arena_line - 1) / arena_line * arena_line);
+}
+
 /// `gradients`: whether there is room for them and for sums; outputs and losses need none.
 [[nodiscard]] constexpr arena_layout lay_out(const network_facts& net, std::size_t scalar_bytes, std::size_t max_batch,
                                              bool gradients = true) noexcept {
@@ -51170,10 +51177,7 @@ inline constexpr std::size_t arena_line = 256;  ///< bytes of which places are m
   const std::size_t most_workspaces =
       net.layered && has_gemm_library ? count(library_capacity(static_cast<int>(max_batch))) : max_batch;
   arena_layout a;
-  const auto place = [&](std::size_t& where, std::size_t bytes) {
-    where = a.bytes;
-    a.bytes += (bytes + arena_line - 1) / arena_line * arena_line;
-  };
+  const auto place = [&](std::size_t& where, std::size_t bytes) { where = place_behind(a.bytes, bytes); };
   place(a.state, sizeof(step_state) + max_batch * sizeof(std::uint32_t));
   a.records = a.state + sizeof(step_state);
   place(a.numbers, net.draws ? max_batch * sizeof(std::uint32_t) : 0);
@@ -51223,13 +51227,9 @@ struct sample_places {
                                                     std::size_t max_batch, std::size_t target_bytes,
                                                     bool outputs) noexcept {
   sample_places s;
-  const auto place = [&](std::size_t& where, std::size_t bytes) {
-    where = s.bytes;
-    s.bytes += (bytes + arena_line - 1) / arena_line * arena_line;
-  };
-  place(s.inputs, max_batch * net.input_size * scalar_bytes);
-  place(s.targets, max_batch * target_bytes);
-  place(s.outputs, outputs ? max_batch * net.output_size * scalar_bytes : 0);
+  s.inputs = place_behind(s.bytes, max_batch * net.input_size * scalar_bytes);
+  s.targets = place_behind(s.bytes, max_batch * target_bytes);
+  s.outputs = place_behind(s.bytes, outputs ? max_batch * net.output_size * scalar_bytes : 0);
   return s;
 }
 
@@ -53011,7 +53011,7 @@ inline constexpr auto sample_launcher_of = [] {
   if constexpr (products_of<Network>.joins || products_of<Network>.joins_positions) {
     kernels.product = &launch_product<joined_part(products_of<Network>, true), functions, Device, scalar>;
   }
-  if constexpr (program<Network>::table.held_products > 0 && losses_alone && !losses_by_threads<Network, Loss>) {
+  if constexpr (program<Network>::table.held_products > 0 && !takes_threads_by_position<Loss>) {
     constexpr int together = program<Network>::table.held_together;
     kernels.held = &launch_held_kernel<Device, held_sample_kernel<scalar, Loss, functions, together>>;
   }
@@ -53840,8 +53840,7 @@ class engine {
   template <class Target>
   [[nodiscard]] batch_view<Scalar, Target> make_view(std::size_t target_count) const {
     const arena_layout& places = memory_.places();
-    auto view = memory_.samples(static_cast<const Scalar*>(memory_.inputs()),
-                                static_cast<const Target*>(memory_.template targets<Target>()), target_count,
+    auto view = memory_.samples(memory_.inputs(), memory_.template targets<Target>(), target_count,
                                 memory_.template at<const std::uint32_t>(places.lengths), nullptr);
     if (seen_samples_ != nullptr) view.records = nullptr;  // those of a part come to the front
     return view;
@@ -54192,9 +54191,8 @@ namespace on_device {
 template <class Network, class Device>
 [[nodiscard]] bool holds_samples_of(const basic_device_executor<Device>& executor, max_batch batch) {
   constexpr bool is_bf16 = std::is_same_v<typename tensor_format_of<Device>::type, bf16_format>;
-  return Network::output_shape.size() <= most_outputs_of_thread &&
-         may_hold<products_of<Network>, typename Network::scalar>(
-             executor.device(), facts_of<Network>, is_bf16 || executor.options().tf32, static_cast<int>(batch.count));
+  return may_hold<products_of<Network>, typename Network::scalar>(
+      executor.device(), facts_of<Network>, is_bf16 || executor.options().tf32, static_cast<int>(batch.count));
 }
 /// What the executor's device says of its speed, multiply-adds by tensor cores where the network has them; emulated
 /// ones say nothing.
@@ -54825,9 +54823,8 @@ class network_trainer {
   void capture_gathered() {
     const auto gather = memory_->template gather<Value, Target>(seen_inputs_.get(), seen_targets_.get(), target_count_,
                                                                 memory_->format(), memory_->max_batch());
-    auto samples = memory_->samples(static_cast<const Scalar*>(memory_->inputs()),
-                                    static_cast<const Target*>(memory_->template targets<Target>()), target_count_,
-                                    nullptr, gather.records);
+    auto samples = memory_->samples(memory_->inputs(), memory_->template targets<Target>(), target_count_, nullptr,
+                                    gather.records);
     samples.records = nullptr;
     capture(samples, [&] { launch(*device_, gather); });
   }

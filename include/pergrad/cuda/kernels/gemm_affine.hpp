@@ -452,8 +452,8 @@ struct product_back : product_over_samples<Scalar, OnePosition, Functions> {
 /// Rows: outputs; columns: (sample, position); depth: the view. `OnePosition`: there is one.
 template <class Scalar, bool OnePosition = false, class Functions = function_list<>>
 struct affine_forward : product_over_samples<Scalar, OnePosition, Functions> {
-  using product_over_samples<Scalar, OnePosition, Functions>::on,
-      product_over_samples<Scalar, OnePosition, Functions>::joined;
+  using product = product_over_samples<Scalar, OnePosition, Functions>;
+  using product::on, product::joined;
 
   [[nodiscard]] PERGRAD_HD int rows() const noexcept { return on.map.view.outputs; }
   [[nodiscard]] PERGRAD_HD int columns() const noexcept { return on.most_samples * on.map.positions.value(); }

@@ -281,9 +281,6 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
   }
 };
 
-/// Outputs that are few enough for one thread to take a sample's loss.
-inline constexpr std::size_t most_outputs_of_thread = 32;
-
 /// Losses of samples with few outputs, of a layered network: a thread takes a sample, whose numbers the block has
 /// brought together.
 template <class Scalar, class Loss>

@@ -250,6 +250,9 @@ struct op_row {
   [[nodiscard]] PERGRAD_HD constexpr int held_size() const noexcept { return held_rows * held_step(); }
 };
 
+/// Outputs that are few enough for one thread to take a sample's loss.
+inline constexpr std::size_t most_outputs_of_thread = 32;
+
 /// Warps that share a sample's node; 0: it is the sample kernel's. A constant of the network, of which no bit depends.
 [[nodiscard]] constexpr int stretches_of(const op_row& row) noexcept {
   constexpr int elements = 128;  // of a warp

@@ -159,8 +159,10 @@ struct build_tables {
           return t.ops[static_cast<std::size_t>(leaf.node)].kind == node_kind::affine;
         });
       };
-      if (t.row_count == 0 && are_affine(t.outer, t.outer_count) && are_affine(t.elementwise, t.elementwise_count) &&
-          may_be_held(t.ops)) {
+      // A block that holds samples has one thread take the loss of each.
+      const bool has_few_outputs = structure::shapes[size].size() <= most_outputs_of_thread;
+      if (has_few_outputs && t.row_count == 0 && are_affine(t.outer, t.outer_count) &&
+          are_affine(t.elementwise, t.elementwise_count) && may_be_held(t.ops)) {
         hold_samples(t, t.ops, static_cast<int>(structure::shapes[0].size()), sizeof(typename Program::scalar));
       }
     }

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <utility>
 
 #include <pergrad/cuda/kernels/sums.hpp>
 #include <pergrad/cuda/kernels/tables.hpp>
@@ -113,6 +114,11 @@ struct arena_layout {
   return std::min(max_batch, std::max<std::size_t>(1, most / std::max<std::size_t>(1, net.parameters)));
 }
 inline constexpr std::size_t arena_line = 256;  ///< bytes of which places are multiples
+/// Where the next `bytes` lie behind `end` others, which grow by them.
+constexpr std::size_t place_behind(std::size_t& end, std::size_t bytes) noexcept {
+  return std::exchange(end, end + (bytes + arena_line - 1) / arena_line * arena_line);
+}
+
 /// `gradients`: whether there is room for them and for sums; outputs and losses need none.
 [[nodiscard]] constexpr arena_layout lay_out(const network_facts& net, std::size_t scalar_bytes, std::size_t max_batch,
                                              bool gradients = true) noexcept {
@@ -121,10 +127,7 @@ inline constexpr std::size_t arena_line = 256;  ///< bytes of which places are m
   const std::size_t most_workspaces =
       net.layered && has_gemm_library ? count(library_capacity(static_cast<int>(max_batch))) : max_batch;
   arena_layout a;
-  const auto place = [&](std::size_t& where, std::size_t bytes) {
-    where = a.bytes;
-    a.bytes += (bytes + arena_line - 1) / arena_line * arena_line;
-  };
+  const auto place = [&](std::size_t& where, std::size_t bytes) { where = place_behind(a.bytes, bytes); };
   place(a.state, sizeof(step_state) + max_batch * sizeof(std::uint32_t));
   a.records = a.state + sizeof(step_state);
   place(a.numbers, net.draws ? max_batch * sizeof(std::uint32_t) : 0);
@@ -174,13 +177,9 @@ struct sample_places {
                                                     std::size_t max_batch, std::size_t target_bytes,
                                                     bool outputs) noexcept {
   sample_places s;
-  const auto place = [&](std::size_t& where, std::size_t bytes) {
-    where = s.bytes;
-    s.bytes += (bytes + arena_line - 1) / arena_line * arena_line;
-  };
-  place(s.inputs, max_batch * net.input_size * scalar_bytes);
-  place(s.targets, max_batch * target_bytes);
-  place(s.outputs, outputs ? max_batch * net.output_size * scalar_bytes : 0);
+  s.inputs = place_behind(s.bytes, max_batch * net.input_size * scalar_bytes);
+  s.targets = place_behind(s.bytes, max_batch * target_bytes);
+  s.outputs = place_behind(s.bytes, outputs ? max_batch * net.output_size * scalar_bytes : 0);
   return s;
 }
 

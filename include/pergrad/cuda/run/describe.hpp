@@ -46,9 +46,8 @@ namespace on_device {
 template <class Network, class Device>
 [[nodiscard]] bool holds_samples_of(const basic_device_executor<Device>& executor, max_batch batch) {
   constexpr bool is_bf16 = std::is_same_v<typename tensor_format_of<Device>::type, bf16_format>;
-  return Network::output_shape.size() <= most_outputs_of_thread &&
-         may_hold<products_of<Network>, typename Network::scalar>(
-             executor.device(), facts_of<Network>, is_bf16 || executor.options().tf32, static_cast<int>(batch.count));
+  return may_hold<products_of<Network>, typename Network::scalar>(
+      executor.device(), facts_of<Network>, is_bf16 || executor.options().tf32, static_cast<int>(batch.count));
 }
 /// What the executor's device says of its speed, multiply-adds by tensor cores where the network has them; emulated
 /// ones say nothing.

@@ -202,8 +202,7 @@ class engine {
   template <class Target>
   [[nodiscard]] batch_view<Scalar, Target> make_view(std::size_t target_count) const {
     const arena_layout& places = memory_.places();
-    auto view = memory_.samples(static_cast<const Scalar*>(memory_.inputs()),
-                                static_cast<const Target*>(memory_.template targets<Target>()), target_count,
+    auto view = memory_.samples(memory_.inputs(), memory_.template targets<Target>(), target_count,
                                 memory_.template at<const std::uint32_t>(places.lengths), nullptr);
     if (seen_samples_ != nullptr) view.records = nullptr;  // those of a part come to the front
     return view;

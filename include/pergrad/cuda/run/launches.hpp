@@ -131,7 +131,7 @@ inline constexpr auto sample_launcher_of = [] {
   if constexpr (products_of<Network>.joins || products_of<Network>.joins_positions) {
     kernels.product = &launch_product<joined_part(products_of<Network>, true), functions, Device, scalar>;
   }
-  if constexpr (program<Network>::table.held_products > 0 && losses_alone && !losses_by_threads<Network, Loss>) {
+  if constexpr (program<Network>::table.held_products > 0 && !takes_threads_by_position<Loss>) {
     constexpr int together = program<Network>::table.held_together;
     kernels.held = &launch_held_kernel<Device, held_sample_kernel<scalar, Loss, functions, together>>;
   }

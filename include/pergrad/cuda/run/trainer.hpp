@@ -334,9 +334,8 @@ class network_trainer {
   void capture_gathered() {
     const auto gather = memory_->template gather<Value, Target>(seen_inputs_.get(), seen_targets_.get(), target_count_,
                                                                 memory_->format(), memory_->max_batch());
-    auto samples = memory_->samples(static_cast<const Scalar*>(memory_->inputs()),
-                                    static_cast<const Target*>(memory_->template targets<Target>()), target_count_,
-                                    nullptr, gather.records);
+    auto samples = memory_->samples(memory_->inputs(), memory_->template targets<Target>(), target_count_, nullptr,
+                                    gather.records);
     samples.records = nullptr;
     capture(samples, [&] { launch(*device_, gather); });
   }
