@@ -5588,7 +5588,8 @@ template <class Scalar>
 /// An upper bound of the norm of what `clip_factor` makes of a gradient, in the numbers that are added: by the proof
 /// above, with a weight of at most 1 as well as of at most C / N.
 template <class Scalar>
-[[nodiscard]] inline double clipped_norm_bound(norm_bound known, std::size_t count, double bound, int unit) noexcept {
+[[nodiscard]] PERGRAD_HD inline double clipped_norm_bound(norm_bound known, std::size_t count, double bound,
+                                                          int unit) noexcept {
   const double norm = norm_upper_bound(known, count);
   if (!is_finite_norm<Scalar>(norm)) return 0;
   constexpr auto roundoff = static_cast<double>(limits::epsilon<Scalar>);
@@ -11566,6 +11567,11 @@ struct optimizer_access {
   /// What an optimizer remembers: arrays of values, and a count of steps or null.
   [[nodiscard]] static auto state(auto& optimizer) noexcept { return optimizer.state(); }
   [[nodiscard]] static std::uint64_t* count(auto& optimizer) noexcept { return optimizer.count(); }
+  /// What noise has left in DP-AdamBC's second moment; null: it is none.
+  [[nodiscard]] static double* noise_share(auto& optimizer) noexcept {
+    if constexpr (requires { optimizer.noise_share(); }) return optimizer.noise_share();
+    return nullptr;
+  }
   /// Tells Adam the deviation of the noise in each element of the next gradient.
   static void set_deviation(auto& adam, double deviation) noexcept { adam.deviation_ = deviation; }
   /// Begins one update with scale * gradient. The result takes the gradient stretch by stretch, each stretch once, on
@@ -11735,6 +11741,23 @@ void step(Optimizer&, const Executor&, const Network&, const Given&...) = delete
 // That is the average with weights decay^(t - i) of the parameters behind steps i = 1 ... t, without the share of the
 // first ones that a start from them leaves (Polyak & Juditsky 1992; in private training De et al. 2022,
 // arXiv:2204.13650). It reads parameters that were released, so it costs no privacy.
+
+// pergrad/optim/rules.hpp - what an optimizer does to one parameter, stated once for host and device
+//
+//   SGD       w <- w - step g
+//   momentum  v <- momentum v + factor g;  w <- w - rate v
+//   Adam      g' = factor g;  m <- b1 m + (1 - b1) g';  v <- b2 v + (1 - b2) g'²;
+//             w <- w - rate m / (sqrt(v) correction + stability)        (Kingma & Ba 2015, arXiv:1412.6980)
+//   DP-AdamBC as Adam, with the denominator sqrt(max(v square - noise, floor))     (Tang et al. 2024,
+//             arXiv:2312.14334)
+//
+// Before each of them w <- keep w, keep = 1 - rate * decay: decoupled weight decay (Loshchilov & Hutter 2019,
+// arXiv:1711.05101), of Adam it is AdamW. Without decay keep is 1, and no bit of w moves. It reads parameters that were
+// released, so it costs no privacy.
+//
+// Adam's rate and correction hold the bias corrections of the step: rate / (1 - b1^t) and 1 / sqrt(1 - b2^t). Every
+// product that meets a sum is an explicit fma, so host, device and every compiler make the same bits; but on a host
+// without such an instruction the sweep over the parameters rounds twice (simd/rounded.hpp).
 
 // pergrad/simd/lanes.hpp - what lets one template serve a scalar and a whole vector register.
 //
@@ -11977,10 +12000,125 @@ template <host_vector Vector>
 
 }  // namespace pergrad::inline v0_1::rounded
 
+namespace pergrad::inline v0_1::rules {
+
+template <class Value, class Scalar>
+[[nodiscard]] PERGRAD_HD inline Value kept(Value parameter, Scalar keep) noexcept {
+  return rounded::multiply(math::splat<Value>(keep), parameter);
+}
+
+template <class Scalar>
+struct sgd_rule {
+  Scalar step;      ///< rate times the gradient's public factor
+  Scalar keep = 1;  ///< of a parameter, as in each rule
+
+  template <class Value>
+  PERGRAD_HD void operator()(Value gradient, Value& parameter) const noexcept {
+    parameter = rounded::fma(math::splat<Value>(-step), gradient, kept(parameter, keep));
+  }
+};
+
+template <class Scalar>
+struct momentum_rule {
+  Scalar factor;  ///< the gradient's
+  Scalar rate;
+  Scalar momentum;
+  Scalar keep = 1;
+
+  template <class Value>
+  PERGRAD_HD void operator()(Value gradient, Value& parameter, Value& velocity) const noexcept {
+    velocity =
+        rounded::fma(math::splat<Value>(momentum), velocity, rounded::multiply(math::splat<Value>(factor), gradient));
+    parameter = rounded::fma(math::splat<Value>(-rate), velocity, kept(parameter, keep));
+  }
+};
+
+template <class Scalar>
+struct adam_rule {
+  Scalar factor;  ///< the gradient's
+  Scalar rate;    ///< over 1 - b1^t
+  Scalar beta1;
+  Scalar rest1;  ///< 1 - b1, rounded once
+  Scalar beta2;
+  Scalar rest2;
+  Scalar correction;  ///< 1 / sqrt(1 - b2^t)
+  Scalar stability;
+  Scalar keep = 1;
+
+  template <class Value>
+  PERGRAD_HD void operator()(Value gradient, Value& parameter, Value& first, Value& second) const noexcept {
+    const Value value = rounded::multiply(math::splat<Value>(factor), gradient);
+    first = rounded::fma(math::splat<Value>(beta1), first, rounded::multiply(math::splat<Value>(rest1), value));
+    second = rounded::fma(math::splat<Value>(beta2), second,
+                          rounded::multiply(rounded::multiply(math::splat<Value>(rest2), value), value));
+    const Value denominator =
+        rounded::fma(rounded::square_root(second), math::splat<Value>(correction), math::splat<Value>(stability));
+    parameter = rounded::fma(math::splat<Value>(keep), parameter,
+                             rounded::divide(rounded::multiply(math::splat<Value>(-rate), first), denominator));
+  }
+};
+
+template <class Scalar>
+struct corrected_adam_rule {
+  adam_rule<Scalar> adam;
+  Scalar square;  ///< 1 / (1 - b2^t)
+  Scalar noise;   ///< its share of the second moment over 1 - b2^t
+  Scalar floor;
+
+  template <class Value>
+  PERGRAD_HD void operator()(Value gradient, Value& parameter, Value& first, Value& second) const noexcept {
+    const Value value = rounded::multiply(math::splat<Value>(adam.factor), gradient);
+    first =
+        rounded::fma(math::splat<Value>(adam.beta1), first, rounded::multiply(math::splat<Value>(adam.rest1), value));
+    second = rounded::fma(math::splat<Value>(adam.beta2), second,
+                          rounded::multiply(rounded::multiply(math::splat<Value>(adam.rest2), value), value));
+    const Value without = rounded::fma(second, math::splat<Value>(square), math::splat<Value>(-noise));
+    const Value denominator = rounded::square_root(math::max(without, math::splat<Value>(floor)));
+    parameter = rounded::fma(math::splat<Value>(adam.keep), parameter,
+                             rounded::divide(rounded::multiply(math::splat<Value>(-adam.rate), first), denominator));
+  }
+};
+
+/// A step of a moving average (optim/parameter_average.hpp). Not as a sum of two shares, which need not add up to 1:
+/// parameters that stay would move.
+template <class Value, class Scalar>
+[[nodiscard]] PERGRAD_HD inline Value averaged(Value average, Value parameter, Scalar way) noexcept {
+  return rounded::fma(math::splat<Value>(way), rounded::subtract(parameter, average), average);
+}
+
+/// u of DP-AdamBC (optim/adam.hpp) behind a step with noise of this deviation in each element.
+[[nodiscard]] inline double noise_share_behind(double share, double beta2, double deviation) noexcept {
+  return beta2 * share + (1 - beta2) * (deviation * deviation);
+}
+
+/// rate / (1 - b1^t) and 1 / sqrt(1 - b2^t) of step t = 1, 2, ...
+struct adam_bias {
+  double rate;
+  double correction;
+};
+[[nodiscard]] inline adam_bias adam_bias_at(std::uint64_t step, double rate, double beta1, double beta2) {
+  const auto count = static_cast<double>(step);
+  return {rate / (1 - std::pow(beta1, count)), 1 / std::sqrt(1 - std::pow(beta2, count))};
+}
+
+/// Adam's rule with constants that are rounded once, from double: 1 - 0.999F would be off by 1e-5.
+template <class Scalar>
+[[nodiscard]] PERGRAD_HD inline adam_rule<Scalar> make_adam(double rate, double correction, double beta1, double beta2,
+                                                            double stability, double factor, double keep = 1) noexcept {
+  return {static_cast<Scalar>(factor),     static_cast<Scalar>(rate),
+          static_cast<Scalar>(beta1),      static_cast<Scalar>(rounded::subtract(1.0, beta1)),
+          static_cast<Scalar>(beta2),      static_cast<Scalar>(rounded::subtract(1.0, beta2)),
+          static_cast<Scalar>(correction), static_cast<Scalar>(stability),
+          static_cast<Scalar>(keep)};
+}
+
+}  // namespace pergrad::inline v0_1::rules
+
 namespace pergrad::inline v0_1 {
 
 namespace detail {
 struct run_state_access;
+struct average_access;
 
 inline void require_average_decay(double decay) {
   if (decay > 0 && decay < 1) return;
@@ -12010,26 +12148,24 @@ class parameter_average {
   template <executor Executor>
   void update(const Executor& executor, const Network& network) {
     const detail::float_environment proven;
-    if (updates_++ == 0) {  // w itself: w - a might be rounded
-      take_frozen(network);
+    if (updates_ == 0) take_frozen(network);
+    const double way_there = way_of(++updates_);
+    if (way_there == 1) {  // w itself: w - a might be rounded
       const auto first_ones = network.parameters();
       std::copy(first_ones.begin(), first_ones.end(), average_.parameters().begin());
       return;
     }
-    const double share = (1 - decay_) / (1 - std::pow(decay_, static_cast<double>(updates_)));
-    const auto new_ones = static_cast<scalar>(share);
+    const auto way = static_cast<scalar>(way_there);
     scalar* const a = average_.parameters().data();
     const scalar* const w = network.parameters().data();
     constexpr std::size_t stretch = std::size_t{1} << 12U;
     constexpr std::size_t count = Network::parameter_count;
     executor.pool().parallel((count + stretch - 1) / stretch, [=](std::size_t task, std::size_t) {
       const std::size_t first = task * stretch;
-      // Not as a sum of two shares, which need not add up to 1: parameters that stay would move.
       const auto mix = [=](on_host::index i, const auto& lanes) {
         using pack = on_host::pack<scalar>;
         const pack old = lanes.load(a + first + i);
-        const pack way = rounded::subtract(pack{lanes.load(w + first + i)}, old);
-        lanes.store(a + first + i, rounded::fma(math::splat<pack>(new_ones), way, old));
+        lanes.store(a + first + i, rules::averaged(old, pack{lanes.load(w + first + i)}, way));
       };
       on_host::for_each_pack<scalar>(static_cast<on_host::index>(std::min(count - first, stretch)), mix);
     });
@@ -12047,10 +12183,30 @@ class parameter_average {
 
  private:
   friend struct detail::run_state_access;
+  friend struct detail::average_access;
+  [[nodiscard]] double way_of(std::uint64_t update) const {
+    return update == 1 ? 1 : (1 - decay_) / (1 - std::pow(decay_, static_cast<double>(update)));
+  }
   Network average_;
   double decay_ = 0;
   std::uint64_t updates_ = 0;
 };
+
+namespace detail {
+/// Of an executor that averages itself.
+struct average_access {
+  /// The way of the next update; of the first one frozen parameters are taken over.
+  template <class Network>
+  [[nodiscard]] static double begin(parameter_average<Network>& average, const Network& network) {
+    if (average.updates_ == 0) average.take_frozen(network);
+    return average.way_of(average.updates_ + 1);
+  }
+  template <class Network>
+  static void count(parameter_average<Network>& average) noexcept {
+    ++average.updates_;
+  }
+};
+}  // namespace detail
 
 }  // namespace pergrad::inline v0_1
 // pergrad/optim/scale_then_privatise.hpp - Adam whose gradients are scaled before they are clipped and noised
@@ -12219,125 +12375,6 @@ class unit_gradients {
 // With phi = (sigma D / divisor)² in every step, noise is phi; with schedules of sigma or C it is what is in v. D is
 // what a release's noise is a multiple of, up to 2 % above C (privacy/sensitivity.hpp). All of it is public.
 
-// pergrad/optim/rules.hpp - what an optimizer does to one parameter, stated once for host and device
-//
-//   SGD       w <- w - step g
-//   momentum  v <- momentum v + factor g;  w <- w - rate v
-//   Adam      g' = factor g;  m <- b1 m + (1 - b1) g';  v <- b2 v + (1 - b2) g'²;
-//             w <- w - rate m / (sqrt(v) correction + stability)        (Kingma & Ba 2015, arXiv:1412.6980)
-//   DP-AdamBC as Adam, with the denominator sqrt(max(v square - noise, floor))     (Tang et al. 2024,
-//             arXiv:2312.14334)
-//
-// Before each of them w <- keep w, keep = 1 - rate * decay: decoupled weight decay (Loshchilov & Hutter 2019,
-// arXiv:1711.05101), of Adam it is AdamW. Without decay keep is 1, and no bit of w moves. It reads parameters that were
-// released, so it costs no privacy.
-//
-// Adam's rate and correction hold the bias corrections of the step: rate / (1 - b1^t) and 1 / sqrt(1 - b2^t). Every
-// product that meets a sum is an explicit fma, so host, device and every compiler make the same bits; but on a host
-// without such an instruction the sweep over the parameters rounds twice (simd/rounded.hpp).
-
-namespace pergrad::inline v0_1::rules {
-
-template <class Value, class Scalar>
-[[nodiscard]] PERGRAD_HD inline Value kept(Value parameter, Scalar keep) noexcept {
-  return rounded::multiply(math::splat<Value>(keep), parameter);
-}
-
-template <class Scalar>
-struct sgd_rule {
-  Scalar step;      ///< rate times the gradient's public factor
-  Scalar keep = 1;  ///< of a parameter, as in each rule
-
-  template <class Value>
-  PERGRAD_HD void operator()(Value gradient, Value& parameter) const noexcept {
-    parameter = rounded::fma(math::splat<Value>(-step), gradient, kept(parameter, keep));
-  }
-};
-
-template <class Scalar>
-struct momentum_rule {
-  Scalar factor;  ///< the gradient's
-  Scalar rate;
-  Scalar momentum;
-  Scalar keep = 1;
-
-  template <class Value>
-  PERGRAD_HD void operator()(Value gradient, Value& parameter, Value& velocity) const noexcept {
-    velocity =
-        rounded::fma(math::splat<Value>(momentum), velocity, rounded::multiply(math::splat<Value>(factor), gradient));
-    parameter = rounded::fma(math::splat<Value>(-rate), velocity, kept(parameter, keep));
-  }
-};
-
-template <class Scalar>
-struct adam_rule {
-  Scalar factor;  ///< the gradient's
-  Scalar rate;    ///< over 1 - b1^t
-  Scalar beta1;
-  Scalar rest1;  ///< 1 - b1, rounded once
-  Scalar beta2;
-  Scalar rest2;
-  Scalar correction;  ///< 1 / sqrt(1 - b2^t)
-  Scalar stability;
-  Scalar keep = 1;
-
-  template <class Value>
-  PERGRAD_HD void operator()(Value gradient, Value& parameter, Value& first, Value& second) const noexcept {
-    const Value value = rounded::multiply(math::splat<Value>(factor), gradient);
-    first = rounded::fma(math::splat<Value>(beta1), first, rounded::multiply(math::splat<Value>(rest1), value));
-    second = rounded::fma(math::splat<Value>(beta2), second,
-                          rounded::multiply(rounded::multiply(math::splat<Value>(rest2), value), value));
-    const Value denominator =
-        rounded::fma(rounded::square_root(second), math::splat<Value>(correction), math::splat<Value>(stability));
-    parameter = rounded::fma(math::splat<Value>(keep), parameter,
-                             rounded::divide(rounded::multiply(math::splat<Value>(-rate), first), denominator));
-  }
-};
-
-template <class Scalar>
-struct corrected_adam_rule {
-  adam_rule<Scalar> adam;
-  Scalar square;  ///< 1 / (1 - b2^t)
-  Scalar noise;   ///< its share of the second moment over 1 - b2^t
-  Scalar floor;
-
-  template <class Value>
-  PERGRAD_HD void operator()(Value gradient, Value& parameter, Value& first, Value& second) const noexcept {
-    const Value value = rounded::multiply(math::splat<Value>(adam.factor), gradient);
-    first =
-        rounded::fma(math::splat<Value>(adam.beta1), first, rounded::multiply(math::splat<Value>(adam.rest1), value));
-    second = rounded::fma(math::splat<Value>(adam.beta2), second,
-                          rounded::multiply(rounded::multiply(math::splat<Value>(adam.rest2), value), value));
-    const Value without = rounded::fma(second, math::splat<Value>(square), math::splat<Value>(-noise));
-    const Value denominator = rounded::square_root(math::max(without, math::splat<Value>(floor)));
-    parameter = rounded::fma(math::splat<Value>(adam.keep), parameter,
-                             rounded::divide(rounded::multiply(math::splat<Value>(-adam.rate), first), denominator));
-  }
-};
-
-/// rate / (1 - b1^t) and 1 / sqrt(1 - b2^t) of step t = 1, 2, ...
-struct adam_bias {
-  double rate;
-  double correction;
-};
-[[nodiscard]] inline adam_bias adam_bias_at(std::uint64_t step, double rate, double beta1, double beta2) {
-  const auto count = static_cast<double>(step);
-  return {rate / (1 - std::pow(beta1, count)), 1 / std::sqrt(1 - std::pow(beta2, count))};
-}
-
-/// Adam's rule with constants that are rounded once, from double: 1 - 0.999F would be off by 1e-5.
-template <class Scalar>
-[[nodiscard]] PERGRAD_HD inline adam_rule<Scalar> make_adam(double rate, double correction, double beta1, double beta2,
-                                                            double stability, double factor, double keep = 1) noexcept {
-  return {static_cast<Scalar>(factor),     static_cast<Scalar>(rate),
-          static_cast<Scalar>(beta1),      static_cast<Scalar>(rounded::subtract(1.0, beta1)),
-          static_cast<Scalar>(beta2),      static_cast<Scalar>(rounded::subtract(1.0, beta2)),
-          static_cast<Scalar>(correction), static_cast<Scalar>(stability),
-          static_cast<Scalar>(keep)};
-}
-
-}  // namespace pergrad::inline v0_1::rules
-
 namespace pergrad::inline v0_1 {
 
 /// Adam's constants, with PyTorch's defaults.
@@ -12432,8 +12469,7 @@ class adam : public optimizer_steps<adam<Network>, Network> {
     scalar* const w = network.parameters().data();
     ++steps_;
     const rules::adam_bias bias = rules::adam_bias_at(steps_, rate_, options_.beta1, options_.beta2);
-    const double phi = deviation_ * scale * (deviation_ * scale);
-    noise_ = options_.beta2 * noise_ + (1 - options_.beta2) * phi;
+    noise_ = rules::noise_share_behind(noise_, options_.beta2, deviation_ * scale);
     const auto rule = rules::make_adam<scalar>(bias.rate, bias.correction, options_.beta1, options_.beta2,
                                                options_.stability, scale, 1 - rate_ * options_.weight_decay);
     const double square = bias.correction * bias.correction;
@@ -19258,7 +19294,7 @@ class individual_charges {
  public:
   individual_charges(const privacy_budget& budget, const sampled_gaussian_event& event, std::size_t levels,
                      std::size_t max_batch)
-      : filter_{budget, event, levels}, levels_(max_batch), gate_{this, passes} {}
+      : filter_{budget, event, levels}, levels_(max_batch), limits_(levels), gate_{this, passes} {}
   individual_charges(const individual_charges&) = delete;
   individual_charges& operator=(const individual_charges&) = delete;
   ~individual_charges() = default;
@@ -19269,16 +19305,37 @@ class individual_charges {
     step_ = std::ldexp(1.0, grid.unit - grid.steps);
     rounding_ = std::sqrt(static_cast<double>(grid.elements)) / 2 * step_;
     bound_ = grid.bound;
+    has_limits_ = false;
   }
   /// A physical batch. Its gate is for this batch.
   [[nodiscard]] const sample_gate* begin(std::span<const std::uint32_t> drawn) noexcept {
     drawn_ = drawn.data();
     return &gate_;
   }
+  /// The same for who weighs samples elsewhere: the most that each may add, or is left out.
+  void find_limits(std::span<const std::uint32_t> drawn, std::span<double> limits) noexcept {
+    find_limits_of_levels();
+    for (std::size_t i = 0; i < drawn.size(); ++i) {
+      std::size_t level = limits_.size();
+      while (level > 0 && !filter_.admits(drawn[i], level)) --level;
+      limits[i] = level == limits_.size() ? largest_double : limits_[level];
+    }
+  }
+  /// Behind it: bounds of what each would have added.
+  void take(std::span<const double> most) noexcept {
+    for (std::size_t i = 0; i < most.size(); ++i) levels_[i] = static_cast<std::uint16_t>(level_of(most[i]));
+  }
   void charge(std::span<const std::uint32_t> drawn) noexcept {
     for (std::size_t i = 0; i < drawn.size(); ++i) filter_.charge_drawn(drawn[i], levels_[i]);
   }
   void end_of_step() noexcept { filter_.charge_others(); }
+
+  /// Of a bound of what a record adds.
+  [[nodiscard]] std::size_t level_of(double most) const noexcept {
+    if (most < step_ / 2 * (1 - 0x1p-40)) return 0;
+    const double share = (most + rounding_) / (bound_ + rounding_);
+    return filter_.level_of(most >= bound_ ? 1 : share * (1 + 0x1p-40));
+  }
 
   [[nodiscard]] individual_filter& filter() noexcept { return filter_; }
   [[nodiscard]] const individual_filter& filter() const noexcept { return filter_; }
@@ -19290,10 +19347,19 @@ class individual_charges {
     it.levels_[sample] = static_cast<std::uint16_t>(level);
     return it.filter_.admits(it.drawn_[sample], level);
   }
-  [[nodiscard]] std::size_t level_of(double most) const noexcept {
-    if (most < step_ / 2 * (1 - 0x1p-40)) return 0;
-    const double share = (most + rounding_) / (bound_ + rounding_);
-    return filter_.level_of(most >= bound_ ? 1 : share * (1 + 0x1p-40));
+  /// The largest numbers with at most these levels. Doubles above zero lie in the order of their bits.
+  void find_limits_of_levels() noexcept {
+    if (has_limits_) return;
+    for (std::size_t level = 0; level < limits_.size(); ++level) {
+      std::uint64_t low = 0;
+      std::uint64_t high = std::bit_cast<std::uint64_t>(bound_);
+      while (high - low > 1) {
+        const std::uint64_t middle = low + (high - low) / 2;
+        (level_of(std::bit_cast<double>(middle)) <= level ? low : high) = middle;
+      }
+      limits_[level] = std::bit_cast<double>(low);
+    }
+    has_limits_ = true;
   }
 
   individual_filter filter_;
@@ -19302,6 +19368,8 @@ class individual_charges {
   double bound_ = 0;     ///< C
   const std::uint32_t* drawn_ = nullptr;
   std::vector<std::uint16_t> levels_;  ///< of the samples of a batch
+  std::vector<double> limits_;         ///< of each level but the highest, which has none
+  bool has_limits_ = false;
   sample_gate gate_;
 };
 
@@ -19775,21 +19843,13 @@ class dp_sgd_base
     }
     if constexpr (executor_trainer::trains_on_a_copy) {
       if (options.lanes) refuse_training("the option lanes is for the host: a device adds up in lanes of its own");
-      if (options.adam.noise_floor != 0) refuse_training("adam's noise_floor is not on devices yet");
-      if (options.average_decay != 0) refuse_training("average_decay is not on devices yet: see parameter_average");
-      if (options.adaptive_clip || options.schedules.noise || options.schedules.clip) {
-        refuse_training("noise and clip norms that change are not on devices yet");
-      }
     }
     if (options.schedules.any()) declare_schedules();
     if (options.individual) {
-      if constexpr (std::is_same_v<typename run::event_type, sampled_gaussian_event> &&
-                    !executor_trainer::trains_on_a_copy) {
+      if constexpr (std::is_same_v<typename run::event_type, sampled_gaussian_event>) {
         charges_ = std::make_unique<individual_charges>(*options.budget, this->event_, options.individual->levels,
                                                         options.max_batch.count);
         charges_->plan(this->event_, release_grid::of(this->sensitivity_, Network::parameter_count));
-      } else {
-        refuse_training("individual accounting is not on devices yet");
       }
     }
     if (options.average_decay != 0) average_.emplace(network, options.average_decay);
@@ -19801,7 +19861,8 @@ class dp_sgd_base
     require_numbers_that_count();
     trainer_ = std::make_unique<executor_trainer>(executor, network, loss, tape_, options_, this->sensitivity_);
     if constexpr (executor_trainer::trains_on_a_copy) {
-      with_empty_batch([&](const auto& sum) { trainer_->clip_with(sum.clipped().rule()); });
+      if (average_) trainer_->keep_average(average_->network());
+      tell_clip();
     }
   }
 
@@ -19870,6 +19931,7 @@ class dp_sgd_base
     apply_schedules(options_, step);
     this->plan(options_, inner::of(*options_.sampling));
     if (options_.schedules.clip) clip_to(*options_.clip);
+    if constexpr (executor_trainer::trains_on_a_copy) trainer_->set_noise(*options_.noise);
     if (options_.schedules.learning_rate) trainer_->set_learning_rate(*options_.learning_rate);
     if constexpr (std::is_same_v<typename run::event_type, sampled_gaussian_event>) {
       if (charges_) charges_->plan(this->event_, release_grid::of(this->sensitivity_, Network::parameter_count));
@@ -19878,11 +19940,28 @@ class dp_sgd_base
   }
   /// From the next step on.
   void clip_to(l2_clip_norm bound) {
-    if constexpr (!executor_trainer::trains_on_a_copy) {
-      options_.clip = bound;
-      this->sensitivity_ = with_empty_batch([](const auto& sum) { return sum.sensitivity(); });
-      trainer_->set_sensitivity(this->sensitivity_);
-      notes_.set_clip_norm(bound.value());
+    options_.clip = bound;
+    this->sensitivity_ = with_empty_batch([](const auto& sum) { return sum.sensitivity(); });
+    trainer_->set_sensitivity(this->sensitivity_);
+    if constexpr (executor_trainer::trains_on_a_copy) tell_clip();
+    notes_.set_clip_norm(bound.value());
+  }
+  /// Tells a device the rule that weighs samples.
+  void tell_clip() {
+    with_empty_batch([&](const auto& sum) { trainer_->clip_with(sum.clipped().rule()); });
+  }
+  /// Around a step. A device averages in the step itself.
+  void begin_average() {
+    if constexpr (executor_trainer::trains_on_a_copy) {
+      if (average_) trainer_->set_way_of_average(average_access::begin(*average_, *network_));
+    }
+  }
+  void end_average() {
+    if (!average_) return;
+    if constexpr (executor_trainer::trains_on_a_copy) {
+      average_access::count(*average_);
+    } else {
+      average_->update(*executor_, *network_);
     }
   }
   [[gnu::cold]] void begin_certified() {
@@ -20113,12 +20192,13 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor, Options> {
     if (this->options_.certified) this->certify_next_step();
     this->notes_.begin();
     const std::uint64_t step = this->spend_and_draw(generator_, this->unit_count(records.size()));
+    this->begin_average();
     this->trainer_->step(
         this->records_of_step(records, base::inside_layers(generator_, step)),
         detail::noise_of<Generator>{*this->options_.noise, &generator_, this->noise_.filter()},
         [&] { return base::next_noise(generator_); }, detail::total_access::values(update_));
     if (this->options_.certified) this->certify_next_step();
-    if (this->average_) this->average_->update(*this->executor_, *this->network_);
+    this->end_average();
     this->notes_.end();
     this->release_statistic(generator_);
     if (this->options_.adaptive_clip) this->adapt_clip();
@@ -43749,6 +43829,9 @@ struct step_state {
   double rate = 0;                 ///< Adam: rate / (1 - beta1^t); else the learning rate
   double correction = 1;           ///< Adam: 1 / sqrt(1 - beta2^t)
   double keep = 1;                 ///< of a parameter: 1 - learning rate * weight decay
+  double square = 1;               ///< DP-AdamBC: 1 / (1 - beta2^t)
+  double noise = 0;                ///< the same: noise's share of the second moment over 1 - beta2^t
+  double way = 1;                  ///< that an average of parameters goes towards them; 1: it becomes what they are
 };
 
 }  // namespace pergrad::inline v0_1::on_device
@@ -46940,29 +47023,23 @@ class cuda_device {
       throw;
     }
     is_warming_up_ = false;
-    // Thread-local: what other threads do with the runtime meanwhile is their affair.
-    cuda_detail::check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
-    cudaGraph_t recorded = nullptr;
-    is_capturing_ = true;
-    try {
-      f();
-    } catch (...) {
-      is_capturing_ = false;
-      next_branch_ = 0;
-      static_cast<void>(cudaStreamEndCapture(stream_, &recorded));
-      if (recorded != nullptr) static_cast<void>(cudaGraphDestroy(recorded));
-      static_cast<void>(cudaGetLastError());
-      throw;
+    return instantiate(record(f));
+  }
+  /// Captures f into a graph that is there already, if only the numbers that its kernels are given have changed since:
+  /// the GPU may be at work with those of before. Else, or if there is none, as capture(f).
+  template <class Function>
+  [[gnu::cold]] void recapture(graph& recorded, Function&& f) {
+    if (recorded.executable_.get() == nullptr) {
+      recorded = capture(f);
+      return;
     }
-    is_capturing_ = false;
-    cuda_detail::check(cudaStreamEndCapture(stream_, &recorded), "cudaStreamEndCapture");
-    const cuda_detail::owner<cudaGraph_t, cudaGraphDestroy> owned{recorded};
-    graph result;
-    cuda_detail::check(cudaGraphGetNodes(recorded, nullptr, &result.nodes_), "cudaGraphGetNodes");
-    cudaGraphExec_t executable = nullptr;
-    cuda_detail::check(cudaGraphInstantiate(&executable, recorded, 0), "cudaGraphInstantiate");
-    result.executable_.reset(executable);
-    return result;
+    cudaGraphExecUpdateResultInfo result{};
+    if (const recorded_graph again = record(f);
+        cudaGraphExecUpdate(recorded.executable_.get(), again.get(), &result) != cudaSuccess) {
+      static_cast<void>(cudaGetLastError());  // so that a later call does not find it
+      synchronise();
+      recorded = capture(f);
+    }
   }
   void replay(graph& recorded) {
     cuda_detail::check(cudaGraphLaunch(recorded.executable_.get(), stream_), "cudaGraphLaunch");
@@ -47011,6 +47088,35 @@ class cuda_device {
   }
 
  private:
+  using recorded_graph = cuda_detail::owner<cudaGraph_t, cudaGraphDestroy>;
+  template <class Function>
+  [[nodiscard]] recorded_graph record(Function&& f) {
+    // Thread-local: what other threads do with the runtime meanwhile is their affair.
+    cuda_detail::check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+    cudaGraph_t recorded = nullptr;
+    is_capturing_ = true;
+    try {
+      f();
+    } catch (...) {
+      is_capturing_ = false;
+      next_branch_ = 0;
+      static_cast<void>(cudaStreamEndCapture(stream_, &recorded));
+      if (recorded != nullptr) static_cast<void>(cudaGraphDestroy(recorded));
+      static_cast<void>(cudaGetLastError());
+      throw;
+    }
+    is_capturing_ = false;
+    cuda_detail::check(cudaStreamEndCapture(stream_, &recorded), "cudaStreamEndCapture");
+    return recorded_graph{recorded};
+  }
+  [[nodiscard]] static graph instantiate(const recorded_graph& recorded) {
+    graph result;
+    cuda_detail::check(cudaGraphGetNodes(recorded.get(), nullptr, &result.nodes_), "cudaGraphGetNodes");
+    cudaGraphExec_t executable = nullptr;
+    cuda_detail::check(cudaGraphInstantiate(&executable, recorded.get(), 0), "cudaGraphInstantiate");
+    result.executable_.reset(executable);
+    return result;
+  }
   /// A stream beside the main one, which captures alone use.
   struct branch {
     cuda_detail::owner<cudaStream_t, cudaStreamDestroy> stream;
@@ -47956,7 +48062,7 @@ struct elementwise_kernel {
 
 /// How a sample's norms become its weights: a plain copy of a rule of expressions/clip.hpp.
 struct clip_rule {
-  enum class kind_type : int { none, flat, normalise, grouped };
+  enum class kind_type : int { none, flat, normalise, adaptive, grouped };
   kind_type kind = kind_type::none;
   double bound = 0;
   double stability = 0;
@@ -47964,6 +48070,9 @@ struct clip_rule {
   const int* group_of = nullptr;   ///< grouped: of each layer
   int groups = 0;
   int unit = 0;  ///< weights count in units of 2^unit
+  /// Flat, of individual accounting: the most that each sample may add, in the place of which comes a bound of what it
+  /// would add. Null: each may add the bound.
+  double* limits = nullptr;
 
   [[nodiscard]] PERGRAD_HD bool per_layer() const noexcept { return kind == kind_type::grouped; }
 };
@@ -47971,16 +48080,26 @@ struct clip_rule {
 /// The weights of one sample from the norms of its layers, `layer_stride` apart; the formulas are those of
 /// privacy/clip.hpp.
 template <class Scalar>
-PERGRAD_HD void weigh(const clip_rule& rule, const norm_bound* layers, int layer_count, int parameter_count,
+PERGRAD_HD void weigh(const clip_rule& rule, const norm_bound* layers, int layer_count, int parameter_count, int sample,
                       Scalar* weights, int layer_stride) noexcept {
+  weights += sample;
   const auto count = static_cast<std::size_t>(parameter_count);
   norm_bound whole;
   PERGRAD_ROLLED
   for (int layer = 0; layer < layer_count; ++layer) whole = whole + layers[layer];
   if (rule.kind == clip_rule::kind_type::flat) {
-    weights[0] = clip_factor<Scalar>(whole, count, rule.bound, rule.unit);
+    const Scalar weight = clip_factor<Scalar>(whole, count, rule.bound, rule.unit);
+    bool passes = true;
+    if (rule.limits != nullptr) {
+      const double most = clipped_norm_bound<Scalar>(whole, count, rule.bound, rule.unit);
+      passes = most <= rule.limits[sample];
+      rule.limits[sample] = most;
+    }
+    weights[0] = passes ? weight : Scalar{0};
   } else if (rule.kind == clip_rule::kind_type::normalise) {
     weights[0] = normalise_factor<Scalar>(whole, count, rule.bound, rule.stability, rule.unit);
+  } else if (rule.kind == clip_rule::kind_type::adaptive) {
+    weights[0] = per_sample_adaptive_factor<Scalar>(whole, count, rule.bound, rule.stability, rule.unit);
   } else {
     const bool finite = is_finite_norm<Scalar>(norm_upper_bound(whole, count));
     for (int group = 0; group < rule.groups; ++group) {
@@ -50522,7 +50641,7 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
     }
     if ((stages & stage::weigh) == 0 || rule.kind == clip_rule::kind_type::none) return;
     block.once([&] {
-      weigh(rule, parts, tables.layers, tables.parameter_count, results.weights + sample, results.layer_stride);
+      weigh(rule, parts, tables.layers, tables.parameter_count, sample, results.weights, results.layer_stride);
     });
   }
 
@@ -50773,7 +50892,7 @@ struct norm_kernel : sample_work<Scalar, Target> {
     block.each([&](int t) {
       if (parts != wanted && t < tables.layers) wanted[t] = parts[t];
       if (t == 0 && rule.kind != clip_rule::kind_type::none) {
-        weigh(rule, parts, tables.layers, tables.parameter_count, results.weights + sample, results.layer_stride);
+        weigh(rule, parts, tables.layers, tables.parameter_count, sample, results.weights, results.layer_stride);
       }
     });
   }
@@ -51491,6 +51610,7 @@ namespace update {
 inline constexpr int sgd = 1;
 inline constexpr int momentum = 2;
 inline constexpr int adam = 3;
+inline constexpr int corrected_adam = 4;
 }  // namespace update
 
 inline constexpr int release_threads = 256;
@@ -51522,6 +51642,7 @@ struct release_settings {
   double beta1 = 0;
   double beta2 = 0;
   double stability = 0;
+  double floor = 0;
 };
 
 /// The rules that a release may apply, of which it applies one.
@@ -51529,7 +51650,7 @@ template <class Scalar>
 struct release_rules {
   rules::sgd_rule<Scalar> sgd;
   rules::momentum_rule<Scalar> momentum;
-  rules::adam_rule<Scalar> adam;
+  rules::corrected_adam_rule<Scalar> adam;  ///< with Adam's own
 };
 
 /// What a release reads and writes.
@@ -51582,6 +51703,8 @@ struct release_work {
       case update::momentum:
         return rules.momentum(value, parameters[element], first[element]);
       case update::adam:
+        return rules.adam.adam(value, parameters[element], first[element], second[element]);
+      case update::corrected_adam:
         return rules.adam(value, parameters[element], first[element], second[element]);
       default:
         return;
@@ -51590,10 +51713,12 @@ struct release_work {
   /// The rules of this step.
   [[nodiscard]] PERGRAD_HD release_rules<Scalar> rules_of_step() const noexcept {
     const auto keep = static_cast<Scalar>(state->keep);
-    return {{static_cast<Scalar>(multiply(state->rate, settings.scale)), keep},
-            {static_cast<Scalar>(settings.scale), static_cast<Scalar>(state->rate), settings.momentum, keep},
-            rules::make_adam<Scalar>(state->rate, state->correction, settings.beta1, settings.beta2, settings.stability,
-                                     settings.scale, state->keep)};
+    return {
+        {static_cast<Scalar>(multiply(state->rate, settings.scale)), keep},
+        {static_cast<Scalar>(settings.scale), static_cast<Scalar>(state->rate), settings.momentum, keep},
+        {rules::make_adam<Scalar>(state->rate, state->correction, settings.beta1, settings.beta2, settings.stability,
+                                  settings.scale, state->keep),
+         static_cast<Scalar>(state->square), static_cast<Scalar>(state->noise), static_cast<Scalar>(settings.floor)}};
   }
 
  private:
@@ -51696,6 +51821,32 @@ struct release_kernel {
     std::int64_t exact[2];
     pergrad::detail::exact_pair(bits, work.settings.grid.sigma, exact);
     for (int half = 0; half < 2; ++half) k[half] = static_cast<integer_type>(exact[half]);
+  }
+};
+
+/// Behind a release: the average of the parameters behind each step (optim/parameter_average.hpp). `blocks()` of them.
+template <class Scalar>
+struct average_kernel {
+  static constexpr int threads = 256;
+  struct shared_type {};
+
+  const step_state* state;
+  const Scalar* parameters;
+  Scalar* average;
+  std::int64_t count;
+
+  [[nodiscard]] int blocks() const noexcept { return blocks_for(count, threads); }
+
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    if (state->last == 0) return;
+    block.each([&](int t) {
+      const std::int64_t element = static_cast<std::int64_t>(block.index()) * threads + t;
+      if (element >= count) return;
+      const Scalar parameter = parameters[element];
+      average[element] =
+          state->way == 1 ? parameter : rules::averaged(average[element], parameter, static_cast<Scalar>(state->way));
+    });
   }
 };
 
@@ -54477,7 +54628,8 @@ class device_marks {
 // Wrong noise looks like any other, and protects nobody. So a trainer lets its device make two blocks of it under a key
 // that is no secret and compares each released number with the host's: once as the run will have it, and once with so
 // large a deviation that most roundings need more bits. A compiler, a driver or a processor that does something else is
-// refused. It takes two launches when a trainer is made, which the first step then need not wait for.
+// refused. It takes two launches when a trainer is made, which the first step then need not wait for, and one in a step
+// whose noise is another one than before.
 
 namespace pergrad::inline v0_1::on_device {
 
@@ -54487,50 +54639,71 @@ inline constexpr bool runs_kernels = !requires {
   Device::is_only_listed;
 };
 
-/// Throws std::runtime_error unless the device releases what the host does, with this noise on this grid and with the
-/// largest.
+/// Of one device. Keeps its memory for noise that changes from step to step, until it is told to give it back.
 template <class Scalar, device Device>
-[[gnu::cold]] void require_the_hosts_noise(const std::shared_ptr<Device>& device, const noise_on_grid& grid) {
-  constexpr int count = 2 * release_elements;
+class noise_check {
+ public:
+  explicit noise_check(std::shared_ptr<Device> device) : device_{std::move(device)} {}
+
+  /// Throws std::runtime_error unless the device releases what the host does, with this noise on this grid and, at the
+  /// first time, with the largest.
+  [[gnu::cold]] void require_the_hosts(const noise_on_grid& grid) {
+    if (there_ == nullptr) {
+      made_ = std::make_unique<release_at>();
+      made_->state.noise_step = 0x1'0000'0002;
+      for (int i = 0; i < count; ++i) made_->sums[i] = std::int64_t{i - count / 2} * 0x12345;
+      there_ = allocate_on(device_, sizeof(release_at));
+      device_->upload(there_.get(), made_.get(), sizeof(release_at));
+      require(noise_on_grid::of(pergrad::detail::most_sigma, grid.scale));
+    }
+    require(grid);
+  }
+
+  void give_back() noexcept {
+    there_.reset();
+    made_.reset();
+  }
+
+ private:
+  static constexpr int count = 2 * release_elements;
   struct release_at {
     step_state state;
     std::int64_t sums[count]{};
     Scalar released[count]{};
   };
-  const chacha_key key{{1, 2, 3, 4, 5, 6, 7, 8}};
-  const auto made = std::make_unique<release_at>();
-  made->state.noise_step = 0x1'0000'0002;
-  const chacha_nonce nonce = make_nonce(random_purpose::gradient_noise, made->state.noise_step);
-  for (int i = 0; i < count; ++i) made->sums[i] = std::int64_t{i - count / 2} * 0x12345;
-  const std::shared_ptr<std::byte> memory = allocate_on(device, sizeof(release_at));
-  auto& there = *reinterpret_cast<release_at*>(memory.get());
-  device->upload(&there, made.get(), sizeof(release_at));
 
-  for (const noise_on_grid& each : {grid, noise_on_grid::of(pergrad::detail::most_sigma, grid.scale)}) {
+  void require(const noise_on_grid& grid) {
+    const chacha_key key{{1, 2, 3, 4, 5, 6, 7, 8}};
+    const chacha_nonce nonce = make_nonce(random_purpose::gradient_noise, made_->state.noise_step);
+    auto& there = *reinterpret_cast<release_at*>(there_.get());
     const release_kernel<Scalar> kernel{{.state = &there.state,
-                                         .settings = {.noise = stream_upload::words(key, nonce), .grid = each},
+                                         .settings = {.noise = stream_upload::words(key, nonce), .grid = grid},
                                          .sums = there.sums,
                                          .end = count,
                                          .released = there.released}};
-    device->launch(kernel, kernel.blocks());
-    device->download(made.get(), &there, sizeof(release_at));
+    device_->launch(kernel, kernel.blocks());
+    device_->download(made_.get(), &there, sizeof(release_at));
     alignas(64) double k[pergrad::detail::gaussian_block];
     for (int i = 0; i < count; ++i) {
       const int of_block = i % release_elements;
       if (of_block == 0) {
         pergrad::detail::fill_rounded_gaussians<pergrad::detail::native_lanes, Scalar>(
-            key, nonce, static_cast<std::uint64_t>(i / release_elements), each.sigma, k);
+            key, nonce, static_cast<std::uint64_t>(i / release_elements), grid.sigma, k);
       }
       const auto expected =
-          pergrad::detail::released_value<Scalar>(static_cast<double>(made->sums[i]) + k[of_block], each.scale);
-      if (made->released[i] == expected) continue;
+          pergrad::detail::released_value<Scalar>(static_cast<double>(made_->sums[i]) + k[of_block], grid.scale);
+      if (made_->released[i] == expected) continue;
       throw std::runtime_error(
           "pergrad: dp_sgd: this device does not make the host's noise, and releases nothing: number " +
-          std::to_string(i) + " of a test is " + std::to_string(made->released[i]) + " and should be " +
+          std::to_string(i) + " of a test is " + std::to_string(made_->released[i]) + " and should be " +
           std::to_string(expected));
     }
   }
-}
+
+  std::shared_ptr<Device> device_;
+  std::unique_ptr<release_at> made_;
+  std::shared_ptr<std::byte> there_;
+};
 
 }  // namespace pergrad::inline v0_1::on_device
 
@@ -54543,6 +54716,22 @@ struct trained_network {
   const void* network = nullptr;
   std::span<const Scalar> (*all_parameters)(const void* network) = nullptr;  ///< brings them back first, if need be
 };
+
+template <class Network>
+[[nodiscard]] trained_network<typename Network::scalar> trained_network_of(const Network& network) {
+  return {&pergrad::detail::network_access::remote(network), &network,
+          [](const void* self) { return static_cast<const Network*>(self)->all_parameters(); }};
+}
+
+/// Captures f again: a device may keep what it has made of the graph before.
+template <class Device, class Function>
+void recapture(Device& device, typename Device::graph& graph, const Function& f) {
+  if constexpr (requires { device.recapture(graph, f); }) {
+    device.recapture(graph, f);
+  } else {
+    graph = device.capture(f);
+  }
+}
 
 /// Those with whom a device trains one network: who owns a part of its parameters, and has what for them. All members
 /// are collective and put what they do into the device's order.
@@ -54587,20 +54776,18 @@ class network_trainer {
         launch_{launch},
         target_count_{target_count},
         options_{options},
-        grid_{release_grid::of(sensitivity, memory.net().parameters)},
-        settings_{
-            .noise = {},
-            .grid = noise_on_grid::of(
-                options.noise->value() * sensitivity_in_steps(grid_, summation::of<Scalar>(options.capacity->count), 1),
-                {std::ldexp(1.0, grid_.steps), std::ldexp(1.0, grid_.unit - grid_.steps),
-                 static_cast<double>(std::numeric_limits<Scalar>::max())}),
-            .scale = 1 / options.divisor->value(),
-            .momentum = static_cast<Scalar>(options.momentum),
-            .beta1 = options.adam.beta1,
-            .beta2 = options.adam.beta2,
-            .stability = options.adam.stability} {
-    pergrad::detail::require_sigma(options.noise->value(), settings_.grid.sigma, options.noise->value() == 0);
-    if (runs_kernels<Device> && settings_.grid.sigma > 0) require_the_hosts_noise<Scalar>(device_, settings_.grid);
+        settings_{.scale = 1 / options.divisor->value(),
+                  .momentum = static_cast<Scalar>(options.momentum),
+                  .beta1 = options.adam.beta1,
+                  .beta2 = options.adam.beta2,
+                  .stability = options.adam.stability,
+                  .floor = options.adam.noise_floor} {
+    set_sensitivity(sensitivity);
+    plan_noise();
+    if (options_.individual) {
+      most_.reserve(memory_->max_batch());
+      limits_ = allocate_on(device_, memory_->max_batch() * sizeof(double));
+    }
     parts_.reserve(memory_->max_batch() * net().layers());
     memory_->make_sample_room(target_count_ * sizeof(Target), false);  // as data may leave no memory for it
     if (moment_count() > 0) {
@@ -54614,22 +54801,24 @@ class network_trainer {
   network_trainer& operator=(const network_trainer&) = delete;
   ~network_trainer() {
     pergrad::detail::wipe(&settings_, sizeof settings_);
-    if (network_.remote->context != this) return;
-    try {
-      static_cast<void>(host_parameters());
-    } catch (...) {  // the device is gone: the host's copy is the newest there is
-    }
-    *network_.remote = {};
+    give_back(network_);
+    give_back(average_network_);
   }
 
   /// The rule that weighs samples.
   void clip_with(const pergrad::detail::flat_clip& rule) {
-    rule_ = clip_rule{.kind = clip_rule::kind_type::flat, .bound = rule.bound, .unit = grid_.unit};
+    rule_ = clip_rule{.kind = clip_rule::kind_type::flat,
+                      .bound = rule.bound,
+                      .unit = grid_.unit,
+                      .limits = reinterpret_cast<double*>(limits_.get())};
+    is_captured_ = false;
   }
   void clip_with(const pergrad::detail::flat_normalise& rule) {
-    if (rule.adaptive) pergrad::detail::refuse_training("per-sample adaptive clipping is not on devices yet");
-    rule_ = {
-        .kind = clip_rule::kind_type::normalise, .bound = rule.bound, .stability = rule.stability, .unit = grid_.unit};
+    rule_ = {.kind = rule.adaptive ? clip_rule::kind_type::adaptive : clip_rule::kind_type::normalise,
+             .bound = rule.bound,
+             .stability = rule.stability,
+             .unit = grid_.unit};
+    is_captured_ = false;
   }
   template <std::size_t Layers>
   void clip_with(const pergrad::detail::layer_clip<Layers>& rule) {
@@ -54645,12 +54834,31 @@ class network_trainer {
   /// Does the device have these, all of them? Where a step has failed before, it does not.
   template <class Records>
   [[nodiscard]] bool holds(const Records& records) const noexcept {
-    return captured_ && copied_->same_view(records);
+    return has_records_ && copied_->same_view(records);
   }
   /// The numbers of the data set have changed where they lie: the next step copies them again.
-  void forget_records() noexcept { captured_ = false; }
+  void forget_records() noexcept { has_records_ = false; }
   /// Of the next step on: every replay is told its rate.
   void set_learning_rate(learning_rate rate) noexcept { options_.learning_rate = rate; }
+  /// Of the next step on, which is captured anew if it is another one.
+  void set_noise(noise_multiplier noise) noexcept {
+    is_planned_ = is_planned_ && noise.value() == options_.noise->value();
+    options_.noise = noise;
+  }
+  /// The same; whoever calls this tells the rule again.
+  void set_sensitivity(double sensitivity) noexcept {
+    grid_ = release_grid::of(sensitivity, net().parameters);
+    is_planned_ = false;
+  }
+  /// Each step brings an average of the parameters nearer to them, which is this network's. Frozen ones stay the
+  /// host's.
+  template <class Network>
+  void keep_average(const Network& average) {
+    average_network_ = trained_network_of(average);
+    average_ = allocate_on(device_, net().parameters * sizeof(Scalar));
+  }
+  /// Of the next step: 1 for all of it.
+  void set_way_of_average(double way) noexcept { way_of_average_ = way; }
 
   /// Are records read where they lie? Then they must be looked at before each step, and the step waits for the device.
   [[nodiscard]] bool reads_in_place() const noexcept { return seen_inputs_ != nullptr; }
@@ -54675,43 +54883,10 @@ class network_trainer {
       memory_->put(memory_->places().parameters, parameters.data(), parameters.size());
       network_.remote->changed = false;
     }
-    if (holds(records)) return;
-    captured_ = false;
-    copied_ = records;
-    seen_inputs_.reset();  // before there are others
-    seen_targets_.reset();
-    if (!memory_->copies_records() && view_records(records, false)) return capture_gathered();
-    const auto behind = [](std::size_t bytes) { return (bytes + 255) / 256 * 256; };
-    const std::size_t target_start = behind(records.size() * net().input_size * sizeof(Scalar));
-    const std::size_t length_start = behind(target_start + records.targets().size_bytes());
-    const std::size_t bytes = length_start + (net().input_positions > 0 ? records.size() * sizeof(std::uint32_t) : 0);
-    if (room_ < bytes) {
-      room_ = 0;
-      records_.reset();  // before there is another one
-      if (bytes <= memory_->most_record_bytes()) {
-        try {
-          records_ = allocate_on(device_, bytes);
-          room_ = bytes;
-        } catch (const std::bad_alloc&) {
-          if (!view_records(records, true)) throw;
-        }
-      } else if (!view_records(records, true)) {
-        pergrad::detail::refuse_training(
-            "the data set has " + std::to_string(bytes) +
-            " bytes, more than most_record_bytes of the device's options, and cannot be read where it lies");
-      }
-      if (reads_in_place()) return capture_gathered();
-    }
-    if (records.size() > 0) {
-      upload_inputs(records);
-      if (net().input_positions > 0) upload_lengths(records, length_start);
-      device_->upload(records_.get() + target_start, records.targets().data(), records.targets().size_bytes());
-    }
-    const auto* const drawn = memory_->template at<const std::uint32_t>(memory_->places().records);
-    capture(memory_->samples(reinterpret_cast<const Scalar*>(records_.get()),
-                             reinterpret_cast<const Target*>(records_.get() + target_start), target_count_,
-                             reinterpret_cast<const std::uint32_t*>(records_.get() + length_start), drawn),
-            [] {});
+    bring_average();
+    if (!holds(records)) bring(records);
+    if (!is_planned_) plan_noise();
+    if (!is_captured_) capture();
   }
 
   /// One physical batch. The last one has the step's noise: it is added, and the parameters are updated.
@@ -54724,7 +54899,8 @@ class network_trainer {
                      .first_record = first_record_,
                      .noise_step = last ? stream_upload::step(*noise) : 0,
                      .layer_step = layer_step_,
-                     .rate = options_.learning_rate->value()};
+                     .rate = options_.learning_rate->value(),
+                     .way = way_of_average_};
     const bool is_adam = options_.optimizer == optimizer_kind::adam;
     state.keep = 1 - state.rate * (is_adam ? options_.adam.weight_decay : options_.weight_decay);
     if (last && is_adam) {
@@ -54732,6 +54908,11 @@ class network_trainer {
           rules::adam_bias_at(updates_ + 1, options_.learning_rate->value(), options_.adam.beta1, options_.adam.beta2);
       state.rate = bias.rate;
       state.correction = bias.correction;
+      state.square = bias.correction * bias.correction;
+      next_noise_share_ =
+          rules::noise_share_behind(noise_share_, options_.adam.beta2,
+                                    std::ldexp(settings_.grid.sigma, grid_.unit - grid_.steps) * settings_.scale);
+      state.noise = next_noise_share_ * state.square;
     }
     memory_->announce(state, records.data());
     device_->replay(graph_);
@@ -54751,6 +54932,29 @@ class network_trainer {
       norms[b] = std::sqrt(squared);
     }
   }
+  /// Of the next physical batch, with individual accounting: the most that each of its records may add, or is left out.
+  void limit(std::span<const std::uint32_t> drawn, pergrad::detail::individual_charges& charges) {
+    most_.resize(drawn.size());
+    charges.find_limits(drawn, most_);
+    memory_->put(reinterpret_cast<double*>(limits_.get()), most_.data(), most_.size());
+  }
+  /// Behind it: they pay for what they have added, or for the most where nobody knows. Waits for the device.
+  void charge(std::span<const std::uint32_t> drawn, pergrad::detail::individual_charges& charges) {
+    try {
+      memory_->get(most_.data(), reinterpret_cast<const double*>(limits_.get()), most_.size());
+    } catch (...) {
+      charge_the_most(drawn, charges);
+      throw;
+    }
+    charges.take(most_);
+    charges.charge(drawn);
+  }
+  void charge_the_most(std::span<const std::uint32_t> drawn, pergrad::detail::individual_charges& charges) noexcept {
+    charges.find_limits(drawn, most_);
+    charges.take(most_);
+    charges.charge(drawn);
+    charges.end_of_step();
+  }
   /// The noised sum of the last step; zeros if there was none, or if it failed halfway. Waits for the device.
   void fetch_update(std::span<Scalar> to) const {
     if (is_released_) {
@@ -54769,10 +54973,13 @@ class network_trainer {
     };
     std::uint64_t* const steps = optimizer_access::count(twin);
     if (steps != nullptr) *steps = updates_;
+    double* const noise = optimizer_access::noise_share(twin);
+    if (noise != nullptr) *noise = noise_share_;
     for_each_array([&](auto array, Scalar* there) { memory_->get(array.data(), there, array.size()); });
     auto result = f(twin);
     for_each_array([&](auto array, Scalar* there) { memory_->put(there, array.data(), array.size()); });
     if (steps != nullptr) updates_ = *steps;
+    if (noise != nullptr) noise_share_ = next_noise_share_ = *noise;
     return result;
   }
   /// Behind the last batch, where there are peers: everybody's sum, noise, update.
@@ -54806,6 +55013,7 @@ class network_trainer {
                       .group_of = memory_->template at<const int>(places.groups),
                       .groups = static_cast<int>(bounds.size()),
                       .unit = grid_.unit};
+    is_captured_ = false;
   }
   /// Has the device read the records where they lie, if it can, also if it `streams` them over a bus: not those whose
   /// lengths differ, which lie there in another way.
@@ -54820,13 +55028,53 @@ class network_trainer {
     room_ = 0;
     return true;
   }
-  void capture_gathered() {
-    const auto gather = memory_->template gather<Value, Target>(seen_inputs_.get(), seen_targets_.get(), target_count_,
-                                                                memory_->format(), memory_->max_batch());
-    auto samples = memory_->samples(memory_->inputs(), memory_->template targets<Target>(), target_count_, nullptr,
-                                    gather.records);
-    samples.records = nullptr;
-    capture(samples, [&] { launch(*device_, gather); });
+  /// Brings records to the device, or the device to them. A step is captured anew then.
+  [[gnu::cold]] void bring(const records_type& records) {
+    has_records_ = false;
+    is_captured_ = false;
+    graph_ = {};  // another one, whose kernels may not be loaded yet
+    copied_ = records;
+    seen_inputs_.reset();  // before there are others
+    seen_targets_.reset();
+    if (!memory_->copies_records() && view_records(records, false)) return gather_in_steps();
+    const auto behind = [](std::size_t bytes) { return (bytes + 255) / 256 * 256; };
+    const std::size_t target_start = behind(records.size() * net().input_size * sizeof(Scalar));
+    const std::size_t length_start = behind(target_start + records.targets().size_bytes());
+    const std::size_t bytes = length_start + (net().input_positions > 0 ? records.size() * sizeof(std::uint32_t) : 0);
+    if (room_ < bytes) {
+      room_ = 0;
+      records_.reset();  // before there is another one
+      if (bytes <= memory_->most_record_bytes()) {
+        try {
+          records_ = allocate_on(device_, bytes);
+          room_ = bytes;
+        } catch (const std::bad_alloc&) {
+          if (!view_records(records, true)) throw;
+        }
+      } else if (!view_records(records, true)) {
+        pergrad::detail::refuse_training(
+            "the data set has " + std::to_string(bytes) +
+            " bytes, more than most_record_bytes of the device's options, and cannot be read where it lies");
+      }
+      if (reads_in_place()) return gather_in_steps();
+    }
+    if (records.size() > 0) {
+      upload_inputs(records);
+      if (net().input_positions > 0) upload_lengths(records, length_start);
+      device_->upload(records_.get() + target_start, records.targets().data(), records.targets().size_bytes());
+    }
+    view_ = memory_->samples(reinterpret_cast<const Scalar*>(records_.get()),
+                             reinterpret_cast<const Target*>(records_.get() + target_start), target_count_,
+                             reinterpret_cast<const std::uint32_t*>(records_.get() + length_start),
+                             memory_->template at<const std::uint32_t>(memory_->places().records));
+    has_records_ = true;
+  }
+  /// Each step brings what it draws to where samples lie.
+  void gather_in_steps() {
+    view_ = memory_->samples(memory_->inputs(), memory_->template targets<Target>(), target_count_, nullptr,
+                             memory_->template at<const std::uint32_t>(memory_->places().records));
+    view_.records = nullptr;
+    has_records_ = true;
   }
   /// Kernels read the device's copy as it is: what `pack` does to records is done here.
   void upload_inputs(const records_type& records) {
@@ -54849,6 +55097,33 @@ class network_trainer {
     for (std::size_t i = 0; i < lengths.size(); ++i) lengths[i] = records.length(i);
     device_->upload(records_.get() + start, lengths.data(), lengths.size() * sizeof(std::uint32_t));
   }
+  /// Their newest parameters are the host's behind it.
+  void give_back(const trained_network<Scalar>& network) const noexcept {
+    if (network.remote == nullptr || network.remote->context != this) return;
+    try {
+      static_cast<void>(network.all_parameters(network.network));
+    } catch (...) {  // the device is gone: the host's copy is the newest there is
+    }
+    *network.remote = {};
+  }
+  /// What the host may have changed of the average: a file's, say.
+  void bring_average() {
+    if (average_ == nullptr) return;
+    pergrad::detail::remote_parameters& remote = *average_network_.remote;
+    if (remote.context != this) {
+      remote = {this,
+                [](void* self, void* parameters) {
+                  const auto& mine = *static_cast<const network_trainer*>(self);
+                  mine.memory_->get(static_cast<Scalar*>(parameters),
+                                    reinterpret_cast<const Scalar*>(mine.average_.get()), mine.net().parameters);
+                },
+                [](void* /*self*/, const void* /*device*/) -> void* { return nullptr; }};
+    }
+    if (!remote.changed) return;
+    const std::span<const Scalar> values = average_network_.all_parameters(average_network_.network);
+    memory_->put(reinterpret_cast<Scalar*>(average_.get()), values.data(), net().parameters);
+    remote.changed = false;
+  }
   /// From now on the newest parameters are here. They may have been with another trainer of the same network.
   void take_over() {
     static_cast<void>(host_parameters());
@@ -54863,32 +55138,53 @@ class network_trainer {
     memory_->get(static_cast<Scalar*>(to), memory_->places().parameters, net().parameters + net().frozen);
   }
 
-  /// `first`: what is launched before.
-  template <class Function>
-  void capture(const batch_view<Scalar, Target>& samples, const Function& first) {
-    const launcher<Device, Scalar, Target, Needed> launch{*memory_, samples, launch_};
+  /// Of the noise and the sensitivity as they are now.
+  [[gnu::cold]] void plan_noise() {
+    const double noise = options_.noise->value();
+    settings_.grid =
+        noise_on_grid::of(noise * sensitivity_in_steps(grid_, summation::of<Scalar>(options_.capacity->count), 1),
+                          {std::ldexp(1.0, grid_.steps), std::ldexp(1.0, grid_.unit - grid_.steps),
+                           static_cast<double>(std::numeric_limits<Scalar>::max())});
+    pergrad::detail::require_sigma(noise, settings_.grid.sigma, noise == 0);
+    if (runs_kernels<Device> && settings_.grid.sigma > 0) check_.require_the_hosts(settings_.grid);
+    if (!options_.adaptive_clip && !options_.schedules.any()) check_.give_back();
+    is_planned_ = true;
+    is_captured_ = false;
+  }
+  void capture() {
+    const launcher<Device, Scalar, Target, Needed> launch{*memory_, view_, launch_};
     const auto most = static_cast<int>(memory_->max_batch());
-    graph_ = device_->capture([&] {
-      first();
+    recapture(*device_, graph_, [&] {
+      if (reads_in_place()) {
+        launch_kernel(memory_->template gather<Value, Target>(seen_inputs_.get(), seen_targets_.get(), target_count_,
+                                                              memory_->format(), memory_->max_batch()));
+      }
       launch.samples(
           {.rule = rule_, .layers = is_random_ ? &layers_.stream : nullptr, .clears = true, .samples = most});
       launch.sum_of_integers({.weights = memory_->template at<const Scalar>(memory_->places().weights),
                               .per_layer = rule_.per_layer(),
                               .grid_steps = grid_.steps,
                               .samples = most});
-      if (peers_ == nullptr) launch_release(0, net().parameters);
+      if (peers_ == nullptr) {
+        launch_release(0, net().parameters);
+        launch_average();
+      }
     });
     if (peers_ != nullptr) {
-      release_graph_ = device_->capture([&] { launch_release_together(); });
+      recapture(*device_, release_graph_, [&] { launch_release_together(); });
     }
-    captured_ = true;
+    is_captured_ = true;
   }
-  [[nodiscard]] int rule() const {
-    if (options_.optimizer == optimizer_kind::adam) return update::adam;
+  [[nodiscard]] int rule() const noexcept {
+    if (options_.optimizer == optimizer_kind::adam) {
+      return options_.adam.noise_floor > 0 ? update::corrected_adam : update::adam;
+    }
     return options_.momentum > 0 ? update::momentum : update::sgd;
   }
   /// Arrays of the optimizer's state, of which number `number` lies here; nullptr: it has fewer.
-  [[nodiscard]] std::size_t moment_count() const { return static_cast<std::size_t>(rule() - update::sgd); }
+  [[nodiscard]] std::size_t moment_count() const {
+    return options_.optimizer == optimizer_kind::adam ? 2 : rule() == update::momentum ? 1 : 0;
+  }
   [[nodiscard]] std::size_t moment_step() const {
     return (net().parameters + arena_line - 1) / arena_line * arena_line;
   }
@@ -54900,9 +55196,22 @@ class network_trainer {
     peers_->add_up(*device_, sums);
     launch_release(peers_->begin, peers_->end);
     peers_->share(*device_, memory_->parameters());
+    launch_average();
+  }
+  void launch_average() {
+    if (average_ == nullptr) return;
+    launch_kernel(average_kernel<Scalar>{memory_->state(), memory_->parameters(),
+                                         reinterpret_cast<Scalar*>(average_.get()),
+                                         static_cast<std::int64_t>(net().parameters)});
+  }
+  template <class Kernel>
+  void launch_kernel(const Kernel& kernel) {
+    launch(*device_, kernel);
   }
   void released() noexcept {
     ++updates_;
+    noise_share_ = next_noise_share_;
+    if (average_network_.remote != nullptr) average_network_.remote->newer = true;
     is_released_ = true;
     network_.remote->newer = true;
   }
@@ -54931,6 +55240,7 @@ class network_trainer {
   training_choices options_;
   release_grid grid_;
   release_settings<Scalar> settings_{};
+  noise_check<Scalar, Device> check_{device_};
   clip_rule rule_;
   std::shared_ptr<std::byte> moments_;            ///< on the device
   std::shared_ptr<std::byte> records_;            ///< there, too
@@ -54941,7 +55251,10 @@ class network_trainer {
   held_stream layers_{};                ///< of the bits inside layers, if there may be any
   std::uint64_t layer_step_ = 0;
   bool is_random_ = false;
-  bool captured_ = false;
+  bool has_records_ = false;
+  bool is_planned_ = false;   ///< noise, of what is known of the next step
+  bool is_captured_ = false;  ///< as all of that is
+  batch_view<Scalar, Target> view_{};
   typename Device::graph graph_;
   typename Device::graph release_graph_;  ///< where there are peers
   const peers_of_device<Device>* peers_ = nullptr;
@@ -54949,6 +55262,13 @@ class network_trainer {
   std::uint64_t position_ = 0;
   bool is_released_ = false;
   std::uint64_t updates_ = 0;
+  double noise_share_ = 0;  ///< of DP-AdamBC (optim/adam.hpp)
+  double next_noise_share_ = 0;
+  trained_network<Scalar> average_network_;
+  std::shared_ptr<std::byte> average_;  ///< on the device
+  double way_of_average_ = 1;
+  std::shared_ptr<std::byte> limits_;  ///< there, of individual accounting
+  std::vector<double> most_;
   std::vector<norm_bound> parts_;
   device_marks<Device> marks_{device_};
 };
@@ -54963,8 +55283,7 @@ class trainer : public network_trainer<typename Network::scalar, typename Networ
   trainer(const basic_device_executor<Device>& executor, Network& network, Loss /*loss*/, tape<Network>& tape,
           const training_choices& options, double sensitivity)
       : trainer::network_trainer{executor.shared_device(),
-                                 {&pergrad::detail::network_access::remote(network), &network,
-                                  [](const void* self) { return static_cast<const Network*>(self)->all_parameters(); }},
+                                 trained_network_of(network),
                                  executor.engine_of(tape).memory(),
                                  sample_launcher_of<Device, Network, Loss>,
                                  Loss::target_count(Network::output_shape),
@@ -54976,6 +55295,10 @@ class trainer : public network_trainer<typename Network::scalar, typename Networ
   auto with_optimizer(Function&& f) {
     const training_choices& options = this->options();
     if (options.optimizer == optimizer_kind::adam) {
+      if (options.adam.noise_floor > 0) {  // the noise is told anew in each step
+        return this->with_twin(
+            adam<Network>{*options.learning_rate, options.adam, noise_multiplier{0}, l2_clip_norm{1}}, f);
+      }
       return this->with_twin(adam<Network>{*options.learning_rate, options.adam}, f);
     }
     return this->with_twin(sgd<Network>{*options.learning_rate, options.momentum}, f);
@@ -55000,6 +55323,7 @@ class trainer : public network_trainer<typename Network::scalar, typename Networ
         drawn = records.next();
       }
       chunk(records, drawn, &noise);
+      if (records.charges != nullptr) records.charges->end_of_step();
     } catch (...) {
       try {
         if (this->reads_in_place()) this->device().synchronise();
@@ -55013,7 +55337,15 @@ class trainer : public network_trainer<typename Network::scalar, typename Networ
  private:
   void chunk(const pergrad::detail::step_records<Network, Loss>& records, std::span<const std::uint32_t> drawn,
              const typename trainer::noise_stream* noise) {
-    this->run(drawn, noise);
+    pergrad::detail::individual_charges* const charges = records.charges;
+    if (charges != nullptr) this->limit(drawn, *charges);
+    try {
+      this->run(drawn, noise);
+    } catch (...) {  // it may have been released all the same
+      if (charges != nullptr && noise != nullptr) this->charge_the_most(drawn, *charges);
+      throw;
+    }
+    if (charges != nullptr) this->charge(drawn, *charges);
     pergrad::detail::step_notes<scalar>& notes = *records.notes;
     if (!notes.wanted()) return;
     this->fetch_facts(notes.losses(drawn.size()), notes.norms(drawn.size()));

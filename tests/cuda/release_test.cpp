@@ -324,12 +324,13 @@ struct wrong_device : dev::emulated_device {
 BOOST_AUTO_TEST_CASE(a_device_that_makes_other_noise_is_refused) {
   const auto grid = dev::noise_on_grid::of(0x1p20, {0x1p20, 0x1p-20, 3e38});
   const auto right = std::make_shared<dev::emulated_device>();
-  BOOST_CHECK_NO_THROW(dev::require_the_hosts_noise<float>(right, grid));
-  BOOST_CHECK_NO_THROW(dev::require_the_hosts_noise<double>(right, grid));
+  BOOST_CHECK_NO_THROW((dev::noise_check<float, dev::emulated_device>{right}.require_the_hosts(grid)));
+  BOOST_CHECK_NO_THROW((dev::noise_check<double, dev::emulated_device>{right}.require_the_hosts(grid)));
   BOOST_TEST(right->counted().allocated_bytes == 0U);
   const auto wrong = std::make_shared<wrong_device>();
   BOOST_CHECK_EXCEPTION(
-      dev::require_the_hosts_noise<float>(wrong, grid), std::runtime_error, [](const std::runtime_error& error) {
+      (dev::noise_check<float, wrong_device>{wrong}.require_the_hosts(grid)), std::runtime_error,
+      [](const std::runtime_error& error) {
         return std::string{error.what()}.find("does not make the host's noise, and releases nothing: number 1023") !=
                std::string::npos;
       });

@@ -1,89 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // tests/cuda/trainer_test.cpp - DP-SGD on a device: the host's training, one graph, nothing allocated and no waiting
-#include <filesystem>
-#include <unistd.h>
-
 #include "counted_allocations.hpp"
 #include "device_fixture.hpp"
+#include "training_runs.hpp"
 
 BOOST_AUTO_TEST_SUITE(cuda_trainer)
 
 namespace {
 
 using namespace device_fixture;
-
-using network =
-    pg::network<pg::shape{1, 10, 9}, pg::parameter_group<1, pg::conv2d<4, 3, pg::padding<1>, pg::stride<2>>>, pg::tanh,
-                pg::max_pool2d<2, pg::stride<1>>, pg::flatten, pg::linear<8>, pg::relu, pg::linear<3>>;
-constexpr std::size_t record_count = 300;
-
-struct records_of_noise {
-  std::vector<float> inputs;
-  std::vector<std::int32_t> targets;
-  records_of_noise() : inputs(record_count * network::input_shape.size()), targets(record_count) {
-    std::mt19937 random{1};
-    std::uniform_real_distribution<float> uniform{-1, 1};
-    for (float& value : inputs) value = uniform(random);
-    for (std::int32_t& value : targets) value = static_cast<std::int32_t>(random() % 3);
-  }
-  [[nodiscard]] pg::dataset<float, std::int32_t> view() const { return {inputs, targets, network::input_shape}; }
-};
-
-pg::dp_sgd_options usual_options() {
-  pg::dp_sgd_options options;
-  options.clip = pg::l2_clip_norm{0.7};
-  options.noise = pg::noise_multiplier{0.8};
-  options.sampling = pg::poisson_sampling{pg::sampling_probability{0.1}};
-  options.divisor = pg::expected_batch_size{30};
-  options.learning_rate = pg::learning_rate{0.3};
-  options.max_batch = pg::max_batch{64};
-  return options;
-}
-
-template <class Executor>
-std::vector<float> trained(const Executor& executor, const pg::dp_sgd_options& options, int steps,
-                           double factor_of_later_rates = 1) {
-  const records_of_noise data;
-  network net{executor, pg::kaiming_uniform{5}};
-  pg::dp_sgd trainer{executor, net, pg::cross_entropy{}, options, pg::seeded_generator{9}};
-  for (int step = 0; step < steps; ++step) {
-    if (step == steps / 2)
-      trainer.set_learning_rate(pg::learning_rate{options.learning_rate->value() * factor_of_later_rates});
-    trainer.step(data.view());
-  }
-  const auto parameters = net.parameters();
-  return {parameters.begin(), parameters.end()};
-}
-
-struct scratch_file {
-  std::string path =
-      (std::filesystem::temp_directory_path() / ("pergrad_device_" + std::to_string(::getpid()) + ".run")).string();
-  scratch_file() = default;
-  scratch_file(const scratch_file&) = delete;
-  scratch_file& operator=(const scratch_file&) = delete;
-  ~scratch_file() { std::filesystem::remove(path); }
-};
-
-/// The same, of which the first half is done on another executor, and saved there.
-template <class First, class Second>
-std::vector<float> trained_in_parts(const First& first, const Second& second, const pg::dp_sgd_options& options,
-                                    int steps) {
-  const records_of_noise data;
-  const scratch_file file;
-  {
-    network net{first, pg::kaiming_uniform{5}};
-    pg::dp_sgd trainer{first, net, pg::cross_entropy{}, options, pg::seeded_generator{9}};
-    for (int step = 0; step < steps / 2; ++step) trainer.step(data.view());
-    pg::save_checkpoint(trainer, file.path);
-  }
-  network net{second, pg::kaiming_uniform{6}};
-  pg::dp_sgd trainer{second, net, pg::cross_entropy{}, options, pg::seeded_generator{9}};
-  pg::load_checkpoint(trainer, file.path);
-  BOOST_TEST(trainer.steps() == static_cast<std::uint64_t>(steps / 2));
-  for (int step = steps / 2; step < steps; ++step) trainer.step(data.view());
-  const auto parameters = net.parameters();
-  return {parameters.begin(), parameters.end()};
-}
+using namespace training_runs;
 
 }  // namespace
 

@@ -56,6 +56,17 @@ pg::dp_sgd_options usual() {
 
 using rank_tests::parameters_of, rank_tests::values;
 
+/// With their average, if the trainer keeps one.
+template <class Trainer>
+values left_by(const Trainer& trainer, const cnn& net) {
+  values all = parameters_of(net);
+  if (trainer.options().average_decay > 0) {
+    const values average = parameters_of(trainer.average());
+    all.insert(all.end(), average.begin(), average.end());
+  }
+  return all;
+}
+
 values on_one_device(const data& all, pg::dp_sgd_options options, int steps) {
   const pg::emulated exec;
   cnn net{exec, pg::kaiming_uniform{1}};
@@ -63,7 +74,7 @@ values on_one_device(const data& all, pg::dp_sgd_options options, int steps) {
   pg::dp_sgd trainer{exec, net, pg::cross_entropy{}, options, pg::seeded_generator{3}};
   const auto records = all.part(0, all.targets.size());
   for (int step = 0; step < steps; ++step) trainer.step(records);
-  return parameters_of(net);
+  return left_by(trainer, net);
 }
 
 using rank_tests::on_threads;
@@ -83,7 +94,7 @@ std::vector<values> on_ranks(const data& all, const pg::dp_sgd_options& options,
     const std::size_t first = cut(all.targets.size(), ranks, me.rank());
     const std::size_t last = cut(all.targets.size(), ranks, me.rank() + 1);
     train(trainer, pg::shard{all.part(first, last - first), first});
-    found[me.rank()] = parameters_of(net);
+    found[me.rank()] = left_by(trainer, net);
   });
   for (const std::string& each : thrown) BOOST_TEST(each == "");
   return found;
@@ -114,6 +125,17 @@ BOOST_AUTO_TEST_CASE(have_the_bits_of_one_device) {
   options.momentum = 0;
   options.optimizer = pg::optimizer_kind::adam;
   check("adam", options);
+  options.adam.noise_floor = 1e-6;
+  options.average_decay = 0.8;
+  check("DP-AdamBC and an average", options);
+  options = usual();
+  options.adaptive_clip = pg::adaptive_clip{.noise = pg::noise_multiplier{2}, .rate = 0.6};
+  check("adaptive clipping", options);
+  options = usual();
+  options.noise.reset();
+  options.schedules.steps = 3;
+  options.schedules.noise = pg::schedule::exponential(1, 0.8);
+  check("a schedule of noise", options);
   check("nobody has any", usual(), 0, 2);
   BOOST_TEST((on_one_device(data{90}, usual(), 3) != on_one_device(data{90}, options, 3)));
 }
@@ -123,6 +145,8 @@ BOOST_AUTO_TEST_CASE(go_on_from_a_file_with_another_number) {
   auto options = usual();
   options.optimizer = pg::optimizer_kind::adam;
   options.momentum = 0;
+  options.adam.noise_floor = 1e-6;
+  options.average_decay = 0.8;
   const values wanted = on_one_device(all, options, 4);
   const auto path = std::filesystem::temp_directory_path() / ("device_ranks" + std::to_string(::getpid()));
   on_ranks(all, options, 3, [&](auto& trainer, const auto& mine) {

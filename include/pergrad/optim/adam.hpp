@@ -120,8 +120,7 @@ class adam : public optimizer_steps<adam<Network>, Network> {
     scalar* const w = network.parameters().data();
     ++steps_;
     const rules::adam_bias bias = rules::adam_bias_at(steps_, rate_, options_.beta1, options_.beta2);
-    const double phi = deviation_ * scale * (deviation_ * scale);
-    noise_ = options_.beta2 * noise_ + (1 - options_.beta2) * phi;
+    noise_ = rules::noise_share_behind(noise_, options_.beta2, deviation_ * scale);
     const auto rule = rules::make_adam<scalar>(bias.rate, bias.correction, options_.beta1, options_.beta2,
                                                options_.stability, scale, 1 - rate_ * options_.weight_decay);
     const double square = bias.correction * bias.correction;

@@ -93,6 +93,11 @@ struct optimizer_access {
   /// What an optimizer remembers: arrays of values, and a count of steps or null.
   [[nodiscard]] static auto state(auto& optimizer) noexcept { return optimizer.state(); }
   [[nodiscard]] static std::uint64_t* count(auto& optimizer) noexcept { return optimizer.count(); }
+  /// What noise has left in DP-AdamBC's second moment; null: it is none.
+  [[nodiscard]] static double* noise_share(auto& optimizer) noexcept {
+    if constexpr (requires { optimizer.noise_share(); }) return optimizer.noise_share();
+    return nullptr;
+  }
   /// Tells Adam the deviation of the noise in each element of the next gradient.
   static void set_deviation(auto& adam, double deviation) noexcept { adam.deviation_ = deviation; }
   /// Begins one update with scale * gradient. The result takes the gradient stretch by stretch, each stretch once, on

@@ -17,14 +17,15 @@
 #include <pergrad/detail/error_text.hpp>
 #include <pergrad/detail/executors.hpp>
 #include <pergrad/detail/float_environment.hpp>
+#include <pergrad/optim/rules.hpp>
 #include <pergrad/simd/elements.hpp>
 #include <pergrad/simd/lanes.hpp>
-#include <pergrad/simd/rounded.hpp>
 
 namespace pergrad::inline v0_1 {
 
 namespace detail {
 struct run_state_access;
+struct average_access;
 
 inline void require_average_decay(double decay) {
   if (decay > 0 && decay < 1) return;
@@ -54,26 +55,24 @@ class parameter_average {
   template <executor Executor>
   void update(const Executor& executor, const Network& network) {
     const detail::float_environment proven;
-    if (updates_++ == 0) {  // w itself: w - a might be rounded
-      take_frozen(network);
+    if (updates_ == 0) take_frozen(network);
+    const double way_there = way_of(++updates_);
+    if (way_there == 1) {  // w itself: w - a might be rounded
       const auto first_ones = network.parameters();
       std::copy(first_ones.begin(), first_ones.end(), average_.parameters().begin());
       return;
     }
-    const double share = (1 - decay_) / (1 - std::pow(decay_, static_cast<double>(updates_)));
-    const auto new_ones = static_cast<scalar>(share);
+    const auto way = static_cast<scalar>(way_there);
     scalar* const a = average_.parameters().data();
     const scalar* const w = network.parameters().data();
     constexpr std::size_t stretch = std::size_t{1} << 12U;
     constexpr std::size_t count = Network::parameter_count;
     executor.pool().parallel((count + stretch - 1) / stretch, [=](std::size_t task, std::size_t) {
       const std::size_t first = task * stretch;
-      // Not as a sum of two shares, which need not add up to 1: parameters that stay would move.
       const auto mix = [=](on_host::index i, const auto& lanes) {
         using pack = on_host::pack<scalar>;
         const pack old = lanes.load(a + first + i);
-        const pack way = rounded::subtract(pack{lanes.load(w + first + i)}, old);
-        lanes.store(a + first + i, rounded::fma(math::splat<pack>(new_ones), way, old));
+        lanes.store(a + first + i, rules::averaged(old, pack{lanes.load(w + first + i)}, way));
       };
       on_host::for_each_pack<scalar>(static_cast<on_host::index>(std::min(count - first, stretch)), mix);
     });
@@ -91,9 +90,29 @@ class parameter_average {
 
  private:
   friend struct detail::run_state_access;
+  friend struct detail::average_access;
+  [[nodiscard]] double way_of(std::uint64_t update) const {
+    return update == 1 ? 1 : (1 - decay_) / (1 - std::pow(decay_, static_cast<double>(update)));
+  }
   Network average_;
   double decay_ = 0;
   std::uint64_t updates_ = 0;
 };
+
+namespace detail {
+/// Of an executor that averages itself.
+struct average_access {
+  /// The way of the next update; of the first one frozen parameters are taken over.
+  template <class Network>
+  [[nodiscard]] static double begin(parameter_average<Network>& average, const Network& network) {
+    if (average.updates_ == 0) average.take_frozen(network);
+    return average.way_of(average.updates_ + 1);
+  }
+  template <class Network>
+  static void count(parameter_average<Network>& average) noexcept {
+    ++average.updates_;
+  }
+};
+}  // namespace detail
 
 }  // namespace pergrad::inline v0_1

@@ -103,6 +103,18 @@ struct corrected_adam_rule {
   }
 };
 
+/// A step of a moving average (optim/parameter_average.hpp). Not as a sum of two shares, which need not add up to 1:
+/// parameters that stay would move.
+template <class Value, class Scalar>
+[[nodiscard]] PERGRAD_HD inline Value averaged(Value average, Value parameter, Scalar way) noexcept {
+  return rounded::fma(math::splat<Value>(way), rounded::subtract(parameter, average), average);
+}
+
+/// u of DP-AdamBC (optim/adam.hpp) behind a step with noise of this deviation in each element.
+[[nodiscard]] inline double noise_share_behind(double share, double beta2, double deviation) noexcept {
+  return beta2 * share + (1 - beta2) * (deviation * deviation);
+}
+
 /// rate / (1 - b1^t) and 1 / sqrt(1 - b2^t) of step t = 1, 2, ...
 struct adam_bias {
   double rate;

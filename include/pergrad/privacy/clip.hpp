@@ -127,7 +127,8 @@ template <class Scalar>
 /// An upper bound of the norm of what `clip_factor` makes of a gradient, in the numbers that are added: by the proof
 /// above, with a weight of at most 1 as well as of at most C / N.
 template <class Scalar>
-[[nodiscard]] inline double clipped_norm_bound(norm_bound known, std::size_t count, double bound, int unit) noexcept {
+[[nodiscard]] PERGRAD_HD inline double clipped_norm_bound(norm_bound known, std::size_t count, double bound,
+                                                          int unit) noexcept {
   const double norm = norm_upper_bound(known, count);
   if (!is_finite_norm<Scalar>(norm)) return 0;
   constexpr auto roundoff = static_cast<double>(limits::epsilon<Scalar>);

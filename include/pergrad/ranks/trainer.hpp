@@ -426,10 +426,11 @@ requires(!detail::cannot_be_trained<Network, Loss>) class dp_sgd<Network, Loss, 
         this->spend_and_draw(generator_, total, {first, static_cast<std::uint64_t>(mine.records.size())});
     auto records = this->records_of_step(mine.records, base::inside_layers(generator_, step));
     records.first_record = first;
+    this->begin_average();
     this->trainer_->step(records,
                          detail::noise_of<Generator>{*this->options_.noise, &generator_, this->noise_.filter()},
                          [&] { return base::next_noise(generator_); }, {});
-    if (this->average_) this->average_->update(*this->executor_, *this->network_);
+    this->end_average();
     this->notes_.end();
     if (this->statistic_) detail::counts_of_ranks::add_up(this->statistic_->counted, ranks);
     this->release_statistic(generator_);

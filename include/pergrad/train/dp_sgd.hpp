@@ -101,12 +101,13 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor, Options> {
     if (this->options_.certified) this->certify_next_step();
     this->notes_.begin();
     const std::uint64_t step = this->spend_and_draw(generator_, this->unit_count(records.size()));
+    this->begin_average();
     this->trainer_->step(
         this->records_of_step(records, base::inside_layers(generator_, step)),
         detail::noise_of<Generator>{*this->options_.noise, &generator_, this->noise_.filter()},
         [&] { return base::next_noise(generator_); }, detail::total_access::values(update_));
     if (this->options_.certified) this->certify_next_step();
-    if (this->average_) this->average_->update(*this->executor_, *this->network_);
+    this->end_average();
     this->notes_.end();
     this->release_statistic(generator_);
     if (this->options_.adaptive_clip) this->adapt_clip();

@@ -154,21 +154,13 @@ class dp_sgd_base
     }
     if constexpr (executor_trainer::trains_on_a_copy) {
       if (options.lanes) refuse_training("the option lanes is for the host: a device adds up in lanes of its own");
-      if (options.adam.noise_floor != 0) refuse_training("adam's noise_floor is not on devices yet");
-      if (options.average_decay != 0) refuse_training("average_decay is not on devices yet: see parameter_average");
-      if (options.adaptive_clip || options.schedules.noise || options.schedules.clip) {
-        refuse_training("noise and clip norms that change are not on devices yet");
-      }
     }
     if (options.schedules.any()) declare_schedules();
     if (options.individual) {
-      if constexpr (std::is_same_v<typename run::event_type, sampled_gaussian_event> &&
-                    !executor_trainer::trains_on_a_copy) {
+      if constexpr (std::is_same_v<typename run::event_type, sampled_gaussian_event>) {
         charges_ = std::make_unique<individual_charges>(*options.budget, this->event_, options.individual->levels,
                                                         options.max_batch.count);
         charges_->plan(this->event_, release_grid::of(this->sensitivity_, Network::parameter_count));
-      } else {
-        refuse_training("individual accounting is not on devices yet");
       }
     }
     if (options.average_decay != 0) average_.emplace(network, options.average_decay);
@@ -180,7 +172,8 @@ class dp_sgd_base
     require_numbers_that_count();
     trainer_ = std::make_unique<executor_trainer>(executor, network, loss, tape_, options_, this->sensitivity_);
     if constexpr (executor_trainer::trains_on_a_copy) {
-      with_empty_batch([&](const auto& sum) { trainer_->clip_with(sum.clipped().rule()); });
+      if (average_) trainer_->keep_average(average_->network());
+      tell_clip();
     }
   }
 
@@ -249,6 +242,7 @@ class dp_sgd_base
     apply_schedules(options_, step);
     this->plan(options_, inner::of(*options_.sampling));
     if (options_.schedules.clip) clip_to(*options_.clip);
+    if constexpr (executor_trainer::trains_on_a_copy) trainer_->set_noise(*options_.noise);
     if (options_.schedules.learning_rate) trainer_->set_learning_rate(*options_.learning_rate);
     if constexpr (std::is_same_v<typename run::event_type, sampled_gaussian_event>) {
       if (charges_) charges_->plan(this->event_, release_grid::of(this->sensitivity_, Network::parameter_count));
@@ -257,11 +251,28 @@ class dp_sgd_base
   }
   /// From the next step on.
   void clip_to(l2_clip_norm bound) {
-    if constexpr (!executor_trainer::trains_on_a_copy) {
-      options_.clip = bound;
-      this->sensitivity_ = with_empty_batch([](const auto& sum) { return sum.sensitivity(); });
-      trainer_->set_sensitivity(this->sensitivity_);
-      notes_.set_clip_norm(bound.value());
+    options_.clip = bound;
+    this->sensitivity_ = with_empty_batch([](const auto& sum) { return sum.sensitivity(); });
+    trainer_->set_sensitivity(this->sensitivity_);
+    if constexpr (executor_trainer::trains_on_a_copy) tell_clip();
+    notes_.set_clip_norm(bound.value());
+  }
+  /// Tells a device the rule that weighs samples.
+  void tell_clip() {
+    with_empty_batch([&](const auto& sum) { trainer_->clip_with(sum.clipped().rule()); });
+  }
+  /// Around a step. A device averages in the step itself.
+  void begin_average() {
+    if constexpr (executor_trainer::trains_on_a_copy) {
+      if (average_) trainer_->set_way_of_average(average_access::begin(*average_, *network_));
+    }
+  }
+  void end_average() {
+    if (!average_) return;
+    if constexpr (executor_trainer::trains_on_a_copy) {
+      average_access::count(*average_);
+    } else {
+      average_->update(*executor_, *network_);
     }
   }
   [[gnu::cold]] void begin_certified() {

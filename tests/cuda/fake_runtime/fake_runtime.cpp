@@ -828,6 +828,23 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
   *executable = reinterpret_cast<cudaGraphExec_t>(fresh);
   return cudaSuccess;
 }
+// What was launched before is as it was: it is done first. Nodes and what they wait for have to be the same.
+cudaError_t cudaGraphExecUpdate(cudaGraphExec_t executable, cudaGraph_t graph, cudaGraphExecUpdateResultInfo*) {
+  auto* const known = reinterpret_cast<graph_data*>(executable);
+  const auto& fresh = *reinterpret_cast<graph_data*>(graph);
+  if (it().executable.count(known) == 0) {
+    blame("a graph is updated that does not exist");
+    return answer(cudaErrorInvalidResourceHandle);
+  }
+  finish_everything();
+  const bool is_alike = std::equal(
+      known->nodes.begin(), known->nodes.end(), fresh.nodes.begin(), fresh.nodes.end(),
+      [](const operation& old, const operation& now) { return old.name == now.name && old.after == now.after; });
+  if (!is_alike) return answer(cudaErrorGraphExecUpdateFailure);
+  known->nodes = fresh.nodes;
+  ++it().counts.updates;
+  return cudaSuccess;
+}
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
   auto* const known = reinterpret_cast<graph_data*>(graph);
   if (it().graphs.erase(known) == 0) {

@@ -29,6 +29,7 @@ struct counts {
   std::size_t fills = 0;
   std::size_t waits = 0;  ///< calls in which the host waits for the device, events that were done already not counted
   std::size_t captures = 0;
+  std::size_t updates = 0;  ///< of graphs, by what was captured later
   std::size_t replays = 0;
   std::size_t replayed_nodes = 0;
 };

@@ -235,6 +235,28 @@ void replays_what_it_captured() {
   CHECK(fake_cuda::counted().device_allocations == 0);
   CHECK(downloaded(device, memory, 128)[127] == 81.0F);
   CHECK(downloaded(device, sums, 2)[1] == 81.0F * 64.0F);
+  // Other numbers change what is there, other nodes make a new one; either way what was replayed before is as it was.
+  const auto scale = [&](float factor, int times) {
+    return [&device, memory, sums, factor, times] {
+      device.fill_zero(sums, 2 * sizeof(float));
+      for (int i = 0; i < times; ++i) device.launch(scale_kernel<64>{memory, sums, factor, 128}, 2);
+    };
+  };
+  for (const float factor : {2.0F, 5.0F}) {
+    device.recapture(graph, scale(factor, 1));
+    device.replay(graph);
+  }
+  if (fake_cuda::plays_the_device()) CHECK(fake_cuda::counted().updates == 2);
+  CHECK(fake_cuda::counted().captures == 2);
+  CHECK(downloaded(device, memory, 128)[63] == 810.0F);
+  device.recapture(graph, scale(0.5F, 2));
+  CHECK(dev::cuda_device::node_count(graph) == 3);
+  device.replay(graph);
+  CHECK(downloaded(device, memory, 128)[63] == 202.5F);
+  auto fresh = dev::cuda_device::graph{};
+  device.recapture(fresh, scale(2, 1));
+  device.replay(fresh);
+  CHECK(downloaded(device, memory, 128)[63] == 405.0F);
   device.release(memory);
 }
 

@@ -55,6 +55,7 @@ struct choices {
   double momentum = 0.9;
   pergrad::clipping_kind clipping = pergrad::clipping_kind::flat;
   std::size_t max_batch = 24;  // so that a step has several physical batches
+  double clip_factor = 0;      // of a schedule, from step to step
 };
 [[nodiscard]] inline pergrad::dp_sgd_options make_options(const choices& chosen) {
   pergrad::dp_sgd_options options;
@@ -69,6 +70,11 @@ struct choices {
   options.clipping = chosen.clipping;
   options.max_batch = pergrad::max_batch{chosen.max_batch};
   options.capacity = pergrad::record_capacity{0};  // integers on the host, too: then arithmetic alone tells them apart
+  if (chosen.clip_factor > 0) {
+    options.schedules.steps = steps_of_an_epoch;
+    options.schedules.clip = pergrad::schedule::exponential(options.clip->value(), chosen.clip_factor);
+    options.clip.reset();
+  }
   return options;
 }
 

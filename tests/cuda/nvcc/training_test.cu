@@ -240,6 +240,22 @@ void executors_do_not_know_of_each_other(const training::images& set) {
   fake_cuda::share(fake_cuda::host_memory::separate);
 }
 
+/// A clip norm of its own changes the numbers of a step's kernels, and not its graph.
+void a_step_with_other_numbers_is_the_same_graph(const training::images& set) {
+  training::choices chosen;
+  chosen.max_batch = 200;
+  const auto after = [&](double clip_factor) {
+    chosen.clip_factor = clip_factor;
+    fake_cuda::reset();
+    return training::train<training::cnn>(pergrad::cuda{}, set, chosen).after;
+  };
+  const std::vector<float> wanted = after(0);
+  if (fake_cuda::plays_the_device()) CHECK(fake_cuda::counted().updates == 0);
+  CHECK(after(1) == wanted);
+  if (fake_cuda::plays_the_device()) CHECK(fake_cuda::counted().updates == training::steps_of_an_epoch - 1);
+  CHECK(after(0.8) != wanted);
+}
+
 void an_empty_batch_is_a_step(const training::images& set) {
   const pergrad::cuda exec;
   training::cnn net{exec, pergrad::kaiming_uniform{1}};
@@ -316,6 +332,7 @@ int main() {
   a_step_only_replays<training::mlp>(set, "MLP", 8);
   reads_records_where_they_lie(set);
   executors_do_not_know_of_each_other(set);
+  a_step_with_other_numbers_is_the_same_graph(set);
   an_empty_batch_is_a_step(set);
   judges_like_the_host(set);
   memory_that_is_not_there();

@@ -447,7 +447,7 @@ struct elementwise_kernel {
 
 /// How a sample's norms become its weights: a plain copy of a rule of expressions/clip.hpp.
 struct clip_rule {
-  enum class kind_type : int { none, flat, normalise, grouped };
+  enum class kind_type : int { none, flat, normalise, adaptive, grouped };
   kind_type kind = kind_type::none;
   double bound = 0;
   double stability = 0;
@@ -455,6 +455,9 @@ struct clip_rule {
   const int* group_of = nullptr;   ///< grouped: of each layer
   int groups = 0;
   int unit = 0;  ///< weights count in units of 2^unit
+  /// Flat, of individual accounting: the most that each sample may add, in the place of which comes a bound of what it
+  /// would add. Null: each may add the bound.
+  double* limits = nullptr;
 
   [[nodiscard]] PERGRAD_HD bool per_layer() const noexcept { return kind == kind_type::grouped; }
 };
@@ -462,16 +465,26 @@ struct clip_rule {
 /// The weights of one sample from the norms of its layers, `layer_stride` apart; the formulas are those of
 /// privacy/clip.hpp.
 template <class Scalar>
-PERGRAD_HD void weigh(const clip_rule& rule, const norm_bound* layers, int layer_count, int parameter_count,
+PERGRAD_HD void weigh(const clip_rule& rule, const norm_bound* layers, int layer_count, int parameter_count, int sample,
                       Scalar* weights, int layer_stride) noexcept {
+  weights += sample;
   const auto count = static_cast<std::size_t>(parameter_count);
   norm_bound whole;
   PERGRAD_ROLLED
   for (int layer = 0; layer < layer_count; ++layer) whole = whole + layers[layer];
   if (rule.kind == clip_rule::kind_type::flat) {
-    weights[0] = clip_factor<Scalar>(whole, count, rule.bound, rule.unit);
+    const Scalar weight = clip_factor<Scalar>(whole, count, rule.bound, rule.unit);
+    bool passes = true;
+    if (rule.limits != nullptr) {
+      const double most = clipped_norm_bound<Scalar>(whole, count, rule.bound, rule.unit);
+      passes = most <= rule.limits[sample];
+      rule.limits[sample] = most;
+    }
+    weights[0] = passes ? weight : Scalar{0};
   } else if (rule.kind == clip_rule::kind_type::normalise) {
     weights[0] = normalise_factor<Scalar>(whole, count, rule.bound, rule.stability, rule.unit);
+  } else if (rule.kind == clip_rule::kind_type::adaptive) {
+    weights[0] = per_sample_adaptive_factor<Scalar>(whole, count, rule.bound, rule.stability, rule.unit);
   } else {
     const bool finite = is_finite_norm<Scalar>(norm_upper_bound(whole, count));
     for (int group = 0; group < rule.groups; ++group) {

@@ -33,6 +33,7 @@ namespace update {
 inline constexpr int sgd = 1;
 inline constexpr int momentum = 2;
 inline constexpr int adam = 3;
+inline constexpr int corrected_adam = 4;
 }  // namespace update
 
 inline constexpr int release_threads = 256;
@@ -64,6 +65,7 @@ struct release_settings {
   double beta1 = 0;
   double beta2 = 0;
   double stability = 0;
+  double floor = 0;
 };
 
 /// The rules that a release may apply, of which it applies one.
@@ -71,7 +73,7 @@ template <class Scalar>
 struct release_rules {
   rules::sgd_rule<Scalar> sgd;
   rules::momentum_rule<Scalar> momentum;
-  rules::adam_rule<Scalar> adam;
+  rules::corrected_adam_rule<Scalar> adam;  ///< with Adam's own
 };
 
 /// What a release reads and writes.
@@ -124,6 +126,8 @@ struct release_work {
       case update::momentum:
         return rules.momentum(value, parameters[element], first[element]);
       case update::adam:
+        return rules.adam.adam(value, parameters[element], first[element], second[element]);
+      case update::corrected_adam:
         return rules.adam(value, parameters[element], first[element], second[element]);
       default:
         return;
@@ -132,10 +136,12 @@ struct release_work {
   /// The rules of this step.
   [[nodiscard]] PERGRAD_HD release_rules<Scalar> rules_of_step() const noexcept {
     const auto keep = static_cast<Scalar>(state->keep);
-    return {{static_cast<Scalar>(multiply(state->rate, settings.scale)), keep},
-            {static_cast<Scalar>(settings.scale), static_cast<Scalar>(state->rate), settings.momentum, keep},
-            rules::make_adam<Scalar>(state->rate, state->correction, settings.beta1, settings.beta2, settings.stability,
-                                     settings.scale, state->keep)};
+    return {
+        {static_cast<Scalar>(multiply(state->rate, settings.scale)), keep},
+        {static_cast<Scalar>(settings.scale), static_cast<Scalar>(state->rate), settings.momentum, keep},
+        {rules::make_adam<Scalar>(state->rate, state->correction, settings.beta1, settings.beta2, settings.stability,
+                                  settings.scale, state->keep),
+         static_cast<Scalar>(state->square), static_cast<Scalar>(state->noise), static_cast<Scalar>(settings.floor)}};
   }
 
  private:
@@ -238,6 +244,32 @@ struct release_kernel {
     std::int64_t exact[2];
     pergrad::detail::exact_pair(bits, work.settings.grid.sigma, exact);
     for (int half = 0; half < 2; ++half) k[half] = static_cast<integer_type>(exact[half]);
+  }
+};
+
+/// Behind a release: the average of the parameters behind each step (optim/parameter_average.hpp). `blocks()` of them.
+template <class Scalar>
+struct average_kernel {
+  static constexpr int threads = 256;
+  struct shared_type {};
+
+  const step_state* state;
+  const Scalar* parameters;
+  Scalar* average;
+  std::int64_t count;
+
+  [[nodiscard]] int blocks() const noexcept { return blocks_for(count, threads); }
+
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    if (state->last == 0) return;
+    block.each([&](int t) {
+      const std::int64_t element = static_cast<std::int64_t>(block.index()) * threads + t;
+      if (element >= count) return;
+      const Scalar parameter = parameters[element];
+      average[element] =
+          state->way == 1 ? parameter : rules::averaged(average[element], parameter, static_cast<Scalar>(state->way));
+    });
   }
 };
 

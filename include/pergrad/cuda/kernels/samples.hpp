@@ -212,7 +212,7 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
     }
     if ((stages & stage::weigh) == 0 || rule.kind == clip_rule::kind_type::none) return;
     block.once([&] {
-      weigh(rule, parts, tables.layers, tables.parameter_count, results.weights + sample, results.layer_stride);
+      weigh(rule, parts, tables.layers, tables.parameter_count, sample, results.weights, results.layer_stride);
     });
   }
 
@@ -463,7 +463,7 @@ struct norm_kernel : sample_work<Scalar, Target> {
     block.each([&](int t) {
       if (parts != wanted && t < tables.layers) wanted[t] = parts[t];
       if (t == 0 && rule.kind != clip_rule::kind_type::none) {
-        weigh(rule, parts, tables.layers, tables.parameter_count, results.weights + sample, results.layer_stride);
+        weigh(rule, parts, tables.layers, tables.parameter_count, sample, results.weights, results.layer_stride);
       }
     });
   }

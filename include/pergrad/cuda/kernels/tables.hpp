@@ -420,6 +420,9 @@ struct step_state {
   double rate = 0;                 ///< Adam: rate / (1 - beta1^t); else the learning rate
   double correction = 1;           ///< Adam: 1 / sqrt(1 - beta2^t)
   double keep = 1;                 ///< of a parameter: 1 - learning rate * weight decay
+  double square = 1;               ///< DP-AdamBC: 1 / (1 - beta2^t)
+  double noise = 0;                ///< the same: noise's share of the second moment over 1 - beta2^t
+  double way = 1;                  ///< that an average of parameters goes towards them; 1: it becomes what they are
 };
 
 }  // namespace pergrad::inline v0_1::on_device

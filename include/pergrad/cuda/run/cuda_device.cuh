@@ -478,29 +478,23 @@ class cuda_device {
       throw;
     }
     is_warming_up_ = false;
-    // Thread-local: what other threads do with the runtime meanwhile is their affair.
-    cuda_detail::check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
-    cudaGraph_t recorded = nullptr;
-    is_capturing_ = true;
-    try {
-      f();
-    } catch (...) {
-      is_capturing_ = false;
-      next_branch_ = 0;
-      static_cast<void>(cudaStreamEndCapture(stream_, &recorded));
-      if (recorded != nullptr) static_cast<void>(cudaGraphDestroy(recorded));
-      static_cast<void>(cudaGetLastError());
-      throw;
+    return instantiate(record(f));
+  }
+  /// Captures f into a graph that is there already, if only the numbers that its kernels are given have changed since:
+  /// the GPU may be at work with those of before. Else, or if there is none, as capture(f).
+  template <class Function>
+  [[gnu::cold]] void recapture(graph& recorded, Function&& f) {
+    if (recorded.executable_.get() == nullptr) {
+      recorded = capture(f);
+      return;
     }
-    is_capturing_ = false;
-    cuda_detail::check(cudaStreamEndCapture(stream_, &recorded), "cudaStreamEndCapture");
-    const cuda_detail::owner<cudaGraph_t, cudaGraphDestroy> owned{recorded};
-    graph result;
-    cuda_detail::check(cudaGraphGetNodes(recorded, nullptr, &result.nodes_), "cudaGraphGetNodes");
-    cudaGraphExec_t executable = nullptr;
-    cuda_detail::check(cudaGraphInstantiate(&executable, recorded, 0), "cudaGraphInstantiate");
-    result.executable_.reset(executable);
-    return result;
+    cudaGraphExecUpdateResultInfo result{};
+    if (const recorded_graph again = record(f);
+        cudaGraphExecUpdate(recorded.executable_.get(), again.get(), &result) != cudaSuccess) {
+      static_cast<void>(cudaGetLastError());  // so that a later call does not find it
+      synchronise();
+      recorded = capture(f);
+    }
   }
   void replay(graph& recorded) {
     cuda_detail::check(cudaGraphLaunch(recorded.executable_.get(), stream_), "cudaGraphLaunch");
@@ -549,6 +543,35 @@ class cuda_device {
   }
 
  private:
+  using recorded_graph = cuda_detail::owner<cudaGraph_t, cudaGraphDestroy>;
+  template <class Function>
+  [[nodiscard]] recorded_graph record(Function&& f) {
+    // Thread-local: what other threads do with the runtime meanwhile is their affair.
+    cuda_detail::check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+    cudaGraph_t recorded = nullptr;
+    is_capturing_ = true;
+    try {
+      f();
+    } catch (...) {
+      is_capturing_ = false;
+      next_branch_ = 0;
+      static_cast<void>(cudaStreamEndCapture(stream_, &recorded));
+      if (recorded != nullptr) static_cast<void>(cudaGraphDestroy(recorded));
+      static_cast<void>(cudaGetLastError());
+      throw;
+    }
+    is_capturing_ = false;
+    cuda_detail::check(cudaStreamEndCapture(stream_, &recorded), "cudaStreamEndCapture");
+    return recorded_graph{recorded};
+  }
+  [[nodiscard]] static graph instantiate(const recorded_graph& recorded) {
+    graph result;
+    cuda_detail::check(cudaGraphGetNodes(recorded.get(), nullptr, &result.nodes_), "cudaGraphGetNodes");
+    cudaGraphExec_t executable = nullptr;
+    cuda_detail::check(cudaGraphInstantiate(&executable, recorded.get(), 0), "cudaGraphInstantiate");
+    result.executable_.reset(executable);
+    return result;
+  }
   /// A stream beside the main one, which captures alone use.
   struct branch {
     cuda_detail::owner<cudaStream_t, cudaStreamDestroy> stream;

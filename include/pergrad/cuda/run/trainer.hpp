@@ -42,6 +42,7 @@
 #include <pergrad/optim/sgd.hpp>
 #include <pergrad/privacy/release.hpp>
 #include <pergrad/privacy/sampling.hpp>
+#include <pergrad/train/individual_accounting.hpp>
 #include <pergrad/train/step_by_verbs.hpp>
 #include <pergrad/train/step_notes.hpp>
 
@@ -54,6 +55,22 @@ struct trained_network {
   const void* network = nullptr;
   std::span<const Scalar> (*all_parameters)(const void* network) = nullptr;  ///< brings them back first, if need be
 };
+
+template <class Network>
+[[nodiscard]] trained_network<typename Network::scalar> trained_network_of(const Network& network) {
+  return {&pergrad::detail::network_access::remote(network), &network,
+          [](const void* self) { return static_cast<const Network*>(self)->all_parameters(); }};
+}
+
+/// Captures f again: a device may keep what it has made of the graph before.
+template <class Device, class Function>
+void recapture(Device& device, typename Device::graph& graph, const Function& f) {
+  if constexpr (requires { device.recapture(graph, f); }) {
+    device.recapture(graph, f);
+  } else {
+    graph = device.capture(f);
+  }
+}
 
 /// Those with whom a device trains one network: who owns a part of its parameters, and has what for them. All members
 /// are collective and put what they do into the device's order.
@@ -98,20 +115,18 @@ class network_trainer {
         launch_{launch},
         target_count_{target_count},
         options_{options},
-        grid_{release_grid::of(sensitivity, memory.net().parameters)},
-        settings_{
-            .noise = {},
-            .grid = noise_on_grid::of(
-                options.noise->value() * sensitivity_in_steps(grid_, summation::of<Scalar>(options.capacity->count), 1),
-                {std::ldexp(1.0, grid_.steps), std::ldexp(1.0, grid_.unit - grid_.steps),
-                 static_cast<double>(std::numeric_limits<Scalar>::max())}),
-            .scale = 1 / options.divisor->value(),
-            .momentum = static_cast<Scalar>(options.momentum),
-            .beta1 = options.adam.beta1,
-            .beta2 = options.adam.beta2,
-            .stability = options.adam.stability} {
-    pergrad::detail::require_sigma(options.noise->value(), settings_.grid.sigma, options.noise->value() == 0);
-    if (runs_kernels<Device> && settings_.grid.sigma > 0) require_the_hosts_noise<Scalar>(device_, settings_.grid);
+        settings_{.scale = 1 / options.divisor->value(),
+                  .momentum = static_cast<Scalar>(options.momentum),
+                  .beta1 = options.adam.beta1,
+                  .beta2 = options.adam.beta2,
+                  .stability = options.adam.stability,
+                  .floor = options.adam.noise_floor} {
+    set_sensitivity(sensitivity);
+    plan_noise();
+    if (options_.individual) {
+      most_.reserve(memory_->max_batch());
+      limits_ = allocate_on(device_, memory_->max_batch() * sizeof(double));
+    }
     parts_.reserve(memory_->max_batch() * net().layers());
     memory_->make_sample_room(target_count_ * sizeof(Target), false);  // as data may leave no memory for it
     if (moment_count() > 0) {
@@ -125,22 +140,24 @@ class network_trainer {
   network_trainer& operator=(const network_trainer&) = delete;
   ~network_trainer() {
     pergrad::detail::wipe(&settings_, sizeof settings_);
-    if (network_.remote->context != this) return;
-    try {
-      static_cast<void>(host_parameters());
-    } catch (...) {  // the device is gone: the host's copy is the newest there is
-    }
-    *network_.remote = {};
+    give_back(network_);
+    give_back(average_network_);
   }
 
   /// The rule that weighs samples.
   void clip_with(const pergrad::detail::flat_clip& rule) {
-    rule_ = clip_rule{.kind = clip_rule::kind_type::flat, .bound = rule.bound, .unit = grid_.unit};
+    rule_ = clip_rule{.kind = clip_rule::kind_type::flat,
+                      .bound = rule.bound,
+                      .unit = grid_.unit,
+                      .limits = reinterpret_cast<double*>(limits_.get())};
+    is_captured_ = false;
   }
   void clip_with(const pergrad::detail::flat_normalise& rule) {
-    if (rule.adaptive) pergrad::detail::refuse_training("per-sample adaptive clipping is not on devices yet");
-    rule_ = {
-        .kind = clip_rule::kind_type::normalise, .bound = rule.bound, .stability = rule.stability, .unit = grid_.unit};
+    rule_ = {.kind = rule.adaptive ? clip_rule::kind_type::adaptive : clip_rule::kind_type::normalise,
+             .bound = rule.bound,
+             .stability = rule.stability,
+             .unit = grid_.unit};
+    is_captured_ = false;
   }
   template <std::size_t Layers>
   void clip_with(const pergrad::detail::layer_clip<Layers>& rule) {
@@ -156,12 +173,31 @@ class network_trainer {
   /// Does the device have these, all of them? Where a step has failed before, it does not.
   template <class Records>
   [[nodiscard]] bool holds(const Records& records) const noexcept {
-    return captured_ && copied_->same_view(records);
+    return has_records_ && copied_->same_view(records);
   }
   /// The numbers of the data set have changed where they lie: the next step copies them again.
-  void forget_records() noexcept { captured_ = false; }
+  void forget_records() noexcept { has_records_ = false; }
   /// Of the next step on: every replay is told its rate.
   void set_learning_rate(learning_rate rate) noexcept { options_.learning_rate = rate; }
+  /// Of the next step on, which is captured anew if it is another one.
+  void set_noise(noise_multiplier noise) noexcept {
+    is_planned_ = is_planned_ && noise.value() == options_.noise->value();
+    options_.noise = noise;
+  }
+  /// The same; whoever calls this tells the rule again.
+  void set_sensitivity(double sensitivity) noexcept {
+    grid_ = release_grid::of(sensitivity, net().parameters);
+    is_planned_ = false;
+  }
+  /// Each step brings an average of the parameters nearer to them, which is this network's. Frozen ones stay the
+  /// host's.
+  template <class Network>
+  void keep_average(const Network& average) {
+    average_network_ = trained_network_of(average);
+    average_ = allocate_on(device_, net().parameters * sizeof(Scalar));
+  }
+  /// Of the next step: 1 for all of it.
+  void set_way_of_average(double way) noexcept { way_of_average_ = way; }
 
   /// Are records read where they lie? Then they must be looked at before each step, and the step waits for the device.
   [[nodiscard]] bool reads_in_place() const noexcept { return seen_inputs_ != nullptr; }
@@ -186,43 +222,10 @@ class network_trainer {
       memory_->put(memory_->places().parameters, parameters.data(), parameters.size());
       network_.remote->changed = false;
     }
-    if (holds(records)) return;
-    captured_ = false;
-    copied_ = records;
-    seen_inputs_.reset();  // before there are others
-    seen_targets_.reset();
-    if (!memory_->copies_records() && view_records(records, false)) return capture_gathered();
-    const auto behind = [](std::size_t bytes) { return (bytes + 255) / 256 * 256; };
-    const std::size_t target_start = behind(records.size() * net().input_size * sizeof(Scalar));
-    const std::size_t length_start = behind(target_start + records.targets().size_bytes());
-    const std::size_t bytes = length_start + (net().input_positions > 0 ? records.size() * sizeof(std::uint32_t) : 0);
-    if (room_ < bytes) {
-      room_ = 0;
-      records_.reset();  // before there is another one
-      if (bytes <= memory_->most_record_bytes()) {
-        try {
-          records_ = allocate_on(device_, bytes);
-          room_ = bytes;
-        } catch (const std::bad_alloc&) {
-          if (!view_records(records, true)) throw;
-        }
-      } else if (!view_records(records, true)) {
-        pergrad::detail::refuse_training(
-            "the data set has " + std::to_string(bytes) +
-            " bytes, more than most_record_bytes of the device's options, and cannot be read where it lies");
-      }
-      if (reads_in_place()) return capture_gathered();
-    }
-    if (records.size() > 0) {
-      upload_inputs(records);
-      if (net().input_positions > 0) upload_lengths(records, length_start);
-      device_->upload(records_.get() + target_start, records.targets().data(), records.targets().size_bytes());
-    }
-    const auto* const drawn = memory_->template at<const std::uint32_t>(memory_->places().records);
-    capture(memory_->samples(reinterpret_cast<const Scalar*>(records_.get()),
-                             reinterpret_cast<const Target*>(records_.get() + target_start), target_count_,
-                             reinterpret_cast<const std::uint32_t*>(records_.get() + length_start), drawn),
-            [] {});
+    bring_average();
+    if (!holds(records)) bring(records);
+    if (!is_planned_) plan_noise();
+    if (!is_captured_) capture();
   }
 
   /// One physical batch. The last one has the step's noise: it is added, and the parameters are updated.
@@ -235,7 +238,8 @@ class network_trainer {
                      .first_record = first_record_,
                      .noise_step = last ? stream_upload::step(*noise) : 0,
                      .layer_step = layer_step_,
-                     .rate = options_.learning_rate->value()};
+                     .rate = options_.learning_rate->value(),
+                     .way = way_of_average_};
     const bool is_adam = options_.optimizer == optimizer_kind::adam;
     state.keep = 1 - state.rate * (is_adam ? options_.adam.weight_decay : options_.weight_decay);
     if (last && is_adam) {
@@ -243,6 +247,11 @@ class network_trainer {
           rules::adam_bias_at(updates_ + 1, options_.learning_rate->value(), options_.adam.beta1, options_.adam.beta2);
       state.rate = bias.rate;
       state.correction = bias.correction;
+      state.square = bias.correction * bias.correction;
+      next_noise_share_ =
+          rules::noise_share_behind(noise_share_, options_.adam.beta2,
+                                    std::ldexp(settings_.grid.sigma, grid_.unit - grid_.steps) * settings_.scale);
+      state.noise = next_noise_share_ * state.square;
     }
     memory_->announce(state, records.data());
     device_->replay(graph_);
@@ -262,6 +271,29 @@ class network_trainer {
       norms[b] = std::sqrt(squared);
     }
   }
+  /// Of the next physical batch, with individual accounting: the most that each of its records may add, or is left out.
+  void limit(std::span<const std::uint32_t> drawn, pergrad::detail::individual_charges& charges) {
+    most_.resize(drawn.size());
+    charges.find_limits(drawn, most_);
+    memory_->put(reinterpret_cast<double*>(limits_.get()), most_.data(), most_.size());
+  }
+  /// Behind it: they pay for what they have added, or for the most where nobody knows. Waits for the device.
+  void charge(std::span<const std::uint32_t> drawn, pergrad::detail::individual_charges& charges) {
+    try {
+      memory_->get(most_.data(), reinterpret_cast<const double*>(limits_.get()), most_.size());
+    } catch (...) {
+      charge_the_most(drawn, charges);
+      throw;
+    }
+    charges.take(most_);
+    charges.charge(drawn);
+  }
+  void charge_the_most(std::span<const std::uint32_t> drawn, pergrad::detail::individual_charges& charges) noexcept {
+    charges.find_limits(drawn, most_);
+    charges.take(most_);
+    charges.charge(drawn);
+    charges.end_of_step();
+  }
   /// The noised sum of the last step; zeros if there was none, or if it failed halfway. Waits for the device.
   void fetch_update(std::span<Scalar> to) const {
     if (is_released_) {
@@ -280,10 +312,13 @@ class network_trainer {
     };
     std::uint64_t* const steps = optimizer_access::count(twin);
     if (steps != nullptr) *steps = updates_;
+    double* const noise = optimizer_access::noise_share(twin);
+    if (noise != nullptr) *noise = noise_share_;
     for_each_array([&](auto array, Scalar* there) { memory_->get(array.data(), there, array.size()); });
     auto result = f(twin);
     for_each_array([&](auto array, Scalar* there) { memory_->put(there, array.data(), array.size()); });
     if (steps != nullptr) updates_ = *steps;
+    if (noise != nullptr) noise_share_ = next_noise_share_ = *noise;
     return result;
   }
   /// Behind the last batch, where there are peers: everybody's sum, noise, update.
@@ -317,6 +352,7 @@ class network_trainer {
                       .group_of = memory_->template at<const int>(places.groups),
                       .groups = static_cast<int>(bounds.size()),
                       .unit = grid_.unit};
+    is_captured_ = false;
   }
   /// Has the device read the records where they lie, if it can, also if it `streams` them over a bus: not those whose
   /// lengths differ, which lie there in another way.
@@ -331,13 +367,53 @@ class network_trainer {
     room_ = 0;
     return true;
   }
-  void capture_gathered() {
-    const auto gather = memory_->template gather<Value, Target>(seen_inputs_.get(), seen_targets_.get(), target_count_,
-                                                                memory_->format(), memory_->max_batch());
-    auto samples = memory_->samples(memory_->inputs(), memory_->template targets<Target>(), target_count_, nullptr,
-                                    gather.records);
-    samples.records = nullptr;
-    capture(samples, [&] { launch(*device_, gather); });
+  /// Brings records to the device, or the device to them. A step is captured anew then.
+  [[gnu::cold]] void bring(const records_type& records) {
+    has_records_ = false;
+    is_captured_ = false;
+    graph_ = {};  // another one, whose kernels may not be loaded yet
+    copied_ = records;
+    seen_inputs_.reset();  // before there are others
+    seen_targets_.reset();
+    if (!memory_->copies_records() && view_records(records, false)) return gather_in_steps();
+    const auto behind = [](std::size_t bytes) { return (bytes + 255) / 256 * 256; };
+    const std::size_t target_start = behind(records.size() * net().input_size * sizeof(Scalar));
+    const std::size_t length_start = behind(target_start + records.targets().size_bytes());
+    const std::size_t bytes = length_start + (net().input_positions > 0 ? records.size() * sizeof(std::uint32_t) : 0);
+    if (room_ < bytes) {
+      room_ = 0;
+      records_.reset();  // before there is another one
+      if (bytes <= memory_->most_record_bytes()) {
+        try {
+          records_ = allocate_on(device_, bytes);
+          room_ = bytes;
+        } catch (const std::bad_alloc&) {
+          if (!view_records(records, true)) throw;
+        }
+      } else if (!view_records(records, true)) {
+        pergrad::detail::refuse_training(
+            "the data set has " + std::to_string(bytes) +
+            " bytes, more than most_record_bytes of the device's options, and cannot be read where it lies");
+      }
+      if (reads_in_place()) return gather_in_steps();
+    }
+    if (records.size() > 0) {
+      upload_inputs(records);
+      if (net().input_positions > 0) upload_lengths(records, length_start);
+      device_->upload(records_.get() + target_start, records.targets().data(), records.targets().size_bytes());
+    }
+    view_ = memory_->samples(reinterpret_cast<const Scalar*>(records_.get()),
+                             reinterpret_cast<const Target*>(records_.get() + target_start), target_count_,
+                             reinterpret_cast<const std::uint32_t*>(records_.get() + length_start),
+                             memory_->template at<const std::uint32_t>(memory_->places().records));
+    has_records_ = true;
+  }
+  /// Each step brings what it draws to where samples lie.
+  void gather_in_steps() {
+    view_ = memory_->samples(memory_->inputs(), memory_->template targets<Target>(), target_count_, nullptr,
+                             memory_->template at<const std::uint32_t>(memory_->places().records));
+    view_.records = nullptr;
+    has_records_ = true;
   }
   /// Kernels read the device's copy as it is: what `pack` does to records is done here.
   void upload_inputs(const records_type& records) {
@@ -360,6 +436,33 @@ class network_trainer {
     for (std::size_t i = 0; i < lengths.size(); ++i) lengths[i] = records.length(i);
     device_->upload(records_.get() + start, lengths.data(), lengths.size() * sizeof(std::uint32_t));
   }
+  /// Their newest parameters are the host's behind it.
+  void give_back(const trained_network<Scalar>& network) const noexcept {
+    if (network.remote == nullptr || network.remote->context != this) return;
+    try {
+      static_cast<void>(network.all_parameters(network.network));
+    } catch (...) {  // the device is gone: the host's copy is the newest there is
+    }
+    *network.remote = {};
+  }
+  /// What the host may have changed of the average: a file's, say.
+  void bring_average() {
+    if (average_ == nullptr) return;
+    pergrad::detail::remote_parameters& remote = *average_network_.remote;
+    if (remote.context != this) {
+      remote = {this,
+                [](void* self, void* parameters) {
+                  const auto& mine = *static_cast<const network_trainer*>(self);
+                  mine.memory_->get(static_cast<Scalar*>(parameters),
+                                    reinterpret_cast<const Scalar*>(mine.average_.get()), mine.net().parameters);
+                },
+                [](void* /*self*/, const void* /*device*/) -> void* { return nullptr; }};
+    }
+    if (!remote.changed) return;
+    const std::span<const Scalar> values = average_network_.all_parameters(average_network_.network);
+    memory_->put(reinterpret_cast<Scalar*>(average_.get()), values.data(), net().parameters);
+    remote.changed = false;
+  }
   /// From now on the newest parameters are here. They may have been with another trainer of the same network.
   void take_over() {
     static_cast<void>(host_parameters());
@@ -374,32 +477,53 @@ class network_trainer {
     memory_->get(static_cast<Scalar*>(to), memory_->places().parameters, net().parameters + net().frozen);
   }
 
-  /// `first`: what is launched before.
-  template <class Function>
-  void capture(const batch_view<Scalar, Target>& samples, const Function& first) {
-    const launcher<Device, Scalar, Target, Needed> launch{*memory_, samples, launch_};
+  /// Of the noise and the sensitivity as they are now.
+  [[gnu::cold]] void plan_noise() {
+    const double noise = options_.noise->value();
+    settings_.grid =
+        noise_on_grid::of(noise * sensitivity_in_steps(grid_, summation::of<Scalar>(options_.capacity->count), 1),
+                          {std::ldexp(1.0, grid_.steps), std::ldexp(1.0, grid_.unit - grid_.steps),
+                           static_cast<double>(std::numeric_limits<Scalar>::max())});
+    pergrad::detail::require_sigma(noise, settings_.grid.sigma, noise == 0);
+    if (runs_kernels<Device> && settings_.grid.sigma > 0) check_.require_the_hosts(settings_.grid);
+    if (!options_.adaptive_clip && !options_.schedules.any()) check_.give_back();
+    is_planned_ = true;
+    is_captured_ = false;
+  }
+  void capture() {
+    const launcher<Device, Scalar, Target, Needed> launch{*memory_, view_, launch_};
     const auto most = static_cast<int>(memory_->max_batch());
-    graph_ = device_->capture([&] {
-      first();
+    recapture(*device_, graph_, [&] {
+      if (reads_in_place()) {
+        launch_kernel(memory_->template gather<Value, Target>(seen_inputs_.get(), seen_targets_.get(), target_count_,
+                                                              memory_->format(), memory_->max_batch()));
+      }
       launch.samples(
           {.rule = rule_, .layers = is_random_ ? &layers_.stream : nullptr, .clears = true, .samples = most});
       launch.sum_of_integers({.weights = memory_->template at<const Scalar>(memory_->places().weights),
                               .per_layer = rule_.per_layer(),
                               .grid_steps = grid_.steps,
                               .samples = most});
-      if (peers_ == nullptr) launch_release(0, net().parameters);
+      if (peers_ == nullptr) {
+        launch_release(0, net().parameters);
+        launch_average();
+      }
     });
     if (peers_ != nullptr) {
-      release_graph_ = device_->capture([&] { launch_release_together(); });
+      recapture(*device_, release_graph_, [&] { launch_release_together(); });
     }
-    captured_ = true;
+    is_captured_ = true;
   }
-  [[nodiscard]] int rule() const {
-    if (options_.optimizer == optimizer_kind::adam) return update::adam;
+  [[nodiscard]] int rule() const noexcept {
+    if (options_.optimizer == optimizer_kind::adam) {
+      return options_.adam.noise_floor > 0 ? update::corrected_adam : update::adam;
+    }
     return options_.momentum > 0 ? update::momentum : update::sgd;
   }
   /// Arrays of the optimizer's state, of which number `number` lies here; nullptr: it has fewer.
-  [[nodiscard]] std::size_t moment_count() const { return static_cast<std::size_t>(rule() - update::sgd); }
+  [[nodiscard]] std::size_t moment_count() const {
+    return options_.optimizer == optimizer_kind::adam ? 2 : rule() == update::momentum ? 1 : 0;
+  }
   [[nodiscard]] std::size_t moment_step() const {
     return (net().parameters + arena_line - 1) / arena_line * arena_line;
   }
@@ -411,9 +535,22 @@ class network_trainer {
     peers_->add_up(*device_, sums);
     launch_release(peers_->begin, peers_->end);
     peers_->share(*device_, memory_->parameters());
+    launch_average();
+  }
+  void launch_average() {
+    if (average_ == nullptr) return;
+    launch_kernel(average_kernel<Scalar>{memory_->state(), memory_->parameters(),
+                                         reinterpret_cast<Scalar*>(average_.get()),
+                                         static_cast<std::int64_t>(net().parameters)});
+  }
+  template <class Kernel>
+  void launch_kernel(const Kernel& kernel) {
+    launch(*device_, kernel);
   }
   void released() noexcept {
     ++updates_;
+    noise_share_ = next_noise_share_;
+    if (average_network_.remote != nullptr) average_network_.remote->newer = true;
     is_released_ = true;
     network_.remote->newer = true;
   }
@@ -442,6 +579,7 @@ class network_trainer {
   training_choices options_;
   release_grid grid_;
   release_settings<Scalar> settings_{};
+  noise_check<Scalar, Device> check_{device_};
   clip_rule rule_;
   std::shared_ptr<std::byte> moments_;            ///< on the device
   std::shared_ptr<std::byte> records_;            ///< there, too
@@ -452,7 +590,10 @@ class network_trainer {
   held_stream layers_{};                ///< of the bits inside layers, if there may be any
   std::uint64_t layer_step_ = 0;
   bool is_random_ = false;
-  bool captured_ = false;
+  bool has_records_ = false;
+  bool is_planned_ = false;   ///< noise, of what is known of the next step
+  bool is_captured_ = false;  ///< as all of that is
+  batch_view<Scalar, Target> view_{};
   typename Device::graph graph_;
   typename Device::graph release_graph_;  ///< where there are peers
   const peers_of_device<Device>* peers_ = nullptr;
@@ -460,6 +601,13 @@ class network_trainer {
   std::uint64_t position_ = 0;
   bool is_released_ = false;
   std::uint64_t updates_ = 0;
+  double noise_share_ = 0;  ///< of DP-AdamBC (optim/adam.hpp)
+  double next_noise_share_ = 0;
+  trained_network<Scalar> average_network_;
+  std::shared_ptr<std::byte> average_;  ///< on the device
+  double way_of_average_ = 1;
+  std::shared_ptr<std::byte> limits_;  ///< there, of individual accounting
+  std::vector<double> most_;
   std::vector<norm_bound> parts_;
   device_marks<Device> marks_{device_};
 };
@@ -474,8 +622,7 @@ class trainer : public network_trainer<typename Network::scalar, typename Networ
   trainer(const basic_device_executor<Device>& executor, Network& network, Loss /*loss*/, tape<Network>& tape,
           const training_choices& options, double sensitivity)
       : trainer::network_trainer{executor.shared_device(),
-                                 {&pergrad::detail::network_access::remote(network), &network,
-                                  [](const void* self) { return static_cast<const Network*>(self)->all_parameters(); }},
+                                 trained_network_of(network),
                                  executor.engine_of(tape).memory(),
                                  sample_launcher_of<Device, Network, Loss>,
                                  Loss::target_count(Network::output_shape),
@@ -487,6 +634,10 @@ class trainer : public network_trainer<typename Network::scalar, typename Networ
   auto with_optimizer(Function&& f) {
     const training_choices& options = this->options();
     if (options.optimizer == optimizer_kind::adam) {
+      if (options.adam.noise_floor > 0) {  // the noise is told anew in each step
+        return this->with_twin(
+            adam<Network>{*options.learning_rate, options.adam, noise_multiplier{0}, l2_clip_norm{1}}, f);
+      }
       return this->with_twin(adam<Network>{*options.learning_rate, options.adam}, f);
     }
     return this->with_twin(sgd<Network>{*options.learning_rate, options.momentum}, f);
@@ -511,6 +662,7 @@ class trainer : public network_trainer<typename Network::scalar, typename Networ
         drawn = records.next();
       }
       chunk(records, drawn, &noise);
+      if (records.charges != nullptr) records.charges->end_of_step();
     } catch (...) {
       try {
         if (this->reads_in_place()) this->device().synchronise();
@@ -524,7 +676,15 @@ class trainer : public network_trainer<typename Network::scalar, typename Networ
  private:
   void chunk(const pergrad::detail::step_records<Network, Loss>& records, std::span<const std::uint32_t> drawn,
              const typename trainer::noise_stream* noise) {
-    this->run(drawn, noise);
+    pergrad::detail::individual_charges* const charges = records.charges;
+    if (charges != nullptr) this->limit(drawn, *charges);
+    try {
+      this->run(drawn, noise);
+    } catch (...) {  // it may have been released all the same
+      if (charges != nullptr && noise != nullptr) this->charge_the_most(drawn, *charges);
+      throw;
+    }
+    if (charges != nullptr) this->charge(drawn, *charges);
     pergrad::detail::step_notes<scalar>& notes = *records.notes;
     if (!notes.wanted()) return;
     this->fetch_facts(notes.losses(drawn.size()), notes.norms(drawn.size()));
