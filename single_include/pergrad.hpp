@@ -5568,6 +5568,20 @@ template <class Scalar>
   return static_cast<double>(factor) * known.delta * (1 + 0x1p-20) <= largest ? factor : Scalar{0};
 }
 
+/// room / (‖g‖ + more(‖g‖)), or 1, in units of 2^unit, if that is what is asked for and no more than there is room for.
+template <class Scalar, class More>
+[[nodiscard]] PERGRAD_HD inline Scalar factor_of(norm_bound known, std::size_t count, double bound, int unit,
+                                                 bool may_be_one, const More& more) noexcept {
+  const double norm = norm_upper_bound(known, count);
+  if (!is_finite_norm<Scalar>(norm)) return 0;
+  constexpr auto roundoff = static_cast<double>(limits::epsilon<Scalar>);
+  const double one = std::ldexp(1.0, -unit);
+  const double room = clip_room<Scalar>(known, count, bound * one);
+  return factor_that_fits(known, may_be_one && norm * one <= room * (1 - 4 * roundoff)
+                                     ? static_cast<Scalar>(one)
+                                     : safe_quotient<Scalar>(room, norm + more(norm)));
+}
+
 }  // namespace detail
 
 /// The largest safe factor w with ‖w g‖ <= bound / 2^unit, at most 2^-unit; exactly 0 for a gradient that is not
@@ -5575,14 +5589,7 @@ template <class Scalar>
 template <class Scalar>
 [[nodiscard]] PERGRAD_HD inline Scalar clip_factor(norm_bound known, std::size_t count, double bound,
                                                    int unit = 0) noexcept {
-  const double norm = norm_upper_bound(known, count);
-  if (!is_finite_norm<Scalar>(norm)) return 0;
-  constexpr auto roundoff = static_cast<double>(limits::epsilon<Scalar>);
-  const double one = std::ldexp(1.0, -unit);
-  const double room = detail::clip_room<Scalar>(known, count, bound * one);
-  return detail::factor_that_fits(known, norm * one <= room * (1 - 4 * roundoff)
-                                             ? static_cast<Scalar>(one)
-                                             : detail::safe_quotient<Scalar>(room, norm));
+  return detail::factor_of<Scalar>(known, count, bound, unit, true, [](double /*norm*/) { return 0.0; });
 }
 
 /// An upper bound of the norm of what `clip_factor` makes of a gradient, in the numbers that are added: by the proof
@@ -5603,10 +5610,7 @@ template <class Scalar>
 template <class Scalar>
 [[nodiscard]] PERGRAD_HD inline Scalar normalise_factor(norm_bound known, std::size_t count, double bound,
                                                         double stability, int unit = 0) noexcept {
-  const double norm = norm_upper_bound(known, count);
-  if (!is_finite_norm<Scalar>(norm)) return 0;
-  const double room = detail::clip_room<Scalar>(known, count, std::ldexp(bound, -unit));
-  return detail::factor_that_fits(known, detail::safe_quotient<Scalar>(room, norm + stability));
+  return detail::factor_of<Scalar>(known, count, bound, unit, false, [=](double /*norm*/) { return stability; });
 }
 
 /// Per-sample adaptive clipping's factor bound / (‖g‖ + r / (‖g‖ + r)) / 2^unit (Xia et al. 2023, arXiv:2212.00328): as
@@ -5617,10 +5621,7 @@ template <class Scalar>
 template <class Scalar>
 [[nodiscard]] PERGRAD_HD inline Scalar per_sample_adaptive_factor(norm_bound known, std::size_t count, double bound,
                                                                   double r, int unit = 0) noexcept {
-  const double norm = norm_upper_bound(known, count);
-  if (!is_finite_norm<Scalar>(norm)) return 0;
-  const double room = detail::clip_room<Scalar>(known, count, std::ldexp(bound, -unit));
-  return detail::factor_that_fits(known, detail::safe_quotient<Scalar>(room, norm + r / (norm + r)));
+  return detail::factor_of<Scalar>(known, count, bound, unit, false, [=](double norm) { return r / (norm + r); });
 }
 
 }  // namespace pergrad::inline v0_1
@@ -12047,12 +12048,23 @@ struct adam_rule {
 
   template <class Value>
   PERGRAD_HD void operator()(Value gradient, Value& parameter, Value& first, Value& second) const noexcept {
+    take(gradient, first, second);
+    move(parameter, first, denominator(rounded::square_root(second)));
+  }
+  template <class Value>
+  PERGRAD_HD void take(Value gradient, Value& first, Value& second) const noexcept {
     const Value value = rounded::multiply(math::splat<Value>(factor), gradient);
     first = rounded::fma(math::splat<Value>(beta1), first, rounded::multiply(math::splat<Value>(rest1), value));
     second = rounded::fma(math::splat<Value>(beta2), second,
                           rounded::multiply(rounded::multiply(math::splat<Value>(rest2), value), value));
-    const Value denominator =
-        rounded::fma(rounded::square_root(second), math::splat<Value>(correction), math::splat<Value>(stability));
+  }
+  /// `root`: of the second moment.
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD Value denominator(Value root) const noexcept {
+    return rounded::fma(root, math::splat<Value>(correction), math::splat<Value>(stability));
+  }
+  template <class Value>
+  PERGRAD_HD void move(Value& parameter, Value first, Value denominator) const noexcept {
     parameter = rounded::fma(math::splat<Value>(keep), parameter,
                              rounded::divide(rounded::multiply(math::splat<Value>(-rate), first), denominator));
   }
@@ -12067,15 +12079,13 @@ struct corrected_adam_rule {
 
   template <class Value>
   PERGRAD_HD void operator()(Value gradient, Value& parameter, Value& first, Value& second) const noexcept {
-    const Value value = rounded::multiply(math::splat<Value>(adam.factor), gradient);
-    first =
-        rounded::fma(math::splat<Value>(adam.beta1), first, rounded::multiply(math::splat<Value>(adam.rest1), value));
-    second = rounded::fma(math::splat<Value>(adam.beta2), second,
-                          rounded::multiply(rounded::multiply(math::splat<Value>(adam.rest2), value), value));
-    const Value without = rounded::fma(second, math::splat<Value>(square), math::splat<Value>(-noise));
-    const Value denominator = rounded::square_root(math::max(without, math::splat<Value>(floor)));
-    parameter = rounded::fma(math::splat<Value>(adam.keep), parameter,
-                             rounded::divide(rounded::multiply(math::splat<Value>(-adam.rate), first), denominator));
+    adam.take(gradient, first, second);
+    adam.move(parameter, first, rounded::square_root(without_noise(second)));
+  }
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD Value without_noise(Value second) const noexcept {
+    return math::max(rounded::fma(second, math::splat<Value>(square), math::splat<Value>(-noise)),
+                     math::splat<Value>(floor));
   }
 };
 
@@ -46276,24 +46286,25 @@ struct rounding_kernel {
 
 /// Which products a layered network has, so that no others are compiled: a template argument. Sets of ways are bits.
 struct needed_products {
-  bool tensor_cores = false;     ///< do they form any where TF32 is allowed? With few rows alone they gain nothing
-  bool any = false;              ///< false: the network is fused
-  bool projects_kept = false;    ///< has a layer projections that read what it keeps for itself?
-  int attention = 0;             ///< the widest head of attention that kernels of its own do
-  unsigned forward = 0;          ///< ways of products over samples, of several positions
-  unsigned adjoint = 0;          ///< of those back
-  unsigned strided = 0;          ///< of those back through strides
-  bool one_position = false;     ///< are there any over samples of one position?
-  bool wide_position = false;    ///< with many weights?
-  bool joins = false;            ///< are nodes joined to them?
-  bool joins_positions = false;  ///< of several positions?
-  unsigned gradients = 0;        ///< ways of samples' gradients of several positions
-  unsigned sums = 0;             ///< of sums over samples of one position
-  unsigned squares = 0;          ///< of norms
-  unsigned any_squares = 0;      ///< of norms, whatever method somebody asks for
-  bool stored = false;           ///< are any gradients stored before they are squared or added up?
-  bool chunks = false;           ///< are any formed in chunks of positions?
-  bool norms_by_blocks = false;  ///< are any norms much work, or of tables?
+  bool tensor_cores = false;        ///< do they form any where TF32 is allowed? With few rows alone they gain nothing
+  bool any = false;                 ///< false: the network is fused
+  bool projects_kept = false;       ///< has a layer projections that read what it keeps for itself?
+  int attention = 0;                ///< the widest head of attention that kernels of its own do
+  unsigned forward = 0;             ///< ways of products over samples, of several positions
+  unsigned adjoint = 0;             ///< of those back
+  unsigned strided = 0;             ///< of those back through strides
+  bool one_position = false;        ///< are there any over samples of one position?
+  bool wide_position = false;       ///< with many weights?
+  bool joins = false;               ///< are nodes joined to them?
+  bool joins_positions = false;     ///< of several positions?
+  unsigned gradients = 0;           ///< ways of samples' gradients of several positions
+  unsigned sums = 0;                ///< of sums over samples of one position
+  unsigned squares = 0;             ///< of norms
+  unsigned any_squares = 0;         ///< of norms, whatever method somebody asks for
+  bool stored = false;              ///< are any gradients stored before they are squared or added up?
+  bool chunks = false;              ///< are any formed in chunks of positions?
+  bool norms_by_blocks = false;     ///< are any norms much work, or of tables?
+  bool others_elementwise = false;  ///< are all sums that products do not form those of elementwise leaves?
   share_kind shares = share_kind::any;  ///< by the most steps that a unit of its sums' grid has
 };
 /// Those over samples whose kernels know nodes that are joined to them, all of one position or of several, and those
@@ -46304,11 +46315,13 @@ struct needed_products {
   return needed;
 }
 [[nodiscard]] constexpr unsigned bit_of(gemm_way way) noexcept { return 1U << static_cast<unsigned>(way); }
+/// Of products over samples: small blocks as well, where there are few results.
+inline constexpr unsigned small_too = 1U << 31U;
 inline constexpr unsigned all_ways = ~0U;
 inline constexpr unsigned ways_of_few_rows =
     bit_of(gemm_way::strip) | bit_of(gemm_way::slim) | bit_of(gemm_way::narrow);
 [[nodiscard]] constexpr unsigned ways_of_one_position(const needed_products& needed) noexcept {
-  return needed.wide_position ? all_ways : ways_of_few_rows;
+  return needed.wide_position ? all_ways : ways_of_few_rows | small_too;
 }
 inline constexpr needed_products all_products{.tensor_cores = true,
                                               .any = true,
@@ -46404,7 +46417,7 @@ inline constexpr bool has_tensor_kernel =
 /// multiprocessors take blocks in turns: small ones where there are few results, or few of a large block's.
 template <unsigned Ways, class Problem, class Function>
 void with_filling_block_sizes(gemm_way way, const Problem& problem, Function&& f) {
-  if constexpr (over_samples<Problem>) {
+  if constexpr (over_samples<Problem> && (Ways & small_too) != 0) {
     const auto time = [&]<class Sizes>(Sizes) {
       constexpr int multiprocessors = 132;
       const std::int64_t blocks = std::int64_t{blocks_for(problem.rows(), Sizes::rows)} *
@@ -46422,7 +46435,7 @@ void with_filling_block_sizes(gemm_way way, const Problem& problem, Function&& f
         if (way == gemm_way::narrow && is_least(narrow_block{})) return f(narrow_block{});
       }
     }
-    if constexpr ((Ways & ~ways_of_few_rows) != 0) {
+    if constexpr ((Ways & ~(ways_of_few_rows | small_too)) != 0) {
       if (problem.rows() > 32 && is_least(square_block{})) return f(square_block{});
     }
     if constexpr (one_position<Problem>) {
@@ -46449,7 +46462,7 @@ void with_tensor_block_sizes(gemm_way way, const Problem& problem, Function&& f)
     using sizes = std::conditional_t<adds_shares<Problem>, typename blocks::wide_of_shares, typename blocks::wide>;
     if (way == gemm_way::wide) return f(sizes{});
   }
-  if constexpr (!takes_gradients<Problem> && (Ways & ~ways_of_few_rows) != 0) {
+  if constexpr (!takes_gradients<Problem> && (Ways & ~(ways_of_few_rows | small_too)) != 0) {
     const auto fills = [&]<class Sizes>(Sizes) {
       constexpr int blocks_that_fill = 128;
       const int across = blocks_for(problem.columns(), Sizes::columns);
@@ -46475,7 +46488,7 @@ void with_tensor_block_sizes(gemm_way way, const Problem& problem, Function&& f)
     using sizes = std::conditional_t<adds_shares<Problem>, typename blocks::narrow_of_shares, typename blocks::narrow>;
     if (way < gemm_way::square) return f(sizes{});
   }
-  if constexpr ((Ways & ~(by_way ? ways_of_few_rows | wide | large : ways_of_few_rows)) != 0) {
+  if constexpr ((Ways & ~(small_too | (by_way ? ways_of_few_rows | wide | large : ways_of_few_rows))) != 0) {
     f(typename blocks::square{});
   }
 }
@@ -48077,6 +48090,17 @@ struct clip_rule {
   [[nodiscard]] PERGRAD_HD bool per_layer() const noexcept { return kind == kind_type::grouped; }
 };
 
+/// Does individual accounting let a sample through? Tells what it would add.
+template <class Scalar>
+[[nodiscard]] PERGRAD_HD bool passes(const clip_rule& rule, const norm_bound& whole, std::size_t count,
+                                     int sample) noexcept {
+  if (rule.limits == nullptr) return true;
+  const double most = clipped_norm_bound<Scalar>(whole, count, rule.bound, rule.unit);
+  const bool result = most <= rule.limits[sample];
+  rule.limits[sample] = most;
+  return result;
+}
+
 /// The weights of one sample from the norms of its layers, `layer_stride` apart; the formulas are those of
 /// privacy/clip.hpp.
 template <class Scalar>
@@ -48084,35 +48108,36 @@ PERGRAD_HD void weigh(const clip_rule& rule, const norm_bound* layers, int layer
                       Scalar* weights, int layer_stride) noexcept {
   weights += sample;
   const auto count = static_cast<std::size_t>(parameter_count);
+  using kind_type = clip_rule::kind_type;
+  const bool normalises = rule.kind == kind_type::normalise || rule.kind == kind_type::adaptive;
   norm_bound whole;
   PERGRAD_ROLLED
   for (int layer = 0; layer < layer_count; ++layer) whole = whole + layers[layer];
-  if (rule.kind == clip_rule::kind_type::flat) {
-    const Scalar weight = clip_factor<Scalar>(whole, count, rule.bound, rule.unit);
-    bool passes = true;
-    if (rule.limits != nullptr) {
-      const double most = clipped_norm_bound<Scalar>(whole, count, rule.bound, rule.unit);
-      passes = most <= rule.limits[sample];
-      rule.limits[sample] = most;
-    }
-    weights[0] = passes ? weight : Scalar{0};
-  } else if (rule.kind == clip_rule::kind_type::normalise) {
-    weights[0] = normalise_factor<Scalar>(whole, count, rule.bound, rule.stability, rule.unit);
-  } else if (rule.kind == clip_rule::kind_type::adaptive) {
-    weights[0] = per_sample_adaptive_factor<Scalar>(whole, count, rule.bound, rule.stability, rule.unit);
-  } else {
-    const bool finite = is_finite_norm<Scalar>(norm_upper_bound(whole, count));
-    for (int group = 0; group < rule.groups; ++group) {
-      norm_bound part;
+  const bool finite = !rule.per_layer() || is_finite_norm<Scalar>(norm_upper_bound(whole, count));
+  // One loop for all rules: a factor is long.
+  PERGRAD_ROLLED
+  for (int group = 0; group < larger_of(1, rule.groups); ++group) {
+    norm_bound part = whole;
+    if (rule.per_layer()) {
+      part = {};
       PERGRAD_ROLLED
       for (int layer = 0; layer < layer_count; ++layer) {
         if (rule.group_of[layer] == group) part = part + layers[layer];
       }
-      const Scalar weight = finite ? clip_factor<Scalar>(part, count, rule.bounds[group], rule.unit) : Scalar{0};
-      PERGRAD_ROLLED
-      for (int layer = 0; layer < layer_count; ++layer) {
-        if (rule.group_of[layer] == group) weights[layer * layer_stride] = weight;
-      }
+    }
+    const double bound = rule.per_layer() ? rule.bounds[group] : rule.bound;
+    Scalar weight = pergrad::detail::factor_of<Scalar>(part, count, bound, rule.unit, !normalises, [&](double norm) {
+      if (rule.kind == kind_type::adaptive) return rule.stability / (norm + rule.stability);
+      return normalises ? rule.stability : 0.0;
+    });
+    if (!finite) weight = 0;
+    if (!rule.per_layer()) {
+      weights[0] = passes<Scalar>(rule, whole, count, sample) ? weight : Scalar{0};
+      return;
+    }
+    PERGRAD_ROLLED
+    for (int layer = 0; layer < layer_count; ++layer) {
+      if (rule.group_of[layer] == group) weights[layer * layer_stride] = weight;
     }
   }
 }
@@ -48182,6 +48207,21 @@ struct leaf_share {
     return share;
   }
 
+  /// The same where the others have no sum here.
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD static leaf_share of_elementwise(const table_view<Scalar>& tables, int number,
+                                                            int threads) noexcept {
+    leaf_share share;
+    for (int k = 0; k < tables.elementwise_count; ++k) {
+      share = whole(tables.elementwise[k]);
+      const int blocks = blocks_for(share.size, threads);
+      share.first = number * threads;
+      if (number < blocks) break;
+      number -= blocks;
+    }
+    return share;
+  }
+
   /// Element `e` of the leaf's gradient of one sample.
   template <class Scalar>
   [[nodiscard]] PERGRAD_HD Scalar element(const sample_values<Scalar>& values, const Scalar* of_sample,
@@ -48224,7 +48264,8 @@ struct clear_kernel {
 
 /// accumulator <- accumulator + sum of w_b g_b over its samples; from zero where the logical batch begins. Leaf blocks
 /// times accumulators of them. `Sum`: Scalar, or std::int64_t: all add to accumulator 0 then, from what is there.
-template <class Scalar, class Target, class Sum, int Threads>
+/// `OfElementwise`: of elementwise leaves alone, weighted and not squared.
+template <class Scalar, class Target, class Sum, int Threads, bool OfElementwise = false>
 struct sum_kernel {
   static constexpr int threads = Threads;
   struct shared_type {};
@@ -48246,18 +48287,27 @@ struct sum_kernel {
   template <class Block>
   PERGRAD_HD void operator()(const Block& block) const {
     const int accumulator = block.index() % accumulators;
-    const leaf_share share = leaf_share::of(tables, method, block.index() / accumulators, Threads, by_products);
+    const leaf_share share = share_of(block.index() / accumulators);
     const int place = has_order ? accumulator : 0;
     Sum* out = sums + static_cast<std::size_t>(place) * static_cast<std::size_t>(tables.parameter_count);
     block.each([&](int t) {
       const int e = share.first + t;
       if (e >= share.size) return;
-      if (share.rows != nullptr) return add_rows(share, accumulator, e, out + share.parameters);
+      if constexpr (!OfElementwise) {
+        if (share.rows != nullptr) return add_rows(share, accumulator, e, out + share.parameters);
+      }
       add(share, accumulator, e, out + share.parameters + e);
     });
   }
 
  private:
+  [[nodiscard]] PERGRAD_HD leaf_share share_of(int number) const noexcept {
+    if constexpr (OfElementwise) {
+      return leaf_share::of_elementwise(tables, number, Threads);
+    } else {
+      return leaf_share::of(tables, method, number, Threads, by_products);
+    }
+  }
   /// The first sample here that belongs to an accumulator.
   [[nodiscard]] PERGRAD_HD int first_of(int accumulator) const noexcept {
     const auto number = static_cast<std::uint64_t>(accumulators);
@@ -48269,7 +48319,8 @@ struct sum_kernel {
   PERGRAD_HD void add(const leaf_share& share, int accumulator, int e, Sum* to) const noexcept {
     const auto count = static_cast<int>(state->count);
     Sum sum = !has_order || state->first != 0 ? Sum{0} : *to;
-    if (share.elementwise != nullptr) {  // loads of several samples are under way before the first is added
+    if (OfElementwise ||
+        share.elementwise != nullptr) {  // loads of several samples are under way before the first is added
       constexpr int together = 4;
       for (int first = first_of(accumulator); first < count; first += together * accumulators) {
         Scalar weight[together];
@@ -48283,11 +48334,17 @@ struct sum_kernel {
         PERGRAD_UNROLL
         for (int i = 0; i < together; ++i) {
           if (weight[i] == 0) continue;  // as below
-          add_share(sum, squares != 0 ? multiply(weight[i], value[i]) : weight[i], value[i], to_grid);
+          const bool is_squared = !OfElementwise && squares != 0;
+          add_share(sum, is_squared ? multiply(weight[i], value[i]) : weight[i], value[i], to_grid);
         }
       }
       return finish(sum, to);
     }
+    if constexpr (!OfElementwise) add_others(share, accumulator, e, sum, to);
+  }
+  /// Of outer leaves.
+  PERGRAD_HD void add_others(const leaf_share& share, int accumulator, int e, Sum sum, Sum* to) const noexcept {
+    const auto count = static_cast<int>(state->count);
     for (int b = first_of(accumulator); b < count; b += accumulators) {
       const Scalar weight = weight_of(b, share.layer);
       if (weight == 0) continue;  // not multiplied: a non-finite gradient must contribute nothing
@@ -51111,6 +51168,8 @@ inline constexpr needed_products products_of = [] {
                        : stride_class::count(view) > 1  ? needed.strided
                                                         : needed.adjoint;
       ways |= bit_of(choose_gemm(product, view, x_in_workspace));
+      // Few samples are held by blocks.
+      if (table.held_products == 0) ways |= small_too;
     }
   };
   for (const op_row& row : table.ops) {
@@ -51126,6 +51185,7 @@ inline constexpr needed_products products_of = [] {
   }
   for (const op_row& row : table.ops) needed.attention = larger_of(needed.attention, row.attention.width);
   needed.norms_by_blocks = table.row_count > 0;
+  needed.others_elementwise = table.row_count == 0;
   for (std::size_t i = 1; i < table.ops.size(); ++i) {
     const auto note = [&](const op_row& product, const op_row& node, bool back) {
       if (!joins(product, node, back)) return;
@@ -51137,6 +51197,7 @@ inline constexpr needed_products products_of = [] {
   for (int k = 0; k < table.outer_count; ++k) {
     const outer_leaf& leaf = table.outer[static_cast<std::size_t>(k)];
     (leaf.view.positions() > 1 ? needed.gradients : needed.sums) |= bit_of(way_of(leaf, gemm_product::sums));
+    needed.others_elementwise = needed.others_elementwise && is_one_product(leaf);
     needed.stored = needed.stored || leaf.is_stored();
     needed.chunks = needed.chunks || leaf.chunks > 1;
     needed.norms_by_blocks = needed.norms_by_blocks || (leaf.first != 0 && !is_little(leaf, method_choice{}));
@@ -51146,7 +51207,7 @@ inline constexpr needed_products products_of = [] {
     if (leaf.method != norm_method::product) needed.squares |= squared;
   }
   needed.tensor_cores =
-      ((needed.forward | needed.adjoint | needed.strided | needed.gradients) & ~ways_of_few_rows) != 0;
+      ((needed.forward | needed.adjoint | needed.strided | needed.gradients) & ~(ways_of_few_rows | small_too)) != 0;
   return needed;
 }();
 
@@ -51703,9 +51764,8 @@ struct release_work {
       case update::momentum:
         return rules.momentum(value, parameters[element], first[element]);
       case update::adam:
-        return rules.adam.adam(value, parameters[element], first[element], second[element]);
       case update::corrected_adam:
-        return rules.adam(value, parameters[element], first[element], second[element]);
+        return step_of_adam(rules.adam, value, parameters[element], first[element], second[element]);
       default:
         return;
     }
@@ -51722,6 +51782,14 @@ struct release_work {
   }
 
  private:
+  /// With one root and one quotient for both, as these take many instructions.
+  PERGRAD_HD void step_of_adam(const rules::corrected_adam_rule<Scalar>& by, Scalar value, Scalar& parameter,
+                               Scalar& of_first, Scalar& of_second) const noexcept {
+    const bool corrects = rule == update::corrected_adam;
+    by.adam.take(value, of_first, of_second);
+    const Scalar root = rounded::square_root(corrects ? by.without_noise(of_second) : of_second);
+    by.adam.move(parameter, of_first, corrects ? root : by.adam.denominator(root));
+  }
   [[nodiscard]] PERGRAD_HD Scalar value_at(std::int64_t place, double noise) const noexcept {
     return pergrad::detail::released_value<Scalar>(static_cast<double>(place) + noise, settings.grid.scale);
   }
@@ -53643,7 +53711,8 @@ class launcher {
     }
     const bool by_products = Needed.any && !wanted.squares && !wanted.gradients;
     if constexpr (is_integral && !Follows) clear_sums(wanted.samples, by_products);
-    sum_kernel<Scalar, Target, Sum, sum_threads> kernel{
+    constexpr bool of_elementwise = Follows && Needed.any && Needed.others_elementwise;
+    sum_kernel<Scalar, Target, Sum, sum_threads, of_elementwise> kernel{
         .state = memory_->state(),
         .tables = memory_->tables(),
         .samples = view_,

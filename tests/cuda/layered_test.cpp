@@ -172,6 +172,24 @@ struct tensor_device : pg::on_device::emulated_device {
 
 }  // namespace
 
+// What is compiled of a network's products: tensor cores gain nothing with few rows, and where blocks hold samples no
+// small blocks of products are needed.
+BOOST_AUTO_TEST_CASE(products_that_nobody_needs_are_not_compiled) {
+  namespace dev = pg::on_device;
+  using few_rows =
+      pg::network<pg::shape{3, 96, 96}, pg::conv2d<16, 3, pg::padding<1>>, pg::relu, pg::flatten, pg::linear<10>>;
+  using more_rows =
+      pg::network<pg::shape{3, 96, 96}, pg::conv2d<48, 3, pg::padding<1>>, pg::relu, pg::flatten, pg::linear<10>>;
+  using held =
+      pg::network<pg::shape{16, 7, 7}, pg::conv2d<32, 3, pg::padding<1>>, pg::tanh, pg::flatten, pg::linear<10>>;
+  static_assert(dev::program<few_rows>::table.held_products == 0 && dev::program<held>::table.held_products > 0);
+  static_assert(!dev::products_of<few_rows>.tensor_cores && dev::products_of<more_rows>.tensor_cores);
+  static_assert((dev::products_of<few_rows>.forward & dev::small_too) != 0);
+  static_assert((dev::products_of<held>.forward & dev::small_too) == 0);
+  static_assert(dev::products_of<held>.others_elementwise && dev::products_of<few_rows>.others_elementwise);
+  BOOST_TEST(true);
+}
+
 BOOST_AUTO_TEST_CASE(a_description_says_how_long_a_device_needs_at_the_least) {
   const pg::basic_device_executor<timed_device> device;
   // A billion floats a second go through memory: 784 to 1024 to 10, all layers' inputs, outputs and weights.

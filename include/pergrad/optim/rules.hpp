@@ -71,12 +71,23 @@ struct adam_rule {
 
   template <class Value>
   PERGRAD_HD void operator()(Value gradient, Value& parameter, Value& first, Value& second) const noexcept {
+    take(gradient, first, second);
+    move(parameter, first, denominator(rounded::square_root(second)));
+  }
+  template <class Value>
+  PERGRAD_HD void take(Value gradient, Value& first, Value& second) const noexcept {
     const Value value = rounded::multiply(math::splat<Value>(factor), gradient);
     first = rounded::fma(math::splat<Value>(beta1), first, rounded::multiply(math::splat<Value>(rest1), value));
     second = rounded::fma(math::splat<Value>(beta2), second,
                           rounded::multiply(rounded::multiply(math::splat<Value>(rest2), value), value));
-    const Value denominator =
-        rounded::fma(rounded::square_root(second), math::splat<Value>(correction), math::splat<Value>(stability));
+  }
+  /// `root`: of the second moment.
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD Value denominator(Value root) const noexcept {
+    return rounded::fma(root, math::splat<Value>(correction), math::splat<Value>(stability));
+  }
+  template <class Value>
+  PERGRAD_HD void move(Value& parameter, Value first, Value denominator) const noexcept {
     parameter = rounded::fma(math::splat<Value>(keep), parameter,
                              rounded::divide(rounded::multiply(math::splat<Value>(-rate), first), denominator));
   }
@@ -91,15 +102,13 @@ struct corrected_adam_rule {
 
   template <class Value>
   PERGRAD_HD void operator()(Value gradient, Value& parameter, Value& first, Value& second) const noexcept {
-    const Value value = rounded::multiply(math::splat<Value>(adam.factor), gradient);
-    first =
-        rounded::fma(math::splat<Value>(adam.beta1), first, rounded::multiply(math::splat<Value>(adam.rest1), value));
-    second = rounded::fma(math::splat<Value>(adam.beta2), second,
-                          rounded::multiply(rounded::multiply(math::splat<Value>(adam.rest2), value), value));
-    const Value without = rounded::fma(second, math::splat<Value>(square), math::splat<Value>(-noise));
-    const Value denominator = rounded::square_root(math::max(without, math::splat<Value>(floor)));
-    parameter = rounded::fma(math::splat<Value>(adam.keep), parameter,
-                             rounded::divide(rounded::multiply(math::splat<Value>(-adam.rate), first), denominator));
+    adam.take(gradient, first, second);
+    adam.move(parameter, first, rounded::square_root(without_noise(second)));
+  }
+  template <class Value>
+  [[nodiscard]] PERGRAD_HD Value without_noise(Value second) const noexcept {
+    return math::max(rounded::fma(second, math::splat<Value>(square), math::splat<Value>(-noise)),
+                     math::splat<Value>(floor));
   }
 };
 

@@ -107,6 +107,20 @@ template <class Scalar>
   return static_cast<double>(factor) * known.delta * (1 + 0x1p-20) <= largest ? factor : Scalar{0};
 }
 
+/// room / (‖g‖ + more(‖g‖)), or 1, in units of 2^unit, if that is what is asked for and no more than there is room for.
+template <class Scalar, class More>
+[[nodiscard]] PERGRAD_HD inline Scalar factor_of(norm_bound known, std::size_t count, double bound, int unit,
+                                                 bool may_be_one, const More& more) noexcept {
+  const double norm = norm_upper_bound(known, count);
+  if (!is_finite_norm<Scalar>(norm)) return 0;
+  constexpr auto roundoff = static_cast<double>(limits::epsilon<Scalar>);
+  const double one = std::ldexp(1.0, -unit);
+  const double room = clip_room<Scalar>(known, count, bound * one);
+  return factor_that_fits(known, may_be_one && norm * one <= room * (1 - 4 * roundoff)
+                                     ? static_cast<Scalar>(one)
+                                     : safe_quotient<Scalar>(room, norm + more(norm)));
+}
+
 }  // namespace detail
 
 /// The largest safe factor w with ‖w g‖ <= bound / 2^unit, at most 2^-unit; exactly 0 for a gradient that is not
@@ -114,14 +128,7 @@ template <class Scalar>
 template <class Scalar>
 [[nodiscard]] PERGRAD_HD inline Scalar clip_factor(norm_bound known, std::size_t count, double bound,
                                                    int unit = 0) noexcept {
-  const double norm = norm_upper_bound(known, count);
-  if (!is_finite_norm<Scalar>(norm)) return 0;
-  constexpr auto roundoff = static_cast<double>(limits::epsilon<Scalar>);
-  const double one = std::ldexp(1.0, -unit);
-  const double room = detail::clip_room<Scalar>(known, count, bound * one);
-  return detail::factor_that_fits(known, norm * one <= room * (1 - 4 * roundoff)
-                                             ? static_cast<Scalar>(one)
-                                             : detail::safe_quotient<Scalar>(room, norm));
+  return detail::factor_of<Scalar>(known, count, bound, unit, true, [](double /*norm*/) { return 0.0; });
 }
 
 /// An upper bound of the norm of what `clip_factor` makes of a gradient, in the numbers that are added: by the proof
@@ -142,10 +149,7 @@ template <class Scalar>
 template <class Scalar>
 [[nodiscard]] PERGRAD_HD inline Scalar normalise_factor(norm_bound known, std::size_t count, double bound,
                                                         double stability, int unit = 0) noexcept {
-  const double norm = norm_upper_bound(known, count);
-  if (!is_finite_norm<Scalar>(norm)) return 0;
-  const double room = detail::clip_room<Scalar>(known, count, std::ldexp(bound, -unit));
-  return detail::factor_that_fits(known, detail::safe_quotient<Scalar>(room, norm + stability));
+  return detail::factor_of<Scalar>(known, count, bound, unit, false, [=](double /*norm*/) { return stability; });
 }
 
 /// Per-sample adaptive clipping's factor bound / (‖g‖ + r / (‖g‖ + r)) / 2^unit (Xia et al. 2023, arXiv:2212.00328): as
@@ -156,10 +160,7 @@ template <class Scalar>
 template <class Scalar>
 [[nodiscard]] PERGRAD_HD inline Scalar per_sample_adaptive_factor(norm_bound known, std::size_t count, double bound,
                                                                   double r, int unit = 0) noexcept {
-  const double norm = norm_upper_bound(known, count);
-  if (!is_finite_norm<Scalar>(norm)) return 0;
-  const double room = detail::clip_room<Scalar>(known, count, std::ldexp(bound, -unit));
-  return detail::factor_that_fits(known, detail::safe_quotient<Scalar>(room, norm + r / (norm + r)));
+  return detail::factor_of<Scalar>(known, count, bound, unit, false, [=](double norm) { return r / (norm + r); });
 }
 
 }  // namespace pergrad::inline v0_1

@@ -462,6 +462,17 @@ struct clip_rule {
   [[nodiscard]] PERGRAD_HD bool per_layer() const noexcept { return kind == kind_type::grouped; }
 };
 
+/// Does individual accounting let a sample through? Tells what it would add.
+template <class Scalar>
+[[nodiscard]] PERGRAD_HD bool passes(const clip_rule& rule, const norm_bound& whole, std::size_t count,
+                                     int sample) noexcept {
+  if (rule.limits == nullptr) return true;
+  const double most = clipped_norm_bound<Scalar>(whole, count, rule.bound, rule.unit);
+  const bool result = most <= rule.limits[sample];
+  rule.limits[sample] = most;
+  return result;
+}
+
 /// The weights of one sample from the norms of its layers, `layer_stride` apart; the formulas are those of
 /// privacy/clip.hpp.
 template <class Scalar>
@@ -469,35 +480,36 @@ PERGRAD_HD void weigh(const clip_rule& rule, const norm_bound* layers, int layer
                       Scalar* weights, int layer_stride) noexcept {
   weights += sample;
   const auto count = static_cast<std::size_t>(parameter_count);
+  using kind_type = clip_rule::kind_type;
+  const bool normalises = rule.kind == kind_type::normalise || rule.kind == kind_type::adaptive;
   norm_bound whole;
   PERGRAD_ROLLED
   for (int layer = 0; layer < layer_count; ++layer) whole = whole + layers[layer];
-  if (rule.kind == clip_rule::kind_type::flat) {
-    const Scalar weight = clip_factor<Scalar>(whole, count, rule.bound, rule.unit);
-    bool passes = true;
-    if (rule.limits != nullptr) {
-      const double most = clipped_norm_bound<Scalar>(whole, count, rule.bound, rule.unit);
-      passes = most <= rule.limits[sample];
-      rule.limits[sample] = most;
-    }
-    weights[0] = passes ? weight : Scalar{0};
-  } else if (rule.kind == clip_rule::kind_type::normalise) {
-    weights[0] = normalise_factor<Scalar>(whole, count, rule.bound, rule.stability, rule.unit);
-  } else if (rule.kind == clip_rule::kind_type::adaptive) {
-    weights[0] = per_sample_adaptive_factor<Scalar>(whole, count, rule.bound, rule.stability, rule.unit);
-  } else {
-    const bool finite = is_finite_norm<Scalar>(norm_upper_bound(whole, count));
-    for (int group = 0; group < rule.groups; ++group) {
-      norm_bound part;
+  const bool finite = !rule.per_layer() || is_finite_norm<Scalar>(norm_upper_bound(whole, count));
+  // One loop for all rules: a factor is long.
+  PERGRAD_ROLLED
+  for (int group = 0; group < larger_of(1, rule.groups); ++group) {
+    norm_bound part = whole;
+    if (rule.per_layer()) {
+      part = {};
       PERGRAD_ROLLED
       for (int layer = 0; layer < layer_count; ++layer) {
         if (rule.group_of[layer] == group) part = part + layers[layer];
       }
-      const Scalar weight = finite ? clip_factor<Scalar>(part, count, rule.bounds[group], rule.unit) : Scalar{0};
-      PERGRAD_ROLLED
-      for (int layer = 0; layer < layer_count; ++layer) {
-        if (rule.group_of[layer] == group) weights[layer * layer_stride] = weight;
-      }
+    }
+    const double bound = rule.per_layer() ? rule.bounds[group] : rule.bound;
+    Scalar weight = pergrad::detail::factor_of<Scalar>(part, count, bound, rule.unit, !normalises, [&](double norm) {
+      if (rule.kind == kind_type::adaptive) return rule.stability / (norm + rule.stability);
+      return normalises ? rule.stability : 0.0;
+    });
+    if (!finite) weight = 0;
+    if (!rule.per_layer()) {
+      weights[0] = passes<Scalar>(rule, whole, count, sample) ? weight : Scalar{0};
+      return;
+    }
+    PERGRAD_ROLLED
+    for (int layer = 0; layer < layer_count; ++layer) {
+      if (rule.group_of[layer] == group) weights[layer * layer_stride] = weight;
     }
   }
 }

@@ -126,9 +126,8 @@ struct release_work {
       case update::momentum:
         return rules.momentum(value, parameters[element], first[element]);
       case update::adam:
-        return rules.adam.adam(value, parameters[element], first[element], second[element]);
       case update::corrected_adam:
-        return rules.adam(value, parameters[element], first[element], second[element]);
+        return step_of_adam(rules.adam, value, parameters[element], first[element], second[element]);
       default:
         return;
     }
@@ -145,6 +144,14 @@ struct release_work {
   }
 
  private:
+  /// With one root and one quotient for both, as these take many instructions.
+  PERGRAD_HD void step_of_adam(const rules::corrected_adam_rule<Scalar>& by, Scalar value, Scalar& parameter,
+                               Scalar& of_first, Scalar& of_second) const noexcept {
+    const bool corrects = rule == update::corrected_adam;
+    by.adam.take(value, of_first, of_second);
+    const Scalar root = rounded::square_root(corrects ? by.without_noise(of_second) : of_second);
+    by.adam.move(parameter, of_first, corrects ? root : by.adam.denominator(root));
+  }
   [[nodiscard]] PERGRAD_HD Scalar value_at(std::int64_t place, double noise) const noexcept {
     return pergrad::detail::released_value<Scalar>(static_cast<double>(place) + noise, settings.grid.scale);
   }

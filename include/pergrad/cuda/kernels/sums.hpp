@@ -74,6 +74,21 @@ struct leaf_share {
     return share;
   }
 
+  /// The same where the others have no sum here.
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD static leaf_share of_elementwise(const table_view<Scalar>& tables, int number,
+                                                            int threads) noexcept {
+    leaf_share share;
+    for (int k = 0; k < tables.elementwise_count; ++k) {
+      share = whole(tables.elementwise[k]);
+      const int blocks = blocks_for(share.size, threads);
+      share.first = number * threads;
+      if (number < blocks) break;
+      number -= blocks;
+    }
+    return share;
+  }
+
   /// Element `e` of the leaf's gradient of one sample.
   template <class Scalar>
   [[nodiscard]] PERGRAD_HD Scalar element(const sample_values<Scalar>& values, const Scalar* of_sample,
@@ -116,7 +131,8 @@ struct clear_kernel {
 
 /// accumulator <- accumulator + sum of w_b g_b over its samples; from zero where the logical batch begins. Leaf blocks
 /// times accumulators of them. `Sum`: Scalar, or std::int64_t: all add to accumulator 0 then, from what is there.
-template <class Scalar, class Target, class Sum, int Threads>
+/// `OfElementwise`: of elementwise leaves alone, weighted and not squared.
+template <class Scalar, class Target, class Sum, int Threads, bool OfElementwise = false>
 struct sum_kernel {
   static constexpr int threads = Threads;
   struct shared_type {};
@@ -138,18 +154,27 @@ struct sum_kernel {
   template <class Block>
   PERGRAD_HD void operator()(const Block& block) const {
     const int accumulator = block.index() % accumulators;
-    const leaf_share share = leaf_share::of(tables, method, block.index() / accumulators, Threads, by_products);
+    const leaf_share share = share_of(block.index() / accumulators);
     const int place = has_order ? accumulator : 0;
     Sum* out = sums + static_cast<std::size_t>(place) * static_cast<std::size_t>(tables.parameter_count);
     block.each([&](int t) {
       const int e = share.first + t;
       if (e >= share.size) return;
-      if (share.rows != nullptr) return add_rows(share, accumulator, e, out + share.parameters);
+      if constexpr (!OfElementwise) {
+        if (share.rows != nullptr) return add_rows(share, accumulator, e, out + share.parameters);
+      }
       add(share, accumulator, e, out + share.parameters + e);
     });
   }
 
  private:
+  [[nodiscard]] PERGRAD_HD leaf_share share_of(int number) const noexcept {
+    if constexpr (OfElementwise) {
+      return leaf_share::of_elementwise(tables, number, Threads);
+    } else {
+      return leaf_share::of(tables, method, number, Threads, by_products);
+    }
+  }
   /// The first sample here that belongs to an accumulator.
   [[nodiscard]] PERGRAD_HD int first_of(int accumulator) const noexcept {
     const auto number = static_cast<std::uint64_t>(accumulators);
@@ -161,7 +186,8 @@ struct sum_kernel {
   PERGRAD_HD void add(const leaf_share& share, int accumulator, int e, Sum* to) const noexcept {
     const auto count = static_cast<int>(state->count);
     Sum sum = !has_order || state->first != 0 ? Sum{0} : *to;
-    if (share.elementwise != nullptr) {  // loads of several samples are under way before the first is added
+    if (OfElementwise ||
+        share.elementwise != nullptr) {  // loads of several samples are under way before the first is added
       constexpr int together = 4;
       for (int first = first_of(accumulator); first < count; first += together * accumulators) {
         Scalar weight[together];
@@ -175,11 +201,17 @@ struct sum_kernel {
         PERGRAD_UNROLL
         for (int i = 0; i < together; ++i) {
           if (weight[i] == 0) continue;  // as below
-          add_share(sum, squares != 0 ? multiply(weight[i], value[i]) : weight[i], value[i], to_grid);
+          const bool is_squared = !OfElementwise && squares != 0;
+          add_share(sum, is_squared ? multiply(weight[i], value[i]) : weight[i], value[i], to_grid);
         }
       }
       return finish(sum, to);
     }
+    if constexpr (!OfElementwise) add_others(share, accumulator, e, sum, to);
+  }
+  /// Of outer leaves.
+  PERGRAD_HD void add_others(const leaf_share& share, int accumulator, int e, Sum sum, Sum* to) const noexcept {
+    const auto count = static_cast<int>(state->count);
     for (int b = first_of(accumulator); b < count; b += accumulators) {
       const Scalar weight = weight_of(b, share.layer);
       if (weight == 0) continue;  // not multiplied: a non-finite gradient must contribute nothing

@@ -220,24 +220,25 @@ struct rounding_kernel {
 
 /// Which products a layered network has, so that no others are compiled: a template argument. Sets of ways are bits.
 struct needed_products {
-  bool tensor_cores = false;     ///< do they form any where TF32 is allowed? With few rows alone they gain nothing
-  bool any = false;              ///< false: the network is fused
-  bool projects_kept = false;    ///< has a layer projections that read what it keeps for itself?
-  int attention = 0;             ///< the widest head of attention that kernels of its own do
-  unsigned forward = 0;          ///< ways of products over samples, of several positions
-  unsigned adjoint = 0;          ///< of those back
-  unsigned strided = 0;          ///< of those back through strides
-  bool one_position = false;     ///< are there any over samples of one position?
-  bool wide_position = false;    ///< with many weights?
-  bool joins = false;            ///< are nodes joined to them?
-  bool joins_positions = false;  ///< of several positions?
-  unsigned gradients = 0;        ///< ways of samples' gradients of several positions
-  unsigned sums = 0;             ///< of sums over samples of one position
-  unsigned squares = 0;          ///< of norms
-  unsigned any_squares = 0;      ///< of norms, whatever method somebody asks for
-  bool stored = false;           ///< are any gradients stored before they are squared or added up?
-  bool chunks = false;           ///< are any formed in chunks of positions?
-  bool norms_by_blocks = false;  ///< are any norms much work, or of tables?
+  bool tensor_cores = false;        ///< do they form any where TF32 is allowed? With few rows alone they gain nothing
+  bool any = false;                 ///< false: the network is fused
+  bool projects_kept = false;       ///< has a layer projections that read what it keeps for itself?
+  int attention = 0;                ///< the widest head of attention that kernels of its own do
+  unsigned forward = 0;             ///< ways of products over samples, of several positions
+  unsigned adjoint = 0;             ///< of those back
+  unsigned strided = 0;             ///< of those back through strides
+  bool one_position = false;        ///< are there any over samples of one position?
+  bool wide_position = false;       ///< with many weights?
+  bool joins = false;               ///< are nodes joined to them?
+  bool joins_positions = false;     ///< of several positions?
+  unsigned gradients = 0;           ///< ways of samples' gradients of several positions
+  unsigned sums = 0;                ///< of sums over samples of one position
+  unsigned squares = 0;             ///< of norms
+  unsigned any_squares = 0;         ///< of norms, whatever method somebody asks for
+  bool stored = false;              ///< are any gradients stored before they are squared or added up?
+  bool chunks = false;              ///< are any formed in chunks of positions?
+  bool norms_by_blocks = false;     ///< are any norms much work, or of tables?
+  bool others_elementwise = false;  ///< are all sums that products do not form those of elementwise leaves?
   share_kind shares = share_kind::any;  ///< by the most steps that a unit of its sums' grid has
 };
 /// Those over samples whose kernels know nodes that are joined to them, all of one position or of several, and those
@@ -248,11 +249,13 @@ struct needed_products {
   return needed;
 }
 [[nodiscard]] constexpr unsigned bit_of(gemm_way way) noexcept { return 1U << static_cast<unsigned>(way); }
+/// Of products over samples: small blocks as well, where there are few results.
+inline constexpr unsigned small_too = 1U << 31U;
 inline constexpr unsigned all_ways = ~0U;
 inline constexpr unsigned ways_of_few_rows =
     bit_of(gemm_way::strip) | bit_of(gemm_way::slim) | bit_of(gemm_way::narrow);
 [[nodiscard]] constexpr unsigned ways_of_one_position(const needed_products& needed) noexcept {
-  return needed.wide_position ? all_ways : ways_of_few_rows;
+  return needed.wide_position ? all_ways : ways_of_few_rows | small_too;
 }
 inline constexpr needed_products all_products{.tensor_cores = true,
                                               .any = true,
@@ -348,7 +351,7 @@ inline constexpr bool has_tensor_kernel =
 /// multiprocessors take blocks in turns: small ones where there are few results, or few of a large block's.
 template <unsigned Ways, class Problem, class Function>
 void with_filling_block_sizes(gemm_way way, const Problem& problem, Function&& f) {
-  if constexpr (over_samples<Problem>) {
+  if constexpr (over_samples<Problem> && (Ways & small_too) != 0) {
     const auto time = [&]<class Sizes>(Sizes) {
       constexpr int multiprocessors = 132;
       const std::int64_t blocks = std::int64_t{blocks_for(problem.rows(), Sizes::rows)} *
@@ -366,7 +369,7 @@ void with_filling_block_sizes(gemm_way way, const Problem& problem, Function&& f
         if (way == gemm_way::narrow && is_least(narrow_block{})) return f(narrow_block{});
       }
     }
-    if constexpr ((Ways & ~ways_of_few_rows) != 0) {
+    if constexpr ((Ways & ~(ways_of_few_rows | small_too)) != 0) {
       if (problem.rows() > 32 && is_least(square_block{})) return f(square_block{});
     }
     if constexpr (one_position<Problem>) {
@@ -393,7 +396,7 @@ void with_tensor_block_sizes(gemm_way way, const Problem& problem, Function&& f)
     using sizes = std::conditional_t<adds_shares<Problem>, typename blocks::wide_of_shares, typename blocks::wide>;
     if (way == gemm_way::wide) return f(sizes{});
   }
-  if constexpr (!takes_gradients<Problem> && (Ways & ~ways_of_few_rows) != 0) {
+  if constexpr (!takes_gradients<Problem> && (Ways & ~(ways_of_few_rows | small_too)) != 0) {
     const auto fills = [&]<class Sizes>(Sizes) {
       constexpr int blocks_that_fill = 128;
       const int across = blocks_for(problem.columns(), Sizes::columns);
@@ -419,7 +422,7 @@ void with_tensor_block_sizes(gemm_way way, const Problem& problem, Function&& f)
     using sizes = std::conditional_t<adds_shares<Problem>, typename blocks::narrow_of_shares, typename blocks::narrow>;
     if (way < gemm_way::square) return f(sizes{});
   }
-  if constexpr ((Ways & ~(by_way ? ways_of_few_rows | wide | large : ways_of_few_rows)) != 0) {
+  if constexpr ((Ways & ~(small_too | (by_way ? ways_of_few_rows | wide | large : ways_of_few_rows))) != 0) {
     f(typename blocks::square{});
   }
 }

@@ -186,6 +186,8 @@ inline constexpr needed_products products_of = [] {
                        : stride_class::count(view) > 1  ? needed.strided
                                                         : needed.adjoint;
       ways |= bit_of(choose_gemm(product, view, x_in_workspace));
+      // Few samples are held by blocks.
+      if (table.held_products == 0) ways |= small_too;
     }
   };
   for (const op_row& row : table.ops) {
@@ -201,6 +203,7 @@ inline constexpr needed_products products_of = [] {
   }
   for (const op_row& row : table.ops) needed.attention = larger_of(needed.attention, row.attention.width);
   needed.norms_by_blocks = table.row_count > 0;
+  needed.others_elementwise = table.row_count == 0;
   for (std::size_t i = 1; i < table.ops.size(); ++i) {
     const auto note = [&](const op_row& product, const op_row& node, bool back) {
       if (!joins(product, node, back)) return;
@@ -212,6 +215,7 @@ inline constexpr needed_products products_of = [] {
   for (int k = 0; k < table.outer_count; ++k) {
     const outer_leaf& leaf = table.outer[static_cast<std::size_t>(k)];
     (leaf.view.positions() > 1 ? needed.gradients : needed.sums) |= bit_of(way_of(leaf, gemm_product::sums));
+    needed.others_elementwise = needed.others_elementwise && is_one_product(leaf);
     needed.stored = needed.stored || leaf.is_stored();
     needed.chunks = needed.chunks || leaf.chunks > 1;
     needed.norms_by_blocks = needed.norms_by_blocks || (leaf.first != 0 && !is_little(leaf, method_choice{}));
@@ -221,7 +225,7 @@ inline constexpr needed_products products_of = [] {
     if (leaf.method != norm_method::product) needed.squares |= squared;
   }
   needed.tensor_cores =
-      ((needed.forward | needed.adjoint | needed.strided | needed.gradients) & ~ways_of_few_rows) != 0;
+      ((needed.forward | needed.adjoint | needed.strided | needed.gradients) & ~(ways_of_few_rows | small_too)) != 0;
   return needed;
 }();
 

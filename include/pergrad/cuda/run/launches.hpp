@@ -612,7 +612,8 @@ class launcher {
     }
     const bool by_products = Needed.any && !wanted.squares && !wanted.gradients;
     if constexpr (is_integral && !Follows) clear_sums(wanted.samples, by_products);
-    sum_kernel<Scalar, Target, Sum, sum_threads> kernel{
+    constexpr bool of_elementwise = Follows && Needed.any && Needed.others_elementwise;
+    sum_kernel<Scalar, Target, Sum, sum_threads, of_elementwise> kernel{
         .state = memory_->state(),
         .tables = memory_->tables(),
         .samples = view_,
