@@ -213,6 +213,8 @@ BOOST_AUTO_TEST_CASE(a_description_says_how_long_a_device_needs_at_the_least) {
   BOOST_TEST(text.find("at least, us") != std::string::npos);
   BOOST_TEST(text.find("us for 2 samples, without noise and update: 1e+12 multiply-adds and 4e+09 bytes a second") !=
              std::string::npos);
+  BOOST_TEST(text.find("kernels of a private step, one after the other") != std::string::npos);
+  BOOST_TEST(text.find("us predicted for 2 samples, noise and update included") != std::string::npos);
   // One that says nothing is asked nothing.
   for (const auto& row : pg::describe_rows<large>(pg::emulated{})) BOOST_TEST(row.least_us == 0);
   BOOST_TEST(pg::describe<large>(pg::emulated{}).find("least  ") == std::string::npos);
@@ -224,6 +226,51 @@ BOOST_AUTO_TEST_CASE(a_description_says_how_long_a_device_needs_at_the_least) {
   const bool formed = fused[0].norm == "instantiate";
   BOOST_TEST(fused[0].least_us == 1e6 * 100 * product * (formed ? 2 : 3) / 1e12, boost::test_tools::tolerance(1e-12));
   BOOST_TEST(pg::describe_rows<small>(rounding)[0].least_us == pg::describe_rows<small>(exact)[0].least_us);
+}
+
+/// One with so many multiprocessors.
+template <int Count>
+struct wide_device : pg::on_device::emulated_device {
+  using emulated_device::emulated_device;
+  static pg::on_device::device_speed speed() {
+    return {.multiply_adds = 1e12, .bytes = 1e18, .multiprocessors = Count};
+  }
+};
+
+BOOST_AUTO_TEST_CASE(a_description_predicts_each_kernel_of_a_step) {
+  using large = pg::network<pg::shape{784}, pg::linear<1024>, pg::relu, pg::linear<10>>;
+  const auto predicted = [](const auto& device, std::size_t samples, const char* what) {
+    for (const pg::kernel_description& each : pg::describe_kernels<large>(device, pg::max_batch{samples})) {
+      if (each.kernel.starts_with(what)) return each.predicted_us;
+    }
+    BOOST_ERROR("there is no " << what);
+    return 0.0;
+  };
+  constexpr const char* first = "product, 1024 x 784";
+  // 2048 samples fill all blocks: at 0.8 of the peak; one block more than multiprocessors takes another round.
+  const double work = 1e6 * 2048 * 1024 * 784 / (0.8 * 1e12);
+  const pg::basic_device_executor<wide_device<1>> one;
+  BOOST_TEST(predicted(one, 2048, first) == 1 + work, boost::test_tools::tolerance(1e-9));
+  const int blocks = [&] {
+    for (const pg::kernel_description& each : pg::describe_kernels<large>(one, pg::max_batch{2048})) {
+      if (each.kernel.starts_with(first)) return each.blocks;
+    }
+    return 0;
+  }();
+  BOOST_TEST_REQUIRE(blocks > 0);
+  BOOST_TEST(blocks % 64 == 0);
+  BOOST_TEST(predicted(pg::basic_device_executor<wide_device<64>>{}, 2048, first) == 1 + work,
+             boost::test_tools::tolerance(1e-9));
+  BOOST_TEST(predicted(pg::basic_device_executor<wide_device<1 << 20>>{}, 2048, first) == 1 + work * (1 << 20) / blocks,
+             boost::test_tools::tolerance(1e-9));
+  // By memory: what is released, and written again, at 4e9 bytes a second.
+  BOOST_TEST(predicted(pg::basic_device_executor<timed_device>{}, 2, "noise and update") ==
+                 1 + 1e6 * large::parameter_count * 20 / 4e9,
+             boost::test_tools::tolerance(1e-9));
+  for (const pg::kernel_description& each : pg::describe_kernels<large>(pg::emulated{})) {
+    BOOST_TEST(each.predicted_us == 0);
+    BOOST_TEST(each.blocks > 0);
+  }
 }
 
 BOOST_AUTO_TEST_CASE(blocks_that_share_a_sample_change_no_bit) {

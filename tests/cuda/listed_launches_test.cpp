@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include <pergrad/cuda/run/kernel_list.hpp>
 #include <pergrad/cuda/run/trainer.hpp>
 #include <pergrad/pergrad.hpp>
 
@@ -350,6 +351,48 @@ BOOST_AUTO_TEST_CASE(gradients_that_are_kept_are_formed_once) {
   const auto plain = launch_list::plain_sum<image, pg::cross_entropy>(3);  // which asks for no norms
   BOOST_TEST(count(plain, "gradients 3 x 18") == 1);
   BOOST_TEST(count(plain, "squares of partial sums") == 0);
+}
+
+/// The blocks of each kernel of a step, by what describes it and by what a trainer launches.
+template <class Network, class Device = launch_list::listing_device>
+void check_described_kernels(std::size_t samples, const pg::device_options& options = {}) {
+  const pg::basic_device_executor<Device> exec{options};
+  std::vector<int> described;
+  double bytes = 0;
+  double multiply_adds = 0;
+  for (const dev::listed_kernel& each : dev::list_kernels<Network>(exec, pg::max_batch{samples})) {
+    BOOST_TEST_MESSAGE(each.what << ": " << each.blocks << " blocks, " << each.multiply_adds << ", " << each.bytes);
+    described.push_back(each.blocks);
+    bytes += each.bytes;
+    multiply_adds += each.multiply_adds;
+  }
+  std::vector<int> launched;
+  double listed_bytes = 0;
+  double listed_multiply_adds = 0;
+  for (const auto& each : launch_list::private_step<Network, pg::cross_entropy, pg::basic_device_executor<Device>>(
+           samples, all_records(samples), options)) {
+    BOOST_TEST_MESSAGE("  " << each.what << ": " << each.blocks << " blocks, " << each.done.multiply_adds << ", "
+                            << each.done.bytes);
+    launched.push_back(each.blocks);
+    listed_bytes += each.done.bytes;
+    listed_multiply_adds += each.done.multiply_adds;
+  }
+  BOOST_TEST(described == launched, boost::test_tools::per_element());
+  // Both count the same work, one of them more closely.
+  BOOST_TEST(bytes > 0.5 * listed_bytes);
+  BOOST_TEST(bytes < 2 * listed_bytes);
+  BOOST_TEST(multiply_adds > 0.7 * listed_multiply_adds);
+}
+
+BOOST_AUTO_TEST_CASE(described_kernels_are_those_that_are_launched) {
+  check_described_kernels<small>(40);
+  check_described_kernels<network>(40);
+  check_described_kernels<image>(40);
+  check_described_kernels<picture>(3);
+  check_described_kernels<attentive>(3);
+  check_described_kernels<adapted>(3);
+  check_described_kernels<picture>(40, {.tf32 = true});
+  check_described_kernels<network, launch_list::listing_device_bf16>(40);
 }
 
 BOOST_AUTO_TEST_CASE(memory_is_that_of_the_emulated_device) {

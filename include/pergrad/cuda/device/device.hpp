@@ -66,6 +66,7 @@ struct device_speed {
   double multiply_adds = 0;         ///< of floats, a second
   double bytes = 0;                 ///< to and from its memory, a second
   double tensor_multiply_adds = 0;  ///< of TF32, a second; of BF16 twice as many
+  int multiprocessors = 0;
 };
 
 namespace emulation {

@@ -529,7 +529,8 @@ class cuda_device {
                                                                   : 2048;
     return {.multiply_adds = clocks * (capability <= 80 ? 64 : 128),
             .bytes = 2 * kilohertz(cudaDevAttrMemoryClockRate) * attribute_of(cudaDevAttrGlobalMemoryBusWidth) / 8,
-            .tensor_multiply_adds = clocks * of_tensors};
+            .tensor_multiply_adds = clocks * of_tensors,
+            .multiprocessors = attribute_of(cudaDevAttrMultiProcessorCount)};
   }
   /// Is everything done that was put into the stream? Does not wait.
   [[nodiscard]] bool is_done() const {

@@ -15,6 +15,7 @@
 #include <pergrad/cuda/plan/layout.hpp>
 #include <pergrad/cuda/plan/program.hpp>
 #include <pergrad/cuda/run/executor.hpp>
+#include <pergrad/cuda/run/kernel_list.hpp>
 #include <pergrad/errors.hpp>
 #include <pergrad/graph/shape_text.hpp>
 
@@ -185,7 +186,8 @@ template <class Network, on_device::device Device>
 
 /// A table of the network's entries on a device: who forms which product, how norms are found, who adds up, and how
 /// long the device needs for a batch of `batch` at the least; with the plan, the accumulators of the sums and the bytes
-/// that a tape for such batches takes there, all in one allocation.
+/// that a tape for such batches takes there, all in one allocation. Then the kernels of a private step, with the time
+/// that is predicted of each (see `describe_kernels`).
 template <class Network, on_device::device Device>
 [[nodiscard]] std::string describe(const basic_device_executor<Device>& executor, max_batch batch = {256}) {
   constexpr bool is_bf16 = std::is_same_v<typename on_device::tensor_format_of<Device>::type, on_device::bf16_format>;
@@ -229,6 +231,16 @@ template <class Network, on_device::device Device>
       static_cast<std::size_t>(program::table.workspace) * sizeof(typename Network::scalar),
       on_device::lay_out(on_device::facts_of<Network>, sizeof(typename Network::scalar), batch.count).bytes,
       batch.count);
+  print("\n%8s %14s  %s\n", "blocks", "predicted, us", "kernels of a private step, one after the other");
+  double step_us = 0;
+  for (const kernel_description& each : describe_kernels<Network>(executor, batch)) {
+    char predicted[32] = "-";
+    if (each.predicted_us > 0) std::snprintf(predicted, sizeof predicted, "%.1f", each.predicted_us);
+    step_us += each.predicted_us;
+    print("%8d %14s  %s\n", each.blocks, predicted, each.kernel.c_str());
+  }
+  if (step_us > 0)
+    print("step     %.1f us predicted for %zu samples, noise and update included\n", step_us, batch.count);
   return text;
 }
 
