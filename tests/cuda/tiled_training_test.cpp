@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // tests/cuda/tiled_training_test.cpp - private training on texts of varying length: tables, recurrent layers, ties and
 // dropout end where the host ends, whatever the plan, the physical batches and the order of threads
+#include <algorithm>
+
 #include "device_fixture.hpp"
 
 namespace tiled_training {
@@ -11,6 +13,12 @@ template <std::size_t Positions>
 using reader = pg::network<pg::variable(pg::token_ids(Positions, 12)), pg::embedding<4, pg::padding_idx<3>>,
                            pg::frozen<pg::linear<6>>, pg::dropout<1.0 / 4>, pg::tied<0, pg::linear<6>>, pg::lstm<6>,
                            pg::tied<0, pg::linear<6>>, pg::mean_over_positions, pg::linear<3>>;
+
+/// So many elements a sample that several blocks share it, also where masks are drawn and where it ends somewhere.
+using long_reader =
+    pg::network<pg::variable(pg::token_ids(90, 12)), pg::embedding<48, pg::padding_idx<3>>, pg::dropout<1.0 / 4>,
+                pg::transformer_encoder_layer<2, 8, pg::dropout_rate<0.1>>, pg::linear<48>, pg::gelu,
+                pg::residual<pg::linear<48>, pg::relu>, pg::mean_over_positions, pg::linear<3>>;
 
 }  // namespace tiled_training
 
@@ -24,6 +32,7 @@ BOOST_AUTO_TEST_SUITE(cuda_tiled_training)
 namespace {
 
 using namespace device_fixture;
+using tiled_training::long_reader;
 using tiled_training::reader;
 
 template <class Network>
@@ -61,8 +70,9 @@ std::vector<float> trained(const Executor& executor, pg::optimizer_kind optimize
   for (int step = 0; step < 3; ++step) trainer.step(data.view());
   std::vector<float> after(net.parameters().begin(), net.parameters().end());
   std::size_t moved = 0;
-  for (std::size_t i = 0; i < 12 * 4; ++i) moved += before[i] != after[i] ? 1U : 0U;
-  BOOST_TEST(moved == 11U * 4);  // all rows of the table but that of the padding id
+  constexpr std::size_t width = std::is_same_v<Network, long_reader> ? 48 : 4;
+  for (std::size_t i = 0; i < 12 * width; ++i) moved += before[i] != after[i] ? 1U : 0U;
+  BOOST_TEST(moved == 11U * width);  // all rows of the table but that of the padding id
   return after;
 }
 
@@ -81,6 +91,24 @@ void check(const std::string& what) {
 
 BOOST_AUTO_TEST_CASE(a_fused_network_ends_where_the_host_ends) { check<reader<5>>("fused"); }
 BOOST_AUTO_TEST_CASE(a_layered_network_ends_where_the_host_ends) { check<reader<6>>("layered"); }
+
+BOOST_AUTO_TEST_CASE(blocks_that_share_a_text_end_where_the_host_ends) {
+  namespace dev = pg::on_device;
+  const auto is_shared = [](dev::node_kind kind, bool lengths) {
+    return std::ranges::any_of(dev::facts_of<long_reader>.ops, [&](const dev::op_row& row) {
+      const bool is_it = kind == dev::node_kind::tiled ? row.parts > 1 : dev::stretches_of(row) > 1;
+      return row.kind == kind && is_it && (row.out_lengths >= 0) == lengths;
+    });
+  };
+  static_assert(dev::plan_of<long_reader> == dev::plan_kind::layered);
+  BOOST_TEST(is_shared(dev::node_kind::tiled, true));
+  BOOST_TEST(is_shared(dev::node_kind::elementwise, true));
+  BOOST_TEST(is_shared(dev::node_kind::branch_sum, true));
+  const auto wanted = trained<long_reader>(pg::emulated{}, pg::optimizer_kind::sgd, 40);
+  check_close(wanted, trained<long_reader>(pg::host{pg::threads{1}}, pg::optimizer_kind::sgd, 16), 1e-5, "host");
+  check_same(trained<long_reader>(pg::emulated{emulation_order::shuffled}, pg::optimizer_kind::sgd, 7), wanted,
+             "batches of 7");
+}
 
 BOOST_AUTO_TEST_CASE(predictions_of_texts_are_the_hosts) {
   const pg::host host{pg::threads{1}};

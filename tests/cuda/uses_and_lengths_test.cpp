@@ -36,6 +36,13 @@ using tagger = pg::basic_network<double, pg::variable(pg::shape{Positions, 4}), 
 /// Numbers at every position, for losses that know of no lengths.
 template <std::size_t Positions>
 using line = pg::basic_network<double, pg::variable(pg::shape{Positions, 3}), pg::linear<2>>;
+/// Whose sum hands a gradient on behind a sample's length, where the function has a slope.
+template <std::size_t Positions>
+using summed = pg::basic_network<double, pg::variable(pg::shape{Positions, 3}), pg::linear<5>, pg::gelu,
+                                 device_fixture::sum_of_positions, pg::linear<3>>;
+/// Not zero at zero.
+template <std::size_t Positions>
+using curve = pg::basic_network<double, pg::variable(pg::shape{Positions, 3}), pg::linear<5>, pg::sigmoid>;
 
 /// The same with more classes than a block has threads.
 template <class Scalar>
@@ -60,6 +67,10 @@ template <>
 inline constexpr plan_kind plan_of<uses_and_lengths::tagger<6>> = plan_kind::layered;
 template <>
 inline constexpr plan_kind plan_of<uses_and_lengths::line<6>> = plan_kind::layered;
+template <>
+inline constexpr plan_kind plan_of<uses_and_lengths::curve<6>> = plan_kind::layered;
+template <>
+inline constexpr plan_kind plan_of<uses_and_lengths::summed<6>> = plan_kind::layered;
 template <>
 inline constexpr plan_kind plan_of<uses_and_lengths::speller<double>> = plan_kind::layered;
 template <>
@@ -102,9 +113,22 @@ BOOST_AUTO_TEST_CASE(samples_with_lengths_of_their_own_are_the_hosts) {
 // A mean is of what is there: behind a length are other numbers and targets.
 BOOST_AUTO_TEST_CASE(losses_that_know_of_no_lengths_are_the_hosts) {
   compare<line<5>, pg::mean_squared_error>("line");
+  compare<curve<6>, pg::mean_squared_error>("curve, layered");
+  compare<summed<6>, pg::cross_entropy>("sum, layered");
 #ifdef PERGRAD_LONG_TESTS
   compare<line<6>, pg::huber<0.1>>("line, layered");
 #endif
+}
+BOOST_AUTO_TEST_CASE(predictions_behind_a_samples_length_are_zeros) {
+  const pg::host host{pg::threads{1}};
+  const curve<6> net{host, pg::kaiming_uniform{3}};
+  const std::vector<double> inputs(3 * 6 * 3, 0.7);
+  const std::vector<std::uint32_t> lengths{6, 1, 4};
+  const auto found = pg::predict(pg::emulated{}, net, pg::public_records{inputs}, lengths);
+  check_close(found, pg::predict(host, net, pg::public_records{inputs}, lengths), 1e-13, "predictions");
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    BOOST_TEST((found[i] == 0) == (i / 5 % 6 >= lengths[i / 30]));
+  }
 }
 // Positions may come second in what a network predicts.
 BOOST_AUTO_TEST_CASE(predictions_of_positions_along_the_second_axis_are_the_hosts) {

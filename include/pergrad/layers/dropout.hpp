@@ -42,36 +42,52 @@ struct dropout {
   /// What it is then multiplied by; of 1, which `check` refuses, it would be no constant.
   static constexpr double share = Probability.holds() ? static_cast<double>(Probability.scale()) : 1;
 
+  [[nodiscard]] static constexpr std::size_t part_count(shape in) noexcept { return parts_of_mask(in.size()); }
+
   template <class Team>
   PERGRAD_HD static void forward(const Team& team) {
     using scalar = typename Team::scalar;
-    const auto count = static_cast<std::ptrdiff_t>(team.in.size());
+    const auto [first, count] = part_of_mask(team, static_cast<std::ptrdiff_t>(team.in.size()));
     for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
-      const scalar* x = team.x(b);
-      scalar* y = team.y(b);
-      scalar* mask = team.saved(b);
-      draw_mask(team, b, count, mask);
+      const scalar* x = team.x(b) + first;
+      scalar* y = team.y(b) + first;
+      scalar* mask = team.saved(b) + first;
+      draw_mask(team, b, {first, count}, mask);
       team.map(count, [&](const auto& at) { at.put(y, at(x) * at(mask)); });
     }
   }
   template <class Team>
   PERGRAD_HD static void backward(const Team& team) {
     using scalar = typename Team::scalar;
-    const auto count = static_cast<std::ptrdiff_t>(team.in.size());
+    const auto [first, count] = part_of_mask(team, static_cast<std::ptrdiff_t>(team.in.size()));
     for (std::ptrdiff_t b = 0; team.wants_dx && b < team.samples; ++b) {
-      const scalar* dy = team.dy(b);
-      const scalar* mask = team.saved(b);
-      scalar* dx = team.dx(b);
+      const scalar* dy = team.dy(b) + first;
+      const scalar* mask = team.saved(b) + first;
+      scalar* dx = team.dx(b) + first;
       team.map(count, [&](const auto& at) { at.put(dx, at(dy) * at(mask)); });
     }
   }
 
-  /// What each of a sample's first `count` elements is multiplied by: 0 or 1 / (1 - p), or 1 where nothing is random.
+  static constexpr std::ptrdiff_t drawn_together = 16;  ///< elements whose bits are drawn as one block
+  /// In how many parts a mask of so many elements may be drawn.
+  [[nodiscard]] static constexpr std::size_t parts_of_mask(std::size_t elements) noexcept {
+    return count_parts((elements + drawn_together - 1) / drawn_together, elements);
+  }
+  /// Of the first `count` elements, those of a team's part.
+  template <class Team>
+  [[nodiscard]] PERGRAD_HD static part_range part_of_mask(const Team& team, std::ptrdiff_t count) noexcept {
+    const part_range drawn = range_of_part(team, (count + drawn_together - 1) / drawn_together);
+    const std::ptrdiff_t first = drawn.first * drawn_together;
+    const std::ptrdiff_t end = (drawn.first + drawn.count) * drawn_together;
+    return {first, (end < count ? end : count) - (first < count ? first : count)};
+  }
+  /// What each of these elements of a sample is multiplied by: 0 or 1 / (1 - p), or 1 where nothing is random. `mask`
+  /// is the place of the first one, whose number `drawn_together` divides.
   template <class Team, class Scalar>
-  PERGRAD_HD static void draw_mask(const Team& team, std::ptrdiff_t sample, std::ptrdiff_t count, Scalar* mask) {
+  PERGRAD_HD static void draw_mask(const Team& team, std::ptrdiff_t sample, part_range of, Scalar* mask) {
     constexpr auto kept = static_cast<Scalar>(share);
-    if (!team.is_random()) return team.fill(count, mask, Scalar{1});
-    team.draw(sample, 0, count,
+    if (!team.is_random()) return team.fill(of.count, mask, Scalar{1});
+    team.draw(sample, of.first, of.count,
               [&](std::ptrdiff_t i, std::uint32_t bits) { mask[i] = bits < threshold ? Scalar{0} : kept; });
   }
 };

@@ -95,9 +95,9 @@ struct feed_forward_end {
     initialise_block(initialiser, fan, in.e1 * second.e1, first, parameters);
   }
 
-  /// Behind the projection elements know nothing of each other, but a mask is drawn as a whole.
+  /// Behind the projection elements know nothing of each other.
   [[nodiscard]] static constexpr std::size_t part_count(shape /*in*/, shape second) noexcept {
-    return drops ? 1 : count_parts(second.size(), second.size());
+    return dropout<Probability>::parts_of_mask(second.size());
   }
   [[nodiscard]] static constexpr std::size_t part_scratch_count(shape /*in*/, shape /*second*/) noexcept { return 0; }
 
@@ -110,16 +110,15 @@ struct feed_forward_end {
                          {team.x.first, team.x.step, hidden}, team.transposed(0, 0, features, hidden),
                          team.parameters + features * hidden, {team.y.first, team.y.step, features});
     for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
-      const std::ptrdiff_t count = team.length(b) * features;
-      auto* y = team.y(b);
-      const auto* x2 = team.x2(b);
+      const part_range own = dropout<Probability>::part_of_mask(team, team.length(b) * features);
+      auto* y = team.y(b) + own.first;
+      const auto* x2 = team.x2(b) + own.first;
       if constexpr (drops) {
-        auto* mask = team.saved(b);
-        dropout<Probability>::draw_mask(team, b, count, mask);
-        team.map(count, [&](const auto& at) { at.put(y, at(y) * at(mask) + at(x2)); });
+        auto* mask = team.saved(b) + own.first;
+        dropout<Probability>::draw_mask(team, b, own, mask);
+        team.map(own.count, [&](const auto& at) { at.put(y, at(y) * at(mask) + at(x2)); });
       } else {
-        const part_range own = range_of_part(team, count);
-        team.map(own.count, [&](const auto& at) { at.put(y + own.first, at(y + own.first) + at(x2 + own.first)); });
+        team.map(own.count, [&](const auto& at) { at.put(y, at(y) + at(x2)); });
       }
     }
   }
@@ -132,12 +131,14 @@ struct feed_forward_end {
     for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
       const auto* dy = team.dy(b);
       const part_range own = range_of_part(team, positions * features);
-      if (team.wants_dx2) team.copy(own.count, dy + own.first, team.dx2(b) + own.first);
+      dy += own.first;
+      if (team.wants_dx2) team.copy(own.count, dy, team.dx2(b) + own.first);
       if constexpr (drops) {
-        const std::ptrdiff_t count = team.length(b) * features;
-        auto* delta = team.saved(b);
+        const std::ptrdiff_t behind = team.length(b) * features - own.first;
+        const std::ptrdiff_t count = behind < 0 ? 0 : behind < own.count ? behind : own.count;
+        auto* delta = team.saved(b) + own.first;
         team.map(count, [&](const auto& at) { at.put(delta, at(delta) * at(dy)); });
-        team.fill(positions * features - count, delta + count, scalar{0});
+        team.fill(own.count - count, delta + count, scalar{0});
       }
     }
     if (!team.wants_dx || team.projected) return;

@@ -41,13 +41,10 @@ struct node_worker {
   /// gradients before they are read.
   PERGRAD_HD void trim(const op_row& row, int place) const {
     if (row.out_lengths < 0) return;
-    const int length = values.positions(row.out_lengths, 0);
     Scalar* at = values.to(place);
-    const bool outermost = (row.out_shape.lengths & 3U) == 1;  // the axis of positions
-    const int all = static_cast<int>(outermost ? row.out_shape.e0 : row.out_shape.e1);
-    const int inner = outermost ? row.out_size / all : 1;
+    const elements_behind behind{row, values};
     for_each(row.out_size, [&](int i) {
-      if (i / inner % all >= length) at[i] = 0;
+      if (behind(i)) at[i] = 0;
     });
   }
 

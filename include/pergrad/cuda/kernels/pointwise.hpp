@@ -31,6 +31,22 @@ struct computed_inputs {
   [[nodiscard]] PERGRAD_HD Scalar derivative(int i) const { return Function::derivative(at[i], (*this)(i)); }
 };
 
+/// Which of a node's results lie behind the sample's length, if it has one?
+struct elements_behind {
+  int length;
+  int all;    ///< positions
+  int inner;  ///< elements of one
+
+  template <class Scalar>
+  PERGRAD_HD elements_behind(const op_row& row, const sample_values<Scalar>& values) noexcept
+      : length{values.positions(row.out_lengths, 0)} {
+    const bool outermost = (row.out_shape.lengths & 3U) == 1;  // the axis of positions
+    all = static_cast<int>(outermost ? row.out_shape.e0 : row.out_shape.e1);
+    inner = outermost ? row.out_size / all : 1;
+  }
+  [[nodiscard]] PERGRAD_HD bool operator()(int i) const noexcept { return i / inner % all >= length; }
+};
+
 /// A block or a warp, or one of several that share a sample, at work on such nodes.
 template <class Block, class Scalar>
 struct pointwise_worker {
@@ -99,6 +115,15 @@ struct pointwise_worker {
           }
         });
       }
+    });
+  }
+  /// Zeros in the place of a node's results behind the sample's length, or of their gradients.
+  PERGRAD_HD void trim(const op_row& row, int place) const {
+    if (row.out_lengths < 0) return;
+    Scalar* at = values.to(place);
+    const elements_behind behind{row, values};
+    for_each(row.out_size, [&](int i) {
+      if (behind(i)) at[i] = 0;
     });
   }
   /// Stores what lies at a place in another format.
@@ -304,9 +329,11 @@ struct node_kernel : node_work<Scalar, Target> {
                                                 stretches};
     if (this->backward == 0) {
       worker.template forward<Functions, true>(row, joined);
+      worker.trim(row, row.out);
       if (format != stored_format::exact && row.handed_on != 0) worker.round(format, row.out, row.out_size);
       return;
     }
+    worker.trim(row, row.dy);  // elements of this thread's, as in what follows
     worker.template backward<Functions, true>(row, joined, format);
     if (format == stored_format::exact) return;
     if (row.input_gradient != 0) worker.round(format, joined.function < 0 ? row.dx : joined.dx, row.in_size);

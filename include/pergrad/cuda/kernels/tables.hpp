@@ -259,7 +259,10 @@ inline constexpr std::size_t most_outputs_of_thread = 32;
   constexpr int least = 16;      // fewer are not worth a launch
   if (row.kind == node_kind::affine || row.kind == node_kind::general || row.kind == node_kind::tiled) return 0;
   const int size = row.in_size > row.out_size ? row.in_size : row.out_size;
-  return row.out_size == 0 || row.out_lengths >= 0 || size < least ? 0 : blocks_for(size, elements);
+  // What lies behind a sample's length is set to zero where an element is one thread's, back as well.
+  const bool is_elementwise = row.kind == node_kind::elementwise || row.kind == node_kind::branch_sum;
+  const bool is_trimmed = row.out_lengths >= 0 && !is_elementwise;
+  return row.out_size == 0 || is_trimmed || size < least ? 0 : blocks_for(size, elements);
 }
 
 /// A node of a function of single numbers that its neighbour computes along with its own: a product, behind it forward

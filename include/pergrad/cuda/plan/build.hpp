@@ -291,8 +291,8 @@ struct build_tables {
       op_row& row = t.ops[i];
       const op_row& pool = t.ops[i + 1];
       if (row.kind != node_kind::elementwise || pool.kind != node_kind::pooling || stretches_of(row) == 0 ||
-          stretches_of(pool) == 0 || readers_of(i + 1) != 1 || structure::inputs[i + 1] != i + 1 ||
-          (row.input_gradient == 0) != (pool.input_gradient == 0)) {
+          row.out_lengths >= 0 || stretches_of(pool) == 0 || readers_of(i + 1) != 1 ||
+          structure::inputs[i + 1] != i + 1 || (row.input_gradient == 0) != (pool.input_gradient == 0)) {
         continue;
       }
       const std::size_t before = structure::inputs[i];

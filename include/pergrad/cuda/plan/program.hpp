@@ -156,7 +156,8 @@ struct program {
 /// the gradient between them then.
 [[nodiscard]] constexpr bool joins(const op_row& product, const op_row& node, bool back) noexcept {
   if (product.kind != node_kind::affine || product.adjoint != 0 || product.out_size == 0 || product.out_lengths >= 0 ||
-      node.kind != node_kind::elementwise || node.taken_along != 0 || stretches_of(node) == 0) {
+      node.kind != node_kind::elementwise || node.taken_along != 0 || node.out_lengths >= 0 ||
+      stretches_of(node) == 0) {
     return false;
   }
   if (!back) return node.in == product.out;
@@ -233,7 +234,8 @@ inline constexpr needed_products products_of = [] {
 template <class Network>
 inline constexpr bool needs_sample_kernel = std::ranges::any_of(program<Network>::table.ops, [](const op_row& row) {
   const bool is_taken = row.projected == 0 && (row.kind == node_kind::affine || stretches_of(row) > 0);
-  return row.out_size > 0 && (!is_taken || row.out_lengths >= 0);
+  const bool is_trimmed = row.out_lengths >= 0 && row.kind == node_kind::affine;
+  return row.out_size > 0 && (!is_taken || is_trimmed);
 });
 
 template <class Network>
