@@ -304,7 +304,7 @@ inline double tail_of_ranked(int right, int trials) {
 inline double most_allowed(double sigma) { return 0.5 * std::erfc(-1 / (2 * sigma) / std::sqrt(2.0)); }
 
 /// 99.99 % for a family of so many cells, one attack on one victim each.
-inline constexpr int most_cells = 6000;
+inline constexpr int most_cells = 6500;
 inline constexpr double error_of_a_cell = 1e-4 / most_cells;
 
 /// Is the rate no better than chance (from sigma = 100 on, on both sides) or what the trade-off allows?

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // tests/attacks/device_test.cpp - the attacks on what a device releases, which the host emulates
 //
-// A device takes no ids yet. In the place of an embedding it gets bags of words: numbers that count them.
+// Beside an embedding it gets bags of words: numbers that count them.
 #include <boost/test/unit_test.hpp>
 
 #include <cstddef>
@@ -34,6 +34,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(neighbours, scalar, scalars) {
   matrix::attack_all<victims::wide<scalar>>(device, {"device, mlp", trials, sigmas, numbers});
   matrix::attack_all<victims::wide<scalar>>(device, {"device, words", trials, sigmas, bags});
   matrix::attack_all<victims::small_cnn<scalar>>(device, {"device, cnn", trials, sigmas, numbers});
+  matrix::attack_all<victims::few_words<scalar>>(device, {"device, embedding", trials, {1, 1e5}, numbers});
 }
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(two_releases_of_one_run, scalar, scalars) {
@@ -67,6 +68,18 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(words_of_a_bag, scalar, scalars) {
        .width = 4,
        .sigmas = {{1, 230, 4}, {10, 256, 32}, {100, 256, 32}, {1e3, 256, 32}, {1e4, 256, 32}, {1e5, 256, 32}},
        .is_transposed = true});
+}
+
+// The same of an embedding, whose rows that nobody used get zeros.
+BOOST_AUTO_TEST_CASE_TEMPLATE(words_of_an_embedding, scalar, scalars) {
+  constexpr std::size_t vocabulary = 256;
+  using net = pg::basic_network<scalar, pg::token_ids(4, vocabulary), pg::embedding<16>, pg::mean_over_positions,
+                                pg::linear<4>>;
+  const matrix::half_of_the_words half{vocabulary, 4, 4};
+  const pg::emulated device;
+  matrix::attack_words<net>(
+      device, {half.ids, half.classes}, half.used,
+      {.name = "device, words of an embedding", .width = 16, .sigmas = {{1, 234}, {10, 204}, {100, 204}}});
 }
 
 BOOST_AUTO_TEST_CASE(noise_has_the_size_that_it_says) {

@@ -43,6 +43,10 @@ template <class Scalar>
 using small_cnn = pg::basic_network<Scalar, pg::shape{1, 4, 4}, pg::conv2d<8, 3, pg::padding<1>>, pg::tanh,
                                     pg::max_pool2d<2, pg::stride<1>>, pg::flatten, pg::linear<8>>;
 
+template <class Scalar>
+using few_words =
+    pg::basic_network<Scalar, pg::token_ids(4, 200), pg::embedding<8>, pg::mean_over_positions, pg::linear<4>>;
+
 /// So many records, and one more. Numbers are uniform in [0, 1), ids and classes too. As bags of words, numbers count
 /// how often one of four ids is which: where no record has a word, its weights' gradient is zero, as in an embedding.
 template <class Network>
