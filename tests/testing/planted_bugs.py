@@ -28,7 +28,8 @@ Bug = collections.namedtuple("Bug", "number what source case edits note", defaul
 CLIP = "privacy/clip.hpp"
 RELEASE = "privacy/release.hpp"
 STEP = "train/step_by_verbs.hpp"
-NO_CLIPPING = (CLIP, ": detail::safe_quotient<Scalar>(room, norm));", ": static_cast<Scalar>(one));")
+NO_CLIPPING = (CLIP, ": safe_quotient<Scalar>(room, norm + more(norm)));",
+               ": may_be_one ? static_cast<Scalar>(one) : safe_quotient<Scalar>(room, norm + more(norm)));")
 SIGMA = "sigma_{fresh_deviation(noise.value(), sensitivity, grid.elements, filter)}"
 RELEASED = "total_release::of_total<Network>(executor_->pool(), total_, noise, 1, update.data(),"
 DIVISOR = "optimizer_access::beginning(optimizer, *network_, *options_->divisor));"
@@ -131,7 +132,7 @@ BUGS = [
         [("privacy/accounting/individual_filter.hpp", "std::ceil(share * static_cast<double>(levels));",
           "std::round(share * static_cast<double>(levels));")]),
     Bug("17", "per-sample adaptive factor above its bound", "every_release", "of_an_image",
-        [(CLIP, "norm + r / (norm + r)));", "norm + r / (norm + r) - 0.02 * norm));")]),
+        [(CLIP, "return r / (norm + r); }", "return r / (norm + r) - 0.02 * norm; }")]),
 ]
 
 
