@@ -12211,9 +12211,10 @@ struct average_access {
     if (average.updates_ == 0) average.take_frozen(network);
     return average.way_of(average.updates_ + 1);
   }
+  /// How many there were, which that executor counts.
   template <class Network>
-  static void count(parameter_average<Network>& average) noexcept {
-    ++average.updates_;
+  [[nodiscard]] static std::uint64_t* updates(parameter_average<Network>& average) noexcept {
+    return &average.updates_;
   }
 };
 }  // namespace detail
@@ -19871,7 +19872,7 @@ class dp_sgd_base
     require_numbers_that_count();
     trainer_ = std::make_unique<executor_trainer>(executor, network, loss, tape_, options_, this->sensitivity_);
     if constexpr (executor_trainer::trains_on_a_copy) {
-      if (average_) trainer_->keep_average(average_->network());
+      if (average_) trainer_->keep_average(*average_);
       tell_clip();
     }
   }
@@ -19967,11 +19968,8 @@ class dp_sgd_base
     }
   }
   void end_average() {
-    if (!average_) return;
-    if constexpr (executor_trainer::trains_on_a_copy) {
-      average_access::count(*average_);
-    } else {
-      average_->update(*executor_, *network_);
+    if constexpr (!executor_trainer::trains_on_a_copy) {
+      if (average_) average_->update(*executor_, *network_);
     }
   }
   [[gnu::cold]] void begin_certified() {
@@ -36968,36 +36966,52 @@ struct dropout {
   /// What it is then multiplied by; of 1, which `check` refuses, it would be no constant.
   static constexpr double share = Probability.holds() ? static_cast<double>(Probability.scale()) : 1;
 
+  [[nodiscard]] static constexpr std::size_t part_count(shape in) noexcept { return parts_of_mask(in.size()); }
+
   template <class Team>
   PERGRAD_HD static void forward(const Team& team) {
     using scalar = typename Team::scalar;
-    const auto count = static_cast<std::ptrdiff_t>(team.in.size());
+    const auto [first, count] = part_of_mask(team, static_cast<std::ptrdiff_t>(team.in.size()));
     for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
-      const scalar* x = team.x(b);
-      scalar* y = team.y(b);
-      scalar* mask = team.saved(b);
-      draw_mask(team, b, count, mask);
+      const scalar* x = team.x(b) + first;
+      scalar* y = team.y(b) + first;
+      scalar* mask = team.saved(b) + first;
+      draw_mask(team, b, {first, count}, mask);
       team.map(count, [&](const auto& at) { at.put(y, at(x) * at(mask)); });
     }
   }
   template <class Team>
   PERGRAD_HD static void backward(const Team& team) {
     using scalar = typename Team::scalar;
-    const auto count = static_cast<std::ptrdiff_t>(team.in.size());
+    const auto [first, count] = part_of_mask(team, static_cast<std::ptrdiff_t>(team.in.size()));
     for (std::ptrdiff_t b = 0; team.wants_dx && b < team.samples; ++b) {
-      const scalar* dy = team.dy(b);
-      const scalar* mask = team.saved(b);
-      scalar* dx = team.dx(b);
+      const scalar* dy = team.dy(b) + first;
+      const scalar* mask = team.saved(b) + first;
+      scalar* dx = team.dx(b) + first;
       team.map(count, [&](const auto& at) { at.put(dx, at(dy) * at(mask)); });
     }
   }
 
-  /// What each of a sample's first `count` elements is multiplied by: 0 or 1 / (1 - p), or 1 where nothing is random.
+  static constexpr std::ptrdiff_t drawn_together = 16;  ///< elements whose bits are drawn as one block
+  /// In how many parts a mask of so many elements may be drawn.
+  [[nodiscard]] static constexpr std::size_t parts_of_mask(std::size_t elements) noexcept {
+    return count_parts((elements + drawn_together - 1) / drawn_together, elements);
+  }
+  /// Of the first `count` elements, those of a team's part.
+  template <class Team>
+  [[nodiscard]] PERGRAD_HD static part_range part_of_mask(const Team& team, std::ptrdiff_t count) noexcept {
+    const part_range drawn = range_of_part(team, (count + drawn_together - 1) / drawn_together);
+    const std::ptrdiff_t first = drawn.first * drawn_together;
+    const std::ptrdiff_t end = (drawn.first + drawn.count) * drawn_together;
+    return {first, (end < count ? end : count) - (first < count ? first : count)};
+  }
+  /// What each of these elements of a sample is multiplied by: 0 or 1 / (1 - p), or 1 where nothing is random. `mask`
+  /// is the place of the first one, whose number `drawn_together` divides.
   template <class Team, class Scalar>
-  PERGRAD_HD static void draw_mask(const Team& team, std::ptrdiff_t sample, std::ptrdiff_t count, Scalar* mask) {
+  PERGRAD_HD static void draw_mask(const Team& team, std::ptrdiff_t sample, part_range of, Scalar* mask) {
     constexpr auto kept = static_cast<Scalar>(share);
-    if (!team.is_random()) return team.fill(count, mask, Scalar{1});
-    team.draw(sample, 0, count,
+    if (!team.is_random()) return team.fill(of.count, mask, Scalar{1});
+    team.draw(sample, of.first, of.count,
               [&](std::ptrdiff_t i, std::uint32_t bits) { mask[i] = bits < threshold ? Scalar{0} : kept; });
   }
 };
@@ -39680,9 +39694,9 @@ struct feed_forward_end {
     initialise_block(initialiser, fan, in.e1 * second.e1, first, parameters);
   }
 
-  /// Behind the projection elements know nothing of each other, but a mask is drawn as a whole.
+  /// Behind the projection elements know nothing of each other.
   [[nodiscard]] static constexpr std::size_t part_count(shape /*in*/, shape second) noexcept {
-    return drops ? 1 : count_parts(second.size(), second.size());
+    return dropout<Probability>::parts_of_mask(second.size());
   }
   [[nodiscard]] static constexpr std::size_t part_scratch_count(shape /*in*/, shape /*second*/) noexcept { return 0; }
 
@@ -39695,16 +39709,15 @@ struct feed_forward_end {
                          {team.x.first, team.x.step, hidden}, team.transposed(0, 0, features, hidden),
                          team.parameters + features * hidden, {team.y.first, team.y.step, features});
     for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
-      const std::ptrdiff_t count = team.length(b) * features;
-      auto* y = team.y(b);
-      const auto* x2 = team.x2(b);
+      const part_range own = dropout<Probability>::part_of_mask(team, team.length(b) * features);
+      auto* y = team.y(b) + own.first;
+      const auto* x2 = team.x2(b) + own.first;
       if constexpr (drops) {
-        auto* mask = team.saved(b);
-        dropout<Probability>::draw_mask(team, b, count, mask);
-        team.map(count, [&](const auto& at) { at.put(y, at(y) * at(mask) + at(x2)); });
+        auto* mask = team.saved(b) + own.first;
+        dropout<Probability>::draw_mask(team, b, own, mask);
+        team.map(own.count, [&](const auto& at) { at.put(y, at(y) * at(mask) + at(x2)); });
       } else {
-        const part_range own = range_of_part(team, count);
-        team.map(own.count, [&](const auto& at) { at.put(y + own.first, at(y + own.first) + at(x2 + own.first)); });
+        team.map(own.count, [&](const auto& at) { at.put(y, at(y) + at(x2)); });
       }
     }
   }
@@ -39717,12 +39730,14 @@ struct feed_forward_end {
     for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
       const auto* dy = team.dy(b);
       const part_range own = range_of_part(team, positions * features);
-      if (team.wants_dx2) team.copy(own.count, dy + own.first, team.dx2(b) + own.first);
+      dy += own.first;
+      if (team.wants_dx2) team.copy(own.count, dy, team.dx2(b) + own.first);
       if constexpr (drops) {
-        const std::ptrdiff_t count = team.length(b) * features;
-        auto* delta = team.saved(b);
+        const std::ptrdiff_t behind = team.length(b) * features - own.first;
+        const std::ptrdiff_t count = behind < 0 ? 0 : behind < own.count ? behind : own.count;
+        auto* delta = team.saved(b) + own.first;
         team.map(count, [&](const auto& at) { at.put(delta, at(delta) * at(dy)); });
-        team.fill(positions * features - count, delta + count, scalar{0});
+        team.fill(own.count - count, delta + count, scalar{0});
       }
     }
     if (!team.wants_dx || team.projected) return;
@@ -43679,7 +43694,10 @@ inline constexpr std::size_t most_outputs_of_thread = 32;
   constexpr int least = 16;      // fewer are not worth a launch
   if (row.kind == node_kind::affine || row.kind == node_kind::general || row.kind == node_kind::tiled) return 0;
   const int size = row.in_size > row.out_size ? row.in_size : row.out_size;
-  return row.out_size == 0 || row.out_lengths >= 0 || size < least ? 0 : blocks_for(size, elements);
+  // What lies behind a sample's length is set to zero where an element is one thread's, back as well.
+  const bool is_elementwise = row.kind == node_kind::elementwise || row.kind == node_kind::branch_sum;
+  const bool is_trimmed = row.out_lengths >= 0 && !is_elementwise;
+  return row.out_size == 0 || is_trimmed || size < least ? 0 : blocks_for(size, elements);
 }
 
 /// A node of a function of single numbers that its neighbour computes along with its own: a product, behind it forward
@@ -43826,6 +43844,12 @@ struct network_facts : network_sizes {
   std::size_t output_size = 0;
 
   [[nodiscard]] constexpr std::size_t layers() const noexcept { return groups.size(); }
+  /// Bounds that clipping has at most: one a layer, or one a group, of which some may have no layer.
+  [[nodiscard]] constexpr std::size_t bounds() const noexcept {
+    std::size_t most = layers();
+    for (const std::size_t group : groups) most = group < most ? most : group + 1;
+    return most;
+  }
 };
 
 /// What differs from one physical batch to the next: the host uploads it, kernels read it.
@@ -49094,8 +49118,8 @@ struct build_tables {
       op_row& row = t.ops[i];
       const op_row& pool = t.ops[i + 1];
       if (row.kind != node_kind::elementwise || pool.kind != node_kind::pooling || stretches_of(row) == 0 ||
-          stretches_of(pool) == 0 || readers_of(i + 1) != 1 || structure::inputs[i + 1] != i + 1 ||
-          (row.input_gradient == 0) != (pool.input_gradient == 0)) {
+          row.out_lengths >= 0 || stretches_of(pool) == 0 || readers_of(i + 1) != 1 ||
+          structure::inputs[i + 1] != i + 1 || (row.input_gradient == 0) != (pool.input_gradient == 0)) {
         continue;
       }
       const std::size_t before = structure::inputs[i];
@@ -49295,6 +49319,22 @@ struct computed_inputs {
   [[nodiscard]] PERGRAD_HD Scalar derivative(int i) const { return Function::derivative(at[i], (*this)(i)); }
 };
 
+/// Which of a node's results lie behind the sample's length, if it has one?
+struct elements_behind {
+  int length;
+  int all;    ///< positions
+  int inner;  ///< elements of one
+
+  template <class Scalar>
+  PERGRAD_HD elements_behind(const op_row& row, const sample_values<Scalar>& values) noexcept
+      : length{values.positions(row.out_lengths, 0)} {
+    const bool outermost = (row.out_shape.lengths & 3U) == 1;  // the axis of positions
+    all = static_cast<int>(outermost ? row.out_shape.e0 : row.out_shape.e1);
+    inner = outermost ? row.out_size / all : 1;
+  }
+  [[nodiscard]] PERGRAD_HD bool operator()(int i) const noexcept { return i / inner % all >= length; }
+};
+
 /// A block or a warp, or one of several that share a sample, at work on such nodes.
 template <class Block, class Scalar>
 struct pointwise_worker {
@@ -49363,6 +49403,15 @@ struct pointwise_worker {
           }
         });
       }
+    });
+  }
+  /// Zeros in the place of a node's results behind the sample's length, or of their gradients.
+  PERGRAD_HD void trim(const op_row& row, int place) const {
+    if (row.out_lengths < 0) return;
+    Scalar* at = values.to(place);
+    const elements_behind behind{row, values};
+    for_each(row.out_size, [&](int i) {
+      if (behind(i)) at[i] = 0;
     });
   }
   /// Stores what lies at a place in another format.
@@ -49568,9 +49617,11 @@ struct node_kernel : node_work<Scalar, Target> {
                                                 stretches};
     if (this->backward == 0) {
       worker.template forward<Functions, true>(row, joined);
+      worker.trim(row, row.out);
       if (format != stored_format::exact && row.handed_on != 0) worker.round(format, row.out, row.out_size);
       return;
     }
+    worker.trim(row, row.dy);  // elements of this thread's, as in what follows
     worker.template backward<Functions, true>(row, joined, format);
     if (format == stored_format::exact) return;
     if (row.input_gradient != 0) worker.round(format, joined.function < 0 ? row.dx : joined.dx, row.in_size);
@@ -50215,13 +50266,10 @@ struct node_worker {
   /// gradients before they are read.
   PERGRAD_HD void trim(const op_row& row, int place) const {
     if (row.out_lengths < 0) return;
-    const int length = values.positions(row.out_lengths, 0);
     Scalar* at = values.to(place);
-    const bool outermost = (row.out_shape.lengths & 3U) == 1;  // the axis of positions
-    const int all = static_cast<int>(outermost ? row.out_shape.e0 : row.out_shape.e1);
-    const int inner = outermost ? row.out_size / all : 1;
+    const elements_behind behind{row, values};
     for_each(row.out_size, [&](int i) {
-      if (i / inner % all >= length) at[i] = 0;
+      if (behind(i)) at[i] = 0;
     });
   }
 
@@ -51140,7 +51188,8 @@ struct program {
 /// the gradient between them then.
 [[nodiscard]] constexpr bool joins(const op_row& product, const op_row& node, bool back) noexcept {
   if (product.kind != node_kind::affine || product.adjoint != 0 || product.out_size == 0 || product.out_lengths >= 0 ||
-      node.kind != node_kind::elementwise || node.taken_along != 0 || stretches_of(node) == 0) {
+      node.kind != node_kind::elementwise || node.taken_along != 0 || node.out_lengths >= 0 ||
+      stretches_of(node) == 0) {
     return false;
   }
   if (!back) return node.in == product.out;
@@ -51217,7 +51266,8 @@ inline constexpr needed_products products_of = [] {
 template <class Network>
 inline constexpr bool needs_sample_kernel = std::ranges::any_of(program<Network>::table.ops, [](const op_row& row) {
   const bool is_taken = row.projected == 0 && (row.kind == node_kind::affine || stretches_of(row) > 0);
-  return row.out_size > 0 && (!is_taken || row.out_lengths >= 0);
+  const bool is_trimmed = row.out_lengths >= 0 && row.kind == node_kind::affine;
+  return row.out_size > 0 && (!is_taken || is_trimmed);
 });
 
 template <class Network>
@@ -51323,7 +51373,7 @@ struct arena_layout {
   std::size_t scalars = 0;
   std::size_t products = 0;  ///< of samples that blocks hold
   std::size_t groups = 0;    ///< clipping group of each layer
-  std::size_t bounds = 0;    ///< clip bound of each group
+  std::size_t bounds = 0;    ///< clip bound of each group, or of each layer
   std::size_t parameters = 0;
   std::size_t workspaces = 0;
   std::size_t kept = 0;
@@ -51372,7 +51422,7 @@ constexpr std::size_t place_behind(std::size_t& end, std::size_t bytes) noexcept
   place(a.scalars, count(net.scalars) * scalar_bytes);
   place(a.products, count(net.held_products) * sizeof(held_product));
   place(a.groups, layers * sizeof(int));
-  place(a.bounds, layers * sizeof(double));
+  place(a.bounds, net.bounds() * sizeof(double));
   place(a.parameters, (net.parameters + net.frozen) * scalar_bytes);
   place(a.workspaces, most_workspaces * count(net.workspace) * scalar_bytes);
   place(a.losses, max_batch * sizeof(double));
@@ -54444,6 +54494,7 @@ class kernel_list_device {
     [[nodiscard]] const void* wait() const noexcept { return nullptr; }
   };
   [[nodiscard]] void* allocate(std::size_t /*bytes*/) noexcept {
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): an address, of memory that there need not be
     return reinterpret_cast<void*>(std::uintptr_t{1} << 40U);
   }
   void release(void* /*memory*/) noexcept {}
@@ -55228,8 +55279,9 @@ class network_trainer {
   /// Each step brings an average of the parameters nearer to them, which is this network's. Frozen ones stay the
   /// host's.
   template <class Network>
-  void keep_average(const Network& average) {
-    average_network_ = trained_network_of(average);
+  void keep_average(parameter_average<Network>& average) {
+    average_network_ = trained_network_of(average.network());
+    average_updates_ = pergrad::detail::average_access::updates(average);
     average_ = allocate_on(device_, net().parameters * sizeof(Scalar));
   }
   /// Of the next step: 1 for all of it.
@@ -55586,7 +55638,10 @@ class network_trainer {
   void released() noexcept {
     ++updates_;
     noise_share_ = next_noise_share_;
-    if (average_network_.remote != nullptr) average_network_.remote->newer = true;
+    if (average_network_.remote != nullptr) {
+      average_network_.remote->newer = true;
+      ++*average_updates_;
+    }
     is_released_ = true;
     network_.remote->newer = true;
   }
@@ -55641,6 +55696,7 @@ class network_trainer {
   double next_noise_share_ = 0;
   trained_network<Scalar> average_network_;
   std::shared_ptr<std::byte> average_;  ///< on the device
+  std::uint64_t* average_updates_ = nullptr;
   double way_of_average_ = 1;
   std::shared_ptr<std::byte> limits_;  ///< there, of individual accounting
   std::vector<double> most_;
@@ -55698,7 +55754,6 @@ class trainer : public network_trainer<typename Network::scalar, typename Networ
         drawn = records.next();
       }
       chunk(records, drawn, &noise);
-      if (records.charges != nullptr) records.charges->end_of_step();
     } catch (...) {
       try {
         if (this->reads_in_place()) this->device().synchronise();
@@ -55720,7 +55775,10 @@ class trainer : public network_trainer<typename Network::scalar, typename Networ
       if (charges != nullptr && noise != nullptr) this->charge_the_most(drawn, *charges);
       throw;
     }
-    if (charges != nullptr) this->charge(drawn, *charges);
+    if (charges != nullptr) {
+      this->charge(drawn, *charges);
+      if (noise != nullptr) charges->end_of_step();  // whatever fails behind a release
+    }
     pergrad::detail::step_notes<scalar>& notes = *records.notes;
     if (!notes.wanted()) return;
     this->fetch_facts(notes.losses(drawn.size()), notes.norms(drawn.size()));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // tests/cuda/private_options_test.cpp - what a run of DP-SGD remembers from step to step, on a device as on the host
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <functional>
@@ -213,6 +214,7 @@ BOOST_AUTO_TEST_CASE(a_sample_above_its_limit_has_no_weight) {
 BOOST_AUTO_TEST_CASE(records_of_a_step_that_fails_have_paid_for_it) {
   const records_of_noise data;
   auto options = usual_options();
+  options.private_metrics = true;  // for which a step asks behind its release
   options.individual = pg::individual_accounting{};
   options.budget = pg::privacy_budget{pg::epsilon{9}, pg::delta{1e-5}};
   options.sampling = pg::poisson_sampling{pg::sampling_probability{0.5}};
@@ -242,7 +244,7 @@ BOOST_AUTO_TEST_CASE(records_of_a_step_that_fails_have_paid_for_it) {
   const auto wanted = spent(0);
   BOOST_TEST(wanted.first > 0);
   int released = 0;
-  for (std::size_t after = 1; after < 8; ++after) {
+  for (std::size_t after = 1; after < 10; ++after) {
     const int before = failed;
     const auto found = spent(after);
     if (failed == before || found.second != wanted.second) continue;
@@ -250,7 +252,67 @@ BOOST_AUTO_TEST_CASE(records_of_a_step_that_fails_have_paid_for_it) {
     BOOST_TEST(found.first >= wanted.first);
   }
   BOOST_TEST(failed > 3);
-  BOOST_TEST(released > 0);
+  BOOST_TEST(released > 2);
+}
+
+// The average is of all steps that were released, also where the trainer has thrown behind one.
+BOOST_AUTO_TEST_CASE(a_step_that_fails_behind_its_release_counts_in_the_average) {
+  const records_of_noise data;
+  auto options = usual_options();
+  options.average_decay = 0.6;
+  options.private_metrics = true;
+  const auto averaged = [&](std::size_t fails_after) {
+    const pg::emulated device;
+    network net{device, pg::kaiming_uniform{5}};
+    pg::dp_sgd trainer{device, net, pg::cross_entropy{}, options, pg::seeded_generator{9}};
+    trainer.step(data.view());
+    device.device().fail_after(fails_after);
+    try {
+      trainer.step(data.view());
+    } catch (const std::exception&) {
+    }
+    device.device().fail_after(0);
+    const auto second = net.parameters();
+    std::vector<float> all{second.begin(), second.end()};
+    trainer.step(data.view());
+    const auto average = trainer.average().parameters();
+    all.insert(all.end(), average.begin(), average.end());
+    return all;
+  };
+  const auto wanted = averaged(0);
+  int released = 0;
+  for (std::size_t after = 1; after < 8; ++after) {
+    const auto found = averaged(after);
+    if (!std::equal(found.begin(), found.begin() + network::parameter_count, wanted.begin())) continue;
+    ++released;
+    BOOST_TEST((found == wanted));
+  }
+  BOOST_TEST(released > 1);
+}
+
+// Groups may have any number, and those without layers have bounds as well.
+BOOST_AUTO_TEST_CASE(bounds_of_many_groups_have_room) {
+  namespace dev = pg::on_device;
+  using grouped = pg::network<pg::shape{6}, pg::parameter_group<40, pg::linear<9>>, pg::tanh, pg::linear<3>>;
+  constexpr dev::arena_layout places = dev::lay_out(dev::facts_of<grouped>, sizeof(float), 8);
+  static_assert(places.bounds + 41 * sizeof(double) <= places.parameters);
+  auto options = usual_options();
+  options.clip.reset();
+  options.clipping = pg::clipping_kind::per_group;
+  options.group_bounds.assign(41, pg::l2_clip_norm{0.2});
+  options.group_bounds.back() = pg::l2_clip_norm{0.01};
+  options.capacity = pg::record_capacity{0};
+  const std::vector<float> inputs(60 * 6, 0.7F);
+  const std::vector<std::int32_t> targets(60, 1);
+  const auto parameters_after = [&](const auto& exec) {
+    grouped net{exec, pg::kaiming_uniform{5}};
+    net.parameters()[16] = net.parameters()[17] = 3;
+    pg::dp_sgd trainer{exec, net, pg::cross_entropy{}, options, pg::seeded_generator{9}};
+    for (int step = 0; step < 3; ++step) trainer.step({inputs, targets, grouped::input_shape});
+    const auto parameters = net.parameters();
+    return std::vector<float>{parameters.begin(), parameters.end()};
+  };
+  check_close(parameters_after(pg::emulated{}), parameters_after(pg::host{pg::threads{1}}), 1e-5, "41 groups");
 }
 
 BOOST_AUTO_TEST_CASE(what_devices_lack_is_refused) {

@@ -108,9 +108,10 @@ struct average_access {
     if (average.updates_ == 0) average.take_frozen(network);
     return average.way_of(average.updates_ + 1);
   }
+  /// How many there were, which that executor counts.
   template <class Network>
-  static void count(parameter_average<Network>& average) noexcept {
-    ++average.updates_;
+  [[nodiscard]] static std::uint64_t* updates(parameter_average<Network>& average) noexcept {
+    return &average.updates_;
   }
 };
 }  // namespace detail

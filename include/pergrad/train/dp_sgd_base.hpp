@@ -172,7 +172,7 @@ class dp_sgd_base
     require_numbers_that_count();
     trainer_ = std::make_unique<executor_trainer>(executor, network, loss, tape_, options_, this->sensitivity_);
     if constexpr (executor_trainer::trains_on_a_copy) {
-      if (average_) trainer_->keep_average(average_->network());
+      if (average_) trainer_->keep_average(*average_);
       tell_clip();
     }
   }
@@ -268,11 +268,8 @@ class dp_sgd_base
     }
   }
   void end_average() {
-    if (!average_) return;
-    if constexpr (executor_trainer::trains_on_a_copy) {
-      average_access::count(*average_);
-    } else {
-      average_->update(*executor_, *network_);
+    if constexpr (!executor_trainer::trains_on_a_copy) {
+      if (average_) average_->update(*executor_, *network_);
     }
   }
   [[gnu::cold]] void begin_certified() {

@@ -409,6 +409,12 @@ struct network_facts : network_sizes {
   std::size_t output_size = 0;
 
   [[nodiscard]] constexpr std::size_t layers() const noexcept { return groups.size(); }
+  /// Bounds that clipping has at most: one a layer, or one a group, of which some may have no layer.
+  [[nodiscard]] constexpr std::size_t bounds() const noexcept {
+    std::size_t most = layers();
+    for (const std::size_t group : groups) most = group < most ? most : group + 1;
+    return most;
+  }
 };
 
 /// What differs from one physical batch to the next: the host uploads it, kernels read it.

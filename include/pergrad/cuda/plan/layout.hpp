@@ -91,7 +91,7 @@ struct arena_layout {
   std::size_t scalars = 0;
   std::size_t products = 0;  ///< of samples that blocks hold
   std::size_t groups = 0;    ///< clipping group of each layer
-  std::size_t bounds = 0;    ///< clip bound of each group
+  std::size_t bounds = 0;    ///< clip bound of each group, or of each layer
   std::size_t parameters = 0;
   std::size_t workspaces = 0;
   std::size_t kept = 0;
@@ -140,7 +140,7 @@ constexpr std::size_t place_behind(std::size_t& end, std::size_t bytes) noexcept
   place(a.scalars, count(net.scalars) * scalar_bytes);
   place(a.products, count(net.held_products) * sizeof(held_product));
   place(a.groups, layers * sizeof(int));
-  place(a.bounds, layers * sizeof(double));
+  place(a.bounds, net.bounds() * sizeof(double));
   place(a.parameters, (net.parameters + net.frozen) * scalar_bytes);
   place(a.workspaces, most_workspaces * count(net.workspace) * scalar_bytes);
   place(a.losses, max_batch * sizeof(double));

@@ -38,6 +38,7 @@
 #include <pergrad/network.hpp>
 #include <pergrad/optim/adam.hpp>
 #include <pergrad/optim/optimizer.hpp>
+#include <pergrad/optim/parameter_average.hpp>
 #include <pergrad/optim/rules.hpp>
 #include <pergrad/optim/sgd.hpp>
 #include <pergrad/privacy/release.hpp>
@@ -192,8 +193,9 @@ class network_trainer {
   /// Each step brings an average of the parameters nearer to them, which is this network's. Frozen ones stay the
   /// host's.
   template <class Network>
-  void keep_average(const Network& average) {
-    average_network_ = trained_network_of(average);
+  void keep_average(parameter_average<Network>& average) {
+    average_network_ = trained_network_of(average.network());
+    average_updates_ = pergrad::detail::average_access::updates(average);
     average_ = allocate_on(device_, net().parameters * sizeof(Scalar));
   }
   /// Of the next step: 1 for all of it.
@@ -550,7 +552,10 @@ class network_trainer {
   void released() noexcept {
     ++updates_;
     noise_share_ = next_noise_share_;
-    if (average_network_.remote != nullptr) average_network_.remote->newer = true;
+    if (average_network_.remote != nullptr) {
+      average_network_.remote->newer = true;
+      ++*average_updates_;
+    }
     is_released_ = true;
     network_.remote->newer = true;
   }
@@ -605,6 +610,7 @@ class network_trainer {
   double next_noise_share_ = 0;
   trained_network<Scalar> average_network_;
   std::shared_ptr<std::byte> average_;  ///< on the device
+  std::uint64_t* average_updates_ = nullptr;
   double way_of_average_ = 1;
   std::shared_ptr<std::byte> limits_;  ///< there, of individual accounting
   std::vector<double> most_;
@@ -662,7 +668,6 @@ class trainer : public network_trainer<typename Network::scalar, typename Networ
         drawn = records.next();
       }
       chunk(records, drawn, &noise);
-      if (records.charges != nullptr) records.charges->end_of_step();
     } catch (...) {
       try {
         if (this->reads_in_place()) this->device().synchronise();
@@ -684,7 +689,10 @@ class trainer : public network_trainer<typename Network::scalar, typename Networ
       if (charges != nullptr && noise != nullptr) this->charge_the_most(drawn, *charges);
       throw;
     }
-    if (charges != nullptr) this->charge(drawn, *charges);
+    if (charges != nullptr) {
+      this->charge(drawn, *charges);
+      if (noise != nullptr) charges->end_of_step();  // whatever fails behind a release
+    }
     pergrad::detail::step_notes<scalar>& notes = *records.notes;
     if (!notes.wanted()) return;
     this->fetch_facts(notes.losses(drawn.size()), notes.norms(drawn.size()));
