@@ -19305,7 +19305,7 @@ class individual_charges {
  public:
   individual_charges(const privacy_budget& budget, const sampled_gaussian_event& event, std::size_t levels,
                      std::size_t max_batch)
-      : filter_{budget, event, levels}, levels_(max_batch), limits_(levels), gate_{this, passes} {}
+      : filter_{budget, event, levels}, levels_(max_batch), gate_{this, passes} {}
   individual_charges(const individual_charges&) = delete;
   individual_charges& operator=(const individual_charges&) = delete;
   ~individual_charges() = default;
@@ -19316,7 +19316,6 @@ class individual_charges {
     step_ = std::ldexp(1.0, grid.unit - grid.steps);
     rounding_ = std::sqrt(static_cast<double>(grid.elements)) / 2 * step_;
     bound_ = grid.bound;
-    has_limits_ = false;
   }
   /// A physical batch. Its gate is for this batch.
   [[nodiscard]] const sample_gate* begin(std::span<const std::uint32_t> drawn) noexcept {
@@ -19324,13 +19323,8 @@ class individual_charges {
     return &gate_;
   }
   /// The same for who weighs samples elsewhere: the most that each may add, or is left out.
-  void find_limits(std::span<const std::uint32_t> drawn, std::span<double> limits) noexcept {
-    find_limits_of_levels();
-    for (std::size_t i = 0; i < drawn.size(); ++i) {
-      std::size_t level = limits_.size();
-      while (level > 0 && !filter_.admits(drawn[i], level)) --level;
-      limits[i] = level == limits_.size() ? largest_double : limits_[level];
-    }
+  void find_limits(std::span<const std::uint32_t> drawn, std::span<double> limits) const noexcept {
+    for (std::size_t i = 0; i < drawn.size(); ++i) limits[i] = limit_of(drawn[i]);
   }
   /// Behind it: bounds of what each would have added.
   void take(std::span<const double> most) noexcept {
@@ -19358,19 +19352,17 @@ class individual_charges {
     it.levels_[sample] = static_cast<std::uint16_t>(level);
     return it.filter_.admits(it.drawn_[sample], level);
   }
-  /// The largest numbers with at most these levels. Doubles above zero lie in the order of their bits.
-  void find_limits_of_levels() noexcept {
-    if (has_limits_) return;
-    for (std::size_t level = 0; level < limits_.size(); ++level) {
-      std::uint64_t low = 0;
-      std::uint64_t high = std::bit_cast<std::uint64_t>(bound_);
-      while (high - low > 1) {
-        const std::uint64_t middle = low + (high - low) / 2;
-        (level_of(std::bit_cast<double>(middle)) <= level ? low : high) = middle;
-      }
-      limits_[level] = std::bit_cast<double>(low);
+  /// The largest number that the filter admits for a record. Doubles above zero lie in the order of their bits.
+  [[nodiscard]] double limit_of(std::uint32_t record) const noexcept {
+    const auto admits = [&](double most) { return filter_.admits(record, level_of(most)); };
+    if (admits(bound_)) return largest_double;
+    std::uint64_t low = 0;
+    std::uint64_t high = std::bit_cast<std::uint64_t>(bound_);
+    while (high - low > 1) {
+      const std::uint64_t middle = low + (high - low) / 2;
+      (admits(std::bit_cast<double>(middle)) ? low : high) = middle;
     }
-    has_limits_ = true;
+    return std::bit_cast<double>(low);
   }
 
   individual_filter filter_;
@@ -19379,8 +19371,6 @@ class individual_charges {
   double bound_ = 0;     ///< C
   const std::uint32_t* drawn_ = nullptr;
   std::vector<std::uint16_t> levels_;  ///< of the samples of a batch
-  std::vector<double> limits_;         ///< of each level but the highest, which has none
-  bool has_limits_ = false;
   sample_gate gate_;
 };
 
@@ -42378,6 +42368,9 @@ struct tensor_format_of<Device> {
   using type = typename Device::tensor_format;
 };
 
+template <class Device>
+inline constexpr bool takes_bf16 = std::is_same_v<typename tensor_format_of<Device>::type, bf16_format>;
+
 /// A register of two numbers as BF16 has them, rounded to nearest, ties to even.
 [[nodiscard]] PERGRAD_HD inline float packed_as_bf16(float lower, float upper) noexcept {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
@@ -49319,22 +49312,6 @@ struct computed_inputs {
   [[nodiscard]] PERGRAD_HD Scalar derivative(int i) const { return Function::derivative(at[i], (*this)(i)); }
 };
 
-/// Which of a node's results lie behind the sample's length, if it has one?
-struct elements_behind {
-  int length;
-  int all;    ///< positions
-  int inner;  ///< elements of one
-
-  template <class Scalar>
-  PERGRAD_HD elements_behind(const op_row& row, const sample_values<Scalar>& values) noexcept
-      : length{values.positions(row.out_lengths, 0)} {
-    const bool outermost = (row.out_shape.lengths & 3U) == 1;  // the axis of positions
-    all = static_cast<int>(outermost ? row.out_shape.e0 : row.out_shape.e1);
-    inner = outermost ? row.out_size / all : 1;
-  }
-  [[nodiscard]] PERGRAD_HD bool operator()(int i) const noexcept { return i / inner % all >= length; }
-};
-
 /// A block or a warp, or one of several that share a sample, at work on such nodes.
 template <class Block, class Scalar>
 struct pointwise_worker {
@@ -49408,10 +49385,13 @@ struct pointwise_worker {
   /// Zeros in the place of a node's results behind the sample's length, or of their gradients.
   PERGRAD_HD void trim(const op_row& row, int place) const {
     if (row.out_lengths < 0) return;
+    const int length = values.positions(row.out_lengths, 0);
     Scalar* at = values.to(place);
-    const elements_behind behind{row, values};
+    const bool outermost = (row.out_shape.lengths & 3U) == 1;  // the axis of positions
+    const int all = static_cast<int>(outermost ? row.out_shape.e0 : row.out_shape.e1);
+    const int inner = outermost ? row.out_size / all : 1;
     for_each(row.out_size, [&](int i) {
-      if (behind(i)) at[i] = 0;
+      if (i / inner % all >= length) at[i] = 0;
     });
   }
   /// Stores what lies at a place in another format.
@@ -50264,14 +50244,7 @@ struct node_worker {
 
   /// Sets a node's output, or its gradient, to zero behind the sample's length: values as soon as they are written,
   /// gradients before they are read.
-  PERGRAD_HD void trim(const op_row& row, int place) const {
-    if (row.out_lengths < 0) return;
-    Scalar* at = values.to(place);
-    const elements_behind behind{row, values};
-    for_each(row.out_size, [&](int i) {
-      if (behind(i)) at[i] = 0;
-    });
-  }
+  PERGRAD_HD void trim(const op_row& row, int place) const { pointwise().trim(row, place); }
 
   PERGRAD_HD void forward(const op_row& row) const {
     if (row.out_size == 0) return;
@@ -53024,7 +52997,7 @@ class network_memory {
   /// How values and gradients are stored.
   [[nodiscard]] stored_format format() const noexcept {
     if (!std::is_same_v<Scalar, float>) return stored_format::exact;
-    if (std::is_same_v<typename tensor_format_of<Device>::type, bf16_format>) return stored_format::bf16;
+    if (takes_bf16<Device>) return stored_format::bf16;
     return options_.tf32 ? stored_format::tf32 : stored_format::exact;
   }
   [[nodiscard]] bool rounds() const noexcept { return format() != stored_format::exact; }
@@ -54396,7 +54369,7 @@ class basic_device_executor {
 
  private:
   void require_options() const {
-    constexpr bool bf16 = std::is_same_v<typename on_device::tensor_format_of<Device>::type, on_device::bf16_format>;
+    constexpr bool bf16 = on_device::takes_bf16<Device>;
     if (bf16 && options_.tf32)
       throw std::invalid_argument("pergrad: device: tf32 is no option where products take BF16");
     if constexpr (requires { Device::has_tensor_cores(); }) {
@@ -54464,15 +54437,22 @@ struct listed_kernel {
   bool has_few_rows = false;  ///< a product, by blocks of 32 rows at most: each element read joins few products
 };
 
-/// Multiply-adds of a sample's products with the weights of node `row`, of a layer on tiles too.
-[[nodiscard]] inline double multiply_adds_of(const network_facts& net, const op_row& row) {
-  const auto products = [](const affine_view& view) { return static_cast<double>(view.size()) * view.positions(); };
-  if (row.kind == detail::node_kind::affine) return products(row.view);
-  double all = 0;
+/// f(view) for a sample's products with the weights of node `row`: of its view, or of those that a layer on tiles has,
+/// one for each of its factors.
+template <class Function>
+void each_weight_view(const network_facts& net, const op_row& row, const Function& f) {
+  if (row.kind == detail::node_kind::affine) return f(row.view);
   for (int k = row.first_outer; k < row.last_outer; ++k) {
     const outer_leaf& leaf = net.outer[static_cast<std::size_t>(k)];
-    if (leaf.by_ids == 0) all += products(leaf.view);
+    if (leaf.by_ids == 0) f(leaf.view);
   }
+}
+[[nodiscard]] inline double multiply_adds_of(const affine_view& view) noexcept {
+  return static_cast<double>(view.size()) * view.positions();
+}
+[[nodiscard]] inline double multiply_adds_of(const network_facts& net, const op_row& row) {
+  double all = 0;
+  each_weight_view(net, row, [&](const affine_view& view) { all += multiply_adds_of(view); });
   return all;
 }
 /// Pairs of positions that see each other, times the width of what they multiply.
@@ -54549,8 +54529,8 @@ class kernel_list_device {
     listed_kernel to;
     to.what = name_of(problem) + (", " + sizes_of(view.outputs, view.view_width())) +
               (view.positions() > 1 ? ", " + std::to_string(view.positions()) + " positions" : "");
-    to.multiply_adds = all * view.size() * view.positions() * filled(problem.rows(), Sizes::rows) *
-                       filled(problem.columns(), Sizes::columns);
+    to.multiply_adds =
+        all * multiply_adds_of(view) * filled(problem.rows(), Sizes::rows) * filled(problem.columns(), Sizes::columns);
     const double values =
         double(view.groups) * (double(view.channels) * view.pixels() + double(view.outputs) * view.positions());
     to.bytes = (all * values + view.size()) * sizeof(Scalar);
@@ -54716,12 +54696,11 @@ template <class Network, class Device>
 template <class Network, on_device::device Device>
 [[nodiscard]] std::vector<kernel_description> describe_kernels(const basic_device_executor<Device>& executor,
                                                                max_batch batch = {256}) {
-  constexpr bool is_bf16 = std::is_same_v<typename on_device::tensor_format_of<Device>::type, on_device::bf16_format>;
   on_device::device_speed speed;
   if constexpr (requires { Device::speed(); }) speed = Device::speed();
   std::vector<kernel_description> rows;
   for (on_device::listed_kernel& each : on_device::list_kernels<Network>(executor, batch)) {
-    const double us = on_device::predicted_us(each, speed, is_bf16);
+    const double us = on_device::predicted_us(each, speed, on_device::takes_bf16<Device>);
     rows.push_back({std::move(each.what), each.blocks, us});
   }
   return rows;
@@ -54756,9 +54735,9 @@ namespace on_device {
 /// Does a block of the executor's device hold a sample of the network?
 template <class Network, class Device>
 [[nodiscard]] bool holds_samples_of(const basic_device_executor<Device>& executor, max_batch batch) {
-  constexpr bool is_bf16 = std::is_same_v<typename tensor_format_of<Device>::type, bf16_format>;
-  return may_hold<products_of<Network>, typename Network::scalar>(
-      executor.device(), facts_of<Network>, is_bf16 || executor.options().tf32, static_cast<int>(batch.count));
+  return may_hold<products_of<Network>, typename Network::scalar>(executor.device(), facts_of<Network>,
+                                                                  takes_bf16<Device> || executor.options().tf32,
+                                                                  static_cast<int>(batch.count));
 }
 /// What the executor's device says of its speed, multiply-adds by tensor cores where the network has them; emulated
 /// ones say nothing.
@@ -54766,10 +54745,9 @@ template <class Network, class Device>
 [[nodiscard]] device_speed speed_of(const basic_device_executor<Device>& executor) {
   device_speed speed;
   if constexpr (requires { Device::speed(); }) {
-    constexpr bool is_bf16 = std::is_same_v<typename tensor_format_of<Device>::type, bf16_format>;
     speed = Device::speed();
     const double on_tensors = !program<Network>::layered ? 0
-                              : is_bf16                  ? 2 * speed.tensor_multiply_adds
+                              : takes_bf16<Device>       ? 2 * speed.tensor_multiply_adds
                               : executor.options().tf32  ? speed.tensor_multiply_adds
                                                          : 0;
     speed.multiply_adds = larger_of(speed.multiply_adds, on_tensors);
@@ -54780,9 +54758,9 @@ template <class Network, class Device>
 /// Microseconds of node `row`'s passes over a batch at the least: products of its view, or of those that a layer on
 /// tiles has, one for each of its factors. Where values do not go `through_memory`, as a block of threads takes a
 /// sample through the whole network, only multiply-adds count.
-template <class Table>
-[[nodiscard]] double least_us_of(const Table& table, const op_row& row, bool has_gradient, bool is_trained,
-                                 device_speed speed, double samples, std::size_t bytes_each, bool through_memory) {
+[[nodiscard]] inline double least_us_of(const network_facts& net, const op_row& row, bool has_gradient, bool is_trained,
+                                        device_speed speed, double samples, std::size_t bytes_each,
+                                        bool through_memory) {
   if (speed.multiply_adds <= 0 || speed.bytes <= 0) return 0;
   double seconds = 0;
   // Multiply-adds and values of a sample, and what is read or written once.
@@ -54791,29 +54769,20 @@ template <class Table>
     seconds += larger_of(samples * multiply_adds / speed.multiply_adds, moved / speed.bytes);
   };
   const double values = row.in_size + row.in2_size + row.out_size;
-  const auto products = [](const affine_view& view) { return double(view.size()) * view.positions(); };
-  const bool is_affine = row.kind == detail::node_kind::affine;
-  double multiply_adds = is_affine ? products(row.view) : 0;
-  double weights = is_affine ? row.view.size() : 0;
-  for (int k = row.first_outer; k < row.last_outer && !is_affine; ++k) {
-    const outer_leaf& leaf = table.outer[static_cast<std::size_t>(k)];
-    if (leaf.by_ids != 0) continue;
-    multiply_adds += products(leaf.view);
-    weights += leaf.view.size();
-  }
-  if (row.attention.heads > 0) {  // two products forward, five back, of all pairs of positions that see each other
-    const double positions = row.attention.positions;
-    const double pairs = row.attention.causal != 0 ? positions * (positions + 1) / 2 : positions * positions;
-    pass((has_gradient ? 7 : 2) * pairs * row.attention.features(), 0, 0);
+  const double multiply_adds = multiply_adds_of(net, row);
+  double weights = 0;
+  each_weight_view(net, row, [&](const affine_view& view) { weights += view.size(); });
+  if (row.attention.heads > 0) {  // two products forward, five back
+    pass((has_gradient ? 7 : 2) * attention_products(row.attention), 0, 0);
   }
   pass(multiply_adds, values, weights);
   if (has_gradient) pass(multiply_adds, values, weights);
   for (int k = row.first_outer; k < row.last_outer && is_trained; ++k) {
-    const outer_leaf& leaf = table.outer[static_cast<std::size_t>(k)];
+    const outer_leaf& leaf = net.outer[static_cast<std::size_t>(k)];
     const affine_view& view = leaf.view;
     const double positions = view.positions();
     const double read = double(view.groups) * view.channels * view.pixels() + view.groups * view.outputs * positions;
-    const double formed = leaf.by_ids != 0 ? 0 : products(view);
+    const double formed = leaf.by_ids != 0 ? 0 : multiply_adds_of(view);
     const double dots = positions * (positions + 1) / 2 * view.groups * (view.view_width() + view.outputs);
     const double kept = leaf.partials < 0 ? 0 : double(leaf.chunks) * view.size();
     pass(leaf.method == norm_method::gram      ? dots
@@ -54875,8 +54844,8 @@ template <class Network, on_device::device Device>
       if (has_gradient)
         to.backward = is_product ? way(row, true) : is_joined(i + 1, true) ? "with the product" : by_sample;
       to.least_us =
-          on_device::least_us_of(table, row, has_gradient, is_trained, speed, static_cast<double>(batch.count),
-                                 sizeof(typename Network::scalar), program::layered);
+          on_device::least_us_of(on_device::facts_of<Network>, row, has_gradient, is_trained, speed,
+                                 static_cast<double>(batch.count), sizeof(typename Network::scalar), program::layered);
     }
     if (to.parameters == 0) return;
     if (!is_trained || structure::owners[i] != i) {
@@ -54900,7 +54869,6 @@ template <class Network, on_device::device Device>
 /// that is predicted of each (see `describe_kernels`).
 template <class Network, on_device::device Device>
 [[nodiscard]] std::string describe(const basic_device_executor<Device>& executor, max_batch batch = {256}) {
-  constexpr bool is_bf16 = std::is_same_v<typename on_device::tensor_format_of<Device>::type, on_device::bf16_format>;
   char line[512];
   std::string text;
   const auto print = [&](const auto&... values) {
@@ -54935,9 +54903,9 @@ template <class Network, on_device::device Device>
       "of up "
       "to %zu\n",
       Network::parameter_count, on_device::accumulator_count(on_device::facts_of<Network>),
-      is_bf16                   ? "BF16"
-      : executor.options().tf32 ? "TF32"
-                                : "no TF32",
+      on_device::takes_bf16<Device> ? "BF16"
+      : executor.options().tf32     ? "TF32"
+                                    : "no TF32",
       static_cast<std::size_t>(program::table.workspace) * sizeof(typename Network::scalar),
       on_device::lay_out(on_device::facts_of<Network>, sizeof(typename Network::scalar), batch.count).bytes,
       batch.count);
@@ -55233,10 +55201,7 @@ class network_trainer {
 
   /// The rule that weighs samples.
   void clip_with(const pergrad::detail::flat_clip& rule) {
-    rule_ = clip_rule{.kind = clip_rule::kind_type::flat,
-                      .bound = rule.bound,
-                      .unit = grid_.unit,
-                      .limits = reinterpret_cast<double*>(limits_.get())};
+    rule_ = clip_rule{.kind = clip_rule::kind_type::flat, .bound = rule.bound, .unit = grid_.unit, .limits = limits()};
     is_captured_ = false;
   }
   void clip_with(const pergrad::detail::flat_normalise& rule) {
@@ -55363,12 +55328,12 @@ class network_trainer {
   void limit(std::span<const std::uint32_t> drawn, pergrad::detail::individual_charges& charges) {
     most_.resize(drawn.size());
     charges.find_limits(drawn, most_);
-    memory_->put(reinterpret_cast<double*>(limits_.get()), most_.data(), most_.size());
+    memory_->put(limits(), most_.data(), most_.size());
   }
   /// Behind it: they pay for what they have added, or for the most where nobody knows. Waits for the device.
   void charge(std::span<const std::uint32_t> drawn, pergrad::detail::individual_charges& charges) {
     try {
-      memory_->get(most_.data(), reinterpret_cast<const double*>(limits_.get()), most_.size());
+      memory_->get(most_.data(), limits(), most_.size());
     } catch (...) {
       charge_the_most(drawn, charges);
       throw;
@@ -55541,14 +55506,13 @@ class network_trainer {
       remote = {this,
                 [](void* self, void* parameters) {
                   const auto& mine = *static_cast<const network_trainer*>(self);
-                  mine.memory_->get(static_cast<Scalar*>(parameters),
-                                    reinterpret_cast<const Scalar*>(mine.average_.get()), mine.net().parameters);
+                  mine.memory_->get(static_cast<Scalar*>(parameters), mine.average(), mine.net().parameters);
                 },
                 [](void* /*self*/, const void* /*device*/) -> void* { return nullptr; }};
     }
     if (!remote.changed) return;
     const std::span<const Scalar> values = average_network_.all_parameters(average_network_.network);
-    memory_->put(reinterpret_cast<Scalar*>(average_.get()), values.data(), net().parameters);
+    memory_->put(average(), values.data(), net().parameters);
     remote.changed = false;
   }
   /// From now on the newest parameters are here. They may have been with another trainer of the same network.
@@ -55579,19 +55543,18 @@ class network_trainer {
     is_captured_ = false;
   }
   void capture() {
-    const launcher<Device, Scalar, Target, Needed> launch{*memory_, view_, launch_};
+    const launcher<Device, Scalar, Target, Needed> step{*memory_, view_, launch_};
     const auto most = static_cast<int>(memory_->max_batch());
     recapture(*device_, graph_, [&] {
       if (reads_in_place()) {
-        launch_kernel(memory_->template gather<Value, Target>(seen_inputs_.get(), seen_targets_.get(), target_count_,
-                                                              memory_->format(), memory_->max_batch()));
+        launch(*device_, memory_->template gather<Value, Target>(seen_inputs_.get(), seen_targets_.get(), target_count_,
+                                                                 memory_->format(), memory_->max_batch()));
       }
-      launch.samples(
-          {.rule = rule_, .layers = is_random_ ? &layers_.stream : nullptr, .clears = true, .samples = most});
-      launch.sum_of_integers({.weights = memory_->template at<const Scalar>(memory_->places().weights),
-                              .per_layer = rule_.per_layer(),
-                              .grid_steps = grid_.steps,
-                              .samples = most});
+      step.samples({.rule = rule_, .layers = is_random_ ? &layers_.stream : nullptr, .clears = true, .samples = most});
+      step.sum_of_integers({.weights = memory_->template at<const Scalar>(memory_->places().weights),
+                            .per_layer = rule_.per_layer(),
+                            .grid_steps = grid_.steps,
+                            .samples = most});
       if (peers_ == nullptr) {
         launch_release(0, net().parameters);
         launch_average();
@@ -55618,6 +55581,8 @@ class network_trainer {
   [[nodiscard]] Scalar* moment(std::size_t number) const {
     return number < moment_count() ? reinterpret_cast<Scalar*>(moments_.get()) + number * moment_step() : nullptr;
   }
+  [[nodiscard]] Scalar* average() const noexcept { return reinterpret_cast<Scalar*>(average_.get()); }
+  [[nodiscard]] double* limits() const noexcept { return reinterpret_cast<double*>(limits_.get()); }
   void launch_release_together() {
     auto* const sums = memory_->template at<std::int64_t>(memory_->places().sums);
     peers_->add_up(*device_, sums);
@@ -55627,13 +55592,8 @@ class network_trainer {
   }
   void launch_average() {
     if (average_ == nullptr) return;
-    launch_kernel(average_kernel<Scalar>{memory_->state(), memory_->parameters(),
-                                         reinterpret_cast<Scalar*>(average_.get()),
-                                         static_cast<std::int64_t>(net().parameters)});
-  }
-  template <class Kernel>
-  void launch_kernel(const Kernel& kernel) {
-    launch(*device_, kernel);
+    launch(*device_, average_kernel<Scalar>{memory_->state(), memory_->parameters(), average(),
+                                            static_cast<std::int64_t>(net().parameters)});
   }
   void released() noexcept {
     ++updates_;

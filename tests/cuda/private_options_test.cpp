@@ -170,7 +170,6 @@ BOOST_AUTO_TEST_CASE(a_limit_admits_what_the_filter_admits_to_the_last_bit) {
         const double near_it[] = {at, std::nextafter(at, 1.0), std::nextafter(at, 0.0), 0, bound * 0.3, bound * 0.9};
         for (const double each : near_it) {
           if (each > bound) continue;
-          std::vector<double> only{each};
           const std::size_t level = charges.level_of(each);
           BOOST_TEST((each <= limits[i]) == charges.filter().admits(i, level));
           refused += each <= limits[i] ? 0 : 1;

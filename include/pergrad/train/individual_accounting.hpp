@@ -27,7 +27,7 @@ class individual_charges {
  public:
   individual_charges(const privacy_budget& budget, const sampled_gaussian_event& event, std::size_t levels,
                      std::size_t max_batch)
-      : filter_{budget, event, levels}, levels_(max_batch), limits_(levels), gate_{this, passes} {}
+      : filter_{budget, event, levels}, levels_(max_batch), gate_{this, passes} {}
   individual_charges(const individual_charges&) = delete;
   individual_charges& operator=(const individual_charges&) = delete;
   ~individual_charges() = default;
@@ -38,7 +38,6 @@ class individual_charges {
     step_ = std::ldexp(1.0, grid.unit - grid.steps);
     rounding_ = std::sqrt(static_cast<double>(grid.elements)) / 2 * step_;
     bound_ = grid.bound;
-    has_limits_ = false;
   }
   /// A physical batch. Its gate is for this batch.
   [[nodiscard]] const sample_gate* begin(std::span<const std::uint32_t> drawn) noexcept {
@@ -46,13 +45,8 @@ class individual_charges {
     return &gate_;
   }
   /// The same for who weighs samples elsewhere: the most that each may add, or is left out.
-  void find_limits(std::span<const std::uint32_t> drawn, std::span<double> limits) noexcept {
-    find_limits_of_levels();
-    for (std::size_t i = 0; i < drawn.size(); ++i) {
-      std::size_t level = limits_.size();
-      while (level > 0 && !filter_.admits(drawn[i], level)) --level;
-      limits[i] = level == limits_.size() ? largest_double : limits_[level];
-    }
+  void find_limits(std::span<const std::uint32_t> drawn, std::span<double> limits) const noexcept {
+    for (std::size_t i = 0; i < drawn.size(); ++i) limits[i] = limit_of(drawn[i]);
   }
   /// Behind it: bounds of what each would have added.
   void take(std::span<const double> most) noexcept {
@@ -80,19 +74,17 @@ class individual_charges {
     it.levels_[sample] = static_cast<std::uint16_t>(level);
     return it.filter_.admits(it.drawn_[sample], level);
   }
-  /// The largest numbers with at most these levels. Doubles above zero lie in the order of their bits.
-  void find_limits_of_levels() noexcept {
-    if (has_limits_) return;
-    for (std::size_t level = 0; level < limits_.size(); ++level) {
-      std::uint64_t low = 0;
-      std::uint64_t high = std::bit_cast<std::uint64_t>(bound_);
-      while (high - low > 1) {
-        const std::uint64_t middle = low + (high - low) / 2;
-        (level_of(std::bit_cast<double>(middle)) <= level ? low : high) = middle;
-      }
-      limits_[level] = std::bit_cast<double>(low);
+  /// The largest number that the filter admits for a record. Doubles above zero lie in the order of their bits.
+  [[nodiscard]] double limit_of(std::uint32_t record) const noexcept {
+    const auto admits = [&](double most) { return filter_.admits(record, level_of(most)); };
+    if (admits(bound_)) return largest_double;
+    std::uint64_t low = 0;
+    std::uint64_t high = std::bit_cast<std::uint64_t>(bound_);
+    while (high - low > 1) {
+      const std::uint64_t middle = low + (high - low) / 2;
+      (admits(std::bit_cast<double>(middle)) ? low : high) = middle;
     }
-    has_limits_ = true;
+    return std::bit_cast<double>(low);
   }
 
   individual_filter filter_;
@@ -101,8 +93,6 @@ class individual_charges {
   double bound_ = 0;     ///< C
   const std::uint32_t* drawn_ = nullptr;
   std::vector<std::uint16_t> levels_;  ///< of the samples of a batch
-  std::vector<double> limits_;         ///< of each level but the highest, which has none
-  bool has_limits_ = false;
   sample_gate gate_;
 };
 

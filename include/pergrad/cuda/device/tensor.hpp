@@ -18,6 +18,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include <pergrad/detail/host_device.hpp>
 
@@ -42,6 +43,9 @@ requires requires { typename Device::tensor_format; }
 struct tensor_format_of<Device> {
   using type = typename Device::tensor_format;
 };
+
+template <class Device>
+inline constexpr bool takes_bf16 = std::is_same_v<typename tensor_format_of<Device>::type, bf16_format>;
 
 /// A register of two numbers as BF16 has them, rounded to nearest, ties to even.
 [[nodiscard]] PERGRAD_HD inline float packed_as_bf16(float lower, float upper) noexcept {

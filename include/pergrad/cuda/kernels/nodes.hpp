@@ -39,14 +39,7 @@ struct node_worker {
 
   /// Sets a node's output, or its gradient, to zero behind the sample's length: values as soon as they are written,
   /// gradients before they are read.
-  PERGRAD_HD void trim(const op_row& row, int place) const {
-    if (row.out_lengths < 0) return;
-    Scalar* at = values.to(place);
-    const elements_behind behind{row, values};
-    for_each(row.out_size, [&](int i) {
-      if (behind(i)) at[i] = 0;
-    });
-  }
+  PERGRAD_HD void trim(const op_row& row, int place) const { pointwise().trim(row, place); }
 
   PERGRAD_HD void forward(const op_row& row) const {
     if (row.out_size == 0) return;

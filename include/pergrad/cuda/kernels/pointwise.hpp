@@ -31,22 +31,6 @@ struct computed_inputs {
   [[nodiscard]] PERGRAD_HD Scalar derivative(int i) const { return Function::derivative(at[i], (*this)(i)); }
 };
 
-/// Which of a node's results lie behind the sample's length, if it has one?
-struct elements_behind {
-  int length;
-  int all;    ///< positions
-  int inner;  ///< elements of one
-
-  template <class Scalar>
-  PERGRAD_HD elements_behind(const op_row& row, const sample_values<Scalar>& values) noexcept
-      : length{values.positions(row.out_lengths, 0)} {
-    const bool outermost = (row.out_shape.lengths & 3U) == 1;  // the axis of positions
-    all = static_cast<int>(outermost ? row.out_shape.e0 : row.out_shape.e1);
-    inner = outermost ? row.out_size / all : 1;
-  }
-  [[nodiscard]] PERGRAD_HD bool operator()(int i) const noexcept { return i / inner % all >= length; }
-};
-
 /// A block or a warp, or one of several that share a sample, at work on such nodes.
 template <class Block, class Scalar>
 struct pointwise_worker {
@@ -120,10 +104,13 @@ struct pointwise_worker {
   /// Zeros in the place of a node's results behind the sample's length, or of their gradients.
   PERGRAD_HD void trim(const op_row& row, int place) const {
     if (row.out_lengths < 0) return;
+    const int length = values.positions(row.out_lengths, 0);
     Scalar* at = values.to(place);
-    const elements_behind behind{row, values};
+    const bool outermost = (row.out_shape.lengths & 3U) == 1;  // the axis of positions
+    const int all = static_cast<int>(outermost ? row.out_shape.e0 : row.out_shape.e1);
+    const int inner = outermost ? row.out_size / all : 1;
     for_each(row.out_size, [&](int i) {
-      if (behind(i)) at[i] = 0;
+      if (i / inner % all >= length) at[i] = 0;
     });
   }
   /// Stores what lies at a place in another format.

@@ -46,9 +46,9 @@ namespace on_device {
 /// Does a block of the executor's device hold a sample of the network?
 template <class Network, class Device>
 [[nodiscard]] bool holds_samples_of(const basic_device_executor<Device>& executor, max_batch batch) {
-  constexpr bool is_bf16 = std::is_same_v<typename tensor_format_of<Device>::type, bf16_format>;
-  return may_hold<products_of<Network>, typename Network::scalar>(
-      executor.device(), facts_of<Network>, is_bf16 || executor.options().tf32, static_cast<int>(batch.count));
+  return may_hold<products_of<Network>, typename Network::scalar>(executor.device(), facts_of<Network>,
+                                                                  takes_bf16<Device> || executor.options().tf32,
+                                                                  static_cast<int>(batch.count));
 }
 /// What the executor's device says of its speed, multiply-adds by tensor cores where the network has them; emulated
 /// ones say nothing.
@@ -56,10 +56,9 @@ template <class Network, class Device>
 [[nodiscard]] device_speed speed_of(const basic_device_executor<Device>& executor) {
   device_speed speed;
   if constexpr (requires { Device::speed(); }) {
-    constexpr bool is_bf16 = std::is_same_v<typename tensor_format_of<Device>::type, bf16_format>;
     speed = Device::speed();
     const double on_tensors = !program<Network>::layered ? 0
-                              : is_bf16                  ? 2 * speed.tensor_multiply_adds
+                              : takes_bf16<Device>       ? 2 * speed.tensor_multiply_adds
                               : executor.options().tf32  ? speed.tensor_multiply_adds
                                                          : 0;
     speed.multiply_adds = larger_of(speed.multiply_adds, on_tensors);
@@ -70,9 +69,9 @@ template <class Network, class Device>
 /// Microseconds of node `row`'s passes over a batch at the least: products of its view, or of those that a layer on
 /// tiles has, one for each of its factors. Where values do not go `through_memory`, as a block of threads takes a
 /// sample through the whole network, only multiply-adds count.
-template <class Table>
-[[nodiscard]] double least_us_of(const Table& table, const op_row& row, bool has_gradient, bool is_trained,
-                                 device_speed speed, double samples, std::size_t bytes_each, bool through_memory) {
+[[nodiscard]] inline double least_us_of(const network_facts& net, const op_row& row, bool has_gradient, bool is_trained,
+                                        device_speed speed, double samples, std::size_t bytes_each,
+                                        bool through_memory) {
   if (speed.multiply_adds <= 0 || speed.bytes <= 0) return 0;
   double seconds = 0;
   // Multiply-adds and values of a sample, and what is read or written once.
@@ -81,29 +80,20 @@ template <class Table>
     seconds += larger_of(samples * multiply_adds / speed.multiply_adds, moved / speed.bytes);
   };
   const double values = row.in_size + row.in2_size + row.out_size;
-  const auto products = [](const affine_view& view) { return double(view.size()) * view.positions(); };
-  const bool is_affine = row.kind == detail::node_kind::affine;
-  double multiply_adds = is_affine ? products(row.view) : 0;
-  double weights = is_affine ? row.view.size() : 0;
-  for (int k = row.first_outer; k < row.last_outer && !is_affine; ++k) {
-    const outer_leaf& leaf = table.outer[static_cast<std::size_t>(k)];
-    if (leaf.by_ids != 0) continue;
-    multiply_adds += products(leaf.view);
-    weights += leaf.view.size();
-  }
-  if (row.attention.heads > 0) {  // two products forward, five back, of all pairs of positions that see each other
-    const double positions = row.attention.positions;
-    const double pairs = row.attention.causal != 0 ? positions * (positions + 1) / 2 : positions * positions;
-    pass((has_gradient ? 7 : 2) * pairs * row.attention.features(), 0, 0);
+  const double multiply_adds = multiply_adds_of(net, row);
+  double weights = 0;
+  each_weight_view(net, row, [&](const affine_view& view) { weights += view.size(); });
+  if (row.attention.heads > 0) {  // two products forward, five back
+    pass((has_gradient ? 7 : 2) * attention_products(row.attention), 0, 0);
   }
   pass(multiply_adds, values, weights);
   if (has_gradient) pass(multiply_adds, values, weights);
   for (int k = row.first_outer; k < row.last_outer && is_trained; ++k) {
-    const outer_leaf& leaf = table.outer[static_cast<std::size_t>(k)];
+    const outer_leaf& leaf = net.outer[static_cast<std::size_t>(k)];
     const affine_view& view = leaf.view;
     const double positions = view.positions();
     const double read = double(view.groups) * view.channels * view.pixels() + view.groups * view.outputs * positions;
-    const double formed = leaf.by_ids != 0 ? 0 : products(view);
+    const double formed = leaf.by_ids != 0 ? 0 : multiply_adds_of(view);
     const double dots = positions * (positions + 1) / 2 * view.groups * (view.view_width() + view.outputs);
     const double kept = leaf.partials < 0 ? 0 : double(leaf.chunks) * view.size();
     pass(leaf.method == norm_method::gram      ? dots
@@ -165,8 +155,8 @@ template <class Network, on_device::device Device>
       if (has_gradient)
         to.backward = is_product ? way(row, true) : is_joined(i + 1, true) ? "with the product" : by_sample;
       to.least_us =
-          on_device::least_us_of(table, row, has_gradient, is_trained, speed, static_cast<double>(batch.count),
-                                 sizeof(typename Network::scalar), program::layered);
+          on_device::least_us_of(on_device::facts_of<Network>, row, has_gradient, is_trained, speed,
+                                 static_cast<double>(batch.count), sizeof(typename Network::scalar), program::layered);
     }
     if (to.parameters == 0) return;
     if (!is_trained || structure::owners[i] != i) {
@@ -190,7 +180,6 @@ template <class Network, on_device::device Device>
 /// that is predicted of each (see `describe_kernels`).
 template <class Network, on_device::device Device>
 [[nodiscard]] std::string describe(const basic_device_executor<Device>& executor, max_batch batch = {256}) {
-  constexpr bool is_bf16 = std::is_same_v<typename on_device::tensor_format_of<Device>::type, on_device::bf16_format>;
   char line[512];
   std::string text;
   const auto print = [&](const auto&... values) {
@@ -225,9 +214,9 @@ template <class Network, on_device::device Device>
       "of up "
       "to %zu\n",
       Network::parameter_count, on_device::accumulator_count(on_device::facts_of<Network>),
-      is_bf16                   ? "BF16"
-      : executor.options().tf32 ? "TF32"
-                                : "no TF32",
+      on_device::takes_bf16<Device> ? "BF16"
+      : executor.options().tf32     ? "TF32"
+                                    : "no TF32",
       static_cast<std::size_t>(program::table.workspace) * sizeof(typename Network::scalar),
       on_device::lay_out(on_device::facts_of<Network>, sizeof(typename Network::scalar), batch.count).bytes,
       batch.count);

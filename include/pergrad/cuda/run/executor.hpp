@@ -146,7 +146,7 @@ class basic_device_executor {
 
  private:
   void require_options() const {
-    constexpr bool bf16 = std::is_same_v<typename on_device::tensor_format_of<Device>::type, on_device::bf16_format>;
+    constexpr bool bf16 = on_device::takes_bf16<Device>;
     if (bf16 && options_.tf32)
       throw std::invalid_argument("pergrad: device: tf32 is no option where products take BF16");
     if constexpr (requires { Device::has_tensor_cores(); }) {

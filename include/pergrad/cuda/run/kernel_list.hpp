@@ -47,15 +47,22 @@ struct listed_kernel {
   bool has_few_rows = false;  ///< a product, by blocks of 32 rows at most: each element read joins few products
 };
 
-/// Multiply-adds of a sample's products with the weights of node `row`, of a layer on tiles too.
-[[nodiscard]] inline double multiply_adds_of(const network_facts& net, const op_row& row) {
-  const auto products = [](const affine_view& view) { return static_cast<double>(view.size()) * view.positions(); };
-  if (row.kind == detail::node_kind::affine) return products(row.view);
-  double all = 0;
+/// f(view) for a sample's products with the weights of node `row`: of its view, or of those that a layer on tiles has,
+/// one for each of its factors.
+template <class Function>
+void each_weight_view(const network_facts& net, const op_row& row, const Function& f) {
+  if (row.kind == detail::node_kind::affine) return f(row.view);
   for (int k = row.first_outer; k < row.last_outer; ++k) {
     const outer_leaf& leaf = net.outer[static_cast<std::size_t>(k)];
-    if (leaf.by_ids == 0) all += products(leaf.view);
+    if (leaf.by_ids == 0) f(leaf.view);
   }
+}
+[[nodiscard]] inline double multiply_adds_of(const affine_view& view) noexcept {
+  return static_cast<double>(view.size()) * view.positions();
+}
+[[nodiscard]] inline double multiply_adds_of(const network_facts& net, const op_row& row) {
+  double all = 0;
+  each_weight_view(net, row, [&](const affine_view& view) { all += multiply_adds_of(view); });
   return all;
 }
 /// Pairs of positions that see each other, times the width of what they multiply.
@@ -132,8 +139,8 @@ class kernel_list_device {
     listed_kernel to;
     to.what = name_of(problem) + (", " + sizes_of(view.outputs, view.view_width())) +
               (view.positions() > 1 ? ", " + std::to_string(view.positions()) + " positions" : "");
-    to.multiply_adds = all * view.size() * view.positions() * filled(problem.rows(), Sizes::rows) *
-                       filled(problem.columns(), Sizes::columns);
+    to.multiply_adds =
+        all * multiply_adds_of(view) * filled(problem.rows(), Sizes::rows) * filled(problem.columns(), Sizes::columns);
     const double values =
         double(view.groups) * (double(view.channels) * view.pixels() + double(view.outputs) * view.positions());
     to.bytes = (all * values + view.size()) * sizeof(Scalar);
@@ -299,12 +306,11 @@ template <class Network, class Device>
 template <class Network, on_device::device Device>
 [[nodiscard]] std::vector<kernel_description> describe_kernels(const basic_device_executor<Device>& executor,
                                                                max_batch batch = {256}) {
-  constexpr bool is_bf16 = std::is_same_v<typename on_device::tensor_format_of<Device>::type, on_device::bf16_format>;
   on_device::device_speed speed;
   if constexpr (requires { Device::speed(); }) speed = Device::speed();
   std::vector<kernel_description> rows;
   for (on_device::listed_kernel& each : on_device::list_kernels<Network>(executor, batch)) {
-    const double us = on_device::predicted_us(each, speed, is_bf16);
+    const double us = on_device::predicted_us(each, speed, on_device::takes_bf16<Device>);
     rows.push_back({std::move(each.what), each.blocks, us});
   }
   return rows;

@@ -59,7 +59,7 @@ class network_memory {
   /// How values and gradients are stored.
   [[nodiscard]] stored_format format() const noexcept {
     if (!std::is_same_v<Scalar, float>) return stored_format::exact;
-    if (std::is_same_v<typename tensor_format_of<Device>::type, bf16_format>) return stored_format::bf16;
+    if (takes_bf16<Device>) return stored_format::bf16;
     return options_.tf32 ? stored_format::tf32 : stored_format::exact;
   }
   [[nodiscard]] bool rounds() const noexcept { return format() != stored_format::exact; }

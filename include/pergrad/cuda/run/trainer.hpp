@@ -147,10 +147,7 @@ class network_trainer {
 
   /// The rule that weighs samples.
   void clip_with(const pergrad::detail::flat_clip& rule) {
-    rule_ = clip_rule{.kind = clip_rule::kind_type::flat,
-                      .bound = rule.bound,
-                      .unit = grid_.unit,
-                      .limits = reinterpret_cast<double*>(limits_.get())};
+    rule_ = clip_rule{.kind = clip_rule::kind_type::flat, .bound = rule.bound, .unit = grid_.unit, .limits = limits()};
     is_captured_ = false;
   }
   void clip_with(const pergrad::detail::flat_normalise& rule) {
@@ -277,12 +274,12 @@ class network_trainer {
   void limit(std::span<const std::uint32_t> drawn, pergrad::detail::individual_charges& charges) {
     most_.resize(drawn.size());
     charges.find_limits(drawn, most_);
-    memory_->put(reinterpret_cast<double*>(limits_.get()), most_.data(), most_.size());
+    memory_->put(limits(), most_.data(), most_.size());
   }
   /// Behind it: they pay for what they have added, or for the most where nobody knows. Waits for the device.
   void charge(std::span<const std::uint32_t> drawn, pergrad::detail::individual_charges& charges) {
     try {
-      memory_->get(most_.data(), reinterpret_cast<const double*>(limits_.get()), most_.size());
+      memory_->get(most_.data(), limits(), most_.size());
     } catch (...) {
       charge_the_most(drawn, charges);
       throw;
@@ -455,14 +452,13 @@ class network_trainer {
       remote = {this,
                 [](void* self, void* parameters) {
                   const auto& mine = *static_cast<const network_trainer*>(self);
-                  mine.memory_->get(static_cast<Scalar*>(parameters),
-                                    reinterpret_cast<const Scalar*>(mine.average_.get()), mine.net().parameters);
+                  mine.memory_->get(static_cast<Scalar*>(parameters), mine.average(), mine.net().parameters);
                 },
                 [](void* /*self*/, const void* /*device*/) -> void* { return nullptr; }};
     }
     if (!remote.changed) return;
     const std::span<const Scalar> values = average_network_.all_parameters(average_network_.network);
-    memory_->put(reinterpret_cast<Scalar*>(average_.get()), values.data(), net().parameters);
+    memory_->put(average(), values.data(), net().parameters);
     remote.changed = false;
   }
   /// From now on the newest parameters are here. They may have been with another trainer of the same network.
@@ -493,19 +489,18 @@ class network_trainer {
     is_captured_ = false;
   }
   void capture() {
-    const launcher<Device, Scalar, Target, Needed> launch{*memory_, view_, launch_};
+    const launcher<Device, Scalar, Target, Needed> step{*memory_, view_, launch_};
     const auto most = static_cast<int>(memory_->max_batch());
     recapture(*device_, graph_, [&] {
       if (reads_in_place()) {
-        launch_kernel(memory_->template gather<Value, Target>(seen_inputs_.get(), seen_targets_.get(), target_count_,
-                                                              memory_->format(), memory_->max_batch()));
+        launch(*device_, memory_->template gather<Value, Target>(seen_inputs_.get(), seen_targets_.get(), target_count_,
+                                                                 memory_->format(), memory_->max_batch()));
       }
-      launch.samples(
-          {.rule = rule_, .layers = is_random_ ? &layers_.stream : nullptr, .clears = true, .samples = most});
-      launch.sum_of_integers({.weights = memory_->template at<const Scalar>(memory_->places().weights),
-                              .per_layer = rule_.per_layer(),
-                              .grid_steps = grid_.steps,
-                              .samples = most});
+      step.samples({.rule = rule_, .layers = is_random_ ? &layers_.stream : nullptr, .clears = true, .samples = most});
+      step.sum_of_integers({.weights = memory_->template at<const Scalar>(memory_->places().weights),
+                            .per_layer = rule_.per_layer(),
+                            .grid_steps = grid_.steps,
+                            .samples = most});
       if (peers_ == nullptr) {
         launch_release(0, net().parameters);
         launch_average();
@@ -532,6 +527,8 @@ class network_trainer {
   [[nodiscard]] Scalar* moment(std::size_t number) const {
     return number < moment_count() ? reinterpret_cast<Scalar*>(moments_.get()) + number * moment_step() : nullptr;
   }
+  [[nodiscard]] Scalar* average() const noexcept { return reinterpret_cast<Scalar*>(average_.get()); }
+  [[nodiscard]] double* limits() const noexcept { return reinterpret_cast<double*>(limits_.get()); }
   void launch_release_together() {
     auto* const sums = memory_->template at<std::int64_t>(memory_->places().sums);
     peers_->add_up(*device_, sums);
@@ -541,13 +538,8 @@ class network_trainer {
   }
   void launch_average() {
     if (average_ == nullptr) return;
-    launch_kernel(average_kernel<Scalar>{memory_->state(), memory_->parameters(),
-                                         reinterpret_cast<Scalar*>(average_.get()),
-                                         static_cast<std::int64_t>(net().parameters)});
-  }
-  template <class Kernel>
-  void launch_kernel(const Kernel& kernel) {
-    launch(*device_, kernel);
+    launch(*device_, average_kernel<Scalar>{memory_->state(), memory_->parameters(), average(),
+                                            static_cast<std::int64_t>(net().parameters)});
   }
   void released() noexcept {
     ++updates_;
