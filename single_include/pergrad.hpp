@@ -39993,12 +39993,43 @@ struct unfold<with_state<Recurrent, sequence<First...>, state<Second...>>> {
 // pergrad/losses/binary_cross_entropy.hpp - L = (1/n) sum_i [ max(y_i, 0) - y_i t_i + log(1 + e^{-|y_i|}) ];
 // dL/dy_i = (sigmoid(y_i) - t_i) / n
 
+// pergrad/losses/terms.hpp - losses that are means over a sample's outputs:  L = (1/n) sum_i l(y_i, t_i)
+//
+// Such a loss says `term(y, target, count)`, and `by_threads`, the class whose term it is: threads of a device share
+// the outputs of a sample then. A loss that derives from it says `by_threads` again for a term of its own, or is
+// evaluated by one thread.
+
+namespace pergrad::inline v0_1::detail {
+
+/// What an output adds to the sum whose mean a loss is, and the loss' derivative by it.
+struct loss_term {
+  double loss = 0;
+  double slope = 0;
+};
+
+/// The loss of `size` outputs and its gradient, one output after the other.
+template <class Loss, class Scalar>
+[[nodiscard]] PERGRAD_HD double mean_of_terms(const Scalar* y, std::size_t size, const Scalar* targets,
+                                              Scalar* dy) noexcept {
+  const auto count = static_cast<double>(size);
+  double sum = 0;
+  for (std::size_t i = 0; i < size; ++i) {
+    const loss_term term = Loss::term(static_cast<double>(y[i]), static_cast<double>(targets[i]), count);
+    sum += term.loss;
+    dy[i] = static_cast<Scalar>(term.slope);
+  }
+  return sum / count;
+}
+
+}  // namespace pergrad::inline v0_1::detail
+
 namespace pergrad::inline v0_1 {
 
 /// Binary targets in [0, 1], one a logit. PyTorch: `nn.BCEWithLogitsLoss(reduction="none")`, then the mean over a
 /// sample's outputs. Stable for any logits.
 struct binary_cross_entropy_with_logits {
   static constexpr bool on_device = true;
+  using by_threads = binary_cross_entropy_with_logits;
 
   template <class Scalar>
   using target = Scalar;
@@ -40024,16 +40055,12 @@ struct binary_cross_entropy_with_logits {
   template <class Scalar>
   [[nodiscard]] PERGRAD_HD static double evaluate(const Scalar* y, std::size_t size, const Scalar* targets,
                                                   Scalar* dy) noexcept {
-    const auto count = static_cast<double>(size);
-    double sum = 0;
-    for (std::size_t i = 0; i < size; ++i) {
-      const auto logit = static_cast<double>(y[i]);
-      const auto target = static_cast<double>(targets[i]);
-      const double decay = std::exp(-std::fabs(logit));
-      sum += (logit > 0 ? logit : 0.0) - logit * target + std::log1p(decay);
-      dy[i] = static_cast<Scalar>(((logit >= 0 ? 1 / (1 + decay) : decay / (1 + decay)) - target) / count);
-    }
-    return sum / count;
+    return detail::mean_of_terms<binary_cross_entropy_with_logits>(y, size, targets, dy);
+  }
+  [[nodiscard]] PERGRAD_HD static detail::loss_term term(double logit, double target, double count) noexcept {
+    const double decay = std::exp(-std::fabs(logit));
+    return {(logit > 0 ? logit : 0.0) - logit * target + std::log1p(decay),
+            ((logit >= 0 ? 1 / (1 + decay) : decay / (1 + decay)) - target) / count};
   }
 };
 
@@ -40054,6 +40081,7 @@ namespace pergrad::inline v0_1 {
 template <detail::number Gamma = 2.0>
 struct focal : cross_entropy {
   static_assert(Gamma.is_size(), "focal: gamma must be finite and not negative");
+  using by_threads = focal;
 
   template <class Scalar>
   [[nodiscard]] static double evaluate(std::span<const Scalar> y, std::span<const std::int32_t> targets,
@@ -40064,15 +40092,36 @@ struct focal : cross_entropy {
   template <class Scalar>
   [[nodiscard]] PERGRAD_HD static double evaluate(const Scalar* y, std::size_t count, const std::int32_t* targets,
                                                   Scalar* dy) noexcept {
+    const factors of = factors_of(cross_entropy::evaluate(y, count, targets, dy));
+    for (std::size_t i = 0; i < count; ++i) dy[i] = static_cast<Scalar>(static_cast<double>(dy[i]) * of.gradient);
+    return of.loss;
+  }
+  /// By threads of a device together: as of cross_entropy.
+  template <class Block, class Scalar>
+  [[nodiscard]] PERGRAD_HD static double evaluate_together(const Block& block, const Scalar* y, int classes, int target,
+                                                           Scalar weight, Scalar* dy,
+                                                           Scalar (&partial)[Block::threads / 32]) noexcept {
+    const factors of = factors_of(cross_entropy::evaluate_together(block, y, classes, target, weight, dy, partial));
+    block.each([&](int thread) {
+      for (int i = thread; i < classes; i += Block::threads) {
+        dy[i] = static_cast<Scalar>(static_cast<double>(dy[i]) * of.gradient);
+      }
+    });
+    return of.loss;
+  }
+
+ private:
+  struct factors {
+    double loss;
+    double gradient;  ///< of the cross entropy's
+  };
+  [[nodiscard]] PERGRAD_HD static factors factors_of(double entropy) noexcept {
     constexpr double gamma = Gamma.value;
-    const double entropy = cross_entropy::evaluate(y, count, targets, dy);
     const double missing = -std::expm1(-entropy);
     const double power = std::pow(missing, gamma);
     const double ratio = missing > 0 ? entropy / missing : 1.0;
     const double slope = missing < 1 ? (1 - missing) * ratio : 0.0;  // also where the entropy is infinite
-    const double factor = power * (1 + gamma * slope);
-    for (std::size_t i = 0; i < count; ++i) dy[i] = static_cast<Scalar>(static_cast<double>(dy[i]) * factor);
-    return power * entropy;
+    return {power * entropy, power * (1 + gamma * slope)};
   }
 };
 
@@ -40083,6 +40132,7 @@ template <detail::number Gamma = 2.0, detail::number Alpha = 0.25>
 struct binary_focal_with_logits : binary_cross_entropy_with_logits {
   static_assert(Gamma.is_size(), "binary_focal_with_logits: gamma must be finite and not negative");
   static_assert(Alpha.is_size() && Alpha.value <= 1, "binary_focal_with_logits: alpha must be in [0, 1]");
+  using by_threads = binary_focal_with_logits;
 
   template <class Scalar>
   [[nodiscard]] static double evaluate(std::span<const Scalar> y, std::span<const Scalar> targets,
@@ -40093,27 +40143,22 @@ struct binary_focal_with_logits : binary_cross_entropy_with_logits {
   template <class Scalar>
   [[nodiscard]] PERGRAD_HD static double evaluate(const Scalar* y, std::size_t size, const Scalar* targets,
                                                   Scalar* dy) noexcept {
+    return detail::mean_of_terms<binary_focal_with_logits>(y, size, targets, dy);
+  }
+  [[nodiscard]] PERGRAD_HD static detail::loss_term term(double logit, double target, double count) noexcept {
     constexpr double gamma = Gamma.value;
     constexpr double alpha = Alpha.value;
-    const auto count = static_cast<double>(size);
-    double sum = 0;
-    for (std::size_t i = 0; i < size; ++i) {
-      const auto logit = static_cast<double>(y[i]);
-      const auto target = static_cast<double>(targets[i]);
-      const double decay = std::exp(-std::fabs(logit));
-      const double larger = 1 / (1 + decay);
-      const double smaller = decay / (1 + decay);
-      const double one = logit >= 0 ? larger : smaller;
-      const double zero = logit >= 0 ? smaller : larger;
-      const double entropy = (logit > 0 ? logit : 0.0) - logit * target + std::log1p(decay);
-      const double missing = one * (1 - target) + zero * target;
-      const double weight = (alpha * target + (1 - alpha) * (1 - target)) * std::pow(missing, gamma);
-      const double ratio = missing > 0 ? entropy / missing : 1.0;
-      const double slope = one * (1 - target) - zero * target + gamma * (one * zero * (1 - 2 * target)) * ratio;
-      sum += weight * entropy;
-      dy[i] = static_cast<Scalar>(weight * slope / count);
-    }
-    return sum / count;
+    const double decay = std::exp(-std::fabs(logit));
+    const double larger = 1 / (1 + decay);
+    const double smaller = decay / (1 + decay);
+    const double one = logit >= 0 ? larger : smaller;
+    const double zero = logit >= 0 ? smaller : larger;
+    const double entropy = (logit > 0 ? logit : 0.0) - logit * target + std::log1p(decay);
+    const double missing = one * (1 - target) + zero * target;
+    const double weight = (alpha * target + (1 - alpha) * (1 - target)) * std::pow(missing, gamma);
+    const double ratio = missing > 0 ? entropy / missing : 1.0;
+    const double slope = one * (1 - target) - zero * target + gamma * (one * zero * (1 - 2 * target)) * ratio;
+    return {weight * entropy, weight * slope / count};
   }
 };
 
@@ -40130,6 +40175,7 @@ namespace pergrad::inline v0_1 {
 /// sample's outputs.
 struct mean_squared_error {
   static constexpr bool on_device = true;
+  using by_threads = mean_squared_error;
 
   template <class Scalar>
   using target = Scalar;
@@ -40172,14 +40218,11 @@ struct mean_squared_error {
   template <class Scalar>
   [[nodiscard]] PERGRAD_HD static double evaluate(const Scalar* y, std::size_t size, const Scalar* targets,
                                                   Scalar* dy) noexcept {
-    const auto count = static_cast<double>(size);
-    double sum = 0;
-    for (std::size_t i = 0; i < size; ++i) {
-      const double difference = static_cast<double>(y[i]) - static_cast<double>(targets[i]);
-      sum += difference * difference;
-      dy[i] = static_cast<Scalar>(difference * (2 / count));
-    }
-    return sum / count;
+    return detail::mean_of_terms<mean_squared_error>(y, size, targets, dy);
+  }
+  [[nodiscard]] PERGRAD_HD static detail::loss_term term(double y, double target, double count) noexcept {
+    const double difference = y - target;
+    return {difference * difference, difference * (2 / count)};
   }
 };
 
@@ -40193,6 +40236,7 @@ namespace pergrad::inline v0_1 {
 template <detail::number Delta = 1.0>
 struct huber : mean_squared_error {
   static_assert(Delta.is_size() && Delta.value > 0, "huber: delta must be finite and above 0");
+  using by_threads = huber;
 
   /// Slopes are bounded but those of a target that is NaN: a sum without clipping relies on it.
   template <class Scalar>
@@ -40211,17 +40255,14 @@ struct huber : mean_squared_error {
   template <class Scalar>
   [[nodiscard]] PERGRAD_HD static double evaluate(const Scalar* y, std::size_t size, const Scalar* targets,
                                                   Scalar* dy) noexcept {
+    return detail::mean_of_terms<huber>(y, size, targets, dy);
+  }
+  [[nodiscard]] PERGRAD_HD static detail::loss_term term(double y, double target, double count) noexcept {
     constexpr double delta = Delta.value;
-    const auto count = static_cast<double>(size);
-    double sum = 0;
-    for (std::size_t i = 0; i < size; ++i) {
-      const double x = static_cast<double>(y[i]) - static_cast<double>(targets[i]);
-      // A NaN is neither above nor below, so it stays one.
-      const double slope = x > delta ? delta : x < -delta ? -delta : x;
-      sum += slope * (x - slope / 2);
-      dy[i] = static_cast<Scalar>(slope / count);
-    }
-    return sum / count;
+    const double x = y - target;
+    // A NaN is neither above nor below, so it stays one.
+    const double slope = x > delta ? delta : x < -delta ? -delta : x;
+    return {slope * (x - slope / 2), slope / count};
   }
 };
 
@@ -43405,14 +43446,14 @@ __global__ void __launch_bounds__(Kernel::threads, least_blocks<Kernel>)
 // pergrad/cuda/plan/gemm_door.hpp - who multiplies an affine layer's matrices: the library's own kernel, or cuBLAS
 //
 // The choice is a constant of the shape. cuBLAS gets products that are plain matrices, one position whose view is x
-// itself, large enough to be worth a call, and only with PERGRAD_CUBLAS=1 (the program is then linked with cuBLAS;
-// without, nothing of it is mentioned). It never forms a sum over samples: the order of its additions is its own, and
-// those sums must not depend on how a batch is cut. Where TF32 is allowed the own kernel's products, but those over
-// samples, are formed on tensor cores.
+// itself or a layer that takes each position of a sequence alone, large enough to be worth a call, and only with
+// PERGRAD_CUBLAS=1 (the program is then linked with cuBLAS; without, nothing of it is mentioned). It never forms a sum
+// over samples: the order of its additions is its own, and those sums must not depend on how a batch is cut. Where TF32
+// is allowed the own kernel's products, but those over samples, are formed on tensor cores.
 //
-// Forward and input gradient through cuBLAS are called for `library_slice` samples at a time, so that every call has
+// Forward and input gradient through cuBLAS are called for `samples_of_call` samples at a time, so that every call has
 // the same shape and a sample the same place in it whatever the physical batch. Workspaces are rounded up to whole
-// slices; rows beyond the batch hold anything and nobody reads what becomes of them.
+// calls; rows beyond the batch hold anything and nobody reads what becomes of them.
 
 // pergrad/cuda/kernels/gemm.hpp - the matrix products of affine layers: one blocked kernel, operands that are views
 //
@@ -46114,10 +46155,14 @@ namespace pergrad::inline v0_1::on_device {
 
 /// Whether this program may call cuBLAS.
 inline constexpr bool has_gemm_library = PERGRAD_CUBLAS != 0;
-/// Samples a call of cuBLAS.
+/// Samples of one position a call of cuBLAS.
 inline constexpr int library_slice = 128;
-/// Multiply-adds of a slice from which on cuBLAS is called: 256³. An estimate, not measured.
+/// Positions a call, of sequences.
+inline constexpr int library_positions = 1024;
+/// Multiply-adds of a call from which on cuBLAS is called: 256³, and, as the own kernel takes all sequences in one
+/// launch, as many as that kernel forms while some calls begin. Estimates, not measured.
 inline constexpr std::int64_t library_work = std::int64_t{1} << 24U;
+inline constexpr std::int64_t library_work_of_sequences = std::int64_t{1} << 29U;
 
 /// Who forms a product, and the own kernel's blocks.
 enum class gemm_way : int { strip, slim, narrow, square, wide, large, library };
@@ -46149,15 +46194,41 @@ enum class gemm_product : int { forward, adjoint, sums, squares };
   return wide <= square ? gemm_way::wide : gemm_way::square;
 }
 
+/// The axis of a sequence, each of whose positions a view takes alone, as rows of a matrix for x and for y; -1: it is
+/// no such view.
+[[nodiscard]] constexpr int axis_of_sequence(const affine_view& view) noexcept {
+  if (view.groups != 1 || view.positions() == 1 || view.positions() != view.pixels() || view.taps() != 1 ||
+      (view.channels > 1 && view.x_channel != 1) || (view.outputs > 1 && view.y_output != 1)) {
+    return -1;
+  }
+  int found = -1;
+  for (int axis = 0; axis < axes; ++axis) {
+    if (view.stride[axis] != 1 || view.padding[axis] != 0) return -1;
+    if (view.out[axis] == 1) continue;
+    if (found >= 0 || view.x_step[axis] < view.channels || view.y_step[axis] < view.outputs) return -1;
+    found = axis;
+  }
+  return found;
+}
+/// Samples that a call of cuBLAS takes, a power of two: workspaces are there for whole calls.
+[[nodiscard]] constexpr int samples_of_call(const affine_view& view) noexcept {
+  if (view.positions() == 1) return library_slice;
+  int samples = 1;
+  while (samples < library_slice && 2 * samples * view.positions() <= library_positions) samples *= 2;
+  return samples;
+}
+/// Is a product over samples a plain matrix's, and large enough?
+[[nodiscard]] constexpr bool is_worth_a_call(const affine_view& view) noexcept {
+  const std::int64_t work = std::int64_t{samples_of_call(view)} * view.positions() * view.size();
+  return view.positions() == 1 ? view.groups == 1 && work >= library_work && geometry{view}.contiguous != 0
+                               : work >= library_work_of_sequences && axis_of_sequence(view) >= 0;
+}
+
 /// The plan. `x_in_workspace`: cuBLAS cannot gather records by their ids.
 [[nodiscard]] constexpr gemm_way choose_gemm(gemm_product product, const affine_view& view, bool x_in_workspace,
                                              bool library = has_gemm_library) noexcept {
   const bool over_samples = product == gemm_product::forward || product == gemm_product::adjoint;
-  const std::int64_t work = std::int64_t{library_slice} * view.size();
-  if (library && over_samples && x_in_workspace && view.groups == 1 && work >= library_work &&
-      geometry{view}.contiguous != 0) {
-    return gemm_way::library;
-  }
+  if (library && over_samples && x_in_workspace && is_worth_a_call(view)) return gemm_way::library;
   const int rows = product == gemm_product::adjoint ? view.channels : view.outputs;
   if (rows <= 32) {
     // Squares lie one a block: where a strip is two blocks and one on tensor cores, there would be a place too many.
@@ -46189,12 +46260,27 @@ enum class gemm_product : int { forward, adjoint, sums, squares };
          (product == gemm_product::forward || (view.pixels() * view.taps() == 1 && !is_padded));
 }
 
-/// Samples for which workspaces must be there if any product goes to cuBLAS.
-[[nodiscard]] constexpr int library_capacity(int max_batch) noexcept {
-  return (max_batch + library_slice - 1) / library_slice * library_slice;
+/// The most samples that a call of a network's takes; 1: nothing goes to cuBLAS.
+[[nodiscard]] constexpr int samples_of_calls(const network_facts& net) noexcept {
+  int most = 1;
+  const auto count = [&](gemm_way way, const affine_view& view) {
+    if (way == gemm_way::library) most = larger_of(most, samples_of_call(view));
+  };
+  for (const op_row& row : net.ops) {
+    if (row.kind != node_kind::affine) continue;
+    for (const bool back : {false, true}) count(way_of(row, back), row.view);
+  }
+  for (const projection_row& each : net.projections)
+    count(choose_gemm(gemm_product::adjoint, each.view, true), each.view);
+  return most;
+}
+/// Samples for which workspaces must be there: whole calls.
+[[nodiscard]] constexpr int library_capacity(int max_batch, int of_call) noexcept {
+  return (max_batch + of_call - 1) / of_call * of_call;
 }
 
-/// C = op(A) B + beta C in column-major order, as cublasSgemm: C is m x n, op(A) m x k, B k x n.
+/// C = op(A) B + beta C in column-major order, as cublasSgemm: C is m x n, op(A) m x k, B k x n. `count` of them with
+/// one A, as cublasSgemmStridedBatched.
 struct gemm_call {
   bool transpose_a = false;
   int m = 0;
@@ -46208,6 +46294,8 @@ struct gemm_call {
   int ldc = 0;
   float beta = 0;
   bool tf32 = false;  ///< may round operands to TF32, for operands that are so rounded already
+  int count = 1;
+  std::int64_t stride = 0;  ///< from B to B, and from C to C
 };
 
 /// A device that can call cuBLAS, also inside a capture.
@@ -46229,76 +46317,95 @@ template <class Device, class Scalar>
   return way_on<Device, Scalar>(way) == gemm_way::library && (product == gemm_product::forward || on.bias == nullptr);
 }
 
+/// How x or y of a layer's samples lies: `lines` of `count` numbers, `step` apart.
+struct lines_of_samples {
+  int place = 0;
+  int count = 0;
+  int lines = 1;
+  int step = 0;
+};
+/// Of a plain matrix: x, or y.
+template <class Scalar>
+[[nodiscard]] lines_of_samples lines_of(const affine_operands<Scalar>& on, bool is_x) noexcept {
+  const affine_view& view = on.map.view;
+  const int axis = axis_of_sequence(view);
+  return {is_x ? on.x : on.y, is_x ? view.view_width() : view.outputs, axis < 0 ? 1 : view.out[axis],
+          axis < 0 ? 0 : (is_x ? view.x_step : view.y_step)[axis]};
+}
+
 /// Has cuBLAS add a forward product to y, which holds the bias or earlier values, or write or add to the gradient of x,
-/// a slice at a time.
+/// some samples at a time: a line of one position each, or of sequences a matrix each.
 template <class Device>
 void call_library(Device& device, gemm_product product, const affine_operands<float>& on) {
   const bool forward = product == gemm_product::forward;
-  const int width = on.map.view.view_width();
-  const int outputs = on.map.view.outputs;
-  for (int b = 0; b < library_capacity(on.most_samples); b += library_slice) {
+  const lines_of_samples from = lines_of(on, forward);
+  const lines_of_samples to = lines_of(on, !forward);
+  const bool are_sequences = from.lines > 1;
+  const int samples = samples_of_call(on.map.view);
+  const auto stretch = static_cast<int>(on.values.stretch);
+  for (int b = 0; b < on.most_samples; b += samples) {
     device.library_gemm({.transpose_a = forward,
-                         .m = forward ? outputs : width,
-                         .n = library_slice,
-                         .k = forward ? width : outputs,
+                         .m = to.count,
+                         .n = are_sequences ? from.lines : samples,
+                         .k = from.count,
                          .a = on.weights,
-                         .lda = width,
-                         .b = on.values.at(b, forward ? on.x : on.y),
-                         .ldb = static_cast<int>(on.values.stretch),
-                         .c = on.values.at(b, forward ? on.y : on.x),
-                         .ldc = static_cast<int>(on.values.stretch),
+                         .lda = on.map.view.view_width(),
+                         .b = on.values.at(b, from.place),
+                         .ldb = are_sequences ? from.step : stretch,
+                         .c = on.values.at(b, to.place),
+                         .ldc = are_sequences ? to.step : stretch,
                          .beta = forward || on.accumulate != 0 ? 1.0F : 0.0F,
-                         .tf32 = on.format != stored_format::exact});
+                         .tf32 = on.format != stored_format::exact,
+                         .count = are_sequences ? samples : 1,
+                         .stride = on.values.stretch});
   }
 }
 
-/// y = bias (or zero) for all samples of the physical batch, before the product is added; blocks() of them.
+/// Calls f(number, which of its line) for what lies at a place of every sample; blocks() of them.
 template <class Scalar, int Threads>
-struct bias_kernel {
-  static constexpr int threads = Threads;
-  struct shared_type {};
-  affine_operands<Scalar> on;
-
-  [[nodiscard]] int blocks() const noexcept { return on.most_samples; }
-  template <class Block>
-  PERGRAD_HD void operator()(const Block& block) const {
-    if (block.index() >= on.samples()) return;
-    block.each([&](int t) {
-      Scalar* y = on.values.at(block.index(), on.y);
-      for (int i = t; i < on.map.view.outputs; i += threads) y[i] = on.bias == nullptr ? Scalar{0} : on.bias[i];
-    });
-  }
-};
-
-/// Stores what others have left at a place of every sample in another format: `lines` of `count` numbers, `step` apart;
-/// blocks() of them.
-template <class Scalar, int Threads>
-struct rounding_kernel {
+struct kernel_over_lines {
   static constexpr int threads = Threads;
   static constexpr int of_thread = 4;
   struct shared_type {};
   batch_values<Scalar> values;
   const step_state* state = nullptr;
-  int place = 0;
-  int count = 0;
-  int lines = 1;
-  int step = 0;
-  stored_format format{};
   int most_samples = 0;
+  lines_of_samples at;
 
-  [[nodiscard]] PERGRAD_HD int parts() const noexcept { return blocks_for(lines * count, of_thread * Threads); }
+  [[nodiscard]] PERGRAD_HD int parts() const noexcept { return blocks_for(at.lines * at.count, of_thread * Threads); }
   [[nodiscard]] int blocks() const noexcept { return most_samples * parts(); }
-  template <class Block>
-  PERGRAD_HD void operator()(const Block& block) const {
+
+ protected:
+  template <class Block, class Function>
+  PERGRAD_HD void each(const Block& block, Function&& f) const {
     const int sample = block.index() / parts();
     if (sample >= static_cast<int>(state->count)) return;
     block.each([&](int t) {
-      Scalar* const at = values.at(sample, place);
-      for (int i = block.index() % parts() * threads + t; i < lines * count; i += parts() * threads) {
-        Scalar& value = at[i / count * step + i % count];
-        value = stored_as(format, value);
+      Scalar* const first = values.at(sample, at.place);
+      for (int i = block.index() % parts() * threads + t; i < at.lines * at.count; i += parts() * threads) {
+        f(first[i / at.count * at.step + i % at.count], i % at.count);
       }
     });
+  }
+};
+/// y = bias (or zero) for all samples of the physical batch, before the product is added.
+template <class Scalar, int Threads>
+struct bias_kernel : kernel_over_lines<Scalar, Threads> {
+  const Scalar* bias = nullptr;
+
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    this->each(block, [&](Scalar& y, int i) { y = bias == nullptr ? Scalar{0} : bias[i]; });
+  }
+};
+/// Stores what others have left in another format.
+template <class Scalar, int Threads>
+struct rounding_kernel : kernel_over_lines<Scalar, Threads> {
+  stored_format format{};
+
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    this->each(block, [&](Scalar& value, int /*i*/) { value = stored_as(format, value); });
   }
 };
 
@@ -46553,7 +46660,7 @@ void launch_gemm(Device& device, gemm_way way, const Problem& problem) {
   with_filling_block_sizes<Ways>(way, problem, with);
 }
 /// Launches an affine layer's product over samples, `forward` or `adjoint`, whoever forms it: 1 node, one for eight
-/// classes of pixels of a view back with strides; with cuBLAS one a slice, and one more for a forward product and where
+/// classes of pixels of a view back with strides; with cuBLAS one a call, and one more for a forward product and where
 /// results are TF32. `joined`: a node whose function is one of `Functions`, not with cuBLAS.
 template <needed_products Needed = all_products, class Functions = function_list<>, class Device, class Scalar>
 void launch_product(Device& device, gemm_product product, gemm_way way, const affine_operands<Scalar>& on,
@@ -46561,17 +46668,13 @@ void launch_product(Device& device, gemm_product product, gemm_way way, const af
   const bool forward = product == gemm_product::forward;
   if constexpr (has_library_gemm<Device> && sizeof(Scalar) == sizeof(float)) {
     if (is_by_library<Device>(product, way, on)) {
-      if (forward && on.accumulate == 0) launch(device, bias_kernel<Scalar, 128>{on});
+      const kernel_over_lines<Scalar, 128> results{on.values, on.state, on.most_samples, lines_of(on, !forward)};
+      if (forward && on.accumulate == 0) launch(device, bias_kernel<Scalar, 128>{results, on.bias});
       call_library(device, product, on);
-      const int place = forward ? on.y : on.x;
-      const int count = forward ? on.map.view.outputs : on.map.view.view_width();
-      if (on.result_format == stored_format::exact) return;
-      return launch(device, rounding_kernel<Scalar, 128>{.values = on.values,
-                                                         .state = on.state,
-                                                         .place = place,
-                                                         .count = count,
-                                                         .format = on.result_format,
-                                                         .most_samples = on.most_samples});
+      if (on.result_format != stored_format::exact) {
+        launch(device, rounding_kernel<Scalar, 128>{results, on.result_format});
+      }
+      return;
     }
   }
   if constexpr (Needed.one_position) {
@@ -46862,9 +46965,17 @@ class cublas_library {
     const float alpha = 1;
     check(cublasSetMathMode(handle_.get(), call.tf32 ? CUBLAS_TF32_TENSOR_OP_MATH : CUBLAS_DEFAULT_MATH),
           "cublasSetMathMode");
-    check(cublasSgemm(handle_.get(), call.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N, CUBLAS_OP_N, call.m, call.n, call.k,
-                      &alpha, call.a, call.lda, call.b, call.ldb, &call.beta, call.c, call.ldc),
-          "cublasSgemm");
+    const cublasOperation_t turned = call.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
+    if (call.count == 1) {
+      check(cublasSgemm(handle_.get(), turned, CUBLAS_OP_N, call.m, call.n, call.k, &alpha, call.a, call.lda, call.b,
+                        call.ldb, &call.beta, call.c, call.ldc),
+            "cublasSgemm");
+    } else {
+      check(cublasSgemmStridedBatched(handle_.get(), turned, CUBLAS_OP_N, call.m, call.n, call.k, &alpha, call.a,
+                                      call.lda, 0, call.b, call.ldb, call.stride, &call.beta, call.c, call.ldc,
+                                      call.stride, call.count),
+            "cublasSgemmStridedBatched");
+    }
   }
 
  private:
@@ -50589,9 +50700,15 @@ template <class Loss>
 inline constexpr bool takes_threads_by_position = requires(const std::int32_t* targets) {
   Loss::weight_of(targets, std::size_t{});
 };
-/// Does a loss of one position say that?
+/// Is it a mean over outputs, which threads share (losses/terms.hpp)?
 template <class Loss>
-inline constexpr bool takes_threads_by_class = requires {
+inline constexpr bool takes_threads_by_output = requires {
+  requires std::is_same_v<typename Loss::by_threads, Loss>;
+  Loss::term(1.0, 1.0, 1.0);
+};
+/// Does a loss of one position say what threads do together?
+template <class Loss>
+inline constexpr bool takes_threads_by_class = !takes_threads_by_output<Loss> && requires {
   requires std::is_same_v<typename Loss::by_threads, Loss>;
 };
 /// The loss of position t, which nothing has weighed, and its gradient, by a block or a warp; zeros where it does not
@@ -50609,6 +50726,13 @@ PERGRAD_HD double evaluate_position(const Group& group, const Scalar* y, int cla
   on_device::for_each(group, classes, [&](int i) { dy[i] = 0; });
   return 0;
 }
+/// How many of a sample's outputs there are: those of the positions that it has.
+template <class Scalar, class Target>
+[[nodiscard]] PERGRAD_HD int outputs_there(const sample_work<Scalar, Target>& work,
+                                           const sample_values<Scalar>& values) noexcept {
+  const int positions = values.positions(work.output_lengths, work.output_positions);
+  return positions >= work.output_positions ? work.output_size : work.output_size / work.output_positions * positions;
+}
 /// The loss of a sample and its gradient, by one thread, of output `y`.
 template <class Loss, class Scalar, class Target>
 PERGRAD_HD void evaluate_loss(const sample_work<Scalar, Target>& work, const sample_values<Scalar>& values, int sample,
@@ -50622,11 +50746,7 @@ PERGRAD_HD void evaluate_loss(const sample_work<Scalar, Target>& work, const sam
           device_code_of<Loss>::evaluate(y, size, targets, dy, static_cast<std::size_t>(positions),
                                          static_cast<std::size_t>(values.positions(work.output_lengths, positions)));
     } else {  // of what is there: concepts.hpp
-      const int positions = values.positions(work.output_lengths, work.output_positions);
-      const std::size_t there =
-          positions >= work.output_positions
-              ? size
-              : size / static_cast<std::size_t>(work.output_positions) * static_cast<std::size_t>(positions);
+      const auto there = static_cast<std::size_t>(outputs_there(work, values));
       for (std::size_t i = there; i < size; ++i) dy[i] = 0;
       work.results.losses[sample] = there == 0 ? 0 : device_code_of<Loss>::evaluate(y, there, targets, dy);
     }
@@ -50756,6 +50876,29 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
       results.losses[sample] = loss * weight;
     });
   }
+  template <class Block>
+  PERGRAD_HD void evaluate_outputs(const Block& block, const sample_values<Scalar>& values, int sample,
+                                   shared_type& shared) const {
+    const int there = outputs_there(*this, values);
+    const auto count = static_cast<double>(there);
+    const Scalar* const y = values.at(output);
+    Scalar* const dy = values.to(output_gradient);
+    const auto* const targets = samples.targets_of(sample);
+    typename Block::template local<double> own;
+    block.each([&](int t) {
+      double sum = 0;
+      PERGRAD_ROLLED
+      for (int i = t; i < output_size; i += Threads) {
+        decltype(Loss::term(0.0, 0.0, 0.0)) term{};
+        if (i < there) term = Loss::term(static_cast<double>(y[i]), static_cast<double>(targets[i]), count);
+        sum += term.loss;
+        dy[i] = static_cast<Scalar>(term.slope);
+      }
+      own[t] = sum;
+    });
+    const double sum = block.sum(own, shared.partial);
+    block.once([&] { results.losses[sample] = there == 0 ? 0 : sum / count; });
+  }
   /// What norms and sums read is rounded here, once, where it lies: so both see the same numbers.
   template <class Block>
   PERGRAD_HD void store_rounded(const Block& block, block_part part, Scalar* at, int count) const {
@@ -50769,6 +50912,8 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
                                  shared_type& shared) const {
     if constexpr (takes_threads_by_position<Loss>) {
       evaluate_positions(block, values, sample, shared);
+    } else if constexpr (takes_threads_by_output<Loss>) {
+      evaluate_outputs(block, values, sample, shared);
     } else {
       block.once([&] { evaluate_loss<Loss>(*this, values, sample, values.at(output), values.to(output_gradient)); });
     }
@@ -51379,8 +51524,9 @@ constexpr std::size_t place_behind(std::size_t& end, std::size_t bytes) noexcept
                                              bool gradients = true) noexcept {
   constexpr auto count = [](auto number) { return static_cast<std::size_t>(number); };
   const std::size_t layers = std::max<std::size_t>(1, net.layers());
-  const std::size_t most_workspaces =
-      net.layered && has_gemm_library ? count(library_capacity(static_cast<int>(max_batch))) : max_batch;
+  const std::size_t most_workspaces = net.layered && has_gemm_library
+                                          ? count(library_capacity(static_cast<int>(max_batch), samples_of_calls(net)))
+                                          : max_batch;
   arena_layout a;
   const auto place = [&](std::size_t& where, std::size_t bytes) { where = place_behind(a.bytes, bytes); };
   place(a.state, sizeof(step_state) + max_batch * sizeof(std::uint32_t));
@@ -53639,14 +53785,8 @@ class launcher {
       on.format = on.result_format = memory_->format();
       if constexpr (Needed.projects_kept) {  // nobody else has rounded that
         if (on.format != stored_format::exact && !reads_input) {
-          launch(device(), rounding_kernel<Scalar, 128>{.values = on.values,
-                                                        .state = on.state,
-                                                        .place = on.x,
-                                                        .count = each.view.channels,
-                                                        .lines = each.view.positions(),
-                                                        .step = each.view.x_step[1],
-                                                        .format = on.format,
-                                                        .most_samples = samples});
+          const lines_of_samples x{on.x, each.view.channels, each.view.positions(), each.view.x_step[1]};
+          launch(device(), rounding_kernel<Scalar, 128>{{on.values, on.state, on.most_samples, x}, on.format});
         }
       }
       multiply(gemm_product::forward, choose_gemm(gemm_product::forward, each.view, each.x >= 0), on);
@@ -54499,7 +54639,7 @@ class kernel_list_device {
   [[nodiscard]] static std::size_t most_shared_bytes() requires requires { Of::most_shared_bytes(); }
   { return Of::most_shared_bytes(); }
   void library_gemm(const gemm_call& call) requires has_library_gemm<Of> {
-    const double m = call.m, n = call.n, k = call.k;
+    const double m = call.m, n = call.n * static_cast<double>(call.count), k = call.k;
     add({"cuBLAS, " + sizes_of(call.m, call.k), 0, m * n * k, 4 * (m * k + k * n + m * n), call.tf32});
   }
   template <kernel Kernel>

@@ -27,7 +27,14 @@ namespace pg = pergrad;
 namespace dev = pergrad::on_device;
 
 /// What a `gemm_call` means.
-void emulate_gemm(const dev::gemm_call& call) noexcept {
+void emulate_gemm(dev::gemm_call call) noexcept {
+  if (call.count > 1) {
+    dev::gemm_call rest = call;
+    --rest.count;
+    rest.b += call.stride;
+    rest.c += call.stride;
+    emulate_gemm(rest);
+  }
   for (int j = 0; j < call.n; ++j) {
     for (int i = 0; i < call.m; ++i) {
       float sum = 0;
@@ -47,13 +54,14 @@ class device_with_library : public dev::emulated_device {
  public:
   void library_gemm(const dev::gemm_call& call) {
     ++calls;
-    BOOST_TEST(call.n == dev::library_slice);
+    BOOST_TEST(call.n * call.count == columns);
     BOOST_TEST(call.lda >= (call.transpose_a ? call.k : call.m));
     BOOST_TEST(call.ldb >= call.k);
     BOOST_TEST(call.ldc >= call.m);
     emulate_gemm(call);
   }
   int calls = 0;
+  int columns = dev::library_slice;  ///< of each
 };
 static_assert(dev::has_library_gemm<device_with_library>);
 static_assert(!dev::has_library_gemm<dev::emulated_device>);
@@ -84,6 +92,14 @@ constexpr dev::affine_view conv_view(int channels, int outputs, int side) {
   }
   return v;
 }
+/// As a linear layer has it that takes each position of a sequence alone.
+constexpr dev::affine_view sequence_view(int positions, int inputs, int outputs, int apart = 0) {
+  dev::affine_view v = linear_view(inputs, outputs);
+  v.in[1] = v.out[1] = positions;
+  v.x_step[1] = inputs + apart;
+  v.y_step[1] = outputs + 2 * apart;
+  return v;
+}
 using dev::choose_gemm;
 using dev::gemm_product;
 using dev::gemm_way;
@@ -112,23 +128,44 @@ static_assert(choose_gemm(gemm_product::forward, conv_view(3, 64, 32), true, tru
 static_assert(dev::chunks_of(conv_view(3, 64, 256)) == 64 && dev::chunks_of(conv_view(64, 64, 256)) == 13);
 static_assert(dev::chunks_of(conv_view(3, 32, 32)) == 2 && dev::chunks_of(conv_view(64, 64, 16)) == 1);
 static_assert(dev::chunks_of(conv_view(512, 512, 32)) == 1);
-static_assert(dev::library_capacity(1) == dev::library_slice && dev::library_capacity(256) == 256);
+// Of sequences wide projections, of which a call has about a thousand positions.
+static_assert(choose_gemm(gemm_product::forward, sequence_view(1024, 768, 768), true, true) == gemm_way::library);
+static_assert(choose_gemm(gemm_product::adjoint, sequence_view(64, 768, 3072), true, true) == gemm_way::library);
+static_assert(choose_gemm(gemm_product::forward, sequence_view(1024, 768, 768), false, true) != gemm_way::library);
+static_assert(choose_gemm(gemm_product::squares, sequence_view(1024, 768, 768), true, true) != gemm_way::library);
+static_assert(choose_gemm(gemm_product::forward, sequence_view(1024, 768, 8), true, true) != gemm_way::library);
+static_assert(choose_gemm(gemm_product::forward, conv_view(1024, 1024, 32), true, true) != gemm_way::library);
+static_assert(dev::axis_of_sequence(sequence_view(7, 5, 3)) == 1 && dev::axis_of_sequence(conv_view(3, 4, 5)) == -1);
+static_assert(dev::axis_of_sequence([] {
+                auto v = sequence_view(7, 5, 3);
+                v.x_step[1] = 4;  // positions that share numbers are no matrix' lines
+                return v;
+              }()) == -1);
+static_assert(dev::samples_of_call(sequence_view(1024, 8, 8)) == 1 &&
+              dev::samples_of_call(sequence_view(65, 8, 8)) == 8 &&
+              dev::samples_of_call(sequence_view(2, 8, 8)) == 128 &&
+              dev::samples_of_call(sequence_view(5000, 8, 8)) == 1);
+static_assert(dev::library_capacity(1, 128) == 128 && dev::library_capacity(256, 128) == 256 &&
+              dev::library_capacity(7, 1) == 7);
 static_assert(!dev::has_gemm_library);
 
 struct layer {
   dev::affine_view view;
+  int y;
   std::int64_t stretch;
   std::vector<float> values, weights, bias;
   dev::step_state state;
 
   explicit layer(const dev::affine_view& of, int capacity)
-      : view{of}, stretch{of.channels * of.pixels() + of.outputs * of.positions()} {
+      : view{of},
+        y{size_of(of.channels, of.pixels(), of.x_step[1])},
+        stretch{y + size_of(of.outputs, of.positions(), of.y_step[1])} {
     const auto draw = [](std::size_t count, std::uint64_t salt) {
       std::vector<float> result(count);
       fill_normal(std::span{result}, salt);
       return result;
     };
-    values = draw(static_cast<std::size_t>(stretch * dev::library_capacity(capacity)), 1);
+    values = draw(static_cast<std::size_t>(stretch * dev::library_capacity(capacity, dev::library_slice)), 1);
     weights = draw(static_cast<std::size_t>(of.size()), 2);
     bias = draw(static_cast<std::size_t>(of.outputs), 3);
   }
@@ -140,10 +177,12 @@ struct layer {
     on.state = &state;
     on.weights = weights.data();
     on.bias = bias.data();
-    on.y = view.channels * view.pixels();
+    on.y = y;
     on.most_samples = capacity;
     return on;
   }
+  /// Of lines that may lie apart.
+  [[nodiscard]] static int size_of(int count, int lines, int step) { return lines * std::max(count, step); }
 };
 
 /// Sums of the same terms in another order: at most 2 K u sum |terms| apart, with K = 41 terms whose sizes add up to
@@ -189,6 +228,59 @@ BOOST_AUTO_TEST_CASE(own_kernels_and_library_agree) {
     BOOST_TEST(with.calls == 4);
     // A device without the library takes its own kernel.
     dev::launch_product(plain, gemm_product::forward, gemm_way::library, on);
+  }
+}
+
+// Positions whose lines lie apart, as one of a layer's several projections does, and results that are rounded.
+BOOST_AUTO_TEST_CASE(sequences_are_matrices_for_the_library) {
+  constexpr int capacity = 9;  // three calls of four, the last one not whole
+  constexpr int samples = 7;
+  for (const int apart : {0, 6}) {
+    const dev::affine_view view = sequence_view(256, 20, 33, apart);
+    BOOST_REQUIRE(dev::samples_of_call(view) == 4);
+    for (const bool rounds : {false, true}) {
+      for (const bool accumulate : {false, true}) {
+        layer own{view, capacity};
+        own.state.count = samples;
+        std::fill(own.values.begin() + samples * own.stretch, own.values.end(),
+                  std::numeric_limits<float>::quiet_NaN());
+        layer library = own;
+        dev::emulated_device plain;
+        device_with_library with;
+        with.columns = 4 * 256;
+        auto on = own.operands(capacity);
+        auto on_library = library.operands(capacity);
+        on.accumulate = on_library.accumulate = accumulate ? 1 : 0;
+        const auto both = [&](gemm_product product) {
+          dev::launch_product(plain, product, gemm_way::square, on);
+          dev::launch_product(with, product, gemm_way::library, on_library);
+          if (!rounds) return expect_close(own, library, samples);
+        };
+        if (rounds) on_library.result_format = dev::stored_format::bf16;
+        both(gemm_product::forward);
+        BOOST_TEST(with.calls == 3);
+        if (rounds) {  // results are, and what lies between them is not
+          std::size_t wrong = 0;
+          for (std::int64_t i = 0; i < samples * own.stretch; ++i) {
+            const std::int64_t within = i % own.stretch - on.y;
+            const bool is_result =
+                within >= 0 && within < 256 * view.y_step[1] && within % view.y_step[1] < view.outputs;
+            const auto at = static_cast<std::size_t>(i);
+            const float expected = is_result ? dev::round_to_bf16(library.values[at]) : own.values[at];
+            wrong += library.values[at] == expected ? 0U : 1U;
+            if (is_result &&
+                std::abs(library.values[at] - own.values[at]) > 0x1p-7F * std::abs(own.values[at]) + 1e-4F) {
+              ++wrong;
+            }
+          }
+          BOOST_TEST(wrong == 0U);
+          continue;
+        }
+        on.bias = on_library.bias = nullptr;
+        both(gemm_product::adjoint);
+        BOOST_TEST(with.calls == 6);
+      }
+    }
   }
 }
 

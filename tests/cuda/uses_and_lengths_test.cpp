@@ -35,7 +35,7 @@ using tagger = pg::basic_network<double, pg::variable(pg::shape{Positions, 4}), 
 
 /// Numbers at every position, for losses that know of no lengths.
 template <std::size_t Positions>
-using line = pg::basic_network<double, pg::variable(pg::shape{Positions, 3}), pg::linear<2>>;
+using line = pg::basic_network<double, pg::variable(pg::shape{Positions, 3}), pg::linear<20>>;
 /// Whose sum hands a gradient on behind a sample's length, where the function has a slope.
 template <std::size_t Positions>
 using summed = pg::basic_network<double, pg::variable(pg::shape{Positions, 3}), pg::linear<5>, pg::gelu,

@@ -9,6 +9,7 @@
 #include <span>
 
 #include <pergrad/detail/host_device.hpp>
+#include <pergrad/losses/terms.hpp>
 #include <pergrad/shape.hpp>
 
 namespace pergrad::inline v0_1 {
@@ -17,6 +18,7 @@ namespace pergrad::inline v0_1 {
 /// sample's outputs. Stable for any logits.
 struct binary_cross_entropy_with_logits {
   static constexpr bool on_device = true;
+  using by_threads = binary_cross_entropy_with_logits;
 
   template <class Scalar>
   using target = Scalar;
@@ -42,16 +44,12 @@ struct binary_cross_entropy_with_logits {
   template <class Scalar>
   [[nodiscard]] PERGRAD_HD static double evaluate(const Scalar* y, std::size_t size, const Scalar* targets,
                                                   Scalar* dy) noexcept {
-    const auto count = static_cast<double>(size);
-    double sum = 0;
-    for (std::size_t i = 0; i < size; ++i) {
-      const auto logit = static_cast<double>(y[i]);
-      const auto target = static_cast<double>(targets[i]);
-      const double decay = std::exp(-std::fabs(logit));
-      sum += (logit > 0 ? logit : 0.0) - logit * target + std::log1p(decay);
-      dy[i] = static_cast<Scalar>(((logit >= 0 ? 1 / (1 + decay) : decay / (1 + decay)) - target) / count);
-    }
-    return sum / count;
+    return detail::mean_of_terms<binary_cross_entropy_with_logits>(y, size, targets, dy);
+  }
+  [[nodiscard]] PERGRAD_HD static detail::loss_term term(double logit, double target, double count) noexcept {
+    const double decay = std::exp(-std::fabs(logit));
+    return {(logit > 0 ? logit : 0.0) - logit * target + std::log1p(decay),
+            ((logit >= 0 ? 1 / (1 + decay) : decay / (1 + decay)) - target) / count};
   }
 };
 

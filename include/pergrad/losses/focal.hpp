@@ -18,6 +18,7 @@
 #include <pergrad/detail/number.hpp>
 #include <pergrad/losses/binary_cross_entropy.hpp>
 #include <pergrad/losses/cross_entropy.hpp>
+#include <pergrad/losses/terms.hpp>
 
 namespace pergrad::inline v0_1 {
 
@@ -26,6 +27,7 @@ namespace pergrad::inline v0_1 {
 template <detail::number Gamma = 2.0>
 struct focal : cross_entropy {
   static_assert(Gamma.is_size(), "focal: gamma must be finite and not negative");
+  using by_threads = focal;
 
   template <class Scalar>
   [[nodiscard]] static double evaluate(std::span<const Scalar> y, std::span<const std::int32_t> targets,
@@ -36,15 +38,36 @@ struct focal : cross_entropy {
   template <class Scalar>
   [[nodiscard]] PERGRAD_HD static double evaluate(const Scalar* y, std::size_t count, const std::int32_t* targets,
                                                   Scalar* dy) noexcept {
+    const factors of = factors_of(cross_entropy::evaluate(y, count, targets, dy));
+    for (std::size_t i = 0; i < count; ++i) dy[i] = static_cast<Scalar>(static_cast<double>(dy[i]) * of.gradient);
+    return of.loss;
+  }
+  /// By threads of a device together: as of cross_entropy.
+  template <class Block, class Scalar>
+  [[nodiscard]] PERGRAD_HD static double evaluate_together(const Block& block, const Scalar* y, int classes, int target,
+                                                           Scalar weight, Scalar* dy,
+                                                           Scalar (&partial)[Block::threads / 32]) noexcept {
+    const factors of = factors_of(cross_entropy::evaluate_together(block, y, classes, target, weight, dy, partial));
+    block.each([&](int thread) {
+      for (int i = thread; i < classes; i += Block::threads) {
+        dy[i] = static_cast<Scalar>(static_cast<double>(dy[i]) * of.gradient);
+      }
+    });
+    return of.loss;
+  }
+
+ private:
+  struct factors {
+    double loss;
+    double gradient;  ///< of the cross entropy's
+  };
+  [[nodiscard]] PERGRAD_HD static factors factors_of(double entropy) noexcept {
     constexpr double gamma = Gamma.value;
-    const double entropy = cross_entropy::evaluate(y, count, targets, dy);
     const double missing = -std::expm1(-entropy);
     const double power = std::pow(missing, gamma);
     const double ratio = missing > 0 ? entropy / missing : 1.0;
     const double slope = missing < 1 ? (1 - missing) * ratio : 0.0;  // also where the entropy is infinite
-    const double factor = power * (1 + gamma * slope);
-    for (std::size_t i = 0; i < count; ++i) dy[i] = static_cast<Scalar>(static_cast<double>(dy[i]) * factor);
-    return power * entropy;
+    return {power * entropy, power * (1 + gamma * slope)};
   }
 };
 
@@ -55,6 +78,7 @@ template <detail::number Gamma = 2.0, detail::number Alpha = 0.25>
 struct binary_focal_with_logits : binary_cross_entropy_with_logits {
   static_assert(Gamma.is_size(), "binary_focal_with_logits: gamma must be finite and not negative");
   static_assert(Alpha.is_size() && Alpha.value <= 1, "binary_focal_with_logits: alpha must be in [0, 1]");
+  using by_threads = binary_focal_with_logits;
 
   template <class Scalar>
   [[nodiscard]] static double evaluate(std::span<const Scalar> y, std::span<const Scalar> targets,
@@ -65,27 +89,22 @@ struct binary_focal_with_logits : binary_cross_entropy_with_logits {
   template <class Scalar>
   [[nodiscard]] PERGRAD_HD static double evaluate(const Scalar* y, std::size_t size, const Scalar* targets,
                                                   Scalar* dy) noexcept {
+    return detail::mean_of_terms<binary_focal_with_logits>(y, size, targets, dy);
+  }
+  [[nodiscard]] PERGRAD_HD static detail::loss_term term(double logit, double target, double count) noexcept {
     constexpr double gamma = Gamma.value;
     constexpr double alpha = Alpha.value;
-    const auto count = static_cast<double>(size);
-    double sum = 0;
-    for (std::size_t i = 0; i < size; ++i) {
-      const auto logit = static_cast<double>(y[i]);
-      const auto target = static_cast<double>(targets[i]);
-      const double decay = std::exp(-std::fabs(logit));
-      const double larger = 1 / (1 + decay);
-      const double smaller = decay / (1 + decay);
-      const double one = logit >= 0 ? larger : smaller;
-      const double zero = logit >= 0 ? smaller : larger;
-      const double entropy = (logit > 0 ? logit : 0.0) - logit * target + std::log1p(decay);
-      const double missing = one * (1 - target) + zero * target;
-      const double weight = (alpha * target + (1 - alpha) * (1 - target)) * std::pow(missing, gamma);
-      const double ratio = missing > 0 ? entropy / missing : 1.0;
-      const double slope = one * (1 - target) - zero * target + gamma * (one * zero * (1 - 2 * target)) * ratio;
-      sum += weight * entropy;
-      dy[i] = static_cast<Scalar>(weight * slope / count);
-    }
-    return sum / count;
+    const double decay = std::exp(-std::fabs(logit));
+    const double larger = 1 / (1 + decay);
+    const double smaller = decay / (1 + decay);
+    const double one = logit >= 0 ? larger : smaller;
+    const double zero = logit >= 0 ? smaller : larger;
+    const double entropy = (logit > 0 ? logit : 0.0) - logit * target + std::log1p(decay);
+    const double missing = one * (1 - target) + zero * target;
+    const double weight = (alpha * target + (1 - alpha) * (1 - target)) * std::pow(missing, gamma);
+    const double ratio = missing > 0 ? entropy / missing : 1.0;
+    const double slope = one * (1 - target) - zero * target + gamma * (one * zero * (1 - 2 * target)) * ratio;
+    return {weight * entropy, weight * slope / count};
   }
 };
 

@@ -9,6 +9,7 @@
 #include <pergrad/detail/host_device.hpp>
 #include <pergrad/detail/number.hpp>
 #include <pergrad/losses/mean_squared_error.hpp>
+#include <pergrad/losses/terms.hpp>
 #include <pergrad/shape.hpp>
 
 namespace pergrad::inline v0_1 {
@@ -19,6 +20,7 @@ namespace pergrad::inline v0_1 {
 template <detail::number Delta = 1.0>
 struct huber : mean_squared_error {
   static_assert(Delta.is_size() && Delta.value > 0, "huber: delta must be finite and above 0");
+  using by_threads = huber;
 
   /// Slopes are bounded but those of a target that is NaN: a sum without clipping relies on it.
   template <class Scalar>
@@ -37,17 +39,14 @@ struct huber : mean_squared_error {
   template <class Scalar>
   [[nodiscard]] PERGRAD_HD static double evaluate(const Scalar* y, std::size_t size, const Scalar* targets,
                                                   Scalar* dy) noexcept {
+    return detail::mean_of_terms<huber>(y, size, targets, dy);
+  }
+  [[nodiscard]] PERGRAD_HD static detail::loss_term term(double y, double target, double count) noexcept {
     constexpr double delta = Delta.value;
-    const auto count = static_cast<double>(size);
-    double sum = 0;
-    for (std::size_t i = 0; i < size; ++i) {
-      const double x = static_cast<double>(y[i]) - static_cast<double>(targets[i]);
-      // A NaN is neither above nor below, so it stays one.
-      const double slope = x > delta ? delta : x < -delta ? -delta : x;
-      sum += slope * (x - slope / 2);
-      dy[i] = static_cast<Scalar>(slope / count);
-    }
-    return sum / count;
+    const double x = y - target;
+    // A NaN is neither above nor below, so it stays one.
+    const double slope = x > delta ? delta : x < -delta ? -delta : x;
+    return {slope * (x - slope / 2), slope / count};
   }
 };
 

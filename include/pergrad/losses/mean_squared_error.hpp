@@ -7,6 +7,7 @@
 #include <span>
 
 #include <pergrad/detail/host_device.hpp>
+#include <pergrad/losses/terms.hpp>
 #include <pergrad/shape.hpp>
 
 namespace pergrad::inline v0_1 {
@@ -15,6 +16,7 @@ namespace pergrad::inline v0_1 {
 /// sample's outputs.
 struct mean_squared_error {
   static constexpr bool on_device = true;
+  using by_threads = mean_squared_error;
 
   template <class Scalar>
   using target = Scalar;
@@ -57,14 +59,11 @@ struct mean_squared_error {
   template <class Scalar>
   [[nodiscard]] PERGRAD_HD static double evaluate(const Scalar* y, std::size_t size, const Scalar* targets,
                                                   Scalar* dy) noexcept {
-    const auto count = static_cast<double>(size);
-    double sum = 0;
-    for (std::size_t i = 0; i < size; ++i) {
-      const double difference = static_cast<double>(y[i]) - static_cast<double>(targets[i]);
-      sum += difference * difference;
-      dy[i] = static_cast<Scalar>(difference * (2 / count));
-    }
-    return sum / count;
+    return detail::mean_of_terms<mean_squared_error>(y, size, targets, dy);
+  }
+  [[nodiscard]] PERGRAD_HD static detail::loss_term term(double y, double target, double count) noexcept {
+    const double difference = y - target;
+    return {difference * difference, difference * (2 / count)};
   }
 };
 

@@ -60,7 +60,64 @@ void ends_near_there_with_tf32(const training::images& set) {
   CHECK(training::train<training::wide>(exec, set, chosen).after == device.after);
 }
 
-#if !PERGRAD_CUBLAS
+#if PERGRAD_CUBLAS
+/// Matrices of several samples' sequences in one call: C = A B + C of each.
+void multiplies_sequences() {
+  constexpr int rows = 3, positions = 4, depth = 2, samples = 3, stretch = 40;
+  pergrad::on_device::cuda_device device;
+  std::vector<float> values(samples * stretch), weights(rows * depth);
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 7);
+  for (std::size_t i = 0; i < weights.size(); ++i) weights[i] = static_cast<float>(i + 1);
+  const std::size_t bytes = values.size() * sizeof(float);
+  auto* const there = static_cast<float*>(device.allocate(bytes + weights.size() * sizeof(float)));
+  device.upload(there, values.data(), bytes);
+  device.upload(there + values.size(), weights.data(), weights.size() * sizeof(float));
+  device.library_gemm({.transpose_a = true,
+                       .m = rows,
+                       .n = positions,
+                       .k = depth,
+                       .a = there + values.size(),
+                       .lda = depth,
+                       .b = there,
+                       .ldb = depth,
+                       .c = there + 10,
+                       .ldc = rows + 1,
+                       .beta = 1,
+                       .count = samples,
+                       .stride = stretch});
+  std::vector<float> results(values.size());
+  device.download(results.data(), there, bytes);
+  device.synchronise();
+  for (std::size_t b = 0; b < samples; ++b) {
+    for (std::size_t t = 0; t < positions; ++t) {
+      for (std::size_t o = 0; o < rows; ++o) {
+        float& value = values[b * stretch + 10 + t * (rows + 1) + o];
+        for (std::size_t k = 0; k < depth; ++k) value += weights[o * depth + k] * values[b * stretch + t * depth + k];
+      }
+    }
+  }
+  CHECK(results == values);
+  device.release(there);
+}
+void ends_where_the_host_ends_with_sequences(const training::images& set) {
+  training::choices chosen;
+  chosen.max_batch = 40;
+  chosen.steps = 1;
+  const pergrad::cuda exec;
+  const training::outcome device = training::train<training::rows>(exec, set, chosen);
+  const double apart = training::distance(device, training::train_rows_on_host(set, chosen));
+  std::printf("rows, momentum: %.2e of the way apart\n", apart);
+  CHECK(apart < 1e-5);
+  std::size_t products = 0;
+  for (const std::string& node : fake_cuda::last_graph()) {
+    std::printf("  %s\n", node.c_str());
+    products += node.find("sgemm 640 x 28 x 1024, 32") == 0 || node.find("sgemm 1024 x 28 x 640, 32") == 0 ? 1U : 0U;
+  }
+  CHECK(products == 4);  // two calls forward and two back
+  chosen.max_batch = 19;
+  CHECK(training::train<training::rows>(exec, set, chosen).after == device.after);
+}
+#else
 void ends_near_there_with_bf16(const training::images& set) {
   training::choices chosen;
   chosen.max_batch = 40;
@@ -80,7 +137,10 @@ int main() {
   const training::images set = training::load_images(training::image_count);
   ends_where_the_host_ends(set);
   ends_near_there_with_tf32(set);
-#if !PERGRAD_CUBLAS
+#if PERGRAD_CUBLAS
+  multiplies_sequences();
+  ends_where_the_host_ends_with_sequences(set);
+#else
   ends_near_there_with_bf16(set);
 #endif
   CHECK(fake_cuda::live_device_bytes() == 0);

@@ -29,6 +29,9 @@ using mlp = pergrad::network<pergrad::shape{784}, pergrad::linear<128>, pergrad:
 /// Too many weights for every block to read all of them.
 using wide = pergrad::network<pergrad::shape{784}, pergrad::linear<384>, pergrad::relu, pergrad::linear<384>,
                               pergrad::relu, pergrad::linear<10>>;
+/// Of an image's rows as a sequence, with a wide projection of each that is not trained.
+using rows = pergrad::network<pergrad::shape{28, 28}, pergrad::linear<1024>, pergrad::tanh,
+                              pergrad::frozen<pergrad::linear<640>>, pergrad::mean_over_positions, pergrad::linear<10>>;
 
 /// The first images of Fashion-MNIST.
 struct images {
@@ -56,6 +59,7 @@ struct choices {
   pergrad::clipping_kind clipping = pergrad::clipping_kind::flat;
   std::size_t max_batch = 24;  // so that a step has several physical batches
   double clip_factor = 0;      // of a schedule, from step to step
+  std::size_t steps = steps_of_an_epoch;
 };
 [[nodiscard]] inline pergrad::dp_sgd_options make_options(const choices& chosen) {
   pergrad::dp_sgd_options options;
@@ -97,7 +101,7 @@ template <class Network, class Executor>
   const auto parameters = [&] { return copy(std::as_const(net).parameters()); };
   result.before = parameters();
   pergrad::dp_sgd trainer{executor, net, pergrad::cross_entropy{}, make_options(chosen), pergrad::seeded_generator{7}};
-  for (std::size_t step = 0; step < steps_of_an_epoch; ++step) {
+  for (std::size_t step = 0; step < chosen.steps; ++step) {
     if (step < begins.size()) std::copy(begins[step].begin(), begins[step].end(), net.parameters().begin());
     result.begins.push_back(parameters());
     trainer.step(set.as<Network>());
@@ -124,6 +128,7 @@ template <class Network, class Executor>
 [[nodiscard]] outcome train_cnn_on_host(const images& set, const choices& chosen, const of_steps& begins = {});
 [[nodiscard]] outcome train_mlp_on_host(const images& set, const choices& chosen, const of_steps& begins = {});
 [[nodiscard]] outcome train_wide_on_host(const images& set, const choices& chosen);
+[[nodiscard]] outcome train_rows_on_host(const images& set, const choices& chosen);
 /// The host's accuracy and loss with these parameters.
 [[nodiscard]] pergrad::classifier_result judge_on_host(std::span<const float> parameters, const images& set);
 

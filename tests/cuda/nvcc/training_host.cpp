@@ -18,6 +18,9 @@ outcome train_mlp_on_host(const images& set, const choices& chosen, const of_ste
 outcome train_wide_on_host(const images& set, const choices& chosen) {
   return train<wide>(pergrad::host{pergrad::threads{2}}, set, chosen);
 }
+outcome train_rows_on_host(const images& set, const choices& chosen) {
+  return train<rows>(pergrad::host{pergrad::threads{2}}, set, chosen);
+}
 pergrad::classifier_result judge_on_host(std::span<const float> parameters, const images& set) {
   const pergrad::host executor;
   cnn net{executor, pergrad::kaiming_uniform{1}};

@@ -80,9 +80,15 @@ template <class Loss>
 inline constexpr bool takes_threads_by_position = requires(const std::int32_t* targets) {
   Loss::weight_of(targets, std::size_t{});
 };
-/// Does a loss of one position say that?
+/// Is it a mean over outputs, which threads share (losses/terms.hpp)?
 template <class Loss>
-inline constexpr bool takes_threads_by_class = requires {
+inline constexpr bool takes_threads_by_output = requires {
+  requires std::is_same_v<typename Loss::by_threads, Loss>;
+  Loss::term(1.0, 1.0, 1.0);
+};
+/// Does a loss of one position say what threads do together?
+template <class Loss>
+inline constexpr bool takes_threads_by_class = !takes_threads_by_output<Loss> && requires {
   requires std::is_same_v<typename Loss::by_threads, Loss>;
 };
 /// The loss of position t, which nothing has weighed, and its gradient, by a block or a warp; zeros where it does not
@@ -100,6 +106,13 @@ PERGRAD_HD double evaluate_position(const Group& group, const Scalar* y, int cla
   on_device::for_each(group, classes, [&](int i) { dy[i] = 0; });
   return 0;
 }
+/// How many of a sample's outputs there are: those of the positions that it has.
+template <class Scalar, class Target>
+[[nodiscard]] PERGRAD_HD int outputs_there(const sample_work<Scalar, Target>& work,
+                                           const sample_values<Scalar>& values) noexcept {
+  const int positions = values.positions(work.output_lengths, work.output_positions);
+  return positions >= work.output_positions ? work.output_size : work.output_size / work.output_positions * positions;
+}
 /// The loss of a sample and its gradient, by one thread, of output `y`.
 template <class Loss, class Scalar, class Target>
 PERGRAD_HD void evaluate_loss(const sample_work<Scalar, Target>& work, const sample_values<Scalar>& values, int sample,
@@ -113,11 +126,7 @@ PERGRAD_HD void evaluate_loss(const sample_work<Scalar, Target>& work, const sam
           device_code_of<Loss>::evaluate(y, size, targets, dy, static_cast<std::size_t>(positions),
                                          static_cast<std::size_t>(values.positions(work.output_lengths, positions)));
     } else {  // of what is there: concepts.hpp
-      const int positions = values.positions(work.output_lengths, work.output_positions);
-      const std::size_t there =
-          positions >= work.output_positions
-              ? size
-              : size / static_cast<std::size_t>(work.output_positions) * static_cast<std::size_t>(positions);
+      const auto there = static_cast<std::size_t>(outputs_there(work, values));
       for (std::size_t i = there; i < size; ++i) dy[i] = 0;
       work.results.losses[sample] = there == 0 ? 0 : device_code_of<Loss>::evaluate(y, there, targets, dy);
     }
@@ -247,6 +256,29 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
       results.losses[sample] = loss * weight;
     });
   }
+  template <class Block>
+  PERGRAD_HD void evaluate_outputs(const Block& block, const sample_values<Scalar>& values, int sample,
+                                   shared_type& shared) const {
+    const int there = outputs_there(*this, values);
+    const auto count = static_cast<double>(there);
+    const Scalar* const y = values.at(output);
+    Scalar* const dy = values.to(output_gradient);
+    const auto* const targets = samples.targets_of(sample);
+    typename Block::template local<double> own;
+    block.each([&](int t) {
+      double sum = 0;
+      PERGRAD_ROLLED
+      for (int i = t; i < output_size; i += Threads) {
+        decltype(Loss::term(0.0, 0.0, 0.0)) term{};
+        if (i < there) term = Loss::term(static_cast<double>(y[i]), static_cast<double>(targets[i]), count);
+        sum += term.loss;
+        dy[i] = static_cast<Scalar>(term.slope);
+      }
+      own[t] = sum;
+    });
+    const double sum = block.sum(own, shared.partial);
+    block.once([&] { results.losses[sample] = there == 0 ? 0 : sum / count; });
+  }
   /// What norms and sums read is rounded here, once, where it lies: so both see the same numbers.
   template <class Block>
   PERGRAD_HD void store_rounded(const Block& block, block_part part, Scalar* at, int count) const {
@@ -260,6 +292,8 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
                                  shared_type& shared) const {
     if constexpr (takes_threads_by_position<Loss>) {
       evaluate_positions(block, values, sample, shared);
+    } else if constexpr (takes_threads_by_output<Loss>) {
+      evaluate_outputs(block, values, sample, shared);
     } else {
       block.once([&] { evaluate_loss<Loss>(*this, values, sample, values.at(output), values.to(output_gradient)); });
     }

@@ -2,14 +2,14 @@
 // pergrad/cuda/plan/gemm_door.hpp - who multiplies an affine layer's matrices: the library's own kernel, or cuBLAS
 //
 // The choice is a constant of the shape. cuBLAS gets products that are plain matrices, one position whose view is x
-// itself, large enough to be worth a call, and only with PERGRAD_CUBLAS=1 (the program is then linked with cuBLAS;
-// without, nothing of it is mentioned). It never forms a sum over samples: the order of its additions is its own, and
-// those sums must not depend on how a batch is cut. Where TF32 is allowed the own kernel's products, but those over
-// samples, are formed on tensor cores.
+// itself or a layer that takes each position of a sequence alone, large enough to be worth a call, and only with
+// PERGRAD_CUBLAS=1 (the program is then linked with cuBLAS; without, nothing of it is mentioned). It never forms a sum
+// over samples: the order of its additions is its own, and those sums must not depend on how a batch is cut. Where TF32
+// is allowed the own kernel's products, but those over samples, are formed on tensor cores.
 //
-// Forward and input gradient through cuBLAS are called for `library_slice` samples at a time, so that every call has
+// Forward and input gradient through cuBLAS are called for `samples_of_call` samples at a time, so that every call has
 // the same shape and a sample the same place in it whatever the physical batch. Workspaces are rounded up to whole
-// slices; rows beyond the batch hold anything and nobody reads what becomes of them.
+// calls; rows beyond the batch hold anything and nobody reads what becomes of them.
 #pragma once
 
 #include <concepts>
@@ -30,10 +30,14 @@ namespace pergrad::inline v0_1::on_device {
 
 /// Whether this program may call cuBLAS.
 inline constexpr bool has_gemm_library = PERGRAD_CUBLAS != 0;
-/// Samples a call of cuBLAS.
+/// Samples of one position a call of cuBLAS.
 inline constexpr int library_slice = 128;
-/// Multiply-adds of a slice from which on cuBLAS is called: 256³. An estimate, not measured.
+/// Positions a call, of sequences.
+inline constexpr int library_positions = 1024;
+/// Multiply-adds of a call from which on cuBLAS is called: 256³, and, as the own kernel takes all sequences in one
+/// launch, as many as that kernel forms while some calls begin. Estimates, not measured.
 inline constexpr std::int64_t library_work = std::int64_t{1} << 24U;
+inline constexpr std::int64_t library_work_of_sequences = std::int64_t{1} << 29U;
 
 /// Who forms a product, and the own kernel's blocks.
 enum class gemm_way : int { strip, slim, narrow, square, wide, large, library };
@@ -65,15 +69,41 @@ enum class gemm_product : int { forward, adjoint, sums, squares };
   return wide <= square ? gemm_way::wide : gemm_way::square;
 }
 
+/// The axis of a sequence, each of whose positions a view takes alone, as rows of a matrix for x and for y; -1: it is
+/// no such view.
+[[nodiscard]] constexpr int axis_of_sequence(const affine_view& view) noexcept {
+  if (view.groups != 1 || view.positions() == 1 || view.positions() != view.pixels() || view.taps() != 1 ||
+      (view.channels > 1 && view.x_channel != 1) || (view.outputs > 1 && view.y_output != 1)) {
+    return -1;
+  }
+  int found = -1;
+  for (int axis = 0; axis < axes; ++axis) {
+    if (view.stride[axis] != 1 || view.padding[axis] != 0) return -1;
+    if (view.out[axis] == 1) continue;
+    if (found >= 0 || view.x_step[axis] < view.channels || view.y_step[axis] < view.outputs) return -1;
+    found = axis;
+  }
+  return found;
+}
+/// Samples that a call of cuBLAS takes, a power of two: workspaces are there for whole calls.
+[[nodiscard]] constexpr int samples_of_call(const affine_view& view) noexcept {
+  if (view.positions() == 1) return library_slice;
+  int samples = 1;
+  while (samples < library_slice && 2 * samples * view.positions() <= library_positions) samples *= 2;
+  return samples;
+}
+/// Is a product over samples a plain matrix's, and large enough?
+[[nodiscard]] constexpr bool is_worth_a_call(const affine_view& view) noexcept {
+  const std::int64_t work = std::int64_t{samples_of_call(view)} * view.positions() * view.size();
+  return view.positions() == 1 ? view.groups == 1 && work >= library_work && geometry{view}.contiguous != 0
+                               : work >= library_work_of_sequences && axis_of_sequence(view) >= 0;
+}
+
 /// The plan. `x_in_workspace`: cuBLAS cannot gather records by their ids.
 [[nodiscard]] constexpr gemm_way choose_gemm(gemm_product product, const affine_view& view, bool x_in_workspace,
                                              bool library = has_gemm_library) noexcept {
   const bool over_samples = product == gemm_product::forward || product == gemm_product::adjoint;
-  const std::int64_t work = std::int64_t{library_slice} * view.size();
-  if (library && over_samples && x_in_workspace && view.groups == 1 && work >= library_work &&
-      geometry{view}.contiguous != 0) {
-    return gemm_way::library;
-  }
+  if (library && over_samples && x_in_workspace && is_worth_a_call(view)) return gemm_way::library;
   const int rows = product == gemm_product::adjoint ? view.channels : view.outputs;
   if (rows <= 32) {
     // Squares lie one a block: where a strip is two blocks and one on tensor cores, there would be a place too many.
@@ -105,12 +135,27 @@ enum class gemm_product : int { forward, adjoint, sums, squares };
          (product == gemm_product::forward || (view.pixels() * view.taps() == 1 && !is_padded));
 }
 
-/// Samples for which workspaces must be there if any product goes to cuBLAS.
-[[nodiscard]] constexpr int library_capacity(int max_batch) noexcept {
-  return (max_batch + library_slice - 1) / library_slice * library_slice;
+/// The most samples that a call of a network's takes; 1: nothing goes to cuBLAS.
+[[nodiscard]] constexpr int samples_of_calls(const network_facts& net) noexcept {
+  int most = 1;
+  const auto count = [&](gemm_way way, const affine_view& view) {
+    if (way == gemm_way::library) most = larger_of(most, samples_of_call(view));
+  };
+  for (const op_row& row : net.ops) {
+    if (row.kind != node_kind::affine) continue;
+    for (const bool back : {false, true}) count(way_of(row, back), row.view);
+  }
+  for (const projection_row& each : net.projections)
+    count(choose_gemm(gemm_product::adjoint, each.view, true), each.view);
+  return most;
+}
+/// Samples for which workspaces must be there: whole calls.
+[[nodiscard]] constexpr int library_capacity(int max_batch, int of_call) noexcept {
+  return (max_batch + of_call - 1) / of_call * of_call;
 }
 
-/// C = op(A) B + beta C in column-major order, as cublasSgemm: C is m x n, op(A) m x k, B k x n.
+/// C = op(A) B + beta C in column-major order, as cublasSgemm: C is m x n, op(A) m x k, B k x n. `count` of them with
+/// one A, as cublasSgemmStridedBatched.
 struct gemm_call {
   bool transpose_a = false;
   int m = 0;
@@ -124,6 +169,8 @@ struct gemm_call {
   int ldc = 0;
   float beta = 0;
   bool tf32 = false;  ///< may round operands to TF32, for operands that are so rounded already
+  int count = 1;
+  std::int64_t stride = 0;  ///< from B to B, and from C to C
 };
 
 /// A device that can call cuBLAS, also inside a capture.
@@ -145,76 +192,95 @@ template <class Device, class Scalar>
   return way_on<Device, Scalar>(way) == gemm_way::library && (product == gemm_product::forward || on.bias == nullptr);
 }
 
+/// How x or y of a layer's samples lies: `lines` of `count` numbers, `step` apart.
+struct lines_of_samples {
+  int place = 0;
+  int count = 0;
+  int lines = 1;
+  int step = 0;
+};
+/// Of a plain matrix: x, or y.
+template <class Scalar>
+[[nodiscard]] lines_of_samples lines_of(const affine_operands<Scalar>& on, bool is_x) noexcept {
+  const affine_view& view = on.map.view;
+  const int axis = axis_of_sequence(view);
+  return {is_x ? on.x : on.y, is_x ? view.view_width() : view.outputs, axis < 0 ? 1 : view.out[axis],
+          axis < 0 ? 0 : (is_x ? view.x_step : view.y_step)[axis]};
+}
+
 /// Has cuBLAS add a forward product to y, which holds the bias or earlier values, or write or add to the gradient of x,
-/// a slice at a time.
+/// some samples at a time: a line of one position each, or of sequences a matrix each.
 template <class Device>
 void call_library(Device& device, gemm_product product, const affine_operands<float>& on) {
   const bool forward = product == gemm_product::forward;
-  const int width = on.map.view.view_width();
-  const int outputs = on.map.view.outputs;
-  for (int b = 0; b < library_capacity(on.most_samples); b += library_slice) {
+  const lines_of_samples from = lines_of(on, forward);
+  const lines_of_samples to = lines_of(on, !forward);
+  const bool are_sequences = from.lines > 1;
+  const int samples = samples_of_call(on.map.view);
+  const auto stretch = static_cast<int>(on.values.stretch);
+  for (int b = 0; b < on.most_samples; b += samples) {
     device.library_gemm({.transpose_a = forward,
-                         .m = forward ? outputs : width,
-                         .n = library_slice,
-                         .k = forward ? width : outputs,
+                         .m = to.count,
+                         .n = are_sequences ? from.lines : samples,
+                         .k = from.count,
                          .a = on.weights,
-                         .lda = width,
-                         .b = on.values.at(b, forward ? on.x : on.y),
-                         .ldb = static_cast<int>(on.values.stretch),
-                         .c = on.values.at(b, forward ? on.y : on.x),
-                         .ldc = static_cast<int>(on.values.stretch),
+                         .lda = on.map.view.view_width(),
+                         .b = on.values.at(b, from.place),
+                         .ldb = are_sequences ? from.step : stretch,
+                         .c = on.values.at(b, to.place),
+                         .ldc = are_sequences ? to.step : stretch,
                          .beta = forward || on.accumulate != 0 ? 1.0F : 0.0F,
-                         .tf32 = on.format != stored_format::exact});
+                         .tf32 = on.format != stored_format::exact,
+                         .count = are_sequences ? samples : 1,
+                         .stride = on.values.stretch});
   }
 }
 
-/// y = bias (or zero) for all samples of the physical batch, before the product is added; blocks() of them.
+/// Calls f(number, which of its line) for what lies at a place of every sample; blocks() of them.
 template <class Scalar, int Threads>
-struct bias_kernel {
-  static constexpr int threads = Threads;
-  struct shared_type {};
-  affine_operands<Scalar> on;
-
-  [[nodiscard]] int blocks() const noexcept { return on.most_samples; }
-  template <class Block>
-  PERGRAD_HD void operator()(const Block& block) const {
-    if (block.index() >= on.samples()) return;
-    block.each([&](int t) {
-      Scalar* y = on.values.at(block.index(), on.y);
-      for (int i = t; i < on.map.view.outputs; i += threads) y[i] = on.bias == nullptr ? Scalar{0} : on.bias[i];
-    });
-  }
-};
-
-/// Stores what others have left at a place of every sample in another format: `lines` of `count` numbers, `step` apart;
-/// blocks() of them.
-template <class Scalar, int Threads>
-struct rounding_kernel {
+struct kernel_over_lines {
   static constexpr int threads = Threads;
   static constexpr int of_thread = 4;
   struct shared_type {};
   batch_values<Scalar> values;
   const step_state* state = nullptr;
-  int place = 0;
-  int count = 0;
-  int lines = 1;
-  int step = 0;
-  stored_format format{};
   int most_samples = 0;
+  lines_of_samples at;
 
-  [[nodiscard]] PERGRAD_HD int parts() const noexcept { return blocks_for(lines * count, of_thread * Threads); }
+  [[nodiscard]] PERGRAD_HD int parts() const noexcept { return blocks_for(at.lines * at.count, of_thread * Threads); }
   [[nodiscard]] int blocks() const noexcept { return most_samples * parts(); }
-  template <class Block>
-  PERGRAD_HD void operator()(const Block& block) const {
+
+ protected:
+  template <class Block, class Function>
+  PERGRAD_HD void each(const Block& block, Function&& f) const {
     const int sample = block.index() / parts();
     if (sample >= static_cast<int>(state->count)) return;
     block.each([&](int t) {
-      Scalar* const at = values.at(sample, place);
-      for (int i = block.index() % parts() * threads + t; i < lines * count; i += parts() * threads) {
-        Scalar& value = at[i / count * step + i % count];
-        value = stored_as(format, value);
+      Scalar* const first = values.at(sample, at.place);
+      for (int i = block.index() % parts() * threads + t; i < at.lines * at.count; i += parts() * threads) {
+        f(first[i / at.count * at.step + i % at.count], i % at.count);
       }
     });
+  }
+};
+/// y = bias (or zero) for all samples of the physical batch, before the product is added.
+template <class Scalar, int Threads>
+struct bias_kernel : kernel_over_lines<Scalar, Threads> {
+  const Scalar* bias = nullptr;
+
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    this->each(block, [&](Scalar& y, int i) { y = bias == nullptr ? Scalar{0} : bias[i]; });
+  }
+};
+/// Stores what others have left in another format.
+template <class Scalar, int Threads>
+struct rounding_kernel : kernel_over_lines<Scalar, Threads> {
+  stored_format format{};
+
+  template <class Block>
+  PERGRAD_HD void operator()(const Block& block) const {
+    this->each(block, [&](Scalar& value, int /*i*/) { value = stored_as(format, value); });
   }
 };
 
@@ -469,7 +535,7 @@ void launch_gemm(Device& device, gemm_way way, const Problem& problem) {
   with_filling_block_sizes<Ways>(way, problem, with);
 }
 /// Launches an affine layer's product over samples, `forward` or `adjoint`, whoever forms it: 1 node, one for eight
-/// classes of pixels of a view back with strides; with cuBLAS one a slice, and one more for a forward product and where
+/// classes of pixels of a view back with strides; with cuBLAS one a call, and one more for a forward product and where
 /// results are TF32. `joined`: a node whose function is one of `Functions`, not with cuBLAS.
 template <needed_products Needed = all_products, class Functions = function_list<>, class Device, class Scalar>
 void launch_product(Device& device, gemm_product product, gemm_way way, const affine_operands<Scalar>& on,
@@ -477,17 +543,13 @@ void launch_product(Device& device, gemm_product product, gemm_way way, const af
   const bool forward = product == gemm_product::forward;
   if constexpr (has_library_gemm<Device> && sizeof(Scalar) == sizeof(float)) {
     if (is_by_library<Device>(product, way, on)) {
-      if (forward && on.accumulate == 0) launch(device, bias_kernel<Scalar, 128>{on});
+      const kernel_over_lines<Scalar, 128> results{on.values, on.state, on.most_samples, lines_of(on, !forward)};
+      if (forward && on.accumulate == 0) launch(device, bias_kernel<Scalar, 128>{results, on.bias});
       call_library(device, product, on);
-      const int place = forward ? on.y : on.x;
-      const int count = forward ? on.map.view.outputs : on.map.view.view_width();
-      if (on.result_format == stored_format::exact) return;
-      return launch(device, rounding_kernel<Scalar, 128>{.values = on.values,
-                                                         .state = on.state,
-                                                         .place = place,
-                                                         .count = count,
-                                                         .format = on.result_format,
-                                                         .most_samples = on.most_samples});
+      if (on.result_format != stored_format::exact) {
+        launch(device, rounding_kernel<Scalar, 128>{results, on.result_format});
+      }
+      return;
     }
   }
   if constexpr (Needed.one_position) {

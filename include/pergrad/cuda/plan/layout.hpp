@@ -124,8 +124,9 @@ constexpr std::size_t place_behind(std::size_t& end, std::size_t bytes) noexcept
                                              bool gradients = true) noexcept {
   constexpr auto count = [](auto number) { return static_cast<std::size_t>(number); };
   const std::size_t layers = std::max<std::size_t>(1, net.layers());
-  const std::size_t most_workspaces =
-      net.layered && has_gemm_library ? count(library_capacity(static_cast<int>(max_batch))) : max_batch;
+  const std::size_t most_workspaces = net.layered && has_gemm_library
+                                          ? count(library_capacity(static_cast<int>(max_batch), samples_of_calls(net)))
+                                          : max_batch;
   arena_layout a;
   const auto place = [&](std::size_t& where, std::size_t bytes) { where = place_behind(a.bytes, bytes); };
   place(a.state, sizeof(step_state) + max_batch * sizeof(std::uint32_t));

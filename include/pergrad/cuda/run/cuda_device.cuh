@@ -286,9 +286,17 @@ class cublas_library {
     const float alpha = 1;
     check(cublasSetMathMode(handle_.get(), call.tf32 ? CUBLAS_TF32_TENSOR_OP_MATH : CUBLAS_DEFAULT_MATH),
           "cublasSetMathMode");
-    check(cublasSgemm(handle_.get(), call.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N, CUBLAS_OP_N, call.m, call.n, call.k,
-                      &alpha, call.a, call.lda, call.b, call.ldb, &call.beta, call.c, call.ldc),
-          "cublasSgemm");
+    const cublasOperation_t turned = call.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
+    if (call.count == 1) {
+      check(cublasSgemm(handle_.get(), turned, CUBLAS_OP_N, call.m, call.n, call.k, &alpha, call.a, call.lda, call.b,
+                        call.ldb, &call.beta, call.c, call.ldc),
+            "cublasSgemm");
+    } else {
+      check(cublasSgemmStridedBatched(handle_.get(), turned, CUBLAS_OP_N, call.m, call.n, call.k, &alpha, call.a,
+                                      call.lda, 0, call.b, call.ldb, call.stride, &call.beta, call.c, call.ldc,
+                                      call.stride, call.count),
+            "cublasSgemmStridedBatched");
+    }
   }
 
  private:

@@ -109,7 +109,7 @@ class kernel_list_device {
   [[nodiscard]] static std::size_t most_shared_bytes() requires requires { Of::most_shared_bytes(); }
   { return Of::most_shared_bytes(); }
   void library_gemm(const gemm_call& call) requires has_library_gemm<Of> {
-    const double m = call.m, n = call.n, k = call.k;
+    const double m = call.m, n = call.n * static_cast<double>(call.count), k = call.k;
     add({"cuBLAS, " + sizes_of(call.m, call.k), 0, m * n * k, 4 * (m * k + k * n + m * n), call.tf32});
   }
   template <kernel Kernel>

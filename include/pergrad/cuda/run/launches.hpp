@@ -515,14 +515,8 @@ class launcher {
       on.format = on.result_format = memory_->format();
       if constexpr (Needed.projects_kept) {  // nobody else has rounded that
         if (on.format != stored_format::exact && !reads_input) {
-          launch(device(), rounding_kernel<Scalar, 128>{.values = on.values,
-                                                        .state = on.state,
-                                                        .place = on.x,
-                                                        .count = each.view.channels,
-                                                        .lines = each.view.positions(),
-                                                        .step = each.view.x_step[1],
-                                                        .format = on.format,
-                                                        .most_samples = samples});
+          const lines_of_samples x{on.x, each.view.channels, each.view.positions(), each.view.x_step[1]};
+          launch(device(), rounding_kernel<Scalar, 128>{{on.values, on.state, on.most_samples, x}, on.format});
         }
       }
       multiply(gemm_product::forward, choose_gemm(gemm_product::forward, each.view, each.x >= 0), on);
