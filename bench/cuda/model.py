@@ -120,7 +120,7 @@ LEAST_OF_ISSUE = {"float": ("ffma_of_issue_slots", 0.75), "tf32": ("hmma_of_issu
 RESERVED_SHARED = 1024  # a block, from compute capability 8.0 on
 SCHEDULERS = 4
 FFMA = 128  # results a clock a multiprocessor
-HMMA = 16 * 8  # multiply-adds of an instruction for each of its depth, that of a slice: mma.m16n8k8, mma.m16n8k16
+HMMA = {"float": 0, "tf32": 16 * 8 * 8, "bf16": 16 * 8 * 16}  # multiply-adds: mma.m16n8k8, mma.m16n8k16
 # Clocks. PMC10448217, table 3, for V100, A100 and H100; L1: Jia et al. 2018, arXiv 1804.06826, table 3.1.
 LATENCY = {"arithmetic": 4, "shared": 20, "l1": 28, "l2": 200, "memory": 400}
 # Microseconds from the end of a graph's kernel to the start of the next: 3.4 a kernel of 2.9, "Getting started with
@@ -351,7 +351,7 @@ def block_of_product(launch, function, far):
             main, term, floats_of_term = found, name, 2
     if (main is None or main.count(term, "HMMA") == 0) and any(loop.count("F2I") for loop in function.loops):
         return block_of_integers(launch, function, far, of_slice)
-    tensor = HMMA * depth * main.count("HMMA") / WARP if main else 0
+    tensor = HMMA[launch["precision"]] * main.count("HMMA") / WARP if main else 0
     if main is None or max(main.count(term), tensor) < of_slice:
         sys.exit(f"model.py: {launch['kernel']}: no loop has the multiply-adds of its tile")
     # What is more than a whole slice's is that of a last slice which is not whole. One warp of the block finds steps.
@@ -630,7 +630,7 @@ def predict(launch, function, registers, device):
         if loop["FFMA"] > 0:
             result["ffma_of_issue_slots"] = loop["FFMA"] / loop["instructions"]
         if loop["HMMA"] > 0:  # of the clocks that issue takes those in which its scheduler's tensor core works
-            clocks_each = HMMA * launch["tile"][2] * SCHEDULERS / rate["tensor"]
+            clocks_each = HMMA[launch["precision"]] * SCHEDULERS / rate["tensor"]
             result["hmma_of_issue_limit"] = min(1, loop["HMMA"] * clocks_each / loop["instructions"])
     return result
 

@@ -178,7 +178,7 @@ class Bounds(unittest.TestCase):
     def test_tensor_cores(self):
         code = sass.functions(listing(".L_x_1:", *["HMMA.1688.F32.TF32 R1, R2, R3, R1"] * 64, "@P0 BRA `(.L_x_1)",
                                       "EXIT"))["_Zkernel"]
-        self.assertEqual(self.bound(code, tile=[64, 64, 64])["bound"], "tensor")
+        self.assertEqual(self.bound(code, tile=[64, 64, 64], precision="tf32")["bound"], "tensor")
 
     def test_products_of_tiles_are_their_loops_and_what_stands_around_them(self):
         def us(ffma, around, **work):

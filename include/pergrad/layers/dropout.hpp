@@ -14,6 +14,7 @@
 #include <pergrad/graph/mistakes.hpp>
 #include <pergrad/layers/shared/probability.hpp>
 #include <pergrad/shape.hpp>
+#include <pergrad/team.hpp>
 
 namespace pergrad::inline v0_1 {
 

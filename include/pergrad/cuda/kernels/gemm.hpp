@@ -89,14 +89,16 @@ using small_block = gemm_block<32, 32, 32, 4, 4>;    ///< of few results: 64 thr
 using tiny_block = gemm_block<16, 8, 32, 2, 1>;      ///< of few columns: 64 threads
 
 /// The same on tensor cores (device/tensor.hpp): warps of 16 RowPairs x 16 ColumnPairs results. The squarer these are,
-/// the less is read of shared memory for one.
-template <int Rows, int Columns, int RowPairs, int ColumnPairs, class Format = tf32_format>
+/// the less is read of shared memory for one. A slice is as deep as so many instructions: where a warp has few results,
+/// two, as there are few blocks then, which wait for every slice.
+template <int Rows, int Columns, int RowPairs, int ColumnPairs, class Format = tf32_format, int Instructions = 1>
 struct tensor_block {
   using format = Format;
   static constexpr bool on_tensor_cores = true;
   static constexpr int rows = Rows;
   static constexpr int columns = Columns;
-  static constexpr int depth = Format::depth;
+  static constexpr int instructions = Instructions;
+  static constexpr int depth = Instructions * Format::depth;
   static constexpr int of_word = Format::together;
   static constexpr int row_pairs = RowPairs;
   static constexpr int column_pairs = ColumnPairs;
@@ -116,27 +118,28 @@ struct tensor_block {
   PERGRAD_HD static constexpr int column_of(int t) noexcept { return first_column(t) + t % 4 * 4; }
   PERGRAD_HD static constexpr int own_row(int i) noexcept { return i / 2 * 16 + i % 2; }
   PERGRAD_HD static constexpr int own_column(int j) noexcept { return j / 4 * 16 + j % 4; }
-  // k counts words. Two neighbours at depths k and k + 4 are a quad, in the order of a thread's registers. Lines of
-  // them begin in other banks: eight threads that read quads, two of each of four lines, meet in none, nor do threads
-  // that write neighbours of the depth.
+  // k counts words, eight of an instruction. Two neighbours at depths k and k + 4 are a quad, in the order of a
+  // thread's registers. Lines of them begin in other banks: eight threads that read quads, two of each of four lines,
+  // meet in none, nor do threads that write neighbours of the depth.
   static constexpr int group = 4;
   static constexpr int together = 2;  ///< of a group's elements: those of one depth
-  static constexpr int left_groups = 4 * (Rows / 2 + 2);
-  static constexpr int right_groups = 4 * (Columns / 2 + 2);
+  static constexpr int left_groups = Instructions * 4 * (Rows / 2 + 2);
+  static constexpr int right_groups = Instructions * 4 * (Columns / 2 + 2);
   PERGRAD_HD static constexpr slice_place left_at(int k, int row) noexcept {
-    return {k % 4 * (Rows / 2 + 2) + row / 2, k / 4 * 2 + row % 2};
+    return {(k / 8 * 4 + k % 4) * (Rows / 2 + 2) + row / 2, k / 4 % 2 * 2 + row % 2};
   }
   PERGRAD_HD static constexpr slice_place right_at(int k, int column) noexcept {
-    return {k % 4 * (Columns / 2 + 2) + column / 2, column % 2 * 2 + k / 4};
+    return {(k / 8 * 4 + k % 4) * (Columns / 2 + 2) + column / 2, column % 2 * 2 + k / 4 % 2};
   }
 };
 /// The blocks of the same results.
 template <class Format>
 struct tensor_blocks {
-  using strip = tensor_block<32, 64, 2, 2, Format>;    ///< 64 threads
-  using narrow = tensor_block<32, 128, 2, 4, Format>;  ///< 64 threads
-  using square = tensor_block<64, 64, 2, 2, Format>;   ///< 128 threads
-  using large = tensor_block<128, 128, 4, 4, Format>;  ///< 128 threads
+  static constexpr int deep = Format::together == 1 ? 2 : 1;  ///< those of BF16 are as deep as two of TF32
+  using strip = tensor_block<32, 64, 2, 2, Format, deep>;     ///< 64 threads
+  using narrow = tensor_block<32, 128, 2, 4, Format, deep>;   ///< 64 threads
+  using square = tensor_block<64, 64, 2, 2, Format, deep>;    ///< 128 threads
+  using large = tensor_block<128, 128, 4, 4, Format>;         ///< 128 threads
   /// Of many columns: 64 threads, or 128, as packing BF16 takes registers.
   using wide = tensor_block<64, 128, 4, Format::together == 1 ? 4 : 2, Format>;
   using broad = tensor_block<64, 256, 4, 4, Format>;  ///< and more, of TF32: 128 threads
@@ -319,7 +322,9 @@ struct gemm_kernel {
             }
           },
           [&] {
-            if constexpr (Sizes::on_tensor_cores) multiply_by_warps(block, sums, shared.slices[stage]);
+            if constexpr (Sizes::on_tensor_cores) {
+              multiply_by_warps(block, sums, shared.slices[stage], adds_shares ? slices.steps(here) : Sizes::depth);
+            }
           },
           [&](int t) {
             if constexpr (adds_shares) {
@@ -329,7 +334,7 @@ struct gemm_kernel {
           });
     }
     if constexpr (Sizes::on_tensor_cores) {
-      if (depth > 0) multiply_by_warps(block, sums, shared.slices[stage]);
+      if (depth > 0) multiply_by_warps(block, sums, shared.slices[stage], slices.steps(here));
     } else {
       block.each([&](int t) { multiply_some(sums[t], shared.slices[stage], t, slices.steps(here)); });
     }
@@ -524,17 +529,26 @@ struct gemm_kernel {
     const slice_place behind = where(deeper, further);
     return {first.group + behind.group, first.number + behind.number};
   }
+  /// By as many instructions as `steps` of the slice need.
   template <class Block>
   PERGRAD_HD static void multiply_by_warps(const Block& block, typename Block::template local<sums_type>& sums,
-                                           const slice& from) noexcept {
+                                           const slice& from, int steps) noexcept {
+    PERGRAD_UNROLL
+    for (int i = 0; i < Sizes::instructions; ++i) {
+      if (i == 0 || steps > i * Sizes::format::depth) multiply_at(block, sums, from, 8 * i);
+    }
+  }
+  template <class Block>
+  PERGRAD_HD static void multiply_at(const Block& block, typename Block::template local<sums_type>& sums,
+                                     const slice& from, int k) noexcept {
     block.multiply_by_warps(sums, [&](int t) {
       tensor_fragments<typename Sizes::format, Sizes::row_pairs, Sizes::column_pairs> own;
       const auto copy = [](const element_group<Scalar, 4>& four, float(&to)[4]) {
         PERGRAD_UNROLL
         for (int i = 0; i < 4; ++i) to[i] = four.v[i];
       };
-      const int row = Sizes::left_at(t % 4, Sizes::row_of(t)).group;
-      const int column = Sizes::right_at(t % 4, Sizes::first_column(t) + t % warp_size / 4 * 2).group;
+      const int row = Sizes::left_at(k + t % 4, Sizes::row_of(t)).group;
+      const int column = Sizes::right_at(k + t % 4, Sizes::first_column(t) + t % warp_size / 4 * 2).group;
       PERGRAD_UNROLL
       for (int i = 0; i < own.row_pairs; ++i) copy(from.left[row + 8 * i], own.left[i]);
       PERGRAD_UNROLL

@@ -184,8 +184,10 @@ class kernel_list_device {
       return {"sums set to zero", 0, 0, double(kernel.count) * sizeof(*kernel.sums)};
     } else if constexpr (requires { kernel.rule.bound; }) {
       return {"norms and weights", 0, 0, samples * kernel.results.square_stride * sizeof(double)};
-    } else if constexpr (requires { kernel.format; }) {
-      return {"rounding", 0, 0, samples * kernel.lines * kernel.count * 8};
+    } else if constexpr (requires { kernel.at.lines; }) {
+      const char* const name = requires { kernel.format; }
+      ? "rounding" : "biases before a product";
+      return {name, 0, 0, samples * kernel.at.lines * kernel.at.count * 8};
     } else {
       return {"gradients of biases and the like", 0, 0, samples * of_rest};
     }
