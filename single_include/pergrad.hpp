@@ -9189,9 +9189,9 @@ inline void for_each_vector(std::ptrdiff_t count, Function&& f) {
 //   count(n, f)                of how many elements f(i) is true
 //   for_each_row(rows, f)      f(r, row): rows that have nothing to do with each other; `row` is a team for these verbs
 //   for_each_group(channels, group_size, f)
-//                              f(groups) for groups of an image's channels, for layers with `stored_order`, whose
-//                              images lie as the executor likes: x_layout etc. say how. For pixels of two of them, and
-//                              of a dense one that only the layer reads:
+//                              f(groups) for groups of an image's channels, of a layer in parts for those of this team,
+//                              for layers with `stored_order`, whose images lie as the executor likes: x_layout etc.
+//                              say how. For pixels of two of them, and of a dense one that only the layer reads:
 //     groups.each(f), keep(to, f)  one f(group) a group; to[group] = f(first channel)
 //     groups.reduce<K>(a, b, to, f, g)
 //                                  sums over a group's channels and pixels. f(channels) gives a function of a pixel
@@ -9278,7 +9278,7 @@ struct part_range {
   std::ptrdiff_t count;
 };
 /// Parts of a layer whose `count` things know nothing of each other: a few thousand of all `elements` are one.
-[[nodiscard]] constexpr std::size_t count_parts(std::size_t count, std::size_t elements) noexcept {
+[[nodiscard]] PERGRAD_HD constexpr std::size_t count_parts(std::size_t count, std::size_t elements) noexcept {
   const std::size_t parts = (elements + 4095) / 4096;
   return parts < count ? parts : count;
 }
@@ -35529,13 +35529,17 @@ struct added_bias {
     detail::initialise_affine(initialiser, first, 0, parameters);
   }
 
+  [[nodiscard]] static constexpr std::size_t part_count(shape in) noexcept {
+    return count_parts(in.size() / features(in), in.size());
+  }
+
   template <class Team>
   PERGRAD_HD static void forward(const Team& team) {
     const auto width = static_cast<std::ptrdiff_t>(features(team.in));
-    const auto rows = static_cast<std::ptrdiff_t>(team.in.size()) / width;
+    const auto [first, rows] = range_of_part(team, static_cast<std::ptrdiff_t>(team.in.size()) / width);
     for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
-      const auto* x = team.x(b);
-      auto* y = team.y(b);
+      const auto* x = team.x(b) + first * width;
+      auto* y = team.y(b) + first * width;
       team.map(rows, width, [&](std::ptrdiff_t r, const auto& at) {
         at.put(y + r * width, at(x + r * width) + at(team.parameters));
       });
@@ -35543,8 +35547,9 @@ struct added_bias {
   }
   template <class Team>
   PERGRAD_HD static void backward(const Team& team) {
+    const auto [first, count] = range_of_part(team, static_cast<std::ptrdiff_t>(team.in.size()));
     for (std::ptrdiff_t b = 0; team.wants_dx && b < team.samples; ++b) {
-      team.copy(static_cast<std::ptrdiff_t>(team.in.size()), team.dy(b), team.dx(b));
+      team.copy(count, team.dy(b) + first, team.dx(b) + first);
     }
   }
 
@@ -35563,6 +35568,23 @@ struct added_bias {
 // is changed once a step, and costs nothing more. In evaluation, and without randomness, y = x.
 
 namespace pergrad::inline v0_1 {
+
+/// A change that says what becomes of one row of the last axis: `apply_row(in, words, row, x, y)` writes that row of y,
+/// of all of x, `adjoint_row(in, words, row, dy, dx)` one of dx. Threads of a device share a record's rows.
+template <class Change>
+struct change_of_rows {
+  [[nodiscard]] PERGRAD_HD static constexpr std::size_t row_count(const shape& in) noexcept {
+    return in.size() / in[in.rank() - 1];
+  }
+  template <class Scalar>
+  PERGRAD_HD static void apply(const shape& in, const std::uint32_t* words, const Scalar* x, Scalar* y) {
+    for (std::size_t row = 0; row < row_count(in); ++row) Change::apply_row(in, words, row, x, y);
+  }
+  template <class Scalar>
+  PERGRAD_HD static void adjoint(const shape& in, const std::uint32_t* words, const Scalar* dy, Scalar* dx) {
+    for (std::size_t row = 0; row < row_count(in); ++row) Change::adjoint_row(in, words, row, dy, dx);
+  }
+};
 
 namespace detail {
 
@@ -35586,7 +35608,8 @@ concept changes_records = requires(const shape& in, const std::uint32_t* words, 
 ///
 /// `apply` writes all of y from x, which do not overlap, in PyTorch's order; `words` are uniform. It looks at nothing
 /// else, and in training at no other record. `adjoint` is its derivative, transposed, for layers in front that are
-/// trained. On a device one thread runs them for a record.
+/// trained. On a device one thread runs them for a record, unless the change is a
+/// `change_of_rows<Change>`.
 template <class Change>
 struct augment {
   static constexpr const char* name = "augment";
@@ -35604,15 +35627,25 @@ struct augment {
     const bool is_one = detail::changes_records<Change> && words > 0 && words <= 256;
     return is_one ? detail::mistake::none : detail::mistake::option_not_offered;
   }
-  /// Of a record's random words: a scalar has room for one.
+  /// Of a record's random words: a scalar has room for one. Each part draws them.
   [[nodiscard]] static constexpr std::size_t scratch_count(shape /*in*/) noexcept { return words; }
+  [[nodiscard]] static constexpr std::size_t part_scratch_count(shape /*in*/) noexcept { return words; }
+  [[nodiscard]] PERGRAD_HD static constexpr std::size_t part_count(shape in) noexcept {
+    return count_parts(row_count(in), in.size());
+  }
 
   template <class Team>
   PERGRAD_HD static void forward(const Team& team) {
     for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
       const auto* x = team.x(b);
       auto* y = team.y(b);
-      one(team, b, x, y, [&](const std::uint32_t* bits) { Change::apply(team.in, bits, x, y); });
+      change_rows(team, b, x, y, [&](const std::uint32_t* bits, [[maybe_unused]] std::size_t row) {
+        if constexpr (by_rows) {
+          Change::apply_row(team.in, bits, row, x, y);
+        } else {
+          Change::apply(team.in, bits, x, y);
+        }
+      });
     }
   }
   template <class Team>
@@ -35620,7 +35653,13 @@ struct augment {
     for (std::ptrdiff_t b = 0; team.wants_dx && b < team.samples; ++b) {
       const auto* dy = team.dy(b);
       auto* dx = team.dx(b);
-      one(team, b, dy, dx, [&](const std::uint32_t* bits) { Change::adjoint(team.in, bits, dy, dx); });
+      change_rows(team, b, dy, dx, [&](const std::uint32_t* bits, [[maybe_unused]] std::size_t row) {
+        if constexpr (by_rows) {
+          Change::adjoint_row(team.in, bits, row, dy, dx);
+        } else {
+          Change::adjoint(team.in, bits, dy, dx);
+        }
+      });
     }
   }
 
@@ -35633,48 +35672,69 @@ struct augment {
     }
   }();
 
+  static constexpr bool by_rows = std::is_base_of_v<change_of_rows<Change>, Change>;
+  /// Of a change that takes a record whole, one.
+  [[nodiscard]] PERGRAD_HD static constexpr std::size_t row_count(shape in) noexcept {
+    if constexpr (by_rows) {
+      return Change::row_count(in);
+    } else {
+      return 1;
+    }
+  }
+
   template <class Team, class From, class To, class Function>
-  PERGRAD_HD static void one(const Team& team, std::ptrdiff_t sample, const From* from, To* to,
-                             const Function& change) {
-    if (!team.is_random()) return team.copy(static_cast<std::ptrdiff_t>(team.in.size()), from, to);
-    auto* const bits = static_cast<std::uint32_t*>(static_cast<void*>(team.scratch(sample)));
+  PERGRAD_HD static void change_rows(const Team& team, std::ptrdiff_t sample, const From* from, To* to,
+                                     const Function& change) {
+    const auto all = static_cast<std::ptrdiff_t>(row_count(team.in));
+    const part_range own = range_of_part(team, all);
+    if (!team.is_random()) {
+      const std::ptrdiff_t width = static_cast<std::ptrdiff_t>(team.in.size()) / all;
+      return team.copy(own.count * width, from + own.first * width, to + own.first * width);
+    }
+    const std::ptrdiff_t part = range_of_part(team, static_cast<std::ptrdiff_t>(part_count(team.in))).first;
+    auto* const bits = static_cast<std::uint32_t*>(
+        static_cast<void*>(team.scratch(sample) + part * static_cast<std::ptrdiff_t>(words)));
     team.draw(sample, 0, static_cast<std::ptrdiff_t>(words),
               [&](std::ptrdiff_t i, std::uint32_t word) { bits[i] = word; });
-    team.each(1, [&](std::ptrdiff_t /*all of it*/) { change(bits); });
+    team.each(own.count, [&](std::ptrdiff_t i) { change(bits, static_cast<std::size_t>(own.first + i)); });
   }
 };
 
 /// `augment<random_flip>`: every second record is mirrored along its last axis. torchvision: `RandomHorizontalFlip()`.
-struct random_flip {
+struct random_flip : change_of_rows<random_flip> {
   static constexpr bool on_device = true;
   [[nodiscard]] static constexpr bool accepts(shape in) noexcept { return in.rank() >= 2 && in.ids == 0; }
   template <class Scalar>
-  PERGRAD_HD static void apply(const shape& in, const std::uint32_t* words, const Scalar* x, Scalar* y) {
+  PERGRAD_HD static void apply_row(const shape& in, const std::uint32_t* words, std::size_t row, const Scalar* x,
+                                   Scalar* y) {
     const std::size_t width = in[in.rank() - 1];
-    for (std::size_t first = 0; first < in.size(); first += width) {
-      for (std::size_t i = 0; i < width; ++i) y[first + i] = x[first + (words[0] % 2 == 0 ? i : width - 1 - i)];
-    }
+    x += row * width;
+    y += row * width;
+    for (std::size_t i = 0; i < width; ++i) y[i] = x[words[0] % 2 == 0 ? i : width - 1 - i];
   }
   template <class Scalar>
-  PERGRAD_HD static void adjoint(const shape& in, const std::uint32_t* words, const Scalar* dy, Scalar* dx) {
-    apply(in, words, dy, dx);
+  PERGRAD_HD static void adjoint_row(const shape& in, const std::uint32_t* words, std::size_t row, const Scalar* dy,
+                                     Scalar* dx) {
+    apply_row(in, words, row, dy, dx);
   }
 };
 
 /// `augment<random_shift<4>>` on `{channels, height, width}`: each image moves by -4 to 4 rows and columns, zeros come
 /// in. torchvision: `RandomCrop(size, padding=4)`.
 template <std::size_t Pixels>
-struct random_shift {
+struct random_shift : change_of_rows<random_shift<Pixels>> {
   static constexpr bool on_device = true;
   [[nodiscard]] static constexpr auto settings() noexcept { return std::array{Pixels}; }
   [[nodiscard]] static constexpr bool accepts(shape in) noexcept { return in.rank() == 3 && in.ids == 0; }
   template <class Scalar>
-  PERGRAD_HD static void apply(const shape& in, const std::uint32_t* words, const Scalar* x, Scalar* y) {
-    move(in, step(words[0]), step(words[1]), x, y);
+  PERGRAD_HD static void apply_row(const shape& in, const std::uint32_t* words, std::size_t row, const Scalar* x,
+                                   Scalar* y) {
+    move_row(in, step(words[0]), step(words[1]), static_cast<std::ptrdiff_t>(row), x, y);
   }
   template <class Scalar>
-  PERGRAD_HD static void adjoint(const shape& in, const std::uint32_t* words, const Scalar* dy, Scalar* dx) {
-    move(in, -step(words[0]), -step(words[1]), dy, dx);
+  PERGRAD_HD static void adjoint_row(const shape& in, const std::uint32_t* words, std::size_t row, const Scalar* dy,
+                                     Scalar* dx) {
+    move_row(in, -step(words[0]), -step(words[1]), static_cast<std::ptrdiff_t>(row), dy, dx);
   }
 
  private:
@@ -35682,19 +35742,19 @@ struct random_shift {
     return static_cast<std::ptrdiff_t>((std::uint64_t{word} * (2 * Pixels + 1)) >> 32U) -
            static_cast<std::ptrdiff_t>(Pixels);
   }
+  /// `row`: of all channels.
   template <class Scalar>
-  PERGRAD_HD static void move(const shape& in, std::ptrdiff_t down, std::ptrdiff_t right, const Scalar* x, Scalar* y) {
+  PERGRAD_HD static void move_row(const shape& in, std::ptrdiff_t down, std::ptrdiff_t right, std::ptrdiff_t row,
+                                  const Scalar* x, Scalar* y) {
     const auto height = static_cast<std::ptrdiff_t>(in.e1);
     const auto width = static_cast<std::ptrdiff_t>(in.e2);
-    for (std::size_t channel = 0; channel < in.e0; ++channel, x += height * width, y += height * width) {
-      for (std::ptrdiff_t row = 0; row < height; ++row) {
-        for (std::ptrdiff_t column = 0; column < width; ++column) {
-          const std::ptrdiff_t from_row = row - down;
-          const std::ptrdiff_t from_column = column - right;
-          const bool inside = from_row >= 0 && from_row < height && from_column >= 0 && from_column < width;
-          y[row * width + column] = inside ? x[from_row * width + from_column] : Scalar{0};
-        }
-      }
+    const std::ptrdiff_t from_row = row % height - down;
+    const bool is_there = from_row >= 0 && from_row < height;
+    x += (row - down) * width;
+    y += row * width;
+    for (std::ptrdiff_t column = 0; column < width; ++column) {
+      const std::ptrdiff_t from = column - right;
+      y[column] = is_there && from >= 0 && from < width ? x[from] : Scalar{0};
     }
   }
 };
@@ -35748,6 +35808,8 @@ struct channel_affine {
   [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
     return in.varying_axis() != 0 ? detail::mistake::lengths_are_lost : detail::mistake::none;
   }
+  /// Channels know nothing of each other.
+  [[nodiscard]] static constexpr std::size_t part_count(shape in) noexcept { return count_parts(in.e0, in.size()); }
   template <class Initialiser, class Scalar>
   static void initialise(shape in, const Initialiser& initialiser, std::uint64_t first, std::span<Scalar> parameters) {
     detail::initialise_affine(initialiser, first, in.e0, parameters);
@@ -37252,6 +37314,8 @@ struct elementwise_product {
     return in == second ? detail::mistake::none : detail::mistake::branches_do_not_fit;
   }
 
+  [[nodiscard]] static constexpr std::size_t part_count(shape in) noexcept { return count_parts(in.size(), in.size()); }
+
   template <class Team>
   PERGRAD_HD static void forward(const Team& team) {
     for (std::ptrdiff_t b = 0; b < team.samples; ++b) multiply(team, team.x(b), team.x2(b), team.y(b));
@@ -37267,7 +37331,11 @@ struct elementwise_product {
  private:
   template <class Team, class Scalar>
   PERGRAD_HD static void multiply(const Team& team, const Scalar* left, const Scalar* right, Scalar* out) {
-    team.map(static_cast<std::ptrdiff_t>(team.in.size()), [&](const auto& at) { at.put(out, at(left) * at(right)); });
+    const auto [first, count] = range_of_part(team, static_cast<std::ptrdiff_t>(team.in.size()));
+    left += first;
+    right += first;
+    out += first;
+    team.map(count, [&](const auto& at) { at.put(out, at(left) * at(right)); });
   }
 };
 
@@ -37331,6 +37399,10 @@ struct grouped_norm {
     if (in.e0 % group_count(in) != 0) return mistake::groups_do_not_divide;
     return in.varying_axis() != 0 ? mistake::lengths_are_lost : mistake::none;
   }
+  /// Groups know nothing of each other.
+  [[nodiscard]] static constexpr std::size_t part_count(shape in) noexcept {
+    return count_parts(group_count(in), in.size());
+  }
   template <class Initialiser, class Scalar>
   static void initialise(shape in, const Initialiser& initialiser, std::uint64_t first, std::span<Scalar> parameters) {
     initialise_affine(initialiser, first, in.e0, parameters);
@@ -37354,7 +37426,9 @@ struct grouped_norm {
       if (pixels == 1) {  // one pixel: groups are rows
         x += team.x_layout.start;
         y += team.y_layout.start;
-        team.for_each_row(channels / group_size, [&](std::ptrdiff_t r, const auto& row) {
+        const part_range own = range_of_part(team, channels / group_size);
+        team.for_each_row(own.count, [&](std::ptrdiff_t i, const auto& row) {
+          const std::ptrdiff_t r = own.first + i;
           const std::ptrdiff_t first = r * group_size;
           const auto by = normalisation::normaliser_of_row<true>(row, group_size, x + first, epsilon());
           row.fill(1, rates + r, by.rate);
@@ -37417,18 +37491,21 @@ struct grouped_norm {
       scalar* shift_sums = affine ? gain_sums + channels : nullptr;
       if (pixels == 1) {
         dy += team.dy_layout.start;
+        const part_range own = range_of_part(team, channels / group_size);
         if (dx != nullptr) {
           dx += team.dx_layout.start;
-          team.for_each_row(channels / group_size, [&](std::ptrdiff_t r, const auto& row) {
+          team.for_each_row(own.count, [&](std::ptrdiff_t i, const auto& row) {
+            const std::ptrdiff_t r = own.first + i;
             const std::ptrdiff_t first = r * group_size;
             normalisation::backward_row<true>(row, group_size, xhat + first, rates[r], affine ? gain + first : nullptr,
                                               dy + first, dx + first);
           });
         }
         if constexpr (affine) {
-          team.map(channels, [&](const auto& at) {
-            at.put(shift_sums, at(dy));
-            at.put(gain_sums, at(dy) * at(xhat));
+          const std::ptrdiff_t first = own.first * group_size;
+          team.map(own.count * group_size, [&](const auto& at) {
+            at.put(shift_sums + first, at(dy + first));
+            at.put(gain_sums + first, at(dy + first) * at(xhat + first));
           });
         }
         continue;
@@ -37540,6 +37617,8 @@ struct group_sort {
     return (in.rank() == 2 ? in.e1 : in.e0) % Size == 0 ? detail::mistake::none : detail::mistake::groups_do_not_divide;
   }
 
+  [[nodiscard]] static constexpr std::size_t part_count(shape in) noexcept { return count_parts(in.size(), in.size()); }
+
   template <class Team>
   PERGRAD_HD static void forward(const Team& team) {
     for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
@@ -37565,7 +37644,9 @@ struct group_sort {
     constexpr auto size = static_cast<std::ptrdiff_t>(Size);
     const auto all = static_cast<std::ptrdiff_t>(team.in.size());
     const std::ptrdiff_t step = team.in.rank() < 3 ? 1 : all / static_cast<std::ptrdiff_t>(team.in.e0);
-    team.each(all, [=](std::ptrdiff_t i) {
+    const part_range own = range_of_part(team, all);
+    team.each(own.count, [=](std::ptrdiff_t of_part) {
+      const std::ptrdiff_t i = own.first + of_part;
       const std::ptrdiff_t member = i / step % size;
       const std::ptrdiff_t first = i - member * step;
       std::ptrdiff_t rank = 0;
@@ -37624,16 +37705,20 @@ struct mean_over_positions {
     return in.rank() == 2 ? detail::mistake::none : detail::mistake::needs_a_sequence;
   }
 
+  /// Features know nothing of each other.
+  [[nodiscard]] static constexpr std::size_t part_count(shape in) noexcept { return count_parts(in.e1, in.size()); }
+
   template <class Team>
   PERGRAD_HD static void forward(const Team& team) {
     using scalar = typename Team::scalar;
     const auto features = static_cast<std::ptrdiff_t>(team.in.e1);
+    const auto [first, count] = range_of_part(team, features);
     for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
       const std::ptrdiff_t length = team.length(b);
       const auto divisor = static_cast<scalar>(length < 1 ? 1 : length);
-      const scalar* x = team.x(b);
-      scalar* y = team.y(b);
-      team.map(features, [&](const auto& at) {
+      const scalar* x = team.x(b) + first;
+      scalar* y = team.y(b) + first;
+      team.map(count, [&](const auto& at) {
         auto sum = at.zero();
         for (std::ptrdiff_t t = 0; t < length; ++t) sum += at(x + t * features);
         at.put(y, sum / divisor);
@@ -37645,16 +37730,18 @@ struct mean_over_positions {
     using scalar = typename Team::scalar;
     const auto positions = static_cast<std::ptrdiff_t>(team.in.e0);
     const auto features = static_cast<std::ptrdiff_t>(team.in.e1);
+    const auto [first, count] = range_of_part(team, features);
     for (std::ptrdiff_t b = 0; team.wants_dx && b < team.samples; ++b) {
       const std::ptrdiff_t length = team.length(b);
       const auto divisor = static_cast<scalar>(length < 1 ? 1 : length);
-      const scalar* dy = team.dy(b);
-      scalar* dx = team.dx(b);
-      team.map(features, [&](const auto& at) {
+      const scalar* dy = team.dy(b) + first;
+      scalar* dx = team.dx(b) + first;
+      team.map(count, [&](const auto& at) {
         const auto share = at(dy) / divisor;
         for (std::ptrdiff_t t = 0; t < length; ++t) at.put(dx + t * features, share);
       });
-      team.fill((positions - length) * features, dx + length * features, scalar{0});
+      const part_range behind = range_of_part(team, (positions - length) * features);
+      team.fill(behind.count, team.dx(b) + length * features + behind.first, scalar{0});
     }
   }
 };
@@ -37677,6 +37764,10 @@ struct concatenation {
   static constexpr bool forgets_values = true;
   static constexpr bool on_device = true;
   static constexpr bool joins_positions = true;
+
+  [[nodiscard]] static constexpr std::size_t part_count(shape in) noexcept {
+    return count_parts(ByPosition && in.rank() == 2 ? in.e0 : in.size(), in.size());
+  }
 
   template <class Team>
   PERGRAD_HD static void forward(const Team& team) {
@@ -37702,7 +37793,14 @@ struct concatenation {
   PERGRAD_HD static void copy_rows(const Team& team, std::ptrdiff_t rows, std::ptrdiff_t width,
                                    const typename Team::scalar* from, std::ptrdiff_t from_step,
                                    typename Team::scalar* to, std::ptrdiff_t to_step) {
-    team.map(rows, width,
+    if (rows == 1) {
+      const part_range own = range_of_part(team, width);
+      return team.copy(own.count, from + own.first, to + own.first);
+    }
+    const part_range own = range_of_part(team, rows);
+    from += own.first * from_step;
+    to += own.first * to_step;
+    team.map(own.count, width,
              [&](std::ptrdiff_t r, const auto& at) { at.put(to + r * to_step, at(from + r * from_step)); });
   }
   struct rows_of {
@@ -39529,24 +39627,30 @@ struct part_of_input {
   static constexpr bool on_tiles = true;
   static constexpr bool on_device = true;
 
+  [[nodiscard]] static constexpr std::size_t part_count(shape in) noexcept { return count_parts(in.size(), in.size()); }
+
   template <class Team>
   PERGRAD_HD static void forward(const Team& team) {
-    const auto count = static_cast<std::ptrdiff_t>(team.out.size());
+    const auto [first, count] = range_of_part(team, static_cast<std::ptrdiff_t>(team.out.size()));
     for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
       const std::ptrdiff_t begin = Layer::begin_of(team, b);
       if (begin < 0) {
-        team.fill(count, team.y(b), 0);
+        team.fill(count, team.y(b) + first, 0);
       } else {
-        team.copy(count, team.x(b) + begin, team.y(b));
+        team.copy(count, team.x(b) + begin + first, team.y(b) + first);
       }
     }
   }
   template <class Team>
   PERGRAD_HD static void backward(const Team& team) {
+    const auto [first, count] = range_of_part(team, static_cast<std::ptrdiff_t>(team.in.size()));
     for (std::ptrdiff_t b = 0; team.wants_dx && b < team.samples; ++b) {
       const std::ptrdiff_t begin = Layer::begin_of(team, b);
-      team.fill(static_cast<std::ptrdiff_t>(team.in.size()), team.dx(b), 0);
-      if (begin >= 0) team.copy(static_cast<std::ptrdiff_t>(team.out.size()), team.dy(b), team.dx(b) + begin);
+      const std::ptrdiff_t end = begin + static_cast<std::ptrdiff_t>(team.out.size());
+      const std::ptrdiff_t from = first < begin ? begin : first;
+      const std::ptrdiff_t to = end < first + count ? end : first + count;
+      team.fill(count, team.dx(b) + first, 0);
+      if (begin >= 0 && from < to) team.copy(to - from, team.dy(b) + (from - begin), team.dx(b) + from);
     }
   }
 };
@@ -50337,8 +50441,9 @@ struct block_team : thread_team<Block, Scalar> {
   PERGRAD_HD void for_each_group(std::ptrdiff_t channels, std::ptrdiff_t group_size, const Function& f) const {
     const auto size = static_cast<int>(group_size);
     const auto pixels = static_cast<int>(static_cast<std::ptrdiff_t>(in.size()) / channels);
-    for (int group = 0; group < static_cast<int>(channels) / size; ++group) {
-      f(channel_group<base>{*this, group, size, pixels});
+    const part_range own = range_of_part(*this, channels / group_size);
+    for (int i = 0; i < static_cast<int>(own.count); ++i) {
+      f(channel_group<base>{*this, static_cast<int>(own.first) + i, size, pixels});
     }
   }
 };

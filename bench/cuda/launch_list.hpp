@@ -479,8 +479,10 @@ struct counting_team : dev::block_team<no_block, Scalar> {
   }
   PERGRAD_HD void for_each_group(std::ptrdiff_t channels, std::ptrdiff_t group_size, const auto& f) const {
     const auto pixels = static_cast<int>(static_cast<std::ptrdiff_t>(this->in.size()) / channels);
-    for (int group = 0; group < static_cast<int>(channels / group_size); ++group)
-      f(dev::channel_group<counting_team>{*this, group, static_cast<int>(group_size), pixels});
+    const pergrad::part_range own = pergrad::range_of_part(*this, channels / group_size);
+    for (std::ptrdiff_t i = 0; i < own.count; ++i)
+      f(dev::channel_group<counting_team>{*this, static_cast<int>(own.first + i), static_cast<int>(group_size),
+                                          pixels});
   }
 
  private:

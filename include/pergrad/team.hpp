@@ -33,9 +33,9 @@
 //   count(n, f)                of how many elements f(i) is true
 //   for_each_row(rows, f)      f(r, row): rows that have nothing to do with each other; `row` is a team for these verbs
 //   for_each_group(channels, group_size, f)
-//                              f(groups) for groups of an image's channels, for layers with `stored_order`, whose
-//                              images lie as the executor likes: x_layout etc. say how. For pixels of two of them, and
-//                              of a dense one that only the layer reads:
+//                              f(groups) for groups of an image's channels, of a layer in parts for those of this team,
+//                              for layers with `stored_order`, whose images lie as the executor likes: x_layout etc.
+//                              say how. For pixels of two of them, and of a dense one that only the layer reads:
 //     groups.each(f), keep(to, f)  one f(group) a group; to[group] = f(first channel)
 //     groups.reduce<K>(a, b, to, f, g)
 //                                  sums over a group's channels and pixels. f(channels) gives a function of a pixel
@@ -127,7 +127,7 @@ struct part_range {
   std::ptrdiff_t count;
 };
 /// Parts of a layer whose `count` things know nothing of each other: a few thousand of all `elements` are one.
-[[nodiscard]] constexpr std::size_t count_parts(std::size_t count, std::size_t elements) noexcept {
+[[nodiscard]] PERGRAD_HD constexpr std::size_t count_parts(std::size_t count, std::size_t elements) noexcept {
   const std::size_t parts = (elements + 4095) / 4096;
   return parts < count ? parts : count;
 }

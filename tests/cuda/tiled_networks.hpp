@@ -88,6 +88,23 @@ using dropped = pg::basic_network<Scalar, pg::variable(pg::shape{5, 4}), pg::aug
                                   pg::dropout<1.0 / 3>, pg::transformer_encoder_layer<2, 5, pg::dropout_rate<0.1>>,
                                   pg::multihead_attention<2, pg::attention_dropout<0.25>, pg::causal>,
                                   pg::mean_over_positions, pg::linear<20>, pg::dropout<0.1>, pg::linear<Out>>;
+// So many elements that layers whose elements, rows, channels or groups know nothing of each other go by several
+// blocks.
+template <class Scalar, std::size_t Out = 3>
+using large_images =
+    pg::basic_network<Scalar, pg::shape{8, 32, 33}, pg::group_norm<4>, pg::channel_affine, pg::group_sort<>,
+                      pg::instance_norm2d<>, pg::parallel<pg::sequential<>, pg::sequential<pg::tanh>>, pg::flatten,
+                      pg::group_norm<3>, pg::linear<Out>>;
+template <class Scalar, std::size_t Out = 3>
+using large_rows =
+    pg::basic_network<Scalar, pg::variable(pg::shape{70, 62}), pg::added_bias,
+                      pg::merge<pg::elementwise_product, pg::sequential<pg::tanh>, pg::sequential<pg::sigmoid>>,
+                      pg::parallel<pg::sequential<>, pg::sequential<pg::tanh>>, pg::take_positions<0, 68>,
+                      pg::parallel<pg::sequential<pg::mean_over_positions>, pg::sequential<pg::select_last>>,
+                      pg::linear<Out>>;
+template <class Scalar, std::size_t Out = 3>
+using moved_images = pg::basic_network<Scalar, pg::shape{3, 41, 40}, pg::augment<pg::random_flip>, pg::conv2d<3, 1>,
+                                       pg::augment<pg::random_shift<3>>, pg::flatten, pg::linear<Out>>;
 
 }  // namespace tiled_networks
 
@@ -123,4 +140,10 @@ template <>
 inline constexpr plan_kind plan_of<tiled_networks::tiles_of_attention<float, 4>> = plan_kind::layered;
 template <>
 inline constexpr plan_kind plan_of<tiled_networks::image_norms<double, 4>> = plan_kind::layered;
+template <>
+inline constexpr plan_kind plan_of<tiled_networks::large_images<double, 4>> = plan_kind::layered;
+template <>
+inline constexpr plan_kind plan_of<tiled_networks::large_rows<double, 4>> = plan_kind::layered;
+template <>
+inline constexpr plan_kind plan_of<tiled_networks::moved_images<double, 4>> = plan_kind::layered;
 }  // namespace pergrad::inline v0_1::on_device

@@ -173,6 +173,20 @@ BOOST_AUTO_TEST_CASE(parts_of_layers_are_blocks_of_their_own) {
   expect_parts_apart<long_attention<double, 4>>(3, 3 * 3 * 4);
   expect_parts_apart<tiles_of_attention<double, 4>>(3, 3 * 3 * (2 + 1 + 1 + 2) * 3);
 }
+// Of layers without attention: six of three parts each; of rows three of two parts and three of three, the last of
+// which adds to an input's gradient; two of two parts, the first with nothing to train in front of it.
+BOOST_AUTO_TEST_CASE(parts_of_elementwise_layers_are_blocks_of_their_own) {
+  expect_parts_apart<large_images<double, 4>>(3, 2 * 3 * 6 * 3);
+  expect_parts_apart<large_rows<double, 4>>(3, 3 * (2 * (3 * 2 + 3 * 3) + 3));
+  expect_parts_apart<moved_images<double, 4>>(3, 3 * (2 + 2 + 2));
+  const auto gradients = []<class Network>(std::type_identity<Network>) {
+    both<Network, pg::cross_entropy> it{4};
+    check_close(it.evaluate(pg::materialise(it.on_device())),
+                pg::unprotected::evaluate(it.host, pg::materialise(it.on_host())), tolerance<double>, "rows");
+  };
+  gradients(std::type_identity<large_images<double, 4>>{});
+  gradients(std::type_identity<large_rows<double, 4>>{});
+}
 // A tape for more samples than go by parts gives the same bits, rounded to TF32 or not.
 BOOST_AUTO_TEST_CASE(no_bit_depends_on_parts) {
   const auto check = []<class Network>(std::type_identity<Network>, bool tf32) {
@@ -210,6 +224,16 @@ BOOST_AUTO_TEST_CASE(bits_are_functions_of_key_step_record_layer_and_element) {
       }
     }
   }
+}
+BOOST_AUTO_TEST_CASE(changes_of_records_are_the_hosts_in_parts_too) {
+  both<moved_images<double, 4>, pg::cross_entropy> it{7};
+  pg::seeded_generator of_one{5};
+  pg::seeded_generator of_the_other{5};
+  const auto rows = it.evaluate(pg::materialise(pg::with_randomness(it.on_device(), of_one)));
+  check_close(rows,
+              pg::unprotected::evaluate(it.host, pg::materialise(pg::with_randomness(it.on_host(), of_the_other))),
+              tolerance<double>, "rows");
+  BOOST_TEST((it.evaluate(pg::materialise(it.on_device())) != rows));  // something was moved
 }
 BOOST_AUTO_TEST_CASE(random_bits_are_the_hosts) {
   both<dropped<double>, pg::cross_entropy> it{7};

@@ -11,6 +11,7 @@
 #include <pergrad/graph/mistakes.hpp>
 #include <pergrad/layers/shared/normalisation.hpp>
 #include <pergrad/shape.hpp>
+#include <pergrad/team.hpp>
 
 namespace pergrad::inline v0_1 {
 
@@ -40,13 +41,17 @@ struct added_bias {
     detail::initialise_affine(initialiser, first, 0, parameters);
   }
 
+  [[nodiscard]] static constexpr std::size_t part_count(shape in) noexcept {
+    return count_parts(in.size() / features(in), in.size());
+  }
+
   template <class Team>
   PERGRAD_HD static void forward(const Team& team) {
     const auto width = static_cast<std::ptrdiff_t>(features(team.in));
-    const auto rows = static_cast<std::ptrdiff_t>(team.in.size()) / width;
+    const auto [first, rows] = range_of_part(team, static_cast<std::ptrdiff_t>(team.in.size()) / width);
     for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
-      const auto* x = team.x(b);
-      auto* y = team.y(b);
+      const auto* x = team.x(b) + first * width;
+      auto* y = team.y(b) + first * width;
       team.map(rows, width, [&](std::ptrdiff_t r, const auto& at) {
         at.put(y + r * width, at(x + r * width) + at(team.parameters));
       });
@@ -54,8 +59,9 @@ struct added_bias {
   }
   template <class Team>
   PERGRAD_HD static void backward(const Team& team) {
+    const auto [first, count] = range_of_part(team, static_cast<std::ptrdiff_t>(team.in.size()));
     for (std::ptrdiff_t b = 0; team.wants_dx && b < team.samples; ++b) {
-      team.copy(static_cast<std::ptrdiff_t>(team.in.size()), team.dy(b), team.dx(b));
+      team.copy(count, team.dy(b) + first, team.dx(b) + first);
     }
   }
 

@@ -41,6 +41,8 @@ struct channel_affine {
   [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
     return in.varying_axis() != 0 ? detail::mistake::lengths_are_lost : detail::mistake::none;
   }
+  /// Channels know nothing of each other.
+  [[nodiscard]] static constexpr std::size_t part_count(shape in) noexcept { return count_parts(in.e0, in.size()); }
   template <class Initialiser, class Scalar>
   static void initialise(shape in, const Initialiser& initialiser, std::uint64_t first, std::span<Scalar> parameters) {
     detail::initialise_affine(initialiser, first, in.e0, parameters);

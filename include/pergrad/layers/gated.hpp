@@ -14,6 +14,7 @@
 #include <pergrad/layers/activations.hpp>
 #include <pergrad/layers/linear.hpp>
 #include <pergrad/shape.hpp>
+#include <pergrad/team.hpp>
 
 namespace pergrad::inline v0_1 {
 
@@ -31,6 +32,8 @@ struct elementwise_product {
     return in == second ? detail::mistake::none : detail::mistake::branches_do_not_fit;
   }
 
+  [[nodiscard]] static constexpr std::size_t part_count(shape in) noexcept { return count_parts(in.size(), in.size()); }
+
   template <class Team>
   PERGRAD_HD static void forward(const Team& team) {
     for (std::ptrdiff_t b = 0; b < team.samples; ++b) multiply(team, team.x(b), team.x2(b), team.y(b));
@@ -46,7 +49,11 @@ struct elementwise_product {
  private:
   template <class Team, class Scalar>
   PERGRAD_HD static void multiply(const Team& team, const Scalar* left, const Scalar* right, Scalar* out) {
-    team.map(static_cast<std::ptrdiff_t>(team.in.size()), [&](const auto& at) { at.put(out, at(left) * at(right)); });
+    const auto [first, count] = range_of_part(team, static_cast<std::ptrdiff_t>(team.in.size()));
+    left += first;
+    right += first;
+    out += first;
+    team.map(count, [&](const auto& at) { at.put(out, at(left) * at(right)); });
   }
 };
 

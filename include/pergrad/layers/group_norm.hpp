@@ -60,6 +60,10 @@ struct grouped_norm {
     if (in.e0 % group_count(in) != 0) return mistake::groups_do_not_divide;
     return in.varying_axis() != 0 ? mistake::lengths_are_lost : mistake::none;
   }
+  /// Groups know nothing of each other.
+  [[nodiscard]] static constexpr std::size_t part_count(shape in) noexcept {
+    return count_parts(group_count(in), in.size());
+  }
   template <class Initialiser, class Scalar>
   static void initialise(shape in, const Initialiser& initialiser, std::uint64_t first, std::span<Scalar> parameters) {
     initialise_affine(initialiser, first, in.e0, parameters);
@@ -83,7 +87,9 @@ struct grouped_norm {
       if (pixels == 1) {  // one pixel: groups are rows
         x += team.x_layout.start;
         y += team.y_layout.start;
-        team.for_each_row(channels / group_size, [&](std::ptrdiff_t r, const auto& row) {
+        const part_range own = range_of_part(team, channels / group_size);
+        team.for_each_row(own.count, [&](std::ptrdiff_t i, const auto& row) {
+          const std::ptrdiff_t r = own.first + i;
           const std::ptrdiff_t first = r * group_size;
           const auto by = normalisation::normaliser_of_row<true>(row, group_size, x + first, epsilon());
           row.fill(1, rates + r, by.rate);
@@ -146,18 +152,21 @@ struct grouped_norm {
       scalar* shift_sums = affine ? gain_sums + channels : nullptr;
       if (pixels == 1) {
         dy += team.dy_layout.start;
+        const part_range own = range_of_part(team, channels / group_size);
         if (dx != nullptr) {
           dx += team.dx_layout.start;
-          team.for_each_row(channels / group_size, [&](std::ptrdiff_t r, const auto& row) {
+          team.for_each_row(own.count, [&](std::ptrdiff_t i, const auto& row) {
+            const std::ptrdiff_t r = own.first + i;
             const std::ptrdiff_t first = r * group_size;
             normalisation::backward_row<true>(row, group_size, xhat + first, rates[r], affine ? gain + first : nullptr,
                                               dy + first, dx + first);
           });
         }
         if constexpr (affine) {
-          team.map(channels, [&](const auto& at) {
-            at.put(shift_sums, at(dy));
-            at.put(gain_sums, at(dy) * at(xhat));
+          const std::ptrdiff_t first = own.first * group_size;
+          team.map(own.count * group_size, [&](const auto& at) {
+            at.put(shift_sums + first, at(dy + first));
+            at.put(gain_sums + first, at(dy + first) * at(xhat + first));
           });
         }
         continue;

@@ -11,6 +11,7 @@
 #include <pergrad/detail/host_device.hpp>
 #include <pergrad/graph/mistakes.hpp>
 #include <pergrad/shape.hpp>
+#include <pergrad/team.hpp>
 
 namespace pergrad::inline v0_1 {
 
@@ -32,6 +33,8 @@ struct group_sort {
     if (in.varying_axis() == 2) return detail::mistake::needs_a_sequence;  // {channels, positions}
     return (in.rank() == 2 ? in.e1 : in.e0) % Size == 0 ? detail::mistake::none : detail::mistake::groups_do_not_divide;
   }
+
+  [[nodiscard]] static constexpr std::size_t part_count(shape in) noexcept { return count_parts(in.size(), in.size()); }
 
   template <class Team>
   PERGRAD_HD static void forward(const Team& team) {
@@ -58,7 +61,9 @@ struct group_sort {
     constexpr auto size = static_cast<std::ptrdiff_t>(Size);
     const auto all = static_cast<std::ptrdiff_t>(team.in.size());
     const std::ptrdiff_t step = team.in.rank() < 3 ? 1 : all / static_cast<std::ptrdiff_t>(team.in.e0);
-    team.each(all, [=](std::ptrdiff_t i) {
+    const part_range own = range_of_part(team, all);
+    team.each(own.count, [=](std::ptrdiff_t of_part) {
+      const std::ptrdiff_t i = own.first + of_part;
       const std::ptrdiff_t member = i / step % size;
       const std::ptrdiff_t first = i - member * step;
       std::ptrdiff_t rank = 0;

@@ -11,6 +11,7 @@
 #include <pergrad/graph/mistakes.hpp>
 #include <pergrad/graph/sequential.hpp>
 #include <pergrad/shape.hpp>
+#include <pergrad/team.hpp>
 
 namespace pergrad::inline v0_1 {
 
@@ -24,6 +25,10 @@ struct concatenation {
   static constexpr bool forgets_values = true;
   static constexpr bool on_device = true;
   static constexpr bool joins_positions = true;
+
+  [[nodiscard]] static constexpr std::size_t part_count(shape in) noexcept {
+    return count_parts(ByPosition && in.rank() == 2 ? in.e0 : in.size(), in.size());
+  }
 
   template <class Team>
   PERGRAD_HD static void forward(const Team& team) {
@@ -49,7 +54,14 @@ struct concatenation {
   PERGRAD_HD static void copy_rows(const Team& team, std::ptrdiff_t rows, std::ptrdiff_t width,
                                    const typename Team::scalar* from, std::ptrdiff_t from_step,
                                    typename Team::scalar* to, std::ptrdiff_t to_step) {
-    team.map(rows, width,
+    if (rows == 1) {
+      const part_range own = range_of_part(team, width);
+      return team.copy(own.count, from + own.first, to + own.first);
+    }
+    const part_range own = range_of_part(team, rows);
+    from += own.first * from_step;
+    to += own.first * to_step;
+    team.map(own.count, width,
              [&](std::ptrdiff_t r, const auto& at) { at.put(to + r * to_step, at(from + r * from_step)); });
   }
   struct rows_of {

@@ -13,6 +13,7 @@
 #include <pergrad/detail/host_device.hpp>
 #include <pergrad/graph/mistakes.hpp>
 #include <pergrad/shape.hpp>
+#include <pergrad/team.hpp>
 
 namespace pergrad::inline v0_1 {
 
@@ -24,24 +25,30 @@ struct part_of_input {
   static constexpr bool on_tiles = true;
   static constexpr bool on_device = true;
 
+  [[nodiscard]] static constexpr std::size_t part_count(shape in) noexcept { return count_parts(in.size(), in.size()); }
+
   template <class Team>
   PERGRAD_HD static void forward(const Team& team) {
-    const auto count = static_cast<std::ptrdiff_t>(team.out.size());
+    const auto [first, count] = range_of_part(team, static_cast<std::ptrdiff_t>(team.out.size()));
     for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
       const std::ptrdiff_t begin = Layer::begin_of(team, b);
       if (begin < 0) {
-        team.fill(count, team.y(b), 0);
+        team.fill(count, team.y(b) + first, 0);
       } else {
-        team.copy(count, team.x(b) + begin, team.y(b));
+        team.copy(count, team.x(b) + begin + first, team.y(b) + first);
       }
     }
   }
   template <class Team>
   PERGRAD_HD static void backward(const Team& team) {
+    const auto [first, count] = range_of_part(team, static_cast<std::ptrdiff_t>(team.in.size()));
     for (std::ptrdiff_t b = 0; team.wants_dx && b < team.samples; ++b) {
       const std::ptrdiff_t begin = Layer::begin_of(team, b);
-      team.fill(static_cast<std::ptrdiff_t>(team.in.size()), team.dx(b), 0);
-      if (begin >= 0) team.copy(static_cast<std::ptrdiff_t>(team.out.size()), team.dy(b), team.dx(b) + begin);
+      const std::ptrdiff_t end = begin + static_cast<std::ptrdiff_t>(team.out.size());
+      const std::ptrdiff_t from = first < begin ? begin : first;
+      const std::ptrdiff_t to = end < first + count ? end : first + count;
+      team.fill(count, team.dx(b) + first, 0);
+      if (begin >= 0 && from < to) team.copy(to - from, team.dy(b) + (from - begin), team.dx(b) + from);
     }
   }
 };

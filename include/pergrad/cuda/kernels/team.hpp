@@ -467,8 +467,9 @@ struct block_team : thread_team<Block, Scalar> {
   PERGRAD_HD void for_each_group(std::ptrdiff_t channels, std::ptrdiff_t group_size, const Function& f) const {
     const auto size = static_cast<int>(group_size);
     const auto pixels = static_cast<int>(static_cast<std::ptrdiff_t>(in.size()) / channels);
-    for (int group = 0; group < static_cast<int>(channels) / size; ++group) {
-      f(channel_group<base>{*this, group, size, pixels});
+    const part_range own = range_of_part(*this, channels / group_size);
+    for (int i = 0; i < static_cast<int>(own.count); ++i) {
+      f(channel_group<base>{*this, static_cast<int>(own.first) + i, size, pixels});
     }
   }
 };
