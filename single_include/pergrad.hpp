@@ -40133,7 +40133,7 @@ namespace pergrad::inline v0_1 {
 /// sample's outputs. Stable for any logits.
 struct binary_cross_entropy_with_logits {
   static constexpr bool on_device = true;
-  using by_threads = binary_cross_entropy_with_logits;
+  using by_threads = binary_cross_entropy_with_logits;  ///< whose `term` this is
 
   template <class Scalar>
   using target = Scalar;
@@ -40161,6 +40161,7 @@ struct binary_cross_entropy_with_logits {
                                                   Scalar* dy) noexcept {
     return detail::mean_of_terms<binary_cross_entropy_with_logits>(y, size, targets, dy);
   }
+  /// One output's part: losses/terms.hpp.
   [[nodiscard]] PERGRAD_HD static detail::loss_term term(double logit, double target, double count) noexcept {
     const double decay = std::exp(-std::fabs(logit));
     return {(logit > 0 ? logit : 0.0) - logit * target + std::log1p(decay),
@@ -40185,7 +40186,7 @@ namespace pergrad::inline v0_1 {
 template <detail::number Gamma = 2.0>
 struct focal : cross_entropy {
   static_assert(Gamma.is_size(), "focal: gamma must be finite and not negative");
-  using by_threads = focal;
+  using by_threads = focal;  ///< as of cross_entropy
 
   template <class Scalar>
   [[nodiscard]] static double evaluate(std::span<const Scalar> y, std::span<const std::int32_t> targets,
@@ -40236,7 +40237,7 @@ template <detail::number Gamma = 2.0, detail::number Alpha = 0.25>
 struct binary_focal_with_logits : binary_cross_entropy_with_logits {
   static_assert(Gamma.is_size(), "binary_focal_with_logits: gamma must be finite and not negative");
   static_assert(Alpha.is_size() && Alpha.value <= 1, "binary_focal_with_logits: alpha must be in [0, 1]");
-  using by_threads = binary_focal_with_logits;
+  using by_threads = binary_focal_with_logits;  ///< whose `term` this is
 
   template <class Scalar>
   [[nodiscard]] static double evaluate(std::span<const Scalar> y, std::span<const Scalar> targets,
@@ -40249,6 +40250,7 @@ struct binary_focal_with_logits : binary_cross_entropy_with_logits {
                                                   Scalar* dy) noexcept {
     return detail::mean_of_terms<binary_focal_with_logits>(y, size, targets, dy);
   }
+  /// One output's part: losses/terms.hpp.
   [[nodiscard]] PERGRAD_HD static detail::loss_term term(double logit, double target, double count) noexcept {
     constexpr double gamma = Gamma.value;
     constexpr double alpha = Alpha.value;
@@ -40279,7 +40281,7 @@ namespace pergrad::inline v0_1 {
 /// sample's outputs.
 struct mean_squared_error {
   static constexpr bool on_device = true;
-  using by_threads = mean_squared_error;
+  using by_threads = mean_squared_error;  ///< whose `term` this is
 
   template <class Scalar>
   using target = Scalar;
@@ -40324,6 +40326,7 @@ struct mean_squared_error {
                                                   Scalar* dy) noexcept {
     return detail::mean_of_terms<mean_squared_error>(y, size, targets, dy);
   }
+  /// One output's part: losses/terms.hpp.
   [[nodiscard]] PERGRAD_HD static detail::loss_term term(double y, double target, double count) noexcept {
     const double difference = y - target;
     return {difference * difference, difference * (2 / count)};
@@ -40340,7 +40343,7 @@ namespace pergrad::inline v0_1 {
 template <detail::number Delta = 1.0>
 struct huber : mean_squared_error {
   static_assert(Delta.is_size() && Delta.value > 0, "huber: delta must be finite and above 0");
-  using by_threads = huber;
+  using by_threads = huber;  ///< whose `term` this is
 
   /// Slopes are bounded but those of a target that is NaN: a sum without clipping relies on it.
   template <class Scalar>
@@ -40361,6 +40364,7 @@ struct huber : mean_squared_error {
                                                   Scalar* dy) noexcept {
     return detail::mean_of_terms<huber>(y, size, targets, dy);
   }
+  /// One output's part: losses/terms.hpp.
   [[nodiscard]] PERGRAD_HD static detail::loss_term term(double y, double target, double count) noexcept {
     constexpr double delta = Delta.value;
     const double x = y - target;
@@ -45420,6 +45424,9 @@ struct needs_functions_marked_pergrad_hd {
                                                   std::size_t positions, std::size_t length) {
     return Function::evaluate(y, count, targets, dy, positions, length);
   }
+  [[nodiscard]] __device__ static auto term(double y, double target, double count) {
+    return Function::term(y, target, count);
+  }
 };
 template <class Function>
 using device_code_of = needs_functions_marked_pergrad_hd<Function>;
@@ -46338,8 +46345,10 @@ enum class gemm_product : int { forward, adjoint, sums, squares };
 /// Is a product over samples a plain matrix's, and large enough?
 [[nodiscard]] constexpr bool is_worth_a_call(const affine_view& view) noexcept {
   const std::int64_t work = std::int64_t{samples_of_call(view)} * view.positions() * view.size();
-  return view.positions() == 1 ? view.groups == 1 && work >= library_work && geometry{view}.contiguous != 0
-                               : work >= library_work_of_sequences && axis_of_sequence(view) >= 0;
+  if (view.positions() > 1) return work >= library_work_of_sequences && axis_of_sequence(view) >= 0;
+  // All of x: of what the view leaves out cuBLAS would write no gradient.
+  return work >= library_work && view.groups == 1 && view.channels * view.pixels() == view.view_width() &&
+         geometry{view}.contiguous != 0;
 }
 
 /// The plan. `x_in_workspace`: cuBLAS cannot gather records by their ids.
@@ -49611,15 +49620,17 @@ struct pointwise_worker {
       }
     });
   }
-  /// Zeros in the place of a node's results behind the sample's length, or of their gradients.
-  PERGRAD_HD void trim(const op_row& row, int place) const {
+  /// Zeros in the place of a node's results behind the sample's length, or of their gradients; among those of `own`.
+  PERGRAD_HD void trim(const op_row& row, int place) const { trim(row, place, {0, row.out_size}); }
+  PERGRAD_HD void trim(const op_row& row, int place, part_range own) const {
     if (row.out_lengths < 0) return;
     const int length = values.positions(row.out_lengths, 0);
     Scalar* at = values.to(place);
     const bool outermost = (row.out_shape.lengths & 3U) == 1;  // the axis of positions
     const int all = static_cast<int>(outermost ? row.out_shape.e0 : row.out_shape.e1);
     const int inner = outermost ? row.out_size / all : 1;
-    for_each(row.out_size, [&](int i) {
+    for_each(static_cast<int>(own.count), [&](int of_part) {
+      const int i = static_cast<int>(own.first) + of_part;
       if (i / inner % all >= length) at[i] = 0;
     });
   }
@@ -50474,7 +50485,9 @@ struct node_worker {
 
   /// Sets a node's output, or its gradient, to zero behind the sample's length: values as soon as they are written,
   /// gradients before they are read.
-  PERGRAD_HD void trim(const op_row& row, int place) const { pointwise().trim(row, place); }
+  PERGRAD_HD void trim(const op_row& row, int place) const {
+    pointwise().trim(row, place, range_of_part(which, row.out_size));
+  }
 
   PERGRAD_HD void forward(const op_row& row) const {
     if (row.out_size == 0) return;
@@ -50819,17 +50832,22 @@ template <class Loss>
 inline constexpr bool takes_threads_by_position = requires(const std::int32_t* targets) {
   Loss::weight_of(targets, std::size_t{});
 };
-/// Is it a mean over outputs, which threads share (losses/terms.hpp)?
+/// Does a loss say what threads do together, for itself and not for one that it derives from? Of its terms, or of all
+/// of its outputs.
 template <class Loss>
-inline constexpr bool takes_threads_by_output = requires {
+inline constexpr bool says_by_threads = requires {
   requires std::is_same_v<typename Loss::by_threads, Loss>;
+};
+template <class Loss>
+inline constexpr bool has_terms = requires {
   Loss::term(1.0, 1.0, 1.0);
 };
-/// Does a loss of one position say what threads do together?
+/// Is it a mean over outputs, which threads share (losses/terms.hpp)?
 template <class Loss>
-inline constexpr bool takes_threads_by_class = !takes_threads_by_output<Loss> && requires {
-  requires std::is_same_v<typename Loss::by_threads, Loss>;
-};
+inline constexpr bool takes_threads_by_output = says_by_threads<Loss>&& has_terms<Loss>&& marked_for_devices<Loss>;
+/// Does a loss of one position say that?
+template <class Loss>
+inline constexpr bool takes_threads_by_class = says_by_threads<Loss> && !has_terms<Loss>;
 /// The loss of position t, which nothing has weighed, and its gradient, by a block or a warp; zeros where it does not
 /// count.
 template <class Loss, class Group, class Scalar, class Target>
@@ -51009,7 +51027,9 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
       PERGRAD_ROLLED
       for (int i = t; i < output_size; i += Threads) {
         decltype(Loss::term(0.0, 0.0, 0.0)) term{};
-        if (i < there) term = Loss::term(static_cast<double>(y[i]), static_cast<double>(targets[i]), count);
+        if (i < there) {
+          term = device_code_of<Loss>::term(static_cast<double>(y[i]), static_cast<double>(targets[i]), count);
+        }
         sum += term.loss;
         dy[i] = static_cast<Scalar>(term.slope);
       }
@@ -53552,9 +53572,9 @@ class launcher {
         work.last = last;
         work.stages = stages;
         if (stages == stage::loss) return launch_.losses(device(), without_key(work), wanted.samples);
-        work.layer_parts =
-            (stages & (stage::part | stage::finish)) != 0 ? net_->ops[static_cast<std::size_t>(first)].parts : 1;
-        work.held_room = (stages & (stage::trim | stage::part | stage::finish)) != 0 ? 0 : held_room(first, last);
+        const bool by_parts = (stages & (stage::trim | stage::part | stage::finish)) != 0;
+        work.layer_parts = by_parts ? net_->ops[static_cast<std::size_t>(first)].parts : 1;
+        work.held_room = by_parts ? 0 : held_room(first, last);
         launch_.samples(device(), work, wanted.samples * work.layer_parts);
         work.layer_parts = 1;
       };
@@ -55099,7 +55119,9 @@ template <class Network, on_device::device Device>
                                                                          : "sample kernel";
       const auto is_joined = [&](std::size_t product, bool back) {
         return program::layered && !holds && product < table.ops.size() &&
-               on_device::joins(table.ops[product], row, back);
+               on_device::joins(table.ops[product], row, back) &&
+               on_device::way_on<Device, typename Network::scalar>(on_device::way_of(table.ops[product], back)) !=
+                   on_device::gemm_way::library;
       };
       to.forward = is_product ? way(row, false) : is_joined(i - 1, false) ? "with the product" : by_sample;
       if (has_gradient)

@@ -590,7 +590,7 @@ class sample_counter {
       if ((stages & stage::backward) != 0 && row.backward != 0) backward(row, (stages & stage::leaves) != 0);
     }
     if (holds_) in_shared_memory(double(net_.input_size) + net_.held_weights);
-    if ((stages & stage::loss) != 0) {  // one thread
+    if ((stages & stage::loss) != 0) {  // as one thread takes it, which is the most
       done_.elements += double(net_.output_size);
       done_.element_rounds += double(net_.output_size);
       bytes(2 * net_.output_size);

@@ -128,6 +128,18 @@ static_assert(choose_gemm(gemm_product::forward, conv_view(3, 64, 32), true, tru
 static_assert(dev::chunks_of(conv_view(3, 64, 256)) == 64 && dev::chunks_of(conv_view(64, 64, 256)) == 13);
 static_assert(dev::chunks_of(conv_view(3, 32, 32)) == 2 && dev::chunks_of(conv_view(64, 64, 16)) == 1);
 static_assert(dev::chunks_of(conv_view(512, 512, 32)) == 1);
+// Whose view is all of x: of a number that it leaves out cuBLAS would write no gradient.
+constexpr dev::affine_view window_view(int inputs, int kernel, int outputs) {
+  dev::affine_view v = linear_view(1, outputs);
+  v.in[2] = inputs;
+  v.kernel[2] = kernel;
+  v.stride[2] = 2;
+  v.x_step[2] = 1;
+  v.x_group = inputs;
+  return v;
+}
+static_assert(choose_gemm(gemm_product::adjoint, window_view(2048, 2048, 64), true, true) == gemm_way::library);
+static_assert(choose_gemm(gemm_product::adjoint, window_view(2049, 2048, 64), true, true) != gemm_way::library);
 // Of sequences wide projections, of which a call has about a thousand positions.
 static_assert(choose_gemm(gemm_product::forward, sequence_view(1024, 768, 768), true, true) == gemm_way::library);
 static_assert(choose_gemm(gemm_product::adjoint, sequence_view(64, 768, 3072), true, true) == gemm_way::library);

@@ -18,7 +18,7 @@ namespace pergrad::inline v0_1 {
 /// sample's outputs. Stable for any logits.
 struct binary_cross_entropy_with_logits {
   static constexpr bool on_device = true;
-  using by_threads = binary_cross_entropy_with_logits;
+  using by_threads = binary_cross_entropy_with_logits;  ///< whose `term` this is
 
   template <class Scalar>
   using target = Scalar;
@@ -46,6 +46,7 @@ struct binary_cross_entropy_with_logits {
                                                   Scalar* dy) noexcept {
     return detail::mean_of_terms<binary_cross_entropy_with_logits>(y, size, targets, dy);
   }
+  /// One output's part: losses/terms.hpp.
   [[nodiscard]] PERGRAD_HD static detail::loss_term term(double logit, double target, double count) noexcept {
     const double decay = std::exp(-std::fabs(logit));
     return {(logit > 0 ? logit : 0.0) - logit * target + std::log1p(decay),

@@ -27,7 +27,7 @@ namespace pergrad::inline v0_1 {
 template <detail::number Gamma = 2.0>
 struct focal : cross_entropy {
   static_assert(Gamma.is_size(), "focal: gamma must be finite and not negative");
-  using by_threads = focal;
+  using by_threads = focal;  ///< as of cross_entropy
 
   template <class Scalar>
   [[nodiscard]] static double evaluate(std::span<const Scalar> y, std::span<const std::int32_t> targets,
@@ -78,7 +78,7 @@ template <detail::number Gamma = 2.0, detail::number Alpha = 0.25>
 struct binary_focal_with_logits : binary_cross_entropy_with_logits {
   static_assert(Gamma.is_size(), "binary_focal_with_logits: gamma must be finite and not negative");
   static_assert(Alpha.is_size() && Alpha.value <= 1, "binary_focal_with_logits: alpha must be in [0, 1]");
-  using by_threads = binary_focal_with_logits;
+  using by_threads = binary_focal_with_logits;  ///< whose `term` this is
 
   template <class Scalar>
   [[nodiscard]] static double evaluate(std::span<const Scalar> y, std::span<const Scalar> targets,
@@ -91,6 +91,7 @@ struct binary_focal_with_logits : binary_cross_entropy_with_logits {
                                                   Scalar* dy) noexcept {
     return detail::mean_of_terms<binary_focal_with_logits>(y, size, targets, dy);
   }
+  /// One output's part: losses/terms.hpp.
   [[nodiscard]] PERGRAD_HD static detail::loss_term term(double logit, double target, double count) noexcept {
     constexpr double gamma = Gamma.value;
     constexpr double alpha = Alpha.value;

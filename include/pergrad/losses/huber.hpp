@@ -20,7 +20,7 @@ namespace pergrad::inline v0_1 {
 template <detail::number Delta = 1.0>
 struct huber : mean_squared_error {
   static_assert(Delta.is_size() && Delta.value > 0, "huber: delta must be finite and above 0");
-  using by_threads = huber;
+  using by_threads = huber;  ///< whose `term` this is
 
   /// Slopes are bounded but those of a target that is NaN: a sum without clipping relies on it.
   template <class Scalar>
@@ -41,6 +41,7 @@ struct huber : mean_squared_error {
                                                   Scalar* dy) noexcept {
     return detail::mean_of_terms<huber>(y, size, targets, dy);
   }
+  /// One output's part: losses/terms.hpp.
   [[nodiscard]] PERGRAD_HD static detail::loss_term term(double y, double target, double count) noexcept {
     constexpr double delta = Delta.value;
     const double x = y - target;

@@ -16,7 +16,7 @@ namespace pergrad::inline v0_1 {
 /// sample's outputs.
 struct mean_squared_error {
   static constexpr bool on_device = true;
-  using by_threads = mean_squared_error;
+  using by_threads = mean_squared_error;  ///< whose `term` this is
 
   template <class Scalar>
   using target = Scalar;
@@ -61,6 +61,7 @@ struct mean_squared_error {
                                                   Scalar* dy) noexcept {
     return detail::mean_of_terms<mean_squared_error>(y, size, targets, dy);
   }
+  /// One output's part: losses/terms.hpp.
   [[nodiscard]] PERGRAD_HD static detail::loss_term term(double y, double target, double count) noexcept {
     const double difference = y - target;
     return {difference * difference, difference * (2 / count)};

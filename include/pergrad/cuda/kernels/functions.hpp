@@ -155,6 +155,9 @@ struct needs_functions_marked_pergrad_hd {
                                                   std::size_t positions, std::size_t length) {
     return Function::evaluate(y, count, targets, dy, positions, length);
   }
+  [[nodiscard]] __device__ static auto term(double y, double target, double count) {
+    return Function::term(y, target, count);
+  }
 };
 template <class Function>
 using device_code_of = needs_functions_marked_pergrad_hd<Function>;

@@ -39,7 +39,9 @@ struct node_worker {
 
   /// Sets a node's output, or its gradient, to zero behind the sample's length: values as soon as they are written,
   /// gradients before they are read.
-  PERGRAD_HD void trim(const op_row& row, int place) const { pointwise().trim(row, place); }
+  PERGRAD_HD void trim(const op_row& row, int place) const {
+    pointwise().trim(row, place, range_of_part(which, row.out_size));
+  }
 
   PERGRAD_HD void forward(const op_row& row) const {
     if (row.out_size == 0) return;

@@ -12,6 +12,7 @@
 #include <pergrad/cuda/kernels/functions.hpp>
 #include <pergrad/cuda/kernels/sample_values.hpp>
 #include <pergrad/cuda/kernels/tables.hpp>
+#include <pergrad/team.hpp>
 
 namespace pergrad::inline v0_1::on_device {
 
@@ -101,15 +102,17 @@ struct pointwise_worker {
       }
     });
   }
-  /// Zeros in the place of a node's results behind the sample's length, or of their gradients.
-  PERGRAD_HD void trim(const op_row& row, int place) const {
+  /// Zeros in the place of a node's results behind the sample's length, or of their gradients; among those of `own`.
+  PERGRAD_HD void trim(const op_row& row, int place) const { trim(row, place, {0, row.out_size}); }
+  PERGRAD_HD void trim(const op_row& row, int place, part_range own) const {
     if (row.out_lengths < 0) return;
     const int length = values.positions(row.out_lengths, 0);
     Scalar* at = values.to(place);
     const bool outermost = (row.out_shape.lengths & 3U) == 1;  // the axis of positions
     const int all = static_cast<int>(outermost ? row.out_shape.e0 : row.out_shape.e1);
     const int inner = outermost ? row.out_size / all : 1;
-    for_each(row.out_size, [&](int i) {
+    for_each(static_cast<int>(own.count), [&](int of_part) {
+      const int i = static_cast<int>(own.first) + of_part;
       if (i / inner % all >= length) at[i] = 0;
     });
   }

@@ -80,17 +80,22 @@ template <class Loss>
 inline constexpr bool takes_threads_by_position = requires(const std::int32_t* targets) {
   Loss::weight_of(targets, std::size_t{});
 };
-/// Is it a mean over outputs, which threads share (losses/terms.hpp)?
+/// Does a loss say what threads do together, for itself and not for one that it derives from? Of its terms, or of all
+/// of its outputs.
 template <class Loss>
-inline constexpr bool takes_threads_by_output = requires {
+inline constexpr bool says_by_threads = requires {
   requires std::is_same_v<typename Loss::by_threads, Loss>;
+};
+template <class Loss>
+inline constexpr bool has_terms = requires {
   Loss::term(1.0, 1.0, 1.0);
 };
-/// Does a loss of one position say what threads do together?
+/// Is it a mean over outputs, which threads share (losses/terms.hpp)?
 template <class Loss>
-inline constexpr bool takes_threads_by_class = !takes_threads_by_output<Loss> && requires {
-  requires std::is_same_v<typename Loss::by_threads, Loss>;
-};
+inline constexpr bool takes_threads_by_output = says_by_threads<Loss>&& has_terms<Loss>&& marked_for_devices<Loss>;
+/// Does a loss of one position say that?
+template <class Loss>
+inline constexpr bool takes_threads_by_class = says_by_threads<Loss> && !has_terms<Loss>;
 /// The loss of position t, which nothing has weighed, and its gradient, by a block or a warp; zeros where it does not
 /// count.
 template <class Loss, class Group, class Scalar, class Target>
@@ -270,7 +275,9 @@ struct sample_kernel : sample_work<Scalar, typename Loss::template target<Scalar
       PERGRAD_ROLLED
       for (int i = t; i < output_size; i += Threads) {
         decltype(Loss::term(0.0, 0.0, 0.0)) term{};
-        if (i < there) term = Loss::term(static_cast<double>(y[i]), static_cast<double>(targets[i]), count);
+        if (i < there) {
+          term = device_code_of<Loss>::term(static_cast<double>(y[i]), static_cast<double>(targets[i]), count);
+        }
         sum += term.loss;
         dy[i] = static_cast<Scalar>(term.slope);
       }

@@ -95,8 +95,10 @@ enum class gemm_product : int { forward, adjoint, sums, squares };
 /// Is a product over samples a plain matrix's, and large enough?
 [[nodiscard]] constexpr bool is_worth_a_call(const affine_view& view) noexcept {
   const std::int64_t work = std::int64_t{samples_of_call(view)} * view.positions() * view.size();
-  return view.positions() == 1 ? view.groups == 1 && work >= library_work && geometry{view}.contiguous != 0
-                               : work >= library_work_of_sequences && axis_of_sequence(view) >= 0;
+  if (view.positions() > 1) return work >= library_work_of_sequences && axis_of_sequence(view) >= 0;
+  // All of x: of what the view leaves out cuBLAS would write no gradient.
+  return work >= library_work && view.groups == 1 && view.channels * view.pixels() == view.view_width() &&
+         geometry{view}.contiguous != 0;
 }
 
 /// The plan. `x_in_workspace`: cuBLAS cannot gather records by their ids.

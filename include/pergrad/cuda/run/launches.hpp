@@ -163,9 +163,9 @@ class launcher {
         work.last = last;
         work.stages = stages;
         if (stages == stage::loss) return launch_.losses(device(), without_key(work), wanted.samples);
-        work.layer_parts =
-            (stages & (stage::part | stage::finish)) != 0 ? net_->ops[static_cast<std::size_t>(first)].parts : 1;
-        work.held_room = (stages & (stage::trim | stage::part | stage::finish)) != 0 ? 0 : held_room(first, last);
+        const bool by_parts = (stages & (stage::trim | stage::part | stage::finish)) != 0;
+        work.layer_parts = by_parts ? net_->ops[static_cast<std::size_t>(first)].parts : 1;
+        work.held_room = by_parts ? 0 : held_room(first, last);
         launch_.samples(device(), work, wanted.samples * work.layer_parts);
         work.layer_parts = 1;
       };
