@@ -36097,12 +36097,18 @@ struct probability {
   [[nodiscard]] constexpr bool holds() const noexcept { return numerator >= 0 && numerator < denominator; }
   /// 2^32 p: what has this probability is that 32 random bits are below. Precondition: holds().
   [[nodiscard]] constexpr std::uint32_t threshold() const noexcept {
-    return static_cast<std::uint32_t>(0x1p32L * static_cast<long double>(numerator) /
-                                      static_cast<long double>(denominator));
+    std::uint32_t bits = 0;
+    std::intmax_t rest = numerator;
+    for (int bit = 0; bit < 32; ++bit) {
+      rest *= 2;
+      bits = 2 * bits + (rest >= denominator ? 1U : 0U);
+      rest -= rest >= denominator ? denominator : 0;
+    }
+    return bits;
   }
   /// 1 / (1 - p), by which what is kept is multiplied.
-  [[nodiscard]] constexpr long double scale() const noexcept {
-    return static_cast<long double>(denominator) / static_cast<long double>(denominator - numerator);
+  [[nodiscard]] constexpr double scale() const noexcept {
+    return static_cast<double>(denominator) / static_cast<double>(denominator - numerator);
   }
 
  private:
@@ -36231,7 +36237,7 @@ constexpr void apply(attention_options& options, attention_dropout<Probability>)
     return;
   }
   options.threshold = Probability.threshold();
-  options.kept = static_cast<double>(Probability.scale());
+  options.kept = Probability.scale();
 }
 template <std::size_t Count>
 constexpr void apply(attention_options& options, key_value_heads<Count>) noexcept {
@@ -37016,7 +37022,7 @@ struct dropout {
 
   static constexpr std::uint32_t threshold = Probability.threshold();  ///< an element is kept if its bits are not below
   /// What it is then multiplied by; of 1, which `check` refuses, it would be no constant.
-  static constexpr double share = Probability.holds() ? static_cast<double>(Probability.scale()) : 1;
+  static constexpr double share = Probability.holds() ? Probability.scale() : 1;
 
   [[nodiscard]] static constexpr std::size_t part_count(shape in) noexcept { return parts_of_mask(in.size()); }
 

@@ -41,7 +41,7 @@ struct dropout {
 
   static constexpr std::uint32_t threshold = Probability.threshold();  ///< an element is kept if its bits are not below
   /// What it is then multiplied by; of 1, which `check` refuses, it would be no constant.
-  static constexpr double share = Probability.holds() ? static_cast<double>(Probability.scale()) : 1;
+  static constexpr double share = Probability.holds() ? Probability.scale() : 1;
 
   [[nodiscard]] static constexpr std::size_t part_count(shape in) noexcept { return parts_of_mask(in.size()); }
 

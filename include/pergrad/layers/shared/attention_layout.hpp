@@ -64,7 +64,7 @@ constexpr void apply(attention_options& options, attention_dropout<Probability>)
     return;
   }
   options.threshold = Probability.threshold();
-  options.kept = static_cast<double>(Probability.scale());
+  options.kept = Probability.scale();
 }
 template <std::size_t Count>
 constexpr void apply(attention_options& options, key_value_heads<Count>) noexcept {

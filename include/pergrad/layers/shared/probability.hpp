@@ -52,12 +52,18 @@ struct probability {
   [[nodiscard]] constexpr bool holds() const noexcept { return numerator >= 0 && numerator < denominator; }
   /// 2^32 p: what has this probability is that 32 random bits are below. Precondition: holds().
   [[nodiscard]] constexpr std::uint32_t threshold() const noexcept {
-    return static_cast<std::uint32_t>(0x1p32L * static_cast<long double>(numerator) /
-                                      static_cast<long double>(denominator));
+    std::uint32_t bits = 0;
+    std::intmax_t rest = numerator;
+    for (int bit = 0; bit < 32; ++bit) {
+      rest *= 2;
+      bits = 2 * bits + (rest >= denominator ? 1U : 0U);
+      rest -= rest >= denominator ? denominator : 0;
+    }
+    return bits;
   }
   /// 1 / (1 - p), by which what is kept is multiplied.
-  [[nodiscard]] constexpr long double scale() const noexcept {
-    return static_cast<long double>(denominator) / static_cast<long double>(denominator - numerator);
+  [[nodiscard]] constexpr double scale() const noexcept {
+    return static_cast<double>(denominator) / static_cast<double>(denominator - numerator);
   }
 
  private:
