@@ -44652,6 +44652,7 @@ struct tensor_blocks {
   // Of shares, whose threads have as many integers as sums; the large ones have those in shared memory.
   using wide_of_shares = tensor_block<64, 128, 4, 2, Format>;    ///< 128 threads
   using narrow_of_shares = tensor_block<32, 128, 2, 2, Format>;  ///< 128 threads
+  using square_of_shares = tensor_block<64, 64, 2, 2, Format>;   ///< 128 threads
 };
 
 /// Is a problem one over samples of one position? There are as many columns as samples, and blocks are small.
@@ -46747,7 +46748,7 @@ void with_tensor_block_sizes(gemm_way way, const Problem& problem, Function&& f)
     if (way < gemm_way::square) return f(sizes{});
   }
   if constexpr ((Ways & ~(small_too | (by_way ? ways_of_few_rows | wide | large : ways_of_few_rows))) != 0) {
-    f(typename blocks::square{});
+    f(std::conditional_t<adds_shares<Problem>, typename blocks::square_of_shares, typename blocks::square>{});
   }
 }
 /// Parts of the samples that add their shares side by side. Few cost little where they begin and end, and many leave

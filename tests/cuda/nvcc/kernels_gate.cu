@@ -99,6 +99,7 @@ GATE_OF_TENSOR_BLOCKS(strip, affine_squares<float>);
 GATE(gemm_kernel<float, affine_squares<float>, slim_block>);
 GATE(gemm_kernel<float, affine_squares<float>, narrow_block>);
 GATE(gemm_kernel<float, affine_squares<float>, square_block>);
+GATE_OF_TENSOR_BLOCKS(strip, affine_squares<float>);
 GATE_OF_TENSOR_BLOCKS(narrow, affine_squares<float>);
 GATE_OF_TENSOR_BLOCKS(square, affine_squares<float>);
 GATE_OF_TENSOR_BLOCKS(wide, affine_squares<float>);
@@ -112,6 +113,7 @@ GATE(gemm_kernel<float, affine_sums<float, std::int64_t>, double_block>);
 GATE(gemm_kernel<float, affine_partials<float>, slim_block>);
 GATE(gemm_kernel<float, affine_partials<float>, narrow_block>);
 GATE(gemm_kernel<float, affine_partials<float>, square_block>);
+GATE_OF_TENSOR_BLOCKS(strip, affine_partials<float>);
 GATE_OF_TENSOR_BLOCKS(narrow, affine_partials<float>);
 GATE_OF_TENSOR_BLOCKS(square, affine_partials<float>);
 GATE_OF_TENSOR_BLOCKS(wide, affine_partials<float>);
@@ -124,8 +126,9 @@ GATE_OF_TENSOR_BLOCKS(large, affine_partials<float>);
   GATE(gemm_kernel<float, affine_shares<float, share_kind::kind>, slim_block>);               \
   GATE(gemm_kernel<float, affine_shares<float, share_kind::kind>, narrow_block>);             \
   GATE(gemm_kernel<float, affine_shares<float, share_kind::kind>, square_block>);             \
+  GATE_OF_TENSOR_BLOCKS(strip, affine_shares<float, share_kind::kind>);                       \
   GATE_OF_TENSOR_BLOCKS(narrow_of_shares, affine_shares<float, share_kind::kind>);            \
-  GATE_OF_TENSOR_BLOCKS(square, affine_shares<float, share_kind::kind>);                      \
+  GATE_OF_TENSOR_BLOCKS(square_of_shares, affine_shares<float, share_kind::kind>);            \
   GATE_OF_TENSOR_BLOCKS(wide_of_shares, affine_shares<float, share_kind::kind>);              \
   GATE_OF_TENSOR_BLOCKS(large, affine_shares<float, share_kind::kind>)
 GATE_OF_SMALL_SHARES(converted);  // of more than a million parameters
@@ -133,8 +136,9 @@ GATE_OF_SMALL_SHARES(shifted);
 GATE(gemm_kernel<float, affine_shares<float>, slim_block>);
 GATE(gemm_kernel<float, affine_shares<float>, narrow_block>);
 GATE(gemm_kernel<float, affine_shares<float>, double_block>);
+GATE_OF_TENSOR_BLOCKS(strip, affine_shares<float>);
 GATE_OF_TENSOR_BLOCKS(narrow_of_shares, affine_shares<float>);
-GATE_OF_TENSOR_BLOCKS(square, affine_shares<float>);
+GATE_OF_TENSOR_BLOCKS(square_of_shares, affine_shares<float>);
 GATE(bias_kernel<float, 128>);
 GATE(rounding_kernel<float, 128>);
 GATE(gather_kernel<float, std::int32_t, 128>);

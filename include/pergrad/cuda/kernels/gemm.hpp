@@ -147,6 +147,7 @@ struct tensor_blocks {
   // Of shares, whose threads have as many integers as sums; the large ones have those in shared memory.
   using wide_of_shares = tensor_block<64, 128, 4, 2, Format>;    ///< 128 threads
   using narrow_of_shares = tensor_block<32, 128, 2, 2, Format>;  ///< 128 threads
+  using square_of_shares = tensor_block<64, 64, 2, 2, Format>;   ///< 128 threads
 };
 
 /// Is a problem one over samples of one position? There are as many columns as samples, and blocks are small.

@@ -491,7 +491,7 @@ void with_tensor_block_sizes(gemm_way way, const Problem& problem, Function&& f)
     if (way < gemm_way::square) return f(sizes{});
   }
   if constexpr ((Ways & ~(small_too | (by_way ? ways_of_few_rows | wide | large : ways_of_few_rows))) != 0) {
-    f(typename blocks::square{});
+    f(std::conditional_t<adds_shares<Problem>, typename blocks::square_of_shares, typename blocks::square>{});
   }
 }
 /// Parts of the samples that add their shares side by side. Few cost little where they begin and end, and many leave
