@@ -95,7 +95,6 @@ GATE_OF_ALL_BLOCKS(joined_strided_adjoint);
 GATE(gemm_kernel<float, affine_forward<float, true, functions>, tiny_block>);
 GATE(gemm_kernel<float, affine_adjoint<float, true, functions>, tiny_block>);
 GATE(gemm_kernel<float, affine_squares<float>, strip_block>);
-GATE_OF_TENSOR_BLOCKS(strip, affine_squares<float>);
 GATE(gemm_kernel<float, affine_squares<float>, slim_block>);
 GATE(gemm_kernel<float, affine_squares<float>, narrow_block>);
 GATE(gemm_kernel<float, affine_squares<float>, square_block>);
