@@ -9282,6 +9282,10 @@ struct part_range {
   const std::size_t parts = (elements + 4095) / 4096;
   return parts < count ? parts : count;
 }
+/// The same of elements.
+[[nodiscard]] PERGRAD_HD constexpr std::size_t count_parts(std::size_t elements) noexcept {
+  return count_parts(elements, elements);
+}
 /// Those of `count` that belong to a team's part of the layer.
 template <class Team>
 [[nodiscard]] PERGRAD_HD constexpr part_range range_of_part(const Team& team, std::ptrdiff_t count) noexcept {
@@ -37320,7 +37324,7 @@ struct elementwise_product {
     return in == second ? detail::mistake::none : detail::mistake::branches_do_not_fit;
   }
 
-  [[nodiscard]] static constexpr std::size_t part_count(shape in) noexcept { return count_parts(in.size(), in.size()); }
+  [[nodiscard]] static constexpr std::size_t part_count(shape in) noexcept { return count_parts(in.size()); }
 
   template <class Team>
   PERGRAD_HD static void forward(const Team& team) {
@@ -37623,7 +37627,7 @@ struct group_sort {
     return (in.rank() == 2 ? in.e1 : in.e0) % Size == 0 ? detail::mistake::none : detail::mistake::groups_do_not_divide;
   }
 
-  [[nodiscard]] static constexpr std::size_t part_count(shape in) noexcept { return count_parts(in.size(), in.size()); }
+  [[nodiscard]] static constexpr std::size_t part_count(shape in) noexcept { return count_parts(in.size()); }
 
   template <class Team>
   PERGRAD_HD static void forward(const Team& team) {
@@ -39633,7 +39637,7 @@ struct part_of_input {
   static constexpr bool on_tiles = true;
   static constexpr bool on_device = true;
 
-  [[nodiscard]] static constexpr std::size_t part_count(shape in) noexcept { return count_parts(in.size(), in.size()); }
+  [[nodiscard]] static constexpr std::size_t part_count(shape in) noexcept { return count_parts(in.size()); }
 
   template <class Team>
   PERGRAD_HD static void forward(const Team& team) {
@@ -40117,35 +40121,46 @@ struct loss_term {
   double slope = 0;
 };
 
-/// The loss of `size` outputs and its gradient, one output after the other.
-template <class Loss, class Scalar>
-[[nodiscard]] PERGRAD_HD double mean_of_terms(const Scalar* y, std::size_t size, const Scalar* targets,
-                                              Scalar* dy) noexcept {
-  const auto count = static_cast<double>(size);
-  double sum = 0;
-  for (std::size_t i = 0; i < size; ++i) {
-    const loss_term term = Loss::term(static_cast<double>(y[i]), static_cast<double>(targets[i]), count);
-    sum += term.loss;
-    dy[i] = static_cast<Scalar>(term.slope);
-  }
-  return sum / count;
-}
-
-}  // namespace pergrad::inline v0_1::detail
-
-namespace pergrad::inline v0_1 {
-
-/// Binary targets in [0, 1], one a logit. PyTorch: `nn.BCEWithLogitsLoss(reduction="none")`, then the mean over a
-/// sample's outputs. Stable for any logits.
-struct binary_cross_entropy_with_logits {
+/// What all of them have in common but their terms and which targets are valid; there is a target an output.
+template <class Loss>
+struct mean_over_outputs {
   static constexpr bool on_device = true;
-  using by_threads = binary_cross_entropy_with_logits;  ///< whose `term` this is
+  using by_threads = Loss;
 
   template <class Scalar>
   using target = Scalar;
 
   [[nodiscard]] static constexpr std::size_t target_count(shape output) noexcept { return output.size(); }
   [[nodiscard]] static constexpr bool accepts(shape output) noexcept { return output.size() > 0; }
+  template <class Scalar>
+  [[nodiscard]] static double evaluate(std::span<const Scalar> y, std::span<const Scalar> targets,
+                                       std::span<Scalar> dy) noexcept {
+    return evaluate(y.data(), y.size(), targets.data(), dy.data());
+  }
+  /// The same for `size` outputs, on host and device.
+  template <class Scalar>
+  [[nodiscard]] PERGRAD_HD static double evaluate(const Scalar* y, std::size_t size, const Scalar* targets,
+                                                  Scalar* dy) noexcept {
+    const auto count = static_cast<double>(size);
+    double sum = 0;
+    for (std::size_t i = 0; i < size; ++i) {
+      const loss_term term = Loss::term(static_cast<double>(y[i]), static_cast<double>(targets[i]), count);
+      sum += term.loss;
+      dy[i] = static_cast<Scalar>(term.slope);
+    }
+    return sum / count;
+  }
+};
+
+}  // namespace pergrad::inline v0_1::detail
+
+namespace pergrad::inline v0_1 {
+
+namespace detail {
+
+/// Of binary targets.
+template <class Loss>
+struct mean_over_logits : mean_over_outputs<Loss> {
   /// Every target lies in [0, 1].
   template <class Scalar>
   [[nodiscard]] static constexpr bool valid(shape /*output*/, std::span<const Scalar> targets) noexcept {
@@ -40156,17 +40171,13 @@ struct binary_cross_entropy_with_logits {
   }
   /// The least and the largest target, for messages.
   [[nodiscard]] static constexpr std::array<int, 2> target_limits(shape /*output*/) noexcept { return {0, 1}; }
-  template <class Scalar>
-  [[nodiscard]] static double evaluate(std::span<const Scalar> y, std::span<const Scalar> targets,
-                                       std::span<Scalar> dy) noexcept {
-    return evaluate(y.data(), y.size(), targets.data(), dy.data());
-  }
-  /// The same for `size` logits, on host and device.
-  template <class Scalar>
-  [[nodiscard]] PERGRAD_HD static double evaluate(const Scalar* y, std::size_t size, const Scalar* targets,
-                                                  Scalar* dy) noexcept {
-    return detail::mean_of_terms<binary_cross_entropy_with_logits>(y, size, targets, dy);
-  }
+};
+
+}  // namespace detail
+
+/// Binary targets in [0, 1], one a logit. PyTorch: `nn.BCEWithLogitsLoss(reduction="none")`, then the mean over a
+/// sample's outputs. Stable for any logits.
+struct binary_cross_entropy_with_logits : detail::mean_over_logits<binary_cross_entropy_with_logits> {
   /// One output's part: losses/terms.hpp.
   [[nodiscard]] PERGRAD_HD static detail::loss_term term(double logit, double target, double count) noexcept {
     const double decay = std::exp(-std::fabs(logit));
@@ -40240,22 +40251,10 @@ struct focal : cross_entropy {
 /// `ops.sigmoid_focal_loss(inputs, targets, alpha, gamma)`, whose defaults these are, then the mean over a sample's
 /// outputs. Stable for any logits.
 template <detail::number Gamma = 2.0, detail::number Alpha = 0.25>
-struct binary_focal_with_logits : binary_cross_entropy_with_logits {
+struct binary_focal_with_logits : detail::mean_over_logits<binary_focal_with_logits<Gamma, Alpha>> {
   static_assert(Gamma.is_size(), "binary_focal_with_logits: gamma must be finite and not negative");
   static_assert(Alpha.is_size() && Alpha.value <= 1, "binary_focal_with_logits: alpha must be in [0, 1]");
-  using by_threads = binary_focal_with_logits;  ///< whose `term` this is
 
-  template <class Scalar>
-  [[nodiscard]] static double evaluate(std::span<const Scalar> y, std::span<const Scalar> targets,
-                                       std::span<Scalar> dy) noexcept {
-    return evaluate(y.data(), y.size(), targets.data(), dy.data());
-  }
-  /// The same for `size` logits, on host and device.
-  template <class Scalar>
-  [[nodiscard]] PERGRAD_HD static double evaluate(const Scalar* y, std::size_t size, const Scalar* targets,
-                                                  Scalar* dy) noexcept {
-    return detail::mean_of_terms<binary_focal_with_logits>(y, size, targets, dy);
-  }
   /// One output's part: losses/terms.hpp.
   [[nodiscard]] PERGRAD_HD static detail::loss_term term(double logit, double target, double count) noexcept {
     constexpr double gamma = Gamma.value;
@@ -40278,6 +40277,34 @@ struct binary_focal_with_logits : binary_cross_entropy_with_logits {
 // pergrad/losses/huber.hpp - L = (1/n) sum_i h(y_i - t_i);  h(x) = x² / 2 for |x| <= D, else D (|x| - D / 2);
 // dL/dy_i = (1/n) max(-D, min(D, y_i - t_i))                                    (Huber 1964, Ann. Math. Stat. 35(1))
 
+namespace pergrad::inline v0_1 {
+
+/// Regression that bounds what an outlier does: `huber<>` or `huber<0.5>`, the error above which the loss grows
+/// linearly, finite and above 0. A target has as many values as the output. PyTorch: `nn.HuberLoss(delta=0.5,
+/// reduction="none")`, then the mean over a sample's outputs.
+template <detail::number Delta = 1.0>
+struct huber : detail::mean_over_outputs<huber<Delta>> {
+  static_assert(Delta.is_size() && Delta.value > 0, "huber: delta must be finite and above 0");
+
+  /// Slopes are bounded but those of a target that is NaN: a sum without clipping relies on it.
+  template <class Scalar>
+  [[nodiscard]] static constexpr bool valid(shape /*output*/, std::span<const Scalar> targets) noexcept {
+    for (const Scalar each : targets) {
+      if (!(each == each)) return false;
+    }
+    return true;
+  }
+  /// One output's part: losses/terms.hpp.
+  [[nodiscard]] PERGRAD_HD static detail::loss_term term(double y, double target, double count) noexcept {
+    constexpr double delta = Delta.value;
+    const double x = y - target;
+    // A NaN is neither above nor below, so it stays one.
+    const double slope = x > delta ? delta : x < -delta ? -delta : x;
+    return {slope * (x - slope / 2), slope / count};
+  }
+};
+
+}  // namespace pergrad::inline v0_1
 // pergrad/losses/mean_squared_error.hpp - L = (1/n) sum_i (y_i - t_i)^2 over a sample's n outputs;  dL/dy_i = (2/n)(y_i
 // - t_i)
 
@@ -40285,15 +40312,9 @@ namespace pergrad::inline v0_1 {
 
 /// Regression; a target has as many values as the output. PyTorch: `nn.MSELoss(reduction="none")`, then the mean over a
 /// sample's outputs.
-struct mean_squared_error {
-  static constexpr bool on_device = true;
-  using by_threads = mean_squared_error;  ///< whose `term` this is
+struct mean_squared_error : detail::mean_over_outputs<mean_squared_error> {
+  using detail::mean_over_outputs<mean_squared_error>::evaluate;  // without the sums side by side below
 
-  template <class Scalar>
-  using target = Scalar;
-
-  [[nodiscard]] static constexpr std::size_t target_count(shape output) noexcept { return output.size(); }
-  [[nodiscard]] static constexpr bool accepts(shape output) noexcept { return output.size() > 0; }
   template <class Scalar>
   [[nodiscard]] static constexpr bool valid(shape /*output*/, std::span<const Scalar> /*targets*/) noexcept {
     return true;
@@ -40326,57 +40347,10 @@ struct mean_squared_error {
     for (const double part : sums) sum += part;
     return sum / count;
   }
-  /// The same for `size` outputs, on host and device: without the sums side by side.
-  template <class Scalar>
-  [[nodiscard]] PERGRAD_HD static double evaluate(const Scalar* y, std::size_t size, const Scalar* targets,
-                                                  Scalar* dy) noexcept {
-    return detail::mean_of_terms<mean_squared_error>(y, size, targets, dy);
-  }
   /// One output's part: losses/terms.hpp.
   [[nodiscard]] PERGRAD_HD static detail::loss_term term(double y, double target, double count) noexcept {
     const double difference = y - target;
     return {difference * difference, difference * (2 / count)};
-  }
-};
-
-}  // namespace pergrad::inline v0_1
-
-namespace pergrad::inline v0_1 {
-
-/// Regression that bounds what an outlier does: `huber<>` or `huber<0.5>`, the error above which the loss grows
-/// linearly, finite and above 0. A target has as many values as the output. PyTorch: `nn.HuberLoss(delta=0.5,
-/// reduction="none")`, then the mean over a sample's outputs.
-template <detail::number Delta = 1.0>
-struct huber : mean_squared_error {
-  static_assert(Delta.is_size() && Delta.value > 0, "huber: delta must be finite and above 0");
-  using by_threads = huber;  ///< whose `term` this is
-
-  /// Slopes are bounded but those of a target that is NaN: a sum without clipping relies on it.
-  template <class Scalar>
-  [[nodiscard]] static constexpr bool valid(shape /*output*/, std::span<const Scalar> targets) noexcept {
-    for (const Scalar each : targets) {
-      if (!(each == each)) return false;
-    }
-    return true;
-  }
-  template <class Scalar>
-  [[nodiscard]] static double evaluate(std::span<const Scalar> y, std::span<const Scalar> targets,
-                                       std::span<Scalar> dy) noexcept {
-    return evaluate(y.data(), y.size(), targets.data(), dy.data());
-  }
-  /// The same for `size` outputs, on host and device.
-  template <class Scalar>
-  [[nodiscard]] PERGRAD_HD static double evaluate(const Scalar* y, std::size_t size, const Scalar* targets,
-                                                  Scalar* dy) noexcept {
-    return detail::mean_of_terms<huber>(y, size, targets, dy);
-  }
-  /// One output's part: losses/terms.hpp.
-  [[nodiscard]] PERGRAD_HD static detail::loss_term term(double y, double target, double count) noexcept {
-    constexpr double delta = Delta.value;
-    const double x = y - target;
-    // A NaN is neither above nor below, so it stays one.
-    const double slope = x > delta ? delta : x < -delta ? -delta : x;
-    return {slope * (x - slope / 2), slope / count};
   }
 };
 
@@ -44378,7 +44352,7 @@ struct geometry {
   int apart[axes] = {0, 0, 0};  ///< remainders of a stride, which must be equal, in units that no position reaches
   axis_fields x_fields;         ///< of a position and a tap
   axis_fields y_fields;         ///< of a pixel and an output's tap
-  int contiguous = 0;           ///< one position whose view is x itself, in order
+  int contiguous = 0;           ///< one position whose view is x itself, all of it, in order
 
   geometry() = default;
   constexpr explicit geometry(const affine_view& of)
@@ -44410,7 +44384,8 @@ struct geometry {
     x_fields = axis_fields{of.in, least[0], most[0]};
     y_fields = axis_fields{of.out, least[1], most[1]};
     // Of one channel, or of one tap along an axis, all steps are alike.
-    bool in_order = of.positions() == 1 && of.y_output == 1 && (of.channels == 1 || of.x_channel == of.taps());
+    bool in_order = of.positions() == 1 && of.channels * of.pixels() == of.view_width() && of.y_output == 1 &&
+                    (of.channels == 1 || of.x_channel == of.taps());
     int next = 1;  // from a tap to the next one
     for (int axis = axes; axis-- > 0;) {
       const bool is_inside = of.padding[axis] == 0 && (of.kernel[axis] - 1) * of.dilation[axis] < of.in[axis];
@@ -46353,9 +46328,7 @@ enum class gemm_product : int { forward, adjoint, sums, squares };
 [[nodiscard]] constexpr bool is_worth_a_call(const affine_view& view) noexcept {
   const std::int64_t work = std::int64_t{samples_of_call(view)} * view.positions() * view.size();
   if (view.positions() > 1) return work >= library_work_of_sequences && axis_of_sequence(view) >= 0;
-  // All of x: of what the view leaves out cuBLAS would write no gradient.
-  return work >= library_work && view.groups == 1 && view.channels * view.pixels() == view.view_width() &&
-         geometry{view}.contiguous != 0;
+  return work >= library_work && view.groups == 1 && geometry{view}.contiguous != 0;
 }
 
 /// The plan. `x_in_workspace`: cuBLAS cannot gather records by their ids.
@@ -46410,7 +46383,7 @@ enum class gemm_product : int { forward, adjoint, sums, squares };
 }
 /// Samples for which workspaces must be there: whole calls.
 [[nodiscard]] constexpr int library_capacity(int max_batch, int of_call) noexcept {
-  return (max_batch + of_call - 1) / of_call * of_call;
+  return blocks_for(max_batch, of_call) * of_call;
 }
 
 /// C = op(A) B + beta C in column-major order, as cublasSgemm: C is m x n, op(A) m x k, B k x n. `count` of them with
@@ -47502,9 +47475,7 @@ inline constexpr std::size_t most_streamed_bytes_of_launch = std::size_t{1} << 2
 /// Is a node's product one of a whole matrix and all of its input, as a fully connected layer's, whose weights pass by?
 /// Those of all others are held.
 [[nodiscard]] constexpr bool is_streamed(const op_row& row) {
-  const affine_view& view = row.view;
-  return row.adjoint == 0 && view.groups == 1 && view.channels * view.pixels() == view.view_width() &&
-         geometry{view}.contiguous != 0;
+  return row.adjoint == 0 && row.view.groups == 1 && geometry{row.view}.contiguous != 0;
 }
 
 /// Describes products one after the other. Without integers it only counts, in a constant expression.
@@ -51460,6 +51431,11 @@ struct program {
   return product.input_gradient != 0 && product.accumulate == 0 && node.backward != 0 && node.input_gradient != 0 &&
          node.in >= 0 && node.out == product.in && node.dy == product.dx;
 }
+/// The same on a device: cuBLAS knows no nodes.
+template <class Device, class Scalar>
+[[nodiscard]] constexpr bool joins_on(const op_row& product, const op_row& node, bool back) noexcept {
+  return joins(product, node, back) && way_on<Device, Scalar>(way_of(product, back)) != gemm_way::library;
+}
 
 /// What a network needs of products by its plan, an argument of templates: networks that need the same share them.
 template <class Network>
@@ -53739,7 +53715,7 @@ class launcher {
       on.result_format = row.handed_on != 0 ? on.format : stored_format::exact;
       on.bias = row.bias < 0 ? nullptr : memory_->parameters() + row.bias;
       const op_row* const next = i + 1 < node_count() ? &row + 1 : nullptr;
-      const bool joined = next != nullptr && joins_to(row, *next, false);
+      const bool joined = next != nullptr && joins_on<Device, Scalar>(row, *next, false);
       multiply(product_of(row, false), way_of(row, false), on,
                joined ? joined_with(*next, next->handed_on != 0 ? on.format : stored_format::exact) : joined_node{});
       if (joined) ++i;
@@ -53794,7 +53770,7 @@ class launcher {
       on.accumulate = row.accumulate;
       on.format = on.result_format = memory_->format();
       const op_row* const before = i > 0 ? &row - 1 : nullptr;
-      const bool joined = before != nullptr && joins_to(row, *before, true);
+      const bool joined = before != nullptr && joins_on<Device, Scalar>(row, *before, true);
       multiply(product_of(row, true), way_of(row, true), on, joined ? joined_with(*before, on.format) : joined_node{});
       if (joined) waiting = --i;
     }
@@ -53875,9 +53851,6 @@ class launcher {
       launch(device(), attention_keys_kernel<Scalar, Target, columns_of_heads>{work});
       if (row.projected != 0) launch(device(), move_queries_kernel<Scalar, Target>{work});
     }
-  }
-  [[nodiscard]] static bool joins_to(const op_row& product, const op_row& node, bool back) {
-    return joins(product, node, back) && way_on<Device, Scalar>(way_of(product, back)) != gemm_way::library;
   }
   [[nodiscard]] static joined_node joined_with(const op_row& node, stored_format format) {
     return {node.function, node.in, node.out, node.dx, node.accumulate, format};
@@ -55126,9 +55099,7 @@ template <class Network, on_device::device Device>
                                                                          : "sample kernel";
       const auto is_joined = [&](std::size_t product, bool back) {
         return program::layered && !holds && product < table.ops.size() &&
-               on_device::joins(table.ops[product], row, back) &&
-               on_device::way_on<Device, typename Network::scalar>(on_device::way_of(table.ops[product], back)) !=
-                   on_device::gemm_way::library;
+               on_device::joins_on<Device, typename Network::scalar>(table.ops[product], row, back);
       };
       to.forward = is_product ? way(row, false) : is_joined(i - 1, false) ? "with the product" : by_sample;
       if (has_gradient)

@@ -131,6 +131,10 @@ struct part_range {
   const std::size_t parts = (elements + 4095) / 4096;
   return parts < count ? parts : count;
 }
+/// The same of elements.
+[[nodiscard]] PERGRAD_HD constexpr std::size_t count_parts(std::size_t elements) noexcept {
+  return count_parts(elements, elements);
+}
 /// Those of `count` that belong to a team's part of the layer.
 template <class Team>
 [[nodiscard]] PERGRAD_HD constexpr part_range range_of_part(const Team& team, std::ptrdiff_t count) noexcept {

@@ -10,6 +10,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include <pergrad/detail/host_device.hpp>
 #include <pergrad/graph/mistakes.hpp>

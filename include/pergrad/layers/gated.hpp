@@ -32,7 +32,7 @@ struct elementwise_product {
     return in == second ? detail::mistake::none : detail::mistake::branches_do_not_fit;
   }
 
-  [[nodiscard]] static constexpr std::size_t part_count(shape in) noexcept { return count_parts(in.size(), in.size()); }
+  [[nodiscard]] static constexpr std::size_t part_count(shape in) noexcept { return count_parts(in.size()); }
 
   template <class Team>
   PERGRAD_HD static void forward(const Team& team) {

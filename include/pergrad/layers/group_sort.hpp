@@ -34,7 +34,7 @@ struct group_sort {
     return (in.rank() == 2 ? in.e1 : in.e0) % Size == 0 ? detail::mistake::none : detail::mistake::groups_do_not_divide;
   }
 
-  [[nodiscard]] static constexpr std::size_t part_count(shape in) noexcept { return count_parts(in.size(), in.size()); }
+  [[nodiscard]] static constexpr std::size_t part_count(shape in) noexcept { return count_parts(in.size()); }
 
   template <class Team>
   PERGRAD_HD static void forward(const Team& team) {

@@ -25,7 +25,7 @@ struct part_of_input {
   static constexpr bool on_tiles = true;
   static constexpr bool on_device = true;
 
-  [[nodiscard]] static constexpr std::size_t part_count(shape in) noexcept { return count_parts(in.size(), in.size()); }
+  [[nodiscard]] static constexpr std::size_t part_count(shape in) noexcept { return count_parts(in.size()); }
 
   template <class Team>
   PERGRAD_HD static void forward(const Team& team) {

@@ -14,17 +14,11 @@
 
 namespace pergrad::inline v0_1 {
 
-/// Binary targets in [0, 1], one a logit. PyTorch: `nn.BCEWithLogitsLoss(reduction="none")`, then the mean over a
-/// sample's outputs. Stable for any logits.
-struct binary_cross_entropy_with_logits {
-  static constexpr bool on_device = true;
-  using by_threads = binary_cross_entropy_with_logits;  ///< whose `term` this is
+namespace detail {
 
-  template <class Scalar>
-  using target = Scalar;
-
-  [[nodiscard]] static constexpr std::size_t target_count(shape output) noexcept { return output.size(); }
-  [[nodiscard]] static constexpr bool accepts(shape output) noexcept { return output.size() > 0; }
+/// Of binary targets.
+template <class Loss>
+struct mean_over_logits : mean_over_outputs<Loss> {
   /// Every target lies in [0, 1].
   template <class Scalar>
   [[nodiscard]] static constexpr bool valid(shape /*output*/, std::span<const Scalar> targets) noexcept {
@@ -35,17 +29,13 @@ struct binary_cross_entropy_with_logits {
   }
   /// The least and the largest target, for messages.
   [[nodiscard]] static constexpr std::array<int, 2> target_limits(shape /*output*/) noexcept { return {0, 1}; }
-  template <class Scalar>
-  [[nodiscard]] static double evaluate(std::span<const Scalar> y, std::span<const Scalar> targets,
-                                       std::span<Scalar> dy) noexcept {
-    return evaluate(y.data(), y.size(), targets.data(), dy.data());
-  }
-  /// The same for `size` logits, on host and device.
-  template <class Scalar>
-  [[nodiscard]] PERGRAD_HD static double evaluate(const Scalar* y, std::size_t size, const Scalar* targets,
-                                                  Scalar* dy) noexcept {
-    return detail::mean_of_terms<binary_cross_entropy_with_logits>(y, size, targets, dy);
-  }
+};
+
+}  // namespace detail
+
+/// Binary targets in [0, 1], one a logit. PyTorch: `nn.BCEWithLogitsLoss(reduction="none")`, then the mean over a
+/// sample's outputs. Stable for any logits.
+struct binary_cross_entropy_with_logits : detail::mean_over_logits<binary_cross_entropy_with_logits> {
   /// One output's part: losses/terms.hpp.
   [[nodiscard]] PERGRAD_HD static detail::loss_term term(double logit, double target, double count) noexcept {
     const double decay = std::exp(-std::fabs(logit));

@@ -75,22 +75,10 @@ struct focal : cross_entropy {
 /// `ops.sigmoid_focal_loss(inputs, targets, alpha, gamma)`, whose defaults these are, then the mean over a sample's
 /// outputs. Stable for any logits.
 template <detail::number Gamma = 2.0, detail::number Alpha = 0.25>
-struct binary_focal_with_logits : binary_cross_entropy_with_logits {
+struct binary_focal_with_logits : detail::mean_over_logits<binary_focal_with_logits<Gamma, Alpha>> {
   static_assert(Gamma.is_size(), "binary_focal_with_logits: gamma must be finite and not negative");
   static_assert(Alpha.is_size() && Alpha.value <= 1, "binary_focal_with_logits: alpha must be in [0, 1]");
-  using by_threads = binary_focal_with_logits;  ///< whose `term` this is
 
-  template <class Scalar>
-  [[nodiscard]] static double evaluate(std::span<const Scalar> y, std::span<const Scalar> targets,
-                                       std::span<Scalar> dy) noexcept {
-    return evaluate(y.data(), y.size(), targets.data(), dy.data());
-  }
-  /// The same for `size` logits, on host and device.
-  template <class Scalar>
-  [[nodiscard]] PERGRAD_HD static double evaluate(const Scalar* y, std::size_t size, const Scalar* targets,
-                                                  Scalar* dy) noexcept {
-    return detail::mean_of_terms<binary_focal_with_logits>(y, size, targets, dy);
-  }
   /// One output's part: losses/terms.hpp.
   [[nodiscard]] PERGRAD_HD static detail::loss_term term(double logit, double target, double count) noexcept {
     constexpr double gamma = Gamma.value;

@@ -8,7 +8,6 @@
 
 #include <pergrad/detail/host_device.hpp>
 #include <pergrad/detail/number.hpp>
-#include <pergrad/losses/mean_squared_error.hpp>
 #include <pergrad/losses/terms.hpp>
 #include <pergrad/shape.hpp>
 
@@ -18,9 +17,8 @@ namespace pergrad::inline v0_1 {
 /// linearly, finite and above 0. A target has as many values as the output. PyTorch: `nn.HuberLoss(delta=0.5,
 /// reduction="none")`, then the mean over a sample's outputs.
 template <detail::number Delta = 1.0>
-struct huber : mean_squared_error {
+struct huber : detail::mean_over_outputs<huber<Delta>> {
   static_assert(Delta.is_size() && Delta.value > 0, "huber: delta must be finite and above 0");
-  using by_threads = huber;  ///< whose `term` this is
 
   /// Slopes are bounded but those of a target that is NaN: a sum without clipping relies on it.
   template <class Scalar>
@@ -29,17 +27,6 @@ struct huber : mean_squared_error {
       if (!(each == each)) return false;
     }
     return true;
-  }
-  template <class Scalar>
-  [[nodiscard]] static double evaluate(std::span<const Scalar> y, std::span<const Scalar> targets,
-                                       std::span<Scalar> dy) noexcept {
-    return evaluate(y.data(), y.size(), targets.data(), dy.data());
-  }
-  /// The same for `size` outputs, on host and device.
-  template <class Scalar>
-  [[nodiscard]] PERGRAD_HD static double evaluate(const Scalar* y, std::size_t size, const Scalar* targets,
-                                                  Scalar* dy) noexcept {
-    return detail::mean_of_terms<huber>(y, size, targets, dy);
   }
   /// One output's part: losses/terms.hpp.
   [[nodiscard]] PERGRAD_HD static detail::loss_term term(double y, double target, double count) noexcept {

@@ -14,15 +14,9 @@ namespace pergrad::inline v0_1 {
 
 /// Regression; a target has as many values as the output. PyTorch: `nn.MSELoss(reduction="none")`, then the mean over a
 /// sample's outputs.
-struct mean_squared_error {
-  static constexpr bool on_device = true;
-  using by_threads = mean_squared_error;  ///< whose `term` this is
+struct mean_squared_error : detail::mean_over_outputs<mean_squared_error> {
+  using detail::mean_over_outputs<mean_squared_error>::evaluate;  // without the sums side by side below
 
-  template <class Scalar>
-  using target = Scalar;
-
-  [[nodiscard]] static constexpr std::size_t target_count(shape output) noexcept { return output.size(); }
-  [[nodiscard]] static constexpr bool accepts(shape output) noexcept { return output.size() > 0; }
   template <class Scalar>
   [[nodiscard]] static constexpr bool valid(shape /*output*/, std::span<const Scalar> /*targets*/) noexcept {
     return true;
@@ -54,12 +48,6 @@ struct mean_squared_error {
     double sum = 0;
     for (const double part : sums) sum += part;
     return sum / count;
-  }
-  /// The same for `size` outputs, on host and device: without the sums side by side.
-  template <class Scalar>
-  [[nodiscard]] PERGRAD_HD static double evaluate(const Scalar* y, std::size_t size, const Scalar* targets,
-                                                  Scalar* dy) noexcept {
-    return detail::mean_of_terms<mean_squared_error>(y, size, targets, dy);
   }
   /// One output's part: losses/terms.hpp.
   [[nodiscard]] PERGRAD_HD static detail::loss_term term(double y, double target, double count) noexcept {

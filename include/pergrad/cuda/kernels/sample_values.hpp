@@ -368,7 +368,7 @@ struct geometry {
   int apart[axes] = {0, 0, 0};  ///< remainders of a stride, which must be equal, in units that no position reaches
   axis_fields x_fields;         ///< of a position and a tap
   axis_fields y_fields;         ///< of a pixel and an output's tap
-  int contiguous = 0;           ///< one position whose view is x itself, in order
+  int contiguous = 0;           ///< one position whose view is x itself, all of it, in order
 
   geometry() = default;
   constexpr explicit geometry(const affine_view& of)
@@ -400,7 +400,8 @@ struct geometry {
     x_fields = axis_fields{of.in, least[0], most[0]};
     y_fields = axis_fields{of.out, least[1], most[1]};
     // Of one channel, or of one tap along an axis, all steps are alike.
-    bool in_order = of.positions() == 1 && of.y_output == 1 && (of.channels == 1 || of.x_channel == of.taps());
+    bool in_order = of.positions() == 1 && of.channels * of.pixels() == of.view_width() && of.y_output == 1 &&
+                    (of.channels == 1 || of.x_channel == of.taps());
     int next = 1;  // from a tap to the next one
     for (int axis = axes; axis-- > 0;) {
       const bool is_inside = of.padding[axis] == 0 && (of.kernel[axis] - 1) * of.dilation[axis] < of.in[axis];

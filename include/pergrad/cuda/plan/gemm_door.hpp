@@ -96,9 +96,7 @@ enum class gemm_product : int { forward, adjoint, sums, squares };
 [[nodiscard]] constexpr bool is_worth_a_call(const affine_view& view) noexcept {
   const std::int64_t work = std::int64_t{samples_of_call(view)} * view.positions() * view.size();
   if (view.positions() > 1) return work >= library_work_of_sequences && axis_of_sequence(view) >= 0;
-  // All of x: of what the view leaves out cuBLAS would write no gradient.
-  return work >= library_work && view.groups == 1 && view.channels * view.pixels() == view.view_width() &&
-         geometry{view}.contiguous != 0;
+  return work >= library_work && view.groups == 1 && geometry{view}.contiguous != 0;
 }
 
 /// The plan. `x_in_workspace`: cuBLAS cannot gather records by their ids.
@@ -153,7 +151,7 @@ enum class gemm_product : int { forward, adjoint, sums, squares };
 }
 /// Samples for which workspaces must be there: whole calls.
 [[nodiscard]] constexpr int library_capacity(int max_batch, int of_call) noexcept {
-  return (max_batch + of_call - 1) / of_call * of_call;
+  return blocks_for(max_batch, of_call) * of_call;
 }
 
 /// C = op(A) B + beta C in column-major order, as cublasSgemm: C is m x n, op(A) m x k, B k x n. `count` of them with

@@ -26,9 +26,7 @@ inline constexpr std::size_t most_streamed_bytes_of_launch = std::size_t{1} << 2
 /// Is a node's product one of a whole matrix and all of its input, as a fully connected layer's, whose weights pass by?
 /// Those of all others are held.
 [[nodiscard]] constexpr bool is_streamed(const op_row& row) {
-  const affine_view& view = row.view;
-  return row.adjoint == 0 && view.groups == 1 && view.channels * view.pixels() == view.view_width() &&
-         geometry{view}.contiguous != 0;
+  return row.adjoint == 0 && row.view.groups == 1 && geometry{row.view}.contiguous != 0;
 }
 
 /// Describes products one after the other. Without integers it only counts, in a constant expression.

@@ -164,6 +164,11 @@ struct program {
   return product.input_gradient != 0 && product.accumulate == 0 && node.backward != 0 && node.input_gradient != 0 &&
          node.in >= 0 && node.out == product.in && node.dy == product.dx;
 }
+/// The same on a device: cuBLAS knows no nodes.
+template <class Device, class Scalar>
+[[nodiscard]] constexpr bool joins_on(const op_row& product, const op_row& node, bool back) noexcept {
+  return joins(product, node, back) && way_on<Device, Scalar>(way_of(product, back)) != gemm_way::library;
+}
 
 /// What a network needs of products by its plan, an argument of templates: networks that need the same share them.
 template <class Network>

@@ -149,9 +149,7 @@ template <class Network, on_device::device Device>
                                                                          : "sample kernel";
       const auto is_joined = [&](std::size_t product, bool back) {
         return program::layered && !holds && product < table.ops.size() &&
-               on_device::joins(table.ops[product], row, back) &&
-               on_device::way_on<Device, typename Network::scalar>(on_device::way_of(table.ops[product], back)) !=
-                   on_device::gemm_way::library;
+               on_device::joins_on<Device, typename Network::scalar>(table.ops[product], row, back);
       };
       to.forward = is_product ? way(row, false) : is_joined(i - 1, false) ? "with the product" : by_sample;
       if (has_gradient)

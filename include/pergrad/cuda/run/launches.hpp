@@ -323,7 +323,7 @@ class launcher {
       on.result_format = row.handed_on != 0 ? on.format : stored_format::exact;
       on.bias = row.bias < 0 ? nullptr : memory_->parameters() + row.bias;
       const op_row* const next = i + 1 < node_count() ? &row + 1 : nullptr;
-      const bool joined = next != nullptr && joins_to(row, *next, false);
+      const bool joined = next != nullptr && joins_on<Device, Scalar>(row, *next, false);
       multiply(product_of(row, false), way_of(row, false), on,
                joined ? joined_with(*next, next->handed_on != 0 ? on.format : stored_format::exact) : joined_node{});
       if (joined) ++i;
@@ -378,7 +378,7 @@ class launcher {
       on.accumulate = row.accumulate;
       on.format = on.result_format = memory_->format();
       const op_row* const before = i > 0 ? &row - 1 : nullptr;
-      const bool joined = before != nullptr && joins_to(row, *before, true);
+      const bool joined = before != nullptr && joins_on<Device, Scalar>(row, *before, true);
       multiply(product_of(row, true), way_of(row, true), on, joined ? joined_with(*before, on.format) : joined_node{});
       if (joined) waiting = --i;
     }
@@ -459,9 +459,6 @@ class launcher {
       launch(device(), attention_keys_kernel<Scalar, Target, columns_of_heads>{work});
       if (row.projected != 0) launch(device(), move_queries_kernel<Scalar, Target>{work});
     }
-  }
-  [[nodiscard]] static bool joins_to(const op_row& product, const op_row& node, bool back) {
-    return joins(product, node, back) && way_on<Device, Scalar>(way_of(product, back)) != gemm_way::library;
   }
   [[nodiscard]] static joined_node joined_with(const op_row& node, stored_format format) {
     return {node.function, node.in, node.out, node.dx, node.accumulate, format};
