@@ -118,11 +118,11 @@ struct case_of<false, Network, Loss> {
 
 }  // namespace golden
 
-// A network takes half a second to compile, so the short tier has every fifth one. PERGRAD_GOLDEN_ALL: all of them.
+// A network takes half a second to compile, so the short tier has every tenth one. PERGRAD_GOLDEN_ALL: all of them.
 #ifdef PERGRAD_GOLDEN_ALL
 #define PERGRAD_GOLDEN_IS_RUN(number) true
 #else
-#define PERGRAD_GOLDEN_IS_RUN(number) ((number) % 5 == 0)
+#define PERGRAD_GOLDEN_IS_RUN(number) ((number) % 10 == 0)
 #endif
 #define PERGRAD_GOLDEN(name, network, ...) PERGRAD_GOLDEN_NUMBERED(name, __LINE__, network, __VA_ARGS__)
 #define PERGRAD_GOLDEN_NUMBERED(name, number, network, ...)                                            \

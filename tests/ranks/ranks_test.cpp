@@ -192,8 +192,10 @@ BOOST_AUTO_TEST_CASE(so_have_sums_in_floating_point_by_lanes) {
   static_cast<pg::training_choices&>(fixed) = usual();
   fixed.sampling = pg::fixed_size_sampling{pg::batch_size{30}, pg::public_record_count{200}};
   check("fixed size", in_lanes(fixed, 8, 25));
+#ifdef PERGRAD_LONG_TESTS
   options.sampling = pg::poisson_sampling{pg::sampling_probability{3e-4}};
   check("large", in_lanes(options, 15, 9'777), 140'001, 2);
+#endif
 }
 
 /// With noise that is correlated over steps.
