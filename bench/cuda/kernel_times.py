@@ -41,6 +41,8 @@ def of_a_step(text):
         found = kernels(text)
     except KeyError as missing:
         raise ValueError(f"ncu's table has no {missing}") from None
+    except (AttributeError, TypeError):
+        raise ValueError("a row of ncu's table is cut off") from None
     if not found:
         raise ValueError("ncu shows no kernels")
     launched = [(each["kernel"], each["grid"]) for each in found]

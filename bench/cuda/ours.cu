@@ -421,21 +421,30 @@ int run(std::vector<std::string> words) {
   const double seconds = std::stod(words.at(1));
   const made_up data{std::stoul(words.at(2))};
   const bool measures_memory = words[0] == "memory";
+  int failed = 0;
   if (!measures_memory && words[0] != "time" && words[0] != "poisson") {
     throw std::invalid_argument{"ours: no such command: " + words[0]};
   }
   for (std::size_t i = measures_memory ? 4 : 3; i < words.size(); ++i) {
     const std::size_t batch = std::stoul(words[i]);
     if (batch > data.targets.size()) throw std::invalid_argument{"ours: more records a batch than there are"};
-    if (measures_memory) {
-      measure_logical(batch, std::stoul(words.at(3)), seconds, data);
-    } else if (words[0] == "poisson") {
-      time_poisson(batch, seconds, data);
-    } else {
-      time_batch(batch, seconds, data);
+    try {
+      if (measures_memory) {
+        measure_logical(batch, std::stoul(words.at(3)), seconds, data);
+      } else if (words[0] == "poisson") {
+        time_poisson(batch, seconds, data);
+      } else {
+        time_batch(batch, seconds, data);
+      }
+    } catch (const pg::cuda_unavailable&) {
+      throw;
+    } catch (const std::exception& problem) {  // the others may have room
+      std::printf("batch %zu: %s\n", batch, problem.what());
+      std::fflush(stdout);
+      failed = 1;
     }
   }
-  return 0;
+  return failed;
 }
 
 }  // namespace

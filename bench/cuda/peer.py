@@ -152,7 +152,6 @@ class JaxPeer:
     def __init__(self, name, task, records, device):
         import jax
 
-        jax.config.update("jax_default_matmul_precision", "highest")
         if device == "cuda" and jax.default_backend() != "gpu":
             raise RuntimeError("JAX sees no GPU")
         from frameworks import jax_dp
@@ -167,14 +166,15 @@ class JaxPeer:
             records.on_device = jax.device_put(jax_dp.records(records.inputs, records.labels, "jit"))
         self.inputs, self.labels = records.on_device
 
-    def prepare(self, batch, rate, noise, steps=64):
+    def prepare(self, batch, rate, noise, precision="float", steps=64):
         jax = self.jax
-        if self.training is not None and (self.batch, self.steps) == (batch, steps):
+        jax.config.update("jax_default_matmul_precision", "tensorfloat32" if precision == "tf32" else "highest")
+        if self.training is not None and (self.batch, self.precision, self.steps) == (batch, precision, steps):
             self.training.start(self.records.initial, rate, noise)
             return  # it is compiled
         t = self.training = self.module.Training(self.task, batch, "jit")
         t.start(self.records.initial, rate, noise)
-        self.batch, self.steps = batch, steps
+        self.batch, self.precision, self.steps = batch, precision, steps
         starts = [i * batch % (len(self.records.labels) - batch + 1) for i in range(CYCLE)]
         self.batches = [jax.block_until_ready((self.inputs[i:i + batch], self.labels[i:i + batch])) for i in starts]
         if self.scan:
@@ -263,10 +263,7 @@ def check(peer, batch, steps):
 
 
 def time_steps(peer, batch, seconds, precision):
-    if isinstance(peer, JaxPeer):
-        peer.prepare(batch, RATE, NOISE)
-    else:
-        peer.prepare(batch, RATE, NOISE, precision)
+    peer.prepare(batch, RATE, NOISE, precision)
     us, loop_us = peer.time(seconds)
     return {"us": us, "loop_us": loop_us, "peak_mb": peer.peak_mb()}
 

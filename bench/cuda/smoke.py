@@ -122,7 +122,22 @@ def check_sanitizers(folder):
         made = made_run(folder, (folder / "rows", ""), tasks=["mnist_cnn", "cifar_cnn"], nvcc=str(tool))
         made.sanitize(("memcheck",), run.Share(60, made.clock))
         want("sanitizers", [(each["what"].split(", ")[1], each["state"]) for each in made.checks],
-             [("network of held samples", state), ("layered network", state)])
+             [("layered network", state), ("network of held samples", state)])
+
+
+def check_parts(folder):
+    """A mistake in a part is in the report, and the others go on."""
+    made = made_run(folder, None)
+    made.part("a part", lambda: [][1])
+    made.part("another", made.note, "another", "ok")
+    want("parts", [(each["what"], each["state"].split(":")[0]) for each in made.checks],
+         [("a part", "FAILED"), ("another", "ok")])
+    for text in ('"ID","Kernel Name"\n"0","k"', '"ID","Kernel Name","Grid Size","Metric Name"\n"0"'):
+        try:
+            run.kernel_times.of_a_step(text)
+            sys.exit("a table that is cut off is taken")
+        except ValueError:
+            pass
 
 
 def check_builds(folder):
@@ -163,6 +178,7 @@ def main():
     check_rows(run.BUILD)
     check_notes(run.BUILD)
     check_sanitizers(run.BUILD)
+    check_parts(run.BUILD)
     check_builds(run.BUILD)
     check_goals()
     out = folder / "out"

@@ -132,6 +132,8 @@ REAL(cudaError_t, __cudaLaunchKernel, cudaKernel_t, dim3, dim3, void**, std::siz
 // Of cuBLAS, which may not be linked: whole numbers stand for its enumerations.
 __attribute__((weak)) REAL(int, cublasSgemm_v2, void*, int, int, int, int, int, const float*, const float*, int,
                            const float*, int, const float*, float*, int);
+__attribute__((weak)) REAL(int, cublasSgemmStridedBatched, void*, int, int, int, int, int, const float*, const float*,
+                           int, long long, const float*, int, long long, const float*, float*, int, long long, int);
 #undef REAL
 
 void __wrap___cudaRegisterFunction(void** binary, const char* stub, char* function, const char* name, int limit,
@@ -278,6 +280,15 @@ int __wrap_cublasSgemm_v2(void* handle, int op_a, int op_b, int m, int n, int k,
                           int lda, const float* b, int ldb, const float* beta, float* c, int ldc) {
   note(it().counts.kernels, "sgemm " + std::to_string(m) + " x " + std::to_string(n) + " x " + std::to_string(k));
   return __real_cublasSgemm_v2(handle, op_a, op_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+}
+int __wrap_cublasSgemmStridedBatched(void* handle, int op_a, int op_b, int m, int n, int k, const float* alpha,
+                                     const float* a, int lda, long long stride_a, const float* b, int ldb,
+                                     long long stride_b, const float* beta, float* c, int ldc, long long stride_c,
+                                     int count) {
+  note(it().counts.kernels, "sgemm " + std::to_string(m) + " x " + std::to_string(n) + " x " + std::to_string(k) +
+                                ", " + std::to_string(count));
+  return __real_cublasSgemmStridedBatched(handle, op_a, op_b, m, n, k, alpha, a, lda, stride_a, b, ldb, stride_b, beta,
+                                          c, ldc, stride_c, count);
 }
 
 }  // extern "C"
