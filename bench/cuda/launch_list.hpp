@@ -45,7 +45,7 @@ struct work {
   double read_chain = 0;      ///< the same of a gradient's elements, each formed of two numbers or read
   double held_chain = 0;      ///< the same of scalars with a matrix in shared memory
   double patch_chain = 0;     ///< the same of scalars where a thread takes several rows and columns of a product
-  double tile_chain = 0;      ///< the same of scalars with tiles in shared memory
+  double tile_chain = 0;      ///< the same of scalars with tiles in shared memory, or a thread's part by tensor cores
   double tiles = 0;           ///< that are loaded for it, and rounds of its main loops
   double tile_loads = 0;      ///< elements of them
   double held_forward = 0;    ///< the same of a block that holds a sample: products forward, of 4 x 2 results a thread
@@ -135,9 +135,10 @@ void describe_attention(const Kernel& kernel, int blocks, entry& to) {
     to.done.bytes = samples * positions * features * bytes_each * (of_queries ? 6 : of_keys ? 6 : 4);
     to.done.again_bytes = samples * at.heads * all_tiles * seen * sizes::tile * at.width * matrices * bytes_each;
     to.done.tiles = seen * (of_queries ? 2 : 1);
+    const double width = sizes::padded(at.width);
     to.done.tile_chain =
-        seen * (scores * at.width * sizes::rows * 4 + results * sizes::tile * sizes::rows * sizes::columns);
-    to.done.tile_loads = seen * matrices * sizes::tile * at.width / sizes::threads;
+        seen * sizes::rows * (scores * width * sizes::score_columns + results * sizes::tile * sizes::columns);
+    to.done.tile_loads = seen * matrices * sizes::tile * width / sizes::threads;
     to.done.powers = seen * sizes::tile * sizes::tile / sizes::threads;
   }
 }

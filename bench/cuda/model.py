@@ -269,10 +269,16 @@ def patch_loops(function):
             if loop.is_innermost and loop.count("FFMA") > loads_of(loop) > 0 and not loop.count("STG", "MUFU")]
 
 
+def products_of(loop):
+    """Multiply-adds of a thread in a round, or its part of those by tensor cores."""
+    return loop.count("HMMA") * HMMA["tf32"] / WARP or loop.count("FFMA")
+
+
 def tile_loops(function):
     """Innermost loops of products whose operands are tiles in shared memory."""
     return [loop for loop in function.loops
-            if loop.is_innermost and loop.count("FFMA") > loop.count("LDS") > 0 and not loop.count("FSEL", "LDG", "STS")]
+            if loop.is_innermost and products_of(loop) > loop.count("LDS") > 0 and not loop.count("LDG", "STS")
+            and (loop.count("HMMA") or not loop.count("FSEL"))]
 
 
 def held_loops(function, factors, tables):
@@ -459,9 +465,9 @@ def block_of_loops(launch, function, far):
                         mean((loads_of(loop) / loop.count("FFMA") for loop in patches), 0.5),
                         mean(((LATENCY[far] + LATENCY["arithmetic"]) / loop.count("FFMA") for loop in patches),
                              LATENCY[far])),
-        "tile_chain": (mean((loop.instructions() / loop.count("FFMA") for loop in tiles), 2),
-                       mean((pipe_clocks(loop.own) / loop.count("FFMA") for loop in tiles), 0.5),
-                       mean(((LATENCY["shared"] + LATENCY["arithmetic"]) / loop.count("FFMA") for loop in tiles),
+        "tile_chain": (mean((loop.instructions() / products_of(loop) for loop in tiles), 2),
+                       mean((pipe_clocks(loop.own) / products_of(loop) for loop in tiles), 0.5),
+                       mean(((LATENCY["shared"] + LATENCY["arithmetic"]) / products_of(loop) for loop in tiles),
                             LATENCY["shared"])),
         "held_forward": held_products(held_loops(function, 32, 1)),
         "held_back": held_products(held_loops(function, 64, 2)),
@@ -505,7 +511,9 @@ def block_of_loops(launch, function, far):
         rounds[name] *= busy
     issued = sum(rounds[name] * instructions for name, (instructions, _, _) in each.items())
     pipe = sum(rounds[name] * loads for name, (_, loads, _) in each.items())
-    return {"issue": warps * issued, "FFMA": warps * WARP * sum(rounds[name] for name in (*shared_out, "tile_chain")), "tensor": 0,
+    by_tensors = rounds["tile_chain"] if any(loop.count("HMMA") for loop in tiles) else 0
+    multiplied = sum(rounds[name] for name in (*shared_out, "tile_chain")) - by_tensors
+    return {"issue": warps * issued, "FFMA": warps * WARP * multiplied, "tensor": warps * WARP * by_tensors,
             "DFMA": warps * WARP * in_pipe(doubles_of), "conversions": warps * WARP * in_pipe(conversions_of),
             "shared memory": warps * pipe,
             "latency": waits + 2 * LATENCY["memory"], "longest": longest,

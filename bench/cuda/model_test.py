@@ -181,16 +181,26 @@ class Bounds(unittest.TestCase):
         self.assertEqual(self.bound(code, tile=[64, 64, 64], precision="tf32")["bound"], "tensor")
 
     def test_products_of_tiles_are_their_loops_and_what_stands_around_them(self):
-        def us(ffma, around, **work):
+        def found(ffma, around, hmma=0, **work):
             inner = [".L_x_2:"] + ["FFMA R1, R2, R3, R1"] * ffma + ["LDS R2, [R4]"] * 2 + ["@P0 BRA `(.L_x_2)"]
+            inner[1:1] = ["HMMA.1688.F32.TF32 R4, R8, R2, R4"] * hmma
             lines = [".L_x_1:"] + ["IADD3 R5, R5, R6, RZ"] * around + inner + ["@P1 BRA `(.L_x_1)", "EXIT"]
             return self.bound(sass.functions(listing(*lines))["_Zkernel"], what="attention", slices=0, tile=[0, 0, 0],
-                              blocks=132 * 8, threads=128, **work)["us"]
+                              blocks=132 * 8, threads=128, **work)
+
+        def us(*counts, **work):
+            return found(*counts, **work)["us"]
 
         chain = {"tile_chain": 100_000, "multiply_adds": 1e9}
         # 32 multiply-adds in 35 instructions, or 8 in 11
         self.assertAlmostEqual(us(8, 1, **chain) / us(32, 1, **chain), (11 / 8) / (35 / 32), delta=0.02)
         self.assertGreater(us(32, 1000, tiles=100, **chain), 1.5 * us(32, 1, tiles=100, **chain))
+        # One instruction of tensor cores is 32 of a thread's multiply-adds.
+        on_tensor_cores = found(0, 1, hmma=8, **chain)
+        self.assertEqual(on_tensor_cores["bound"], "tensor")
+        device = model.DEVICES["h200"]
+        at_best = 132 * 8 * 128 * 100_000 * 2 / (device["tf32"] * 1e6)
+        self.assertAlmostEqual(on_tensor_cores["us"] / at_best, 1, delta=0.1)
 
     def test_biases_add_what_they_load(self):
         def bound(loads):

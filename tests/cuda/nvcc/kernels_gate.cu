@@ -60,14 +60,16 @@ GATE(sample_kernel<float, mean_squared_error, program<mlp>::functions, 128, 1>);
 GATE(sample_kernel<float, cross_entropy, program<words>::functions, 256, 0>);
 GATE(sample_kernel<float, cross_entropy, program<reader>::functions, 128, 1>);
 GATE(sample_kernel<float, token_cross_entropy<>, program<gpt>::functions, sample_threads<gpt>, 1>);
-#define GATE_OF_ATTENTION(columns)                              \
-  GATE(attention_kernel<float, std::int32_t, columns>);         \
-  GATE(attention_queries_kernel<float, std::int32_t, columns>); \
-  GATE(attention_keys_kernel<float, std::int32_t, columns>)
-GATE_OF_ATTENTION(4);
-GATE_OF_ATTENTION(1);
-GATE_OF_ATTENTION(2);
-GATE_OF_ATTENTION(3);
+#define GATE_OF_ATTENTION(...)                                      \
+  GATE(attention_kernel<float, std::int32_t, __VA_ARGS__>);         \
+  GATE(attention_queries_kernel<float, std::int32_t, __VA_ARGS__>); \
+  GATE(attention_keys_kernel<float, std::int32_t, __VA_ARGS__>)
+GATE_OF_ATTENTION(attention_sizes<float, 4, false>);
+GATE_OF_ATTENTION(attention_sizes<float, 1, false>);
+GATE_OF_ATTENTION(attention_sizes<float, 2, false>);
+GATE_OF_ATTENTION(attention_sizes<float, 3, false>);
+GATE_OF_ATTENTION(attention_sizes<float, 1, true>);
+GATE_OF_ATTENTION(attention_sizes<float, 3, true>);
 GATE(move_queries_kernel<float, std::int32_t>);
 GATE(held_sample_kernel<float, cross_entropy, program<cnn>::functions, 1>);
 GATE(held_sample_kernel<float, cross_entropy, program<mlp>::functions, 4>);

@@ -43,10 +43,10 @@ namespace pergrad::inline v0_1 {
 /// Choices of an executor on a device.
 struct device_options {
   /// What layers hand to each other, and its gradients, is stored with the 10 bits of fraction that TF32 has, and
-  /// products of matrices round weights so, too, and are formed by tensor cores: in layered networks, and by cuBLAS.
-  /// What is squared for a norm are the numbers that the sum adds, formed by the same instructions, so the clip bound
-  /// holds as it does without. For networks in float; the network's output, losses, parameters and sums stay float.
-  /// From compute capability 8.0 on.
+  /// products of matrices round weights so, too, and are formed by tensor cores: in layered networks, attention's
+  /// included, and by cuBLAS. What is squared for a norm are the numbers that the sum adds, formed by the same
+  /// instructions, so the clip bound holds as it does without. For networks in float; the network's output, losses,
+  /// parameters and sums stay float. From compute capability 8.0 on.
   bool tf32 = false;
   /// Trainers copy data sets to the device also where it could read them where they lie, as GPUs can that share the
   /// host's memory. A step then does not wait for the device at its end.

@@ -69,7 +69,8 @@ class device_warp {
   }
   template <class Value>
   [[nodiscard]] __device__ Value largest(const local<Value>& own, Value (&/*partial*/)[1]) const noexcept {
-    return fold_of_warp(own[0], [](Value a, Value b) { return larger_of(a, b); });
+    const Value largest = fold_of_warp(own[0], [](Value a, Value b) { return larger_of(a, b); });
+    return __shfl_sync(0xffffffffU, largest, 0);  // of NaN, and of zeros of both signs, lanes may have different ones
   }
 };
 

@@ -10,7 +10,7 @@
 //     by tiles of keys      dV = P^T dY and dK = dS^T Q
 // so each number has one thread that writes it, and neither P nor dS is ever in memory of the device. Threads hold
 // patches of a product in registers: rows next to each other, read several at a time from a matrix that is turned, and
-// columns far apart.
+// columns far apart. Where TF32 is allowed tensor cores form the products, of P and dS rounded to it.
 #pragma once
 
 #include <cstddef>
@@ -42,18 +42,24 @@ struct attention_work {
   int most_samples = 0;
 };
 
+/// Scores have keys or queries as columns, and the width as depth; results have numbers of a head, and a tile.
+enum class attention_product : int { scores, results };
 /// Whose gradients a kernel forms.
 enum class attention_part : int { none, queries, keys };
 
-/// Sizes of a block's tiles and of a thread's patch of them, `Columns` of a head's numbers.
-template <class Scalar, int Columns>
+/// Sizes of a block's tiles and of a thread's patch of them; of a head's numbers `Columns` threads' worth.
+template <class Scalar, int Columns, bool OnTensorCores>
 struct attention_sizes {
+  static constexpr bool on_tensor_cores = OnTensorCores;
   static constexpr int threads = 128;
-  static constexpr int columns = Columns;
   static constexpr int tile = sizeof(Scalar) == sizeof(float) ? 64 : 32;
   static constexpr int across = tile / 4;  ///< threads
-  static constexpr int rows = tile * across / threads;
-  static constexpr int line = tile + 4;          ///< of a matrix that is turned: threads that fill it meet in no bank
+  // On tensor cores a warp has 32 rows of a half of the columns.
+  static constexpr int rows = on_tensor_cores ? 4 : tile * across / threads;
+  static constexpr int score_columns = tile * tile / threads / rows;
+  static constexpr int columns = on_tensor_cores ? (Columns + 1) / 2 * 4 : Columns;
+  /// Of a matrix that is turned: threads that fill it meet in no bank, or those that read pairs for tensor cores.
+  static constexpr int line = tile + (on_tensor_cores ? 8 : 4);
   static constexpr int shares = threads / tile;  ///< of a row of scores
   static constexpr Scalar unseen = -std::numeric_limits<Scalar>::infinity();
 
@@ -64,14 +70,20 @@ struct attention_sizes {
     Scalar second[lines];
     Scalar third[lines];
   };
-  using scores = registers<Scalar, rows * 4>;
-  using results = registers<Scalar, rows * Columns>;
-  /// A matrix that is not turned has lines of an odd length: threads that read a column meet in no bank.
-  [[nodiscard]] PERGRAD_HD static constexpr int odd(int width) noexcept { return width | 1; }
-  [[nodiscard]] PERGRAD_HD static constexpr int turned_size(int width) noexcept { return width * line; }
+  using scores = registers<Scalar, rows * score_columns>;
+  using results = registers<Scalar, rows * columns>;
+  /// How many numbers of a head are there: tensor cores multiply so many at once, zeros behind the last.
+  [[nodiscard]] PERGRAD_HD static constexpr int padded(int width) noexcept {
+    return on_tensor_cores ? (width + tf32_format::depth - 1) / tf32_format::depth * tf32_format::depth : width;
+  }
+  /// A matrix that is not turned has lines of a length with which threads that read a column meet in no bank.
+  [[nodiscard]] PERGRAD_HD static constexpr int straight_line(int width) noexcept {
+    return on_tensor_cores ? padded(width) + 4 : width | 1;
+  }
+  [[nodiscard]] PERGRAD_HD static constexpr int turned_size(int width) noexcept { return padded(width) * line; }
   /// Patches may reach beyond the last column.
   [[nodiscard]] PERGRAD_HD static constexpr int straight_size(int width) noexcept {
-    return (tile * odd(width) + across * Columns + 3) / 4 * 4;
+    return (tile * straight_line(width) + across * Columns + 3) / 4 * 4;
   }
   [[nodiscard]] static constexpr std::size_t bytes(int width, int turned, int straight) noexcept {
     return sizeof(Scalar) *
@@ -84,11 +96,13 @@ PERGRAD_HD inline void store_group(const element_group<Scalar, Count>& group, Sc
 }
 
 /// A block at work with one head of one sample.
-template <class Block, class Scalar, int Columns>
+template <class Block, class Scalar, class Sizes>
 struct attention_worker {
-  using sizes = attention_sizes<Scalar, Columns>;
+  using sizes = Sizes;
   using shared_type = typename sizes::shared_type;
+  using scores_of_threads = typename Block::template local<typename sizes::scores>;
   using results_of_threads = typename Block::template local<typename sizes::results>;
+  static constexpr bool on_tensor_cores = sizes::on_tensor_cores;
   static constexpr int tile = sizes::tile, line = sizes::line, threads = sizes::threads, rows = sizes::rows,
                        across = sizes::across, shares = sizes::shares;
 
@@ -106,13 +120,19 @@ struct attention_worker {
   }
   [[nodiscard]] PERGRAD_HD Scalar* scores() const noexcept { return straight(2); }
 
-  /// to[d][row] = scale * from[row][d]; rows from `there` on are zeros.
+  /// As it is multiplied.
+  [[nodiscard]] PERGRAD_HD static Scalar rounded(Scalar number) noexcept {
+    return on_tensor_cores ? stored_as(stored_format::tf32, number) : number;
+  }
+  /// to[d][row] = scale * from[row][d]; rows from `there` on are zeros. On tensor cores scores are scaled.
   PERGRAD_HD void turn(const Scalar* from, int step, int there, Scalar* to, Scalar scale) const {
     block.each([&](int t) {
       for (int e = t; e < (width + 7) / 8 * 8 * tile; e += threads) {  // of a warp, 8 columns of 4 rows
         const int row = e / 32 % (tile / 4) * 4 + e / 8 % 4;
         const int d = e / 32 / (tile / 4) * 8 + e % 8;
-        if (d < width) to[d * line + row] = row < there ? multiply(from[row * step + d], scale) : Scalar{0};
+        if (d >= sizes::padded(width)) continue;
+        const Scalar number = row < there && d < width ? from[row * step + d] : Scalar{0};
+        to[d * line + row] = on_tensor_cores ? rounded(number) : multiply(number, scale);
       }
     });
   }
@@ -120,8 +140,9 @@ struct attention_worker {
   PERGRAD_HD void copy(const Scalar* from, int step, int there, Scalar* to) const {
     block.each([&](int t) {
       for (int row = t / warp_size; row < tile; row += threads / warp_size) {
-        for (int d = t % warp_size; d < width; d += warp_size) {
-          to[row * sizes::odd(width) + d] = row < there ? from[row * step + d] : Scalar{0};
+        for (int d = t % warp_size; d < sizes::padded(width); d += warp_size) {
+          to[row * sizes::straight_line(width) + d] =
+              row < there && d < width ? rounded(from[row * step + d]) : Scalar{0};
         }
       }
     });
@@ -135,8 +156,27 @@ struct attention_worker {
     });
   }
 
-  [[nodiscard]] PERGRAD_HD static int row_of(int t) noexcept { return t / across * rows; }
-  [[nodiscard]] PERGRAD_HD static int column_of(int t) noexcept { return t % across; }
+  /// Row i of a thread's patch.
+  [[nodiscard]] PERGRAD_HD static int row_of(int t, int i = 0) noexcept {
+    return on_tensor_cores ? t / (2 * warp_size) * 32 + i / 2 * 16 + t % warp_size / 4 * 2 + i % 2
+                           : t / across * rows + i;
+  }
+  /// Column j of the patch of scores or of results.
+  template <attention_product Product>
+  [[nodiscard]] PERGRAD_HD static int column_of(int t, int j = 0) noexcept {
+    return on_tensor_cores ? column_for_warps<Product>(t, j / 4 * 2 + j % 2, t % 4 * 2 + j % 4 / 2)
+                           : t % across + j * across;
+  }
+  /// What is column `place` of tensor cores' product `number` of a warp. Threads that read the right operand meet in no
+  /// bank, of scores by lines and of results by columns of a matrix, nor do those that store scores.
+  template <attention_product Product>
+  [[nodiscard]] PERGRAD_HD static int column_for_warps(int t, int number, int place) noexcept {
+    const int of_block = t / warp_size % 2 * (columns_of<Product> / 2) + number;
+    return Product == attention_product::scores ? of_block * 8 + place / 2 + place % 2 * 4
+                                                : of_block / 4 * 32 + of_block % 4 * 4 + place % 4 + place / 4 * 16;
+  }
+  template <attention_product Product>
+  static constexpr int columns_of = Product == attention_product::scores ? sizes::score_columns : sizes::columns;
 
   /// sums[i][j] += over k of left[k * line + i] * right[k * term + j * column]: a thread's patch. `left` is turned.
   template <int Count, class Sums>
@@ -160,48 +200,111 @@ struct attention_worker {
       }
     }
   }
-  /// Scores of a thread: rows of `turned` with rows of `straight`.
-  [[nodiscard]] PERGRAD_HD typename sizes::scores scores_of(int t, const Scalar* turned, const Scalar* straight) const {
-    typename sizes::scores sums;
+  /// The same of a block on tensor cores, of `columns` columns that are there. No barrier.
+  template <attention_product Product, class Local>
+  PERGRAD_HD void multiply_by_warps(const Scalar* left, const Scalar* right, int term, int column, int terms,
+                                    int columns, Local& sums) const {
+    PERGRAD_IN_PAIRS
+    for (int k = 0; k < terms; k += tf32_format::depth) {
+      block.multiply_by_warps(sums, [&](int t) {
+        tensor_fragments<tf32_format, rows / 2, columns_of<Product> / 4> own;
+        const Scalar* const from = left + (k + t % 4) * line + row_of(t);
+        PERGRAD_UNROLL
+        for (int i = 0; i < own.row_pairs; ++i) {
+          const auto lower = read_group<2>(from + 16 * i);
+          const auto upper = read_group<2>(from + 4 * line + 16 * i);
+          own.left[i][0] = lower.v[0];
+          own.left[i][1] = lower.v[1];
+          own.left[i][2] = upper.v[0];
+          own.left[i][3] = upper.v[1];
+        }
+        PERGRAD_UNROLL
+        for (int j = 0; j < 2 * own.column_pairs; ++j) {
+          const int number = column_for_warps<Product>(t, j, t % warp_size / 4);
+          const Scalar* const at = right + (k + t % 4) * term + number * column;
+          const bool is_there = Product == attention_product::scores || number < columns;
+          own.right[j / 2][j % 2 * 2] = is_there ? at[0] : Scalar{0};
+          own.right[j / 2][j % 2 * 2 + 1] = is_there ? at[4 * term] : Scalar{0};
+        }
+        return own;
+      });
+    }
+  }
+  /// Scores of a block: rows of `turned` with rows of `straight`. First each thread, then together.
+  PERGRAD_HD void begin_scores(int t, const Scalar* turned, const Scalar* straight, scores_of_threads& sums) const {
     PERGRAD_UNROLL
-    for (int i = 0; i < rows * 4; ++i) sums[i] = 0;
-    const int odd = sizes::odd(width);
-    add_products<4>(turned + row_of(t), straight + column_of(t) * odd, 1, across * odd, width, sums);
-    return sums;
+    for (int i = 0; i < rows * sizes::score_columns; ++i) sums[t][i] = 0;
+    if constexpr (!on_tensor_cores) {
+      const int between = sizes::straight_line(width);
+      add_products<sizes::score_columns>(turned + row_of(t),
+                                         straight + column_of<attention_product::scores>(t) * between, 1,
+                                         across * between, width, sums[t]);
+    }
+  }
+  PERGRAD_HD void form_together(const Scalar* turned, const Scalar* straight, scores_of_threads& sums) const {
+    if constexpr (on_tensor_cores) {
+      multiply_by_warps<attention_product::scores>(turned, straight, 1, sizes::straight_line(width),
+                                                   sizes::padded(width), tile, sums);
+    }
+  }
+  /// A thread's score as it counts.
+  [[nodiscard]] PERGRAD_HD static Scalar scaled(Scalar score, Scalar scale) noexcept {
+    return on_tensor_cores ? multiply(score, scale) : score;
   }
   /// Stores f(row, column, number) column by column for a thread's patch, of which `number` is the place in `scores`.
   template <class Function>
   PERGRAD_HD static void store_scores(int t, Scalar* to, const Function& f) {
-    constexpr int at_once = static_cast<int>(16 / sizeof(Scalar));
+    constexpr int at_once = on_tensor_cores ? 2 : static_cast<int>(16 / sizeof(Scalar));
     PERGRAD_UNROLL
-    for (int j = 0; j < 4; ++j) {
-      const int column = column_of(t) + j * across;
+    for (int j = 0; j < sizes::score_columns; ++j) {
+      const int column = column_of<attention_product::scores>(t, j);
       PERGRAD_UNROLL
       for (int i = 0; i < rows; i += at_once) {
         element_group<Scalar, at_once> group;
         PERGRAD_UNROLL
-        for (int n = 0; n < at_once; ++n) group.v[n] = f(row_of(t) + i + n, column, (i + n) * 4 + j);
-        store_group(group, to + column * line + row_of(t) + i);
+        for (int n = 0; n < at_once; ++n) {
+          group.v[n] = f(row_of(t, i + n), column, (i + n) * sizes::score_columns + j);
+        }
+        store_group(group, to + column * line + row_of(t, i));
       }
     }
   }
   /// Scores of queries from `query` on, which are turned, with keys from `key` on; `unseen` where one does not look.
-  PERGRAD_HD void form_scores(const attention_row& at, int query, int key, int length) const {
-    block.each([&](int t) {
-      const auto made = scores_of(t, turned(0), straight(0));
-      store_scores(t, scores(), [&](int row, int column, int number) {
-        return at.sees(query + row, key + column, length) ? made[number] : sizes::unseen;
-      });
-    });
+  PERGRAD_HD void form_scores(const attention_row& at, int query, int key, int length, scores_of_threads& made) const {
+    const Scalar scale = at.template scale<Scalar>();
+    block.overlap([&](int t) { begin_scores(t, turned(0), straight(0), made); },
+                  [&] { form_together(turned(0), straight(0), made); },
+                  [&](int t) {
+                    store_scores(t, scores(), [&](int row, int column, int number) {
+                      return at.sees(query + row, key + column, length) ? scaled(made[t][number], scale)
+                                                                        : sizes::unseen;
+                    });
+                  });
   }
-  /// Adds scores times rows of `straight`.
-  PERGRAD_HD void add_rows(int t, const Scalar* scores, const Scalar* straight, typename sizes::results& sums) const {
-    add_products<Columns>(scores + row_of(t), straight + column_of(t), sizes::odd(width), across, tile, sums);
+  /// Adds scores times rows of `straight`, behind prepare(t).
+  template <class Function>
+  PERGRAD_HD void add_rows(const Scalar* scores, const Scalar* straight, results_of_threads& sums,
+                           const Function& prepare) const {
+    const int between = sizes::straight_line(width);
+    block.overlap(
+        [&](int t) {
+          prepare(t);
+          if constexpr (!on_tensor_cores) {
+            add_products<sizes::columns>(scores + row_of(t), straight + column_of<attention_product::results>(t),
+                                         between, across, tile, sums[t]);
+          }
+        },
+        [&] {
+          if constexpr (on_tensor_cores) {
+            multiply_by_warps<attention_product::results>(scores, straight, between, 1, tile, width, sums);
+          }
+        },
+        [](int) {});
   }
   PERGRAD_HD void clear(results_of_threads& sums) const {
     block.each([&](int t) {
       PERGRAD_UNROLL
-      for (int i = 0; i < rows * Columns; ++i) sums[t][i] = 0;
+      for (int i = 0; i < rows * sizes::columns; ++i) sums[t][i] = 0;
     });
   }
   /// to[row][column] = f(row, result) for the tile's first `count` rows.
@@ -210,11 +313,11 @@ struct attention_worker {
     block.each([&](int t) {
       PERGRAD_UNROLL
       for (int i = 0; i < rows; ++i) {
-        const int row = row_of(t) + i;
+        const int row = row_of(t, i);
         PERGRAD_UNROLL
-        for (int j = 0; j < Columns; ++j) {
-          const int column = column_of(t) + j * across;
-          if (row < count && column < width) to[row * step + column] = f(row, sums[t][i * Columns + j]);
+        for (int j = 0; j < sizes::columns; ++j) {
+          const int column = column_of<attention_product::results>(t, j);
+          if (row < count && column < width) to[row * step + column] = f(row, sums[t][i * sizes::columns + j]);
         }
       }
     });
@@ -244,8 +347,8 @@ struct attention_worker {
       Scalar sum = 0;
       for (int c = 0; c < columns; ++c) {
         Scalar& score = scores[(share * columns + c) * line + row];
-        const Scalar power = math::exp_or_zero(score - base);
-        if constexpr (Keeps) score = power;
+        Scalar power = math::exp_or_zero(score - base);
+        if constexpr (Keeps) score = power = rounded(power);
         sum += power;
       }
       total[t] = fma(total[t], factor, sum);
@@ -286,12 +389,12 @@ template <class Kernel>
   return {index / tiles / kernel.at.heads, index / tiles % kernel.at.heads, index % tiles * Kernel::tile};
 }
 /// What kernels of tiles share, of which so many matrices of a block are turned.
-template <class Scalar, class Target, int Columns, attention_part GradientsOf, int Turned>
+template <class Scalar, class Target, class Sizes, attention_part GradientsOf, int Turned>
 struct attention_tiles : attention_work<Scalar, Target> {
-  using sizes = attention_sizes<Scalar, Columns>;
+  using sizes = Sizes;
   using shared_type = typename sizes::shared_type;
   template <class Block>
-  using worker_type = attention_worker<Block, Scalar, Columns>;
+  using worker_type = attention_worker<Block, Scalar, sizes>;
   static constexpr int threads = sizes::threads, tile = sizes::tile;
   static constexpr int least_blocks = 2;
   static constexpr attention_part gradients_of = GradientsOf;
@@ -304,9 +407,9 @@ struct attention_tiles : attention_work<Scalar, Target> {
 };
 
 /// Forward; blocks() of them.
-template <class Scalar, class Target, int Columns>
-struct attention_kernel : attention_tiles<Scalar, Target, Columns, attention_part::none, 1> {
-  using work = attention_tiles<Scalar, Target, Columns, attention_part::none, 1>;
+template <class Scalar, class Target, class Sizes>
+struct attention_kernel : attention_tiles<Scalar, Target, Sizes, attention_part::none, 1> {
+  using work = attention_tiles<Scalar, Target, Sizes, attention_part::none, 1>;
   using typename work::sizes, typename work::shared_type;
   using work::state, work::samples, work::at, work::from, work::copy_to, work::context, work::also_to;
   using work::tile;
@@ -330,6 +433,7 @@ struct attention_kernel : attention_tiles<Scalar, Target, Columns, attention_par
     }
     worker.turn(rows, step, length - here.first, worker.turned(0), at.template scale<Scalar>());
     typename Block::template local<typename sizes::results> sums;
+    typename Block::template local<typename sizes::scores> made;
     typename Block::template local<Scalar> largest, total;
     worker.clear(sums);
     worker.begin_rows(largest, total);
@@ -338,16 +442,15 @@ struct attention_kernel : attention_tiles<Scalar, Target, Columns, attention_par
       const Scalar* const key_rows = queries + features + first * step;
       worker.copy(key_rows, step, length - first, worker.straight(0));
       worker.copy(key_rows + features, step, length - first, worker.straight(1));
-      worker.form_scores(at, here.first, first, length);
+      worker.form_scores(at, here.first, first, length, made);
       worker.template soften<true>(worker.scores(), largest, total);
-      block.each([&](int t) {
+      worker.add_rows(worker.scores(), worker.straight(1), sums, [&](int t) {
         PERGRAD_UNROLL
         for (int i = 0; i < sizes::rows; ++i) {
-          const Scalar factor = shared.first[worker.row_of(t) + i];
+          const Scalar factor = shared.first[worker.row_of(t, i)];
           PERGRAD_UNROLL
-          for (int j = 0; j < Columns; ++j) sums[t][i * Columns + j] *= factor;
+          for (int j = 0; j < sizes::columns; ++j) sums[t][i * sizes::columns + j] *= factor;
         }
-        worker.add_rows(t, worker.scores(), worker.straight(1), sums[t]);
       });
     }
     worker.end_rows(total);
@@ -363,9 +466,9 @@ struct attention_kernel : attention_tiles<Scalar, Target, Columns, attention_par
 };
 
 /// Backward by tiles of queries: their gradients, and what is to be known of them. blocks() of them.
-template <class Scalar, class Target, int Columns>
-struct attention_queries_kernel : attention_tiles<Scalar, Target, Columns, attention_part::queries, 2> {
-  using work = attention_tiles<Scalar, Target, Columns, attention_part::queries, 2>;
+template <class Scalar, class Target, class Sizes>
+struct attention_queries_kernel : attention_tiles<Scalar, Target, Sizes, attention_part::queries, 2> {
+  using work = attention_tiles<Scalar, Target, Sizes, attention_part::queries, 2>;
   using typename work::sizes, typename work::shared_type;
   using work::state, work::samples, work::at, work::from, work::context, work::dy, work::queries_to, work::queries_step,
       work::notes;
@@ -397,10 +500,11 @@ struct attention_queries_kernel : attention_tiles<Scalar, Target, Columns, atten
         f(first);
       }
     };
+    typename Block::template local<typename sizes::scores> of_scores, of_gradients;
     typename Block::template local<Scalar> largest, total;
     worker.begin_rows(largest, total);
     for_each_tile(false, [&](int first) {
-      worker.form_scores(at, here.first, first, length);
+      worker.form_scores(at, here.first, first, length, of_scores);
       worker.template soften<false>(worker.scores(), largest, total);
     });
     worker.end_rows(total);
@@ -420,16 +524,24 @@ struct attention_queries_kernel : attention_tiles<Scalar, Target, Columns, atten
     typename Block::template local<typename sizes::results> sums;
     worker.clear(sums);
     for_each_tile(true, [&](int first) {
-      block.each([&](int t) {
-        const auto of_scores = worker.scores_of(t, worker.turned(0), worker.straight(0));
-        const auto of_gradients = worker.scores_of(t, worker.turned(1), worker.straight(1));
-        worker.store_scores(t, worker.scores(), [&](int row, int column, int number) {
-          const Scalar power = math::exp_or_zero(of_scores[number] - shared.first[row]) * shared.second[row];
-          return at.sees(here.first + row, first + column, length) ? power * (of_gradients[number] - shared.third[row])
-                                                                   : Scalar{0};
-        });
-      });
-      block.each([&](int t) { worker.add_rows(t, worker.scores(), worker.straight(0), sums[t]); });
+      block.overlap(
+          [&](int t) {
+            worker.begin_scores(t, worker.turned(0), worker.straight(0), of_scores);
+            worker.begin_scores(t, worker.turned(1), worker.straight(1), of_gradients);
+          },
+          [&] {
+            worker.form_together(worker.turned(0), worker.straight(0), of_scores);
+            worker.form_together(worker.turned(1), worker.straight(1), of_gradients);
+          },
+          [&](int t) {
+            worker.store_scores(t, worker.scores(), [&](int row, int column, int number) {
+              if (!at.sees(here.first + row, first + column, length)) return Scalar{0};
+              const Scalar score = worker.scaled(of_scores[t][number], scale);
+              const Scalar power = math::exp_or_zero(score - shared.first[row]) * shared.second[row];
+              return worker.rounded(power * (of_gradients[t][number] - shared.third[row]));
+            });
+          });
+      worker.add_rows(worker.scores(), worker.straight(0), sums, [](int) {});
     });
     Scalar* const to = values.to(queries_to) + here.first * queries_step + here.head * at.width;
     worker.write(sums, there, to, queries_step,
@@ -438,9 +550,9 @@ struct attention_queries_kernel : attention_tiles<Scalar, Target, Columns, atten
 };
 
 /// Backward by tiles of keys: their gradients and those of values. blocks() of them.
-template <class Scalar, class Target, int Columns>
-struct attention_keys_kernel : attention_tiles<Scalar, Target, Columns, attention_part::keys, 2> {
-  using work = attention_tiles<Scalar, Target, Columns, attention_part::keys, 2>;
+template <class Scalar, class Target, class Sizes>
+struct attention_keys_kernel : attention_tiles<Scalar, Target, Sizes, attention_part::keys, 2> {
+  using work = attention_tiles<Scalar, Target, Sizes, attention_part::keys, 2>;
   using typename work::sizes, typename work::shared_type;
   using work::state, work::samples, work::at, work::from, work::dy, work::gradients_to, work::notes;
   using work::tile;
@@ -463,7 +575,7 @@ struct attention_keys_kernel : attention_tiles<Scalar, Target, Columns, attentio
     worker.turn(own, step, rest, worker.turned(0), scale);
     worker.turn(own + features, step, rest, worker.turned(1), Scalar{1});
     typename Block::template local<typename sizes::results> of_keys, sums;
-    typename Block::template local<typename sizes::scores> gradients;
+    typename Block::template local<typename sizes::scores> of_scores, gradients;
     worker.clear(of_keys);
     worker.clear(sums);
     const auto sees = [&](int row, int query) { return at.sees(query, here.first + row, length) && query < length; };
@@ -479,22 +591,30 @@ struct attention_keys_kernel : attention_tiles<Scalar, Target, Columns, attentio
         shared.second[column] = is_there ? noted[at.positions] : Scalar{0};
         shared.third[column] = is_there ? noted[2 * at.positions] : Scalar{0};
       });
-      block.each([&](int t) {
-        const auto of_scores = worker.scores_of(t, worker.turned(0), worker.straight(0));
-        gradients[t] = worker.scores_of(t, worker.turned(1), worker.straight(1));
-        worker.store_scores(t, worker.scores(), [&](int row, int column, int number) {
-          const Scalar power = sees(row, first + column)
-                                   ? math::exp_or_zero(of_scores[number] - shared.first[column]) * shared.second[column]
-                                   : Scalar{0};
-          gradients[t][number] = power * (gradients[t][number] - shared.third[column]);
-          return power;
-        });
-      });
-      block.each([&](int t) { worker.add_rows(t, worker.scores(), worker.straight(1), sums[t]); });
+      block.overlap(
+          [&](int t) {
+            worker.begin_scores(t, worker.turned(0), worker.straight(0), of_scores);
+            worker.begin_scores(t, worker.turned(1), worker.straight(1), gradients);
+          },
+          [&] {
+            worker.form_together(worker.turned(0), worker.straight(0), of_scores);
+            worker.form_together(worker.turned(1), worker.straight(1), gradients);
+          },
+          [&](int t) {
+            worker.store_scores(t, worker.scores(), [&](int row, int column, int number) {
+              const Scalar score = worker.scaled(of_scores[t][number], scale);
+              const Scalar power = sees(row, first + column)
+                                       ? math::exp_or_zero(score - shared.first[column]) * shared.second[column]
+                                       : Scalar{0};
+              gradients[t][number] = worker.rounded(power * (gradients[t][number] - shared.third[column]));
+              return worker.rounded(power);
+            });
+          });
+      worker.add_rows(worker.scores(), worker.straight(1), sums, [](int) {});
       block.each([&](int t) {
         worker.store_scores(t, worker.scores(), [&](int, int, int number) { return gradients[t][number]; });
       });
-      block.each([&](int t) { worker.add_rows(t, worker.scores(), worker.straight(0), of_keys[t]); });
+      worker.add_rows(worker.scores(), worker.straight(0), of_keys, [](int) {});
     }
     Scalar* const key_rows = values.to(gradients_to) + here.first * step + features + here.head * at.width;
     worker.write(of_keys, there, key_rows, step,

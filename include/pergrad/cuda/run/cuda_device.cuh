@@ -455,7 +455,7 @@ class cuda_device {
   /// In a capture a branch that begins behind what was launched before; else one after the other.
   template <class Function>
   void beside(Function&& f) {
-    if (is_warming_up_ && branches_.front().stream == nullptr) make_branches();  // nothing is made in a capture
+    if (is_warming_up_ && branches_.back().end == nullptr) make_branches();  // nothing is made in a capture
     if (!is_capturing_) return f();
     const main_stream main{stream_, stream_};
     branch& mine = branches_[next_branch_++ % branches_.size()];

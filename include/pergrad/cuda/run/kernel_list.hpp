@@ -177,7 +177,10 @@ class kernel_list_device {
     } else if constexpr (requires { kernel.at.heads; }) {
       constexpr bool is_back = requires { Kernel::gradients_of; };
       const double values = double(kernel.at.positions) * kernel.at.features();
-      return {"attention", 0, samples * attention_products(kernel.at) * (is_back ? 3 : 2), samples * values * 4 * 4};
+      const double products = attention_products(kernel.at) * (is_back ? 3 : 2);
+      listed_kernel to{"attention", 0, samples * products, samples * values * 4 * 4};
+      if constexpr (requires { typename Kernel::sizes; }) to.on_tensor_cores = Kernel::sizes::on_tensor_cores;
+      return to;
     } else if constexpr (requires { kernel.by_products; }) {
       return {"other sums", 0, 0, samples * rest_of_sums};
     } else if constexpr (std::is_same_v<Kernel, clear_kernel>) {

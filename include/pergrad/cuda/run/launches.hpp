@@ -418,14 +418,24 @@ class launcher {
   /// shared memory, its own code runs.
   [[nodiscard]] bool attends([[maybe_unused]] const op_row& row) const {
     if constexpr (Needed.attention > 0 && requires { Device::most_shared_bytes(); }) {
-      using sizes = attention_sizes<Scalar, columns_of_heads>;
-      const std::size_t bytes = sizeof(typename sizes::shared_type) + sizes::bytes(row.attention.width, 2, 2);
-      return row.attention.heads > 0 && row.attention.projects == row.projected &&
-             bytes <= device().most_shared_bytes();
+      bool has_room = false;
+      with_attention_sizes([&]<class Sizes>(Sizes) {
+        has_room = sizeof(typename Sizes::shared_type) + Sizes::bytes(row.attention.width, 2, 2) <=
+                   device().most_shared_bytes();
+      });
+      return row.attention.heads > 0 && row.attention.projects == row.projected && has_room;
     }
     return false;
   }
-  static constexpr int columns_of_heads = blocks_for(Needed.attention, attention_sizes<Scalar, 1>::across);
+  /// f(the sizes of attention's tiles): on tensor cores where values are rounded for them.
+  template <class Function>
+  void with_attention_sizes(Function&& f) const {
+    constexpr int columns = blocks_for(Needed.attention, attention_sizes<Scalar, 1, false>::across);
+    if constexpr (std::is_same_v<Scalar, float>) {
+      if (memory_->rounds()) return f(attention_sizes<Scalar, columns, true>{});
+    }
+    f(attention_sizes<Scalar, columns, false>{});
+  }
   using attention_type = attention_work<Scalar, Target>;
   [[nodiscard]] attention_type attention_of(const op_row& row, int samples) const {
     attention_type work{.state = memory_->state(), .samples = view_, .at = row.attention, .most_samples = samples};
@@ -441,7 +451,8 @@ class launcher {
         work.copy_to = row.saved;
         work.also_to = row.out;
       }
-      launch(device(), attention_kernel<Scalar, Target, columns_of_heads>{work});
+      with_attention_sizes(
+          [&]<class Sizes>(Sizes) { launch(device(), attention_kernel<Scalar, Target, Sizes>{work}); });
     }
   }
   void attend_backward([[maybe_unused]] const op_row& row, [[maybe_unused]] int samples) const {
@@ -455,8 +466,10 @@ class launcher {
       work.queries_to = row.projected != 0 ? free : row.written_dx;
       work.queries_step = row.projected != 0 ? row.attention.features() : row.attention.row_step();
       work.notes = free + row.attention.positions * row.attention.features();
-      launch(device(), attention_queries_kernel<Scalar, Target, columns_of_heads>{work});
-      launch(device(), attention_keys_kernel<Scalar, Target, columns_of_heads>{work});
+      with_attention_sizes([&]<class Sizes>(Sizes) {
+        launch(device(), attention_queries_kernel<Scalar, Target, Sizes>{work});
+        launch(device(), attention_keys_kernel<Scalar, Target, Sizes>{work});
+      });
       if (row.projected != 0) launch(device(), move_queries_kernel<Scalar, Target>{work});
     }
   }
