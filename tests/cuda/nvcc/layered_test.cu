@@ -29,7 +29,12 @@ void ends_where_the_host_ends(const training::images& set) {
   const double apart = training::distance(device, host);
   std::printf("wide, momentum: %.2e of the way apart\n", apart);
   CHECK(device.before == host.before);
-  CHECK(apart < 1e-5);
+  if (apart >= 1e-5) {  // a maximum that is nearly shared makes more of a rounding; the host says how much more
+    const double rounding = training::distance_by_roundings(
+        host, [&](const training::of_steps& begins) { return training::train_wide_on_host(set, chosen, begins); });
+    std::printf("wide, momentum: by roundings %.2e\n", rounding);
+    CHECK(apart < 4 * rounding);
+  }
   std::size_t products = 0;
   for (const std::string& node : fake_cuda::last_graph()) {
     std::printf("  %s\n", node.c_str());

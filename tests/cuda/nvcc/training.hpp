@@ -124,10 +124,29 @@ template <class Network, class Executor>
   return std::sqrt(apart / way);
 }
 
+/// Each parameter's neighbour, above or below it.
+[[nodiscard]] inline std::vector<float> one_rounding_off(std::vector<float> parameters, std::uint32_t seed) {
+  for (float& each : parameters) {
+    seed = seed * 1664525U + 1013904223U;  // Numerical Recipes
+    each = std::nextafter(each, seed >> 31U == 0 ? -1e9F : 1e9F);
+  }
+  return parameters;
+}
+
+/// How far from `host` the host's runs end, on_host(begins), whose first parameters are one rounding off.
+template <class OnHost>
+[[nodiscard]] double distance_by_roundings(const outcome& host, OnHost&& on_host) {
+  double farthest = 0;
+  for (std::uint32_t seed = 1; seed <= 8; ++seed) {
+    farthest = std::max(farthest, distance(on_host(of_steps{one_rounding_off(host.before, seed)}), host));
+  }
+  return farthest;
+}
+
 /// The same on the host, compiled by the host's compiler.
 [[nodiscard]] outcome train_cnn_on_host(const images& set, const choices& chosen, const of_steps& begins = {});
 [[nodiscard]] outcome train_mlp_on_host(const images& set, const choices& chosen, const of_steps& begins = {});
-[[nodiscard]] outcome train_wide_on_host(const images& set, const choices& chosen);
+[[nodiscard]] outcome train_wide_on_host(const images& set, const choices& chosen, const of_steps& begins = {});
 [[nodiscard]] outcome train_rows_on_host(const images& set, const choices& chosen);
 /// The host's accuracy and loss with these parameters.
 [[nodiscard]] pergrad::classifier_result judge_on_host(std::span<const float> parameters, const images& set);

@@ -15,8 +15,8 @@ outcome train_cnn_on_host(const images& set, const choices& chosen, const of_ste
 outcome train_mlp_on_host(const images& set, const choices& chosen, const of_steps& begins) {
   return train<mlp>(pergrad::host{pergrad::threads{2}}, set, chosen, begins);
 }
-outcome train_wide_on_host(const images& set, const choices& chosen) {
-  return train<wide>(pergrad::host{pergrad::threads{2}}, set, chosen);
+outcome train_wide_on_host(const images& set, const choices& chosen, const of_steps& begins) {
+  return train<wide>(pergrad::host{pergrad::threads{2}}, set, chosen, begins);
 }
 outcome train_rows_on_host(const images& set, const choices& chosen) {
   return train<rows>(pergrad::host{pergrad::threads{2}}, set, chosen);

@@ -25,15 +25,6 @@ namespace {
 
 namespace training = device_training;
 
-/// Each parameter's neighbour, above or below it.
-std::vector<float> one_rounding_off(std::vector<float> parameters, std::uint32_t seed) {
-  for (float& each : parameters) {
-    seed = seed * 1664525U + 1013904223U;  // Numerical Recipes
-    each = std::nextafter(each, seed >> 31U == 0 ? -1e9F : 1e9F);
-  }
-  return parameters;
-}
-
 /// The largest difference of an element, against the root of b's mean square.
 double largest_difference(const std::vector<float>& a, const std::vector<float>& b) {
   double largest = 0;
@@ -85,7 +76,7 @@ void ends_where_the_host_ends(const char* what, const training::choices& chosen,
   std::vector<double> roundings(training::steps_of_an_epoch);
   for (std::uint32_t seed = 1; seed <= 8; ++seed) {
     training::of_steps begins;
-    for (const std::vector<float>& each : device.begins) begins.push_back(one_rounding_off(each, seed));
+    for (const std::vector<float>& each : device.begins) begins.push_back(training::one_rounding_off(each, seed));
     const training::outcome near = on_host(begins);
     for (std::size_t step = 0; step < roundings.size(); ++step) {
       roundings[step] = std::max(roundings[step], largest_difference(near.released[step], beside.released[step]));
