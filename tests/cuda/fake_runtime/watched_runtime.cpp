@@ -276,17 +276,19 @@ cudaError_t __wrap_cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stre
   return __real_cudaGraphLaunch(executable, stream);
 }
 
+static std::string name_of_sgemm(int m, int n, int k) {
+  return "sgemm " + std::to_string(m) + " x " + std::to_string(n) + " x " + std::to_string(k);
+}
 int __wrap_cublasSgemm_v2(void* handle, int op_a, int op_b, int m, int n, int k, const float* alpha, const float* a,
                           int lda, const float* b, int ldb, const float* beta, float* c, int ldc) {
-  note(it().counts.kernels, "sgemm " + std::to_string(m) + " x " + std::to_string(n) + " x " + std::to_string(k));
+  note(it().counts.kernels, name_of_sgemm(m, n, k));
   return __real_cublasSgemm_v2(handle, op_a, op_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
 }
 int __wrap_cublasSgemmStridedBatched(void* handle, int op_a, int op_b, int m, int n, int k, const float* alpha,
                                      const float* a, int lda, long long stride_a, const float* b, int ldb,
                                      long long stride_b, const float* beta, float* c, int ldc, long long stride_c,
                                      int count) {
-  note(it().counts.kernels, "sgemm " + std::to_string(m) + " x " + std::to_string(n) + " x " + std::to_string(k) +
-                                ", " + std::to_string(count));
+  note(it().counts.kernels, name_of_sgemm(m, n, k) + ", " + std::to_string(count));
   return __real_cublasSgemmStridedBatched(handle, op_a, op_b, m, n, k, alpha, a, lda, stride_a, b, ldb, stride_b, beta,
                                           c, ldc, stride_c, count);
 }

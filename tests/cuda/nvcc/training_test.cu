@@ -72,7 +72,6 @@ void ends_where_the_host_ends(const char* what, const training::choices& chosen,
   CHECK(device.before == host.before);
   CHECK(device.after != device.before);
   const training::outcome beside = on_host(device.begins);
-  double rounding = 0;
   std::vector<double> roundings(training::steps_of_an_epoch);
   for (std::uint32_t seed = 1; seed <= 8; ++seed) {
     training::of_steps begins;
@@ -81,8 +80,6 @@ void ends_where_the_host_ends(const char* what, const training::choices& chosen,
     for (std::size_t step = 0; step < roundings.size(); ++step) {
       roundings[step] = std::max(roundings[step], largest_difference(near.released[step], beside.released[step]));
     }
-    begins.resize(1);
-    rounding = std::max(rounding, training::distance(on_host(begins), host));
   }
   for (std::size_t step = 0; step < roundings.size(); ++step) {
     const double apart = largest_difference(device.released[step], beside.released[step]);
@@ -90,6 +87,7 @@ void ends_where_the_host_ends(const char* what, const training::choices& chosen,
     CHECK(apart < 4 * roundings[step]);
   }
   const double apart = training::distance(device, host);
+  const double rounding = training::distance_by_roundings(host, on_host);
   std::printf("%s: %.2e of the way apart, by roundings %.2e\n", what, apart, rounding);
   CHECK(apart < std::max(1e-5, 4 * rounding));
   updates_as_the_host_does(device, chosen);

@@ -281,6 +281,21 @@ struct attention_worker {
                     });
                   });
   }
+  /// Of both pairs of matrices, then end(t).
+  template <class Function>
+  PERGRAD_HD void form_scores_and_gradients(scores_of_threads& of_scores, scores_of_threads& of_gradients,
+                                            const Function& end) const {
+    block.overlap(
+        [&](int t) {
+          begin_scores(t, turned(0), straight(0), of_scores);
+          begin_scores(t, turned(1), straight(1), of_gradients);
+        },
+        [&] {
+          form_together(turned(0), straight(0), of_scores);
+          form_together(turned(1), straight(1), of_gradients);
+        },
+        end);
+  }
   /// Adds scores times rows of `straight`, behind prepare(t).
   template <class Function>
   PERGRAD_HD void add_rows(const Scalar* scores, const Scalar* straight, results_of_threads& sums,
@@ -524,23 +539,14 @@ struct attention_queries_kernel : attention_tiles<Scalar, Target, Sizes, attenti
     typename Block::template local<typename sizes::results> sums;
     worker.clear(sums);
     for_each_tile(true, [&](int first) {
-      block.overlap(
-          [&](int t) {
-            worker.begin_scores(t, worker.turned(0), worker.straight(0), of_scores);
-            worker.begin_scores(t, worker.turned(1), worker.straight(1), of_gradients);
-          },
-          [&] {
-            worker.form_together(worker.turned(0), worker.straight(0), of_scores);
-            worker.form_together(worker.turned(1), worker.straight(1), of_gradients);
-          },
-          [&](int t) {
-            worker.store_scores(t, worker.scores(), [&](int row, int column, int number) {
-              if (!at.sees(here.first + row, first + column, length)) return Scalar{0};
-              const Scalar score = worker.scaled(of_scores[t][number], scale);
-              const Scalar power = math::exp_or_zero(score - shared.first[row]) * shared.second[row];
-              return worker.rounded(power * (of_gradients[t][number] - shared.third[row]));
-            });
-          });
+      worker.form_scores_and_gradients(of_scores, of_gradients, [&](int t) {
+        worker.store_scores(t, worker.scores(), [&](int row, int column, int number) {
+          if (!at.sees(here.first + row, first + column, length)) return Scalar{0};
+          const Scalar score = worker.scaled(of_scores[t][number], scale);
+          const Scalar power = math::exp_or_zero(score - shared.first[row]) * shared.second[row];
+          return worker.rounded(power * (of_gradients[t][number] - shared.third[row]));
+        });
+      });
       worker.add_rows(worker.scores(), worker.straight(0), sums, [](int) {});
     });
     Scalar* const to = values.to(queries_to) + here.first * queries_step + here.head * at.width;
@@ -591,25 +597,16 @@ struct attention_keys_kernel : attention_tiles<Scalar, Target, Sizes, attention_
         shared.second[column] = is_there ? noted[at.positions] : Scalar{0};
         shared.third[column] = is_there ? noted[2 * at.positions] : Scalar{0};
       });
-      block.overlap(
-          [&](int t) {
-            worker.begin_scores(t, worker.turned(0), worker.straight(0), of_scores);
-            worker.begin_scores(t, worker.turned(1), worker.straight(1), gradients);
-          },
-          [&] {
-            worker.form_together(worker.turned(0), worker.straight(0), of_scores);
-            worker.form_together(worker.turned(1), worker.straight(1), gradients);
-          },
-          [&](int t) {
-            worker.store_scores(t, worker.scores(), [&](int row, int column, int number) {
-              const Scalar score = worker.scaled(of_scores[t][number], scale);
-              const Scalar power = sees(row, first + column)
-                                       ? math::exp_or_zero(score - shared.first[column]) * shared.second[column]
-                                       : Scalar{0};
-              gradients[t][number] = worker.rounded(power * (gradients[t][number] - shared.third[column]));
-              return worker.rounded(power);
-            });
-          });
+      worker.form_scores_and_gradients(of_scores, gradients, [&](int t) {
+        worker.store_scores(t, worker.scores(), [&](int row, int column, int number) {
+          const Scalar score = worker.scaled(of_scores[t][number], scale);
+          const Scalar power = sees(row, first + column)
+                                   ? math::exp_or_zero(score - shared.first[column]) * shared.second[column]
+                                   : Scalar{0};
+          gradients[t][number] = worker.rounded(power * (gradients[t][number] - shared.third[column]));
+          return worker.rounded(power);
+        });
+      });
       worker.add_rows(worker.scores(), worker.straight(1), sums, [](int) {});
       block.each([&](int t) {
         worker.store_scores(t, worker.scores(), [&](int, int, int number) { return gradients[t][number]; });
