@@ -43725,8 +43725,9 @@ using pergrad::detail::node_kind;
 /// Attention of a sequence to itself that kernels of its own do (cuda/layers/attention.hpp): a position's queries, keys
 /// and values are one row, heads side by side.
 struct attention_row {
-  int heads = 0;  ///< 0: no such layer
-  int width = 0;  ///< of a head
+  int heads = 0;     ///< 0: no such layer
+  int width = 0;     ///< of a head
+  int by_layer = 0;  ///< features, of all heads, of attention that the layer's own code does instead
   int positions = 0;
   int causal = 0;
   int projects = 0;  ///< rows come from projections and are their gradients later; else from the input
@@ -47909,6 +47910,11 @@ struct method_choice {
     const bool forms_it = on_tensor_cores != 0 && leaf.view.positions() > 1;
     return forms_it && asked == norm_method::gram ? norm_method::direct : asked;
   }
+  /// Does a thread form what is added of each element, position after position, where products would add up chunks of
+  /// positions? Then their squares are of other numbers.
+  [[nodiscard]] PERGRAD_HD constexpr bool adds_without_chunks(const outer_leaf& leaf) const noexcept {
+    return by_products == 0 && leaf.chunks > 1;
+  }
 
  private:
   [[nodiscard]] PERGRAD_HD constexpr norm_method asked_of(const outer_leaf& leaf) const noexcept {
@@ -47945,11 +47951,13 @@ struct norm_worker {
   }
   /// The same where products form what the sum adds: (w delta) x of one position, or else w G. `squares` are the parts
   /// of ‖G‖² that kernels left of the same elements, of any method but product and gram.
-  PERGRAD_HD void add_for_products(const outer_leaf& leaf, norm_method method, const double* squares,
+  PERGRAD_HD void add_for_products(const outer_leaf& leaf, const method_choice& method, const double* squares,
                                    norm_bound& part) const {
+    const norm_method chosen = method.of(leaf);
     if (leaf.next != 0) return by_elements(leaf, nullptr, part);  // the sum forms the same elements
-    if (method == norm_method::gram) return by_positions(leaf, part);
-    add_little(leaf, method, squares, part);
+    if (chosen == norm_method::gram) return by_positions(leaf, part);
+    if (method.adds_without_chunks(leaf)) return by_elements(leaf, nullptr, part);
+    add_little(leaf, chosen, squares, part);
   }
   /// The same of leaves of one use whose method is not gram.
   PERGRAD_HD void add_little(const outer_leaf& leaf, norm_method method, const double* squares,
@@ -48173,7 +48181,10 @@ struct norm_worker {
         const double terms = view.view_width() + view.outputs + static_cast<double>(pairs) / Threads + 16;
         part.squared += squared_of_terms<Scalar>(squared > 0 || squared != squared ? squared : 0, magnitude);
         part.error += terms * limits::epsilon<double> * magnitude * magnitude;
-        const double bound = (positions + 2) * static_cast<double>(limits::epsilon<Scalar>) * magnitude;
+        // And a product that is too small for a normal number is off by half the least one.
+        const double lost = static_cast<double>(limits::least_subnormal<Scalar>) * positions *
+                            square_root(static_cast<double>(view.view_width()) * view.outputs);
+        const double bound = (positions + 2) * static_cast<double>(limits::epsilon<Scalar>) * magnitude + lost;
         part.slack += bound * bound;
         part.error += lost_squares(view, x_sum * x_sum, delta_sum * delta_sum);
       });
@@ -49439,7 +49450,9 @@ struct build_tables {
     const std::ptrdiff_t wanted = at.queries * at.features + 3 * at.heads * at.queries;
     if (at.extra != 0 || at.group != 1 || at.threshold != 0 || at.log_of_base != 0 || at.width > widest ||
         wanted > room) {
-      return {};
+      return {.by_layer = static_cast<int>(at.features),
+              .positions = static_cast<int>(at.queries),
+              .causal = at.causal ? 1 : 0};
     }
     return {.heads = static_cast<int>(at.heads),
             .width = static_cast<int>(at.width),
@@ -51169,7 +51182,8 @@ struct loss_of_positions_kernel : sample_work<Scalar, Target> {
 /// Is the norm of a leaf, from a factor for each of its sides or from squares that products have left, little work?
 [[nodiscard]] PERGRAD_HD constexpr bool is_little(const outer_leaf& leaf, const method_choice& method) noexcept {
   constexpr int most = 4096;
-  return leaf.next == 0 && method.of(leaf) != norm_method::gram && leaf.view.view_width() <= most;
+  return leaf.next == 0 && method.of(leaf) != norm_method::gram && !method.adds_without_chunks(leaf) &&
+         leaf.view.view_width() <= most;
 }
 
 /// Norms of a layered network's samples, from values and from the squares that products have left, and their weights;
@@ -51228,7 +51242,7 @@ struct norm_kernel : sample_work<Scalar, Target> {
       for (int k = 0; norms != 0 && k < tables.outer_count; ++k) {
         const outer_leaf& leaf = tables.outer[k];
         if (leaf.first == 0 || is_little(leaf, method)) continue;
-        worker.add_for_products(leaf, method.of(leaf), squares, parts[leaf.layer]);
+        worker.add_for_products(leaf, method, squares, parts[leaf.layer]);
       }
       worker.add_rows(tables.rows, 0, tables.row_count, norms, parts);
     }
@@ -51492,7 +51506,8 @@ inline constexpr needed_products products_of = [] {
     needed.others_elementwise = needed.others_elementwise && is_one_product(leaf);
     needed.stored = needed.stored || leaf.is_stored();
     needed.chunks = needed.chunks || leaf.chunks > 1;
-    needed.norms_by_blocks = needed.norms_by_blocks || (leaf.first != 0 && !is_little(leaf, method_choice{}));
+    needed.norms_by_blocks =
+        needed.norms_by_blocks || (leaf.first != 0 && !is_little(leaf, method_choice{.by_products = 1}));
     if (leaf.chunks > 1) continue;
     const unsigned squared = bit_of(way_of(leaf, gemm_product::squares));
     needed.any_squares |= squared;
@@ -51586,6 +51601,7 @@ inline constexpr std::size_t most_batch = [] {
   constexpr const auto& table = program<Network>::table;
   std::int64_t each = 1;  // of a sample
   const auto count = [&](std::int64_t number) { each = std::max(each, number); };
+  count(static_cast<std::int64_t>(table.ops.size()));  // weights of layers
   const auto blocks = [](const affine_view& view, int rows, int columns) {
     return std::int64_t{view.groups} * blocks_for(rows, tiny_block::rows) * blocks_for(columns, tiny_block::columns);
   };
@@ -52839,9 +52855,11 @@ struct attention_keys_kernel : attention_tiles<Scalar, Target, Sizes, attention_
       worker.form_scores_and_gradients(of_scores, gradients, [&](int t) {
         worker.store_scores(t, worker.scores(), [&](int row, int column, int number) {
           const Scalar score = worker.scaled(of_scores[t][number], scale);
-          const Scalar power = sees(row, first + column)
-                                   ? math::exp_or_zero(score - shared.first[column]) * shared.second[column]
-                                   : Scalar{0};
+          // Queries were scaled for their largest score, keys are here: a rounding may lift this one above it.
+          const Scalar power =
+              sees(row, first + column)
+                  ? math::exp_or_zero(smaller_of(score - shared.first[column], Scalar{0})) * shared.second[column]
+                  : Scalar{0};
           gradients[t][number] = worker.rounded(power * (gradients[t][number] - shared.third[column]));
           return worker.rounded(power);
         });
@@ -53612,7 +53630,8 @@ void launch_losses(Device& device, const sample_work<Scalar, typename Loss::temp
     constexpr bool over_positions = takes_threads_by_position<Loss>;
     constexpr std::size_t classes = over_positions ? Network::output_shape.e1 : Network::output_shape.size();
     using kernel = position_loss_kernel<Scalar, Loss, classes <= 256>;
-    device.launch(kernel{work}, blocks_for(samples * work.samples.target_count, kernel::positions_of_block));
+    device.launch(kernel{work},
+                  blocks_for(std::int64_t{samples} * work.samples.target_count, kernel::positions_of_block));
     if constexpr (over_positions) {
       device.launch(loss_of_positions_kernel<Scalar, typename Loss::template target<Scalar>>{work}, samples);
     }
@@ -53690,7 +53709,8 @@ class launcher {
       if (!wanted.backward) return;
       if (!held) backward(wanted, run);
       if (wanted.norms) {
-        each_product_leaf([&](const outer_leaf& leaf) { return forms_gradients(leaf, method_of(wanted)); },
+        const method_choice method = method_of(wanted);
+        each_product_leaf([&](const outer_leaf& leaf) { return forms_gradients(leaf, method); },
                           [&](const outer_leaf& leaf) { square(wanted, leaf); });
       }
       elementwise(wanted.samples);
@@ -54093,7 +54113,7 @@ class launcher {
   /// Do norms form the gradients of a leaf?
   [[nodiscard]] static bool forms_gradients(const outer_leaf& leaf, const method_choice& method) {
     const norm_method chosen = method.of(leaf);
-    return chosen != norm_method::product && chosen != norm_method::gram;
+    return chosen != norm_method::product && chosen != norm_method::gram && !method.adds_without_chunks(leaf);
   }
   void square(const sample_launch<Scalar>& wanted, const outer_leaf& leaf) const {
     const method_choice method = method_of(wanted);
@@ -54439,7 +54459,7 @@ class engine {
     method_choice method;
     std::size_t together = 1;  ///< samples that are evaluated at a time
     bool again = false;        ///< they are evaluated again for each sum
-    bool gradients = false;    ///< sums are formed of every sample's gradient, not of factors
+    bool gradients = false;    ///< sums are formed of every sample's gradient, not of factors; so are rows
   };
   [[nodiscard]] static way_of_work way_of(const request_type& request) {
     using detail::strategy_kind;
@@ -54448,6 +54468,7 @@ class engine {
     way.gradients = request.strategy != strategy_kind::book_keeping && request.strategy != strategy_kind::ghost;
     if (request.strategy == strategy_kind::naive) way.together = 1;
     if (way.gradients && request.method == norm_method::automatic) way.method.method = norm_method::instantiate;
+    if (request.row_weights != nullptr) way.gradients = true;  // a row's weight is of the numbers that are in it
     return way;
   }
   /// What one call of `run` is about.
@@ -54848,7 +54869,8 @@ void each_weight_view(const network_facts& net, const op_row& row, const Functio
 /// Pairs of positions that see each other, times the width of what they multiply.
 [[nodiscard]] inline double attention_products(const attention_row& at) {
   const double positions = at.positions;
-  return (at.causal != 0 ? positions * (positions + 1) / 2 : positions * positions) * at.features();
+  return (at.causal != 0 ? positions * (positions + 1) / 2 : positions * positions) *
+         (at.heads > 0 ? at.features() : at.by_layer);
 }
 
 /// In the place of an `Of`: takes launches of a network's step down, and does nothing. Its memory is not to be touched.
@@ -54988,13 +55010,18 @@ template <node_taker By>
 [[nodiscard]] listed_kernel list_nodes(const network_facts& net, int first, int last, int stages, double samples,
                                        std::size_t bytes_each) {
   listed_kernel to;
-  const double passes = ((stages & stage::forward) != 0 ? 1 : 0) + ((stages & stage::backward) != 0 ? 1 : 0);
+  const double forward = (stages & stage::forward) != 0 ? 1 : 0;
+  const double back = (stages & stage::backward) != 0 ? 1 : 0;
+  const double passes = forward + back;
   for (int i = first; i < last; ++i) {
     const op_row& row = net.ops[static_cast<std::size_t>(i)];
     const bool is_product = row.kind == detail::node_kind::affine;
     if (row.out_size == 0 || (is_product && By == node_taker::nodes)) continue;
-    to.multiply_adds += samples * passes * (row.projected != 0 ? 0 : multiply_adds_of(net, row));
-    if (row.attention.heads > 0) to.multiply_adds += samples * passes * 2 * attention_products(row.attention);
+    double products = multiply_adds_of(net, row);
+    for (const projection_row& each : net.projections) {
+      if (each.node == row.node) products -= multiply_adds_of(each.view);  // a kernel of its own
+    }
+    to.multiply_adds += samples * (passes * products + (2 * forward + 5 * back) * attention_products(row.attention));
     const double values = double(row.in_size) + row.in2_size + row.out_size;
     const double moved = By != node_taker::held ? passes * values : is_product ? values : 0;
     to.bytes += samples * moved * static_cast<double>(bytes_each);
@@ -55167,9 +55194,7 @@ template <class Network, class Device>
   const double multiply_adds = multiply_adds_of(net, row);
   double weights = 0;
   each_weight_view(net, row, [&](const affine_view& view) { weights += view.size(); });
-  if (row.attention.heads > 0) {  // two products forward, five back
-    pass((has_gradient ? 7 : 2) * attention_products(row.attention), 0, 0);
-  }
+  pass((has_gradient ? 7 : 2) * attention_products(row.attention), 0, 0);  // two products forward, five back
   pass(multiply_adds, values, weights);
   if (has_gradient) pass(multiply_adds, values, weights);
   for (int k = row.first_outer; k < row.last_outer && is_trained; ++k) {
@@ -55391,6 +55416,7 @@ class device_marks {
   void launch_job(room& in, const job& wanted, std::size_t words) {
     in.marked.reset();  // until all of it is in the device's order
     if (in.size < words) {
+      in.size = 0;         // until there is room again, also where that fails
       in.arrived.reset();  // before what it copies from
       in.words = allocate_on(device_, words * sizeof(std::uint64_t));
       in.arrived = std::make_unique<typename Device::mailbox>(*device_, words * sizeof(std::uint64_t));

@@ -143,7 +143,8 @@ def markdown(machine, checks, rows, kernels=()):
     text = ["# The device part on a GPU\n",
             f"{machine['gpu']}, {machine['multiprocessors']} multiprocessors, CUDA {machine['runtime'] // 1000}."
             f"{machine['runtime'] % 1000 // 10}, driver for CUDA {machine['driver'] // 1000}."
-            f"{machine['driver'] % 1000 // 10}, {machine['date']}, {machine['seconds']} s.\n",
+            f"{machine['driver'] % 1000 // 10}, {machine['date']}, {machine['seconds']} s"
+            f"{', ' + machine['power_mode'] if machine.get('power_mode') else ''}.\n",
             "## Checks\n", table(["check", "result"], [[each["what"], cell(each["state"])] for each in checks]),
             "## Goals\n", table(["goal", "found", "holds"], [
                 [what, found, {True: "yes", False: "NO", None: "?"}[holds]] for what, found, holds in goals(rows)]),

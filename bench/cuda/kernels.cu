@@ -248,7 +248,7 @@ void check_all(bool small) {
   check_products<dev::square_block>(device, "products, 64 x 128 blocks", image_view(5, 70, side, 3, 0), samples);
   check_products<dev::slim_block>(device, "products, 16 x 128 blocks", image_view(20, 10, side, 3, 1), samples);
   check_products<dev::strip_block>(device, "products, 16 x 64 blocks", image_view(3, 10, side, 3, 1), samples);
-  check_products<dev::tiny_block>(device, "products, 16 x 32 blocks", image_view(3, 20, side, 3, 1), samples);
+  check_products<dev::tiny_block>(device, "products, 16 x 8 blocks", image_view(3, 20, side, 3, 1), samples);
   check_products<dev::small_block>(device, "products, 32 x 32 blocks", image_view(20, 130, side, 3, 1), samples);
 }
 

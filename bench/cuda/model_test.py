@@ -286,6 +286,14 @@ class Power(unittest.TestCase):
         self.assertAlmostEqual(power.watts("VDD_IN 5081mW/5000mW VDD_CPU_GPU_CV 518mW/518mW VDD_SOC 1475mW/1mW"), 5.081)
         self.assertIsNone(power.watts("RAM 1/2MB CPU [0%@729]"))
 
+    def test_the_power_mode_is_what_the_board_says(self):
+        with tempfile.TemporaryDirectory() as folder:
+            program = pathlib.Path(folder) / "nvpmodel"
+            program.write_text("#!/bin/sh\necho NV Power Mode: MAXN\necho 0\n", encoding="utf-8")
+            program.chmod(0o755)
+            self.assertEqual(power.mode(str(program)), "NV Power Mode: MAXN")
+        self.assertEqual(power.mode(str(program)), "")
+
     def test_a_watch_takes_the_mean_and_ends_what_it_began(self):
         with tempfile.TemporaryDirectory() as folder:
             program = pathlib.Path(folder) / "tegrastats"
@@ -296,6 +304,8 @@ class Power(unittest.TestCase):
                 while len(watch.samples) < 2 and time.monotonic() < begin + 30:
                     time.sleep(0.01)
             self.assertEqual(watch.mean(), 3)
+            watch.samples[0] = (watch.samples[0][0] - 100, 2)
+            self.assertEqual(watch.mean(last=90), 4)
             self.assertLess(time.monotonic(), begin + 50)
         with power.Watch(str(program)) as watch:  # it is gone
             pass

@@ -104,7 +104,7 @@ class TorchPeer:
         """Of the first batch."""
         with self.torch.no_grad():
             logits = self.training.module(self.inputs[:self.batch])
-            return float(self.torch.nn.functional.cross_entropy(logits, self.labels[:self.batch]))
+            return float(self.training.criterion()(logits, self.labels[:self.batch]))
 
     def wait(self):
         if self.device == "cuda":
@@ -115,6 +115,8 @@ class TorchPeer:
         for _ in range(5):
             self.step()
         self.wait()
+        if self.device == "cuda" and self.module.__name__ != "frameworks.torch_graph":
+            self.torch.cuda.reset_peak_memory_stats()  # of convolutions that cuDNN has tried; a graph takes nothing later
         begin = time.monotonic()
         self.step()
         self.wait()
@@ -229,12 +231,13 @@ class JaxPeer:
         return median(groups), sum(groups) / len(groups)
 
     def peak_mb(self):
-        """XLA's own account of the compiled step."""
+        """XLA's own account of the compiled step, with one batch of records."""
         found = self.call.memory_analysis()
         if found is None:
             return None
+        others = sum(part.nbytes for part in self.data) * (CYCLE - 1) // CYCLE if self.scan else 0
         return (found.temp_size_in_bytes + found.argument_size_in_bytes + found.output_size_in_bytes -
-                found.alias_size_in_bytes) * 1e-6
+                found.alias_size_in_bytes - others) * 1e-6
 
     def forget(self):
         self.training = self.call = self.data = self.batches = None
@@ -247,7 +250,7 @@ def check(peer, batch, steps):
     before = peer.loss()
     peer.step(stays=True)
     wanted = (peer.records.sum if peer.private else peer.records.unclipped).astype("float64")
-    found = peer.records.initial.astype("float64") - peer.training.parameters()
+    found = (peer.records.initial.astype("float64") - peer.training.parameters())[:len(wanted)]  # frozen ones are last
     difference = float(numpy.linalg.norm(found - wanted) / numpy.linalg.norm(wanted))
     if not difference <= peer.task.largest_difference:
         raise Wrong(f"its {'clipped ' if peer.private else ''}sum differs by {difference:.1e}")

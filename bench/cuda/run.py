@@ -10,6 +10,7 @@ every row of ours and every part, and when the run is interrupted.
 import argparse
 import concurrent.futures
 import datetime
+import hashlib
 import importlib.util
 import json
 import os
@@ -50,7 +51,10 @@ PHYSICAL_BATCH = 256  # of the logical batches whose memory is measured
 PROFILED_BATCH = 256
 POISSON_RECORDS = 60_000
 CUBLAS_TASK, CUBLAS_BATCHES = "mlp", (1024, 2048)  # smaller ones a block holds
-BF16_TASKS = ("cifar_cnn", "lstm", "vgg16")  # those whose products tensor cores form
+BF16_TASKS = ("cifar_cnn", "lstm", "vgg16", "lk_transformer")  # those whose products tensor cores form
+# Checks of what tensor cores form: (task, program, words before the command).
+ON_TENSOR_CORES = (("cifar_cnn", "cifar_cnn", ["tf32"]), ("tiny_sequences", "tiny_sequences", ["tf32"]),
+                   ("cifar_cnn", "cifar_cnn_bf16", []))
 # In the order in which they are asked. torch_compiled comes after the others: its first steps take seconds.
 FAMILIES = {"torch": ("torch", "torch_graph", "opacus_hooks", "opacus_ghost", "torch_compiled", "torch_vmap"),
             "jax": ("jax_scan", "jax")}
@@ -63,12 +67,13 @@ MODULES = {**{name: ("torch",) for name in FAMILIES["torch"]}, "jax": ("jax",), 
 PLAYED = "--diag-suppress=20011,20013,20014"
 # For the sanitizers: a fused network, one whose samples blocks hold in FP32, and one whose products are a whole batch's.
 SANITIZED = (("layered network", "cifar_cnn", ["profile", "4"]), ("tiny network", "tiny", ["check", "12"]),
+             ("network of sequences", "tiny_sequences", ["tf32", "profile", "4"]),
              ("network of held samples", "mnist_cnn", ["profile", "4"]), ("kernels", "kernels", ["small"]))
 # Then the tool has seen nothing, whatever its exit code is: some of these it counts as findings.
 NOT_SANITIZED = re.compile("^=+ Error: .*(not supported|permi|ailed to init|No attachable process|"
                            "first instrumented API call)", re.MULTILINE)
 LACKS_CUBLAS = re.compile(r"(find|library) -lcublas|cublas_v2\.h(\"|: No such file)")  # words of linkers and compilers
-# The most seconds that a part may take, of 9 minutes.
+# The most seconds that a part may take, of 9 minutes; as much more where --minutes gives more.
 MOST = {"build": 180, "check": 60, "checks": 120, "sanitizer": 25, "sanitizers": 60, "more sanitizers": 40,
         "ours": 100, "more of ours": 60, "kernels": 60, "first job": 75, "job": 45}
 
@@ -182,6 +187,10 @@ class Builder:
     def use(self, architecture):
         self.architecture = [f"-arch=sm_{architecture}"]
 
+    def find_architecture(self):
+        """Until it is known: code for another one would ask the driver to compile, which an older one cannot."""
+        self.architecture = [] if self.fake else ["-arch=native"]
+
     def prepare(self):
         """The fake runtime: alone, and under the watched one, which then answers what tests ask."""
         if not self.fake:
@@ -224,6 +233,7 @@ class Programs:
     def __init__(self, builder, tasks, tests, clock):
         self.jobs = {}
         self.pool = concurrent.futures.ThreadPoolExecutor(max(1, os.cpu_count() or 1))
+        self.sources = digest_of_sources(builder.nvcc)
         self.end = time.monotonic() + min(MOST["build"], clock.left())
 
         def plain(names):
@@ -243,9 +253,14 @@ class Programs:
             self.jobs[name] = self.pool.submit(self.build, *builder.command(name, sources, more, is_watched))
 
     def build(self, target, command):
+        """Not what an earlier run has built of the same sources by the same command."""
+        made_of, wanted = target.with_suffix(".made_of"), f"{self.sources} {shlex.join(command)}"
+        if target.exists() and made_of.exists() and made_of.read_text(encoding="utf-8") == wanted:
+            return target, ""
         target.unlink(missing_ok=True)
         code, text = output_of(command, self.end - time.monotonic())
         if code == 0:
+            made_of.write_text(wanted, encoding="utf-8")
             return target, ""
         return None, "cannot be built in time" if code is None else f"cannot be built: {first_error(text)}"
 
@@ -255,6 +270,16 @@ class Programs:
     def wait_all(self):
         for job in self.jobs.values():
             job.result()
+
+
+def digest_of_sources(nvcc):
+    """Of all that programs are made of, and of what makes them."""
+    digest = hashlib.sha256(output_of([nvcc, "--version"], 60)[1].encode())
+    for place in (ROOT / "include", ROOT / "examples" / "common", ROOT / "bench" / "peers", HERE, ROOT / "tests" / "cuda"):
+        for path in sorted(place.rglob("*")):
+            if path.suffix in (".hpp", ".cuh", ".cu", ".cpp", ".txt", ".py"):
+                digest.update(str(path.relative_to(ROOT)).encode() + path.read_bytes())
+    return digest.hexdigest()
 
 
 def first_error(text):
@@ -280,6 +305,7 @@ def network_folder(name):
 
 def find_gpu(builder):
     """What probe.cu says; ends the program with code 3 where there is no usable GPU."""
+    builder.find_architecture()
     target, command = builder.command("probe", [HERE / "probe.cu"])
     code, text = output_of(command, 120)
     if code != 0:
@@ -350,6 +376,11 @@ class Run:
         for name, *_ in device_tests():
             if name in self.options.tests:
                 self.run_check(f"{name} on this device", name, [], share, MOST["check"])
+        for task, program, words in ON_TENSOR_CORES:
+            if task in self.options.tasks:
+                precision = "BF16" if program.endswith("_bf16") else "TF32"
+                self.run_check(f"{task}, {precision}: device and host executor agree", program,
+                               [*words, "check", "12" if self.options.small else "24"], share, MOST["check"])
         self.sanitize(("memcheck", "racecheck"), Share(MOST["sanitizers"], self.clock))
         self.check_tasks(share, [name for name in self.options.tasks if name in networks.MORE])
         if "kernels" in self.options.tests:
@@ -384,7 +415,7 @@ class Run:
                                before=[sanitizer, "--tool", tool, "--error-exitcode", "9"])
 
     def timed_tasks(self):
-        return [name for name in self.options.tasks if name != "tiny" or self.options.tasks == ["tiny"]]
+        return [name for name in self.options.tasks if name not in networks.ONLY_CHECKED or self.options.tasks == [name]]
 
     def records(self, task):
         return min(self.options.records, networks.OWN_RECORDS.get(task, self.options.records))
@@ -410,8 +441,9 @@ class Run:
         with power.Watch() as watch:
             def keep(line):
                 for each in rows_of(line):
-                    if what == "time" and watch.mean():
-                        each["watts"], each["steps_per_joule"] = watch.mean(), 1e6 / each["loop_us"] / watch.mean()
+                    watts = watch.mean(each.pop("timed_s", None))
+                    if what == "time" and watts:
+                        each["watts"], each["steps_per_joule"] = watts, 1e6 / each["loop_us"] / watts
                     self.keep({**row, **each})
 
             code, text = output_of([str(path), *["tf32"] * (precision == "tf32"), what, f"{seconds:.3f}",
@@ -442,7 +474,7 @@ class Run:
         """In float; then the steps that draw from more records; then what is wanted of memory."""
         end = min(self.clock.end, time.monotonic() + MOST["ours"])
         tasks = [name for name in self.timed_tasks() if name not in networks.MORE]
-        small = [name for name in tasks if name in (*networks.SMALL, "tiny")]
+        small = [name for name in tasks if name in (*networks.SMALL, *networks.ONLY_CHECKED)]
         logical = [batch for batch in (256, 1024, 4096) if batch <= self.options.records // 2] or [CHECKED_BATCH]
         physical = min(PHYSICAL_BATCH, max(self.options.batches))
         sampled = [PROFILED_BATCH if PROFILED_BATCH in self.options.batches else max(self.options.batches)]
@@ -571,7 +603,7 @@ def peer_jobs(run, asked):
 
                 if stage == (2 if is_rest else 0):
                     jobs.append({**row, "do": "check", "batch": run.checked_batch(task), "stage": stage,
-                                 "steps": 0 if task == "vgg16" else CHECK_STEPS})
+                                 "steps": CHECK_STEPS if task in networks.TAUGHT else 0})
                     jobs += times(some, "float")
                 if stage == (2 if is_rest else 1) and name in WITH_TF32:
                     jobs += times(some, "tf32")
@@ -579,12 +611,12 @@ def peer_jobs(run, asked):
                     jobs += times(rest, "float")
 
     def place(job):
-        """Of the rest, the tasks that have nothing yet come first, then batch by batch. JAX may compile VGG16 for long.
-        """
+        """Of the rest, the tasks that have nothing yet come first, then batch by batch. JAX may compile for long."""
         if job["stage"] < 2:
             return (job["stage"],)
         is_more = job["task"] in networks.MORE
-        return (2, (job["task"], job["framework"]) == ("vgg16", "jax"), not is_more,
+        is_slow = job["framework"] == "jax" and job["task"] in ("vgg16", "lk_transformer")
+        return (2, is_slow, not is_more,
                 0 if is_more or job["do"] == "check" else job["batch"])
 
     return sorted(jobs, key=place)
@@ -720,7 +752,7 @@ def parse_options():
     parser.add_argument("--wheels", type=pathlib.Path, metavar="DIR",
                         help="Python wheels of peers that are not installed: what bench/cuda/wheels.sh DIR fetches")
     parser.add_argument("--tasks", type=list_of(str, networks.TASKS), default=list(networks.TASKS),
-                        help=f"of {','.join(networks.TASKS)}; tiny is timed only if it is alone")
+                        help=f"of {','.join(networks.TASKS)}; {' and '.join(networks.ONLY_CHECKED)} are timed only if alone")
     parser.add_argument("--tests", type=list_of(str, tests), default=tests, help=f"of {','.join(tests)}; empty: none")
     parser.add_argument("--batches", type=list_of(int), default=list(BATCHES),
                         help=f"default {','.join(map(str, BATCHES))}")
@@ -753,6 +785,8 @@ def main():
     global BUILD
     options = parse_options()
     clock = Clock(options.minutes)
+    for part in MOST:
+        MOST[part] *= max(1, options.minutes / 9)
     BUILD = options.build.resolve()
     try:
         BUILD.mkdir(parents=True, exist_ok=True)
@@ -765,7 +799,7 @@ def main():
     builder.prepare()
     machine = {**find_gpu(builder), "system": platform.platform(), "cores": os.cpu_count(),
                "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-               "command": shlex.join(sys.argv[3:])}
+               "command": shlex.join(sys.argv[3:]), "power_mode": power.mode()}
     options.out.mkdir(parents=True, exist_ok=True)
     say(f"{machine['gpu']}, sm_{machine['architecture']}")
     builder.use(machine["architecture"])

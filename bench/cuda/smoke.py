@@ -142,7 +142,7 @@ def check_parts(folder):
 
 def check_builds(folder):
     """What is timed first is built first, and none of it begins after the end."""
-    builder = types.SimpleNamespace(command=lambda name, *_: (folder / name, ["sleep", "60"]))
+    builder = types.SimpleNamespace(nvcc="true", command=lambda name, *_: (folder / name, ["sleep", "60"]))
     tests = ["kernels", *(test[0] for test in run.device_tests())]
     programs = run.Programs(builder, list(run.networks.TASKS), tests, run.Clock(5))
     begin = time.monotonic()
@@ -151,8 +151,15 @@ def check_builds(folder):
     want("builds end with the run", time.monotonic() - begin < 30, True)
     run.ENDING.clear()
     want("builds in their order", [*list(programs.jobs)[:4], list(programs.jobs)[-1]],
-         ["tiny", "mnist_cnn", "mlp", "cifar_cnn", "kernels"])
+         ["tiny", "tiny_sequences", "mnist_cnn", "mlp", "kernels"])
+    (folder / "log").unlink(missing_ok=True)
+    for source in ("first", "first", "second"):  # a second run of the same takes what the first has built
+        builder.command = lambda name, *_: (folder / name, ["sh", "-c", f"echo {source} >> {folder / 'log'}; : > $0",
+                                                            str(folder / name)])
+        run.Programs(builder, ["tiny"], [], run.Clock(5)).wait_all()
+    want("what is built", (folder / "log").read_text(encoding="utf-8").split(), ["first", "second"])
     probe = put(folder / "probe", '#!/bin/sh\necho warning\necho \'{"gpu": "some"}\'\necho warning >&2\n')
+    builder.find_architecture = lambda: None
     builder.command = lambda *_: (probe, ["true"])
     want("the GPU", run.find_gpu(builder), {"gpu": "some"})
 

@@ -9,12 +9,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <cuda_runtime_api.h>
+#include <functional>
 #include <memory>
 #include <nccl.h>
+#include <numeric>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include <pergrad/cuda/cuda.cuh>
 #include <pergrad/cuda/ranks/device_step.hpp>
@@ -43,6 +46,7 @@ class nccl_ranks {
       check(ncclCommInitRank(&made, static_cast<int>(size()), id, static_cast<int>(rank())), "ncclCommInitRank");
       own_.reset(made);
     });
+    detail::do_together(host, [&] { connect(); });
   }
   nccl_ranks(const nccl_ranks&) = delete;
   nccl_ranks& operator=(const nccl_ranks&) = delete;
@@ -94,19 +98,40 @@ class nccl_ranks {
   template <class Function>
   static void for_each_part(std::span<const std::size_t> places, Function&& f) {
     check(ncclGroupStart(), "ncclGroupStart");
-    for (std::size_t owner = 0; owner + 1 < places.size(); ++owner) {
-      const std::size_t count = places[owner + 1] - places[owner];
-      if (count > 0) f(places[owner], count, static_cast<int>(owner));
+    try {
+      for (std::size_t owner = 0; owner + 1 < places.size(); ++owner) {
+        const std::size_t count = places[owner + 1] - places[owner];
+        if (count > 0) f(places[owner], count, static_cast<int>(owner));
+      }
+    } catch (...) {
+      static_cast<void>(ncclGroupEnd());  // else what comes later would still belong to it
+      throw;
     }
     check(ncclGroupEnd(), "ncclGroupEnd");
+  }
+  /// NCCL connects GPUs when they exchange something for the first time, and that waits for all of them. Here they are
+  /// all there; in a step one may have failed before.
+  void connect() const {
+    on_device::cuda_device device;
+    std::vector<std::int64_t> zeros(size());
+    const std::size_t bytes = zeros.size() * sizeof(std::int64_t);
+    const std::unique_ptr<void, std::function<void(void*)>> memory{device.allocate(bytes),
+                                                                   [&](void* of) { device.release(of); }};
+    device.upload(memory.get(), zeros.data(), bytes);
+    std::vector<std::size_t> places(size() + 1);
+    std::iota(places.begin(), places.end(), std::size_t{0});
+    reduce_scatter(device, {static_cast<std::int64_t*>(memory.get()), size()}, places);
+    all_gather(device, {static_cast<std::byte*>(memory.get()), size()}, places);
+    wait(device);
   }
   static void check(ncclResult_t result, const char* call) {
     if (result == ncclSuccess) return;
     throw std::runtime_error(std::string{"pergrad: nccl_ranks: "} + call + ": " + ncclGetErrorString(result));
   }
-  /// NCCL's kernels wait for ever for one that is gone: they are ended first.
+  /// NCCL's kernels wait for ever for one that is gone: they are ended. Aborting returns only when no graph has NCCL's
+  /// calls any more, and those graphs are the trainer's, which whoever catches this has still to give up.
   [[noreturn]] void end(const char* why) const {
-    static_cast<void>(ncclCommAbort(own_.release()));
+    std::thread{[ranks = own_.release()] { static_cast<void>(ncclCommAbort(ranks)); }}.detach();
     throw rank_failed("pergrad: rank " + std::to_string(rank()) + " of " + std::to_string(size()) +
                       ": a step's exchange by NCCL: " + why);
   }

@@ -185,7 +185,7 @@ def on_gpus(ranks, folder):
         require(killed.returncode != 0, f"killing rank {rank} at step {step} went unnoticed", killed)
         found = ranks.result(others, "--steps", STEPS, "--load", saved)
         require(found == wanted, f"after a kill: {found}, without one {wanted}")
-    os.environ["FAKE_NCCL_FAILS_AFTER"] = "9"
+    os.environ["FAKE_NCCL_FAILS_AFTER"] = "25"  # in a step, when its graph has been captured
     broken = ranks.run(2, "--steps", STEPS)
     del os.environ["FAKE_NCCL_FAILS_AFTER"]
     require(broken.returncode != 0 and "a step's exchange by NCCL: an error of the fake NCCL" in broken.stderr,

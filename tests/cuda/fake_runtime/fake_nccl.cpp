@@ -5,14 +5,18 @@
 // to it. What a rank may not read afterwards is overwritten. Memory that is not on the device, calls outside of a group
 // and ranks that ask for different things are blamed.
 #include <array>
+#include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <mpi.h>
 #include <nccl.h>
 #include <string>
+#include <thread>
 
 #include "fake_runtime.hpp"
 
@@ -20,18 +24,27 @@ struct ncclComm {
   MPI_Comm mpi = MPI_COMM_NULL;
   int rank = 0;
   int size = 0;
-  bool is_aborted = false;  ///< then what still lies in streams does nothing
+  std::atomic<bool> is_aborted = false;                  ///< then what still lies in streams does nothing
+  std::shared_ptr<int> calls = std::make_shared<int>();  ///< those in streams and graphs have it as well
 };
 
 namespace {
 
 int groups = 0;  // that are open
 
+/// An abort ends what waits for other ranks.
+void wait_for(MPI_Request request, const ncclComm& ranks) {
+  for (int done = 0; done == 0 && !ranks.is_aborted; MPI_Test(&request, &done, MPI_STATUS_IGNORE)) {
+  }
+}
 /// Do all ranks come here with the same?
 bool all_ask_for(const ncclComm& ranks, const std::array<std::int64_t, 3>& wanted) {
-  std::array<std::int64_t, 3> of_first = wanted;
-  MPI_Bcast(of_first.data(), 3, MPI_INT64_T, 0, ranks.mpi);
-  return of_first == wanted;
+  static std::array<std::int64_t, 3> of_first;  // an abort leaves it to MPI
+  of_first = wanted;
+  MPI_Request request = MPI_REQUEST_NULL;
+  MPI_Ibcast(of_first.data(), 3, MPI_INT64_T, 0, ranks.mpi, &request);
+  wait_for(request, ranks);
+  return of_first == wanted || ranks.is_aborted;
 }
 ncclResult_t begin(const void* from, const void* to, std::size_t bytes, int root, const ncclComm& ranks) {
   if (groups == 0) fake_cuda::blame("NCCL: a call outside of a group");
@@ -72,8 +85,10 @@ ncclResult_t ncclCommDestroy(ncclComm_t ranks) {
   delete ranks;
   return ncclSuccess;
 }
+// As the real one: for ever, where nobody gives up the graph that has its calls.
 ncclResult_t ncclCommAbort(ncclComm_t ranks) {
   ranks->is_aborted = true;
+  while (ranks->calls.use_count() > 1) std::this_thread::sleep_for(std::chrono::milliseconds{1});
   return ncclSuccess;
 }
 ncclResult_t ncclCommGetAsyncError(ncclComm_t /*ranks*/, ncclResult_t* found) {
@@ -98,14 +113,16 @@ ncclResult_t ncclReduce(const void* from, void* to, std::size_t count, ncclDataT
   if (type != ncclInt64 || how != ncclSum) fake_cuda::blame("NCCL: sums are of integers");
   const ncclResult_t begun = begin(from, to, 8 * count, root, *ranks);
   if (begun != ncclSuccess) return begun;
-  fake_cuda::submit(stream, "ncclReduce " + std::to_string(count), [=] {
+  fake_cuda::submit(stream, "ncclReduce " + std::to_string(count), [=, calls = ranks->calls] {
     if (ranks->is_aborted) return;
     if (!all_ask_for(*ranks, {1, static_cast<std::int64_t>(count), root})) {
       return fake_cuda::blame("NCCL: ranks reduce different things");
     }
     const bool is_mine = ranks->rank == root;
-    MPI_Reduce(is_mine ? MPI_IN_PLACE : to, is_mine ? to : nullptr, static_cast<int>(count), MPI_INT64_T, MPI_SUM, root,
-               ranks->mpi);
+    MPI_Request request = MPI_REQUEST_NULL;
+    MPI_Ireduce(is_mine ? MPI_IN_PLACE : to, is_mine ? to : nullptr, static_cast<int>(count), MPI_INT64_T, MPI_SUM,
+                root, ranks->mpi, &request);
+    wait_for(request, *ranks);
     if (!is_mine) std::memset(to, 0x5a, 8 * count);
   });
   return ncclSuccess;
@@ -115,12 +132,14 @@ ncclResult_t ncclBroadcast(const void* from, void* to, std::size_t count, ncclDa
   if (type != ncclUint8) fake_cuda::blame("NCCL: what is shared are bytes");
   const ncclResult_t begun = begin(from, to, count, root, *ranks);
   if (begun != ncclSuccess) return begun;
-  fake_cuda::submit(stream, "ncclBroadcast " + std::to_string(count), [=] {
+  fake_cuda::submit(stream, "ncclBroadcast " + std::to_string(count), [=, calls = ranks->calls] {
     if (ranks->is_aborted) return;
     if (!all_ask_for(*ranks, {2, static_cast<std::int64_t>(count), root})) {
       return fake_cuda::blame("NCCL: ranks share different things");
     }
-    MPI_Bcast(to, static_cast<int>(count), MPI_BYTE, root, ranks->mpi);
+    MPI_Request request = MPI_REQUEST_NULL;
+    MPI_Ibcast(to, static_cast<int>(count), MPI_BYTE, root, ranks->mpi, &request);
+    wait_for(request, *ranks);
   });
   return ncclSuccess;
 }

@@ -45,6 +45,11 @@ struct method_choice {
     const bool forms_it = on_tensor_cores != 0 && leaf.view.positions() > 1;
     return forms_it && asked == norm_method::gram ? norm_method::direct : asked;
   }
+  /// Does a thread form what is added of each element, position after position, where products would add up chunks of
+  /// positions? Then their squares are of other numbers.
+  [[nodiscard]] PERGRAD_HD constexpr bool adds_without_chunks(const outer_leaf& leaf) const noexcept {
+    return by_products == 0 && leaf.chunks > 1;
+  }
 
  private:
   [[nodiscard]] PERGRAD_HD constexpr norm_method asked_of(const outer_leaf& leaf) const noexcept {
@@ -81,11 +86,13 @@ struct norm_worker {
   }
   /// The same where products form what the sum adds: (w delta) x of one position, or else w G. `squares` are the parts
   /// of ‖G‖² that kernels left of the same elements, of any method but product and gram.
-  PERGRAD_HD void add_for_products(const outer_leaf& leaf, norm_method method, const double* squares,
+  PERGRAD_HD void add_for_products(const outer_leaf& leaf, const method_choice& method, const double* squares,
                                    norm_bound& part) const {
+    const norm_method chosen = method.of(leaf);
     if (leaf.next != 0) return by_elements(leaf, nullptr, part);  // the sum forms the same elements
-    if (method == norm_method::gram) return by_positions(leaf, part);
-    add_little(leaf, method, squares, part);
+    if (chosen == norm_method::gram) return by_positions(leaf, part);
+    if (method.adds_without_chunks(leaf)) return by_elements(leaf, nullptr, part);
+    add_little(leaf, chosen, squares, part);
   }
   /// The same of leaves of one use whose method is not gram.
   PERGRAD_HD void add_little(const outer_leaf& leaf, norm_method method, const double* squares,
@@ -309,7 +316,10 @@ struct norm_worker {
         const double terms = view.view_width() + view.outputs + static_cast<double>(pairs) / Threads + 16;
         part.squared += squared_of_terms<Scalar>(squared > 0 || squared != squared ? squared : 0, magnitude);
         part.error += terms * limits::epsilon<double> * magnitude * magnitude;
-        const double bound = (positions + 2) * static_cast<double>(limits::epsilon<Scalar>) * magnitude;
+        // And a product that is too small for a normal number is off by half the least one.
+        const double lost = static_cast<double>(limits::least_subnormal<Scalar>) * positions *
+                            square_root(static_cast<double>(view.view_width()) * view.outputs);
+        const double bound = (positions + 2) * static_cast<double>(limits::epsilon<Scalar>) * magnitude + lost;
         part.slack += bound * bound;
         part.error += lost_squares(view, x_sum * x_sum, delta_sum * delta_sum);
       });

@@ -438,7 +438,8 @@ struct loss_of_positions_kernel : sample_work<Scalar, Target> {
 /// Is the norm of a leaf, from a factor for each of its sides or from squares that products have left, little work?
 [[nodiscard]] PERGRAD_HD constexpr bool is_little(const outer_leaf& leaf, const method_choice& method) noexcept {
   constexpr int most = 4096;
-  return leaf.next == 0 && method.of(leaf) != norm_method::gram && leaf.view.view_width() <= most;
+  return leaf.next == 0 && method.of(leaf) != norm_method::gram && !method.adds_without_chunks(leaf) &&
+         leaf.view.view_width() <= most;
 }
 
 /// Norms of a layered network's samples, from values and from the squares that products have left, and their weights;
@@ -497,7 +498,7 @@ struct norm_kernel : sample_work<Scalar, Target> {
       for (int k = 0; norms != 0 && k < tables.outer_count; ++k) {
         const outer_leaf& leaf = tables.outer[k];
         if (leaf.first == 0 || is_little(leaf, method)) continue;
-        worker.add_for_products(leaf, method.of(leaf), squares, parts[leaf.layer]);
+        worker.add_for_products(leaf, method, squares, parts[leaf.layer]);
       }
       worker.add_rows(tables.rows, 0, tables.row_count, norms, parts);
     }

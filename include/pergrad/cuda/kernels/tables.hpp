@@ -167,8 +167,9 @@ using pergrad::detail::node_kind;
 /// Attention of a sequence to itself that kernels of its own do (cuda/layers/attention.hpp): a position's queries, keys
 /// and values are one row, heads side by side.
 struct attention_row {
-  int heads = 0;  ///< 0: no such layer
-  int width = 0;  ///< of a head
+  int heads = 0;     ///< 0: no such layer
+  int width = 0;     ///< of a head
+  int by_layer = 0;  ///< features, of all heads, of attention that the layer's own code does instead
   int positions = 0;
   int causal = 0;
   int projects = 0;  ///< rows come from projections and are their gradients later; else from the input

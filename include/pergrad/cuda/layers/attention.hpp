@@ -600,9 +600,11 @@ struct attention_keys_kernel : attention_tiles<Scalar, Target, Sizes, attention_
       worker.form_scores_and_gradients(of_scores, gradients, [&](int t) {
         worker.store_scores(t, worker.scores(), [&](int row, int column, int number) {
           const Scalar score = worker.scaled(of_scores[t][number], scale);
-          const Scalar power = sees(row, first + column)
-                                   ? math::exp_or_zero(score - shared.first[column]) * shared.second[column]
-                                   : Scalar{0};
+          // Queries were scaled for their largest score, keys are here: a rounding may lift this one above it.
+          const Scalar power =
+              sees(row, first + column)
+                  ? math::exp_or_zero(smaller_of(score - shared.first[column], Scalar{0})) * shared.second[column]
+                  : Scalar{0};
           gradients[t][number] = worker.rounded(power * (gradients[t][number] - shared.third[column]));
           return worker.rounded(power);
         });

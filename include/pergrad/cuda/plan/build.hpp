@@ -402,7 +402,9 @@ struct build_tables {
     const std::ptrdiff_t wanted = at.queries * at.features + 3 * at.heads * at.queries;
     if (at.extra != 0 || at.group != 1 || at.threshold != 0 || at.log_of_base != 0 || at.width > widest ||
         wanted > room) {
-      return {};
+      return {.by_layer = static_cast<int>(at.features),
+              .positions = static_cast<int>(at.queries),
+              .causal = at.causal ? 1 : 0};
     }
     return {.heads = static_cast<int>(at.heads),
             .width = static_cast<int>(at.width),

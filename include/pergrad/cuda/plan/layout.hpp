@@ -63,6 +63,7 @@ inline constexpr std::size_t most_batch = [] {
   constexpr const auto& table = program<Network>::table;
   std::int64_t each = 1;  // of a sample
   const auto count = [&](std::int64_t number) { each = std::max(each, number); };
+  count(static_cast<std::int64_t>(table.ops.size()));  // weights of layers
   const auto blocks = [](const affine_view& view, int rows, int columns) {
     return std::int64_t{view.groups} * blocks_for(rows, tiny_block::rows) * blocks_for(columns, tiny_block::columns);
   };

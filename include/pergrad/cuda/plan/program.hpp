@@ -224,7 +224,8 @@ inline constexpr needed_products products_of = [] {
     needed.others_elementwise = needed.others_elementwise && is_one_product(leaf);
     needed.stored = needed.stored || leaf.is_stored();
     needed.chunks = needed.chunks || leaf.chunks > 1;
-    needed.norms_by_blocks = needed.norms_by_blocks || (leaf.first != 0 && !is_little(leaf, method_choice{}));
+    needed.norms_by_blocks =
+        needed.norms_by_blocks || (leaf.first != 0 && !is_little(leaf, method_choice{.by_products = 1}));
     if (leaf.chunks > 1) continue;
     const unsigned squared = bit_of(way_of(leaf, gemm_product::squares));
     needed.any_squares |= squared;

@@ -83,9 +83,7 @@ template <class Network, class Device>
   const double multiply_adds = multiply_adds_of(net, row);
   double weights = 0;
   each_weight_view(net, row, [&](const affine_view& view) { weights += view.size(); });
-  if (row.attention.heads > 0) {  // two products forward, five back
-    pass((has_gradient ? 7 : 2) * attention_products(row.attention), 0, 0);
-  }
+  pass((has_gradient ? 7 : 2) * attention_products(row.attention), 0, 0);  // two products forward, five back
   pass(multiply_adds, values, weights);
   if (has_gradient) pass(multiply_adds, values, weights);
   for (int k = row.first_outer; k < row.last_outer && is_trained; ++k) {

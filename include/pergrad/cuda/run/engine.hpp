@@ -166,7 +166,7 @@ class engine {
     method_choice method;
     std::size_t together = 1;  ///< samples that are evaluated at a time
     bool again = false;        ///< they are evaluated again for each sum
-    bool gradients = false;    ///< sums are formed of every sample's gradient, not of factors
+    bool gradients = false;    ///< sums are formed of every sample's gradient, not of factors; so are rows
   };
   [[nodiscard]] static way_of_work way_of(const request_type& request) {
     using detail::strategy_kind;
@@ -175,6 +175,7 @@ class engine {
     way.gradients = request.strategy != strategy_kind::book_keeping && request.strategy != strategy_kind::ghost;
     if (request.strategy == strategy_kind::naive) way.together = 1;
     if (way.gradients && request.method == norm_method::automatic) way.method.method = norm_method::instantiate;
+    if (request.row_weights != nullptr) way.gradients = true;  // a row's weight is of the numbers that are in it
     return way;
   }
   /// What one call of `run` is about.

@@ -68,7 +68,8 @@ void each_weight_view(const network_facts& net, const op_row& row, const Functio
 /// Pairs of positions that see each other, times the width of what they multiply.
 [[nodiscard]] inline double attention_products(const attention_row& at) {
   const double positions = at.positions;
-  return (at.causal != 0 ? positions * (positions + 1) / 2 : positions * positions) * at.features();
+  return (at.causal != 0 ? positions * (positions + 1) / 2 : positions * positions) *
+         (at.heads > 0 ? at.features() : at.by_layer);
 }
 
 /// In the place of an `Of`: takes launches of a network's step down, and does nothing. Its memory is not to be touched.
@@ -208,13 +209,18 @@ template <node_taker By>
 [[nodiscard]] listed_kernel list_nodes(const network_facts& net, int first, int last, int stages, double samples,
                                        std::size_t bytes_each) {
   listed_kernel to;
-  const double passes = ((stages & stage::forward) != 0 ? 1 : 0) + ((stages & stage::backward) != 0 ? 1 : 0);
+  const double forward = (stages & stage::forward) != 0 ? 1 : 0;
+  const double back = (stages & stage::backward) != 0 ? 1 : 0;
+  const double passes = forward + back;
   for (int i = first; i < last; ++i) {
     const op_row& row = net.ops[static_cast<std::size_t>(i)];
     const bool is_product = row.kind == detail::node_kind::affine;
     if (row.out_size == 0 || (is_product && By == node_taker::nodes)) continue;
-    to.multiply_adds += samples * passes * (row.projected != 0 ? 0 : multiply_adds_of(net, row));
-    if (row.attention.heads > 0) to.multiply_adds += samples * passes * 2 * attention_products(row.attention);
+    double products = multiply_adds_of(net, row);
+    for (const projection_row& each : net.projections) {
+      if (each.node == row.node) products -= multiply_adds_of(each.view);  // a kernel of its own
+    }
+    to.multiply_adds += samples * (passes * products + (2 * forward + 5 * back) * attention_products(row.attention));
     const double values = double(row.in_size) + row.in2_size + row.out_size;
     const double moved = By != node_taker::held ? passes * values : is_product ? values : 0;
     to.bytes += samples * moved * static_cast<double>(bytes_each);

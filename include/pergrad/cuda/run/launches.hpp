@@ -102,7 +102,8 @@ void launch_losses(Device& device, const sample_work<Scalar, typename Loss::temp
     constexpr bool over_positions = takes_threads_by_position<Loss>;
     constexpr std::size_t classes = over_positions ? Network::output_shape.e1 : Network::output_shape.size();
     using kernel = position_loss_kernel<Scalar, Loss, classes <= 256>;
-    device.launch(kernel{work}, blocks_for(samples * work.samples.target_count, kernel::positions_of_block));
+    device.launch(kernel{work},
+                  blocks_for(std::int64_t{samples} * work.samples.target_count, kernel::positions_of_block));
     if constexpr (over_positions) {
       device.launch(loss_of_positions_kernel<Scalar, typename Loss::template target<Scalar>>{work}, samples);
     }
@@ -180,7 +181,8 @@ class launcher {
       if (!wanted.backward) return;
       if (!held) backward(wanted, run);
       if (wanted.norms) {
-        each_product_leaf([&](const outer_leaf& leaf) { return forms_gradients(leaf, method_of(wanted)); },
+        const method_choice method = method_of(wanted);
+        each_product_leaf([&](const outer_leaf& leaf) { return forms_gradients(leaf, method); },
                           [&](const outer_leaf& leaf) { square(wanted, leaf); });
       }
       elementwise(wanted.samples);
@@ -583,7 +585,7 @@ class launcher {
   /// Do norms form the gradients of a leaf?
   [[nodiscard]] static bool forms_gradients(const outer_leaf& leaf, const method_choice& method) {
     const norm_method chosen = method.of(leaf);
-    return chosen != norm_method::product && chosen != norm_method::gram;
+    return chosen != norm_method::product && chosen != norm_method::gram && !method.adds_without_chunks(leaf);
   }
   void square(const sample_launch<Scalar>& wanted, const outer_leaf& leaf) const {
     const method_choice method = method_of(wanted);

@@ -78,6 +78,7 @@ class device_marks {
   void launch_job(room& in, const job& wanted, std::size_t words) {
     in.marked.reset();  // until all of it is in the device's order
     if (in.size < words) {
+      in.size = 0;         // until there is room again, also where that fails
       in.arrived.reset();  // before what it copies from
       in.words = allocate_on(device_, words * sizeof(std::uint64_t));
       in.arrived = std::make_unique<typename Device::mailbox>(*device_, words * sizeof(std::uint64_t));
