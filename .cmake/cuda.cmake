@@ -16,7 +16,7 @@ endif()
 if(pergrad_no_cuda)
   if(NOT PERGRAD_CUDA STREQUAL "AUTO")
     message(FATAL_ERROR "PERGRAD_CUDA is ${PERGRAD_CUDA}, but ${pergrad_no_cuda}; "
-      "install a CUDA toolkit (Debian: nvidia-cuda-toolkit, from non-free) or set PERGRAD_NVCC")
+      "install a CUDA toolkit (Debian 13: nvidia-cuda-toolkit, from non-free) or set PERGRAD_NVCC")
   endif()
   message(STATUS "pergrad: ${pergrad_no_cuda}, so nothing is built for CUDA")
   unset(PERGRAD_NVCC CACHE)  # looked for again

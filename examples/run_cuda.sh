@@ -8,8 +8,10 @@ set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 
 nvcc=$(sh "$root/.ci/find_nvcc.sh") || {
-  # In Debian it is in non-free, which a machine may not have; then there is nothing to install it from.
-  sh "$root/.ci/install.sh" nvidia-cuda-toolkit >/dev/null 2>&1 || true
+  # In Debian it is in non-free, which a machine may not have, and before Debian 13 it is too old.
+  case $(apt-cache policy nvidia-cuda-toolkit 2>/dev/null | sed -n 's/ *Candidate: //p') in
+    1[2-9].* | [2-9][0-9].*) sh "$root/.ci/install.sh" nvidia-cuda-toolkit >/dev/null 2>&1 || true ;;
+  esac
   nvcc=$(sh "$root/.ci/find_nvcc.sh") || {
     echo "examples/run_cuda.sh: $nvcc; nor can this system install one" >&2
     exit 3

@@ -3,7 +3,7 @@
 """The training program for a GPU is compiled here for a Jetson's processor, and trains there, under qemu, on 2,000 images.
 
 nvcc takes the cross compiler for its host compiler; the CUDA runtime is the one that plays the device. zlib for aarch64
-comes from Debian into a folder of its own: nothing of this system changes. With --host PROGRAM the same example's program
+comes from Debian into a folder of its own (.cmake/aarch64_libraries.sh). With --host PROGRAM the same example's program
 for this machine's processor has to say the same. With --presets the presets jetson-orin and jetson-thor build it as
 docs/cuda.md says, with the CUDA runtime of that processor, from PyPI: without a GPU one line and exit code 3. Ends with
 exit code 3 itself where zlib cannot be fetched.
@@ -16,13 +16,13 @@ import resource
 import subprocess
 import sys
 import tempfile
-import zipfile
 
 sys.dont_write_bytecode = True
 import example_check  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 EXAMPLES = ROOT / "examples"
+LIBRARIES = ROOT / ".cmake" / "aarch64_libraries.sh"
 SOURCES = ("cli", "edges", "fashion_mnist", "fashion_mnist_data", "lines", "report", "training")
 COMPILER = "aarch64-linux-gnu-g++"
 IMAGES = 2000
@@ -36,26 +36,16 @@ def run(*command):
     return done.stdout
 
 
-def zlib(folder):
-    """A folder with zlib of aarch64, by an apt that has its own lists."""
-    state, cache, unpacked = folder / "apt" / "state", folder / "apt" / "cache", folder / "zlib"
-    (state / "lists" / "partial").mkdir(parents=True)
-    (cache / "archives" / "partial").mkdir(parents=True)
-    own = [f"Dir::State={state}", f"Dir::State::lists={state / 'lists'}", f"Dir::Cache={cache}", "Dir::State::status=/dev/null",
-           "APT::Architecture=arm64", "APT::Architectures=arm64"]
-    apt = ["apt-get", *(word for each in own for word in ("-o", each))]
-    for words, where in ((["update"], None), (["download", "zlib1g", "zlib1g-dev"], folder)):
-        done = subprocess.run([*apt, *words], cwd=where, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            print(f"no zlib for aarch64 from Debian: {done.stderr.strip()[-300:]}")
-            sys.exit(3)
-    for package in folder.glob("zlib1g*.deb"):
-        run("dpkg-deb", "-x", package, unpacked)
-    return unpacked / "usr"
+def libraries(folder, *nvcc):
+    """zlib of aarch64 and, with nvcc, its CUDA runtime."""
+    done = subprocess.run(["sh", LIBRARIES, folder, *nvcc], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        print((done.stdout + done.stderr).strip()[-300:])
+        sys.exit(done.returncode)
 
 
 def build(nvcc, cuda_include, folder):
-    known = zlib(folder)
+    known = folder / "arm" / "usr"
     headers = folder / "headers"  # those of the host that have no machine code, without the others
     headers.mkdir()
     for name in ("CLI", "nlohmann"):
@@ -74,20 +64,13 @@ def build(nvcc, cuda_include, folder):
     return program
 
 
-def by_presets(nvcc, known, folder):
+def by_presets(nvcc, arm, folder):
     """The programs that the presets build, and what they say."""
-    version = re.search(r"release (\d+)\.(\d+)", run(nvcc, "--version")).groups()
-    wheels, unpacked = folder / "wheels", folder / "cuda"
-    package = "nvidia-cuda-runtime" + ("" if int(version[0]) >= 13 else f"-cu{version[0]}")
-    run(sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--platform=manylinux2014_aarch64",
-        f"{package}=={'.'.join(version)}.*", "-d", wheels)
-    with zipfile.ZipFile(next(wheels.glob("*.whl"))) as wheel:
-        wheel.extractall(unpacked)
-    library = next(unpacked.rglob("libcudart_static.a"))
-    for preset in ("jetson-orin", "jetson-thor") if int(version[0]) >= 13 else ("jetson-orin",):
+    version = re.search(r"release (\d+)\.", run(nvcc, "--version")).group(1)
+    for preset in ("jetson-orin", "jetson-thor") if int(version) >= 13 else ("jetson-orin",):
         build_folder = folder / preset
         run("cmake", "-S", ROOT, "--preset", preset, "-B", build_folder, f"-DPERGRAD_NVCC={nvcc}",
-            f"-DPERGRAD_AARCH64_ROOT={known.parent}", f"-DPERGRAD_AARCH64_CUDA={library.parent.parent}")
+            f"-DPERGRAD_AARCH64_ROOT={arm}", f"-DPERGRAD_AARCH64_CUDA={arm / 'cuda'}")
         run("cmake", "--build", build_folder, "--target", "fashion_mnist_cuda")
         program = build_folder / "examples" / "fashion_mnist_cuda"
         said = subprocess.run(["qemu-aarch64", "-L", "/usr/aarch64-linux-gnu", program], capture_output=True, text=True,
@@ -110,6 +93,7 @@ def main():
     example_check.ARGUMENTS = ["--batch", "6000", "--epochs", "1", "--noise-multiplier", "1", "--seed", "5"]
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
+        libraries(folder / "arm", *([options.nvcc] if options.presets else []))
         program = build(options.nvcc, options.cuda_include, folder)
         start = folder / "start"  # a program of another processor, as one of this
         start.write_text(f'#!/bin/sh\nexec qemu-aarch64 "{program}" "$@"\n', encoding="utf-8")
@@ -129,7 +113,7 @@ def main():
                 sys.exit("\n".join(["this machine's program says:", *here]))
             print("this machine's program says the same")
         if options.presets:
-            by_presets(options.nvcc, folder / "zlib" / "usr", folder)
+            by_presets(options.nvcc, folder / "arm", folder)
 
 
 if __name__ == "__main__":
