@@ -25386,8 +25386,8 @@ struct node_row {
   place plain_x, plain_y, plain_dy, plain_dx, saved;  ///< general, tiled: values in PyTorch's order
   place plain_x2, plain_dx2;                          ///< tiled: of the second input
   index saved_count = 0;
-  /// general, tiled: are x, y, dy there when sums are formed, and how many of the saved values?
-  bool x_lasts = true, y_lasts = true, dy_lasts = true;
+  /// general, tiled: are x, the second x, y, dy there when sums are formed, and how many of the saved values?
+  bool x_lasts = true, x2_lasts = true, y_lasts = true, dy_lasts = true;
   index saved_lasts = 0;
   index scratch_count = 0;  ///< tiled: elements a sample that are its own for the time of one call
   index matrix_count = 0;   ///< tiled: matrices whose transposes it is offered
@@ -26123,8 +26123,9 @@ constexpr void reserve_values(slot& here, bool has_gradient, bool lasts, bool la
 
 /// Places of all gradients that the plan keeps, block by block. Samples that go through the layers in front of `split`
 /// in parts share these layers' places, as a part is through with all of them before the next one begins; a block whose
-/// gradient, or one that is tied to it, is formed behind `split` has a place for each sample of the tile. A late block
-/// has one for all samples, in the first `room` elements of the workspace if it is not taken there.
+/// gradient, or one that is tied to it, is formed behind `split` has a place for each sample of the tile, and so has
+/// every block whose sums are shared, as those are formed when the whole tile is through. A late block has one for all
+/// samples, in the first `room` elements of the workspace if it is not taken there.
 template <class Tables>
 constexpr void place_kept_gradients(Tables& t, index room) {
   index in_workspace = t.any_in_pairs ? t.winograd.sample : 0;  // where they are filtered
@@ -26137,7 +26138,7 @@ constexpr void place_kept_gradients(Tables& t, index room) {
         kept = leaves[other].kept;
         return;
       }
-      if (leaves[other].node >= t.split) kept.for_tile = true;
+      if (t.shares_sums || leaves[other].node >= t.split) kept.for_tile = true;
     }
     const index size = round_up(leaves[k].size());
     kept.in_workspace = late && in_workspace + size <= room;
@@ -27383,7 +27384,10 @@ struct program {
     if (!row.copies_in) row.plain_x = in.value;
     if (!row.copies_in) row.x_lasts = in.value_lasts;
     if (row.in2_shape.size() > 0 && !copies_dx2(row)) row.plain_dx2 = in2.gradient;
-    if (row.in2_shape.size() > 0 && !row.copies_in2) row.plain_x2 = in2.value;
+    if (row.in2_shape.size() > 0 && !row.copies_in2) {
+      row.plain_x2 = in2.value;
+      row.x2_lasts = in2.value_lasts;
+    }
     if (row.copies_out) return;
     row.plain_y = out.value;
     row.plain_dy = out.gradient;
@@ -27474,7 +27478,7 @@ struct program {
       for_each_copy(row, [&](place& where, index elements, bool backward) {
         if (!backward) put(where, elements, now, &where == &row.plain_y ? until.plain_y[i] : until.plain_x[i]);
       });
-      row.x_lasts = until.plain_x[i] == all.end();
+      row.x_lasts = row.x2_lasts = until.plain_x[i] == all.end();
       row.y_lasts = until.plain_y[i] == all.end();
       row.dy_lasts = until.plain_dy[i] == all.end();
       row.saved_lasts = std::min(until.lasting_saved[i], round_up(row.saved_count));
@@ -28395,6 +28399,7 @@ struct leaf_kernel {
       const double delta_squared = delta_squares(delta(sample, g));
       result.squared += x_squared * delta_squared;
       result.error += lost_squares(x_squared, delta_squared);
+      result.slack += lost_products() * lost_products();
       result.spread += spread_of(x_squared);
       result.delta += std::sqrt(delta_squared);
     }
@@ -28617,6 +28622,12 @@ struct leaf_kernel {
       return 0;
     }
   }
+  /// Products that are too small for normal numbers are off by half the least one, in each element: those that a norm
+  /// forms and a weighted sum does not, or the other way round.
+  [[nodiscard]] double lost_products() const noexcept {
+    return static_cast<double>(std::numeric_limits<Scalar>::denorm_min()) *
+           std::sqrt(static_cast<double>(leaf.view_width() * leaf.outputs));
+  }
   struct position_sums {
     double magnitude = 0;  ///< of |x_t||delta_t|
     double x = 0;
@@ -28632,9 +28643,10 @@ struct leaf_kernel {
   [[nodiscard, gnu::noinline]] norm_bound rounding_of(const position_sums& seen) const noexcept {
     const double unit =
         static_cast<double>(leaf.positions() + 2) * static_cast<double>(std::numeric_limits<Scalar>::epsilon());
+    const double rounding = unit * seen.magnitude + static_cast<double>(leaf.positions()) * lost_products();
     return {.squared = squared_of_terms<Scalar>(0, seen.magnitude),
             .error = lost_squares(seen.x * seen.x, seen.delta * seen.delta),
-            .slack = (unit * seen.magnitude) * (unit * seen.magnitude),
+            .slack = rounding * rounding,
             .spread = seen.spread,
             .delta = seen.delta};
   }
@@ -32633,13 +32645,16 @@ class tile_values {
       clear_gradient(out);
       return;
     }
-    const bool in_slots = row.kind == node_kind::tiled && !row.copies_in;
-    if (in_slots) {
+    // Of two inputs one may be copied, and the other read where it lies.
+    if (row.kind == node_kind::tiled && !row.copies_in) {
       clear_value(in);
-      if (row.in2_shape.size() > 0) clear_value(in2);
     } else {
       clear_copy(row.plain_x, row.x_lasts, row.in_shape);
-      if (row.copies_in2) clear_copy(row.plain_x2, row.x_lasts, row.in2_shape);
+    }
+    if (row.copies_in2) {
+      clear_copy(row.plain_x2, row.x2_lasts, row.in2_shape);
+    } else if (row.in2_shape.size() > 0) {
+      clear_value(in2);
     }
     if (row.kind == node_kind::tiled && !row.copies_out) {
       clear_value(out);
@@ -33267,8 +33282,8 @@ struct tile_state {
   /// Where a sample's gradient of a leaf is kept.
   template <class Leaf>
   [[nodiscard]] scalar* gradient(index sample, const Leaf& leaf) const noexcept {
+    if (!as_planned) return kept + sample * every + leaf.native;  // there is room for all of these tiles (engine.hpp)
     const index number = leaf.kept.for_tile ? sample : sample % table.cache_tile;
-    if (!as_planned) return kept + number * every + leaf.native;
     return (leaf.kept.in_workspace ? workspace : kept) + leaf.kept.first + number * leaf.kept.step;
   }
   template <class Leaf>
@@ -34807,9 +34822,10 @@ struct engine {
     const bool one_by_one = request.strategy == strategy_kind::naive || request.strategy == strategy_kind::multi;
     // Gradients of large blocks that someone wants formed fill the memory: fewer samples at a time.
     const index most = tile_state<Network>::forms_deferred(request) ? table.cache_tile : table.tile;
-    const index tile = request.strategy == strategy_kind::naive ? 1 : std::min(most, tile_of_batch<Network>(count));
-    const index chunk =
-        std::max(tile, std::min(chunk_samples<Network>, most_samples_of_integers(request)) / tile * tile);
+    const index at_once = most_samples_of_integers(request);  // a tile has one accumulator at least
+    const index tile =
+        request.strategy == strategy_kind::naive ? 1 : std::min({most, tile_of_batch<Network>(count), at_once});
+    const index chunk = std::max(tile, std::min(chunk_samples<Network>, at_once) / tile * tile);
 
     pack_panels(pool, network, tape.panels.data(), request.backward);
     if (request.direction != nullptr) to_native(request.direction, tape.direction.data());

@@ -302,6 +302,34 @@ BOOST_AUTO_TEST_CASE(squares_that_vanish_over_many_positions) {
   adaptive.report("normalised adaptively");
 }
 
+// Products of floats near the least one: 0.6 of it rounds to all of it and 0.4 to nothing, in the norm or in the sum.
+BOOST_AUTO_TEST_CASE(products_that_are_rounded_over_many_positions) {
+  using network = pg::network<pg::shape{400, 1}, pg::linear<2, pg::no_bias>>;
+  const pg::host exec{pg::threads{1}};
+  network net{exec, pg::zeros{}};
+  pg::tape<network> tape{exec, pg::max_batch{1}};
+  const std::vector<float> x(400, 0x1p-70F);
+  std::vector<float> target(800);
+  const pg::batch<network, pg::mean_squared_error> one{x, target};
+  std::vector<float> sum(network::parameter_count);
+  tally shares;
+  for (const float of_least : {0.4F, 0.6F, 1.4F}) {
+    std::ranges::fill(target, -of_least * 400 * 0x1p-79F);  // deltas are -2/800 of it
+    for (const double bound : {1e-6, 1e-5, 1e-4, 1.0}) {
+      const auto check = [&](const auto& g, const std::string& way) {
+        pg::unprotected::evaluate_into(exec, sum, pg::sum(pg::normalise(g, pg::l2_clip_norm{bound}, 1e-100)));
+        shares.add(norm_of(sum), bound, way + ", " + std::to_string(of_least));
+      };
+      const auto gradients = pg::per_sample_gradients(net, pg::mean_squared_error{}, one, tape);
+      for_each_exact_way(gradients, check);
+      check(pg::with_strategy<pg::strategy::ghost>(pg::with_method<pg::norm_method::direct>(gradients)),
+            "direct, ghost");
+      check(pg::with_strategy<pg::strategy::naive>(pg::with_method<pg::norm_method::gram>(gradients)), "gram, naive");
+    }
+  }
+  shares.report("rounded");
+}
+
 // The factor itself on long vectors: w as computed from double sums of squares, applied in the scalar.
 BOOST_AUTO_TEST_CASE(factor_on_vectors_of_any_length) {
   std::mt19937 random{108};

@@ -93,11 +93,20 @@ struct query_release {
     const query::inside::field_intervals bounds = in.of(query);
     query::inside::for_each_record(query, of, &bounds, [&](std::size_t /*record*/, auto values) {
       bring_into_bounds(values);
-      for (std::size_t i = 0; i < grid_.elements; ++i) {
-        integers[i] += std::llrint(std::ldexp(values[i], grid_.steps - grid_.unit));
-      }
+      for (std::size_t i = 0; i < grid_.elements; ++i) integers[i] += in_steps(values[i]);
     });
     return integers;
+  }
+  /// The square of how much of what one record may add this one adds, from its computed values: rounded to the grid, a
+  /// small one may add several times itself.
+  [[nodiscard]] double squared_share(std::array<double, query::inside::most_outputs> values) const noexcept {
+    bring_into_bounds(values);
+    double square = 0;
+    for (std::size_t i = 0; i < grid_.elements; ++i) {
+      const double share = static_cast<double>(in_steps(values[i])) / sensitivity_;
+      square += share * share;
+    }
+    return square;
   }
   template <random_generator Generator>
   [[nodiscard]] released_query of(const std::vector<std::int64_t>& integers, std::size_t count, noise_multiplier noise,
@@ -127,6 +136,10 @@ struct query_release {
   }
 
  private:
+  [[nodiscard]] std::int64_t in_steps(double value) const noexcept {
+    return std::llrint(std::ldexp(value, grid_.steps - grid_.unit));
+  }
+
   query_sensitivity proven_;
   release_grid grid_;
   double sensitivity_ = 0;  ///< in steps of the grid
@@ -161,8 +174,9 @@ template <class Run>
 namespace unprotected {
 
 /// Renyi divergence at an order above 1 that each record by itself has spent in such a release, if it is taken away:
-/// order ‖f(x)‖² / (2 sigma²), sigma = noise times sup ‖f‖ (paper 003; Feldman & Zrnic 2021). Private values of their
-/// records: not for release. Throws what `release` throws, and for an order or a noise that is none.
+/// order s² / (2 noise²), s the part of what one record may add that this one adds, ‖f(x)‖ / sup ‖f‖ but for the
+/// rounding to the release's grid, which is in it (paper 003; Feldman & Zrnic 2021). Private values of their records:
+/// not for release. Throws what `release` throws, and for an order or a noise that is none.
 [[nodiscard]] inline std::vector<double> individual_rdp(const query::expression& query, const box& in,
                                                         const records& of, noise_multiplier noise, double order,
                                                         const search_limits& limits = {}) {
@@ -176,13 +190,7 @@ namespace unprotected {
   const query::inside::field_intervals bounds = in.of(query);
   std::vector<double> found(of.size());
   query::inside::for_each_record(query, of, &bounds, [&](std::size_t record, auto values) {
-    releases.bring_into_bounds(values);
-    double square = 0;
-    for (int i = 0; i < most.size; ++i) {
-      const double share = values[query::inside::place(i)] / most.record_bound;
-      square += share * share;
-    }
-    found[record] = order * square / (2 * noise.value() * noise.value()) * (1 + 0x1p-40);
+    found[record] = order * releases.squared_share(values) / (2 * noise.value() * noise.value()) * (1 + 0x1p-40);
   });
   return found;
 }

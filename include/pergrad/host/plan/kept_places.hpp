@@ -57,8 +57,9 @@ constexpr void reserve_values(slot& here, bool has_gradient, bool lasts, bool la
 
 /// Places of all gradients that the plan keeps, block by block. Samples that go through the layers in front of `split`
 /// in parts share these layers' places, as a part is through with all of them before the next one begins; a block whose
-/// gradient, or one that is tied to it, is formed behind `split` has a place for each sample of the tile. A late block
-/// has one for all samples, in the first `room` elements of the workspace if it is not taken there.
+/// gradient, or one that is tied to it, is formed behind `split` has a place for each sample of the tile, and so has
+/// every block whose sums are shared, as those are formed when the whole tile is through. A late block has one for all
+/// samples, in the first `room` elements of the workspace if it is not taken there.
 template <class Tables>
 constexpr void place_kept_gradients(Tables& t, index room) {
   index in_workspace = t.any_in_pairs ? t.winograd.sample : 0;  // where they are filtered
@@ -71,7 +72,7 @@ constexpr void place_kept_gradients(Tables& t, index room) {
         kept = leaves[other].kept;
         return;
       }
-      if (leaves[other].node >= t.split) kept.for_tile = true;
+      if (t.shares_sums || leaves[other].node >= t.split) kept.for_tile = true;
     }
     const index size = round_up(leaves[k].size());
     kept.in_workspace = late && in_workspace + size <= room;

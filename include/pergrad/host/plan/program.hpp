@@ -414,7 +414,10 @@ struct program {
     if (!row.copies_in) row.plain_x = in.value;
     if (!row.copies_in) row.x_lasts = in.value_lasts;
     if (row.in2_shape.size() > 0 && !copies_dx2(row)) row.plain_dx2 = in2.gradient;
-    if (row.in2_shape.size() > 0 && !row.copies_in2) row.plain_x2 = in2.value;
+    if (row.in2_shape.size() > 0 && !row.copies_in2) {
+      row.plain_x2 = in2.value;
+      row.x2_lasts = in2.value_lasts;
+    }
     if (row.copies_out) return;
     row.plain_y = out.value;
     row.plain_dy = out.gradient;
@@ -505,7 +508,7 @@ struct program {
       for_each_copy(row, [&](place& where, index elements, bool backward) {
         if (!backward) put(where, elements, now, &where == &row.plain_y ? until.plain_y[i] : until.plain_x[i]);
       });
-      row.x_lasts = until.plain_x[i] == all.end();
+      row.x_lasts = row.x2_lasts = until.plain_x[i] == all.end();
       row.y_lasts = until.plain_y[i] == all.end();
       row.dy_lasts = until.plain_dy[i] == all.end();
       row.saved_lasts = std::min(until.lasting_saved[i], round_up(row.saved_count));

@@ -104,8 +104,8 @@ struct node_row {
   place plain_x, plain_y, plain_dy, plain_dx, saved;  ///< general, tiled: values in PyTorch's order
   place plain_x2, plain_dx2;                          ///< tiled: of the second input
   index saved_count = 0;
-  /// general, tiled: are x, y, dy there when sums are formed, and how many of the saved values?
-  bool x_lasts = true, y_lasts = true, dy_lasts = true;
+  /// general, tiled: are x, the second x, y, dy there when sums are formed, and how many of the saved values?
+  bool x_lasts = true, x2_lasts = true, y_lasts = true, dy_lasts = true;
   index saved_lasts = 0;
   index scratch_count = 0;  ///< tiled: elements a sample that are its own for the time of one call
   index matrix_count = 0;   ///< tiled: matrices whose transposes it is offered

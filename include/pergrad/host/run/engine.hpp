@@ -75,9 +75,10 @@ struct engine {
     const bool one_by_one = request.strategy == strategy_kind::naive || request.strategy == strategy_kind::multi;
     // Gradients of large blocks that someone wants formed fill the memory: fewer samples at a time.
     const index most = tile_state<Network>::forms_deferred(request) ? table.cache_tile : table.tile;
-    const index tile = request.strategy == strategy_kind::naive ? 1 : std::min(most, tile_of_batch<Network>(count));
-    const index chunk =
-        std::max(tile, std::min(chunk_samples<Network>, most_samples_of_integers(request)) / tile * tile);
+    const index at_once = most_samples_of_integers(request);  // a tile has one accumulator at least
+    const index tile =
+        request.strategy == strategy_kind::naive ? 1 : std::min({most, tile_of_batch<Network>(count), at_once});
+    const index chunk = std::max(tile, std::min(chunk_samples<Network>, at_once) / tile * tile);
 
     pack_panels(pool, network, tape.panels.data(), request.backward);
     if (request.direction != nullptr) to_native(request.direction, tape.direction.data());

@@ -81,8 +81,8 @@ struct tile_state {
   /// Where a sample's gradient of a leaf is kept.
   template <class Leaf>
   [[nodiscard]] scalar* gradient(index sample, const Leaf& leaf) const noexcept {
+    if (!as_planned) return kept + sample * every + leaf.native;  // there is room for all of these tiles (engine.hpp)
     const index number = leaf.kept.for_tile ? sample : sample % table.cache_tile;
-    if (!as_planned) return kept + number * every + leaf.native;
     return (leaf.kept.in_workspace ? workspace : kept) + leaf.kept.first + number * leaf.kept.step;
   }
   template <class Leaf>

@@ -125,13 +125,16 @@ class tile_values {
       clear_gradient(out);
       return;
     }
-    const bool in_slots = row.kind == node_kind::tiled && !row.copies_in;
-    if (in_slots) {
+    // Of two inputs one may be copied, and the other read where it lies.
+    if (row.kind == node_kind::tiled && !row.copies_in) {
       clear_value(in);
-      if (row.in2_shape.size() > 0) clear_value(in2);
     } else {
       clear_copy(row.plain_x, row.x_lasts, row.in_shape);
-      if (row.copies_in2) clear_copy(row.plain_x2, row.x_lasts, row.in2_shape);
+    }
+    if (row.copies_in2) {
+      clear_copy(row.plain_x2, row.x2_lasts, row.in2_shape);
+    } else if (row.in2_shape.size() > 0) {
+      clear_value(in2);
     }
     if (row.kind == node_kind::tiled && !row.copies_out) {
       clear_value(out);
