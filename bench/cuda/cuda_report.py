@@ -252,7 +252,8 @@ def document(content, commit):
     """What docs/cuda.md shows: our step beside the fastest of the others in the same precision."""
     machine, rows = content["machine"], content["results"]
     predicted = modelled(machine)
-    titles = {"mnist_cnn": "MNIST CNN", "mlp": "perceptron", "cifar_cnn": "CIFAR CNN", "lstm": "LSTM", "vgg16": "VGG16"}
+    titles = {"mnist_cnn": "MNIST CNN", "mlp": "perceptron", "cifar_cnn": "CIFAR CNN", "lstm": "LSTM", "vgg16": "VGG16",
+              "lk_transformer": "transformer", "gpt2_small_lora": "GPT-2 small, adapters"}
     entries = {(entry["task"], entry["batch"], entry["precision"]): entry for entry in ratios(rows)}
     lines = []
     for (task, batch, precision), group in by_cell(rows).items():

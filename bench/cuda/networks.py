@@ -7,16 +7,18 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "peers"))
 
+import language  # noqa: E402
 import problem  # noqa: E402
 import sequences  # noqa: E402
 
 TINY = problem.Task("a small network with every kind of node, for the sanitizers", (1, 10, 9), (
     problem.conv(4, 3, 2, 1), problem.relu, problem.max_pool(2, 1), problem.flatten, problem.linear(8), problem.sigmoid,
     problem.linear(3)))
-# Some products are of several positions, so that tensor cores form them; attention of more than one tile.
+# Some products are of several positions, so that tensor cores form them; attention of more than one tile, with heads of
+# 12 and, where it is causal, of 18 columns.
 TINY_SEQUENCES = problem.Task("a small network of ids with attention and an LSTM, for checks and the sanitizers", (70,), (
-    sequences.Embedding(20, 32), sequences.TransformerEncoderLayer(2, 48), sequences.Recurrent("lstm", 16),
-    sequences.MeanOverPositions(), problem.linear(3)), vocabulary=20)
+    sequences.Embedding(20, 36), sequences.TransformerEncoderLayer(3, 48), language.Gpt2Block(2),
+    sequences.Recurrent("lstm", 16), sequences.MeanOverPositions(), problem.linear(3)), vocabulary=20)
 ONLY_CHECKED = {"tiny": TINY, "tiny_sequences": TINY_SEQUENCES}
 TIMED = ("mnist_cnn", "mlp", "cifar_cnn", "lstm", "vgg16", "lk_transformer", "gpt2_small_lora")
 TASKS = {**ONLY_CHECKED, **{name: problem.TASKS[name] for name in TIMED}}

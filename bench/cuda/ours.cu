@@ -118,6 +118,14 @@ pg::dp_sgd_options options_for(std::size_t batch, std::size_t records, std::size
   return options;
 }
 
+const char* precision() {
+#ifdef PERGRAD_BENCH_BF16
+  return "bf16";
+#else
+  return device_options.tf32 ? "tf32" : "float";
+#endif
+}
+
 int failures = 0;
 void report(const std::string& what, bool good, const std::string& detail = {}) {
   std::printf("%-60s %s%s\n", what.c_str(), good ? "ok" : "FAILED", detail.empty() ? "" : ("  " + detail).c_str());
@@ -143,14 +151,26 @@ void close(const std::string& what, std::span<const Value> a, std::span<const Va
   report(what, found <= limit, text);
 }
 
+/// Parameters one rounding off, as a seed says; 0: as they are.
+void disturb(network& net, std::uint32_t seed) {
+  if (seed == 0) return;
+  for (float& each : net.parameters()) {
+    seed = seed * 1664525U + 1013904223U;
+    each = std::nextafter(each, seed >> 31U == 0 ? -1e9F : 1e9F);
+  }
+}
+constexpr std::uint32_t disturbed_runs = 4;
+
 /// What one evaluation of a batch gives.
 struct evaluation {
   std::vector<double> losses, norms;
   std::vector<float> sum, unclipped;
 };
 template <class Executor>
-evaluation evaluate(const Executor& exec, const made_up& data, std::size_t count, std::size_t first = 0) {
+evaluation evaluate(const Executor& exec, const made_up& data, std::size_t count, std::size_t first = 0,
+                    std::uint32_t seed = 0) {
   network net{exec, pg::layer_default{1}};
+  disturb(net, seed);
   network::tape tape{exec, pg::max_batch{count}};
   const pg::batch<network, loss> samples{
       std::span{data.inputs}.subspan(first * sample_size, count * sample_size),
@@ -170,6 +190,7 @@ evaluation evaluate(const Executor& exec, const made_up& data, std::size_t count
   return result;
 }
 
+#ifndef PERGRAD_BENCH_NO_CHECK
 /// Parameters after some private steps, and the last release; with a seed the first parameters are one rounding off.
 struct outcome {
   std::vector<float> parameters, released;
@@ -178,12 +199,7 @@ template <class Executor>
 outcome train(const Executor& exec, const pg::dataset<made_up::input, target>& records,
               const pg::dp_sgd_options& options, int steps, std::uint32_t seed = 0) {
   network net{exec, pg::layer_default{1}};
-  if (seed != 0) {
-    for (float& each : net.parameters()) {
-      seed = seed * 1664525U + 1013904223U;
-      each = std::nextafter(each, seed >> 31U == 0 ? -1e9F : 1e9F);
-    }
-  }
+  disturb(net, seed);
   pg::dp_sgd trainer{exec, net, loss{}, options, pg::seeded_generator{3}};
   for (int step = 0; step < steps; ++step) trainer.step(records);
   const auto parameters = std::as_const(net).parameters();
@@ -193,14 +209,6 @@ outcome train(const Executor& exec, const pg::dataset<made_up::input, target>& r
 bool same_bits(const outcome& a, const outcome& b) {
   return std::memcmp(a.parameters.data(), b.parameters.data(), a.parameters.size() * sizeof(float)) == 0 &&
          std::memcmp(a.released.data(), b.released.data(), a.released.size() * sizeof(float)) == 0;
-}
-
-const char* precision() {
-#ifdef PERGRAD_BENCH_BF16
-  return "bf16";
-#else
-  return device_options.tf32 ? "tf32" : "float";
-#endif
 }
 
 int check(std::size_t records) {
@@ -213,10 +221,25 @@ int check(std::size_t records) {
   const std::size_t count = std::min<std::size_t>(records, 24);
   const evaluation wanted = evaluate(host, data, count);
   const evaluation found = evaluate(gpu, data, count);
-  close<double>("losses are the host's", found.losses, wanted.losses, limit);
-  close<double>("norms are the host's", found.norms, wanted.norms, limit);
-  close<float>("the sum is the host's", found.unclipped, wanted.unclipped, limit);
-  close<float>("the clipped sum is the host's", found.sum, wanted.sum, limit);
+  // A rectifier that is nearly zero makes more of a rounding: as much as between runs of the host's.
+  evaluation spread{{0}, {0}, {0}, {0}};
+  for (std::uint32_t seed = 1; seed <= disturbed_runs; ++seed) {
+    const evaluation other = evaluate(host, data, count, 0, seed);
+    const auto widen = [](auto& most, const auto& a, const auto& b) {
+      using value = typename std::remove_cvref_t<decltype(a)>::value_type;
+      most[0] = std::max(most[0], static_cast<value>(apart<value>(a, b)));
+    };
+    widen(spread.losses, other.losses, wanted.losses);
+    widen(spread.norms, other.norms, wanted.norms);
+    widen(spread.sum, other.sum, wanted.sum);
+    widen(spread.unclipped, other.unclipped, wanted.unclipped);
+  }
+  const auto allowed = [&](double most) { return std::max(limit, 4 * most); };
+  close<double>("losses are the host's", found.losses, wanted.losses, allowed(spread.losses[0]));
+  close<double>("norms are the host's", found.norms, wanted.norms, allowed(spread.norms[0]));
+  close<float>("the sum is the host's", found.unclipped, wanted.unclipped,
+               allowed(static_cast<double>(spread.unclipped[0])));
+  close<float>("the clipped sum is the host's", found.sum, wanted.sum, allowed(static_cast<double>(spread.sum[0])));
   // Whatever the format is, norms and sums read the same rounded numbers.
   std::vector<double> alone;
   for (std::size_t record = 0; record < std::min<std::size_t>(count, 4); ++record) {
@@ -233,18 +256,16 @@ int check(std::size_t records) {
   options.capacity = pg::record_capacity{0};  // the host adds up integers, too: then arithmetic alone tells them apart
   const outcome on_host = train(host, all, options, 3);
   const outcome on_gpu = train(gpu, all, options, 3);
-  // A rectifier that is nearly zero makes more of a rounding: as much as between runs of the host's.
   double parameters = 0;
   double released = 0;
-  for (std::uint32_t seed = 1; seed <= 4; ++seed) {
+  for (std::uint32_t seed = 1; seed <= disturbed_runs; ++seed) {
     const outcome other = train(host, all, options, 3, seed);
     parameters = std::max(parameters, apart<float>(other.parameters, on_host.parameters));
     released = std::max(released, apart<float>(other.released, on_host.released));
   }
   close<float>("private training is the host's: parameters", on_gpu.parameters, on_host.parameters,
-               std::max(limit, 4 * parameters));
-  close<float>("private training is the host's: last release", on_gpu.released, on_host.released,
-               std::max(limit, 4 * released));
+               allowed(parameters));
+  close<float>("private training is the host's: last release", on_gpu.released, on_host.released, allowed(released));
   report("the same bits again", same_bits(train(gpu, all, options, 3), on_gpu));
   options.max_batch = pg::max_batch{5};
   report("the same bits with physical batches of 5", same_bits(train(gpu, all, options, 3), on_gpu));
@@ -257,6 +278,9 @@ int check(std::size_t records) {
          std::memcmp(empty.released.data(), only_noise.data(), only_noise.size() * sizeof(float)) == 0);
   return failures == 0 ? 0 : 1;
 }
+#else
+int check(std::size_t /*records*/) { throw std::invalid_argument{"ours: compiled without the check"}; }
+#endif
 
 void write(const std::string& path, const void* values, std::size_t bytes) {
   std::ofstream file{path, std::ios::binary};
@@ -354,7 +378,12 @@ double median_poisson_step(std::size_t batch, double seconds, const executor& gp
 }
 
 void time_batch(std::size_t batch, double seconds, const made_up& data) {
-  warm_up(full_batch(batch), data.first(batch));
+  // First, as it warms up what is measured: what the driver keeps is in use from there on.
+  const double poisson = [&] {
+    const executor gpu{device_options};
+    network net{gpu, pg::layer_default{1}};
+    return median_poisson_step(batch, 0.2 * seconds, gpu, net, data);
+  }();
   const double used_before = used_megabytes();
   const executor gpu{device_options};
   network net{gpu, pg::layer_default{1}};
@@ -387,7 +416,6 @@ void time_batch(std::size_t batch, double seconds, const made_up& data) {
       return std::max(static_cast<double>(milliseconds) * 1e3, 1e-3);
     });
   }
-  const double poisson = median_poisson_step(batch, 0.2 * seconds, gpu, net, data);
   std::printf(
       "{\"batch\": %zu, \"precision\": \"%s\", \"graph_us\": %.3f, \"loop_us\": %.3f, \"poisson_us\": %.3f, "
       "\"nodes\": %zu, \"peak_mb\": %.3f, \"timed_s\": %.3f}\n",

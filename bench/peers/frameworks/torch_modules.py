@@ -17,6 +17,8 @@ class AddConstant(nn.Module):
         self.values = torch.from_numpy(values)  # not a buffer: Opacus refuses modules with buffers
 
     def forward(self, x):
+        if self.values.device != x.device:  # once: a graph must not copy
+            self.values = self.values.to(x.device)
         return x + self.values
 
 
@@ -117,7 +119,7 @@ class LearnedPositions(nn.Module):
         self.table = nn.Embedding(positions, features)  # which all peers know, unlike a parameter of one's own
 
     def forward(self, x):
-        places = torch.arange(x.shape[1]).expand(x.shape[0], -1)
+        places = torch.arange(x.shape[1], device=x.device).expand(x.shape[0], -1)
         return x + self.table(places)
 
 
@@ -127,7 +129,7 @@ class ClassToken(nn.Module):
         self.token = nn.Embedding(1, features)
 
     def forward(self, x):
-        return torch.cat([x, self.token(torch.zeros(x.shape[0], 1, dtype=torch.long))], 1)
+        return torch.cat([x, self.token(torch.zeros(x.shape[0], 1, dtype=torch.long, device=x.device))], 1)
 
 
 class OnePosition(nn.Module):
