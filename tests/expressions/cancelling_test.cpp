@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <random>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "fixture.hpp"
@@ -54,24 +53,24 @@ void check(const char* name, std::size_t records) {
     const pg::batch<Network, pg::cross_entropy> batch{inputs, targets};
     const auto gradients = pg::per_sample_gradients(net, pg::cross_entropy{}, batch, tape);
     const pg::l2_clip_norm clip{1e-9};
-    const auto bounded = [&](const char* how, const auto& of) {
+    const auto bounded = [&](const char* method, const char* how, const auto& of) {
       const auto rows = pg::unprotected::evaluate(exec, pg::materialise(pg::clip(of, clip)));
       for (std::size_t b = 0; b < records; ++b) {
         const auto row = std::span{rows}.subspan(b * Network::parameter_count, Network::parameter_count);
         longest = std::max(longest, length_of(row));
-        BOOST_TEST(length_of(row) <= 1e-9, name << ", " << how << ", row " << b << ", round " << round);
+        BOOST_TEST(length_of(row) <= 1e-9,
+                   name << ", " << method << ", " << how << ", row " << b << ", round " << round);
       }
       if (records > 1) return;
       const auto sum = pg::unprotected::evaluate(exec, pg::sum(pg::clip(of, clip)));
-      BOOST_TEST(length_of(sum) <= 1e-9, name << ", " << how << ", sum, round " << round);
+      BOOST_TEST(length_of(sum) <= 1e-9, name << ", " << method << ", " << how << ", sum, round " << round);
     };
-    const auto ways = [&](const char* how, const auto& of) {
-      const std::string method = how;
-      bounded(how, of);
-      bounded((method + ", naive").c_str(), pg::with_strategy<pg::strategy::naive>(of));
-      bounded((method + ", multi").c_str(), pg::with_strategy<pg::strategy::multi>(of));
-      bounded((method + ", crb").c_str(), pg::with_strategy<pg::strategy::crb>(of));
-      bounded((method + ", ghost").c_str(), pg::with_strategy<pg::strategy::ghost>(of));
+    const auto ways = [&](const char* method, const auto& of) {
+      bounded(method, "book-keeping", of);
+      bounded(method, "naive", pg::with_strategy<pg::strategy::naive>(of));
+      bounded(method, "multi", pg::with_strategy<pg::strategy::multi>(of));
+      bounded(method, "crb", pg::with_strategy<pg::strategy::crb>(of));
+      bounded(method, "ghost", pg::with_strategy<pg::strategy::ghost>(of));
     };
     ways("planned", gradients);
     ways("gram", pg::with_method<pg::norm_method::gram>(gradients));
