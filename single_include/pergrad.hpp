@@ -2428,10 +2428,14 @@ template <class Sampling>
 
 /// The records of [0, record_count) that one step draws, ascending: a step of the generator, the first one of a run.
 /// They are private values, as is their number; what is made of them has to be noised, and every draw entered in a
-/// ledger. Throws std::out_of_range beyond 2^35 records.
+/// ledger. Throws std::out_of_range beyond 2^35 records. A sampler whose steps depend on those before would draw the
+/// first one again and again: it has none of this.
 template <class Sampling, random_generator Generator>
 [[nodiscard]] std::vector<std::uint32_t> draw(const Sampling& sampling, Generator& generator,
                                               std::uint32_t record_count) {
+  static_assert(!pergrad::detail::has_rounds<Sampling> && !requires { sampling.min_separation(); },
+                "draw: steps of this sampler depend on those before, which one draw knows nothing of: use private_loop "
+                "or dp_sgd");
   using pergrad::detail::randomness;
   const std::uint64_t step = generator.next_step();
   const auto stream = generator.template stream<randomness::sampling>(step);
@@ -27171,9 +27175,11 @@ struct program {
       if (takes_one_pixel(row.map)) {
         const arrangement& image = arranged[row.in];
         const bool gaps = value_halo[t.storage[row.in]] != halo{};
-        if (image.channels_first && (gaps || !image.plain())) {
+        const bool is_image = image.channels_first && (gaps || !image.plain());
+        // All uses of a weight add up their gradients in one order.
+        if (is_image && !(plan::nodes[i].use.shared() && row.parameter_count > 0)) {
           row.map = on_stored_image(row.map, image);
-        } else if (gaps) {
+        } else if (gaps || is_image) {
           stage(t, i);
           trained[row.in] = row.input_gradient;
           arranged[row.in] = arrange(row.in_shape);
@@ -32570,12 +32576,13 @@ class tile_values {
       }
     }
   }
-  void load(const sample_source<scalar>& source, std::size_t first, index samples) {
-    recall(source, first, samples);
+  /// Those of a tile from `begin` on: where the others' inputs were, their values may lie.
+  void load(const sample_source<scalar>& source, std::size_t first, index begin, index end) {
+    recall(source, first, end);
     if constexpr (table.input_in_place) return;
     const slot& to = table.slots[0];
     constexpr layout plain = plain_twin(table.slots[0].value_layout);
-    for (index b = 0; b < samples; ++b) {
+    for (index b = begin; b < end; ++b) {
       const std::size_t sample = first + static_cast<std::size_t>(b);
       scalar* values = at(to.value, b);
       if constexpr (Network::input_shape.ids != 0) {
@@ -32589,7 +32596,7 @@ class tile_values {
         transfer(plain, from, to.value_layout, values, false);
       }
     }
-    trim(0, 0, samples, false);
+    trim(0, begin, end, false);
   }
 
   /// The tile's samples from `first` on in the batch, if the node's input is read there; else null.
@@ -34591,8 +34598,9 @@ struct table_way {
   static segments<scalar> keep(state& tile, std::size_t owner_number, index b) {
     const sparse_leaf& owner = table.sparse[owner_number];
     const segments<scalar> here = segments_of(tile.tape, owner, tile.in_chunk + b);
+    // In the same places for all tables: what one leaves behind is not to lie where another one wants zeros.
     const segment_finder finder{tile.tape.finders.data() + static_cast<index>(tile.thread) * tape_type::finder_stride,
-                                owner.all_positions};
+                                table.sparse_positions};
     segment_maker<scalar> maker{owner, finder};
     const auto for_each_use = [&](auto&& f) {
       for (std::size_t k = owner_number; k != table.sparse_count; ++k) {
@@ -34679,7 +34687,7 @@ struct worker {
   /// only what is kept differs.
   void process(bool one_by_one) {
     const index samples = tile.samples;
-    tile.pass.load(source, tile.first, samples);
+    tile.pass.load(source, tile.first, 0, samples);
     if (tile.facts_wanted || table.shares_sums)
       std::fill_n(tile.parts, samples * static_cast<index>(table.layer_groups), norm_bound{});
     const auto when_complete = [&](std::size_t node, index begin, index end) {
@@ -34765,7 +34773,7 @@ struct worker {
         const sum_request<scalar>& sum = request.sums[s];
         if (turn != (sum.is_plain ? 0 : needs_a_second_pass(sum) ? 2 : 1)) continue;
         if (turn == 2) {
-          tile.pass.load(source, tile.first, end);  // what the sum before has erased
+          tile.pass.load(source, tile.first, begin, end);  // what the sum before has erased
           forward(begin, end);
           tile.pass.backward(begin, end, [](std::size_t, index, index) {});
           tile.in_room = 1;

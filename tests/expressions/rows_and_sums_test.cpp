@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <random>
 #include <span>
@@ -63,6 +64,18 @@ using images_with_a_head =
     pg::network<pg::shape{2, 12, 12}, pg::conv2d<6, 3, pg::padding<1>>, pg::group_norm<2>, pg::relu,
                 pg::residual<pg::conv2d<6, 3, pg::padding<1>>, pg::tanh>, pg::max_pool2d<2>, pg::flatten,
                 pg::linear<300>, pg::tanh, pg::linear<3>, Last...>;
+/// Its first layer needs no input later, so that other values lie there.
+using constants_with_heads = pg::network<pg::shape{32, 300}, pg::sinusoidal_positions, pg::linear<256>, pg::tanh,
+                                         pg::linear<64>, pg::flatten, pg::linear<512>, pg::tanh, pg::linear<3>>;
+/// Two tables, one of them used twice.
+using two_tables =
+    pg::network<pg::token_ids(12, 3000),
+                pg::parallel<pg::sequential<pg::tied<0, pg::embedding<4>>>,
+                             pg::sequential<pg::tied<0, pg::embedding<4>>, pg::tanh>, pg::sequential<pg::embedding<3>>>,
+                pg::flatten, pg::linear<3>>;
+/// One weight for an image and for a vector.
+using two_orders = pg::basic_network<double, pg::shape{2, 4, 4}, pg::flatten, pg::tied<0, pg::linear<32>>, pg::tanh,
+                                     pg::tied<0, pg::linear<32>>, pg::tanh, pg::linear<3>>;
 /// The same networks with sums that all workers share: as types of their own.
 using shared_tied = tied_with_a_head<pg::added_bias>;
 using shared_encoder = encoder_with_a_head<pg::added_bias>;
@@ -78,6 +91,8 @@ template <>
 inline constexpr std::size_t large_from<shared_with_a_head> = 0;
 template <>
 inline constexpr std::size_t large_from<shared_norms> = 0;
+template <>
+inline constexpr std::size_t large_from<constants_with_heads> = 0;
 template <>
 inline constexpr std::size_t large_from<shared_tied> = 0;
 template <>
@@ -184,6 +199,7 @@ BOOST_AUTO_TEST_SUITE(rows_and_sums)
 BOOST_AUTO_TEST_CASE(a_clipped_sum_is_that_of_the_clipped_rows) {
   compare<shared_with_a_head>("shared sums, a head");
   compare<deferred_before_positions>("positions behind a deferred layer");
+  compare<constants_with_heads>("constants, heads");
 #ifdef PERGRAD_LONG_TESTS
   compare<shared_norms>("shared sums, norms");
   compare<positions_before_deferred>("positions before a deferred layer");
@@ -201,6 +217,55 @@ BOOST_AUTO_TEST_CASE(a_clipped_sum_is_that_of_the_clipped_rows) {
   compare<shared_recomputed>("shared sums, recomputed, a head");
   compare<shared_images>("shared sums, images, a head");
 #endif
+}
+// Whoever was there before. Few of many ids, so that each record's are found at places of their own.
+BOOST_AUTO_TEST_CASE(a_record_has_the_row_that_it_has_alone) {
+  uneven<two_tables> it{1};
+  for (auto& each : it.inputs) each %= 30;
+  for (const std::size_t threads : {std::size_t{1}, std::size_t{3}}) {
+    const pg::host exec{pg::threads{threads}};
+    pg::tape<two_tables> tape{exec, pg::max_batch{records}};
+    const auto gradients = pg::per_sample_gradients(it.net, pg::mean_squared_error{}, it.batch, tape);
+    for (int again = 0; again < 2; ++again) {
+      const auto rows = pg::unprotected::evaluate(exec, pg::materialise(gradients));
+      for (std::size_t b = 0; b < records; ++b) {
+        pg::tape<two_tables> fresh{exec, pg::max_batch{1}};
+        const pg::batch<two_tables, pg::mean_squared_error> one{
+            std::span<const std::int32_t>{it.inputs}.subspan(b * 12, 12),
+            std::span<const float>{it.targets}.subspan(b * 3, 3)};
+        const auto alone = pg::per_sample_gradients(it.net, pg::mean_squared_error{}, one, fresh);
+        const auto row = pg::unprotected::evaluate(exec, pg::materialise(alone));
+        const auto here = std::span{rows}.subspan(b * row.size(), row.size());
+        BOOST_TEST(std::ranges::equal(here, row), "record " << b << ", " << threads << " threads");
+      }
+    }
+  }
+}
+BOOST_AUTO_TEST_CASE(all_uses_of_a_weight_are_of_one_order) {
+  const pg::host exec{pg::threads{1}};
+  two_orders net{exec, pg::kaiming_uniform{5}};
+  pg::tape<two_orders> tape{exec, pg::max_batch{1}};
+  std::mt19937 random{7};
+  std::uniform_real_distribution<double> uniform{-1, 1};
+  std::vector<double> x(32);
+  std::vector<double> y(3);
+  for (double& each : x) each = uniform(random);
+  for (double& each : y) each = uniform(random);
+  const pg::batch<two_orders, pg::mean_squared_error> batch{x, y};
+  const auto gradients = pg::per_sample_gradients(net, pg::mean_squared_error{}, batch, tape);
+  const auto sum = pg::unprotected::evaluate(exec, pg::sum(gradients));
+  const auto loss_at = [&](std::size_t i, double moved) {
+    const double before = net.parameters()[i];
+    net.parameters()[i] = before + moved;
+    const double loss = pg::unprotected::evaluate(exec, pg::losses(gradients))[0];
+    net.parameters()[i] = before;
+    return loss;
+  };
+  double worst = 0;
+  for (std::size_t i = 0; i < sum.size(); ++i) {
+    worst = std::max(worst, std::fabs((loss_at(i, 1e-5) - loss_at(i, -1e-5)) / 2e-5 - sum[i]));
+  }
+  BOOST_TEST(worst < 1e-8);
 }
 BOOST_AUTO_TEST_CASE(an_infinite_record_changes_no_other) {
   leave_one_out<to_one_position>("attention to one position");

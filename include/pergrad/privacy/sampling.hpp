@@ -216,10 +216,14 @@ template <class Sampling>
 
 /// The records of [0, record_count) that one step draws, ascending: a step of the generator, the first one of a run.
 /// They are private values, as is their number; what is made of them has to be noised, and every draw entered in a
-/// ledger. Throws std::out_of_range beyond 2^35 records.
+/// ledger. Throws std::out_of_range beyond 2^35 records. A sampler whose steps depend on those before would draw the
+/// first one again and again: it has none of this.
 template <class Sampling, random_generator Generator>
 [[nodiscard]] std::vector<std::uint32_t> draw(const Sampling& sampling, Generator& generator,
                                               std::uint32_t record_count) {
+  static_assert(!pergrad::detail::has_rounds<Sampling> && !requires { sampling.min_separation(); },
+                "draw: steps of this sampler depend on those before, which one draw knows nothing of: use private_loop "
+                "or dp_sgd");
   using pergrad::detail::randomness;
   const std::uint64_t step = generator.next_step();
   const auto stream = generator.template stream<randomness::sampling>(step);

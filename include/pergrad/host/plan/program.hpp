@@ -201,9 +201,11 @@ struct program {
       if (takes_one_pixel(row.map)) {
         const arrangement& image = arranged[row.in];
         const bool gaps = value_halo[t.storage[row.in]] != halo{};
-        if (image.channels_first && (gaps || !image.plain())) {
+        const bool is_image = image.channels_first && (gaps || !image.plain());
+        // All uses of a weight add up their gradients in one order.
+        if (is_image && !(plan::nodes[i].use.shared() && row.parameter_count > 0)) {
           row.map = on_stored_image(row.map, image);
-        } else if (gaps) {
+        } else if (gaps || is_image) {
           stage(t, i);
           trained[row.in] = row.input_gradient;
           arranged[row.in] = arrange(row.in_shape);

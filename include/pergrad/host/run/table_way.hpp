@@ -125,8 +125,9 @@ struct table_way {
   static segments<scalar> keep(state& tile, std::size_t owner_number, index b) {
     const sparse_leaf& owner = table.sparse[owner_number];
     const segments<scalar> here = segments_of(tile.tape, owner, tile.in_chunk + b);
+    // In the same places for all tables: what one leaves behind is not to lie where another one wants zeros.
     const segment_finder finder{tile.tape.finders.data() + static_cast<index>(tile.thread) * tape_type::finder_stride,
-                                owner.all_positions};
+                                table.sparse_positions};
     segment_maker<scalar> maker{owner, finder};
     const auto for_each_use = [&](auto&& f) {
       for (std::size_t k = owner_number; k != table.sparse_count; ++k) {

@@ -50,12 +50,13 @@ class tile_values {
       }
     }
   }
-  void load(const sample_source<scalar>& source, std::size_t first, index samples) {
-    recall(source, first, samples);
+  /// Those of a tile from `begin` on: where the others' inputs were, their values may lie.
+  void load(const sample_source<scalar>& source, std::size_t first, index begin, index end) {
+    recall(source, first, end);
     if constexpr (table.input_in_place) return;
     const slot& to = table.slots[0];
     constexpr layout plain = plain_twin(table.slots[0].value_layout);
-    for (index b = 0; b < samples; ++b) {
+    for (index b = begin; b < end; ++b) {
       const std::size_t sample = first + static_cast<std::size_t>(b);
       scalar* values = at(to.value, b);
       if constexpr (Network::input_shape.ids != 0) {
@@ -69,7 +70,7 @@ class tile_values {
         transfer(plain, from, to.value_layout, values, false);
       }
     }
-    trim(0, 0, samples, false);
+    trim(0, begin, end, false);
   }
 
   /// The tile's samples from `first` on in the batch, if the node's input is read there; else null.

@@ -56,7 +56,7 @@ struct worker {
   /// only what is kept differs.
   void process(bool one_by_one) {
     const index samples = tile.samples;
-    tile.pass.load(source, tile.first, samples);
+    tile.pass.load(source, tile.first, 0, samples);
     if (tile.facts_wanted || table.shares_sums)
       std::fill_n(tile.parts, samples * static_cast<index>(table.layer_groups), norm_bound{});
     const auto when_complete = [&](std::size_t node, index begin, index end) {
@@ -142,7 +142,7 @@ struct worker {
         const sum_request<scalar>& sum = request.sums[s];
         if (turn != (sum.is_plain ? 0 : needs_a_second_pass(sum) ? 2 : 1)) continue;
         if (turn == 2) {
-          tile.pass.load(source, tile.first, end);  // what the sum before has erased
+          tile.pass.load(source, tile.first, begin, end);  // what the sum before has erased
           forward(begin, end);
           tile.pass.backward(begin, end, [](std::size_t, index, index) {});
           tile.in_room = 1;
