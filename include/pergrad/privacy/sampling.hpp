@@ -179,6 +179,11 @@ template <class Sampling>
 concept has_rounds = requires(const Sampling& sampling) {
   sampling.steps_of_an_event();
 };
+/// One whose draws depend on those before.
+template <class Sampling>
+concept remembers_steps = has_rounds<Sampling> || requires(const Sampling& sampling) {
+  sampling.min_separation();
+};
 /// What a sampler that marks does for the step at `place`; Poisson sampling knows no other step.
 template <class Sampling>
 void mark_step(const Sampling& sampling, const draw_place& place, std::uint64_t first, std::span<std::uint64_t> bits) {
@@ -221,7 +226,7 @@ template <class Sampling>
 template <class Sampling, random_generator Generator>
 [[nodiscard]] std::vector<std::uint32_t> draw(const Sampling& sampling, Generator& generator,
                                               std::uint32_t record_count) {
-  static_assert(!pergrad::detail::has_rounds<Sampling> && !requires { sampling.min_separation(); },
+  static_assert(!pergrad::detail::remembers_steps<Sampling>,
                 "draw: steps of this sampler depend on those before, which one draw knows nothing of: use private_loop "
                 "or dp_sgd");
   using pergrad::detail::randomness;

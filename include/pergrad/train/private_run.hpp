@@ -234,9 +234,7 @@ class private_run {
   /// Whether noise of a step depends on that of steps before.
   static constexpr bool is_correlated = run_noise<Sampling, Noise>::is_correlated;
   /// Whether what is drawn depends on the steps before.
-  static constexpr bool keeps_its_place = is_correlated || has_rounds<Sampling> || requires(const Sampling& sampling) {
-    sampling.min_separation();
-  };
+  static constexpr bool keeps_its_place = is_correlated || remembers_steps<Sampling>;
   /// For which neighbours epsilon counts.
   static constexpr neighbouring relation = event_type::relation;
 
