@@ -28408,7 +28408,7 @@ struct leaf_kernel {
       const double delta_squared = delta_squares(delta(sample, g));
       result.squared += x_squared * delta_squared;
       result.error += lost_squares(x_squared, delta_squared);
-      result.slack += lost_products() * lost_products();
+      result.slack += squared_lost_products();
       result.spread += spread_of(x_squared);
       result.delta += std::sqrt(delta_squared);
     }
@@ -28633,9 +28633,9 @@ struct leaf_kernel {
   }
   /// Products that are too small for normal numbers are off by half the least one, in each element: those that a norm
   /// forms and a weighted sum does not, or the other way round.
-  [[nodiscard]] double lost_products() const noexcept {
-    return static_cast<double>(std::numeric_limits<Scalar>::denorm_min()) *
-           std::sqrt(static_cast<double>(leaf.view_width() * leaf.outputs));
+  [[nodiscard]] double squared_lost_products() const noexcept {
+    constexpr auto least = static_cast<double>(std::numeric_limits<Scalar>::denorm_min());
+    return least * least * static_cast<double>(leaf.view_width() * leaf.outputs);
   }
   struct position_sums {
     double magnitude = 0;  ///< of |x_t||delta_t|
@@ -28652,7 +28652,8 @@ struct leaf_kernel {
   [[nodiscard, gnu::noinline]] norm_bound rounding_of(const position_sums& seen) const noexcept {
     const double unit =
         static_cast<double>(leaf.positions() + 2) * static_cast<double>(std::numeric_limits<Scalar>::epsilon());
-    const double rounding = unit * seen.magnitude + static_cast<double>(leaf.positions()) * lost_products();
+    const double rounding =
+        unit * seen.magnitude + static_cast<double>(leaf.positions()) * std::sqrt(squared_lost_products());
     return {.squared = squared_of_terms<Scalar>(0, seen.magnitude),
             .error = lost_squares(seen.x * seen.x, seen.delta * seen.delta),
             .slack = rounding * rounding,
@@ -54893,6 +54894,9 @@ void each_weight_view(const network_facts& net, const op_row& row, const Functio
   each_weight_view(net, row, [&](const affine_view& view) { all += multiply_adds_of(view); });
   return all;
 }
+/// Of attention: how many products of the size that follows.
+inline constexpr double attention_forward = 2;
+inline constexpr double attention_back = 5;
 /// Pairs of positions that see each other, times the width of what they multiply.
 [[nodiscard]] inline double attention_products(const attention_row& at) {
   const double positions = at.positions;
@@ -55037,9 +55041,10 @@ template <node_taker By>
 [[nodiscard]] listed_kernel list_nodes(const network_facts& net, int first, int last, int stages, double samples,
                                        std::size_t bytes_each) {
   listed_kernel to;
-  const double forward = (stages & stage::forward) != 0 ? 1 : 0;
-  const double back = (stages & stage::backward) != 0 ? 1 : 0;
-  const double passes = forward + back;
+  const bool goes_forward = (stages & stage::forward) != 0;
+  const bool goes_back = (stages & stage::backward) != 0;
+  const double passes = (goes_forward ? 1 : 0) + (goes_back ? 1 : 0);
+  const double attended = (goes_forward ? attention_forward : 0) + (goes_back ? attention_back : 0);
   for (int i = first; i < last; ++i) {
     const op_row& row = net.ops[static_cast<std::size_t>(i)];
     const bool is_product = row.kind == detail::node_kind::affine;
@@ -55048,15 +55053,15 @@ template <node_taker By>
     for (const projection_row& each : net.projections) {
       if (each.node == row.node) products -= multiply_adds_of(each.view);  // a kernel of its own
     }
-    to.multiply_adds += samples * (passes * products + (2 * forward + 5 * back) * attention_products(row.attention));
+    to.multiply_adds += samples * (passes * products + attended * attention_products(row.attention));
     const double values = double(row.in_size) + row.in2_size + row.out_size;
     const double moved = By != node_taker::held ? passes * values : is_product ? values : 0;
     to.bytes += samples * moved * static_cast<double>(bytes_each);
   }
   to.what = first + 1 == last ? "entry " + std::to_string(first)
                               : "entries " + std::to_string(first) + " to " + std::to_string(last - 1);
-  to.what += (stages & stage::forward) != 0 ? ", forward" : "";
-  to.what += (stages & stage::backward) != 0 ? ", back" : "";
+  to.what += goes_forward ? ", forward" : "";
+  to.what += goes_back ? ", back" : "";
   return to;
 }
 
@@ -55221,7 +55226,7 @@ template <class Network, class Device>
   const double multiply_adds = multiply_adds_of(net, row);
   double weights = 0;
   each_weight_view(net, row, [&](const affine_view& view) { weights += view.size(); });
-  pass((has_gradient ? 7 : 2) * attention_products(row.attention), 0, 0);  // two products forward, five back
+  pass((attention_forward + (has_gradient ? attention_back : 0)) * attention_products(row.attention), 0, 0);
   pass(multiply_adds, values, weights);
   if (has_gradient) pass(multiply_adds, values, weights);
   for (int k = row.first_outer; k < row.last_outer && is_trained; ++k) {

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstring>
 #include <ranges>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -22,6 +23,18 @@ template <std::ranges::contiguous_range One, std::ranges::contiguous_range Other
   static_assert(std::is_same_v<value, std::ranges::range_value_t<Other>>);
   return std::ranges::size(one) == std::ranges::size(other) &&
          std::memcmp(std::ranges::data(one), std::ranges::data(other), std::ranges::size(one) * sizeof(value)) == 0;
+}
+
+/// Squared in long double.
+template <class Scalar>
+[[nodiscard]] long double norm_of(std::span<const Scalar> values) {
+  long double sum = 0;
+  for (const Scalar value : values) sum += static_cast<long double>(value) * static_cast<long double>(value);
+  return std::sqrt(sum);
+}
+template <class Scalar>
+[[nodiscard]] long double norm_of(const std::vector<Scalar>& values) {
+  return norm_of(std::span<const Scalar>{values});
 }
 
 /// NaN if one of the differences is.

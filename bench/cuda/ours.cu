@@ -222,24 +222,18 @@ int check(std::size_t records) {
   const evaluation wanted = evaluate(host, data, count);
   const evaluation found = evaluate(gpu, data, count);
   // A rectifier that is nearly zero makes more of a rounding: as much as between runs of the host's.
-  evaluation spread{{0}, {0}, {0}, {0}};
-  for (std::uint32_t seed = 1; seed <= disturbed_runs; ++seed) {
-    const evaluation other = evaluate(host, data, count, 0, seed);
-    const auto widen = [](auto& most, const auto& a, const auto& b) {
-      using value = typename std::remove_cvref_t<decltype(a)>::value_type;
-      most[0] = std::max(most[0], static_cast<value>(apart<value>(a, b)));
-    };
-    widen(spread.losses, other.losses, wanted.losses);
-    widen(spread.norms, other.norms, wanted.norms);
-    widen(spread.sum, other.sum, wanted.sum);
-    widen(spread.unclipped, other.unclipped, wanted.unclipped);
-  }
   const auto allowed = [&](double most) { return std::max(limit, 4 * most); };
-  close<double>("losses are the host's", found.losses, wanted.losses, allowed(spread.losses[0]));
-  close<double>("norms are the host's", found.norms, wanted.norms, allowed(spread.norms[0]));
-  close<float>("the sum is the host's", found.unclipped, wanted.unclipped,
-               allowed(static_cast<double>(spread.unclipped[0])));
-  close<float>("the clipped sum is the host's", found.sum, wanted.sum, allowed(static_cast<double>(spread.sum[0])));
+  std::vector<evaluation> others;
+  for (std::uint32_t seed = 1; seed <= disturbed_runs; ++seed) others.push_back(evaluate(host, data, count, 0, seed));
+  const auto compare = [&]<class Value>(const char* what, std::vector<Value> evaluation::*of) {
+    double most = 0;
+    for (const evaluation& each : others) most = std::max(most, apart<Value>(each.*of, wanted.*of));
+    close<Value>(what, found.*of, wanted.*of, allowed(most));
+  };
+  compare("losses are the host's", &evaluation::losses);
+  compare("norms are the host's", &evaluation::norms);
+  compare("the sum is the host's", &evaluation::unclipped);
+  compare("the clipped sum is the host's", &evaluation::sum);
   // Whatever the format is, norms and sums read the same rounded numbers.
   std::vector<double> alone;
   for (std::size_t record = 0; record < std::min<std::size_t>(count, 4); ++record) {

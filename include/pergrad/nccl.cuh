@@ -9,7 +9,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cuda_runtime_api.h>
-#include <functional>
 #include <memory>
 #include <nccl.h>
 #include <numeric>
@@ -112,17 +111,16 @@ class nccl_ranks {
   /// NCCL connects GPUs when they exchange something for the first time, and that waits for all of them. Here they are
   /// all there; in a step one may have failed before.
   void connect() const {
-    on_device::cuda_device device;
-    std::vector<std::int64_t> zeros(size());
+    const auto device = std::make_shared<on_device::cuda_device>();
+    const std::vector<std::int64_t> zeros(size());
     const std::size_t bytes = zeros.size() * sizeof(std::int64_t);
-    const std::unique_ptr<void, std::function<void(void*)>> memory{device.allocate(bytes),
-                                                                   [&](void* of) { device.release(of); }};
-    device.upload(memory.get(), zeros.data(), bytes);
+    const std::shared_ptr<std::byte> memory = on_device::allocate_on(device, bytes);
+    device->upload(memory.get(), zeros.data(), bytes);
     std::vector<std::size_t> places(size() + 1);
     std::iota(places.begin(), places.end(), std::size_t{0});
-    reduce_scatter(device, {static_cast<std::int64_t*>(memory.get()), size()}, places);
-    all_gather(device, {static_cast<std::byte*>(memory.get()), size()}, places);
-    wait(device);
+    reduce_scatter(*device, {reinterpret_cast<std::int64_t*>(memory.get()), size()}, places);
+    all_gather(*device, {memory.get(), size()}, places);
+    wait(*device);
   }
   static void check(ncclResult_t result, const char* call) {
     if (result == ncclSuccess) return;

@@ -24,6 +24,7 @@ namespace device_fixture {
 
 namespace pg = pergrad;
 using comparing::check_close;
+using comparing::norm_of;
 using pg::on_device::emulation_order;
 
 /// Of steps that take all records and release their clipped sum without noise.

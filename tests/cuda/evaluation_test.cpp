@@ -179,11 +179,6 @@ template <class Device = pg::emulated>
 void check_clip_bound(const pg::device_options& options) {
   using network = cnn<float>;
   both<network, pg::cross_entropy, Device> it{8, emulation_order::forward, 3, options};
-  const auto norm = [](std::span<const float> values) {
-    long double sum = 0;
-    for (const float value : values) sum += static_cast<long double>(value) * static_cast<long double>(value);
-    return std::sqrt(sum);
-  };
   for (const double scale : {1e-30, 1e-3, 1.0, 1e3, 1e15}) {
     for (float& value : it.inputs) value = static_cast<float>(static_cast<double>(value) * scale);
     for (const double bound : {1e-6, 0.25, 1e3}) {
@@ -191,7 +186,7 @@ void check_clip_bound(const pg::device_options& options) {
         const auto rows = it.evaluate(pg::materialise(pg::clip(gradients, pg::l2_clip_norm{bound})));
         for (std::size_t b = 0; b < 8; ++b) {
           const auto row = std::span{rows}.subspan(b * network::parameter_count, network::parameter_count);
-          BOOST_TEST(norm(row) <= static_cast<long double>(bound), how << ", row " << b << " at scale " << scale);
+          BOOST_TEST(norm_of(row) <= static_cast<long double>(bound), how << ", row " << b << " at scale " << scale);
         }
         const auto one =
             pg::batch<network, pg::cross_entropy>{std::span<const float>{it.inputs}.first(network::input_shape.size()),
@@ -199,7 +194,7 @@ void check_clip_bound(const pg::device_options& options) {
         const auto alone = pg::per_sample_gradients(it.net, pg::cross_entropy{}, one, it.device_tape)
                                .with(gradients.method(), ~std::uint64_t{0});
         const auto sum = it.evaluate(pg::sum(pg::clip(alone, pg::l2_clip_norm{bound})));
-        BOOST_TEST(norm(sum) <= static_cast<long double>(bound), how << ", sum at scale " << scale);
+        BOOST_TEST(norm_of(sum) <= static_cast<long double>(bound), how << ", sum at scale " << scale);
       };
       check(it.on_device(), "planned");
       check(pg::with_method<pg::norm_method::gram>(it.on_device()), "gram");

@@ -12,12 +12,6 @@ namespace pg = pergrad;
 
 namespace {
 
-double norm_of(const auto& values) {
-  double sum = 0;
-  for (const auto value : values) sum += static_cast<double>(value) * static_cast<double>(value);
-  return std::sqrt(sum);
-}
-
 /// The norm of what a step without noise releases of one record, over the clip norm.
 template <class Network, class Executor>
 double moved(const Executor& exec, double clip, float x, std::vector<float> targets,
@@ -30,7 +24,7 @@ double moved(const Executor& exec, double clip, float x, std::vector<float> targ
   options.clipping = way;
   pg::dp_sgd trainer{exec, net, pg::mean_squared_error{}, options, pg::seeded_generator{9}};
   trainer.step(records);
-  return norm_of(trainer.last_update().values()) / clip;
+  return static_cast<double>(comparing::norm_of(trainer.last_update().values())) / clip;
 }
 
 const pg::host host{pg::threads{1}};
@@ -84,7 +78,8 @@ BOOST_AUTO_TEST_CASE(every_method_knows_what_weighing_a_delta_rounds) {
     const auto gradients = pg::per_sample_gradients(net, pg::mean_squared_error{}, batch, tape);
     const pg::l2_clip_norm clip{0.2 * static_cast<double>(pg::unprotected::evaluate(exec, pg::l2_norms(gradients))[0])};
     const auto share = [&](const auto& leaf) {
-      return norm_of(pg::unprotected::evaluate(exec, pg::sum(pg::clip(leaf, clip)))) / clip.value();
+      return static_cast<double>(comparing::norm_of(pg::unprotected::evaluate(exec, pg::sum(pg::clip(leaf, clip))))) /
+             clip.value();
     };
     BOOST_TEST(share(gradients) < 1.001);
     BOOST_TEST(share(pg::with_method<direct>(gradients)) < 1.001);
@@ -108,7 +103,9 @@ BOOST_AUTO_TEST_CASE(every_strategy_knows_what_its_sum_rounds) {
     const auto gradients = pg::per_sample_gradients(net, pg::mean_squared_error{}, batch, tape);
     const pg::l2_clip_norm clip{1e-5};
     const auto share = [&](const auto& leaf) {
-      return norm_of(pg::unprotected::evaluate(exec, pg::sum(pg::normalise(leaf, clip, 1e-60)))) / clip.value();
+      return static_cast<double>(
+                 comparing::norm_of(pg::unprotected::evaluate(exec, pg::sum(pg::normalise(leaf, clip, 1e-60))))) /
+             clip.value();
     };
     BOOST_TEST(share(gradients) < 1.001);
     BOOST_TEST(share(pg::with_strategy<pg::strategy::ghost>(gradients)) < 1.001);

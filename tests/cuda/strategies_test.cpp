@@ -2,7 +2,6 @@
 // tests/cuda/strategies_test.cpp - whatever arranges the work, what is added for a sample, or handed out as its row, is
 // no longer than the bound: norms are of the numbers themselves
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <span>
 
@@ -52,15 +51,9 @@ inline constexpr plan_kind plan_of<line_of_positions> = plan_kind::layered;
 
 BOOST_AUTO_TEST_SUITE(cuda_strategies)
 
-double length_of(std::span<const float> values) {
-  long double sum = 0;
-  for (const float each : values) sum += static_cast<long double>(each) * static_cast<long double>(each);
-  return static_cast<double>(std::sqrt(sum));
-}
-
 template <class Network, class Device>
 void check_bounds(const char* name, const pg::device_options& options) {
-  double longest = 0;
+  long double longest = 0;
   for (std::uint32_t seed = 1; seed <= 6; ++seed) {
     both<Network, pg::cross_entropy, Device> it{1, emulation_order::forward, seed, options};
     // Nearly zero altogether, so that every rounding is seen.
@@ -71,10 +64,10 @@ void check_bounds(const char* name, const pg::device_options& options) {
     const auto gradients = it.on_device();
     const pg::l2_clip_norm clip{1e-9};
     const auto check = [&](const char* what, const auto& of) {
-      const double added = length_of(it.evaluate(pg::sum(pg::clip(of, clip))));
+      const long double added = norm_of(it.evaluate(pg::sum(pg::clip(of, clip))));
       longest = std::max(longest, added);
-      BOOST_TEST(added <= 1e-9, name << ", " << what << ", sum, seed " << seed);
-      BOOST_TEST(length_of(it.evaluate(pg::materialise(pg::clip(of, clip)))) <= 1e-9,
+      BOOST_TEST(added <= 1e-9L, name << ", " << what << ", sum, seed " << seed);
+      BOOST_TEST(norm_of(it.evaluate(pg::materialise(pg::clip(of, clip)))) <= 1e-9L,
                  name << ", " << what << ", row, seed " << seed);
     };
     check("planned", gradients);
@@ -85,7 +78,7 @@ void check_bounds(const char* name, const pg::device_options& options) {
     check("crb", pg::with_strategy<pg::strategy::crb>(gradients));
     check("ghost", pg::with_strategy<pg::strategy::ghost>(gradients));
   }
-  BOOST_TEST(longest > 0.99e-9);
+  BOOST_TEST(longest > 0.99e-9L);
 }
 template <class Device = pg::emulated>
 void check_networks(const pg::device_options& options) {
@@ -116,7 +109,7 @@ BOOST_AUTO_TEST_CASE(products_that_are_rounded_up_over_many_positions) {
     const auto check = [&](const char* what, const auto& of) {
       const auto sum = it.evaluate(pg::sum(pg::normalise(of, pg::l2_clip_norm{bound}, 1e-100)));
       BOOST_TEST(sum[0] > 0);
-      BOOST_TEST(std::hypot(static_cast<double>(sum[0]), static_cast<double>(sum[1])) <= bound, what);
+      BOOST_TEST(norm_of(sum) <= static_cast<long double>(bound), what);
     };
     check("planned", gradients);
     check("gram", pg::with_method<pg::norm_method::gram>(gradients));

@@ -12,7 +12,7 @@
 
 namespace {
 
-namespace pg = pergrad;
+using namespace fixture;
 
 /// One trained parameter, or few, of many positions.
 using of_positions = pg::network<pg::shape{1, 40, 40}, pg::conv2d<1, 1, pg::no_bias>, pg::adaptive_avg_pool2d<1, 1>,
@@ -26,12 +26,6 @@ using of_windows = pg::network<pg::shape{1, 40, 40}, pg::conv2d<2, 3, pg::no_bia
 using of_biases = pg::network<pg::shape{1, 40, 40}, pg::frozen<pg::conv2d<2, 1, pg::no_bias>>, pg::channel_affine,
                               pg::adaptive_avg_pool2d<1, 1>, pg::flatten, pg::frozen<pg::linear<3>>>;
 
-double length_of(std::span<const float> values) {
-  long double sum = 0;
-  for (const float each : values) sum += static_cast<long double>(each) * static_cast<long double>(each);
-  return static_cast<double>(std::sqrt(sum));
-}
-
 template <class Network>
 void check(const char* name, std::size_t records) {
   std::mt19937 random{7};
@@ -41,7 +35,7 @@ void check(const char* name, std::size_t records) {
   const pg::host exec{pg::threads{2}};
   Network net{exec, pg::kaiming_uniform{5}};
   pg::tape<Network> tape{exec, pg::max_batch{records}};
-  double longest = 0;
+  long double longest = 0;
   for (int round = 0; round < 4; ++round) {
     for (std::size_t b = 0; b < records; ++b) {
       const auto record = std::span{inputs}.subspan(b * Network::input_shape.size(), Network::input_shape.size());
@@ -57,13 +51,13 @@ void check(const char* name, std::size_t records) {
       const auto rows = pg::unprotected::evaluate(exec, pg::materialise(pg::clip(of, clip)));
       for (std::size_t b = 0; b < records; ++b) {
         const auto row = std::span{rows}.subspan(b * Network::parameter_count, Network::parameter_count);
-        longest = std::max(longest, length_of(row));
-        BOOST_TEST(length_of(row) <= 1e-9,
+        longest = std::max(longest, norm_of(row));
+        BOOST_TEST(norm_of(row) <= 1e-9L,
                    name << ", " << method << ", " << how << ", row " << b << ", round " << round);
       }
       if (records > 1) return;
       const auto sum = pg::unprotected::evaluate(exec, pg::sum(pg::clip(of, clip)));
-      BOOST_TEST(length_of(sum) <= 1e-9, name << ", " << method << ", " << how << ", sum, round " << round);
+      BOOST_TEST(norm_of(sum) <= 1e-9L, name << ", " << method << ", " << how << ", sum, round " << round);
     };
     const auto ways = [&](const char* method, const auto& of) {
       bounded(method, "book-keeping", of);
@@ -77,7 +71,7 @@ void check(const char* name, std::size_t records) {
     ways("direct", pg::with_method<pg::norm_method::direct>(gradients));
     ways("instantiate", pg::with_method<pg::norm_method::instantiate>(gradients));
   }
-  BOOST_TEST(longest > 0.99e-9);
+  BOOST_TEST(longest > 0.99e-9L);
 }
 
 }  // namespace

@@ -89,17 +89,6 @@ class adversary {
   std::mt19937 random_;
 };
 
-template <class Gradients, class Function>
-void for_each_exact_way(const Gradients& g, Function&& f) {
-  using enum pg::norm_method;
-  f(pg::with_method<automatic>(g), "automatic");
-  f(pg::with_method<gram>(g), "gram");
-  f(pg::with_method<direct>(g), "direct");
-  f(pg::with_method<instantiate>(g), "instantiate");
-  f(pg::with_strategy<pg::strategy::crb>(g), "crb");
-  f(pg::with_strategy<pg::strategy::ghost>(g), "ghost");
-}
-
 struct tally {
   std::size_t checked = 0;
   std::size_t clipped = 0;

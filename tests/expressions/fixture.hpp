@@ -22,6 +22,7 @@ namespace fixture {
 
 namespace pg = pergrad;
 using comparing::check_close;
+using comparing::norm_of;
 
 /// A convolutional network with a residual whose shortcut is projected, an odd image and a pool.
 template <class Scalar>
@@ -95,15 +96,16 @@ template <class Scalar>
 [[nodiscard]] std::span<const Scalar> row_of(const std::vector<Scalar>& rows, std::size_t width, std::size_t sample) {
   return std::span{rows}.subspan(sample * width, width);
 }
-template <class Scalar>
-[[nodiscard]] long double norm_of(std::span<const Scalar> values) {
-  long double sum = 0;
-  for (const Scalar value : values) sum += static_cast<long double>(value) * static_cast<long double>(value);
-  return std::sqrt(sum);
-}
-template <class Scalar>
-[[nodiscard]] long double norm_of(const std::vector<Scalar>& values) {
-  return norm_of(std::span<const Scalar>{values});
+/// f(gradients, name) for each way to find norms of exactly what is added.
+template <class Gradients, class Function>
+void for_each_exact_way(const Gradients& g, Function&& f) {
+  using enum pg::norm_method;
+  f(pg::with_method<automatic>(g), "automatic");
+  f(pg::with_method<gram>(g), "gram");
+  f(pg::with_method<direct>(g), "direct");
+  f(pg::with_method<instantiate>(g), "instantiate");
+  f(pg::with_strategy<pg::strategy::crb>(g), "crb");
+  f(pg::with_strategy<pg::strategy::ghost>(g), "ghost");
 }
 
 template <class Scalar>

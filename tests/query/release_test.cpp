@@ -57,6 +57,12 @@ numbers exact(const expression& query, const table& data) {
   const auto found = pg::release(ledger, generator, pg::noise_multiplier{0}, query, people, data.records());
   return {found.values().begin(), found.values().end()};
 }
+template <class Ledger>
+double deviation_at(const expression& query, const table& data, pg::noise_multiplier noise) {
+  Ledger ledger;
+  pg::seeded_generator generator{1};
+  return pg::release(ledger, generator, noise, query, people, data.records()).deviation();
+}
 table some_people(std::size_t count, std::uint64_t seed) {
   std::mt19937_64 words{seed};
   const auto number = [&](double low, double high) { return std::uniform_real_distribution<>{low, high}(words); };
@@ -316,24 +322,29 @@ BOOST_AUTO_TEST_CASE(individual_costs) {
   data.add(18, 40, 2.1);
   data.add(1e9, nan, 1.4);
   const auto found = pg::unprotected::individual_rdp(bmi, people, data.records(), pg::noise_multiplier{2}, 8);
-  // Order K² / (2 sigma²), sigma = 2 K, but for the rounding to some 2,000 steps.
-  BOOST_TEST(found[0] <= 8 / (2 * 4.0));
-  BOOST_TEST(found[0] == 8 / (2 * 4.0), boost::test_tools::tolerance(1e-3));
+  // Order v² / (2 sigma²), of what the release adds. The first record adds K, sigma = 2 K, but for half a step more.
+  const double deviation = deviation_at<removal_ledger>(bmi, data, pg::noise_multiplier{2});
   const double small = 18 * 40 / (2.1 * 2.1) / removed.bound;
-  BOOST_TEST(found[1] == small * small, boost::test_tools::tolerance(0.05));
+  const double wanted[]{1, small};
+  for (const std::size_t record : {0U, 1U}) {
+    table alone;
+    alone.add(data.ages[record], data.weights[record], data.heights[record]);
+    const double moved = exact<removal_ledger>(bmi, alone)[0] / deviation;
+    BOOST_TEST(found[record] == 8 * moved * moved / 2, boost::test_tools::tolerance(1e-9));
+    BOOST_TEST(std::fabs(2 * moved - wanted[record]) <= 1.0 / 2048);  // a step of the grid is less
+  }
+  BOOST_TEST(found[0] <= 8 / (2 * 4.0));
   BOOST_TEST(found[2] <= found[0]);
 }
 // A record whose value is less than a step of the grid adds a whole one, or nothing.
 BOOST_AUTO_TEST_CASE(individual_costs_are_of_what_is_added) {
   const expression query = age - 18;
-  pg::seeded_generator generator{1};
   double most = 0;
   for (double years = 18; years < 101; years += years < 18.995 ? 0.01 : 9) {
     table data;
     data.add(years, 60, 1.7);
-    removal_ledger ledger;
-    const auto released = pg::release(ledger, generator, pg::noise_multiplier{2}, query, people, data.records());
-    const double moved = exact<removal_ledger>(query, data)[0] / released.deviation();
+    const double moved =
+        exact<removal_ledger>(query, data)[0] / deviation_at<removal_ledger>(query, data, pg::noise_multiplier{2});
     const auto found = pg::unprotected::individual_rdp(query, people, data.records(), pg::noise_multiplier{2}, 8);
     BOOST_TEST(found[0] >= 8 * moved * moved / 2 * (1 - 1e-9), years);
     BOOST_TEST(found[0] <= 8 * moved * moved / 2 * (1 + 1e-9), years);

@@ -83,7 +83,7 @@ template <class Network, class Device>
   const double multiply_adds = multiply_adds_of(net, row);
   double weights = 0;
   each_weight_view(net, row, [&](const affine_view& view) { weights += view.size(); });
-  pass((has_gradient ? 7 : 2) * attention_products(row.attention), 0, 0);  // two products forward, five back
+  pass((attention_forward + (has_gradient ? attention_back : 0)) * attention_products(row.attention), 0, 0);
   pass(multiply_adds, values, weights);
   if (has_gradient) pass(multiply_adds, values, weights);
   for (int k = row.first_outer; k < row.last_outer && is_trained; ++k) {

@@ -65,6 +65,9 @@ void each_weight_view(const network_facts& net, const op_row& row, const Functio
   each_weight_view(net, row, [&](const affine_view& view) { all += multiply_adds_of(view); });
   return all;
 }
+/// Of attention: how many products of the size that follows.
+inline constexpr double attention_forward = 2;
+inline constexpr double attention_back = 5;
 /// Pairs of positions that see each other, times the width of what they multiply.
 [[nodiscard]] inline double attention_products(const attention_row& at) {
   const double positions = at.positions;
@@ -209,9 +212,10 @@ template <node_taker By>
 [[nodiscard]] listed_kernel list_nodes(const network_facts& net, int first, int last, int stages, double samples,
                                        std::size_t bytes_each) {
   listed_kernel to;
-  const double forward = (stages & stage::forward) != 0 ? 1 : 0;
-  const double back = (stages & stage::backward) != 0 ? 1 : 0;
-  const double passes = forward + back;
+  const bool goes_forward = (stages & stage::forward) != 0;
+  const bool goes_back = (stages & stage::backward) != 0;
+  const double passes = (goes_forward ? 1 : 0) + (goes_back ? 1 : 0);
+  const double attended = (goes_forward ? attention_forward : 0) + (goes_back ? attention_back : 0);
   for (int i = first; i < last; ++i) {
     const op_row& row = net.ops[static_cast<std::size_t>(i)];
     const bool is_product = row.kind == detail::node_kind::affine;
@@ -220,15 +224,15 @@ template <node_taker By>
     for (const projection_row& each : net.projections) {
       if (each.node == row.node) products -= multiply_adds_of(each.view);  // a kernel of its own
     }
-    to.multiply_adds += samples * (passes * products + (2 * forward + 5 * back) * attention_products(row.attention));
+    to.multiply_adds += samples * (passes * products + attended * attention_products(row.attention));
     const double values = double(row.in_size) + row.in2_size + row.out_size;
     const double moved = By != node_taker::held ? passes * values : is_product ? values : 0;
     to.bytes += samples * moved * static_cast<double>(bytes_each);
   }
   to.what = first + 1 == last ? "entry " + std::to_string(first)
                               : "entries " + std::to_string(first) + " to " + std::to_string(last - 1);
-  to.what += (stages & stage::forward) != 0 ? ", forward" : "";
-  to.what += (stages & stage::backward) != 0 ? ", back" : "";
+  to.what += goes_forward ? ", forward" : "";
+  to.what += goes_back ? ", back" : "";
   return to;
 }
 

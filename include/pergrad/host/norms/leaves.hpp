@@ -175,7 +175,7 @@ struct leaf_kernel {
       const double delta_squared = delta_squares(delta(sample, g));
       result.squared += x_squared * delta_squared;
       result.error += lost_squares(x_squared, delta_squared);
-      result.slack += lost_products() * lost_products();
+      result.slack += squared_lost_products();
       result.spread += spread_of(x_squared);
       result.delta += std::sqrt(delta_squared);
     }
@@ -400,9 +400,9 @@ struct leaf_kernel {
   }
   /// Products that are too small for normal numbers are off by half the least one, in each element: those that a norm
   /// forms and a weighted sum does not, or the other way round.
-  [[nodiscard]] double lost_products() const noexcept {
-    return static_cast<double>(std::numeric_limits<Scalar>::denorm_min()) *
-           std::sqrt(static_cast<double>(leaf.view_width() * leaf.outputs));
+  [[nodiscard]] double squared_lost_products() const noexcept {
+    constexpr auto least = static_cast<double>(std::numeric_limits<Scalar>::denorm_min());
+    return least * least * static_cast<double>(leaf.view_width() * leaf.outputs);
   }
   struct position_sums {
     double magnitude = 0;  ///< of |x_t||delta_t|
@@ -419,7 +419,8 @@ struct leaf_kernel {
   [[nodiscard, gnu::noinline]] norm_bound rounding_of(const position_sums& seen) const noexcept {
     const double unit =
         static_cast<double>(leaf.positions() + 2) * static_cast<double>(std::numeric_limits<Scalar>::epsilon());
-    const double rounding = unit * seen.magnitude + static_cast<double>(leaf.positions()) * lost_products();
+    const double rounding =
+        unit * seen.magnitude + static_cast<double>(leaf.positions()) * std::sqrt(squared_lost_products());
     return {.squared = squared_of_terms<Scalar>(0, seen.magnitude),
             .error = lost_squares(seen.x * seen.x, seen.delta * seen.delta),
             .slack = rounding * rounding,
