@@ -19,13 +19,13 @@ IMAGES = 256
 ARGUMENTS = ["--batch", "20000", "--epochs", "2", "--noise-multiplier", "1", "--seed", "5"]
 
 
-def shorten(folder):
+def shorten(folder, training=IMAGES, test=IMAGES):
     """The first images of both halves, in the data set's own format."""
-    for half in ("train", "t10k"):
-        pixels = gzip.open(FULL / f"{half}-images-idx3-ubyte.gz").read(16 + 784 * IMAGES)
-        labels = gzip.open(FULL / f"{half}-labels-idx1-ubyte.gz").read(8 + IMAGES)
-        (folder / f"{half}-images-idx3-ubyte").write_bytes(pixels[:4] + struct.pack(">I", IMAGES) + pixels[8:])
-        (folder / f"{half}-labels-idx1-ubyte").write_bytes(labels[:4] + struct.pack(">I", IMAGES) + labels[8:])
+    for half, count in (("train", training), ("t10k", test)):
+        pixels = gzip.open(FULL / f"{half}-images-idx3-ubyte.gz").read(16 + 784 * count)
+        labels = gzip.open(FULL / f"{half}-labels-idx1-ubyte.gz").read(8 + count)
+        (folder / f"{half}-images-idx3-ubyte").write_bytes(pixels[:4] + struct.pack(">I", count) + pixels[8:])
+        (folder / f"{half}-labels-idx1-ubyte").write_bytes(labels[:4] + struct.pack(">I", count) + labels[8:])
 
 
 def train(program, data, out):
