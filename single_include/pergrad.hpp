@@ -8311,6 +8311,10 @@ using index = std::ptrdiff_t;
 // chooses among them when the program runs. Everything else uses the vectors of the flags, which are named here. Other
 // processors have one target, the baseline.
 
+#if defined(__aarch64__) && !defined(__CUDACC__)  // nvcc's front end does not know what is in it
+#include <arm_neon.h>
+#endif
+
 #define PERGRAD_TARGET_SOURCE "pergrad/simd/vector.inl"
 // pergrad/simd/multi_target.inl - a source, compiled once for each target that a program has
 //
@@ -8432,6 +8436,46 @@ template <class Scalar>
 template <class Scalar>
 [[nodiscard]] inline vector<Scalar> splat(Scalar value) noexcept {
   return value - vector<Scalar>{};  // x - 0 is x for every x, -0 included: compilers drop the subtraction
+}
+
+/// a * b + c, rounded once where the target can, else twice. A loop that adds up products says it: tuned for processors
+/// that add faster than they multiply and add, g++ rounds once or twice by how many sums the loop has.
+template <class Vector>
+[[nodiscard, gnu::always_inline]] inline Vector multiply_add(Vector a, std::type_identity_t<Vector> b,
+                                                             std::type_identity_t<Vector> c) noexcept {
+  static_assert(sizeof(Vector) == vector_bytes);
+  [[maybe_unused]] constexpr bool is_float = sizeof(a[0]) == sizeof(float);
+#if defined(__FMA__)
+  if constexpr (requires { __builtin_elementwise_fma(a, b, c); }) {  // clang's, of which newer ones have no other
+    return __builtin_elementwise_fma(a, b, c);
+  } else {
+#if PERGRAD_VECTOR_BYTES == 64
+#if defined(__clang__)
+    if constexpr (is_float) return __builtin_ia32_vfmaddps512_mask(a, b, c, 0xffff, 4);
+#else  // the same mask, signed
+    if constexpr (is_float) return __builtin_ia32_vfmaddps512_mask(a, b, c, -1, 4);
+#endif
+    if constexpr (!is_float) return __builtin_ia32_vfmaddpd512_mask(a, b, c, 0xff, 4);
+#elif PERGRAD_VECTOR_BYTES == 32
+    if constexpr (is_float) return __builtin_ia32_vfmaddps256(a, b, c);
+    if constexpr (!is_float) return __builtin_ia32_vfmaddpd256(a, b, c);
+#else
+    if constexpr (is_float) return __builtin_ia32_vfmaddps(a, b, c);
+    if constexpr (!is_float) return __builtin_ia32_vfmaddpd(a, b, c);
+#endif
+  }
+#elif defined(__aarch64__) && defined(__CUDACC__)
+  for (std::size_t lane = 0; lane < sizeof c / sizeof c[0]; ++lane) {
+    if constexpr (is_float) c[lane] = __builtin_fmaf(a[lane], b[lane], c[lane]);
+    if constexpr (!is_float) c[lane] = __builtin_fma(a[lane], b[lane], c[lane]);
+  }
+  return c;
+#elif defined(__aarch64__)
+  if constexpr (is_float) return vfmaq_f32(c, a, b);
+  if constexpr (!is_float) return vfmaq_f64(c, a, b);
+#else
+  return a * b + c;
+#endif
 }
 
 /// As many `Scalar` as a `vector<double>` has lanes: what is summed up in double.
@@ -8713,6 +8757,46 @@ template <class Scalar>
 template <class Scalar>
 [[nodiscard]] inline vector<Scalar> splat(Scalar value) noexcept {
   return value - vector<Scalar>{};  // x - 0 is x for every x, -0 included: compilers drop the subtraction
+}
+
+/// a * b + c, rounded once where the target can, else twice. A loop that adds up products says it: tuned for processors
+/// that add faster than they multiply and add, g++ rounds once or twice by how many sums the loop has.
+template <class Vector>
+[[nodiscard, gnu::always_inline]] inline Vector multiply_add(Vector a, std::type_identity_t<Vector> b,
+                                                             std::type_identity_t<Vector> c) noexcept {
+  static_assert(sizeof(Vector) == vector_bytes);
+  [[maybe_unused]] constexpr bool is_float = sizeof(a[0]) == sizeof(float);
+#if defined(__FMA__)
+  if constexpr (requires { __builtin_elementwise_fma(a, b, c); }) {  // clang's, of which newer ones have no other
+    return __builtin_elementwise_fma(a, b, c);
+  } else {
+#if PERGRAD_VECTOR_BYTES == 64
+#if defined(__clang__)
+    if constexpr (is_float) return __builtin_ia32_vfmaddps512_mask(a, b, c, 0xffff, 4);
+#else  // the same mask, signed
+    if constexpr (is_float) return __builtin_ia32_vfmaddps512_mask(a, b, c, -1, 4);
+#endif
+    if constexpr (!is_float) return __builtin_ia32_vfmaddpd512_mask(a, b, c, 0xff, 4);
+#elif PERGRAD_VECTOR_BYTES == 32
+    if constexpr (is_float) return __builtin_ia32_vfmaddps256(a, b, c);
+    if constexpr (!is_float) return __builtin_ia32_vfmaddpd256(a, b, c);
+#else
+    if constexpr (is_float) return __builtin_ia32_vfmaddps(a, b, c);
+    if constexpr (!is_float) return __builtin_ia32_vfmaddpd(a, b, c);
+#endif
+  }
+#elif defined(__aarch64__) && defined(__CUDACC__)
+  for (std::size_t lane = 0; lane < sizeof c / sizeof c[0]; ++lane) {
+    if constexpr (is_float) c[lane] = __builtin_fmaf(a[lane], b[lane], c[lane]);
+    if constexpr (!is_float) c[lane] = __builtin_fma(a[lane], b[lane], c[lane]);
+  }
+  return c;
+#elif defined(__aarch64__)
+  if constexpr (is_float) return vfmaq_f32(c, a, b);
+  if constexpr (!is_float) return vfmaq_f64(c, a, b);
+#else
+  return a * b + c;
+#endif
 }
 
 /// As many `Scalar` as a `vector<double>` has lanes: what is summed up in double.
@@ -8997,6 +9081,46 @@ template <class Scalar>
   return value - vector<Scalar>{};  // x - 0 is x for every x, -0 included: compilers drop the subtraction
 }
 
+/// a * b + c, rounded once where the target can, else twice. A loop that adds up products says it: tuned for processors
+/// that add faster than they multiply and add, g++ rounds once or twice by how many sums the loop has.
+template <class Vector>
+[[nodiscard, gnu::always_inline]] inline Vector multiply_add(Vector a, std::type_identity_t<Vector> b,
+                                                             std::type_identity_t<Vector> c) noexcept {
+  static_assert(sizeof(Vector) == vector_bytes);
+  [[maybe_unused]] constexpr bool is_float = sizeof(a[0]) == sizeof(float);
+#if defined(__FMA__)
+  if constexpr (requires { __builtin_elementwise_fma(a, b, c); }) {  // clang's, of which newer ones have no other
+    return __builtin_elementwise_fma(a, b, c);
+  } else {
+#if PERGRAD_VECTOR_BYTES == 64
+#if defined(__clang__)
+    if constexpr (is_float) return __builtin_ia32_vfmaddps512_mask(a, b, c, 0xffff, 4);
+#else  // the same mask, signed
+    if constexpr (is_float) return __builtin_ia32_vfmaddps512_mask(a, b, c, -1, 4);
+#endif
+    if constexpr (!is_float) return __builtin_ia32_vfmaddpd512_mask(a, b, c, 0xff, 4);
+#elif PERGRAD_VECTOR_BYTES == 32
+    if constexpr (is_float) return __builtin_ia32_vfmaddps256(a, b, c);
+    if constexpr (!is_float) return __builtin_ia32_vfmaddpd256(a, b, c);
+#else
+    if constexpr (is_float) return __builtin_ia32_vfmaddps(a, b, c);
+    if constexpr (!is_float) return __builtin_ia32_vfmaddpd(a, b, c);
+#endif
+  }
+#elif defined(__aarch64__) && defined(__CUDACC__)
+  for (std::size_t lane = 0; lane < sizeof c / sizeof c[0]; ++lane) {
+    if constexpr (is_float) c[lane] = __builtin_fmaf(a[lane], b[lane], c[lane]);
+    if constexpr (!is_float) c[lane] = __builtin_fma(a[lane], b[lane], c[lane]);
+  }
+  return c;
+#elif defined(__aarch64__)
+  if constexpr (is_float) return vfmaq_f32(c, a, b);
+  if constexpr (!is_float) return vfmaq_f64(c, a, b);
+#else
+  return a * b + c;
+#endif
+}
+
 /// As many `Scalar` as a `vector<double>` has lanes: what is summed up in double.
 template <class Scalar>
 using narrow = typename vector_detail::vector_of<Scalar>::narrow_type;
@@ -9164,6 +9288,26 @@ inline void for_each_vector(std::ptrdiff_t count, Function&& f) {
 #endif
 #undef PERGRAD_TARGET_SOURCE
 #endif  // PERGRAD_TARGET_SOURCE
+
+namespace pergrad::inline v0_1::on_host {
+
+/// The same of single numbers.
+[[nodiscard]] inline float multiply_add(float a, float b, float c) noexcept {
+#if defined(__FMA__) || defined(__aarch64__)
+  return __builtin_fmaf(a, b, c);
+#else
+  return a * b + c;
+#endif
+}
+[[nodiscard]] inline double multiply_add(double a, double b, double c) noexcept {
+#if defined(__FMA__) || defined(__aarch64__)
+  return __builtin_fma(a, b, c);
+#else
+  return a * b + c;
+#endif
+}
+
+}  // namespace pergrad::inline v0_1::on_host
 // pergrad/team.hpp - the words in which a tiled layer is written, once for every executor
 //
 // A *team* is whoever computes a layer on some samples: a thread of the host with its tile, a block of a device with
@@ -9512,7 +9656,7 @@ template <class Scalar>
 template <class Scalar>
 [[gnu::noinline]] void add_scaled_to(Scalar* to, Scalar weight, const Scalar* from, index count) {
   for_each_vector<Scalar>(count, [&](index i, const auto& lanes) {
-    lanes.store(to + i, lanes.load(to + i) + splat(weight) * lanes.load(from + i));
+    lanes.store(to + i, multiply_add(splat(weight), lanes.load(from + i), lanes.load(to + i)));
   });
 }
 /// A stretch of elements and what it is multiplied by.
@@ -9529,7 +9673,7 @@ template <class Scalar, std::size_t... Index>
   const Scalar* const from[] = {terms[Index].from + first...};
   for_each_vector<Scalar>(count, [&](index i, const auto& lanes) {
     vector<Scalar> total = lanes.load(to + i);
-    ((total = total + weights[Index] * lanes.load(from[Index] + i)), ...);
+    ((total = multiply_add(weights[Index], lanes.load(from[Index] + i), total)), ...);
     lanes.store(to + i, total);
   });
 }
@@ -9606,7 +9750,7 @@ template <class Scalar>
 [[gnu::noinline]] void add_scaled_squares_to(Scalar* to, Scalar weight, const Scalar* from, index count) {
   for_each_vector<Scalar>(count, [&](index i, const auto& lanes) {
     const vector<Scalar> value = lanes.load(from + i);
-    lanes.store(to + i, lanes.load(to + i) + splat(weight) * (value * value));
+    lanes.store(to + i, multiply_add(splat(weight), value * value, lanes.load(to + i)));
   });
 }
 
@@ -9635,8 +9779,11 @@ template <class AddVector, class AddElement>
 template <class Scalar>
 [[nodiscard, gnu::noinline]] double dot(const Scalar* a, const Scalar* b, index count) noexcept {
   return sum_in_double(
-      count, [&](vector<double>& sum, index i) { sum += widen(load_narrow(a + i)) * widen(load_narrow(b + i)); },
-      [&](double& sum, index i) { sum += static_cast<double>(a[i]) * static_cast<double>(b[i]); });
+      count,
+      [&](vector<double>& sum, index i) {
+        sum = multiply_add(widen(load_narrow(a + i)), widen(load_narrow(b + i)), sum);
+      },
+      [&](double& sum, index i) { sum = multiply_add(static_cast<double>(a[i]), static_cast<double>(b[i]), sum); });
 }
 
 /// sum_i a_i^2, where each is squared in double: those of floats are exact there.
@@ -9646,11 +9793,11 @@ template <class Scalar>
       count,
       [&](vector<double>& sum, index i) {
         const vector<double> value = widen(load_narrow(a + i));
-        sum += value * value;
+        sum = multiply_add(value, value, sum);
       },
       [&](double& sum, index i) {
         const auto value = static_cast<double>(a[i]);
-        sum += value * value;
+        sum = multiply_add(value, value, sum);
       });
 }
 
@@ -11780,7 +11927,8 @@ void step(Optimizer&, const Executor&, const Network&, const Given&...) = delete
 // without branches: a choice computes both sides and selects bits, so that a lane does the same operations as a scalar.
 // The bits are then equal too if a*b+c is rounded once in both or twice in both. That is the compiler's choice
 // (-ffp-contract): clang decides expression by expression; g++ decides basic block by basic block and may move a result
-// that is not needed yet, so load, evaluate and store in one loop body, as elementwise layers do.
+// that is not needed yet, so load, evaluate and store in one loop body, as elementwise layers do. Loops that add
+// products up do not leave it to the compiler: on_host::multiply_add (simd/vector.inl).
 
 namespace pergrad::inline v0_1::math {
 namespace detail {
@@ -11892,10 +12040,6 @@ template <class Value>
 // a b + c d even on the order in which it looks at the products. On a device it may also divide in a hurry. What host
 // and device must agree in bit for bit, or two loops over the same formula, is made of these.
 
-#if defined(__aarch64__) && !defined(__CUDACC__)  // nvcc's front end does not know what is in it
-#include <arm_neon.h>
-#endif
-
 namespace pergrad::inline v0_1::rounded {
 
 #ifdef __CUDA_ARCH__
@@ -11936,36 +12080,7 @@ inline constexpr bool vectors_fuse = false;
 
 template <host_vector Vector>
 [[nodiscard]] inline Vector fma(Vector a, Vector b, Vector c) noexcept {
-  constexpr bool is_float = std::is_same_v<Vector, on_host::vector<float>>;
-#if defined(__FMA__)
-  if constexpr (requires { __builtin_elementwise_fma(a, b, c); }) {  // clang's, of which newer ones have no other
-    return __builtin_elementwise_fma(a, b, c);
-  } else {
-#if defined(__AVX512F__)
-#if defined(__clang__)
-    if constexpr (is_float) return __builtin_ia32_vfmaddps512_mask(a, b, c, 0xffff, 4);
-#else  // the same mask, signed
-    if constexpr (is_float) return __builtin_ia32_vfmaddps512_mask(a, b, c, -1, 4);
-#endif
-    if constexpr (!is_float) return __builtin_ia32_vfmaddpd512_mask(a, b, c, 0xff, 4);
-#else
-    if constexpr (is_float) return __builtin_ia32_vfmaddps256(a, b, c);
-    if constexpr (!is_float) return __builtin_ia32_vfmaddpd256(a, b, c);
-#endif
-  }
-#elif defined(__aarch64__) && defined(__CUDACC__)
-  for (std::size_t lane = 0; lane < sizeof c / sizeof c[0]; ++lane) {
-    if constexpr (is_float) c[lane] = __builtin_fmaf(a[lane], b[lane], c[lane]);
-    if constexpr (!is_float) c[lane] = __builtin_fma(a[lane], b[lane], c[lane]);
-  }
-  return c;
-#elif defined(__aarch64__)
-  if constexpr (is_float) return vfmaq_f32(c, a, b);
-  if constexpr (!is_float) return vfmaq_f64(c, a, b);
-#else
-  static_cast<void>(is_float);
-  return a * b + c;
-#endif
+  return on_host::multiply_add(a, b, c);
 }
 // Of vectors a product may become part of a `subtract` behind it, but of none of the others: write that one as `fma`.
 template <host_vector Vector>
@@ -11987,10 +12102,10 @@ template <host_vector Vector>
   if constexpr (requires { __builtin_elementwise_sqrt(x); }) {  // clang's, of which newer ones have no other
     return __builtin_elementwise_sqrt(x);
   } else {
-#if defined(__AVX512F__) && defined(__clang__)
+#if PERGRAD_OWN_VECTOR_BYTES == 64 && defined(__clang__)
     if constexpr (is_float) return __builtin_ia32_sqrtps512(x, 4);
     if constexpr (!is_float) return __builtin_ia32_sqrtpd512(x, 4);
-#elif defined(__AVX512F__)
+#elif PERGRAD_OWN_VECTOR_BYTES == 64
     if constexpr (is_float) return __builtin_ia32_sqrtps512_mask(x, x, -1, 4);
     if constexpr (!is_float) return __builtin_ia32_sqrtpd512_mask(x, x, -1, 4);
 #elif defined(__AVX__)
@@ -23786,7 +23901,7 @@ template <class Scalar>
         task.stored ? task.out + static_cast<std::ptrdiff_t>(row) * task.step : task.sums + task.sum_offset[row];
     for (std::size_t column = 0; column < columns; ++column) {
       const auto value = static_cast<double>(here[column]);
-      total += value * value;
+      total = multiply_add(value, value, total);
     }
   }
   return total;
@@ -23914,7 +24029,7 @@ template <class Scalar>
 /// sum + value^2
 template <class Scalar>
 [[nodiscard, gnu::always_inline]] inline vector<Scalar> with_square(vector<Scalar> sum, vector<Scalar> value) noexcept {
-  return sum + value * value;
+  return multiply_add(value, value, sum);
 }
 
 /// The squares of four vectors in a row added up.
@@ -24108,7 +24223,7 @@ template <class Scalar>
 /// sum + value^2
 template <class Scalar>
 [[nodiscard, gnu::always_inline]] inline vector<Scalar> with_square(vector<Scalar> sum, vector<Scalar> value) noexcept {
-  return sum + value * value;
+  return multiply_add(value, value, sum);
 }
 
 /// The squares of four vectors in a row added up.
@@ -24303,7 +24418,7 @@ template <class Scalar>
 /// sum + value^2
 template <class Scalar>
 [[nodiscard, gnu::always_inline]] inline vector<Scalar> with_square(vector<Scalar> sum, vector<Scalar> value) noexcept {
-  return sum + value * value;
+  return multiply_add(value, value, sum);
 }
 
 /// The squares of four vectors in a row added up.
@@ -24572,7 +24687,7 @@ template <std::size_t Rows, std::size_t Vectors, bool Whole, class Scalar, std::
     if constexpr (Vectors > 2) __builtin_prefetch(right + right_ahead, 0, 2);
     vector<Scalar> down = {};
     ((down = Slot % Vectors == 0 ? splat(left[offset[Slot / Vectors]]) : down,
-      sums[Slot] = sums[Slot] + down * across[Slot % Vectors]),
+      sums[Slot] = multiply_add(down, across[Slot % Vectors], sums[Slot])),
      ...);
     left += left_step;
     right += right_step;
@@ -24826,7 +24941,7 @@ template <std::size_t Rows, std::size_t Vectors, bool Whole, class Scalar, std::
     if constexpr (Vectors > 2) __builtin_prefetch(right + right_ahead, 0, 2);
     vector<Scalar> down = {};
     ((down = Slot % Vectors == 0 ? splat(left[offset[Slot / Vectors]]) : down,
-      sums[Slot] = sums[Slot] + down * across[Slot % Vectors]),
+      sums[Slot] = multiply_add(down, across[Slot % Vectors], sums[Slot])),
      ...);
     left += left_step;
     right += right_step;
@@ -25081,7 +25196,7 @@ template <std::size_t Rows, std::size_t Vectors, bool Whole, class Scalar, std::
     if constexpr (Vectors > 2) __builtin_prefetch(right + right_ahead, 0, 2);
     vector<Scalar> down = {};
     ((down = Slot % Vectors == 0 ? splat(left[offset[Slot / Vectors]]) : down,
-      sums[Slot] = sums[Slot] + down * across[Slot % Vectors]),
+      sums[Slot] = multiply_add(down, across[Slot % Vectors], sums[Slot])),
      ...);
     left += left_step;
     right += right_step;
@@ -25804,7 +25919,7 @@ template <class Scalar>
     const auto count = static_cast<Scalar>(of.counts[k]);
     for (index i = 0; i < leaf.width; ++i) {
       const auto value = static_cast<double>(static_cast<Scalar>(count * of.rows[i]));
-      repeated += value * value;
+      repeated = multiply_add(value, value, repeated);
     }
   }
   const double alone = once == 0 ? 0 : squares(static_cast<const Scalar*>(of.rows), leaf.width);
@@ -28161,8 +28276,8 @@ class dot_block {
     for (index n = whole; n < count; ++n) {
       for (std::size_t i = 0; i < side; ++i) {
         for (std::size_t j = 0; j < side; ++j) {
-          sums_[i * side + j][(n - whole) % width] +=
-              static_cast<double>(a[i][n * step]) * static_cast<double>(b[j][n * step]);
+          double& sum = sums_[i * side + j][(n - whole) % width];
+          sum = multiply_add(static_cast<double>(a[i][n * step]), static_cast<double>(b[j][n * step]), sum);
         }
       }
     }
@@ -28185,7 +28300,9 @@ class dot_block {
     for (index n = 0; n < count; n += width) {
       const vector<double> right[side] = {wide(b[Vector] + n)...};
       vector<double> left{};
-      ((left = Pair % side == 0 ? wide(a[Pair / side] + n) : left, sums[Pair] += left * right[Pair % side]), ...);
+      ((left = Pair % side == 0 ? wide(a[Pair / side] + n) : left,
+        sums[Pair] = multiply_add(left, right[Pair % side], sums[Pair])),
+       ...);
     }
     (store(sums_[Pair], sums[Pair]), ...);
   }
@@ -28490,7 +28607,9 @@ struct leaf_kernel {
         dots_of_runs(rows, columns, leaf.outputs, along().delta, delta_here, delta_there, delta_dots);
         for (index i = 0; i < rows; ++i) {
           double of_row = 0;
-          for (index j = 0; j < columns; ++j) of_row += x_dots[i * side + j] * delta_dots[i * side + j];
+          for (index j = 0; j < columns; ++j) {
+            of_row = multiply_add(x_dots[i * side + j], delta_dots[i * side + j], of_row);
+          }
           sum.add(behind ? of_row : 2 * of_row);
         }
       });
@@ -28725,7 +28844,7 @@ struct leaf_kernel {
     double sum = 0;
     for (index i = 0; i < count; ++i) {
       const auto value = static_cast<double>(from[i * stride]);
-      sum += value * value;
+      sum = multiply_add(value, value, sum);
     }
     return sum;
   }
@@ -28736,7 +28855,8 @@ struct leaf_kernel {
       for (index k = 0; k < leaf.view[2].extent; ++k) {
         const Scalar value = x(sample, 0)[x_t + k * leaf.view[2].x];
         for (index n = 0; n < leaf.outputs; ++n) {
-          out[k * leaf.outputs + n] += value * delta(sample, 0)[delta_t + n * leaf.delta_stride];
+          Scalar& to = out[k * leaf.outputs + n];
+          to = multiply_add(value, delta(sample, 0)[delta_t + n * leaf.delta_stride], to);
         }
       }
     });
@@ -33531,7 +33651,8 @@ class gram_of_uses {
     if (left.step == 1 && right.step == 1) return dot(left.at(t), right.at(s), left.width);
     double sum = 0;
     for (index k = 0; k < left.width; ++k) {
-      sum += static_cast<double>(left.at(t)[k * left.step]) * static_cast<double>(right.at(s)[k * right.step]);
+      sum = multiply_add(static_cast<double>(left.at(t)[k * left.step]),
+                         static_cast<double>(right.at(s)[k * right.step]), sum);
     }
     return sum;
   }
@@ -34200,7 +34321,7 @@ struct deferred_sum {
           const Scalar* x = rows.x(leaf.row_x, width, k, b);
           for_each_vector<Scalar>(rows.columns(width, k), [&](index i, const auto& lanes) {
             const vector<Scalar> value = delta * lanes.load(x + i);
-            lanes.store(to + k + i, lanes.load(to + k + i) + factor * (value * value));
+            lanes.store(to + k + i, multiply_add(factor, value * value, lanes.load(to + k + i)));
           });
         }
       }
@@ -34410,13 +34531,14 @@ inline double instantiate(const elementwise_leaf& leaf, const Scalar* workspace,
         const Scalar* other_here = other_plane + i * leaf.step[0].x + j * leaf.step[1].x;
         if (!leaf.ones && leaf.delta_stride == 1 && leaf.other_stride == 1) {
           for_each_vector<Scalar>(leaf.count, [&](index n, const auto& lanes) {
-            lanes.store(out + n, lanes.load(out + n) + lanes.load(delta_here + n) * lanes.load(other_here + n));
+            lanes.store(out + n,
+                        multiply_add(lanes.load(delta_here + n), lanes.load(other_here + n), lanes.load(out + n)));
           });
           continue;
         }
         for (index n = 0; n < leaf.count; ++n) {
           const Scalar value = delta_here[n * leaf.delta_stride];
-          out[n] += leaf.ones ? value : value * other_here[n * leaf.other_stride];
+          out[n] = leaf.ones ? out[n] + value : multiply_add(value, other_here[n * leaf.other_stride], out[n]);
         }
       }
     }

@@ -220,7 +220,7 @@ template <class Scalar>
 template <class Scalar>
 [[gnu::noinline]] void add_scaled_to(Scalar* to, Scalar weight, const Scalar* from, index count) {
   for_each_vector<Scalar>(count, [&](index i, const auto& lanes) {
-    lanes.store(to + i, lanes.load(to + i) + splat(weight) * lanes.load(from + i));
+    lanes.store(to + i, multiply_add(splat(weight), lanes.load(from + i), lanes.load(to + i)));
   });
 }
 /// A stretch of elements and what it is multiplied by.
@@ -237,7 +237,7 @@ template <class Scalar, std::size_t... Index>
   const Scalar* const from[] = {terms[Index].from + first...};
   for_each_vector<Scalar>(count, [&](index i, const auto& lanes) {
     vector<Scalar> total = lanes.load(to + i);
-    ((total = total + weights[Index] * lanes.load(from[Index] + i)), ...);
+    ((total = multiply_add(weights[Index], lanes.load(from[Index] + i), total)), ...);
     lanes.store(to + i, total);
   });
 }
@@ -314,7 +314,7 @@ template <class Scalar>
 [[gnu::noinline]] void add_scaled_squares_to(Scalar* to, Scalar weight, const Scalar* from, index count) {
   for_each_vector<Scalar>(count, [&](index i, const auto& lanes) {
     const vector<Scalar> value = lanes.load(from + i);
-    lanes.store(to + i, lanes.load(to + i) + splat(weight) * (value * value));
+    lanes.store(to + i, multiply_add(splat(weight), value * value, lanes.load(to + i)));
   });
 }
 
@@ -343,8 +343,11 @@ template <class AddVector, class AddElement>
 template <class Scalar>
 [[nodiscard, gnu::noinline]] double dot(const Scalar* a, const Scalar* b, index count) noexcept {
   return sum_in_double(
-      count, [&](vector<double>& sum, index i) { sum += widen(load_narrow(a + i)) * widen(load_narrow(b + i)); },
-      [&](double& sum, index i) { sum += static_cast<double>(a[i]) * static_cast<double>(b[i]); });
+      count,
+      [&](vector<double>& sum, index i) {
+        sum = multiply_add(widen(load_narrow(a + i)), widen(load_narrow(b + i)), sum);
+      },
+      [&](double& sum, index i) { sum = multiply_add(static_cast<double>(a[i]), static_cast<double>(b[i]), sum); });
 }
 
 /// sum_i a_i^2, where each is squared in double: those of floats are exact there.
@@ -354,11 +357,11 @@ template <class Scalar>
       count,
       [&](vector<double>& sum, index i) {
         const vector<double> value = widen(load_narrow(a + i));
-        sum += value * value;
+        sum = multiply_add(value, value, sum);
       },
       [&](double& sum, index i) {
         const auto value = static_cast<double>(a[i]);
-        sum += value * value;
+        sum = multiply_add(value, value, sum);
       });
 }
 

@@ -6,7 +6,8 @@
 // without branches: a choice computes both sides and selects bits, so that a lane does the same operations as a scalar.
 // The bits are then equal too if a*b+c is rounded once in both or twice in both. That is the compiler's choice
 // (-ffp-contract): clang decides expression by expression; g++ decides basic block by basic block and may move a result
-// that is not needed yet, so load, evaluate and store in one loop body, as elementwise layers do.
+// that is not needed yet, so load, evaluate and store in one loop body, as elementwise layers do. Loops that add
+// products up do not leave it to the compiler: on_host::multiply_add (simd/vector.inl).
 #pragma once
 
 #include <cstddef>

@@ -9,9 +9,6 @@
 
 #include <cstddef>
 #include <type_traits>
-#if defined(__aarch64__) && !defined(__CUDACC__)  // nvcc's front end does not know what is in it
-#include <arm_neon.h>
-#endif
 
 #include <pergrad/detail/host_device.hpp>
 #include <pergrad/detail/no_fast_math.hpp>
@@ -57,36 +54,7 @@ inline constexpr bool vectors_fuse = false;
 
 template <host_vector Vector>
 [[nodiscard]] inline Vector fma(Vector a, Vector b, Vector c) noexcept {
-  constexpr bool is_float = std::is_same_v<Vector, on_host::vector<float>>;
-#if defined(__FMA__)
-  if constexpr (requires { __builtin_elementwise_fma(a, b, c); }) {  // clang's, of which newer ones have no other
-    return __builtin_elementwise_fma(a, b, c);
-  } else {
-#if defined(__AVX512F__)
-#if defined(__clang__)
-    if constexpr (is_float) return __builtin_ia32_vfmaddps512_mask(a, b, c, 0xffff, 4);
-#else  // the same mask, signed
-    if constexpr (is_float) return __builtin_ia32_vfmaddps512_mask(a, b, c, -1, 4);
-#endif
-    if constexpr (!is_float) return __builtin_ia32_vfmaddpd512_mask(a, b, c, 0xff, 4);
-#else
-    if constexpr (is_float) return __builtin_ia32_vfmaddps256(a, b, c);
-    if constexpr (!is_float) return __builtin_ia32_vfmaddpd256(a, b, c);
-#endif
-  }
-#elif defined(__aarch64__) && defined(__CUDACC__)
-  for (std::size_t lane = 0; lane < sizeof c / sizeof c[0]; ++lane) {
-    if constexpr (is_float) c[lane] = __builtin_fmaf(a[lane], b[lane], c[lane]);
-    if constexpr (!is_float) c[lane] = __builtin_fma(a[lane], b[lane], c[lane]);
-  }
-  return c;
-#elif defined(__aarch64__)
-  if constexpr (is_float) return vfmaq_f32(c, a, b);
-  if constexpr (!is_float) return vfmaq_f64(c, a, b);
-#else
-  static_cast<void>(is_float);
-  return a * b + c;
-#endif
+  return on_host::multiply_add(a, b, c);
 }
 // Of vectors a product may become part of a `subtract` behind it, but of none of the others: write that one as `fma`.
 template <host_vector Vector>
@@ -108,10 +76,10 @@ template <host_vector Vector>
   if constexpr (requires { __builtin_elementwise_sqrt(x); }) {  // clang's, of which newer ones have no other
     return __builtin_elementwise_sqrt(x);
   } else {
-#if defined(__AVX512F__) && defined(__clang__)
+#if PERGRAD_OWN_VECTOR_BYTES == 64 && defined(__clang__)
     if constexpr (is_float) return __builtin_ia32_sqrtps512(x, 4);
     if constexpr (!is_float) return __builtin_ia32_sqrtpd512(x, 4);
-#elif defined(__AVX512F__)
+#elif PERGRAD_OWN_VECTOR_BYTES == 64
     if constexpr (is_float) return __builtin_ia32_sqrtps512_mask(x, x, -1, 4);
     if constexpr (!is_float) return __builtin_ia32_sqrtpd512_mask(x, x, -1, 4);
 #elif defined(__AVX__)

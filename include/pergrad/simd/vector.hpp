@@ -10,8 +10,31 @@
 #include <cstddef>
 #include <cstring>
 #include <type_traits>
+#if defined(__aarch64__) && !defined(__CUDACC__)  // nvcc's front end does not know what is in it
+#include <arm_neon.h>
+#endif
 
 #include <pergrad/simd/processor.hpp>
 
 #define PERGRAD_TARGET_SOURCE "pergrad/simd/vector.inl"
 #include <pergrad/simd/multi_target.inl>
+
+namespace pergrad::inline v0_1::on_host {
+
+/// The same of single numbers.
+[[nodiscard]] inline float multiply_add(float a, float b, float c) noexcept {
+#if defined(__FMA__) || defined(__aarch64__)
+  return __builtin_fmaf(a, b, c);
+#else
+  return a * b + c;
+#endif
+}
+[[nodiscard]] inline double multiply_add(double a, double b, double c) noexcept {
+#if defined(__FMA__) || defined(__aarch64__)
+  return __builtin_fma(a, b, c);
+#else
+  return a * b + c;
+#endif
+}
+
+}  // namespace pergrad::inline v0_1::on_host

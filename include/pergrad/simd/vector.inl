@@ -80,6 +80,46 @@ template <class Scalar>
   return value - vector<Scalar>{};  // x - 0 is x for every x, -0 included: compilers drop the subtraction
 }
 
+/// a * b + c, rounded once where the target can, else twice. A loop that adds up products says it: tuned for processors
+/// that add faster than they multiply and add, g++ rounds once or twice by how many sums the loop has.
+template <class Vector>
+[[nodiscard, gnu::always_inline]] inline Vector multiply_add(Vector a, std::type_identity_t<Vector> b,
+                                                             std::type_identity_t<Vector> c) noexcept {
+  static_assert(sizeof(Vector) == vector_bytes);
+  [[maybe_unused]] constexpr bool is_float = sizeof(a[0]) == sizeof(float);
+#if defined(__FMA__)
+  if constexpr (requires { __builtin_elementwise_fma(a, b, c); }) {  // clang's, of which newer ones have no other
+    return __builtin_elementwise_fma(a, b, c);
+  } else {
+#if PERGRAD_VECTOR_BYTES == 64
+#if defined(__clang__)
+    if constexpr (is_float) return __builtin_ia32_vfmaddps512_mask(a, b, c, 0xffff, 4);
+#else  // the same mask, signed
+    if constexpr (is_float) return __builtin_ia32_vfmaddps512_mask(a, b, c, -1, 4);
+#endif
+    if constexpr (!is_float) return __builtin_ia32_vfmaddpd512_mask(a, b, c, 0xff, 4);
+#elif PERGRAD_VECTOR_BYTES == 32
+    if constexpr (is_float) return __builtin_ia32_vfmaddps256(a, b, c);
+    if constexpr (!is_float) return __builtin_ia32_vfmaddpd256(a, b, c);
+#else
+    if constexpr (is_float) return __builtin_ia32_vfmaddps(a, b, c);
+    if constexpr (!is_float) return __builtin_ia32_vfmaddpd(a, b, c);
+#endif
+  }
+#elif defined(__aarch64__) && defined(__CUDACC__)
+  for (std::size_t lane = 0; lane < sizeof c / sizeof c[0]; ++lane) {
+    if constexpr (is_float) c[lane] = __builtin_fmaf(a[lane], b[lane], c[lane]);
+    if constexpr (!is_float) c[lane] = __builtin_fma(a[lane], b[lane], c[lane]);
+  }
+  return c;
+#elif defined(__aarch64__)
+  if constexpr (is_float) return vfmaq_f32(c, a, b);
+  if constexpr (!is_float) return vfmaq_f64(c, a, b);
+#else
+  return a * b + c;
+#endif
+}
+
 /// As many `Scalar` as a `vector<double>` has lanes: what is summed up in double.
 template <class Scalar>
 using narrow = typename vector_detail::vector_of<Scalar>::narrow_type;

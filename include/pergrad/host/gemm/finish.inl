@@ -34,7 +34,7 @@ template <class Scalar>
 /// sum + value^2
 template <class Scalar>
 [[nodiscard, gnu::always_inline]] inline vector<Scalar> with_square(vector<Scalar> sum, vector<Scalar> value) noexcept {
-  return sum + value * value;
+  return multiply_add(value, value, sum);
 }
 
 /// The squares of four vectors in a row added up.

@@ -82,7 +82,7 @@ template <class Scalar>
         task.stored ? task.out + static_cast<std::ptrdiff_t>(row) * task.step : task.sums + task.sum_offset[row];
     for (std::size_t column = 0; column < columns; ++column) {
       const auto value = static_cast<double>(here[column]);
-      total += value * value;
+      total = multiply_add(value, value, total);
     }
   }
   return total;

@@ -100,7 +100,7 @@ template <std::size_t Rows, std::size_t Vectors, bool Whole, class Scalar, std::
     if constexpr (Vectors > 2) __builtin_prefetch(right + right_ahead, 0, 2);
     vector<Scalar> down = {};
     ((down = Slot % Vectors == 0 ? splat(left[offset[Slot / Vectors]]) : down,
-      sums[Slot] = sums[Slot] + down * across[Slot % Vectors]),
+      sums[Slot] = multiply_add(down, across[Slot % Vectors], sums[Slot])),
      ...);
     left += left_step;
     right += right_step;

@@ -34,8 +34,8 @@ class dot_block {
     for (index n = whole; n < count; ++n) {
       for (std::size_t i = 0; i < side; ++i) {
         for (std::size_t j = 0; j < side; ++j) {
-          sums_[i * side + j][(n - whole) % width] +=
-              static_cast<double>(a[i][n * step]) * static_cast<double>(b[j][n * step]);
+          double& sum = sums_[i * side + j][(n - whole) % width];
+          sum = multiply_add(static_cast<double>(a[i][n * step]), static_cast<double>(b[j][n * step]), sum);
         }
       }
     }
@@ -58,7 +58,9 @@ class dot_block {
     for (index n = 0; n < count; n += width) {
       const vector<double> right[side] = {wide(b[Vector] + n)...};
       vector<double> left{};
-      ((left = Pair % side == 0 ? wide(a[Pair / side] + n) : left, sums[Pair] += left * right[Pair % side]), ...);
+      ((left = Pair % side == 0 ? wide(a[Pair / side] + n) : left,
+        sums[Pair] = multiply_add(left, right[Pair % side], sums[Pair])),
+       ...);
     }
     (store(sums_[Pair], sums[Pair]), ...);
   }

@@ -257,7 +257,9 @@ struct leaf_kernel {
         dots_of_runs(rows, columns, leaf.outputs, along().delta, delta_here, delta_there, delta_dots);
         for (index i = 0; i < rows; ++i) {
           double of_row = 0;
-          for (index j = 0; j < columns; ++j) of_row += x_dots[i * side + j] * delta_dots[i * side + j];
+          for (index j = 0; j < columns; ++j) {
+            of_row = multiply_add(x_dots[i * side + j], delta_dots[i * side + j], of_row);
+          }
           sum.add(behind ? of_row : 2 * of_row);
         }
       });
@@ -492,7 +494,7 @@ struct leaf_kernel {
     double sum = 0;
     for (index i = 0; i < count; ++i) {
       const auto value = static_cast<double>(from[i * stride]);
-      sum += value * value;
+      sum = multiply_add(value, value, sum);
     }
     return sum;
   }
@@ -503,7 +505,8 @@ struct leaf_kernel {
       for (index k = 0; k < leaf.view[2].extent; ++k) {
         const Scalar value = x(sample, 0)[x_t + k * leaf.view[2].x];
         for (index n = 0; n < leaf.outputs; ++n) {
-          out[k * leaf.outputs + n] += value * delta(sample, 0)[delta_t + n * leaf.delta_stride];
+          Scalar& to = out[k * leaf.outputs + n];
+          to = multiply_add(value, delta(sample, 0)[delta_t + n * leaf.delta_stride], to);
         }
       }
     });

@@ -170,7 +170,7 @@ template <class Scalar>
     const auto count = static_cast<Scalar>(of.counts[k]);
     for (index i = 0; i < leaf.width; ++i) {
       const auto value = static_cast<double>(static_cast<Scalar>(count * of.rows[i]));
-      repeated += value * value;
+      repeated = multiply_add(value, value, repeated);
     }
   }
   const double alone = once == 0 ? 0 : squares(static_cast<const Scalar*>(of.rows), leaf.width);

@@ -104,7 +104,8 @@ class gram_of_uses {
     if (left.step == 1 && right.step == 1) return dot(left.at(t), right.at(s), left.width);
     double sum = 0;
     for (index k = 0; k < left.width; ++k) {
-      sum += static_cast<double>(left.at(t)[k * left.step]) * static_cast<double>(right.at(s)[k * right.step]);
+      sum = multiply_add(static_cast<double>(left.at(t)[k * left.step]),
+                         static_cast<double>(right.at(s)[k * right.step]), sum);
     }
     return sum;
   }

@@ -92,7 +92,7 @@ struct deferred_sum {
           const Scalar* x = rows.x(leaf.row_x, width, k, b);
           for_each_vector<Scalar>(rows.columns(width, k), [&](index i, const auto& lanes) {
             const vector<Scalar> value = delta * lanes.load(x + i);
-            lanes.store(to + k + i, lanes.load(to + k + i) + factor * (value * value));
+            lanes.store(to + k + i, multiply_add(factor, value * value, lanes.load(to + k + i)));
           });
         }
       }

@@ -76,13 +76,14 @@ inline double instantiate(const elementwise_leaf& leaf, const Scalar* workspace,
         const Scalar* other_here = other_plane + i * leaf.step[0].x + j * leaf.step[1].x;
         if (!leaf.ones && leaf.delta_stride == 1 && leaf.other_stride == 1) {
           for_each_vector<Scalar>(leaf.count, [&](index n, const auto& lanes) {
-            lanes.store(out + n, lanes.load(out + n) + lanes.load(delta_here + n) * lanes.load(other_here + n));
+            lanes.store(out + n,
+                        multiply_add(lanes.load(delta_here + n), lanes.load(other_here + n), lanes.load(out + n)));
           });
           continue;
         }
         for (index n = 0; n < leaf.count; ++n) {
           const Scalar value = delta_here[n * leaf.delta_stride];
-          out[n] += leaf.ones ? value : value * other_here[n * leaf.other_stride];
+          out[n] = leaf.ones ? out[n] + value : multiply_add(value, other_here[n * leaf.other_stride], out[n]);
         }
       }
     }
