@@ -66,7 +66,8 @@ int main() {
   // [snippet end]
   // [snippet: training]
   pg::dp_sgd trainer{exec, net, pg::cross_entropy{}, options};
-  while (trainer.within_budget()) trainer.step(train.records());
+  const auto records = train.records();  // one data set, for all steps
+  while (trainer.within_budget()) trainer.step(records);
   // [snippet end]
   // [snippet: result]
   const double accuracy = pg::evaluate_classifier(exec, net, pg::public_records{test.records()}).accuracy;

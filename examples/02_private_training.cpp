@@ -86,7 +86,8 @@ int main() {
 
   model net{exec, pg::xavier_uniform{1}};
   pg::dp_sgd trainer{exec, net, pg::cross_entropy{}, options};
-  while (trainer.within_budget()) trainer.step(data.records());
+  const auto records = data.records();  // one data set, for all steps
+  while (trainer.within_budget()) trainer.step(records);
   // [snippet end]
   const table test = draw(1000, 2);
   const double accuracy = pg::evaluate_classifier(exec, net, pg::public_records{test.records()}).accuracy;
@@ -95,7 +96,7 @@ int main() {
   bool refused = false;
   // [snippet: refusal]
   try {
-    trainer.step(data.records());
+    trainer.step(records);
   } catch (const pg::budget_exhausted& refusal) {
     std::printf("refused:  %s\n", refusal.what());
     refused = true;
@@ -108,7 +109,7 @@ int main() {
   options.budget->max_epsilon = pg::epsilon{1.25 * by_hand_epsilon};
   pg::dp_sgd second_part{exec, continued, pg::cross_entropy{}, options};
   pg::load_checkpoint(second_part, "private_training.run");  // 100 steps are in the ledger
-  while (second_part.within_budget()) second_part.step(data.records());
+  while (second_part.within_budget()) second_part.step(records);
   // [snippet end]
   std::printf("resumed:  epsilon %.3f after %d steps\n", second_part.epsilon(pg::delta{1e-5}),
               static_cast<int>(second_part.steps()));
@@ -120,7 +121,7 @@ int main() {
       pg::step_statistic{pg::noise_multiplier{5}, pg::bin_edges::evenly(0, 3, 30), pg::step_value::loss};
   model logged{exec, pg::xavier_uniform{1}};
   pg::dp_sgd with_log{exec, logged, pg::cross_entropy{}, options};
-  with_log.step(data.records());
+  with_log.step(records);
   const pg::released_histogram& losses = with_log.last_statistic();  // of the step's records
   std::printf("log:      %.0f records, median loss %.2f (each count is off by %.1f)\n", losses.total(),
               losses.quantile(0.5), losses.deviation());
@@ -141,7 +142,7 @@ int main() {
   model repeatable{exec, pg::xavier_uniform{1}};
   pg::dp_sgd experiment{exec, repeatable, pg::cross_entropy{}, options, pg::seeded_generator{7}};
   static_assert(!decltype(experiment)::is_private);
-  experiment.step(data.records());
+  experiment.step(records);
   const pg::step_metrics& seen = pg::unprotected::metrics(experiment);
   std::printf("private:  %zu records, mean loss %.3f, mean norm %.3f\n", seen.batch_size, seen.mean_loss,
               seen.mean_norm);

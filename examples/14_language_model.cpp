@@ -341,9 +341,10 @@ int run(const wishes& chosen) {
     options.learning_rate = pg::learning_rate{0.01};
     pg::dp_sgd trainer{exec, tuned, pg::token_cross_entropy<>{}, options};
     // [snippet end]
+    const auto records = dataset_of(train);
     for (std::uint64_t epoch = 0; epoch < chosen.epochs; ++epoch) {
       for (std::uint64_t step = 0; step < steps_an_epoch && trainer.within_budget(); ++step) {
-        trainer.step(dataset_of(train));
+        trainer.step(records);
       }
       after_epoch(trainer.epsilon(delta));
     }

@@ -47,9 +47,10 @@ int main() {
   options.max_batch = pg::max_batch{64};
   options.budget = pg::privacy_budget{pg::epsilon{3.0}, delta};
   pg::dp_sgd trainer{exec, net, pg::cross_entropy{}, options};
+  const auto records = train.records();
   double accuracy = 0;
   for (std::size_t epoch = 1; epoch <= epochs; ++epoch) {
-    while (trainer.steps() < epoch * steps_per_epoch) trainer.step(train.records());
+    while (trainer.steps() < epoch * steps_per_epoch) trainer.step(records);
     accuracy = pg::evaluate_classifier(exec, net, pg::public_records{test.records()}).accuracy;
     std::printf("epoch %zu: accuracy %.3f, epsilon %.3f\n", epoch, accuracy, trainer.epsilon(delta));
   }

@@ -139,7 +139,8 @@ int main() {
   options.divisor = pg::expected_batch_size{200};
   options.learning_rate = pg::learning_rate{0.5};
   pg::dp_sgd trainer{exec, tuned, pg::cross_entropy{}, options};
-  while (trainer.steps() < 60) trainer.step(secret.records());
+  const auto records = secret.records();
+  while (trainer.steps() < 60) trainer.step(records);
   // [snippet end]
   const pg::public_records secret_held_out{secret_test.records()};
   const double before = pg::evaluate_classifier(exec, net, secret_held_out).accuracy;

@@ -4807,6 +4807,12 @@ struct first_that_ends<First, Rest...> {
 template <class Inputs, class Targets>
 struct numbers_given {};
 
+/// A number that nothing else in this process has.
+[[nodiscard]] inline std::uint64_t number_of_its_own() noexcept {
+  static std::atomic<std::uint64_t> numbers{0};
+  return numbers.fetch_add(1, std::memory_order_relaxed);
+}
+
 /// Whether all ids are 0 <= id < limit. One pass without branches, in blocks that compilers turn into vectors, as this
 /// is done for every sample of every batch. As unsigned numbers negative ids are the largest.
 template <class Id>
@@ -4835,6 +4841,9 @@ template <class Id>
 /// Records one after the other: inputs in PyTorch's order `[records][input shape]`, one target a record (or several),
 /// and, where samples have lengths of their own, one length a record. `Value` is the type of an input value: float or
 /// double, or std::int32_t for ids.
+///
+/// Make it once, and pass it or its copies to all steps: what follows records over steps, a round of a sampler for one,
+/// knows them by it. Arrays at the same address need not hold the same records.
 template <class Value, class Target>
 class dataset {
  public:
@@ -4921,6 +4930,8 @@ class dataset {
       }
     }
   }
+  /// Whether one is a copy of the other.
+  [[nodiscard]] bool is_copy_of(const dataset& other) const noexcept { return number_ == other.number_; }
   /// Whether both are views of the same memory in the same way.
   [[nodiscard]] bool same_view(const dataset& other) const noexcept {
     const auto same = [](const auto& a, const auto& b) { return a.data() == b.data() && a.size() == b.size(); };
@@ -4936,6 +4947,7 @@ class dataset {
   std::span<const std::uint32_t> lengths_;
   shape input_;
   std::size_t targets_per_record_;
+  std::uint64_t number_ = detail::number_of_its_own();  ///< copies have it too
 };
 
 /// From the arrays' numbers: `dataset records{pixels, labels, net_type::input_shape}`.
@@ -18869,6 +18881,17 @@ class private_run {
       draws_anew_ = true;
     }
   }
+  /// Throws std::logic_error where records are followed over steps, `by_number` or by the run's sampler or noise, and
+  /// it cannot be known whether they are those of the last step: the same arrays, of which somebody made another data
+  /// set.
+  template <class Records>
+  void require_known(const Records& records, const Records& last, bool by_number) const {
+    if (!has_drawn_ || !(keeps_its_place || by_number) || records.is_copy_of(last) || records.size() == 0) return;
+    if (!records.same_view(last)) return;
+    throw_logic_error(
+        {"pergrad: private training: another data set of the arrays of the step before: if its records are "
+         "the same, make it once and pass it to all steps; if they are others, call records_changed()"});
+  }
   /// Throws what the sampler throws where it cannot draw from so many records.
   void require_records(std::uint64_t record_count) const {
     if constexpr (requires { sampling_.require_records(record_count); }) sampling_.require_records(record_count);
@@ -19106,10 +19129,12 @@ class private_loop : private detail::private_run<typename Options::sampling_type
     if (under_way_ != nullptr) {
       throw std::logic_error("pergrad: private_loop: another step is under way: release it, or let it go out of scope");
     }
-    if (!records_ || !records_->same_view(records)) {
+    if (records_ && !told_) this->require_known(records, *records_, false);
+    if (told_ || !records_ || !records_->same_view(records)) {
       detail::require_fit_for_training<Network, Loss>(records);
       this->begin_a_round();
       records_ = records;
+      told_ = false;
     }
     const std::uint64_t step = this->spend_and_draw(generator_, records.size());
     randomness_ = base::inside_layers(generator_, step);
@@ -19119,6 +19144,9 @@ class private_loop : private detail::private_run<typename Options::sampling_type
     state_ = batch_state::in_the_sum;
     return step_type{*this};
   }
+  /// Memory behind the spans of the data set has changed since the last step: the next one looks at all records again,
+  /// and where the sampler has rounds, one begins.
+  void records_changed() noexcept { told_ = true; }
 
  private:
   template <class>
@@ -19200,6 +19228,7 @@ class private_loop : private detail::private_run<typename Options::sampling_type
   bounded_total<Network> total_;
   layer_randomness randomness_;
   std::optional<dataset<input_value, target>> records_;
+  bool told_ = false;  ///< that they are others
   std::optional<batch<Network, Loss>> batch_;
   batch_state state_ = batch_state::none_left;
   bool is_tallied_ = false;
@@ -20157,10 +20186,12 @@ class dp_sgd_base
   /// The first part of it, of which the last one makes them the trainer's.
   void require_fit(const dataset<input_value, target>& records) {
     network_access::require_parameters(*network_);
+    const bool by_number = charges_ || (units() != nullptr && units()->are_owners());
+    if (checked_ && !told_) this->require_known(records, *checked_, by_number);
     if (has_seen(records)) return;
     static_cast<void>(unit_count(records.size()));
     const bool are_others = checked_ && !checked_->same_view(records);
-    if (are_others && this->has_drawn_ && (charges_ || (units() != nullptr && units()->are_owners()))) {
+    if (are_others && this->has_drawn_ && by_number) {
       throw_logic_error({"pergrad: private training: ", charges_ ? "individual accounting" : "a sampler of owners",
                          " follows the records of one data set by their numbers: other ones, or the same somewhere "
                          "else, need a trainer of their own"});
@@ -55800,7 +55831,7 @@ class network_trainer {
   /// Does the device have these, all of them? Where a step has failed before, it does not.
   template <class Records>
   [[nodiscard]] bool holds(const Records& records) const noexcept {
-    return has_records_ && copied_->same_view(records);
+    return has_records_ && copied_->is_copy_of(records);
   }
   /// The numbers of the data set have changed where they lie: the next step copies them again.
   void forget_records() noexcept { has_records_ = false; }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -75,6 +76,12 @@ struct first_that_ends<First, Rest...> {
 template <class Inputs, class Targets>
 struct numbers_given {};
 
+/// A number that nothing else in this process has.
+[[nodiscard]] inline std::uint64_t number_of_its_own() noexcept {
+  static std::atomic<std::uint64_t> numbers{0};
+  return numbers.fetch_add(1, std::memory_order_relaxed);
+}
+
 /// Whether all ids are 0 <= id < limit. One pass without branches, in blocks that compilers turn into vectors, as this
 /// is done for every sample of every batch. As unsigned numbers negative ids are the largest.
 template <class Id>
@@ -103,6 +110,9 @@ template <class Id>
 /// Records one after the other: inputs in PyTorch's order `[records][input shape]`, one target a record (or several),
 /// and, where samples have lengths of their own, one length a record. `Value` is the type of an input value: float or
 /// double, or std::int32_t for ids.
+///
+/// Make it once, and pass it or its copies to all steps: what follows records over steps, a round of a sampler for one,
+/// knows them by it. Arrays at the same address need not hold the same records.
 template <class Value, class Target>
 class dataset {
  public:
@@ -189,6 +199,8 @@ class dataset {
       }
     }
   }
+  /// Whether one is a copy of the other.
+  [[nodiscard]] bool is_copy_of(const dataset& other) const noexcept { return number_ == other.number_; }
   /// Whether both are views of the same memory in the same way.
   [[nodiscard]] bool same_view(const dataset& other) const noexcept {
     const auto same = [](const auto& a, const auto& b) { return a.data() == b.data() && a.size() == b.size(); };
@@ -204,6 +216,7 @@ class dataset {
   std::span<const std::uint32_t> lengths_;
   shape input_;
   std::size_t targets_per_record_;
+  std::uint64_t number_ = detail::number_of_its_own();  ///< copies have it too
 };
 
 /// From the arrays' numbers: `dataset records{pixels, labels, net_type::input_shape}`.

@@ -19,6 +19,8 @@
 #include <pergrad/pergrad.hpp>
 #include <pergrad/testing/audit/two_worlds.hpp>
 
+#include "kept_data_set.hpp"
+
 BOOST_AUTO_TEST_SUITE(certify_training)
 
 namespace {
@@ -46,7 +48,12 @@ struct noise_records {
       if (i % 7 == 3) first = std::nanf("");
     }
   }
-  [[nodiscard]] pg::dataset<float, std::int32_t> records() const { return {inputs, classes, Network::input_shape}; }
+  [[nodiscard]] const pg::dataset<float, std::int32_t>& records() const {
+    return data_set_.of(inputs, classes, Network::input_shape);
+  }
+
+ private:
+  kept_data_set<float> data_set_;
 };
 
 pg::dp_sgd_options usual_options() {

@@ -418,6 +418,20 @@ BOOST_AUTO_TEST_CASE(records_that_change_in_place_are_copied_again_when_the_trai
   BOOST_TEST((run(pg::emulated{}, false) != run(pg::emulated{}, true)));
 }
 
+// Memory that was freed may be given to the next data set: the copy of the one before is not its.
+BOOST_AUTO_TEST_CASE(another_data_set_of_the_same_arrays_is_copied) {
+  const auto run = [&](const auto& executor) {
+    records_of_noise data;
+    network net{executor, pg::kaiming_uniform{5}};
+    pg::dp_sgd trainer{executor, net, pg::cross_entropy{}, usual_options(), pg::seeded_generator{9}};
+    trainer.step(data.view());
+    for (float& value : data.inputs) value *= 0.5F;
+    trainer.step(pg::dataset<float, std::int32_t>{data.inputs, data.targets, network::input_shape});
+    return std::vector<float>(net.parameters().begin(), net.parameters().end());
+  };
+  check_close(run(pg::emulated{}), run(pg::host{pg::threads{1}}), 1e-5, "another data set");
+}
+
 BOOST_AUTO_TEST_CASE(private_metrics_are_the_hosts) {
   const records_of_noise data;
   auto options = usual_options();

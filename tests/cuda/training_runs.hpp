@@ -16,6 +16,8 @@
 #include <pergrad/cuda/run/trainer.hpp>
 #include <pergrad/pergrad.hpp>
 
+#include "kept_data_set.hpp"
+
 namespace training_runs {
 
 namespace pg = pergrad;
@@ -34,7 +36,12 @@ struct records_of_noise {
     for (float& value : inputs) value = uniform(random);
     for (std::int32_t& value : targets) value = static_cast<std::int32_t>(random() % 3);
   }
-  [[nodiscard]] pg::dataset<float, std::int32_t> view() const { return {inputs, targets, network::input_shape}; }
+  [[nodiscard]] const pg::dataset<float, std::int32_t>& view() const {
+    return data_set_.of(inputs, targets, network::input_shape);
+  }
+
+ private:
+  kept_data_set<float> data_set_;
 };
 
 inline pg::dp_sgd_options usual_options() {

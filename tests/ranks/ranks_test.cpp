@@ -290,17 +290,18 @@ BOOST_AUTO_TEST_CASE(a_round_begins_anew_on_all_ranks_or_on_none) {
       pg::dp_sgd trainer{exec, net, pg::cross_entropy{}, options, me, pg::seeded_generator{3}};
       data own = all;
       const std::size_t first = 20 * me.rank();
-      for (int step = 0; step < 3; ++step) trainer.step(pg::shard{own.part(first, 20), first});
+      const pg::shard mine{own.part(first, 20), first};
+      for (int step = 0; step < 3; ++step) trainer.step(mine);
       if (me.rank() == 1 && is_told) trainer.records_changed();
       if (is_refused) {  // another rank's records do not fit, and then are what they were
         data bad = all;
         if (me.rank() == 2) bad.targets[45] = 77;
         try {
-          trainer.step(pg::shard{me.rank() == 2 ? bad.part(first, 20) : own.part(first, 20), first});
+          trainer.step(me.rank() == 2 ? pg::shard{bad.part(first, 20), first} : mine);
         } catch (const std::exception&) {
         }
       }
-      trainer.step(pg::shard{own.part(first, 20), first});
+      trainer.step(mine);
       spent[me.rank()] = trainer.epsilon(pg::delta{1e-5});
       paid[me.rank()] = trainer.accountant().steps();
     });

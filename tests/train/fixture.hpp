@@ -13,6 +13,8 @@
 
 #include <pergrad/pergrad.hpp>
 
+#include "kept_data_set.hpp"
+
 namespace fixture {
 
 namespace pg = pergrad;
@@ -34,7 +36,12 @@ struct clouds {
     }
   }
   [[nodiscard]] std::size_t size() const { return classes.size(); }
-  [[nodiscard]] pg::dataset<float, std::int32_t> records() const { return {inputs, classes, pg::shape{6}}; }
+  [[nodiscard]] const pg::dataset<float, std::int32_t>& records() const {
+    return data_set_.of(inputs, classes, pg::shape{6});
+  }
+
+ private:
+  kept_data_set<float> data_set_;
 };
 
 [[nodiscard]] inline pg::dp_sgd_options usual_options() {

@@ -210,6 +210,8 @@ BOOST_AUTO_TEST_CASE(it_follows_one_data_set) {
   // As many, whose numbers may be others': each would have a budget for each of its numbers.
   const clouds elsewhere{data};
   BOOST_CHECK_THROW(it.trainer.step(elsewhere.records()), std::logic_error);
+  const pg::dataset<float, std::int32_t> of_same_arrays{data.inputs, data.classes, pg::shape{6}};
+  BOOST_CHECK_THROW(it.trainer.step(of_same_arrays), std::logic_error);
   BOOST_TEST(it.trainer.steps() == 1U);
   it.trainer.records_changed();  // in place: their numbers stay
   it.trainer.step(data.records());

@@ -251,9 +251,11 @@ BOOST_AUTO_TEST_CASE(other_records_are_drawn_independently_of_those_before) {
       options.noise = pg::noise_multiplier{0};
       selector net{exec, pg::zeros{}};
       pg::dp_sgd trainer{exec, net, pg::mean_squared_error{}, options, pg::seeded_generator{run}};
+      const pg::dataset<float, float> ones{inputs, targets, selector::input_shape};
+      const pg::dataset<float, float> other_ones{others, targets, selector::input_shape};
       std::vector<std::vector<bool>> drawn;
       for (std::uint64_t t = 0; t < 2 * steps; ++t) {
-        trainer.step(pg::dataset<float, float>{t < steps ? inputs : others, targets, selector::input_shape});
+        trainer.step(t < steps ? ones : other_ones);
         drawn.emplace_back();
         for (const float value : trainer.last_update().values()) drawn.back().push_back(value != 0);
       }
@@ -322,6 +324,60 @@ BOOST_AUTO_TEST_CASE(refused_records_leave_a_round_as_it_is) {
   }
   BOOST_TEST((parameters_of(net) == parameters_of(other)));
   BOOST_TEST(trainer.accountant().steps() == 1U);
+}
+
+// Arrays at the same address may have been given to other records: only one who made a data set knows.
+BOOST_AUTO_TEST_CASE(another_data_set_of_the_same_arrays_is_refused_where_records_are_followed) {
+  clouds data{count};
+  const auto one = data.records();
+  const pg::dataset<float, std::int32_t> another{data.inputs, data.classes, pg::shape{6}};
+  const auto copy = one;
+  const pg::host exec{pg::threads{1}};
+  classifier net{exec, pg::kaiming_uniform{3}};
+  pg::dp_sgd trainer{exec, net, pg::cross_entropy{}, options_with(pg::random_allocation{pg::round_steps{10}}),
+                     pg::seeded_generator{seed}};
+  trainer.step(one);
+  trainer.step(copy);
+  const auto before = parameters_of(net);
+  for (int tries = 0; tries < 2; ++tries) BOOST_CHECK_THROW(trainer.step(another), std::logic_error);
+  BOOST_TEST(trainer.steps() == 2U);
+  BOOST_TEST((parameters_of(net) == before));
+  trainer.step(one);
+  BOOST_TEST(trainer.accountant().steps() == 1U);  // still in its round
+  trainer.records_changed();
+  trainer.step(another);
+  BOOST_TEST(trainer.accountant().steps() == 2U);
+  BOOST_CHECK_THROW(trainer.step(one), std::logic_error);
+  const clouds elsewhere{data};
+  trainer.step(elsewhere.records());
+  BOOST_TEST(trainer.accountant().steps() == 3U);
+  // Draws of Poisson sampling are independent, whoever the records are.
+  pg::dp_sgd forgets{exec, net, pg::cross_entropy{}, options_with(pg::poisson_sampling{pg::sampling_probability{0.1}}),
+                     pg::seeded_generator{seed}};
+  forgets.step(one);
+  forgets.step(another);
+  BOOST_TEST(forgets.steps() == 2U);
+  // By hand as well.
+  pg::private_loop loop{exec, net, pg::cross_entropy{}, options_with(pg::random_allocation{pg::round_steps{10}}),
+                        pg::seeded_generator{seed}};
+  pg::unprotected::rehearsed_gradient<classifier> update{exec};
+  const auto take = [&](const auto& records) {
+    auto step = loop.begin(records);
+    while (step.next()) {
+      pg::evaluate_into(exec, accumulate(step, pg::sum(pg::clip(step.gradients(), pg::l2_clip_norm{0.5}))));
+    }
+    pg::evaluate_into(exec, update, std::move(step));
+  };
+  take(one);
+  BOOST_CHECK_THROW(take(another), std::logic_error);
+  take(copy);
+  BOOST_TEST(loop.accountant().steps() == 1U);
+  loop.records_changed();
+  take(another);
+  BOOST_TEST(loop.accountant().steps() == 2U);
+  loop.records_changed();
+  take(another);
+  BOOST_TEST(loop.accountant().steps() == 3U);
 }
 
 // A number may be another record's where the trainer is told so: nobody takes part twice for one payment.

@@ -223,10 +223,8 @@ template <class Make>
     of_these.sampling = sampling;
     auto step = make(executor, network, of_these);
     released_steps released;
-    for (std::size_t t = 0; t < count; ++t) {
-      const auto view = records.view();
-      released.push_back(step(view));
-    }
+    const auto view = records.view();
+    for (std::size_t t = 0; t < count; ++t) released.push_back(step(view));
     return released;
   };
   const auto add = [&](const char* name, double measured, double expected, double standard_error) {

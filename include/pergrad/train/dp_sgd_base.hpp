@@ -341,10 +341,12 @@ class dp_sgd_base
   /// The first part of it, of which the last one makes them the trainer's.
   void require_fit(const dataset<input_value, target>& records) {
     network_access::require_parameters(*network_);
+    const bool by_number = charges_ || (units() != nullptr && units()->are_owners());
+    if (checked_ && !told_) this->require_known(records, *checked_, by_number);
     if (has_seen(records)) return;
     static_cast<void>(unit_count(records.size()));
     const bool are_others = checked_ && !checked_->same_view(records);
-    if (are_others && this->has_drawn_ && (charges_ || (units() != nullptr && units()->are_owners()))) {
+    if (are_others && this->has_drawn_ && by_number) {
       throw_logic_error({"pergrad: private training: ", charges_ ? "individual accounting" : "a sampler of owners",
                          " follows the records of one data set by their numbers: other ones, or the same somewhere "
                          "else, need a trainer of their own"});

@@ -187,10 +187,12 @@ class private_loop : private detail::private_run<typename Options::sampling_type
     if (under_way_ != nullptr) {
       throw std::logic_error("pergrad: private_loop: another step is under way: release it, or let it go out of scope");
     }
-    if (!records_ || !records_->same_view(records)) {
+    if (records_ && !told_) this->require_known(records, *records_, false);
+    if (told_ || !records_ || !records_->same_view(records)) {
       detail::require_fit_for_training<Network, Loss>(records);
       this->begin_a_round();
       records_ = records;
+      told_ = false;
     }
     const std::uint64_t step = this->spend_and_draw(generator_, records.size());
     randomness_ = base::inside_layers(generator_, step);
@@ -200,6 +202,9 @@ class private_loop : private detail::private_run<typename Options::sampling_type
     state_ = batch_state::in_the_sum;
     return step_type{*this};
   }
+  /// Memory behind the spans of the data set has changed since the last step: the next one looks at all records again,
+  /// and where the sampler has rounds, one begins.
+  void records_changed() noexcept { told_ = true; }
 
  private:
   template <class>
@@ -281,6 +286,7 @@ class private_loop : private detail::private_run<typename Options::sampling_type
   bounded_total<Network> total_;
   layer_randomness randomness_;
   std::optional<dataset<input_value, target>> records_;
+  bool told_ = false;  ///< that they are others
   std::optional<batch<Network, Loss>> batch_;
   batch_state state_ = batch_state::none_left;
   bool is_tallied_ = false;

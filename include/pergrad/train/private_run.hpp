@@ -376,6 +376,17 @@ class private_run {
       draws_anew_ = true;
     }
   }
+  /// Throws std::logic_error where records are followed over steps, `by_number` or by the run's sampler or noise, and
+  /// it cannot be known whether they are those of the last step: the same arrays, of which somebody made another data
+  /// set.
+  template <class Records>
+  void require_known(const Records& records, const Records& last, bool by_number) const {
+    if (!has_drawn_ || !(keeps_its_place || by_number) || records.is_copy_of(last) || records.size() == 0) return;
+    if (!records.same_view(last)) return;
+    throw_logic_error(
+        {"pergrad: private training: another data set of the arrays of the step before: if its records are "
+         "the same, make it once and pass it to all steps; if they are others, call records_changed()"});
+  }
   /// Throws what the sampler throws where it cannot draw from so many records.
   void require_records(std::uint64_t record_count) const {
     if constexpr (requires { sampling_.require_records(record_count); }) sampling_.require_records(record_count);

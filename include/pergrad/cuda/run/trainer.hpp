@@ -171,7 +171,7 @@ class network_trainer {
   /// Does the device have these, all of them? Where a step has failed before, it does not.
   template <class Records>
   [[nodiscard]] bool holds(const Records& records) const noexcept {
-    return has_records_ && copied_->same_view(records);
+    return has_records_ && copied_->is_copy_of(records);
   }
   /// The numbers of the data set have changed where they lie: the next step copies them again.
   void forget_records() noexcept { has_records_ = false; }
