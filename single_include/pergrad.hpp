@@ -4836,7 +4836,17 @@ template <class Id>
   return largest < limit && largest <= static_cast<bits>(std::numeric_limits<Id>::max());
 }
 
+/// Which data set records are of.
+struct data_set_identity {
+  const void* first_record = nullptr;
+  std::uint64_t number = 0;
+  friend bool operator==(const data_set_identity&, const data_set_identity&) = default;
+};
+
 }  // namespace detail
+
+template <class Network, class Loss>
+class batch;
 
 /// Records one after the other: inputs in PyTorch's order `[records][input shape]`, one target a record (or several),
 /// and, where samples have lengths of their own, one length a record. `Value` is the type of an input value: float or
@@ -4931,7 +4941,9 @@ class dataset {
     }
   }
   /// Whether one is a copy of the other.
-  [[nodiscard]] bool is_copy_of(const dataset& other) const noexcept { return number_ == other.number_; }
+  [[nodiscard]] bool is_copy_of(const dataset& other) const noexcept {
+    return number_ == other.number_ && same_view(other);  // shared objects of one process may count apart
+  }
   /// Whether both are views of the same memory in the same way.
   [[nodiscard]] bool same_view(const dataset& other) const noexcept {
     const auto same = [](const auto& a, const auto& b) { return a.data() == b.data() && a.size() == b.size(); };
@@ -4940,6 +4952,8 @@ class dataset {
   }
 
  private:
+  template <class Network, class Loss>
+  friend class batch;
   [[nodiscard]] bool holds(Value id) const noexcept { return id >= 0 && static_cast<std::size_t>(id) < input_.ids; }
 
   std::span<const Value> inputs_;
@@ -5120,8 +5134,8 @@ class batch {
   }
   /// The number of its data set's first record.
   [[nodiscard]] std::uint64_t first_number() const noexcept { return first_record_; }
-  /// Where the records lie: batches of one data set have the same source.
-  [[nodiscard]] const void* source() const noexcept { return records_.input(0); }
+  /// The data set, without its type: batches of one and its copies have the same.
+  [[nodiscard]] detail::data_set_identity source() const noexcept { return {records_.input(0), records_.number_}; }
 
  private:
   static constexpr std::size_t per_sample = Loss::target_count(Network::output_shape);
@@ -5533,6 +5547,13 @@ struct norm_bound {
   }
   [[nodiscard]] PERGRAD_HD friend norm_bound operator+(norm_bound a, const norm_bound& b) noexcept { return a += b; }
 };
+
+/// A sum of terms of both signs that should be a square: 0 where it was rounded below, infinite where terms overflowed
+/// on their way, whatever sign they had.
+[[nodiscard]] PERGRAD_HD inline double square_of_terms(double total) noexcept {
+  if (total > 0) return total;
+  return total >= -limits::largest<double> ? 0 : __builtin_huge_val();  // nor may NaN pass for 0
+}
 
 /// A squared norm that was found in double: infinite where a sum of Scalars may overflow on its way, whose terms' sizes
 /// add up to `magnitude`, however they cancel.
@@ -8196,7 +8217,9 @@ class release_gate {
   /// (statistics.hpp) are.
   release_gate(const release_grid& grid, double sensitivity, noise_multiplier noise, double divisor,
                seeded_generator& generator, noise_filter* filter = nullptr)
-      : release_gate{of_any_generator{}, grid, sensitivity, noise, divisor, generator, filter} {}
+      : release_gate{of_any_generator{}, grid, sensitivity, noise, divisor, generator, filter} {
+    begin_filter();
+  }
 
   /// Elements of a stretch, but for the last one.
   static constexpr std::size_t stretch = 4 * gaussian_block;
@@ -8260,7 +8283,9 @@ class release_gate {
         scale_{std::ldexp(1.0, grid.steps), std::ldexp(1.0, grid.unit - grid.steps) / divisor,
                static_cast<double>(std::numeric_limits<Scalar>::max())},
         filter_{filter},
-        stream_{stream_of_next_step(grid, noise, generator)} {
+        stream_{stream_of_next_step(grid, noise, generator)} {}
+  /// Before the first stretch, once nothing can fail any more: from here on the filter counts on this step's noise.
+  void begin_filter() noexcept {
     if (filter_ != nullptr) before_ = filter_->begin(stream_.step_);
   }
   /// Once nothing else can be wrong.
@@ -10269,7 +10294,7 @@ class total_state {
     require_whole();
     if (records.size() == 0) return;
     const bool is_its = data_ == records.source() && first_number_ == records.first_number();
-    if (data_ != nullptr && !is_its) {
+    if (data_.first_record != nullptr && !is_its) {
       throw_logic_error({"pergrad: chunks of one sum must be of one data set, as their records could be the same"});
     }
     std::uint64_t next = next_record_;
@@ -10351,7 +10376,7 @@ class total_state {
   summation added_;
   std::optional<release_grid> grid_;
   int exchanged_ = 1;
-  const void* data_ = nullptr;
+  data_set_identity data_;
   std::uint64_t first_number_ = 0;  ///< of the data set's records
   std::uint64_t next_record_ = 0;
   std::size_t records_ = 0;    ///< that there may be in floating point
@@ -10641,14 +10666,15 @@ struct total_release {
     using gate_type = release_gate<Scalar>;
     const float_environment proven;
     if (noise.filter != nullptr) noise.filter->require_threads(pool.thread_count());
-    const gate_type gate{typename gate_type::of_any_generator{},
-                         state.grid(),
-                         state.sensitivity(),
-                         noise.multiplier,
-                         divisor,
-                         *noise.generator,
-                         noise.filter};
+    gate_type gate{typename gate_type::of_any_generator{},
+                   state.grid(),
+                   state.sensitivity(),
+                   noise.multiplier,
+                   divisor,
+                   *noise.generator,
+                   noise.filter};
     auto use = begin();
+    gate.begin_filter();
     const element_update<Scalar> update = as_update<Scalar>(use);
     pool.parallel(std::min(last, gate.stretches()) - first, [&](std::size_t number, std::size_t thread) {
       gate.release(first + number, sum, out, update, thread);
@@ -15587,6 +15613,10 @@ class ratio_sums {
   /// `m`: 1 / noise multiplier, m + deviations <= 37; `tail`: mass that may be left outside, about.
   ratio_sums(double m, double deviations, double tail) : m_{m}, z_{deviations}, tail_{tail} {}
 
+  /// Points of a law that `of` makes, about.
+  [[nodiscard]] double points(std::uint64_t steps) const noexcept {
+    return (0.7 + m_ * (2 * z_ + m_)) / spacing_for(static_cast<double>(steps));
+  }
   /// Precondition: 1 <= steps <= 2^24.
   [[nodiscard]] sum_of_ratios of(std::uint64_t steps) const {
     // From the highest bit of `steps` down: the law of the number s of its upper bits, and that of s + 1 where it will
@@ -15696,7 +15726,8 @@ class ratio_sums {
     made.nil = a.nil * b.nil;
     made.infinite = (a.steps * a.infinite + b.steps * b.infinite) / made.steps * (1 + 8 * u);
     made.value_error = std::max(a.value_error, b.value_error) + 16 * u;
-    made.mass_error = a.mass_error + b.mass_error + u * (8 * static_cast<double>(a.above.size() + b.above.size()) + 64);
+    made.mass_error = a.mass_error + b.mass_error + a.mass_error * b.mass_error +
+                      u * (8 * static_cast<double>(a.above.size() + b.above.size()) + 64);
     trim(made);
     return made;
   }
@@ -15805,6 +15836,8 @@ class allocation_source final : public loss_source {
   [[nodiscard]] bool reach(double tail) override {
     const double deviations = std::sqrt(-2 * std::log(tail));
     if (!(m_ + deviations <= 37)) return false;
+    constexpr double most_points = 1 << 21;  // 150 MB
+    if (!(ratio_sums<>{m_, deviations, tail}.points(steps_) <= most_points)) return false;
     if (!law_ || tail < tail_) law_ = ratio_sums<>{m_, deviations, tail}.of(steps_);
     tail_ = tail;
     deviations_ = deviations;
@@ -16079,7 +16112,7 @@ class pld_engine : public pld_grids<> {
       }
     }
     if (whole > 0) {
-      gaussian_ = std::sqrt(static_cast<double>(squares));
+      gaussian_ = std::max(static_cast<double>(std::sqrt(squares)), 1e-300);  // 0 would be no loss at all
       gaussian_error_ = static_cast<double>(whole + 8);
       const continuous_step one{1, gaussian_, gaussian_error_, 0};
       kinds_.push_back({std::make_unique<pair_source<sampled_pair<>>>(one), 1});
@@ -16436,6 +16469,9 @@ namespace pergrad::inline v0_1 {
 
 namespace detail {
 
+/// Of a step that loses something, however little a double makes of it: 0 would say that it loses nothing at all.
+inline constexpr double least_divergence = 1e-300;
+
 /// ln sum_i exp(x_i), term by term.
 class log_sum {
  public:
@@ -16576,12 +16612,12 @@ inline void require_event(const sampled_gaussian_event& event) {
   const double s = event.noise_multiplier;
   if (q == 0) return 0;
   if (2 * s * s == 0) return detail::infinity;
-  if (q == 1) return order / (2 * s * s);
+  if (q == 1) return std::max(order / (2 * s * s), detail::least_divergence);
   const double log_moment = detail::sampled_gaussian_log_moment(q, s, order);
   if (!(log_moment >= 0)) {  // cannot happen; a NaN must not pass for a small loss
     detail::throw_runtime_error({"pergrad: renyi_divergence: no result at order ", order});
   }
-  return log_moment / (order - 1);
+  return std::max(log_moment / (order - 1), detail::least_divergence);
 }
 
 /// Smallest epsilon that (order, rdp) proves for `at`, never negative.
@@ -18868,29 +18904,28 @@ class private_run {
   [[nodiscard]] bool pays(std::uint64_t step) const noexcept {
     return (place_.position + (step - place_.taken)) % noise_.steps_of_an_event(sampling_) == 0;
   }
-  /// Other records than those of the step before: a new round begins, and nothing that is drawn from now on depends on
-  /// earlier draws. A record's number is another one's now, and a draw that stayed with the number would tell which: of
-  /// all records, where one stands before them. What a sampler promises correlated noise is of one set of records:
-  /// throws std::logic_error for others.
-  void begin_a_round() {
-    if (!has_drawn_) return;  // the first ones, also behind a file
+  /// Are the records of the next step others than those before? Then it begins a round, once it is entered in the
+  /// ledger, and nothing that is drawn from then on depends on earlier draws. A record's number is another one's now,
+  /// and a draw that stayed with the number would tell which: of all records, where one stands before them. What a
+  /// sampler promises correlated noise is of one set of records: throws std::logic_error for others.
+  void meet_records(bool are_others) {
+    begins_a_round_ = are_others && has_drawn_;  // not with the first ones, also behind a file
     if constexpr (is_correlated) {
-      throw_logic_error({"pergrad: private training: correlated noise needs the same records in all steps"});
-    } else {
-      place_.position = 0;
-      draws_anew_ = true;
+      if (begins_a_round_) {
+        throw_logic_error({"pergrad: private training: correlated noise needs the same records in all steps"});
+      }
     }
   }
-  /// Throws std::logic_error where records are followed over steps, `by_number` or by the run's sampler or noise, and
-  /// it cannot be known whether they are those of the last step: the same arrays, of which somebody made another data
-  /// set.
+  /// Throws std::logic_error where a sampler's rounds or correlated noise follow records over steps, and it cannot be
+  /// known whether they are those of the last step: the same arrays, of which somebody made another data set.
   template <class Records>
-  void require_known(const Records& records, const Records& last, bool by_number) const {
-    if (!has_drawn_ || !(keeps_its_place || by_number) || records.is_copy_of(last) || records.size() == 0) return;
+  void require_known(const Records& records, const Records& last) const {
+    if (!has_drawn_ || !keeps_its_place || records.is_copy_of(last) || records.size() == 0) return;
     if (!records.same_view(last)) return;
     throw_logic_error(
         {"pergrad: private training: another data set of the arrays of the step before: if its records are "
-         "the same, make it once and pass it to all steps; if they are others, call records_changed()"});
+         "the same, make it once and pass it to all steps",
+         is_correlated ? "" : "; if they are others, call records_changed()"});
   }
   /// Throws what the sampler throws where it cannot draw from so many records.
   void require_records(std::uint64_t record_count) const {
@@ -18912,7 +18947,11 @@ class private_run {
     if (place_.taken >= most_) {
       throw budget_exhausted("pergrad: private training: the run has no step behind number " + std::to_string(most_));
     }
-    if (place_.position == 0) accountant_.spend(event_);
+    if (place_.position == 0 || begins_a_round_) accountant_.spend(event_);
+    if (std::exchange(begins_a_round_, false)) {
+      place_.position = 0;
+      draws_anew_ = true;
+    }
     noise_.catch_up(generator, place_.taken);
     if (statistic_) {
       statistic_->counted.clear();
@@ -18968,8 +19007,9 @@ class private_run {
   std::optional<statistic_of_steps> statistic_;
   double sensitivity_ = 0;  ///< of the next step's sum
   run_place place_;
-  bool has_drawn_ = false;   ///< a step, of records that it was given
-  bool draws_anew_ = false;  ///< the next step, as it has other records
+  bool has_drawn_ = false;       ///< a step, of records that it was given
+  bool begins_a_round_ = false;  ///< the next step, if it is entered
+  bool draws_anew_ = false;      ///< it does, as it has other records
   static constexpr std::uint64_t without_end = ~std::uint64_t{0};
   std::uint64_t most_ = without_end;  ///< steps that its schedules, or its noise's strategy, have
   option<record_lanes> lanes_;
@@ -19129,14 +19169,13 @@ class private_loop : private detail::private_run<typename Options::sampling_type
     if (under_way_ != nullptr) {
       throw std::logic_error("pergrad: private_loop: another step is under way: release it, or let it go out of scope");
     }
-    if (records_ && !told_) this->require_known(records, *records_, false);
-    if (told_ || !records_ || !records_->same_view(records)) {
-      detail::require_fit_for_training<Network, Loss>(records);
-      this->begin_a_round();
-      records_ = records;
-      told_ = false;
-    }
+    if (records_ && !told_) this->require_known(records, *records_);
+    const bool are_new = told_ || !records_ || !records_->same_view(records);
+    if (are_new) detail::require_fit_for_training<Network, Loss>(records);
+    this->meet_records(are_new);
     const std::uint64_t step = this->spend_and_draw(generator_, records.size());
+    records_ = records;
+    told_ = false;
     randomness_ = base::inside_layers(generator_, step);
     total_.clear();
     detail::total_access::state(total_).expect(release_grid::of(this->sensitivity_, Network::parameter_count), 1);
@@ -19384,8 +19423,8 @@ class individual_filter {
   /// Throws std::logic_error for another number.
   void begin_step(std::size_t count) {
     if (spent_.empty() && count > 0) {
-      spent_.resize(count);
       is_drawn_.resize((count + 63) / 64);
+      spent_.resize(count);
     }
     if (count != spent_.size()) {
       detail::throw_logic_error({"pergrad: individual accounting follows the records of one data set: it had ",
@@ -20176,26 +20215,24 @@ class dp_sgd_base
   [[nodiscard]] bool are_new(const dataset<input_value, target>& records) const noexcept {
     return !checked_ || !checked_->same_view(records) || told_;
   }
-  /// Looks at the records if it has not seen them.
+  /// Looks at the records if it has not seen them. `accept` makes them the trainer's, behind the entry in the ledger.
   void look_at(const dataset<input_value, target>& records) {
     require_fit(records);
-    if (has_seen(records)) return;
-    if (are_new(records)) this->begin_a_round();
-    accept(records);
+    this->meet_records(are_new(records));
   }
-  /// The first part of it, of which the last one makes them the trainer's.
   void require_fit(const dataset<input_value, target>& records) {
     network_access::require_parameters(*network_);
     const bool by_number = charges_ || (units() != nullptr && units()->are_owners());
-    if (checked_ && !told_) this->require_known(records, *checked_, by_number);
-    if (has_seen(records)) return;
-    static_cast<void>(unit_count(records.size()));
-    const bool are_others = checked_ && !checked_->same_view(records);
+    const bool are_others =
+        checked_ && !checked_->is_copy_of(records) && (records.size() > 0 || !checked_->same_view(records));
     if (are_others && this->has_drawn_ && by_number) {
       throw_logic_error({"pergrad: private training: ", charges_ ? "individual accounting" : "a sampler of owners",
-                         " follows the records of one data set by their numbers: other ones, or the same somewhere "
-                         "else, need a trainer of their own"});
+                         " follows the records of one data set by their numbers: another one, also of the same arrays, "
+                         "needs a trainer of its own"});
     }
+    if (checked_ && !told_) this->require_known(records, *checked_);
+    if (has_seen(records)) return;
+    static_cast<void>(unit_count(records.size()));
     must_look_ = true;  // also at those of before, until some fit
     require_fit_for_training<Network, Loss>(records);
   }
@@ -20347,6 +20384,7 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor, Options> {
     if (this->options_.certified) this->certify_next_step();
     this->notes_.begin();
     const std::uint64_t step = this->spend_and_draw(generator_, this->unit_count(records.size()));
+    this->accept(records);
     this->begin_average();
     this->trainer_->step(
         this->records_of_step(records, base::inside_layers(generator_, step)),
@@ -23130,13 +23168,14 @@ struct run_state_access {
     return spent == nullptr || spent->shape.size() != 1 ? 0 : spent->shape[0];
   }
 
-  /// Throws std::runtime_error for numbers from a file that this trainer cannot have.
+  /// Throws std::runtime_error for numbers from a file that this trainer cannot have. What they need is there then:
+  /// nothing behind it fails.
   template <class Trainer>
-  static void check(const run_state& read, const Trainer& trainer, const std::string& path) {
+  static void check(const run_state& read, Trainer& trainer, const std::string& path) {
     if (trainer.options_.adaptive_clip && !l2_clip_norm::holds(read.clip))
       fail_with_file(path, "its clip.norm is none");
     if (!trainer.charges_) return;
-    const auto& filter = trainer.charges_->filter();
+    auto& filter = trainer.charges_->filter();
     if (read.filter[0] != filter.order() || read.filter[1] != filter.rdp_budget()) {
       fail_with_file(path,
                      "its records have spent from another budget, or by another order: individual accounting goes on "
@@ -23145,6 +23184,7 @@ struct run_state_access {
     for (const std::uint64_t spent : read.spent) {
       if (spent > filter.budget_) fail_with_file(path, "a record in it has spent more than its budget");
     }
+    if (!read.spent.empty()) filter.begin_step(read.spent.size());
   }
   /// Behind a file's arrays: these numbers go on, and the next step is planned. `read` may lack what `list` did not
   /// add.
@@ -23159,8 +23199,7 @@ struct run_state_access {
       trainer.average_->take_frozen(*trainer.network_);
     }
     if (trainer.charges_ && !read.spent.empty()) {
-      trainer.charges_->filter().begin_step(read.spent.size());
-      trainer.charges_->filter().spent_ = std::move(read.spent);
+      trainer.charges_->filter().spent_.swap(read.spent);
     }
   }
   /// Once it is known which step comes next. What is left of the schedules is proven again; where the steps before have
@@ -23295,6 +23334,9 @@ struct checkpoint_access {
     if (!older) {
       read = read_run<event>(path, layout<Network>(optimizer), plan, has_place, has_noise, std::string{unit});
     } else if constexpr (std::is_same_v<event, sampled_gaussian_event>) {
+      if (std::string_view{unit} != "record") {
+        fail_with_file(path, "a run of version 0.1 counted records, and this one counts each " + std::string{unit});
+      }
       read = read_older<Network>(optimizer, path);
     } else {
       fail_with_file(path, "a run of version 0.1 drew its records by Poisson sampling");
@@ -28593,7 +28635,7 @@ struct leaf_kernel {
       // What a term meets: the additions in its dots, its product, the others of its block and the other blocks.
       constexpr auto of_block = static_cast<index>(dot_block_side * dot_block_side);
       const auto terms = static_cast<double>(leaf.view_width() + leaf.outputs + 1 + of_block + sum.additions());
-      result.squared += std::max(sum.total(), 0.0);
+      result.squared += square_of_terms(sum.total());
       result.error += terms * std::numeric_limits<double>::epsilon() * seen.magnitude * seen.magnitude;
       result += rounding_of(seen);
     }
@@ -28657,8 +28699,7 @@ struct leaf_kernel {
     const double lost = x_lost * seen.delta * seen.delta + delta_lost * seen.x * seen.x +
                         x_lost * delta_lost * real(leaf.positions()) * real(leaf.positions());
     norm_bound result = rounding_of(seen);
-    const double total = sum.total();
-    result.squared += total > 0 || total != total ? total : 0;
+    result.squared += square_of_terms(sum.total());
     result.error +=
         (2 * gamma + gamma * gamma + in_double) * (1 + 0x1p-20) * seen.magnitude * seen.magnitude + 2 * lost;
     return result;
@@ -29197,7 +29238,7 @@ template <class Network>
   index inside = 0;
   for (index samples = 1; samples <= std::min(most, chunk_samples<Network>); ++samples) {
     if (program<Network>::table.deferred_count > 0) inside = std::max(inside, part + (samples + part - 1) / part);
-    for (index tile = 1; tile <= program<Network>::table.tile; tile *= 2) {
+    for (index tile = 1; tile <= program<Network>::table.tile; ++tile) {
       const index tiles = (samples + tile - 1) / tile;
       const index accumulators = bounded_accumulators_for<Network>(tiles, tile, capacity);
       inside = std::max(inside, (tiles + accumulators - 1) / accumulators * tile + accumulators);
@@ -33643,7 +33684,7 @@ class gram_of_uses {
     const auto all = static_cast<double>(positions_);
     const double terms = static_cast<double>(widths_ + 1) + all * all;
     const double moved = (all + static_cast<double>(uses_ + 2)) * unit * magnitude_;
-    return {.squared = squared_of_terms<Scalar>(std::max(squared_, 0.0), magnitude_),
+    return {.squared = squared_of_terms<Scalar>(square_of_terms(squared_), magnitude_),
             .error = error_ + terms * std::numeric_limits<double>::epsilon() * magnitude_ * magnitude_,
             .slack = moved * moved,
             .spread = spread_,
@@ -41330,6 +41371,7 @@ template <class Event>
 
 /// ln(1 + q (e^v - 1)); 0 < q < 1.
 [[nodiscard]] inline double log_mixture(double q, double v) noexcept {
+  if (q > 0.5 && v < -0.5) return std::log((1 - q) + q * std::exp(v));  // 1 - q is exact, and may be all that is left
   return v < 30 ? std::log1p(q * std::expm1(v)) : std::log(q) + v + std::log1p((1 - q) / q * std::exp(-v));
 }
 
@@ -41439,10 +41481,10 @@ template <class = void>
   const double s = event.noise_multiplier;
   if (q == 0) return 0;
   if (s * s == 0) return detail::infinity;
-  if (q == 1) return 2 * order / (s * s);
+  if (q == 1) return std::max(2 * order / (s * s), detail::least_divergence);
   const double log_moment = detail::replaced_log_moment(q, s, order);
   if (!(log_moment >= 0)) detail::throw_runtime_error({"pergrad: renyi_divergence: no result at order ", order});
-  return log_moment / (order - 1);
+  return std::max(log_moment / (order - 1), detail::least_divergence);
 }
 [[nodiscard]] inline double renyi_divergence(const truncated_gaussian_event& event, double order) {
   require_event(event);
@@ -48360,7 +48402,7 @@ struct norm_worker {
       block.once([&] {
         // Besides its two dots, a term meets the additions of one thread and of the block.
         const double terms = view.view_width() + view.outputs + static_cast<double>(pairs) / Threads + 16;
-        part.squared += squared_of_terms<Scalar>(squared > 0 || squared != squared ? squared : 0, magnitude);
+        part.squared += squared_of_terms<Scalar>(square_of_terms(squared), magnitude);
         part.error += terms * limits::epsilon<double> * magnitude * magnitude;
         // And a product that is too small for a normal number is off by half the least one.
         const double lost = static_cast<double>(limits::least_subnormal<Scalar>) * positions *

@@ -364,11 +364,11 @@ pg::dp_sgd_options full_batch(std::size_t batch) { return options_for(batch, bat
 
 /// Poisson sampling from all records; physical batches that hold nearly every drawn batch at once.
 double median_poisson_step(std::size_t batch, double seconds, const executor& gpu, network& net, const made_up& data) {
-  const std::size_t records = data.size();
+  const auto records = data.first(data.size());
   const auto most = batch + static_cast<std::size_t>(6 * std::sqrt(static_cast<double>(batch))) + 1;
-  pg::dp_sgd trainer{gpu, net, loss{}, options_for(batch, records, most)};
-  for (int step = 0; step < 3; ++step) trainer.step(data.first(records));
-  return median_step(seconds, gpu, trainer, data.first(records));
+  pg::dp_sgd trainer{gpu, net, loss{}, options_for(batch, data.size(), most)};
+  for (int step = 0; step < 3; ++step) trainer.step(records);
+  return median_step(seconds, gpu, trainer, records);
 }
 
 void time_batch(std::size_t batch, double seconds, const made_up& data) {
@@ -428,10 +428,11 @@ void time_poisson(std::size_t batch, double seconds, const made_up& data) {
 
 int profile(std::size_t batch) {
   const made_up data{batch};
+  const auto records = data.first(batch);
   const executor gpu{device_options};
   network net{gpu, pg::layer_default{1}};
   pg::dp_sgd trainer{gpu, net, loss{}, full_batch(batch)};
-  for (int step = 0; step < 2; ++step) trainer.step(data.first(batch));
+  for (int step = 0; step < 2; ++step) trainer.step(records);
   gpu.device().synchronise();
   return gpu.device().replays() == 2 ? 0 : 1;
 }

@@ -105,7 +105,17 @@ template <class Id>
   return largest < limit && largest <= static_cast<bits>(std::numeric_limits<Id>::max());
 }
 
+/// Which data set records are of.
+struct data_set_identity {
+  const void* first_record = nullptr;
+  std::uint64_t number = 0;
+  friend bool operator==(const data_set_identity&, const data_set_identity&) = default;
+};
+
 }  // namespace detail
+
+template <class Network, class Loss>
+class batch;
 
 /// Records one after the other: inputs in PyTorch's order `[records][input shape]`, one target a record (or several),
 /// and, where samples have lengths of their own, one length a record. `Value` is the type of an input value: float or
@@ -200,7 +210,9 @@ class dataset {
     }
   }
   /// Whether one is a copy of the other.
-  [[nodiscard]] bool is_copy_of(const dataset& other) const noexcept { return number_ == other.number_; }
+  [[nodiscard]] bool is_copy_of(const dataset& other) const noexcept {
+    return number_ == other.number_ && same_view(other);  // shared objects of one process may count apart
+  }
   /// Whether both are views of the same memory in the same way.
   [[nodiscard]] bool same_view(const dataset& other) const noexcept {
     const auto same = [](const auto& a, const auto& b) { return a.data() == b.data() && a.size() == b.size(); };
@@ -209,6 +221,8 @@ class dataset {
   }
 
  private:
+  template <class Network, class Loss>
+  friend class batch;
   [[nodiscard]] bool holds(Value id) const noexcept { return id >= 0 && static_cast<std::size_t>(id) < input_.ids; }
 
   std::span<const Value> inputs_;
@@ -389,8 +403,8 @@ class batch {
   }
   /// The number of its data set's first record.
   [[nodiscard]] std::uint64_t first_number() const noexcept { return first_record_; }
-  /// Where the records lie: batches of one data set have the same source.
-  [[nodiscard]] const void* source() const noexcept { return records_.input(0); }
+  /// The data set, without its type: batches of one and its copies have the same.
+  [[nodiscard]] detail::data_set_identity source() const noexcept { return {records_.input(0), records_.number_}; }
 
  private:
   static constexpr std::size_t per_sample = Loss::target_count(Network::output_shape);

@@ -280,6 +280,14 @@ BOOST_AUTO_TEST_CASE(every_record_is_in_a_sum_once) {
   const pg::batch<mlp<double>, other_loss> with_other_loss{c.records, std::span{c.ids}.first(20)};
   const auto other = pg::per_sample_gradients(c.p.net, other_loss{}, with_other_loss, c.p.tape);
   BOOST_CHECK_THROW(add(other), std::logic_error);
+  // another data set, whose records may be the same: of these arrays when they held others
+  total.clear();
+  add(g1);
+  const pg::dataset<double, double> then{c.p.data.inputs, c.p.data.targets, c.records.input_shape(),
+                                         c.p.data.targets.size() / 50};
+  std::vector<std::uint32_t> behind(20);
+  std::iota(behind.begin(), behind.end(), 20U);
+  BOOST_CHECK_THROW(add(c.gradients(pg::batch<mlp<double>, pg::mean_squared_error>{then, behind})), std::logic_error);
   // a batch that lists one record several times
   total.clear();
   c.ids.assign(5, 7);

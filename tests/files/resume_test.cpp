@@ -471,6 +471,15 @@ BOOST_AUTO_TEST_CASE(a_checkpoint_of_version_0_1_is_converted_if_somebody_vouche
   pg::dp_sgd of_a_strategy{exec, again, loss{}, correlated};
   BOOST_CHECK_THROW(pg::unprotected::load_older_checkpoint(of_a_strategy, file.path), std::runtime_error);
   filter.plan = pg::run_plan::beforehand;
+  pg::dp_options<pg::of_owners<pg::poisson_sampling>> by_owner;
+  static_cast<pg::training_choices&>(by_owner) = filter;
+  const std::vector<std::uint32_t> owners{0, 0, 1};
+  by_owner.sampling = pg::of_owners{*filter.sampling, owners};
+  pg::dp_sgd of_owner{exec, again, loss{}, by_owner};
+  BOOST_CHECK_EXCEPTION(pg::unprotected::load_older_checkpoint(of_owner, file.path), std::runtime_error,
+                        [](const std::exception& error) {
+                          return std::string{error.what()}.find("counts each owner") != std::string::npos;
+                        });
   filter.individual = pg::individual_accounting{};
   pg::dp_sgd of_each{exec, again, loss{}, filter};
   BOOST_CHECK_EXCEPTION(

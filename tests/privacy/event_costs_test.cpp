@@ -82,6 +82,19 @@ BOOST_AUTO_TEST_CASE(divergence_of_replacing_is_a_sum_over_densities) {
   // Hardly any sampling, without sampling, without noise, without any record, beyond what is added up.
   const pg::replace_one_gaussian_event most{1 - 1e-13, 1.5};
   BOOST_TEST(std::abs(pg::renyi_divergence(most, 2.5) / (2 * 2.5 / 2.25) - 1) < 1e-9);
+  for (const int bits : {30, 40, 45, 50, 52}) {
+    const double q = 1 - std::ldexp(1.0, -bits);
+    const double found = pg::renyi_divergence(pg::replace_one_gaussian_event{q, 0.7}, 8.5);
+    BOOST_TEST(std::abs(found / replaced_by_sum(q, 0.7, 8.5) - 1) < 1e-9, "q = 1 - 2^-" << bits);
+  }
+  for (const double s : {1e154, 1e165, 1e250}) {  // squares that overflow are no reason to say that nothing is lost
+    BOOST_TEST(pg::renyi_divergence(pg::replace_one_gaussian_event{1, s}, 2.5) > 0);
+    BOOST_TEST(pg::renyi_divergence(pg::sampled_gaussian_event{1, s}, 2.5) > 0);
+    BOOST_TEST(pg::renyi_divergence(pg::sampled_gaussian_event{0.5, s}, 2.5) > 0);
+    pg::privacy_accountant accountant;
+    accountant.record({1, s}, 1);
+    BOOST_TEST(accountant.epsilon(pg::delta{1e-290}) > 0);
+  }
   BOOST_TEST(pg::renyi_divergence(pg::replace_one_gaussian_event{1, 1.5}, 2.5) == 2 * 2.5 / 2.25);
   BOOST_TEST(pg::renyi_divergence(pg::replace_one_gaussian_event{0.1, 0}, 2) == infinity);
   BOOST_TEST(pg::renyi_divergence(pg::replace_one_gaussian_event{0, 1}, 2) == 0);

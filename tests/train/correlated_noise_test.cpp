@@ -238,6 +238,39 @@ BOOST_AUTO_TEST_CASE(a_step_that_was_given_up_keeps_its_place) {
   BOOST_TEST(!loop.within_budget());
 }
 
+// One whose release fails has noise that nobody sees: what is in memory goes on as what is drawn again.
+BOOST_AUTO_TEST_CASE(a_release_that_fails_keeps_its_place) {
+  const clouds data{100};
+  const pg::host exec{pg::threads{1}};
+  classifier gone{exec, pg::zeros{}};
+  const classifier taken = std::move(gone);
+  const auto run = [&](const auto& noise) {
+    classifier net{exec, pg::xavier_uniform{1}};
+    pg::sgd<classifier> optimizer{pg::learning_rate{0.1}};
+    const pg::loop_options<pg::cyclic_poisson_sampling, std::remove_cvref_t<decltype(noise)>> options =
+        usual(noise, turns);
+    pg::private_loop loop{exec, net, pg::cross_entropy{}, options, pg::seeded_generator{41}};
+    pg::unprotected::rehearsed_gradient<classifier> update{exec};
+    std::vector<float> released;
+    for (std::uint64_t t = 0; t < steps; ++t) {
+      auto step = loop.begin(data.records());
+      while (step.next()) {
+        pg::evaluate_into(exec, accumulate(step, pg::sum(pg::clip(step.gradients(), pg::l2_clip_norm{0.5}))));
+      }
+      if (t == 0 || t == 3 || t == 4 || t == 8) {
+        BOOST_CHECK_THROW(optimizer.step(exec, gone, std::move(step)), std::logic_error);
+        continue;
+      }
+      pg::evaluate_into(exec, update, std::move(step));
+      released.insert(released.end(), update.values().begin(), update.values().end());
+    }
+    return released;
+  };
+  BOOST_TEST((run(banded) == run(banded.regenerated())));
+  BOOST_TEST((run(buffered) == run(buffered.regenerated())));
+  BOOST_TEST((run(tree) == run(tree.regenerated())));
+}
+
 // What is drawn may be owners, or records in several views: their sampler promises it of them.
 BOOST_AUTO_TEST_CASE(owners_and_views) {
   const clouds data{120};

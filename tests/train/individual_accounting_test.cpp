@@ -214,6 +214,7 @@ BOOST_AUTO_TEST_CASE(it_follows_one_data_set) {
   BOOST_CHECK_THROW(it.trainer.step(of_same_arrays), std::logic_error);
   BOOST_TEST(it.trainer.steps() == 1U);
   it.trainer.records_changed();  // in place: their numbers stay
+  BOOST_CHECK_THROW(it.trainer.step(of_same_arrays), std::logic_error);
   it.trainer.step(data.records());
   BOOST_TEST(it.trainer.steps() == 2U);
   const run without{usual_options()};

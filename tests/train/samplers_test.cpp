@@ -324,6 +324,35 @@ BOOST_AUTO_TEST_CASE(refused_records_leave_a_round_as_it_is) {
   }
   BOOST_TEST((parameters_of(net) == parameters_of(other)));
   BOOST_TEST(trainer.accountant().steps() == 1U);
+  // Nor do those that the sampler, or what is left of the budget, refuses.
+  const clouds more{count + 1};
+  const auto check = [&](const auto& chosen, auto refused_as) {
+    using refusal = typename decltype(refused_as)::type;
+    classifier one_net{exec, pg::kaiming_uniform{3}}, other_net{exec, pg::kaiming_uniform{3}};
+    pg::dp_sgd one{exec, one_net, pg::cross_entropy{}, chosen, pg::seeded_generator{seed}};
+    pg::dp_sgd another{exec, other_net, pg::cross_entropy{}, chosen, pg::seeded_generator{seed}};
+    pg::private_loop loop{exec, net, pg::cross_entropy{}, chosen, pg::seeded_generator{seed}};
+    for (int step = 0; step < 4; ++step) {
+      one.step(data.records());
+      another.step(data.records());
+      static_cast<void>(loop.begin(data.records()));
+      if (step == 3) break;
+      BOOST_CHECK_THROW(one.step(more.records()), refusal);
+      BOOST_TEST(one.within_budget());
+      BOOST_CHECK_THROW(static_cast<void>(loop.begin(more.records())), refusal);
+      BOOST_TEST(loop.within_budget());
+    }
+    BOOST_TEST((parameters_of(one_net) == parameters_of(other_net)));
+    BOOST_TEST(one.accountant().steps() == 1U);
+    BOOST_TEST(loop.accountant().steps() == 1U);
+  };
+  check(options_with(pg::shuffled_batches{pg::batch_size{count / 4}, pg::public_record_count{count}}),
+        std::type_identity<std::invalid_argument>{});
+  auto for_one_round = options;
+  pg::basic_privacy_accountant<pg::allocated_gaussian_event> ledger;
+  ledger.spend(options.sampling->event(*options.noise));
+  for_one_round.budget = pg::privacy_budget{pg::epsilon{ledger.epsilon(pg::delta{1e-5}) * 1.001}, pg::delta{1e-5}};
+  check(for_one_round, std::type_identity<pg::budget_exhausted>{});
 }
 
 // Arrays at the same address may have been given to other records: only one who made a data set knows.

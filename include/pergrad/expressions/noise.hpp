@@ -108,14 +108,15 @@ struct total_release {
     using gate_type = release_gate<Scalar>;
     const float_environment proven;
     if (noise.filter != nullptr) noise.filter->require_threads(pool.thread_count());
-    const gate_type gate{typename gate_type::of_any_generator{},
-                         state.grid(),
-                         state.sensitivity(),
-                         noise.multiplier,
-                         divisor,
-                         *noise.generator,
-                         noise.filter};
+    gate_type gate{typename gate_type::of_any_generator{},
+                   state.grid(),
+                   state.sensitivity(),
+                   noise.multiplier,
+                   divisor,
+                   *noise.generator,
+                   noise.filter};
     auto use = begin();
+    gate.begin_filter();
     const element_update<Scalar> update = as_update<Scalar>(use);
     pool.parallel(std::min(last, gate.stretches()) - first, [&](std::size_t number, std::size_t thread) {
       gate.release(first + number, sum, out, update, thread);

@@ -106,7 +106,7 @@ class total_state {
     require_whole();
     if (records.size() == 0) return;
     const bool is_its = data_ == records.source() && first_number_ == records.first_number();
-    if (data_ != nullptr && !is_its) {
+    if (data_.first_record != nullptr && !is_its) {
       throw_logic_error({"pergrad: chunks of one sum must be of one data set, as their records could be the same"});
     }
     std::uint64_t next = next_record_;
@@ -188,7 +188,7 @@ class total_state {
   summation added_;
   std::optional<release_grid> grid_;
   int exchanged_ = 1;
-  const void* data_ = nullptr;
+  data_set_identity data_;
   std::uint64_t first_number_ = 0;  ///< of the data set's records
   std::uint64_t next_record_ = 0;
   std::size_t records_ = 0;    ///< that there may be in floating point

@@ -151,6 +151,9 @@ struct checkpoint_access {
     if (!older) {
       read = read_run<event>(path, layout<Network>(optimizer), plan, has_place, has_noise, std::string{unit});
     } else if constexpr (std::is_same_v<event, sampled_gaussian_event>) {
+      if (std::string_view{unit} != "record") {
+        fail_with_file(path, "a run of version 0.1 counted records, and this one counts each " + std::string{unit});
+      }
       read = read_older<Network>(optimizer, path);
     } else {
       fail_with_file(path, "a run of version 0.1 drew its records by Poisson sampling");

@@ -94,13 +94,14 @@ struct run_state_access {
     return spent == nullptr || spent->shape.size() != 1 ? 0 : spent->shape[0];
   }
 
-  /// Throws std::runtime_error for numbers from a file that this trainer cannot have.
+  /// Throws std::runtime_error for numbers from a file that this trainer cannot have. What they need is there then:
+  /// nothing behind it fails.
   template <class Trainer>
-  static void check(const run_state& read, const Trainer& trainer, const std::string& path) {
+  static void check(const run_state& read, Trainer& trainer, const std::string& path) {
     if (trainer.options_.adaptive_clip && !l2_clip_norm::holds(read.clip))
       fail_with_file(path, "its clip.norm is none");
     if (!trainer.charges_) return;
-    const auto& filter = trainer.charges_->filter();
+    auto& filter = trainer.charges_->filter();
     if (read.filter[0] != filter.order() || read.filter[1] != filter.rdp_budget()) {
       fail_with_file(path,
                      "its records have spent from another budget, or by another order: individual accounting goes on "
@@ -109,6 +110,7 @@ struct run_state_access {
     for (const std::uint64_t spent : read.spent) {
       if (spent > filter.budget_) fail_with_file(path, "a record in it has spent more than its budget");
     }
+    if (!read.spent.empty()) filter.begin_step(read.spent.size());
   }
   /// Behind a file's arrays: these numbers go on, and the next step is planned. `read` may lack what `list` did not
   /// add.
@@ -123,8 +125,7 @@ struct run_state_access {
       trainer.average_->take_frozen(*trainer.network_);
     }
     if (trainer.charges_ && !read.spent.empty()) {
-      trainer.charges_->filter().begin_step(read.spent.size());
-      trainer.charges_->filter().spent_ = std::move(read.spent);
+      trainer.charges_->filter().spent_.swap(read.spent);
     }
   }
   /// Once it is known which step comes next. What is left of the schedules is proven again; where the steps before have

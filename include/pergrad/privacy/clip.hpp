@@ -52,6 +52,13 @@ struct norm_bound {
   [[nodiscard]] PERGRAD_HD friend norm_bound operator+(norm_bound a, const norm_bound& b) noexcept { return a += b; }
 };
 
+/// A sum of terms of both signs that should be a square: 0 where it was rounded below, infinite where terms overflowed
+/// on their way, whatever sign they had.
+[[nodiscard]] PERGRAD_HD inline double square_of_terms(double total) noexcept {
+  if (total > 0) return total;
+  return total >= -limits::largest<double> ? 0 : __builtin_huge_val();  // nor may NaN pass for 0
+}
+
 /// A squared norm that was found in double: infinite where a sum of Scalars may overflow on its way, whose terms' sizes
 /// add up to `magnitude`, however they cancel.
 template <class Scalar>

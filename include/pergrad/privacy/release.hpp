@@ -123,7 +123,9 @@ class release_gate {
   /// (statistics.hpp) are.
   release_gate(const release_grid& grid, double sensitivity, noise_multiplier noise, double divisor,
                seeded_generator& generator, noise_filter* filter = nullptr)
-      : release_gate{of_any_generator{}, grid, sensitivity, noise, divisor, generator, filter} {}
+      : release_gate{of_any_generator{}, grid, sensitivity, noise, divisor, generator, filter} {
+    begin_filter();
+  }
 
   /// Elements of a stretch, but for the last one.
   static constexpr std::size_t stretch = 4 * gaussian_block;
@@ -187,7 +189,9 @@ class release_gate {
         scale_{std::ldexp(1.0, grid.steps), std::ldexp(1.0, grid.unit - grid.steps) / divisor,
                static_cast<double>(std::numeric_limits<Scalar>::max())},
         filter_{filter},
-        stream_{stream_of_next_step(grid, noise, generator)} {
+        stream_{stream_of_next_step(grid, noise, generator)} {}
+  /// Before the first stretch, once nothing can fail any more: from here on the filter counts on this step's noise.
+  void begin_filter() noexcept {
     if (filter_ != nullptr) before_ = filter_->begin(stream_.step_);
   }
   /// Once nothing else can be wrong.

@@ -424,6 +424,8 @@ requires(!detail::cannot_be_trained<Network, Loss>) class dp_sgd<Network, Loss, 
     this->notes_.begin();
     const std::uint64_t step =
         this->spend_and_draw(generator_, total, {first, static_cast<std::uint64_t>(mine.records.size())});
+    this->accept(mine.records);
+    parts_.swap(next_parts_);
     auto records = this->records_of_step(mine.records, base::inside_layers(generator_, step));
     records.first_record = first;
     this->begin_average();
@@ -516,12 +518,12 @@ requires(!detail::cannot_be_trained<Network, Loss>) class dp_sgd<Network, Loss, 
       this->require_fit(mine.records);
     });
     // All fit. A round, or a run with correlated noise, is of one set of records: on all ranks or on none.
-    if (are_new || parts != parts_) this->begin_a_round();
-    this->accept(mine.records);
-    parts_ = std::move(parts);
+    this->meet_records(are_new || parts != parts_);
+    next_parts_ = std::move(parts);
     return total;
   }
-  std::vector<detail::shard_place> parts_;  ///< of the last step
+  std::vector<detail::shard_place> parts_;       ///< of the last step
+  std::vector<detail::shard_place> next_parts_;  ///< of the one that comes
   bool is_half_loaded_ = false;
   Generator generator_;
 };

@@ -101,6 +101,7 @@ class dp_sgd : private detail::dp_sgd_base<Network, Loss, Executor, Options> {
     if (this->options_.certified) this->certify_next_step();
     this->notes_.begin();
     const std::uint64_t step = this->spend_and_draw(generator_, this->unit_count(records.size()));
+    this->accept(records);
     this->begin_average();
     this->trainer_->step(
         this->records_of_step(records, base::inside_layers(generator_, step)),

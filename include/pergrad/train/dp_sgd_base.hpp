@@ -331,26 +331,24 @@ class dp_sgd_base
   [[nodiscard]] bool are_new(const dataset<input_value, target>& records) const noexcept {
     return !checked_ || !checked_->same_view(records) || told_;
   }
-  /// Looks at the records if it has not seen them.
+  /// Looks at the records if it has not seen them. `accept` makes them the trainer's, behind the entry in the ledger.
   void look_at(const dataset<input_value, target>& records) {
     require_fit(records);
-    if (has_seen(records)) return;
-    if (are_new(records)) this->begin_a_round();
-    accept(records);
+    this->meet_records(are_new(records));
   }
-  /// The first part of it, of which the last one makes them the trainer's.
   void require_fit(const dataset<input_value, target>& records) {
     network_access::require_parameters(*network_);
     const bool by_number = charges_ || (units() != nullptr && units()->are_owners());
-    if (checked_ && !told_) this->require_known(records, *checked_, by_number);
-    if (has_seen(records)) return;
-    static_cast<void>(unit_count(records.size()));
-    const bool are_others = checked_ && !checked_->same_view(records);
+    const bool are_others =
+        checked_ && !checked_->is_copy_of(records) && (records.size() > 0 || !checked_->same_view(records));
     if (are_others && this->has_drawn_ && by_number) {
       throw_logic_error({"pergrad: private training: ", charges_ ? "individual accounting" : "a sampler of owners",
-                         " follows the records of one data set by their numbers: other ones, or the same somewhere "
-                         "else, need a trainer of their own"});
+                         " follows the records of one data set by their numbers: another one, also of the same arrays, "
+                         "needs a trainer of its own"});
     }
+    if (checked_ && !told_) this->require_known(records, *checked_);
+    if (has_seen(records)) return;
+    static_cast<void>(unit_count(records.size()));
     must_look_ = true;  // also at those of before, until some fit
     require_fit_for_training<Network, Loss>(records);
   }

@@ -187,14 +187,13 @@ class private_loop : private detail::private_run<typename Options::sampling_type
     if (under_way_ != nullptr) {
       throw std::logic_error("pergrad: private_loop: another step is under way: release it, or let it go out of scope");
     }
-    if (records_ && !told_) this->require_known(records, *records_, false);
-    if (told_ || !records_ || !records_->same_view(records)) {
-      detail::require_fit_for_training<Network, Loss>(records);
-      this->begin_a_round();
-      records_ = records;
-      told_ = false;
-    }
+    if (records_ && !told_) this->require_known(records, *records_);
+    const bool are_new = told_ || !records_ || !records_->same_view(records);
+    if (are_new) detail::require_fit_for_training<Network, Loss>(records);
+    this->meet_records(are_new);
     const std::uint64_t step = this->spend_and_draw(generator_, records.size());
+    records_ = records;
+    told_ = false;
     randomness_ = base::inside_layers(generator_, step);
     total_.clear();
     detail::total_access::state(total_).expect(release_grid::of(this->sensitivity_, Network::parameter_count), 1);

@@ -363,29 +363,28 @@ class private_run {
   [[nodiscard]] bool pays(std::uint64_t step) const noexcept {
     return (place_.position + (step - place_.taken)) % noise_.steps_of_an_event(sampling_) == 0;
   }
-  /// Other records than those of the step before: a new round begins, and nothing that is drawn from now on depends on
-  /// earlier draws. A record's number is another one's now, and a draw that stayed with the number would tell which: of
-  /// all records, where one stands before them. What a sampler promises correlated noise is of one set of records:
-  /// throws std::logic_error for others.
-  void begin_a_round() {
-    if (!has_drawn_) return;  // the first ones, also behind a file
+  /// Are the records of the next step others than those before? Then it begins a round, once it is entered in the
+  /// ledger, and nothing that is drawn from then on depends on earlier draws. A record's number is another one's now,
+  /// and a draw that stayed with the number would tell which: of all records, where one stands before them. What a
+  /// sampler promises correlated noise is of one set of records: throws std::logic_error for others.
+  void meet_records(bool are_others) {
+    begins_a_round_ = are_others && has_drawn_;  // not with the first ones, also behind a file
     if constexpr (is_correlated) {
-      throw_logic_error({"pergrad: private training: correlated noise needs the same records in all steps"});
-    } else {
-      place_.position = 0;
-      draws_anew_ = true;
+      if (begins_a_round_) {
+        throw_logic_error({"pergrad: private training: correlated noise needs the same records in all steps"});
+      }
     }
   }
-  /// Throws std::logic_error where records are followed over steps, `by_number` or by the run's sampler or noise, and
-  /// it cannot be known whether they are those of the last step: the same arrays, of which somebody made another data
-  /// set.
+  /// Throws std::logic_error where a sampler's rounds or correlated noise follow records over steps, and it cannot be
+  /// known whether they are those of the last step: the same arrays, of which somebody made another data set.
   template <class Records>
-  void require_known(const Records& records, const Records& last, bool by_number) const {
-    if (!has_drawn_ || !(keeps_its_place || by_number) || records.is_copy_of(last) || records.size() == 0) return;
+  void require_known(const Records& records, const Records& last) const {
+    if (!has_drawn_ || !keeps_its_place || records.is_copy_of(last) || records.size() == 0) return;
     if (!records.same_view(last)) return;
     throw_logic_error(
         {"pergrad: private training: another data set of the arrays of the step before: if its records are "
-         "the same, make it once and pass it to all steps; if they are others, call records_changed()"});
+         "the same, make it once and pass it to all steps",
+         is_correlated ? "" : "; if they are others, call records_changed()"});
   }
   /// Throws what the sampler throws where it cannot draw from so many records.
   void require_records(std::uint64_t record_count) const {
@@ -407,7 +406,11 @@ class private_run {
     if (place_.taken >= most_) {
       throw budget_exhausted("pergrad: private training: the run has no step behind number " + std::to_string(most_));
     }
-    if (place_.position == 0) accountant_.spend(event_);
+    if (place_.position == 0 || begins_a_round_) accountant_.spend(event_);
+    if (std::exchange(begins_a_round_, false)) {
+      place_.position = 0;
+      draws_anew_ = true;
+    }
     noise_.catch_up(generator, place_.taken);
     if (statistic_) {
       statistic_->counted.clear();
@@ -463,8 +466,9 @@ class private_run {
   std::optional<statistic_of_steps> statistic_;
   double sensitivity_ = 0;  ///< of the next step's sum
   run_place place_;
-  bool has_drawn_ = false;   ///< a step, of records that it was given
-  bool draws_anew_ = false;  ///< the next step, as it has other records
+  bool has_drawn_ = false;       ///< a step, of records that it was given
+  bool begins_a_round_ = false;  ///< the next step, if it is entered
+  bool draws_anew_ = false;      ///< it does, as it has other records
   static constexpr std::uint64_t without_end = ~std::uint64_t{0};
   std::uint64_t most_ = without_end;  ///< steps that its schedules, or its noise's strategy, have
   option<record_lanes> lanes_;

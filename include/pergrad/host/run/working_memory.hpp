@@ -108,7 +108,7 @@ template <class Network>
   index inside = 0;
   for (index samples = 1; samples <= std::min(most, chunk_samples<Network>); ++samples) {
     if (program<Network>::table.deferred_count > 0) inside = std::max(inside, part + (samples + part - 1) / part);
-    for (index tile = 1; tile <= program<Network>::table.tile; tile *= 2) {
+    for (index tile = 1; tile <= program<Network>::table.tile; ++tile) {
       const index tiles = (samples + tile - 1) / tile;
       const index accumulators = bounded_accumulators_for<Network>(tiles, tile, capacity);
       inside = std::max(inside, (tiles + accumulators - 1) / accumulators * tile + accumulators);

@@ -118,6 +118,7 @@ template <class Event>
 
 /// ln(1 + q (e^v - 1)); 0 < q < 1.
 [[nodiscard]] inline double log_mixture(double q, double v) noexcept {
+  if (q > 0.5 && v < -0.5) return std::log((1 - q) + q * std::exp(v));  // 1 - q is exact, and may be all that is left
   return v < 30 ? std::log1p(q * std::expm1(v)) : std::log(q) + v + std::log1p((1 - q) / q * std::exp(-v));
 }
 
@@ -227,10 +228,10 @@ template <class = void>
   const double s = event.noise_multiplier;
   if (q == 0) return 0;
   if (s * s == 0) return detail::infinity;
-  if (q == 1) return 2 * order / (s * s);
+  if (q == 1) return std::max(2 * order / (s * s), detail::least_divergence);
   const double log_moment = detail::replaced_log_moment(q, s, order);
   if (!(log_moment >= 0)) detail::throw_runtime_error({"pergrad: renyi_divergence: no result at order ", order});
-  return log_moment / (order - 1);
+  return std::max(log_moment / (order - 1), detail::least_divergence);
 }
 [[nodiscard]] inline double renyi_divergence(const truncated_gaussian_event& event, double order) {
   require_event(event);

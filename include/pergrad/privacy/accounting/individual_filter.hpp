@@ -96,8 +96,8 @@ class individual_filter {
   /// Throws std::logic_error for another number.
   void begin_step(std::size_t count) {
     if (spent_.empty() && count > 0) {
-      spent_.resize(count);
       is_drawn_.resize((count + 63) / 64);
+      spent_.resize(count);
     }
     if (count != spent_.size()) {
       detail::throw_logic_error({"pergrad: individual accounting follows the records of one data set: it had ",

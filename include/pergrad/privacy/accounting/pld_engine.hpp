@@ -84,7 +84,7 @@ class pld_engine : public pld_grids<> {
       }
     }
     if (whole > 0) {
-      gaussian_ = std::sqrt(static_cast<double>(squares));
+      gaussian_ = std::max(static_cast<double>(std::sqrt(squares)), 1e-300);  // 0 would be no loss at all
       gaussian_error_ = static_cast<double>(whole + 8);
       const continuous_step one{1, gaussian_, gaussian_error_, 0};
       kinds_.push_back({std::make_unique<pair_source<sampled_pair<>>>(one), 1});

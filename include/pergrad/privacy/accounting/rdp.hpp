@@ -33,6 +33,9 @@ namespace pergrad::inline v0_1 {
 
 namespace detail {
 
+/// Of a step that loses something, however little a double makes of it: 0 would say that it loses nothing at all.
+inline constexpr double least_divergence = 1e-300;
+
 /// ln sum_i exp(x_i), term by term.
 class log_sum {
  public:
@@ -173,12 +176,12 @@ inline void require_event(const sampled_gaussian_event& event) {
   const double s = event.noise_multiplier;
   if (q == 0) return 0;
   if (2 * s * s == 0) return detail::infinity;
-  if (q == 1) return order / (2 * s * s);
+  if (q == 1) return std::max(order / (2 * s * s), detail::least_divergence);
   const double log_moment = detail::sampled_gaussian_log_moment(q, s, order);
   if (!(log_moment >= 0)) {  // cannot happen; a NaN must not pass for a small loss
     detail::throw_runtime_error({"pergrad: renyi_divergence: no result at order ", order});
   }
-  return log_moment / (order - 1);
+  return std::max(log_moment / (order - 1), detail::least_divergence);
 }
 
 /// Smallest epsilon that (order, rdp) proves for `at`, never negative.

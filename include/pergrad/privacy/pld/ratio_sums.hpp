@@ -66,6 +66,10 @@ class ratio_sums {
   /// `m`: 1 / noise multiplier, m + deviations <= 37; `tail`: mass that may be left outside, about.
   ratio_sums(double m, double deviations, double tail) : m_{m}, z_{deviations}, tail_{tail} {}
 
+  /// Points of a law that `of` makes, about.
+  [[nodiscard]] double points(std::uint64_t steps) const noexcept {
+    return (0.7 + m_ * (2 * z_ + m_)) / spacing_for(static_cast<double>(steps));
+  }
   /// Precondition: 1 <= steps <= 2^24.
   [[nodiscard]] sum_of_ratios of(std::uint64_t steps) const {
     // From the highest bit of `steps` down: the law of the number s of its upper bits, and that of s + 1 where it will
@@ -175,7 +179,8 @@ class ratio_sums {
     made.nil = a.nil * b.nil;
     made.infinite = (a.steps * a.infinite + b.steps * b.infinite) / made.steps * (1 + 8 * u);
     made.value_error = std::max(a.value_error, b.value_error) + 16 * u;
-    made.mass_error = a.mass_error + b.mass_error + u * (8 * static_cast<double>(a.above.size() + b.above.size()) + 64);
+    made.mass_error = a.mass_error + b.mass_error + a.mass_error * b.mass_error +
+                      u * (8 * static_cast<double>(a.above.size() + b.above.size()) + 64);
     trim(made);
     return made;
   }
