@@ -29238,10 +29238,17 @@ template <class Network>
   index inside = 0;
   for (index samples = 1; samples <= std::min(most, chunk_samples<Network>); ++samples) {
     if (program<Network>::table.deferred_count > 0) inside = std::max(inside, part + (samples + part - 1) / part);
-    for (index tile = 1; tile <= program<Network>::table.tile; ++tile) {
+    const auto consider = [&](index tile) {
       const index tiles = (samples + tile - 1) / tile;
       const index accumulators = bounded_accumulators_for<Network>(tiles, tile, capacity);
       inside = std::max(inside, (tiles + accumulators - 1) / accumulators * tile + accumulators);
+    };
+    constexpr const auto& table = program<Network>::table;
+    for (index tile = 1; tile <= table.tile; tile *= 2) consider(tile);
+    // Those of this batch, and behind chunks of a larger one, where a layer wants more samples together.
+    for (const index most_of_tile : {table.tile, table.cache_tile}) {
+      consider(most_of_tile);
+      consider(std::min(most_of_tile, tile_of_batch<Network>(samples)));
     }
   }
   return {static_cast<std::size_t>(inside),

@@ -20,8 +20,11 @@ namespace {
 namespace pg = pergrad;
 using certify_tests::nearest;
 
+/// What of the weights a rule reads.
+enum class reads { norm, frobenius };
+
 /// y = w x. Its rule reads ‖w‖, which `Measures` says, and `Tells` of its block.
-template <bool Measures, bool Tells>
+template <bool Measures, bool Tells, reads Read = reads::norm, reads Said = Read>
 struct gain {
   [[nodiscard]] static constexpr pg::shape output_shape(pg::shape in) noexcept { return in; }
   [[nodiscard]] static constexpr std::size_t parameter_count(pg::shape /*in*/) noexcept { return 1; }
@@ -30,7 +33,7 @@ struct gain {
         pg::elementwise_sum(in.size(), 1, {pg::source::backprop, 0, 1}, {pg::source::activation, 0, 1}));
   }
   [[nodiscard]] static pg::certified::effect bounds(const pg::certified::node_bounds& at) {
-    const pg::certified::upper w = at.weights.norm * at.rounds.growth(8);
+    const pg::certified::upper w = (Read == reads::norm ? at.weights.norm : at.weights.frobenius) * at.rounds.growth(8);
     pg::certified::effect result{.y = at.y(w * at.x.l2, w * at.x.largest), .dx = w};
     if (Tells) result.block = at.x.l2 * at.rounds.growth(8);
     return result;
@@ -38,7 +41,8 @@ struct gain {
   template <class Scalar>
   requires(Measures&& std::is_floating_point_v<Scalar>) [[nodiscard]] static pg::certified::weight_bound
       measure(pg::shape /*in*/, std::span<const Scalar> w) {
-    return {.norm = pg::certified::l2_norm_of(w)};
+    if (Said == reads::norm) return {.norm = pg::certified::l2_norm_of(w)};
+    return {.frobenius = pg::certified::l2_norm_of(w)};
   }
   template <class Scalar>
   static void forward(pg::shape /*in*/, std::span<const Scalar> w, std::span<const Scalar> x, std::span<Scalar> y) {
@@ -50,6 +54,17 @@ struct gain {
     for (std::size_t i = 0; i < dy.size(); ++i) dx[i] = w[0] * dy[i];
   }
 };
+
+/// A hundred times as much as the layer that it is derived from.
+struct loud_norm : pg::layer_norm<pg::eps<1, 10>> {
+  static constexpr const char* name = "loud_norm";
+};
+struct quiet_parallel : pg::detail::concatenate {};
+template <class Layer>
+concept has_a_rule = pg::certified::has_rule<Layer>;
+static_assert(has_a_rule<pg::layer_norm<pg::eps<1, 10>>> && !has_a_rule<loud_norm>);
+static_assert(has_a_rule<pg::group_norm<2>> && has_a_rule<pg::instance_norm2d<>> && has_a_rule<pg::rms_norm<>>);
+static_assert(has_a_rule<pg::detail::concatenate> && !has_a_rule<quiet_parallel>);
 
 }  // namespace
 
@@ -125,7 +140,10 @@ BOOST_AUTO_TEST_CASE(a_rule_that_leaves_something_out_proves_nothing) {
   };
   BOOST_TEST(std::isinf(bound_with(gain<false, true>{})));
   BOOST_TEST(std::isinf(bound_with(gain<true, false>{})));
+  BOOST_TEST(std::isinf(bound_with(gain<true, true, reads::frobenius, reads::norm>{})));
+  BOOST_TEST(std::isinf(bound_with(gain<true, true, reads::norm, reads::frobenius>{})));
   const double whole = bound_with(gain<true, true>{});
+  BOOST_TEST(bound_with(gain<true, true, reads::frobenius>{}) == whole);
   BOOST_TEST(whole > 285);  // a record with this norm is known
   BOOST_TEST(whole < 2000);
   const auto trained_with = []<class Layer>(Layer) {
@@ -136,6 +154,17 @@ BOOST_AUTO_TEST_CASE(a_rule_that_leaves_something_out_proves_nothing) {
         pg::certified_training_of<net_type>(pg::cross_entropy{}, pg::l2_clip_norm{200.0}), net);
   };
   BOOST_TEST(trained_with(gain<true, true>{}) <= 200);
+  const double by_frobenius = trained_with(gain<true, true, reads::frobenius>{});
+  BOOST_TEST(by_frobenius <= 200);
+  BOOST_TEST(by_frobenius == trained_with(gain<true, true>{}));
+  const auto described_with = []<class Layer>(Layer) {
+    using net_type = pg::network<pg::shape{4}, pg::into_ball<2.0>, pg::linear<4>, Layer, pg::linear<3>>;
+    return pg::describe_sensitivity<net_type>(pg::cross_entropy{}).bound;
+  };
+  BOOST_TEST(described_with(gain<true, true, reads::frobenius>{}) == described_with(gain<true, true>{}));
+  BOOST_TEST(std::isinf(described_with(gain<true, true, reads::frobenius, reads::norm>{})));
+  BOOST_CHECK_THROW(static_cast<void>(trained_with(gain<true, true, reads::frobenius, reads::norm>{})),
+                    std::invalid_argument);
   BOOST_CHECK_THROW(static_cast<void>(trained_with(gain<false, true>{})), std::invalid_argument);
 }
 

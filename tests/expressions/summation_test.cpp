@@ -178,6 +178,11 @@ void for_each_network(Function&& f) {
   f.template operator()<tied_network<Scalar>, pg::mean_squared_error>("tied");
 }
 
+template <std::size_t Together>
+struct together : pg::mean_over_positions {
+  static constexpr std::size_t samples_together = Together;
+};
+
 }  // namespace
 
 BOOST_AUTO_TEST_CASE(neighbouring_sums_of_aligned_records_are_as_near_as_is_counted) {
@@ -324,6 +329,28 @@ BOOST_AUTO_TEST_CASE(huge_bounds_are_no_infinite_sums) {
     }
     BOOST_TEST(largest == std::numeric_limits<float>::max());
   }
+}
+
+// A layer that wants more samples together than others has longer tiles, whose additions are counted as well.
+BOOST_AUTO_TEST_CASE(tiles_of_a_layer_of_ones_own_are_counted) {
+  const auto check = []<std::size_t Together>(std::integral_constant<std::size_t, Together>) {
+    using network = pg::network<pg::shape{4, 8}, pg::linear<8>, together<Together>, pg::linear<3>>;
+    constexpr std::ptrdiff_t capacity = 512;
+    const auto claimed = static_cast<std::ptrdiff_t>(pg::on_host::way_of_additions<network>(capacity).inside);
+    std::ptrdiff_t longest = 0;
+    for (std::ptrdiff_t count = 1; count <= std::min(capacity, pg::on_host::chunk_samples<network>); ++count) {
+      const auto tile = pg::on_host::tile_of_batch<network>(count);
+      const auto tiles = (count + tile - 1) / tile;
+      const auto accumulators = std::min(tiles, pg::on_host::bounded_accumulators_for<network>(tiles, tile, capacity));
+      longest = std::max(longest, (tiles + accumulators - 1) / accumulators * std::min(tile, count) + accumulators);
+    }
+    BOOST_TEST(claimed >= longest, Together << " together: " << longest);
+    BOOST_TEST(claimed <= std::max<std::ptrdiff_t>(48, longest));
+  };
+  check(std::integral_constant<std::size_t, 8>{});
+  check(std::integral_constant<std::size_t, 20>{});
+  check(std::integral_constant<std::size_t, 56>{});
+  check(std::integral_constant<std::size_t, 127>{});
 }
 
 BOOST_AUTO_TEST_SUITE_END()

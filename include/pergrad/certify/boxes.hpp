@@ -268,7 +268,7 @@ void for_each_window(shape in, shape out, Function&& f) {
 template <class Layer>
 inline constexpr bool is_maximum = false;
 template <class Layer>
-requires detail::has_windows<Layer>
+requires has_known_windows<Layer>
 inline constexpr bool is_maximum<Layer> = Layer::known_rule == window_rule::maximum;
 
 template <class Layer>
@@ -290,9 +290,9 @@ inline constexpr bool is_transpose = requires {
   return k % in.e1 * in.e0 + k / in.e1;
 }
 template <class Layer>
-inline constexpr bool joins_rows = std::is_base_of_v<detail::concatenation<true>, Layer>;
+inline constexpr bool joins_rows = std::is_same_v<Layer, detail::concatenate>;
 template <class Layer>
-inline constexpr bool is_joint = joins_rows<Layer> || std::is_base_of_v<detail::concatenation<false>, Layer>;
+inline constexpr bool is_joint = joins_rows<Layer> || std::is_same_v<Layer, detail::concatenate_channels>;
 /// Calls f(output, is it of the second input, its element) for each element of two values side by side.
 template <class Layer, class Function>
 void for_each_joined(shape in, shape in2, Function&& f) {
@@ -318,7 +318,7 @@ inline constexpr double radius_of<into_ball<Radius>> = Radius.value;
 template <class Layer>
 inline constexpr bool has_box_rule =
     detail::has_affine<Layer> || (detail::has_value<Layer> && bounds_of_function<Layer>.slope >= 0) ||
-    detail::has_windows<Layer> || detail::is_reshape<Layer> || detail::is_branch_sum<Layer> ||
+    has_known_windows<Layer> || detail::is_reshape<Layer> || detail::is_branch_sum<Layer> ||
     std::is_same_v<Layer, elementwise_product> || inside::slice_begins<Layer> != ~std::size_t{0} ||
     inside::share_of_dropout<Layer> != 0 || inside::is_joint<Layer> || inside::radius_of<Layer> != 0;
 
@@ -329,7 +329,7 @@ template <class Layer, class Scalar>
   box y(at.norms.out.size());
   if constexpr (detail::has_affine<Layer>) {
     y = inside::affine_boxes<Layer, Scalar>{at}.forward();
-  } else if constexpr (detail::has_windows<Layer>) {
+  } else if constexpr (has_known_windows<Layer>) {
     inside::for_each_window<Layer>(
         at.norms.in, at.norms.out, [&](std::size_t output, std::span<const std::size_t> window, double divisor) {
           interval seen = inside::is_maximum<Layer>
@@ -388,7 +388,7 @@ void gradients_of(std::type_identity<Layer> /*layer*/, const node_boxes<Scalar>&
   const auto times = [&](const interval& a, const interval& b) { return inside::computed(a * b, off); };
   if constexpr (detail::has_affine<Layer>) {
     dx = inside::affine_boxes<Layer, Scalar>{at}.backward(dy, length);
-  } else if constexpr (detail::has_windows<Layer>) {
+  } else if constexpr (has_known_windows<Layer>) {
     std::fill(dx.begin(), dx.end(), interval{0, 0});
     inside::for_each_window<Layer>(
         at.norms.in, at.norms.out, [&](std::size_t output, std::span<const std::size_t> window, double divisor) {

@@ -29,7 +29,8 @@
 
 namespace pergrad::inline v0_1 {
 
-/// Of every trained layer: ‖W‖₂, gains and rows of tables at most `norm`, what is added ‖b‖₂ at most `bias`. A tied
+/// Of every trained layer: ‖W‖₂, gains and rows of tables at most `norm`, what is added ‖b‖₂ at most `bias`; of a layer
+/// of one's own that measures ‖W‖_F, that too at most `norm`. A tied
 /// block is within the limits of each of its uses.
 struct weight_limits {
   double norm = 1;
@@ -58,12 +59,9 @@ struct network_rules {
   /// Beyond it, intermediate sums might overflow (minimal filtering adds up sixteen values).
   static constexpr double largest = std::is_same_v<scalar, float> ? 0x1p120 : 0x1p1000;
 
-  /// Of a layer whose rule does not say what its weights are. Those that read them have no bound then.
-  static constexpr weight_bound nothing_known{intervals::inside::unbounded, intervals::inside::unbounded,
-                                              intervals::inside::unbounded};
-
   [[nodiscard]] static weights_of<Network> measure(const Network& network) {
-    weights_of<Network> found{};
+    weights_of<Network> found;
+    found.fill(weight_bound::of_none());
     detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> layer, std::size_t i) {
       if constexpr (detail::may_have_parameters<Layer>) {
         const shape in = structure::shapes[structure::inputs[i]];
@@ -71,7 +69,7 @@ struct network_rules {
         if constexpr (is_measured<Layer, scalar>) {
           found[i] = measure_of(layer, in, network.layer_parameters(i));
         } else {
-          found[i] = nothing_known;
+          found[i] = {};  // nothing is known: a rule that reads it has no bound
         }
       }
     });
@@ -80,10 +78,20 @@ struct network_rules {
   /// What weights within the limits can be, of nodes that are trained; `others` says it of the rest.
   [[nodiscard]] static weights_of<Network> within(const weight_limits& limits, const weights_of<Network>& others) {
     weights_of<Network> found = others;
-    detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*layer*/, std::size_t i) {
+    detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> layer, std::size_t i) {
       if (structure::trained_counts[i] == 0) return;
-      // What nobody measures nobody brings within limits.
-      found[i] = is_measured<Layer, scalar> ? weight_bound{limits.norm, 0, limits.bias} : nothing_known;
+      found[i] = {};  // what nobody measures nobody brings within limits
+      if constexpr (says_measure<Layer, scalar>) {
+        // What it says of weights that are zeros it says of all.
+        const std::vector<scalar> zeros(structure::parameter_counts[i]);
+        const weight_bound said =
+            measure_of(layer, structure::shapes[structure::inputs[i]], std::span<const scalar>{zeros});
+        if (said.norm.is_finite()) found[i].norm = limits.norm;
+        if (said.frobenius.is_finite()) found[i].frobenius = limits.norm;
+        if (said.bias.is_finite()) found[i].bias = limits.bias;
+      } else if constexpr (is_measured<Layer, scalar>) {
+        found[i] = {limits.norm, upper{}, limits.bias};
+      }
       if constexpr (detail::has_affine<Layer>) {
         const affine_map map = Layer::affine(structure::shapes[structure::inputs[i]]);
         found[i].frobenius = upper{limits.norm} * root_of(std::min(map.out_channels, map.groups * map.view_width()));
@@ -269,8 +277,7 @@ template <class Network, class Loss>
   } else {
     using rules = certified::network_rules<Network>;
     const detail::float_environment proven;
-    certified::weights_of<Network> frozen{};  // of which nothing is known
-    frozen.fill({intervals::inside::unbounded, intervals::inside::unbounded, intervals::inside::unbounded});
+    const certified::weights_of<Network> frozen{};  // of which nothing is known
     return rules::bound(rules::within(limits, frozen), certified::loss_bound_of<Network, Loss>(), inputs);
   }
 }

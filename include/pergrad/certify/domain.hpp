@@ -36,9 +36,9 @@ struct node_bounds {
   shape in2;
   shape out;
   value_bound x{};
-  value_bound x2{};        ///< of a layer with two inputs
-  weight_bound weights{};  ///< as the rule's `measure` says
-  roundoff rounds{};       ///< of the network's scalar
+  value_bound x2{};                                ///< of a layer with two inputs
+  weight_bound weights = weight_bound::of_none();  ///< as the rule's `measure` says
+  roundoff rounds{};                               ///< of the network's scalar
 
   [[nodiscard]] value_bound y(upper l2, upper largest) const noexcept {
     return value_bound::of(out.size(), l2, largest);

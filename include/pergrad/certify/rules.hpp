@@ -193,8 +193,13 @@ template <class Layer>
 
 }  // namespace inside
 
+/// Windows whose function is known: one of one's own says `bounds`.
 template <class Layer>
-requires detail::has_windows<Layer>
+concept has_known_windows = detail::has_windows<Layer> && requires {
+  Layer::known_rule;
+};
+template <class Layer>
+requires has_known_windows<Layer>
 [[nodiscard]] effect rule_of(std::type_identity<Layer> /*layer*/, const node_bounds& at) {
   const extent in = detail::image_size(at.in);
   const extent out = detail::image_size(at.out);
@@ -273,14 +278,10 @@ requires detail::is_branch_sum<Layer>
   const upper grows = at.rounds.growth(1);
   return {.y = at.y((at.x.l2 + at.x2.l2) * grows, (at.x.largest + at.x2.largest) * grows)};
 }
-template <bool ByPosition>
-[[nodiscard]] effect rule_of_joined(const detail::concatenation<ByPosition>* /*layer*/, const node_bounds& at) {
-  return {.y = at.y(length_of(at.x.l2, at.x2.l2), std::max(at.x.largest, at.x2.largest))};
-}
 template <class Layer>
-requires requires(const Layer* layer, const node_bounds& at) { rule_of_joined(layer, at); }
-[[nodiscard]] effect rule_of(std::type_identity<Layer> /*layer*/, const node_bounds& at) {
-  return rule_of_joined(static_cast<const Layer*>(nullptr), at);
+requires(std::is_same_v<Layer, detail::concatenate> || std::is_same_v<Layer, detail::concatenate_channels>)
+    [[nodiscard]] effect rule_of(std::type_identity<Layer> /*layer*/, const node_bounds& at) {
+  return {.y = at.y(length_of(at.x.l2, at.x2.l2), std::max(at.x.largest, at.x2.largest))};
 }
 [[nodiscard]] inline effect rule_of(std::type_identity<elementwise_product> /*layer*/, const node_bounds& at) {
   const upper grows = at.rounds.growth(1);
@@ -350,7 +351,8 @@ template <class Scalar>
 /// The largest of the first `gains`, and the length of the rest.
 template <class Scalar>
 [[nodiscard]] weight_bound gains_and_shifts(std::span<const Scalar> weights, std::size_t gains) {
-  weight_bound result{.bias = l2_norm_of(weights.subspan(gains))};
+  weight_bound result = weight_bound::of_none();
+  result.bias = l2_norm_of(weights.subspan(gains));
   for (const Scalar each : weights.first(gains)) {
     result.norm = std::max(result.norm, upper{std::fabs(static_cast<double>(each))});
   }
@@ -417,8 +419,11 @@ struct of_row_norm {
     return gains_and_shifts(weights, gains(in));
   }
 };
-template <bool Centred, class... Options>
-of_row_norm<Centred, Options...> norm_rule_of(const detail::row_norm<Centred, Options...>*);
+// Of these types and none that is derived from one: that computes something else.
+template <class... Options>
+of_row_norm<true, Options...> norm_rule_of(std::type_identity<layer_norm<Options...>>);
+template <class... Options>
+of_row_norm<false, Options...> norm_rule_of(std::type_identity<rms_norm<Options...>>);
 
 template <std::size_t Groups, class... Options>
 struct of_grouped_norm {
@@ -435,17 +440,23 @@ struct of_grouped_norm {
   }
 };
 template <std::size_t Groups, class... Options>
-of_grouped_norm<Groups, Options...> norm_rule_of(const detail::grouped_norm<Groups, Options...>*);
+of_grouped_norm<Groups, Options...> norm_rule_of(std::type_identity<group_norm<Groups, Options...>>);
+template <class... Options>
+of_grouped_norm<0, Options...> norm_rule_of(std::type_identity<instance_norm1d<Options...>>);
+template <class... Options>
+of_grouped_norm<0, Options...> norm_rule_of(std::type_identity<instance_norm2d<Options...>>);
+template <class... Options>
+of_grouped_norm<0, Options...> norm_rule_of(std::type_identity<instance_norm3d<Options...>>);
 
 template <class Layer>
-requires requires(const Layer* layer) { norm_rule_of(layer); }
+requires requires(std::type_identity<Layer> layer) { norm_rule_of(layer); }
 [[nodiscard]] effect rule_of(std::type_identity<Layer> /*layer*/, const node_bounds& at) {
-  return decltype(norm_rule_of(static_cast<const Layer*>(nullptr)))::rule(at);
+  return decltype(norm_rule_of(std::type_identity<Layer>{}))::rule(at);
 }
 template <class Layer, class Scalar>
-requires requires(const Layer* layer) { norm_rule_of(layer); }
+requires requires(std::type_identity<Layer> layer) { norm_rule_of(layer); }
 [[nodiscard]] weight_bound measure_of(std::type_identity<Layer> /*layer*/, shape in, std::span<const Scalar> weights) {
-  return decltype(norm_rule_of(static_cast<const Layer*>(nullptr)))::measure(in, weights);
+  return decltype(norm_rule_of(std::type_identity<Layer>{}))::measure(in, weights);
 }
 
 // Tables
@@ -471,7 +482,7 @@ template <class Layer, class Scalar>
 requires requires(const Layer* layer) { is_a_table(layer); }
 [[nodiscard]] weight_bound measure_of(std::type_identity<Layer> /*layer*/, shape in, std::span<const Scalar> table) {
   const std::size_t width = table.size() / in.ids;
-  weight_bound result;
+  weight_bound result = weight_bound::of_none();
   for (std::size_t id = 0; id < in.ids; ++id) {
     result.norm = std::max(result.norm, l2_norm_of(table.subspan(id * width, width)));
   }
@@ -489,9 +500,11 @@ requires requires(const node_bounds& at) {
 }
 [[nodiscard]] effect rule_of(std::type_identity<Layer> /*layer*/, const node_bounds& at) { return Layer::bounds(at); }
 template <class Layer, class Scalar>
-requires requires(shape in, std::span<const Scalar> w) {
+concept says_measure = requires(shape in, std::span<const Scalar> w) {
   { Layer::measure(in, w) } -> std::same_as<weight_bound>;
-}
+};
+template <class Layer, class Scalar>
+requires says_measure<Layer, Scalar>
 [[nodiscard]] weight_bound measure_of(std::type_identity<Layer> /*layer*/, shape in, std::span<const Scalar> weights) {
   return Layer::measure(in, weights);
 }

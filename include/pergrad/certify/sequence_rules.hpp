@@ -140,6 +140,7 @@ template <class Cell, std::size_t Hidden, std::size_t Biases, bool Reversed, boo
     std::span<const Scalar> weights) {
   constexpr std::size_t gates = Cell::gates * Hidden;
   return {.norm = inside::largest_norm(weights, {{0, gates, in.e1}, {gates * in.e1, gates, Hidden}}),
+          .frobenius = upper{},
           .bias = l2_norm_of(weights.subspan(weight_count_of(layer, in, weights.size())))};
 }
 /// A part of the states that were given.
@@ -187,7 +188,7 @@ template <class Layer, std::size_t Heads, bool Own, class Scalar>
   const auto place = [](std::ptrdiff_t offset) { return static_cast<std::size_t>(offset); };
   const auto memory = place(at.memory_features);
   const matrix_place out{place(at.out_weight), features, features};
-  weight_bound result;
+  weight_bound result = weight_bound::of_none();
   if constexpr (Own) {
     result.norm = largest_norm(weights, {{0, 3 * features, features}, out});
   } else {
@@ -297,6 +298,7 @@ template <probability Probability, class Scalar>
                                       std::span<const Scalar> weights) {
   const std::size_t count = weight_count_of(layer, in, weights.size());
   return {.norm = inside::largest_norm(weights, {{0, count / in.e1, in.e1}}),
+          .frobenius = upper{},
           .bias = l2_norm_of(weights.subspan(count))};
 }
 

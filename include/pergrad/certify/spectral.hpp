@@ -173,10 +173,15 @@ inline constexpr double most_gram_work = 0x1p32;
 }
 
 /// What is known of a layer's weights, of all layers in the same words. A rule says which of them it reads.
+/// What nobody says is without bound.
 struct weight_bound {
-  upper norm{};       ///< of the linear map ‖W‖₂; of gains the largest; of a table the longest row
-  upper frobenius{};  ///< of the weights of a linear map
-  upper bias{};       ///< ‖b‖₂, of all that is added
+  upper norm{intervals::inside::unbounded};  ///< of the linear map ‖W‖₂; of gains the largest; of a table the
+                                             ///< longest row
+  upper frobenius{intervals::inside::unbounded};  ///< of the weights of a linear map
+  upper bias{intervals::inside::unbounded};       ///< ‖b‖₂, of all that is added
+
+  /// Of no weights at all.
+  [[nodiscard]] static constexpr weight_bound of_none() noexcept { return {upper{}, upper{}, upper{}}; }
 
   friend bool operator<=(const weight_bound& a, const weight_bound& b) noexcept {
     return !(b.norm < a.norm) && !(b.frobenius < a.frobenius) && !(b.bias < a.bias);
@@ -215,7 +220,7 @@ namespace inside {
 template <class Scalar>
 [[nodiscard]] weight_bound measure_affine(const affine_map& map, std::span<const Scalar> parameters) {
   const std::span<const Scalar> weights = parameters.first(map.weight_count());
-  weight_bound result;
+  weight_bound result = weight_bound::of_none();
   result.frobenius = l2_norm_of(weights);
   result.bias = l2_norm_of(parameters.subspan(map.weight_count()));
   const std::size_t outputs = map.group_outputs();

@@ -46,8 +46,8 @@ template <class Layer>
 [[nodiscard]] std::size_t weights_before_bias(shape in, std::size_t parameters) {
   if constexpr (detail::has_affine<Layer>) {
     return Layer::affine(in).weight_count();
-  } else if constexpr (requires(const Layer* layer) { norm_rule_of(layer); }) {
-    return decltype(norm_rule_of(static_cast<const Layer*>(nullptr)))::gains(in);
+  } else if constexpr (requires(std::type_identity<Layer> layer) { norm_rule_of(layer); }) {
+    return decltype(norm_rule_of(std::type_identity<Layer>{}))::gains(in);
   } else if constexpr (std::is_same_v<Layer, channel_affine>) {
     return in.e0;
   } else if constexpr (std::is_same_v<Layer, learned_positions> || std::is_same_v<Layer, added_bias> ||
@@ -79,8 +79,11 @@ weights_of<Network> project(Network& network, weights_of<Network> found, const w
       const std::span<typename Network::scalar> all = network.layer_parameters(i);
       const std::size_t weights = weights_before_bias<Layer>(in, all.size());
       for (int attempt = 0; !(found[i] <= limits[i]); ++attempt) {
+        // What is not limited may be without bound: nobody measures it.
+        const auto is_number = [](upper is, upper may_be) { return is.is_finite() || !may_be.is_finite(); };
         if (attempt == 12 ||
-            !(found[i].norm.is_finite() && found[i].frobenius.is_finite() && found[i].bias.is_finite())) {
+            !(is_number(found[i].norm, limits[i].norm) && is_number(found[i].frobenius, limits[i].frobenius) &&
+              is_number(found[i].bias, limits[i].bias))) {
           detail::throw_invalid_argument({"pergrad: certified training: the weights of node ", i, " are not finite"});
         }
         // A little below the limit, as what is multiplied rounds; more so if that was not enough.
