@@ -10295,7 +10295,9 @@ class total_state {
     if (records.size() == 0) return;
     const bool is_its = data_ == records.source() && first_number_ == records.first_number();
     if (data_.first_record != nullptr && !is_its) {
-      throw_logic_error({"pergrad: chunks of one sum must be of one data set, as their records could be the same"});
+      throw_logic_error(
+          {"pergrad: chunks of one sum must be of one data set, which is made once, as records of others could be the "
+           "same"});
     }
     std::uint64_t next = next_record_;
     for (std::size_t i = 0; i < records.size(); ++i) {
@@ -20222,6 +20224,7 @@ class dp_sgd_base
   }
   void require_fit(const dataset<input_value, target>& records) {
     network_access::require_parameters(*network_);
+    static_cast<void>(unit_count(records.size()));
     const bool by_number = charges_ || (units() != nullptr && units()->are_owners());
     const bool are_others =
         checked_ && !checked_->is_copy_of(records) && (records.size() > 0 || !checked_->same_view(records));
@@ -20232,7 +20235,6 @@ class dp_sgd_base
     }
     if (checked_ && !told_) this->require_known(records, *checked_);
     if (has_seen(records)) return;
-    static_cast<void>(unit_count(records.size()));
     must_look_ = true;  // also at those of before, until some fit
     require_fit_for_training<Network, Loss>(records);
   }

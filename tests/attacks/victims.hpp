@@ -222,10 +222,10 @@ class library {
   }
   template <class Visit>
   void in_chunks(bool with, std::size_t size, const Visit& visit) {
-    std::vector<std::uint32_t> ids(data_.view(with).size());
+    const auto view = data_.view(with);
+    std::vector<std::uint32_t> ids(view.size());
     std::iota(ids.begin(), ids.end(), 0U);
     for (std::size_t first = 0; first < ids.size(); first += size) {
-      const auto view = data_.view(with);
       const pg::batch<Network, loss> chunk{
           view, std::span<const std::uint32_t>{ids}.subspan(first, std::min(size, ids.size() - first))};
       visit(chunk);

@@ -107,7 +107,9 @@ class total_state {
     if (records.size() == 0) return;
     const bool is_its = data_ == records.source() && first_number_ == records.first_number();
     if (data_.first_record != nullptr && !is_its) {
-      throw_logic_error({"pergrad: chunks of one sum must be of one data set, as their records could be the same"});
+      throw_logic_error(
+          {"pergrad: chunks of one sum must be of one data set, which is made once, as records of others could be the "
+           "same"});
     }
     std::uint64_t next = next_record_;
     for (std::size_t i = 0; i < records.size(); ++i) {

@@ -338,6 +338,7 @@ class dp_sgd_base
   }
   void require_fit(const dataset<input_value, target>& records) {
     network_access::require_parameters(*network_);
+    static_cast<void>(unit_count(records.size()));
     const bool by_number = charges_ || (units() != nullptr && units()->are_owners());
     const bool are_others =
         checked_ && !checked_->is_copy_of(records) && (records.size() > 0 || !checked_->same_view(records));
@@ -348,7 +349,6 @@ class dp_sgd_base
     }
     if (checked_ && !told_) this->require_known(records, *checked_);
     if (has_seen(records)) return;
-    static_cast<void>(unit_count(records.size()));
     must_look_ = true;  // also at those of before, until some fit
     require_fit_for_training<Network, Loss>(records);
   }
