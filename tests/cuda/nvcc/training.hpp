@@ -101,10 +101,11 @@ template <class Network, class Executor>
   const auto parameters = [&] { return copy(std::as_const(net).parameters()); };
   result.before = parameters();
   pergrad::dp_sgd trainer{executor, net, pergrad::cross_entropy{}, make_options(chosen), pergrad::seeded_generator{7}};
+  const auto records = set.as<Network>();
   for (std::size_t step = 0; step < chosen.steps; ++step) {
     if (step < begins.size()) std::copy(begins[step].begin(), begins[step].end(), net.parameters().begin());
     result.begins.push_back(parameters());
-    trainer.step(set.as<Network>());
+    trainer.step(records);
     result.released.push_back(copy(trainer.last_update().values()));
   }
   result.after = parameters();

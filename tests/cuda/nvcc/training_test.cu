@@ -190,9 +190,10 @@ void reads_records_where_they_lie(const training::images& set) {
   pergrad::dp_sgd trainer{exec, net, pergrad::cross_entropy{}, training::make_options(chosen),
                           pergrad::seeded_generator{7}};
   training::images mine = set;
+  const auto records = mine.as<training::cnn>();
   for (std::size_t step = 0; step < training::steps_of_an_epoch; ++step) {
     mine = set;
-    trainer.step(mine.as<training::cnn>());
+    trainer.step(records);
     mine.pixels.assign(mine.pixels.size(), 1e9F);
   }
   CHECK(std::vector<float>(net.parameters().begin(), net.parameters().end()) == wanted);
@@ -254,11 +255,12 @@ void an_empty_batch_is_a_step(const training::images& set) {
   pergrad::dp_sgd trainer{exec, net, pergrad::cross_entropy{}, options, pergrad::seeded_generator{3}};
   const auto parameters = [&net] { return std::vector<float>(net.parameters().begin(), net.parameters().end()); };
   const std::vector<float> before = parameters();
-  trainer.step(set.as<training::cnn>());
+  const auto records = set.as<training::cnn>();
+  trainer.step(records);
   const std::vector<float> once = parameters();
   CHECK(once != before);
   fake_cuda::reset();
-  trainer.step(set.as<training::cnn>());
+  trainer.step(records);
   CHECK(fake_cuda::counted().captures == 0);
   CHECK(parameters() != once);
   for (const float value : parameters()) {
