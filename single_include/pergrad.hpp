@@ -4836,7 +4836,7 @@ template <class Id>
   return largest < limit && largest <= static_cast<bits>(std::numeric_limits<Id>::max());
 }
 
-/// Which data set records are of.
+/// Which data set records are of. Shared objects of one process may count apart, and their arrays lie apart.
 struct data_set_identity {
   const void* first_record = nullptr;
   std::uint64_t number = 0;
@@ -4844,9 +4844,6 @@ struct data_set_identity {
 };
 
 }  // namespace detail
-
-template <class Network, class Loss>
-class batch;
 
 /// Records one after the other: inputs in PyTorch's order `[records][input shape]`, one target a record (or several),
 /// and, where samples have lengths of their own, one length a record. `Value` is the type of an input value: float or
@@ -4940,9 +4937,11 @@ class dataset {
       }
     }
   }
-  /// Whether one is a copy of the other.
+  /// What it shares with its copies, and no other data set has.
+  [[nodiscard]] detail::data_set_identity identity() const noexcept { return {inputs_.data(), number_}; }
+  /// Whether one is a copy of the other, or as good as one: there are no records.
   [[nodiscard]] bool is_copy_of(const dataset& other) const noexcept {
-    return number_ == other.number_ && same_view(other);  // shared objects of one process may count apart
+    return (identity() == other.identity() || size() == 0) && same_view(other);
   }
   /// Whether both are views of the same memory in the same way.
   [[nodiscard]] bool same_view(const dataset& other) const noexcept {
@@ -4952,8 +4951,6 @@ class dataset {
   }
 
  private:
-  template <class Network, class Loss>
-  friend class batch;
   [[nodiscard]] bool holds(Value id) const noexcept { return id >= 0 && static_cast<std::size_t>(id) < input_.ids; }
 
   std::span<const Value> inputs_;
@@ -5135,7 +5132,7 @@ class batch {
   /// The number of its data set's first record.
   [[nodiscard]] std::uint64_t first_number() const noexcept { return first_record_; }
   /// The data set, without its type: batches of one and its copies have the same.
-  [[nodiscard]] detail::data_set_identity source() const noexcept { return {records_.input(0), records_.number_}; }
+  [[nodiscard]] detail::data_set_identity source() const noexcept { return records_.identity(); }
 
  private:
   static constexpr std::size_t per_sample = Loss::target_count(Network::output_shape);
@@ -5548,18 +5545,14 @@ struct norm_bound {
   [[nodiscard]] PERGRAD_HD friend norm_bound operator+(norm_bound a, const norm_bound& b) noexcept { return a += b; }
 };
 
-/// A sum of terms of both signs that should be a square: 0 where it was rounded below, infinite where terms overflowed
-/// on their way, whatever sign they had.
-[[nodiscard]] PERGRAD_HD inline double square_of_terms(double total) noexcept {
-  if (total > 0) return total;
-  return total >= -limits::largest<double> ? 0 : __builtin_huge_val();  // nor may NaN pass for 0
-}
-
-/// A squared norm that was found in double: infinite where a sum of Scalars may overflow on its way, whose terms' sizes
-/// add up to `magnitude`, however they cancel.
+/// A squared norm that was found in double as a sum of terms of both signs, whose sizes add up to `magnitude`: 0 where
+/// it was rounded below; infinite where terms overflowed on their way, whatever sign they had, and where a sum of
+/// Scalars may, however they cancel.
 template <class Scalar>
-[[nodiscard]] PERGRAD_HD inline double squared_of_terms(double squared, double magnitude) noexcept {
-  return magnitude <= static_cast<double>(limits::largest<Scalar>) ? squared : __builtin_huge_val();
+[[nodiscard]] PERGRAD_HD inline double squared_of_terms(double total, double magnitude) noexcept {
+  const bool is_finite = total >= -limits::largest<double> && total <= limits::largest<double>;  // not of NaN
+  if (!(is_finite && magnitude <= static_cast<double>(limits::largest<Scalar>))) return __builtin_huge_val();
+  return total > 0 ? total : 0;
 }
 
 /// An upper bound of the norm of what is added for a gradient of `count` parameters; infinite or NaN if it is not
@@ -9329,16 +9322,11 @@ inline void for_each_vector(std::ptrdiff_t count, Function&& f) {
 namespace pergrad::inline v0_1::on_host {
 
 /// The same of single numbers.
-[[nodiscard]] inline float multiply_add(float a, float b, float c) noexcept {
+template <class Scalar>
+requires std::is_floating_point_v<Scalar>
+[[nodiscard]] inline Scalar multiply_add(Scalar a, Scalar b, Scalar c) noexcept {
 #if defined(__FMA__) || defined(__aarch64__)
-  return __builtin_fmaf(a, b, c);
-#else
-  return a * b + c;
-#endif
-}
-[[nodiscard]] inline double multiply_add(double a, double b, double c) noexcept {
-#if defined(__FMA__) || defined(__aarch64__)
-  return __builtin_fma(a, b, c);
+  return std::fma(a, b, c);
 #else
   return a * b + c;
 #endif
@@ -15839,8 +15827,9 @@ class allocation_source final : public loss_source {
     const double deviations = std::sqrt(-2 * std::log(tail));
     if (!(m_ + deviations <= 37)) return false;
     constexpr double most_points = 1 << 21;  // 150 MB
-    if (!(ratio_sums<>{m_, deviations, tail}.points(steps_) <= most_points)) return false;
-    if (!law_ || tail < tail_) law_ = ratio_sums<>{m_, deviations, tail}.of(steps_);
+    const ratio_sums<> sums{m_, deviations, tail};
+    if (!(sums.points(steps_) <= most_points)) return false;
+    if (!law_ || tail < tail_) law_ = sums.of(steps_);
     tail_ = tail;
     deviations_ = deviations;
     return true;
@@ -18922,8 +18911,7 @@ class private_run {
   /// known whether they are those of the last step: the same arrays, of which somebody made another data set.
   template <class Records>
   void require_known(const Records& records, const Records& last) const {
-    if (!has_drawn_ || !keeps_its_place || records.is_copy_of(last) || records.size() == 0) return;
-    if (!records.same_view(last)) return;
+    if (!has_drawn_ || !keeps_its_place || records.is_copy_of(last) || !records.same_view(last)) return;
     throw_logic_error(
         {"pergrad: private training: another data set of the arrays of the step before: if its records are "
          "the same, make it once and pass it to all steps",
@@ -18950,10 +18938,8 @@ class private_run {
       throw budget_exhausted("pergrad: private training: the run has no step behind number " + std::to_string(most_));
     }
     if (place_.position == 0 || begins_a_round_) accountant_.spend(event_);
-    if (std::exchange(begins_a_round_, false)) {
-      place_.position = 0;
-      draws_anew_ = true;
-    }
+    const bool draws_anew = std::exchange(begins_a_round_, false);
+    if (draws_anew) place_.position = 0;
     noise_.catch_up(generator, place_.taken);
     if (statistic_) {
       statistic_->counted.clear();
@@ -18965,7 +18951,7 @@ class private_run {
     } else {
       ++place_.paid;
     }
-    if (std::exchange(draws_anew_, false)) place_.run = step;
+    if (draws_anew) place_.run = step;
     const auto stream = [&](std::uint64_t of) { return generator.template stream<randomness::sampling>(of); };
     drawn_.begin(sampling_, {stream(step), stream(place_.round), stream(place_.run), place_.position, place_.taken},
                  record_count, mine);
@@ -19010,8 +18996,7 @@ class private_run {
   double sensitivity_ = 0;  ///< of the next step's sum
   run_place place_;
   bool has_drawn_ = false;       ///< a step, of records that it was given
-  bool begins_a_round_ = false;  ///< the next step, if it is entered
-  bool draws_anew_ = false;      ///< it does, as it has other records
+  bool begins_a_round_ = false;  ///< the next step, if it is entered: it has other records
   static constexpr std::uint64_t without_end = ~std::uint64_t{0};
   std::uint64_t most_ = without_end;  ///< steps that its schedules, or its noise's strategy, have
   option<record_lanes> lanes_;
@@ -20226,9 +20211,7 @@ class dp_sgd_base
     network_access::require_parameters(*network_);
     static_cast<void>(unit_count(records.size()));
     const bool by_number = charges_ || (units() != nullptr && units()->are_owners());
-    const bool are_others =
-        checked_ && !checked_->is_copy_of(records) && (records.size() > 0 || !checked_->same_view(records));
-    if (are_others && this->has_drawn_ && by_number) {
+    if (by_number && this->has_drawn_ && checked_ && !checked_->is_copy_of(records)) {
       throw_logic_error({"pergrad: private training: ", charges_ ? "individual accounting" : "a sampler of owners",
                          " follows the records of one data set by their numbers: another one, also of the same arrays, "
                          "needs a trainer of its own"});
@@ -28637,7 +28620,7 @@ struct leaf_kernel {
       // What a term meets: the additions in its dots, its product, the others of its block and the other blocks.
       constexpr auto of_block = static_cast<index>(dot_block_side * dot_block_side);
       const auto terms = static_cast<double>(leaf.view_width() + leaf.outputs + 1 + of_block + sum.additions());
-      result.squared += square_of_terms(sum.total());
+      result.squared += squared_of_terms<Scalar>(sum.total(), seen.magnitude);
       result.error += terms * std::numeric_limits<double>::epsilon() * seen.magnitude * seen.magnitude;
       result += rounding_of(seen);
     }
@@ -28701,7 +28684,7 @@ struct leaf_kernel {
     const double lost = x_lost * seen.delta * seen.delta + delta_lost * seen.x * seen.x +
                         x_lost * delta_lost * real(leaf.positions()) * real(leaf.positions());
     norm_bound result = rounding_of(seen);
-    result.squared += square_of_terms(sum.total());
+    result.squared += squared_of_terms<Scalar>(sum.total(), seen.magnitude);
     result.error +=
         (2 * gamma + gamma * gamma + in_double) * (1 + 0x1p-20) * seen.magnitude * seen.magnitude + 2 * lost;
     return result;
@@ -33694,7 +33677,7 @@ class gram_of_uses {
     const auto all = static_cast<double>(positions_);
     const double terms = static_cast<double>(widths_ + 1) + all * all;
     const double moved = (all + static_cast<double>(uses_ + 2)) * unit * magnitude_;
-    return {.squared = squared_of_terms<Scalar>(square_of_terms(squared_), magnitude_),
+    return {.squared = squared_of_terms<Scalar>(squared_, magnitude_),
             .error = error_ + terms * std::numeric_limits<double>::epsilon() * magnitude_ * magnitude_,
             .slack = moved * moved,
             .spread = spread_,
@@ -48412,7 +48395,7 @@ struct norm_worker {
       block.once([&] {
         // Besides its two dots, a term meets the additions of one thread and of the block.
         const double terms = view.view_width() + view.outputs + static_cast<double>(pairs) / Threads + 16;
-        part.squared += squared_of_terms<Scalar>(square_of_terms(squared), magnitude);
+        part.squared += squared_of_terms<Scalar>(squared, magnitude);
         part.error += terms * limits::epsilon<double> * magnitude * magnitude;
         // And a product that is too small for a normal number is off by half the least one.
         const double lost = static_cast<double>(limits::least_subnormal<Scalar>) * positions *

@@ -2,11 +2,9 @@
 // tests/kept_data_set.hpp - one data set of a fixture's arrays, which is passed to all steps
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <vector>
 
 #include <pergrad/pergrad.hpp>
 
@@ -15,11 +13,10 @@
 template <class Value>
 class kept_data_set {
  public:
-  [[nodiscard]] const pergrad::dataset<Value, std::int32_t>& of(const std::vector<Value>& inputs,
-                                                                const std::vector<std::int32_t>& targets,
-                                                                const pergrad::shape& input,
-                                                                std::size_t targets_per_record = 1) const {
-    const pergrad::dataset<Value, std::int32_t> now{inputs, targets, input, targets_per_record};
+  [[nodiscard]] const pergrad::dataset<Value, std::int32_t>& of(std::span<const Value> inputs,
+                                                                std::span<const std::int32_t> targets,
+                                                                const pergrad::shape& input) const {
+    const pergrad::dataset<Value, std::int32_t> now{inputs, targets, input};
     if (!made_ || !made_->same_view(now)) made_ = now;
     return *made_;
   }

@@ -105,7 +105,7 @@ template <class Id>
   return largest < limit && largest <= static_cast<bits>(std::numeric_limits<Id>::max());
 }
 
-/// Which data set records are of.
+/// Which data set records are of. Shared objects of one process may count apart, and their arrays lie apart.
 struct data_set_identity {
   const void* first_record = nullptr;
   std::uint64_t number = 0;
@@ -113,9 +113,6 @@ struct data_set_identity {
 };
 
 }  // namespace detail
-
-template <class Network, class Loss>
-class batch;
 
 /// Records one after the other: inputs in PyTorch's order `[records][input shape]`, one target a record (or several),
 /// and, where samples have lengths of their own, one length a record. `Value` is the type of an input value: float or
@@ -209,9 +206,11 @@ class dataset {
       }
     }
   }
-  /// Whether one is a copy of the other.
+  /// What it shares with its copies, and no other data set has.
+  [[nodiscard]] detail::data_set_identity identity() const noexcept { return {inputs_.data(), number_}; }
+  /// Whether one is a copy of the other, or as good as one: there are no records.
   [[nodiscard]] bool is_copy_of(const dataset& other) const noexcept {
-    return number_ == other.number_ && same_view(other);  // shared objects of one process may count apart
+    return (identity() == other.identity() || size() == 0) && same_view(other);
   }
   /// Whether both are views of the same memory in the same way.
   [[nodiscard]] bool same_view(const dataset& other) const noexcept {
@@ -221,8 +220,6 @@ class dataset {
   }
 
  private:
-  template <class Network, class Loss>
-  friend class batch;
   [[nodiscard]] bool holds(Value id) const noexcept { return id >= 0 && static_cast<std::size_t>(id) < input_.ids; }
 
   std::span<const Value> inputs_;
@@ -404,7 +401,7 @@ class batch {
   /// The number of its data set's first record.
   [[nodiscard]] std::uint64_t first_number() const noexcept { return first_record_; }
   /// The data set, without its type: batches of one and its copies have the same.
-  [[nodiscard]] detail::data_set_identity source() const noexcept { return {records_.input(0), records_.number_}; }
+  [[nodiscard]] detail::data_set_identity source() const noexcept { return records_.identity(); }
 
  private:
   static constexpr std::size_t per_sample = Loss::target_count(Network::output_shape);

@@ -187,7 +187,7 @@ class trained_victim {
     released_.clear();
     while (loop.within_budget()) {
       starts_.emplace_back(trained.parameters().begin(), trained.parameters().end());
-      auto step = loop.begin(views_[with ? 1 : 0]);
+      auto step = loop.begin(data_.view(with));
       add_all(step);
       optimizer.step(executor_, trained, update, std::move(step));
       for (const double each : update.values()) released_.push_back(each / unit_);
@@ -250,7 +250,7 @@ class trained_victim {
     std::vector<double> sums;
     for (const auto& start : starts_) {
       std::copy(start.begin(), start.end(), other.parameters().begin());
-      auto step = loop.begin(views_[with ? 1 : 0]);
+      auto step = loop.begin(data_.view(with));
       add_all(step);
       pg::evaluate_into(executor_, update, std::move(step));
       for (const double each : update.values()) sums.push_back(each / unit_);
@@ -262,7 +262,6 @@ class trained_victim {
   pg::buffered_noise noise_{steps, decays, scales};
   pg::cyclic_poisson_sampling turns_{pg::sampling_probability{1}, pg::round_steps{2}};
   victims::records<net> data_{30, false};
-  decltype(data_.view(false)) views_[2] = {data_.view(false), data_.view(true)};
   double sigma_;
   double total_ = 0;
   double unit_ = 1;

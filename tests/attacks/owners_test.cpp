@@ -69,14 +69,13 @@ class owners_victim {
   }
   [[nodiscard]] observation step(trainer& of, bool with) {
     std::copy(start_.begin(), start_.end(), net_.parameters().begin());
-    of.step(views_[with ? 1 : 0]);
+    of.step(data_.view(with));
     const auto seen = of.last_update().values();
     return {{seen.begin(), seen.end()}};
   }
 
   pg::host executor_{pg::threads{1}};
   victims::records<network> data_{records, false};
-  decltype(data_.view(false)) views_[2] = {data_.view(false), data_.view(true)};
   network net_;
   std::vector<float> start_;
   hypothesis guesses_[2];

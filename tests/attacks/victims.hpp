@@ -18,6 +18,7 @@
 
 #include "attacks/attacks.hpp"
 #include "attacks/planted.hpp"
+#include "kept_data_set.hpp"
 
 namespace victims {
 
@@ -73,10 +74,14 @@ struct records {
     }
     for (std::int32_t& y : classes) y = static_cast<std::int32_t>(random() % Network::output_shape.size());
   }
-  [[nodiscard]] pg::dataset<value, std::int32_t> view(bool with) const {
+  [[nodiscard]] const pg::dataset<value, std::int32_t>& view(bool with) const {
     const std::size_t size = with ? count + 1 : count;
-    return {std::span{inputs}.first(size * width), std::span{classes}.first(size), Network::input_shape};
+    return views_[with ? 1 : 0].of(std::span{inputs}.first(size * width), std::span{classes}.first(size),
+                                   Network::input_shape);
   }
+
+ private:
+  kept_data_set<value> views_[2];
 };
 
 /// How a release is made, and what of it is seen.
@@ -222,7 +227,7 @@ class library {
   }
   template <class Visit>
   void in_chunks(bool with, std::size_t size, const Visit& visit) {
-    const auto view = data_.view(with);
+    const auto& view = data_.view(with);
     std::vector<std::uint32_t> ids(view.size());
     std::iota(ids.begin(), ids.end(), 0U);
     for (std::size_t first = 0; first < ids.size(); first += size) {

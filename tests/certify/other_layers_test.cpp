@@ -55,7 +55,7 @@ struct gain {
   }
 };
 
-/// A hundred times as much as the layer that it is derived from.
+/// What is derived from a layer may compute something else: that layer's rule is not its.
 struct loud_norm : pg::layer_norm<pg::eps<1, 10>> {
   static constexpr const char* name = "loud_norm";
 };

@@ -11,7 +11,9 @@
 #include <array>
 #include <cstddef>
 #include <limits>
+#include <span>
 #include <type_traits>
+#include <vector>
 
 #include <pergrad/certify/boxes.hpp>
 #include <pergrad/certify/certificate.hpp>
@@ -30,8 +32,7 @@
 namespace pergrad::inline v0_1 {
 
 /// Of every trained layer: ‖W‖₂, gains and rows of tables at most `norm`, what is added ‖b‖₂ at most `bias`; of a layer
-/// of one's own that measures ‖W‖_F, that too at most `norm`. A tied
-/// block is within the limits of each of its uses.
+/// of one's own that measures ‖W‖_F, that too at most `norm`. A tied block is within the limits of each of its uses.
 struct weight_limits {
   double norm = 1;
   double bias = 1;
@@ -75,17 +76,29 @@ struct network_rules {
     });
     return found;
   }
+  /// What layers of one's own measure of weights that are zeros: which bounds they say. Once, as steps of certified
+  /// training ask for it.
+  [[nodiscard]] static const weights_of<Network>& said_of_zeros() {
+    static const weights_of<Network> said = [] {
+      weights_of<Network> found;
+      detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> layer, std::size_t i) {
+        if constexpr (says_measure<Layer, scalar>) {
+          const std::vector<scalar> zeros(structure::parameter_counts[i]);
+          found[i] = measure_of(layer, structure::shapes[structure::inputs[i]], std::span<const scalar>{zeros});
+        }
+      });
+      return found;
+    }();
+    return said;
+  }
   /// What weights within the limits can be, of nodes that are trained; `others` says it of the rest.
   [[nodiscard]] static weights_of<Network> within(const weight_limits& limits, const weights_of<Network>& others) {
     weights_of<Network> found = others;
-    detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> layer, std::size_t i) {
+    detail::for_each_layer<structure>([&]<class Layer>(std::type_identity<Layer> /*layer*/, std::size_t i) {
       if (structure::trained_counts[i] == 0) return;
       found[i] = {};  // what nobody measures nobody brings within limits
       if constexpr (says_measure<Layer, scalar>) {
-        // What it says of weights that are zeros it says of all.
-        const std::vector<scalar> zeros(structure::parameter_counts[i]);
-        const weight_bound said =
-            measure_of(layer, structure::shapes[structure::inputs[i]], std::span<const scalar>{zeros});
+        const weight_bound& said = said_of_zeros()[i];  // what is said of them is said of all weights
         if (said.norm.is_finite()) found[i].norm = limits.norm;
         if (said.frobenius.is_finite()) found[i].frobenius = limits.norm;
         if (said.bias.is_finite()) found[i].bias = limits.bias;

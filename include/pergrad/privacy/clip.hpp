@@ -52,18 +52,14 @@ struct norm_bound {
   [[nodiscard]] PERGRAD_HD friend norm_bound operator+(norm_bound a, const norm_bound& b) noexcept { return a += b; }
 };
 
-/// A sum of terms of both signs that should be a square: 0 where it was rounded below, infinite where terms overflowed
-/// on their way, whatever sign they had.
-[[nodiscard]] PERGRAD_HD inline double square_of_terms(double total) noexcept {
-  if (total > 0) return total;
-  return total >= -limits::largest<double> ? 0 : __builtin_huge_val();  // nor may NaN pass for 0
-}
-
-/// A squared norm that was found in double: infinite where a sum of Scalars may overflow on its way, whose terms' sizes
-/// add up to `magnitude`, however they cancel.
+/// A squared norm that was found in double as a sum of terms of both signs, whose sizes add up to `magnitude`: 0 where
+/// it was rounded below; infinite where terms overflowed on their way, whatever sign they had, and where a sum of
+/// Scalars may, however they cancel.
 template <class Scalar>
-[[nodiscard]] PERGRAD_HD inline double squared_of_terms(double squared, double magnitude) noexcept {
-  return magnitude <= static_cast<double>(limits::largest<Scalar>) ? squared : __builtin_huge_val();
+[[nodiscard]] PERGRAD_HD inline double squared_of_terms(double total, double magnitude) noexcept {
+  const bool is_finite = total >= -limits::largest<double> && total <= limits::largest<double>;  // not of NaN
+  if (!(is_finite && magnitude <= static_cast<double>(limits::largest<Scalar>))) return __builtin_huge_val();
+  return total > 0 ? total : 0;
 }
 
 /// An upper bound of the norm of what is added for a gradient of `count` parameters; infinite or NaN if it is not

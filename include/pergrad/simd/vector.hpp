@@ -7,6 +7,7 @@
 // processors have one target, the baseline.
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 #include <cstring>
 #include <type_traits>
@@ -22,16 +23,11 @@
 namespace pergrad::inline v0_1::on_host {
 
 /// The same of single numbers.
-[[nodiscard]] inline float multiply_add(float a, float b, float c) noexcept {
+template <class Scalar>
+requires std::is_floating_point_v<Scalar>
+[[nodiscard]] inline Scalar multiply_add(Scalar a, Scalar b, Scalar c) noexcept {
 #if defined(__FMA__) || defined(__aarch64__)
-  return __builtin_fmaf(a, b, c);
-#else
-  return a * b + c;
-#endif
-}
-[[nodiscard]] inline double multiply_add(double a, double b, double c) noexcept {
-#if defined(__FMA__) || defined(__aarch64__)
-  return __builtin_fma(a, b, c);
+  return std::fma(a, b, c);
 #else
   return a * b + c;
 #endif

@@ -340,9 +340,7 @@ class dp_sgd_base
     network_access::require_parameters(*network_);
     static_cast<void>(unit_count(records.size()));
     const bool by_number = charges_ || (units() != nullptr && units()->are_owners());
-    const bool are_others =
-        checked_ && !checked_->is_copy_of(records) && (records.size() > 0 || !checked_->same_view(records));
-    if (are_others && this->has_drawn_ && by_number) {
+    if (by_number && this->has_drawn_ && checked_ && !checked_->is_copy_of(records)) {
       throw_logic_error({"pergrad: private training: ", charges_ ? "individual accounting" : "a sampler of owners",
                          " follows the records of one data set by their numbers: another one, also of the same arrays, "
                          "needs a trainer of its own"});

@@ -379,8 +379,7 @@ class private_run {
   /// known whether they are those of the last step: the same arrays, of which somebody made another data set.
   template <class Records>
   void require_known(const Records& records, const Records& last) const {
-    if (!has_drawn_ || !keeps_its_place || records.is_copy_of(last) || records.size() == 0) return;
-    if (!records.same_view(last)) return;
+    if (!has_drawn_ || !keeps_its_place || records.is_copy_of(last) || !records.same_view(last)) return;
     throw_logic_error(
         {"pergrad: private training: another data set of the arrays of the step before: if its records are "
          "the same, make it once and pass it to all steps",
@@ -407,10 +406,8 @@ class private_run {
       throw budget_exhausted("pergrad: private training: the run has no step behind number " + std::to_string(most_));
     }
     if (place_.position == 0 || begins_a_round_) accountant_.spend(event_);
-    if (std::exchange(begins_a_round_, false)) {
-      place_.position = 0;
-      draws_anew_ = true;
-    }
+    const bool draws_anew = std::exchange(begins_a_round_, false);
+    if (draws_anew) place_.position = 0;
     noise_.catch_up(generator, place_.taken);
     if (statistic_) {
       statistic_->counted.clear();
@@ -422,7 +419,7 @@ class private_run {
     } else {
       ++place_.paid;
     }
-    if (std::exchange(draws_anew_, false)) place_.run = step;
+    if (draws_anew) place_.run = step;
     const auto stream = [&](std::uint64_t of) { return generator.template stream<randomness::sampling>(of); };
     drawn_.begin(sampling_, {stream(step), stream(place_.round), stream(place_.run), place_.position, place_.taken},
                  record_count, mine);
@@ -467,8 +464,7 @@ class private_run {
   double sensitivity_ = 0;  ///< of the next step's sum
   run_place place_;
   bool has_drawn_ = false;       ///< a step, of records that it was given
-  bool begins_a_round_ = false;  ///< the next step, if it is entered
-  bool draws_anew_ = false;      ///< it does, as it has other records
+  bool begins_a_round_ = false;  ///< the next step, if it is entered: it has other records
   static constexpr std::uint64_t without_end = ~std::uint64_t{0};
   std::uint64_t most_ = without_end;  ///< steps that its schedules, or its noise's strategy, have
   option<record_lanes> lanes_;

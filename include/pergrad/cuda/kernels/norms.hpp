@@ -314,7 +314,7 @@ struct norm_worker {
       block.once([&] {
         // Besides its two dots, a term meets the additions of one thread and of the block.
         const double terms = view.view_width() + view.outputs + static_cast<double>(pairs) / Threads + 16;
-        part.squared += squared_of_terms<Scalar>(square_of_terms(squared), magnitude);
+        part.squared += squared_of_terms<Scalar>(squared, magnitude);
         part.error += terms * limits::epsilon<double> * magnitude * magnitude;
         // And a product that is too small for a normal number is off by half the least one.
         const double lost = static_cast<double>(limits::least_subnormal<Scalar>) * positions *

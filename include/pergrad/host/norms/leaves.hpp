@@ -212,7 +212,7 @@ struct leaf_kernel {
       // What a term meets: the additions in its dots, its product, the others of its block and the other blocks.
       constexpr auto of_block = static_cast<index>(dot_block_side * dot_block_side);
       const auto terms = static_cast<double>(leaf.view_width() + leaf.outputs + 1 + of_block + sum.additions());
-      result.squared += square_of_terms(sum.total());
+      result.squared += squared_of_terms<Scalar>(sum.total(), seen.magnitude);
       result.error += terms * std::numeric_limits<double>::epsilon() * seen.magnitude * seen.magnitude;
       result += rounding_of(seen);
     }
@@ -276,7 +276,7 @@ struct leaf_kernel {
     const double lost = x_lost * seen.delta * seen.delta + delta_lost * seen.x * seen.x +
                         x_lost * delta_lost * real(leaf.positions()) * real(leaf.positions());
     norm_bound result = rounding_of(seen);
-    result.squared += square_of_terms(sum.total());
+    result.squared += squared_of_terms<Scalar>(sum.total(), seen.magnitude);
     result.error +=
         (2 * gamma + gamma * gamma + in_double) * (1 + 0x1p-20) * seen.magnitude * seen.magnitude + 2 * lost;
     return result;

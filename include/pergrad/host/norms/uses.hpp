@@ -65,7 +65,7 @@ class gram_of_uses {
     const auto all = static_cast<double>(positions_);
     const double terms = static_cast<double>(widths_ + 1) + all * all;
     const double moved = (all + static_cast<double>(uses_ + 2)) * unit * magnitude_;
-    return {.squared = squared_of_terms<Scalar>(square_of_terms(squared_), magnitude_),
+    return {.squared = squared_of_terms<Scalar>(squared_, magnitude_),
             .error = error_ + terms * std::numeric_limits<double>::epsilon() * magnitude_ * magnitude_,
             .slack = moved * moved,
             .spread = spread_,

@@ -33,8 +33,9 @@ class allocation_source final : public loss_source {
     const double deviations = std::sqrt(-2 * std::log(tail));
     if (!(m_ + deviations <= 37)) return false;
     constexpr double most_points = 1 << 21;  // 150 MB
-    if (!(ratio_sums<>{m_, deviations, tail}.points(steps_) <= most_points)) return false;
-    if (!law_ || tail < tail_) law_ = ratio_sums<>{m_, deviations, tail}.of(steps_);
+    const ratio_sums<> sums{m_, deviations, tail};
+    if (!(sums.points(steps_) <= most_points)) return false;
+    if (!law_ || tail < tail_) law_ = sums.of(steps_);
     tail_ = tail;
     deviations_ = deviations;
     return true;
