@@ -86,6 +86,7 @@ template <class Loss>
   return result;
 }
 
+/// A loss, the library's or one's own, whose gradient can be bounded.
 template <class Loss>
 concept has_loss_bound = requires(shape out, const roundoff& rounds) {
   loss_bound(std::type_identity<Loss>{}, out, rounds);

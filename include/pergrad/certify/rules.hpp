@@ -499,6 +499,7 @@ requires requires(const node_bounds& at) {
   { Layer::bounds(at) } -> std::same_as<effect>;
 }
 [[nodiscard]] effect rule_of(std::type_identity<Layer> /*layer*/, const node_bounds& at) { return Layer::bounds(at); }
+/// A layer of one's own that says what of its parameters its rule reads.
 template <class Layer, class Scalar>
 concept says_measure = requires(shape in, std::span<const Scalar> w) {
   { Layer::measure(in, w) } -> std::same_as<weight_bound>;
@@ -509,6 +510,7 @@ requires says_measure<Layer, Scalar>
   return Layer::measure(in, weights);
 }
 
+/// A layer, the library's or one's own, whose outputs and derivatives can be bounded.
 template <class Layer>
 concept has_rule = requires(const node_bounds& at) {
   rule_of(std::type_identity<Layer>{}, at);
