@@ -72,6 +72,29 @@ const std::vector<shape> shapes{
     {0.2, 100, 1e-4, 9}, {0.05, 0.07, 0.2, 9}, {0.02, 1, 0.002, 2.5}, {1, 2, 0.01, 2},
 };
 
+/// Ends of buckets whose losses are wrong by what their bounds allow: all by -1, 0 or 1 of it.
+template <int Way>
+struct shaken_pair : d::sampled_pair<> {
+  using d::sampled_pair<>::sampled_pair;
+  static inline double most = 0;
+  [[nodiscard]] point point_at(double e) const noexcept {
+    point made = d::sampled_pair<>::point_at(e);
+    made.at = d::sampled_pair<>::point_at(e + Way * most).at;
+    made.xi += most;
+    return made;
+  }
+};
+
+/// At worst, of buckets whose ends are wrong by `part` of the spacing.
+template <int Way>
+long double shaken_violation(const shape& of, double part) {
+  const double h = d::coarse_spacing(of.spacing);
+  shaken_pair<Way>::most = part * h;
+  const d::discrete_step made =
+      d::step_discretiser<shaken_pair<Way>>{{of.q, 1 / of.noise, 2, of.deviations}}.on_grid(h);
+  return std::max(violation(made.remove, of, true), violation(made.add, of, false));
+}
+
 }  // namespace
 
 BOOST_AUTO_TEST_CASE(transforms_err_less_than_their_bound) {
@@ -167,6 +190,17 @@ BOOST_AUTO_TEST_CASE(random_steps_lie_between_their_grids) {
     BOOST_TEST(violation(made.remove, of, true) <= 0, of.q << " " << of.noise << " remove, upper");
     BOOST_TEST(violation(made.remove_below, of, true) <= 0, of.q << " " << of.noise << " remove, lower");
     BOOST_TEST(violation(made.add, of, false) <= 0, of.q << " " << of.noise << " add, upper");
+  }
+}
+
+// A pair whose places are known no better than to a part of the spacing, or to several.
+BOOST_AUTO_TEST_CASE(badly_rounded_places_stay_below_their_grids) {
+  for (const shape& of : {shape{0.01, 1, 0.05, 9}, shape{0.3, 0.7, 0.02, 9}, shape{1, 1, 0.02, 9}}) {
+    for (const double part : {1e-6, 0.01, 0.3, 0.9, 1.0, 1.5, 3.0, 20.0}) {
+      BOOST_TEST(shaken_violation<-1>(of, part) <= 0, of.q << " by -" << part);
+      BOOST_TEST(shaken_violation<0>(of, part) <= 0, of.q << " by 0 of " << part);
+      BOOST_TEST(shaken_violation<1>(of, part) <= 0, of.q << " by " << part);
+    }
   }
 }
 

@@ -54,30 +54,27 @@ class allocation_source final : public loss_source {
     made.add.first = -(before + static_cast<std::int64_t>(n)) * pld<upper>::parts;
     made.remove.masses.assign(n + 2, 0.0);
     made.add.masses.assign(n + 2, 0.0);
-    const double scale = -std::expm1(-h);
     const double moved = 1.01 * (law.value_error + 16 * u * (std::abs(lowest_loss()) + std::abs(highest_loss())));
-    const double shift = std::min(1.0, moved / scale);
+    const double share = share_moved_up(moved, -std::expm1(-h));
     const double more = (1 + law.mass_error) * (1 + 64 * u);
-    const auto raise = [&](std::vector<double>& to, std::size_t i, double mass) {
-      to[i] += mass * (1 - shift) * (1 + 4 * u);
-      to[i + 1] += mass * shift * (1 + 4 * u);
-    };
+    made.remove.infinite = law.infinite * (1 + 8 * u) + 1e-300;
+    made.add.infinite = law.nil * more + 1e-300;
     for (std::size_t i = 0; i < law.above.size(); ++i) {
       const double at = loss(i);
       const auto bucket = static_cast<std::size_t>(static_cast<std::int64_t>(std::floor(at / h)) - before);
       const double e = made.remove.loss(bucket);
       const double up = std::clamp(std::expm1(at - e) / std::expm1(h), 0.0, 1.0);
       const double mass = law.above[i] * more;
-      raise(made.remove.masses, bucket, mass * (1 - up) * std::exp(e) * (1 + moved));
-      raise(made.remove.masses, bucket + 1, mass * up * std::exp(made.remove.loss(bucket + 1)) * (1 + moved));
-      raise(made.add.masses, n - bucket, mass * (1 - up));
-      raise(made.add.masses, n - bucket - 1, mass * up);
+      made.remove.put(bucket, mass * (1 - up) * std::exp(e) * (1 + moved), share);
+      made.remove.put(bucket + 1, mass * up * std::exp(made.remove.loss(bucket + 1)) * (1 + moved), share);
+      made.add.put(n - bucket, mass * (1 - up), share);
+      made.add.put(n - bucket - 1, mass * up, share);
     }
     const double terms = 4 * u * static_cast<double>(law.above.size());
-    for (double& each : made.remove.masses) each *= 1 + terms;
-    for (double& each : made.add.masses) each *= 1 + terms;
-    made.remove.infinite = law.infinite * (1 + 8 * u) + 1e-300;
-    made.add.infinite = law.nil * more + 1e-300;
+    for (pld<upper>* const of : {&made.remove, &made.add}) {
+      for (double& each : of->masses) each *= 1 + terms;
+      of->infinite *= 1 + terms;
+    }
     made.remove_below = gaussian_below_ > 0
                             ? step_discretiser<>{{1, gaussian_below_, 8, deviations_}}.on_grid(h, cap).remove_below
                             : merged_on_grid(made.remove, n);

@@ -46,6 +46,17 @@ struct pld {
     return static_cast<double>(first + static_cast<std::int64_t>(i) * parts) * (spacing / static_cast<double>(parts));
   }
 
+  /// Puts mass on point i, and `share` of it on the next one: what moves its loss up, by up to the spacing. To infinity
+  /// where that is not enough, which is a share above 1. Rounded up.
+  void put(std::size_t i, double mass, double share) requires(Side == pld_side::upper) {
+    if (share > 1) {
+      infinite += mass;
+      return;
+    }
+    masses[i] += mass * (1 - share) * (1 + 0x1p-48);
+    masses[i + 1] += mass * share * (1 + 0x1p-48);
+  }
+
   /// Takes masses above `most` out, and keeps their P and Q for what composed_pld.hpp makes of them.
   void cut(double most) requires(Side == pld_side::lower) {
     while (masses.size() > 1 && loss(masses.size() - 1) > most) {
@@ -86,6 +97,12 @@ namespace detail {
   int exponent = 0;
   const double fraction = std::frexp(h, &exponent);
   return std::ldexp(std::ceil(fraction * 256), exponent - 8);
+}
+
+/// The share of a mass that goes to the next grid point where losses move up by at most `xi`, for `pld<upper>::put`: at
+/// least (1 - e^-xi) / (1 - e^-h), and at least (e^xi - 1) / (1 - e^-h). `scale` is 1 - e^-h.
+[[nodiscard]] inline double share_moved_up(double xi, double scale) noexcept {
+  return xi <= 0.01 && xi * 1.01 <= scale ? xi * 1.01 / scale : 2;
 }
 
 /// One step on a grid: both sides of `remove`, the upper one of `add`.

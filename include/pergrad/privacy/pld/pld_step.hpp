@@ -12,8 +12,9 @@
 // [e_i, e_{i+1}], a and b spread it. So does any b' >= b with a' >= P - b', as that is more mass at a larger loss. The
 // losses are only in [e_i - xi, e_{i+1} + xi]: clamped to the bucket they change by at most xi, which changes b by at
 // most P xi e^xi / (1 - e^-h), added to b', and all atoms are then moved up by xi, which the fraction
-// f = (1 - e^-xi) / (1 - e^-h) of them going to the next grid point dominates. Mass below e_0 goes to e_0, mass above
-// the last point to that and to infinity, P - e^e Q of it, as the next grid point is there.
+// f = (1 - e^-xi) / (1 - e^-h) of them going to the next grid point dominates. A bucket whose losses may move
+// further has its mass at infinity; that is so of grids alone that are finer than rounding. Mass below e_0 goes to e_0,
+// mass above the last point to that and to infinity, P - e^e Q of it, as the next grid point is there.
 //
 // Lower. Every half of a bucket is merged to one atom, at loss c = ln(P/Q), written as a at e_i and b at e_{i+1}. The
 // rounded b is at most b P'/P for the mass P' <= P that is kept, so c is not rounded up either; where rounding hides
@@ -99,24 +100,20 @@ class step_discretiser {
     made.add.first = -(made.remove.first + static_cast<std::int64_t>(n) * pld<upper>::parts);
     made.remove.masses.assign(n + 2, 0.0);  // the last one takes what xi moves up
     made.add.masses.assign(n + 2, 0.0);
-    std::vector<double>& up = made.remove.masses;
-    std::vector<double>& add = made.add.masses;  // add[n - i] is at loss -e_i
-    std::vector<piece> halves(2 * n);            // of buckets, for the lower side
+    std::vector<piece> halves(2 * n);  // of buckets, for the lower side
     const double scale = -std::expm1(-h);
 
     point here = pair_.point_at(made.remove.loss(0));
-    {  // of adding, spread to the last point and infinity, as at the other end
+    {  // of adding, spread to the last point and infinity, as at the other end; -e_i is point n - i of it
       const pair_masses beyond = between(-infinity, here.at);
-      const double shift = std::min(1.0, 1.01 * here.xi / scale);
-      const double lower = more(pair_.most_p(beyond));
-      up[0] += lower * more(1 - shift);
-      up[1] += more(lower * shift);
+      const double share = share_moved_up(here.xi, scale);
+      made.remove.put(0, more(pair_.most_p(beyond)), share);
       const double mass = more(pair_.most_q(beyond));
       const double num = pair_.difference_error(here, beyond) - pair_.difference(here, beyond);
-      const double b = std::clamp(more(std::exp(-made.remove.loss(0)) * num) + mass * (2 * here.xi), 0.0, mass);
-      add[n] += more(mass - b) * more(1 - shift);
-      add[n + 1] += more(mass - b) * more(shift);
-      made.add.infinite = more(b) + least_mass;
+      const double b =
+          std::clamp(more(std::exp(-made.remove.loss(0)) * num) + mass * std::min(share, 2 * here.xi), 0.0, mass);
+      made.add.put(n, more(mass - b), share);
+      made.add.infinite += more(b) + least_mass;
     }
     for (std::size_t i = 0; i < n; ++i) {
       point next = pair_.point_at(made.remove.loss(i + 1));
@@ -130,29 +127,23 @@ class step_discretiser {
         halves[2 * i + (second ? 1 : 0)] = piece_of(here, half, scale);
         all.add(half);
       }
-      const double xi = 1.01 * std::max(here.xi, next.xi);
-      const double shift = std::min(1.0, xi / scale);
+      const double share = share_moved_up(std::max(here.xi, next.xi), scale);
       {  // remove
         const double mass = more(pair_.most_p(all));
         const double num = pair_.difference(here, all);
         const double error = pair_.difference_error(here, all);
-        const double b = std::clamp(more((num + error) / scale) + mass * shift, 0.0, mass);
-        const double a = more(mass - b);
-        up[i] += a * more(1 - shift);
-        up[i + 1] += more(a * shift + b * more(1 - shift));
-        up[i + 2] += more(b * shift);
+        const double b = std::clamp(more((num + error) / scale) + mass * share, 0.0, mass);
+        made.remove.put(i, more(mass - b), share);
+        made.remove.put(i + 1, b, share);
       }
       {  // add: from -e_{i+1} to -e_i
         const double mass = more(pair_.most_q(all));
         const double factor = std::exp(-made.remove.loss(i + 1));
         const double num = -pair_.difference(next, all);
         const double error = pair_.difference_error(next, all);
-        const double b = std::clamp(more(factor * (num + error) / scale) + mass * shift, 0.0, mass);
-        const double a = more(mass - b);
-        const std::size_t top = n - i;  // -e_i
-        add[top - 1] += a * more(1 - shift);
-        add[top] += more(a * shift + b * more(1 - shift));
-        add[top + 1] += more(b * shift);
+        const double b = std::clamp(more(factor * (num + error) / scale) + mass * share, 0.0, mass);
+        made.add.put(n - i - 1, more(mass - b), share);
+        made.add.put(n - i, b, share);
       }
       here = next;
     }
@@ -160,21 +151,20 @@ class step_discretiser {
       const pair_masses beyond = between(here.at, infinity);
       const double mass = more(pair_.most_p(beyond));
       const double num = pair_.difference(here, beyond) + pair_.difference_error(here, beyond);
-      const double b = std::clamp(more(num) + mass * (2 * here.xi), 0.0, mass);
-      const double shift = std::min(1.0, 1.01 * here.xi / scale);
-      up[n] += more(mass - b) * more(1 - shift);
-      up[n + 1] += more(mass - b) * more(shift);
-      made.remove.infinite = more(b) + least_mass;
-      const double higher = more(pair_.most_q(beyond));
-      add[0] += higher * more(1 - shift);
-      add[1] += more(higher * shift);
+      const double share = share_moved_up(here.xi, scale);
+      const double b = std::clamp(more(num) + mass * std::min(share, 2 * here.xi), 0.0, mass);
+      made.remove.put(n, more(mass - b), share);
+      made.remove.infinite += more(b) + least_mass;
+      made.add.put(0, more(pair_.most_q(beyond)), share);
       made.remove_below.beyond_p = pair_.least_p(beyond) * (1 - 32 * u);
       made.remove_below.beyond_q = more(pair_.most_q(beyond)) + least_mass;
     }
     made.remove_below.masses = merged_losses<>{halves, h, 2}.masses(0);
-    // What was added up above came to every place in at most six parts.
-    for (double& each : up) each *= 1 + 16 * u;
-    for (double& each : add) each *= 1 + 16 * u;
+    // What was added up above came to every place in at most six parts, and to infinity in at most two of each bucket.
+    for (pld<upper>* const of : {&made.remove, &made.add}) {
+      for (double& each : of->masses) each *= 1 + 16 * u;
+      of->infinite *= 1 + 4 * u * static_cast<double>(n + 4);
+    }
     return made;
   }
 
