@@ -37,8 +37,9 @@ def load(wrong):
 
 
 def middle(cell):
-    """The middle one of several runs; of an even number, the larger of the two in the middle, which flatters less."""
-    runs = re.findall(r"\d+\.\d+", cell)
+    """The middle one of several runs; of an even number, the larger of the two in the middle, which flatters less. What
+    is in brackets is something else."""
+    runs = re.findall(r"\d+\.\d+", re.sub(r"\([^)]*\)", "", cell))
     return sorted(runs, key=float)[len(runs) // 2] if runs else cell
 
 

@@ -119,7 +119,6 @@ int run(const std::filesystem::path& folder) {
                                      {"half of the noise", "#7a1fa2", false, seen(broken)},
                                      {"dp_sgd", "#0b5fa5", false, seen(kept)},
                                      {"guessing", "#888888", false, {{0, 0}, {1, 1}}}});
-  std::filesystem::create_directories(folder);
   const std::filesystem::path file = folder / "audit.svg";
   std::ofstream stream{file, std::ios::binary | std::ios::trunc};
   stream << picture;
@@ -134,10 +133,12 @@ int run(const std::filesystem::path& folder) {
 int main(int count, char** arguments) {
   const std::string given = count > 1 ? arguments[1] : "out";
   if (count > 2 || given.empty() || given.front() == '-') {
+    if (given != "--help") std::fprintf(stderr, "audit: takes one folder, and no options\n");
     std::fprintf(given == "--help" ? stdout : stderr, "usage: audit [FOLDER]   writes FOLDER/audit.svg (out)\n");
     return given == "--help" ? 0 : 2;
   }
   try {
+    std::filesystem::create_directories(given);
     return run(given);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "audit: %s\n", error.what());

@@ -166,7 +166,6 @@ int run(const std::string& data, std::uint64_t epochs, const std::filesystem::pa
     train(correlated, options, epochs, train_images, test_images);
   }
 
-  std::filesystem::create_directories(folder);
   const std::filesystem::path file = folder / "dp_ftrl.svg";
   std::ofstream stream{file, std::ios::binary | std::ios::trunc};
   stream << chart({independent, correlated});

@@ -373,6 +373,10 @@ int main(int count, char** arguments) {
                                                              : nullptr;
     if ((number == nullptr && flag != "--out") || i + 1 == count) {
       const bool is_help = flag == "--help";
+      const bool is_known = number != nullptr || flag == "--out";
+      if (!is_help) {
+        std::fprintf(stderr, "language_model: %s %s\n", flag.c_str(), is_known ? "needs a value" : "is no option");
+      }
       std::fprintf(is_help ? stdout : stderr,
                    "usage: language_model [--pretrain-steps N] [--epochs N] [--out FOLDER]   writes "
                    "FOLDER/language_model.svg (out)\n");

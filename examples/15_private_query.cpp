@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// examples/15_private_query.cpp [FOLDER] - the query of paper 003, a body mass index times age: how much one record can
-// do to it, proven before any record is seen, and its mean over people, released; draws the query's tree as
-// FOLDER/private_query.dot (out)
+// examples/15_private_query.cpp [FOLDER] - the query of Ziller et al. 2021 (arXiv:2107.04265), a body mass index times
+// age: how much one record can do to it, proven before any record is seen, and its mean over people, released; draws
+// the query's tree as FOLDER/private_query.dot (out)
 //
 // The people are made up. Whoever has real ones reads them into the same three columns.
 #include <cstddef>
@@ -117,7 +117,6 @@ void run(const std::filesystem::path& folder) {
   std::printf("\nreleased mean %.1f +- %.1f, epsilon %.4f, delta %g\n", mean,
               sum.deviation() / static_cast<double>(records.size()), ledger.epsilon(delta), delta.value());
 
-  std::filesystem::create_directories(folder);
   const std::filesystem::path file = folder / "private_query.dot";
   std::ofstream tree{file};
   tree << graphviz(pg::l2_norm(pg::gradient(age * weight / as_written(height * height))), adults);
@@ -131,11 +130,13 @@ void run(const std::filesystem::path& folder) {
 int main(int count, char** arguments) {
   const std::string given = count > 1 ? arguments[1] : "out";
   if (count > 2 || given.empty() || given.front() == '-') {
+    if (given != "--help") std::fprintf(stderr, "private_query: takes one folder, and no options\n");
     std::fprintf(given == "--help" ? stdout : stderr,
                  "usage: private_query [FOLDER]   writes FOLDER/private_query.dot (out)\n");
     return given == "--help" ? 0 : 2;
   }
   try {
+    std::filesystem::create_directories(given);
     run(given);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "private_query: %s\n", error.what());

@@ -110,7 +110,6 @@ int run(const std::string& data, std::uint64_t epochs, const std::filesystem::pa
     all.push_back(train<linear_net>("linear", "certified", options, steps, train_images, test_images));
   }
 
-  std::filesystem::create_directories(folder);
   const std::filesystem::path file = folder / "certified_training.svg";
   std::ofstream stream{file, std::ios::binary | std::ios::trunc};
   stream << svg(pg::describe_sensitivity<hidden_net>(pg::cross_entropy{}));

@@ -5206,14 +5206,19 @@ class thread_pool {
         });
   }
 
+  /// Throws std::logic_error when called from one of its own tasks, as `parallel` would.
+  void require_outside() const {
+    if (state_at_work() == state_.get()) {
+      throw_logic_error({"pergrad: a task cannot start tasks on its own executor, it would wait for itself"});
+    }
+  }
+
  private:
   using task_function = void (*)(void* context, std::size_t task, std::size_t worker);
 
   void run(std::size_t count, void* context, task_function call) const {
     if (count == 0) return;
-    if (state_at_work() == state_.get()) {
-      throw_logic_error({"pergrad: a task cannot start tasks on its own executor, it would wait for itself"});
-    }
+    require_outside();
     const std::lock_guard lock{state_->one_job_at_a_time};
     shared_state& shared = *state_;
     shared.context = context;
@@ -10655,6 +10660,7 @@ struct total_release {
                            Scalar* out, const Begin& begin) {
     using gate_type = release_gate<Scalar>;
     const float_environment proven;
+    pool.require_outside();
     if (noise.filter != nullptr) noise.filter->require_threads(pool.thread_count());
     gate_type gate{typename gate_type::of_any_generator{},
                    state.grid(),
@@ -12367,6 +12373,11 @@ struct average_access {
     if (average.updates_ == 0) average.take_frozen(network);
     return average.way_of(average.updates_ + 1);
   }
+  /// Before the first update, of a network that has other parameters now.
+  template <class Network>
+  static void set_out_from(parameter_average<Network>& average, const Network& network) {
+    std::ranges::copy(network.all_parameters(), average.average_.all_parameters().begin());
+  }
   /// How many there were, which that executor counts.
   template <class Network>
   [[nodiscard]] static std::uint64_t* updates(parameter_average<Network>& average) noexcept {
@@ -12560,7 +12571,8 @@ namespace detail {
 inline void require_adam_options(const adam_options& options) {
   const auto fraction = [](double beta) { return beta >= 0 && beta < 1; };
   if (!fraction(options.beta1) || !fraction(options.beta2) || !(options.stability > 0)) {
-    throw std::invalid_argument("pergrad: adam: betas must be in [0, 1) and stability above 0");
+    throw_invalid_argument({"pergrad: adam: betas must be in [0, 1) and stability above 0, got ", options.beta1, ", ",
+                            options.beta2, " and ", options.stability});
   }
   if (!(options.noise_floor >= 0 && options.noise_floor <= largest_double)) {
     throw_invalid_argument({"pergrad: adam: noise_floor must be finite and not negative, got ", options.noise_floor});
@@ -13438,6 +13450,17 @@ struct pld {
     return static_cast<double>(first + static_cast<std::int64_t>(i) * parts) * (spacing / static_cast<double>(parts));
   }
 
+  /// Puts mass on point i, and `share` of it on the next one: what moves its loss up, by up to the spacing. To infinity
+  /// where that is not enough, which is a share above 1. Rounded up.
+  void put(std::size_t i, double mass, double share) requires(Side == pld_side::upper) {
+    if (share > 1) {
+      infinite += mass;
+      return;
+    }
+    masses[i] += mass * (1 - share) * (1 + 0x1p-48);
+    masses[i + 1] += mass * share * (1 + 0x1p-48);
+  }
+
   /// Takes masses above `most` out, and keeps their P and Q for what composed_pld.hpp makes of them.
   void cut(double most) requires(Side == pld_side::lower) {
     while (masses.size() > 1 && loss(masses.size() - 1) > most) {
@@ -13478,6 +13501,12 @@ namespace detail {
   int exponent = 0;
   const double fraction = std::frexp(h, &exponent);
   return std::ldexp(std::ceil(fraction * 256), exponent - 8);
+}
+
+/// The share of a mass that goes to the next grid point where losses move up by at most `xi`, for `pld<upper>::put`: at
+/// least (1 - e^-xi) / (1 - e^-h), and at least (e^xi - 1) / (1 - e^-h). `scale` is 1 - e^-h.
+[[nodiscard]] inline double share_moved_up(double xi, double scale) noexcept {
+  return xi <= 0.01 && xi * 1.01 <= scale ? xi * 1.01 / scale : 2;
 }
 
 /// One step on a grid: both sides of `remove`, the upper one of `add`.
@@ -14075,8 +14104,9 @@ class replaced_pair : public gaussian_mixture<> {
 // [e_i, e_{i+1}], a and b spread it. So does any b' >= b with a' >= P - b', as that is more mass at a larger loss. The
 // losses are only in [e_i - xi, e_{i+1} + xi]: clamped to the bucket they change by at most xi, which changes b by at
 // most P xi e^xi / (1 - e^-h), added to b', and all atoms are then moved up by xi, which the fraction
-// f = (1 - e^-xi) / (1 - e^-h) of them going to the next grid point dominates. Mass below e_0 goes to e_0, mass above
-// the last point to that and to infinity, P - e^e Q of it, as the next grid point is there.
+// f = (1 - e^-xi) / (1 - e^-h) of them going to the next grid point dominates. A bucket whose losses may move
+// further has its mass at infinity; that is so of grids alone that are finer than rounding. Mass below e_0 goes to e_0,
+// mass above the last point to that and to infinity, P - e^e Q of it, as the next grid point is there.
 //
 // Lower. Every half of a bucket is merged to one atom, at loss c = ln(P/Q), written as a at e_i and b at e_{i+1}. The
 // rounded b is at most b P'/P for the mass P' <= P that is kept, so c is not rounded up either; where rounding hides
@@ -14266,24 +14296,20 @@ class step_discretiser {
     made.add.first = -(made.remove.first + static_cast<std::int64_t>(n) * pld<upper>::parts);
     made.remove.masses.assign(n + 2, 0.0);  // the last one takes what xi moves up
     made.add.masses.assign(n + 2, 0.0);
-    std::vector<double>& up = made.remove.masses;
-    std::vector<double>& add = made.add.masses;  // add[n - i] is at loss -e_i
-    std::vector<piece> halves(2 * n);            // of buckets, for the lower side
+    std::vector<piece> halves(2 * n);  // of buckets, for the lower side
     const double scale = -std::expm1(-h);
 
     point here = pair_.point_at(made.remove.loss(0));
-    {  // of adding, spread to the last point and infinity, as at the other end
+    {  // of adding, spread to the last point and infinity, as at the other end; -e_i is point n - i of it
       const pair_masses beyond = between(-infinity, here.at);
-      const double shift = std::min(1.0, 1.01 * here.xi / scale);
-      const double lower = more(pair_.most_p(beyond));
-      up[0] += lower * more(1 - shift);
-      up[1] += more(lower * shift);
+      const double share = share_moved_up(here.xi, scale);
+      made.remove.put(0, more(pair_.most_p(beyond)), share);
       const double mass = more(pair_.most_q(beyond));
       const double num = pair_.difference_error(here, beyond) - pair_.difference(here, beyond);
-      const double b = std::clamp(more(std::exp(-made.remove.loss(0)) * num) + mass * (2 * here.xi), 0.0, mass);
-      add[n] += more(mass - b) * more(1 - shift);
-      add[n + 1] += more(mass - b) * more(shift);
-      made.add.infinite = more(b) + least_mass;
+      const double b =
+          std::clamp(more(std::exp(-made.remove.loss(0)) * num) + mass * std::min(share, 2 * here.xi), 0.0, mass);
+      made.add.put(n, more(mass - b), share);
+      made.add.infinite += more(b) + least_mass;
     }
     for (std::size_t i = 0; i < n; ++i) {
       point next = pair_.point_at(made.remove.loss(i + 1));
@@ -14297,29 +14323,23 @@ class step_discretiser {
         halves[2 * i + (second ? 1 : 0)] = piece_of(here, half, scale);
         all.add(half);
       }
-      const double xi = 1.01 * std::max(here.xi, next.xi);
-      const double shift = std::min(1.0, xi / scale);
+      const double share = share_moved_up(std::max(here.xi, next.xi), scale);
       {  // remove
         const double mass = more(pair_.most_p(all));
         const double num = pair_.difference(here, all);
         const double error = pair_.difference_error(here, all);
-        const double b = std::clamp(more((num + error) / scale) + mass * shift, 0.0, mass);
-        const double a = more(mass - b);
-        up[i] += a * more(1 - shift);
-        up[i + 1] += more(a * shift + b * more(1 - shift));
-        up[i + 2] += more(b * shift);
+        const double b = std::clamp(more((num + error) / scale) + mass * share, 0.0, mass);
+        made.remove.put(i, more(mass - b), share);
+        made.remove.put(i + 1, b, share);
       }
       {  // add: from -e_{i+1} to -e_i
         const double mass = more(pair_.most_q(all));
         const double factor = std::exp(-made.remove.loss(i + 1));
         const double num = -pair_.difference(next, all);
         const double error = pair_.difference_error(next, all);
-        const double b = std::clamp(more(factor * (num + error) / scale) + mass * shift, 0.0, mass);
-        const double a = more(mass - b);
-        const std::size_t top = n - i;  // -e_i
-        add[top - 1] += a * more(1 - shift);
-        add[top] += more(a * shift + b * more(1 - shift));
-        add[top + 1] += more(b * shift);
+        const double b = std::clamp(more(factor * (num + error) / scale) + mass * share, 0.0, mass);
+        made.add.put(n - i - 1, more(mass - b), share);
+        made.add.put(n - i, b, share);
       }
       here = next;
     }
@@ -14327,21 +14347,20 @@ class step_discretiser {
       const pair_masses beyond = between(here.at, infinity);
       const double mass = more(pair_.most_p(beyond));
       const double num = pair_.difference(here, beyond) + pair_.difference_error(here, beyond);
-      const double b = std::clamp(more(num) + mass * (2 * here.xi), 0.0, mass);
-      const double shift = std::min(1.0, 1.01 * here.xi / scale);
-      up[n] += more(mass - b) * more(1 - shift);
-      up[n + 1] += more(mass - b) * more(shift);
-      made.remove.infinite = more(b) + least_mass;
-      const double higher = more(pair_.most_q(beyond));
-      add[0] += higher * more(1 - shift);
-      add[1] += more(higher * shift);
+      const double share = share_moved_up(here.xi, scale);
+      const double b = std::clamp(more(num) + mass * std::min(share, 2 * here.xi), 0.0, mass);
+      made.remove.put(n, more(mass - b), share);
+      made.remove.infinite += more(b) + least_mass;
+      made.add.put(0, more(pair_.most_q(beyond)), share);
       made.remove_below.beyond_p = pair_.least_p(beyond) * (1 - 32 * u);
       made.remove_below.beyond_q = more(pair_.most_q(beyond)) + least_mass;
     }
     made.remove_below.masses = merged_losses<>{halves, h, 2}.masses(0);
-    // What was added up above came to every place in at most six parts.
-    for (double& each : up) each *= 1 + 16 * u;
-    for (double& each : add) each *= 1 + 16 * u;
+    // What was added up above came to every place in at most six parts, and to infinity in at most two of each bucket.
+    for (pld<upper>* const of : {&made.remove, &made.add}) {
+      for (double& each : of->masses) each *= 1 + 16 * u;
+      of->infinite *= 1 + 4 * u * static_cast<double>(n + 4);
+    }
     return made;
   }
 
@@ -15848,30 +15867,27 @@ class allocation_source final : public loss_source {
     made.add.first = -(before + static_cast<std::int64_t>(n)) * pld<upper>::parts;
     made.remove.masses.assign(n + 2, 0.0);
     made.add.masses.assign(n + 2, 0.0);
-    const double scale = -std::expm1(-h);
     const double moved = 1.01 * (law.value_error + 16 * u * (std::abs(lowest_loss()) + std::abs(highest_loss())));
-    const double shift = std::min(1.0, moved / scale);
+    const double share = share_moved_up(moved, -std::expm1(-h));
     const double more = (1 + law.mass_error) * (1 + 64 * u);
-    const auto raise = [&](std::vector<double>& to, std::size_t i, double mass) {
-      to[i] += mass * (1 - shift) * (1 + 4 * u);
-      to[i + 1] += mass * shift * (1 + 4 * u);
-    };
+    made.remove.infinite = law.infinite * (1 + 8 * u) + 1e-300;
+    made.add.infinite = law.nil * more + 1e-300;
     for (std::size_t i = 0; i < law.above.size(); ++i) {
       const double at = loss(i);
       const auto bucket = static_cast<std::size_t>(static_cast<std::int64_t>(std::floor(at / h)) - before);
       const double e = made.remove.loss(bucket);
       const double up = std::clamp(std::expm1(at - e) / std::expm1(h), 0.0, 1.0);
       const double mass = law.above[i] * more;
-      raise(made.remove.masses, bucket, mass * (1 - up) * std::exp(e) * (1 + moved));
-      raise(made.remove.masses, bucket + 1, mass * up * std::exp(made.remove.loss(bucket + 1)) * (1 + moved));
-      raise(made.add.masses, n - bucket, mass * (1 - up));
-      raise(made.add.masses, n - bucket - 1, mass * up);
+      made.remove.put(bucket, mass * (1 - up) * std::exp(e) * (1 + moved), share);
+      made.remove.put(bucket + 1, mass * up * std::exp(made.remove.loss(bucket + 1)) * (1 + moved), share);
+      made.add.put(n - bucket, mass * (1 - up), share);
+      made.add.put(n - bucket - 1, mass * up, share);
     }
     const double terms = 4 * u * static_cast<double>(law.above.size());
-    for (double& each : made.remove.masses) each *= 1 + terms;
-    for (double& each : made.add.masses) each *= 1 + terms;
-    made.remove.infinite = law.infinite * (1 + 8 * u) + 1e-300;
-    made.add.infinite = law.nil * more + 1e-300;
+    for (pld<upper>* const of : {&made.remove, &made.add}) {
+      for (double& each : of->masses) each *= 1 + terms;
+      of->infinite *= 1 + terms;
+    }
     made.remove_below = gaussian_below_ > 0
                             ? step_discretiser<>{{1, gaussian_below_, 8, deviations_}}.on_grid(h, cap).remove_below
                             : merged_on_grid(made.remove, n);
@@ -16655,6 +16671,13 @@ class basic_rdp_accountant {
   basic_rdp_accountant(const basic_rdp_accountant&) = default;
   basic_rdp_accountant& operator=(const basic_rdp_accountant&) = default;
   ~basic_rdp_accountant() = default;
+  /// Exchanges two ledgers: none is forgotten.
+  void swap(basic_rdp_accountant& other) noexcept {
+    std::swap(ledger_, other.ledger_);
+    std::swap(curves_, other.curves_);
+    std::swap(steps_, other.steps_);
+    std::swap(remembered_, other.remembered_);
+  }
 
   /// Computes the event's curve (some milliseconds) and reserves its place, so that later calls with this event are
   /// cheap and allocate nothing. Throws std::invalid_argument on an event that is none.
@@ -16937,6 +16960,11 @@ class basic_pld_accountant {
   basic_pld_accountant(const basic_pld_accountant&) = default;
   basic_pld_accountant& operator=(const basic_pld_accountant&) = default;
   ~basic_pld_accountant() = default;
+  /// Exchanges two ledgers: none is forgotten.
+  void swap(basic_pld_accountant& other) noexcept {
+    std::swap(ledger_, other.ledger_);
+    std::swap(steps_, other.steps_);
+  }
   /// With the steps of another ledger.
   explicit basic_pld_accountant(std::span<const entry> ledger) {
     for (const entry& each : ledger) record(each.event, each.count);
@@ -17329,6 +17357,16 @@ class basic_privacy_accountant {
   basic_privacy_accountant(const basic_privacy_accountant&) = default;
   basic_privacy_accountant& operator=(const basic_privacy_accountant&) = default;
   ~basic_privacy_accountant() = default;
+  /// Exchanges two ledgers: none is forgotten.
+  void swap(basic_privacy_accountant& other) noexcept {
+    std::swap(budget_, other.budget_);
+    std::swap(plan_, other.plan_);
+    std::swap(order_, other.order_);
+    std::swap(is_declared_, other.is_declared_);
+    std::swap(kept_, other.kept_);
+    std::swap(left_, other.left_);
+    accountant_.swap(other.accountant_);
+  }
 
   /// Finds how many steps of this event the budget allows (a second at most, usually some tenths; of random allocation
   /// some ten times as long), so that later calls with it are cheap and free of allocation. The first event fixes the
@@ -17458,6 +17496,9 @@ class basic_privacy_accountant {
   template <class = void>
   [[nodiscard]] double true_positive_rate(double false_positive_rate) const {
     if (!is_filter()) return detail::proven_true_positive_rate(accountant_, false_positive_rate);
+    if (!(false_positive_rate >= 0 && false_positive_rate <= 1)) {
+      detail::throw_bad_number("a rate of false positives", "in [0, 1]", false_positive_rate);
+    }
     const double grown = std::exp(epsilon_of_filter());
     const double room = 1 - false_positive_rate - budget_->delta.value();
     return std::min({1.0, grown * false_positive_rate + budget_->delta.value(), room > 0 ? 1 - room / grown : 1.0});
@@ -18044,8 +18085,8 @@ struct private_choices {
 /// A clip norm that follows a quantile of the gradients' norms (Andrew et al. 2021, arXiv:1905.03871):
 ///   C <- C exp(-rate (share - quantile)),  share = 1/2 + (below - above) / (2 divisor)
 /// of the step's records whose norms are below C and not. Both counts are noised and released with the step, as its
-/// statistic: gradient and counts are one event with `joint_noise` of both. A noise of a twentieth of the divisor costs
-/// next to nothing.
+/// statistic: gradient and counts are one event with `joint_noise` of both. A noise of a twentieth of the divisor, in
+/// the hundreds, costs next to nothing.
 struct adaptive_clip {
   noise_multiplier noise;  ///< standard deviation of each count
   double quantile = 0.5;   ///< share of gradients that are to stay unclipped, in [0, 1]
@@ -18228,6 +18269,9 @@ inline void require_private_choices(const private_choices& options, bool has_a_s
     refuse_training("the option noise is 0, which protects nobody: train without privacy with unprotected::step");
   }
   if (options.statistic) {
+    if (is_private && options.statistic->noise.value() == 0) {
+      refuse_training("the noise of the option statistic, or adaptive_clip, is 0, which protects nobody");
+    }
     const std::size_t bins = options.statistic->edges.bins();
     is_private ? statistic_release::require_noise<os_keyed_generator>(options.statistic->noise, bins)
                : statistic_release::require_noise<seeded_generator>(options.statistic->noise, bins);
@@ -18378,6 +18422,8 @@ template <class Options>
       refuse_training("a schedule of clip is not for clipping per group");
     }
     apply_schedules(options, 0);
+  } else if (all.steps != 0) {
+    refuse_training("the option schedules.steps is set, and there is no schedule");
   }
   if (options.individual) {
     if (!std::is_same_v<typename Options::sampling_type, poisson_sampling>) {
@@ -18775,7 +18821,7 @@ class private_run {
   /// the run was made, or read from a file.
   template <class = void>
   [[nodiscard]] bool within_budget() const {
-    return place_.taken < most_ && (place_.position != 0 || accountant_.within(event_));
+    return has_room_for(event_);
   }
   /// Steps taken, each with its noise, and statistics of all records released beside them (statistics.hpp).
   [[nodiscard]] std::uint64_t steps() const noexcept { return accountant_.steps() + place_.paid; }
@@ -18891,6 +18937,11 @@ class private_run {
     }
   }
 
+  /// The same for a next step of this event.
+  template <class = void>
+  [[nodiscard]] bool has_room_for(const event_type& next) const {
+    return place_.taken < most_ && (place_.position != 0 || accountant_.within(next));
+  }
   /// Whether a later step of the run enters an event.
   [[nodiscard]] bool pays(std::uint64_t step) const noexcept {
     return (place_.position + (step - place_.taken)) % noise_.steps_of_an_event(sampling_) == 0;
@@ -18917,6 +18968,14 @@ class private_run {
          "the same, make it once and pass it to all steps",
          is_correlated ? "" : "; if they are others, call records_changed()"});
   }
+  /// Throws std::logic_error where a part of a file alone is here: what lacks may be what was spent.
+  void require_loaded() const {
+    if (is_loaded_in_part_) {
+      throw_logic_error(
+          {"pergrad: private training: a checkpoint was loaded in part (memory ended, or not all ranks have "
+           "it): this run cannot go on, make a new trainer"});
+    }
+  }
   /// Throws what the sampler throws where it cannot draw from so many records.
   void require_records(std::uint64_t record_count) const {
     if constexpr (requires { sampling_.require_records(record_count); }) sampling_.require_records(record_count);
@@ -18929,6 +18988,7 @@ class private_run {
   }
   template <class Generator>
   std::uint64_t spend_and_draw(Generator& generator, std::uint64_t record_count, const record_share& mine) {
+    require_loaded();
     require_records(record_count);
     if (lanes_ && record_count > lanes_->count * std::uint64_t{lanes_->records}) {
       refuse_training("the option lanes has room for " + std::to_string(lanes_->count) + " times " +
@@ -18997,6 +19057,7 @@ class private_run {
   run_place place_;
   bool has_drawn_ = false;       ///< a step, of records that it was given
   bool begins_a_round_ = false;  ///< the next step, if it is entered: it has other records
+  bool is_loaded_in_part_ = false;
   static constexpr std::uint64_t without_end = ~std::uint64_t{0};
   std::uint64_t most_ = without_end;  ///< steps that its schedules, or its noise's strategy, have
   option<record_lanes> lanes_;
@@ -19823,6 +19884,8 @@ class step_by_verbs {
   void add_units(const step_records<Network, Loss>& records) {
     const scalar* scaled_by = nullptr;
     if constexpr (scales) scaled_by = std::get<scaled_adam<Network>>(optimizer_).scales();
+    units_->rows.clear();  // of a step that failed: they are no rows of this one's units
+    units_->unit_of.clear();
     total_state& state = total_access::state(total_);
     const bool begun = state.has_integers();
     static_cast<void>(state.next_as_integers(tape_->capacity(), tape_->way_of_additions()));
@@ -19952,6 +20015,16 @@ class dp_sgd_base
     require_rate(rate.value());
     options_.learning_rate = rate;
     trainer_->set_learning_rate(rate);
+  }
+  /// As that of a `private_run`. Behind a step that has failed the schedules' numbers are those of the next one, too.
+  template <class = void>
+  [[nodiscard]] bool within_budget() const {
+    if (!options_.schedules.any() || planned_ == this->place_.taken || this->place_.taken >= this->most_) {
+      return run::within_budget();
+    }
+    Options next = options_;
+    apply_schedules(next, this->place_.taken);
+    return this->has_room_for(this->event_of(next, inner::of(*next.sampling)));
   }
   /// As that of the ledger. With individual accounting also what each record's budget proves, if that is less; the
   /// ledger itself says what one would have spent that is always drawn from, adds C, and is never left out.
@@ -22279,6 +22352,7 @@ struct run_numbers {
   /// Of correlated noise: steps before it began, then the generator's steps of its noise since then, if from a seed.
   std::optional<std::vector<std::uint64_t>> noise{};
   std::string unit = "record";  ///< whose neighbours the ledger is for
+  bool is_seeded = false;       ///< its noise is of a seed
 };
 template <class Text>
 void require_entries(const Text& path, std::uint64_t entries) {
@@ -22911,7 +22985,7 @@ void load_parameters(Network& network, const std::string& path, parameter_order 
 // begins anew (privacy/correlated/filter.hpp), one of a seed is drawn again. Then `optimizer.ARRAY.NAME`, with
 // PyTorch's names of an optimizer's arrays; `optimizer.noise`, what DP-AdamBC takes off; and the parameters. Metadata:
 // the optimizer, the run's plan, which events the ledger holds, whose data a unit of privacy is, a hash of what makes a
-// round of the sampler, if that matters, and a hash of the network's structure.
+// round of the sampler, if that matters, whether noise is of a seed, and a hash of the network's structure.
 
 namespace pergrad::inline v0_1::detail {
 
@@ -22973,6 +23047,7 @@ void write_run(const Text& path, const run_layout& layout, std::span<const std::
                                       {"optimizer", layout.optimizer}, {"plan", name_of(run.plan)},
                                       {"events", Event::name},         {"unit", run.unit}};
   if (run.place) metadata.emplace_back("round", run.round);
+  if (run.is_seeded) metadata.emplace_back("key", "seed");
   safetensors::write(path, metadata, tensors, values);
 }
 
@@ -23001,7 +23076,7 @@ void require_ledger(const Text& path, const run_numbers<Event>& run) {
 template <class Event, class Text>
 [[nodiscard]] std::pair<loaded_bytes, run_numbers<Event>> read_run(const Text& path, const run_layout& layout,
                                                                    run_plan plan, bool has_place, bool has_noise,
-                                                                   const Text& unit) {
+                                                                   const Text& unit, bool is_private) {
   if (is_npy(path)) {
     fail_with_file(path,
                    "a checkpoint of version 0.1, which neither names nor a checksum protect: "
@@ -23021,6 +23096,9 @@ template <class Event, class Text>
   require("plan", name_of(plan), "this run's");
   if (opened.metadata("events") != nullptr || !std::is_same_v<Event, sampled_gaussian_event>) {
     require("events", Event::name, "this sampler's");
+  }
+  if (is_private && opened.metadata("key") != nullptr) {
+    opened.fail("its noise is of a seed, and whoever knows that can subtract it: no private run goes on from there");
   }
   if (opened.metadata("unit") != nullptr || unit != "record") require("unit", unit, "this sampler's");
   const safetensors::tensor* const steps = safetensors::find(opened.tensors(), "ledger.steps");
@@ -23275,7 +23353,7 @@ struct checkpoint_access {
   static void save(const Network& network, Optimizer& optimizer, const Accountant& accountant,
                    std::uint64_t generator_steps, const std::string& path, const std::optional<run_place>& place = {},
                    const std::string& round = {}, const std::optional<std::vector<std::uint64_t>>& noise = {},
-                   const char* unit = "record") {
+                   const char* unit = "record", bool is_seeded = false) {
     const std::uint64_t* const steps = optimizer.count();
     run_numbers<typename Accountant::event_type> run;
     if constexpr (has_a_plan<Accountant>) {
@@ -23291,6 +23369,7 @@ struct checkpoint_access {
     run.round = round;
     run.noise = noise;
     run.unit = unit;
+    run.is_seeded = is_seeded;
     write_run(path, layout<Network>(optimizer), arrays<const std::byte>(network, optimizer), run);
   }
 
@@ -23300,11 +23379,11 @@ struct checkpoint_access {
     std::string round{};
     std::vector<std::uint64_t> noise{};
   };
-  /// Reads first and changes then: nothing is changed if anything is wrong.
+  /// Reads first and changes then: nothing is changed if anything is wrong. `is_in_part` is true from the first change.
   template <class Network, class Optimizer, class Accountant>
   static gone_on restore(Network& network, Optimizer& optimizer, Accountant& accountant, const std::string& path,
-                         bool older, bool has_place, bool has_noise, const auto& require_place,
-                         const char* unit = "record") {
+                         bool older, bool has_place, bool has_noise, const auto& require_place, bool& is_in_part,
+                         bool is_private, const char* unit = "record") {
     if (accountant.steps() != 0) {
       throw std::logic_error("pergrad: load_checkpoint: " + std::to_string(accountant.steps()) +
                              " steps were taken already, and what they spent would be forgotten");
@@ -23317,7 +23396,8 @@ struct checkpoint_access {
     using event = typename Accountant::event_type;
     std::pair<loaded_bytes, run_numbers<event>> read;
     if (!older) {
-      read = read_run<event>(path, layout<Network>(optimizer), plan, has_place, has_noise, std::string{unit});
+      read =
+          read_run<event>(path, layout<Network>(optimizer), plan, has_place, has_noise, std::string{unit}, is_private);
     } else if constexpr (std::is_same_v<event, sampled_gaussian_event>) {
       if (std::string_view{unit} != "record") {
         fail_with_file(path, "a run of version 0.1 counted records, and this one counts each " + std::string{unit});
@@ -23339,11 +23419,13 @@ struct checkpoint_access {
       optimizer.more->take_numbers(loaded, places.size() - optimizer.more->places.size());
       optimizer.check();
     }
-    accountant = std::move(goes_on);
+    gone_on made{run.generator_steps, run.place.value_or(run_place{}), run.round,
+                 run.noise.value_or(std::vector<std::uint64_t>{})};
+    is_in_part = true;
+    accountant.swap(goes_on);
     loaded.put(places);
     if (std::uint64_t* const count = optimizer.count()) *count = run.optimizer_steps;
-    return {run.generator_steps, run.place.value_or(run_place{}), run.round,
-            run.noise.value_or(std::vector<std::uint64_t>{})};
+    return made;
   }
   template <class Network, class Optimizer>
   [[nodiscard]] static auto read_older(Optimizer& optimizer, const std::string& path) {
@@ -23385,6 +23467,7 @@ struct checkpoint_access {
       run.accountant_.prepare(run.event_);  // how many steps are left
     }
     if constexpr (Run::is_correlated) go_on_with_noise(run, from);
+    run.is_loaded_in_part_ = false;
   }
   /// A new key's noise begins with nothing behind it; that of a seed is drawn again when the next step needs it.
   template <class Run>
@@ -23449,6 +23532,7 @@ struct checkpoint_access {
 
   template <class Trainer>
   static void save(const Trainer& trainer, const std::string& path, bool private_ones = false) {
+    trainer.require_loaded();
     if (trainer.charges_ && !private_ones) {
       throw std::logic_error(
           "pergrad: save_checkpoint: what the records of individual accounting have spent is private: "
@@ -23459,12 +23543,13 @@ struct checkpoint_access {
     trainer.trainer_->with_optimizer([&](auto& optimizer) {
       with_state all{optimizer, &more, [] {}};
       save(*trainer.network_, all, trainer.accountant_, trainer.generator_.step(), path, place_of(trainer),
-           round_of(trainer), noise_of(trainer), unit_of<Trainer>());
+           round_of(trainer), noise_of(trainer), unit_of<Trainer>(), !Trainer::is_private);
       return true;
     });
   }
   template <class Trainer>
   static void load(Trainer& trainer, const std::string& path, bool older) {
+    trainer.require_loaded();
     if (older && trainer.charges_) {
       fail_with_file(path, "does not tell what each record has spent: individual accounting cannot go on from it");
     }
@@ -23476,7 +23561,8 @@ struct checkpoint_access {
     const gone_on from = trainer.trainer_->with_optimizer([&](auto& optimizer) {
       with_state all{optimizer, &more, [&] { run_state_access::check(more, trainer, path); }};
       return restore(*trainer.network_, all, trainer.accountant_, path, older, keeps_place(trainer),
-                     Trainer::is_correlated, place_requirement(trainer, path), unit_of<Trainer>());
+                     Trainer::is_correlated, place_requirement(trainer, path), trainer.is_loaded_in_part_,
+                     Trainer::is_private, unit_of<Trainer>());
     });
     // A run of version 0.1 had no average: one begins, as that of a new trainer does, with the network as it is now.
     if (older && trainer.average_) trainer.average_.emplace(*trainer.network_, trainer.options_.average_decay);
@@ -23486,14 +23572,16 @@ struct checkpoint_access {
   template <class Network, class Optimizer, class Loop>
   static void save_loop(const Network& network, Optimizer& optimizer, const Loop& loop, const std::string& path) {
     require_its_network(network, loop);
+    loop.require_loaded();
     save(network, optimizer, loop.accountant_, loop.generator_.step(), path, place_of(loop), round_of(loop),
-         noise_of(loop));
+         noise_of(loop), "record", !Loop::is_private);
   }
   template <class Network, class Optimizer, class Loop>
   static void load_loop(Network& network, Optimizer& optimizer, Loop& loop, const std::string& path) {
     require_its_network(network, loop);
+    loop.require_loaded();
     go_on(loop, restore(network, optimizer, loop.accountant_, path, false, keeps_place(loop), Loop::is_correlated,
-                        place_requirement(loop, path)));
+                        place_requirement(loop, path), loop.is_loaded_in_part_, Loop::is_private));
   }
   template <class Network, class Loop>
   static void require_its_network(const Network& network, const Loop& loop) {
@@ -23517,12 +23605,14 @@ void save_checkpoint(const dp_sgd<Network, Loss, Generator, Executor, Options>& 
 /// written with a run (`average_decay`, `adaptive_clip`, `individual`, schedules, the kind of sampler and of noise)
 /// must be the file's. Each step costs what its own options say. The noise's key is a new one; a seeded generator goes
 /// on behind the steps that it had given out, so that a run in two parts has the bits of one. With a new key, or a
-/// sampler of other numbers, a round that has begun is over: a new one begins, and is paid.
+/// sampler of other numbers, a round that has begun is over: a new one begins, and is paid. No private run goes on from
+/// the file of a seeded one.
 ///
 /// Steps that were taken after the file was written are in no ledger: nothing of them may have been released.
 ///
 /// Throws std::runtime_error that says what is wrong with the file, or that it is of another network, scalar type,
-/// optimizer or plan; std::logic_error if steps were taken; nothing is changed then.
+/// optimizer or plan; std::logic_error if steps were taken; nothing is changed then. Where memory ends behind the first
+/// change, std::bad_alloc, and this trainer takes no step any more: make another one, and load again.
 template <class Network, class Loss, class Generator, class Executor, class Options>
 void load_checkpoint(dp_sgd<Network, Loss, Generator, Executor, Options>& trainer, const std::string& path) {
   detail::checkpoint_access::load(trainer, path, false);
@@ -23562,8 +23652,9 @@ void save_checkpoint(const Network& network, Optimizer& optimizer, const Account
 template <class Network, class Optimizer, class Accountant>
 requires detail::has_a_ledger<Accountant>
 void load_checkpoint(Network& network, Optimizer& optimizer, Accountant& accountant, const std::string& path) {
-  static_cast<void>(detail::checkpoint_access::restore(network, optimizer, accountant, path, false, false, false,
-                                                       [](const auto&) {}));
+  bool is_in_part = false;  // nothing behind this fails
+  static_cast<void>(detail::checkpoint_access::restore(
+      network, optimizer, accountant, path, false, false, false, [](const auto&) {}, is_in_part, false));
 }
 
 namespace unprotected {
@@ -29221,9 +29312,11 @@ template <class Network>
     return {has_chunks ? static_cast<std::size_t>(2 * part) : 0, capacity};
   }
   index inside = 0;
+  index chunk = chunk_samples<Network>;  // the shortest one: a whole number of tiles
   for (index samples = 1; samples <= std::min(most, chunk_samples<Network>); ++samples) {
     if (program<Network>::table.deferred_count > 0) inside = std::max(inside, part + (samples + part - 1) / part);
     const auto consider = [&](index tile) {
+      chunk = std::min(chunk, std::max(tile, chunk_samples<Network> / tile * tile));
       const index tiles = (samples + tile - 1) / tile;
       const index accumulators = bounded_accumulators_for<Network>(tiles, tile, capacity);
       inside = std::max(inside, (tiles + accumulators - 1) / accumulators * tile + accumulators);
@@ -29237,8 +29330,7 @@ template <class Network>
     consider(std::min(table.cache_tile, tile_of_batch<Network>(samples)));
     consider(tile_of_batch<Network>(samples));
   }
-  return {static_cast<std::size_t>(inside),
-          static_cast<std::size_t>((most + chunk_samples<Network> - 1) / chunk_samples<Network>)};
+  return {static_cast<std::size_t>(inside), static_cast<std::size_t>((most + chunk - 1) / chunk)};
 }
 
 /// Sums that fit without thought; a large network has room for one unless more are asked for.
@@ -41520,8 +41612,9 @@ template <class = void>
 // pergrad/privacy/accounting/private_selection.hpp - what it costs to train several times and to release the best run.
 //
 // The number of runs is drawn, K, and only the best run is released; all of them have one ledger (sigma, q, steps), and
-// which is best may follow from the records. Papernot & Steinke 2022 (arXiv:2110.03620): if a run has Renyi divergence
-// r(a) at order a, the release has at every order a > 1
+// which of two is better is a function of what they release: of public data, or of a score that is noised and in the
+// ledger. Papernot & Steinke 2022 (arXiv:2110.03620): if a run has Renyi divergence r(a) at order a, the release has at
+// every order a > 1
 // * theorem 2, K truncated negative binomial (eta > -1, 0 < gamma < 1; geometric at eta = 1, logarithmic at 0):
 //     r(a) + (1 + eta) min_b ((1 - 1/b) r(b) + ln(1/gamma) / b) + ln E[K] / (a - 1)          over orders b >= 1,
 //     P[K = k] = (1 - gamma)^k / (gamma^-eta - 1) prod_{l < k} (l + eta) / (l + 1),    E[K] = eta (1 - gamma) /
@@ -41534,7 +41627,8 @@ template <class = void>
 namespace pergrad::inline v0_1 {
 
 /// How the number of runs is drawn among which one is selected. It has to be drawn anew, from a source of random bits
-/// that nobody knows, and neither it nor the other runs may be released.
+/// that nobody knows, and neither it nor the other runs may be released. Runs are compared by what they release: by
+/// their parameters on public data, or by a count of private records that is released with noise and in their ledger.
 class private_selection {
  public:
   /// Truncated negative binomial: at least one run. Throws std::invalid_argument unless eta is in (-1, 1e6), gamma in
@@ -42258,8 +42352,8 @@ class replace_one_poisson_sampling {
 //
 // Each epoch every record takes part once, in an order that is drawn (Fisher and Yates). That the order is secret may
 // help, but by far less than Poisson accounting says (Chua et al. 2024, arXiv:2403.17673), and no useful bound is known
-// for many epochs; so it is not counted: an epoch costs one Gaussian mechanism, E epochs one with noise sigma /
-// sqrt(E). That holds for any order, so one batch after the other, although each sees what those before it led to: a
+// for many epochs; so it is not counted: an epoch costs one Gaussian mechanism, E epochs one of noise multiplier sigma
+// / (2 sqrt(E)). That holds for any order, so one batch after the other, although each sees what those before it led to: a
 // record that is replaced changes one step's sum by up to 2 D.
 
 namespace pergrad::inline v0_1 {
@@ -42559,11 +42653,11 @@ template <class Run>
 }
 
 /// How many of all records have their value in [low, high), with noise of deviation `noise`; a NaN is in no range.
-/// Throws std::invalid_argument for a bound that is NaN, and nothing is spent. All else as `release_histogram`.
+/// Throws std::invalid_argument unless low < high, and nothing is spent. All else as `release_histogram`.
 template <class Event, random_generator Generator>
 [[nodiscard]] double release_count(basic_privacy_accountant<Event>& ledger, Generator& generator,
                                    noise_multiplier noise, std::span<const double> values, double low, double high) {
-  if (std::isnan(low) || std::isnan(high)) {
+  if (!(low < high)) {
     detail::throw_invalid_argument({"pergrad: release_count: [", low, ", ", high, ") is no range"});
   }
   std::vector<double> is_in(values.size());

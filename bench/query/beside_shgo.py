@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """beside_shgo.py [OUT.json]: our searches beside a plain branch and bound over Boost's intervals, and beside SciPy's
-SHGO, the optimiser of paper 003, on the same formulas.
+SHGO, the optimiser of Ziller et al. 2021 (arXiv:2107.04265), on the same formulas.
 
 Compiles search.cpp, which prints each formula as text, and boost_search.cpp; SHGO gets the text as Python. A value of
 SHGO's below our lower bound would refute the bound, and so would a bracket of Boost's that has nothing in common with

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
 #include <string>
 
 namespace example {
@@ -28,6 +29,9 @@ int run_epochs_program(int count, char** arguments, const char* name, const char
                                                     : nullptr;
     if (value == nullptr || i + 1 == count) {
       const bool is_help = flag == "--help";
+      if (!is_help) {
+        std::fprintf(stderr, "%s: %s %s\n", name, flag.c_str(), value == nullptr ? "is no option" : "needs a value");
+      }
       std::fprintf(is_help ? stdout : stderr,
                    "usage: %s [--data FOLDER] [--epochs N] [--out FOLDER]%s%s   writes FOLDER/%s.svg (out)\n", name,
                    more.empty() ? "" : ", or ", more.c_str(), name);
@@ -42,6 +46,7 @@ int run_epochs_program(int count, char** arguments, const char* name, const char
     return 2;
   }
   try {
+    if (!runs_more) std::filesystem::create_directories(folder);  // before hours of training
     return runs_more ? run_more() : run(data, number, folder);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s: %s\n", name, error.what());

@@ -346,9 +346,22 @@ BOOST_AUTO_TEST_CASE(tiles_of_a_layer_of_ones_own_are_counted) {
     }
     BOOST_TEST(claimed >= longest, Together << " together: " << longest);
     BOOST_TEST(claimed <= std::max<std::ptrdiff_t>(48, longest));
+    for (const std::ptrdiff_t most : {30, 505, 512, 1024, 2000}) {
+      std::ptrdiff_t chunks = 0;  // as the engine cuts an evaluation
+      for (std::ptrdiff_t count = 1; count <= most; ++count) {
+        const auto tile = pg::on_host::tile_of_batch<network>(count);
+        const auto chunk = std::max(tile, pg::on_host::chunk_samples<network> / tile * tile);
+        chunks = std::max(chunks, (count + chunk - 1) / chunk);
+      }
+      const auto said = pg::on_host::way_of_additions<network>(static_cast<std::size_t>(most));
+      BOOST_TEST(static_cast<std::ptrdiff_t>(said.onto) >= chunks, Together << " together, of " << most);
+      BOOST_TEST(static_cast<std::ptrdiff_t>(said.onto) <= chunks + 1);
+    }
   };
   check(std::integral_constant<std::size_t, 8>{});
   check(std::integral_constant<std::size_t, 20>{});
+  check(std::integral_constant<std::size_t, 24>{});
+  check(std::integral_constant<std::size_t, 48>{});
   check(std::integral_constant<std::size_t, 56>{});
   check(std::integral_constant<std::size_t, 127>{});
 }

@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <memory>
+#include <new>
 #include <numeric>
 #include <set>
 #include <stdexcept>
@@ -18,6 +20,7 @@
 
 #include <pergrad/pergrad.hpp>
 
+#include "counted_allocations.hpp"
 #include "train/fixture.hpp"
 
 BOOST_AUTO_TEST_SUITE(files_resume_state)
@@ -105,6 +108,7 @@ constexpr std::size_t one_of = 1;
 #else
 constexpr std::size_t one_of = 3;
 #endif
+constexpr std::size_t one_in = 13;  // of these, where each takes hundreds of loads
 [[nodiscard]] bool is_in_this_tier(const std::vector<std::size_t>& digits) {
   return std::accumulate(digits.begin(), digits.end(), std::size_t{0}) % one_of == 0;
 }
@@ -185,6 +189,48 @@ BOOST_AUTO_TEST_CASE(two_parts_are_one_run) {
     ++combinations;
   });
   BOOST_TEST(combinations == ((4 * 2 * 7 * 3 - 4 * 2) * 2U + one_of - 1) / one_of);
+}
+// Wherever memory ends in a load, the trainer is as it was, or takes no step any more; a load with more of it is whole.
+BOOST_AUTO_TEST_CASE(a_load_for_which_memory_does_not_suffice_changes_nothing) {
+  const clouds data{120};
+  const file saved;
+  std::size_t combinations = 0, failures = 0, in_part = 0;
+  for_each_combination([&](const pg::dp_sgd_options& options, const std::string& name, const auto& digits) {
+    if (!is_in_this_tier(digits) || combinations++ % one_in != 0) return;
+    run whole{options}, untouched{options, 99};
+    auto part = std::make_unique<run>(options, 99);
+    for (std::uint64_t step = 0; step < 3; ++step) whole.trainer.step(data.records());
+    pg::unprotected::save_checkpoint(whole.trainer, saved.path);
+    bool is_loaded = false;
+    for (std::size_t allowed = 0; !is_loaded; allowed += 1 + (allowed > 150 ? allowed / 4 : 0)) {  // proofs take many
+      most_allocations = allocations + allowed;
+      try {
+        pg::load_checkpoint(part->trainer, saved.path);
+        is_loaded = true;
+      } catch (const std::bad_alloc&) {
+        ++failures;
+      }
+      most_allocations = SIZE_MAX;
+      if (is_loaded) break;
+      if (part->trainer.steps() == 0) {
+        check_same(untouched, *part, options, name + ", memory for " + std::to_string(allowed));
+        continue;
+      }
+      BOOST_CHECK_THROW(part->trainer.step(data.records()), std::logic_error);
+      BOOST_CHECK_THROW(pg::unprotected::save_checkpoint(part->trainer, saved.path), std::logic_error);
+      BOOST_CHECK_THROW(pg::load_checkpoint(part->trainer, saved.path), std::logic_error);
+      part = std::make_unique<run>(options, 99);
+      ++in_part;
+    }
+    check_same(whole, *part, options, name + ", loaded");
+    for (std::uint64_t step = 3; step < steps; ++step) {
+      whole.trainer.step(data.records());
+      part->trainer.step(data.records());
+    }
+    check_same(whole, *part, options, name + ", at the end");
+  });
+  BOOST_TEST(in_part > 0U);
+  BOOST_TEST(failures > 50 * combinations / one_in);
 }
 BOOST_AUTO_TEST_CASE(any_two_choices_meet) {
   std::set<std::array<std::size_t, 4>> all, here;

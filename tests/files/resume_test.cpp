@@ -184,6 +184,38 @@ BOOST_AUTO_TEST_CASE(a_secret_key_is_new_and_a_given_seed_goes_on) {
   BOOST_TEST((parameters_of(one) != parameters_of(two)));
 }
 
+// Whoever knows the seed can subtract the noise of the first part: no private run goes on from there.
+BOOST_AUTO_TEST_CASE(a_seeded_part_makes_no_private_run) {
+  const scratch_file file;
+  const clouds data{100};
+  const pg::host exec{pg::threads{1}};
+  classifier net{exec, pg::kaiming_uniform{1}}, other{exec, pg::zeros{}};
+  const auto before = parameters_of(other);
+  pg::dp_sgd secret{exec, other, loss{}, usual_options()};
+  const auto refused = [&](const auto& load) {
+    BOOST_CHECK_EXCEPTION(load(), std::runtime_error, [](const std::exception& error) {
+      return std::string{error.what()}.find("its noise is of a seed") != std::string::npos;
+    });
+    BOOST_TEST((parameters_of(other) == before));
+  };
+  {
+    pg::dp_sgd first{exec, net, loss{}, usual_options()};
+    first.step(data.records());
+    pg::save_checkpoint(first, file.path);
+    pg::dp_sgd rehearsed{exec, net, loss{}, usual_options(), pg::seeded_generator{5}};
+    pg::load_checkpoint(rehearsed, file.path);  // the other way round, and what it writes is seeded
+    pg::save_checkpoint(rehearsed, file.path);
+  }
+  refused([&] { pg::load_checkpoint(secret, file.path); });
+  pg::sgd<classifier> optimizer{pg::learning_rate{0.1}}, optimizer_of_other{pg::learning_rate{0.1}};
+  const pg::private_options options = usual_options();
+  pg::private_loop by_hand{exec, net, loss{}, options, pg::seeded_generator{5}};
+  pg::save_checkpoint(net, optimizer, by_hand, file.path);
+  pg::private_loop secret_by_hand{exec, other, loss{}, options};
+  refused([&] { pg::load_checkpoint(other, optimizer_of_other, secret_by_hand, file.path); });
+  BOOST_TEST(secret.steps() == 0U);
+}
+
 BOOST_AUTO_TEST_CASE(a_loop_by_hand_is_saved_and_may_go_on_in_a_trainer) {
   const scratch_file file;
   const pg::host exec{pg::threads{1}};

@@ -147,6 +147,9 @@ BOOST_AUTO_TEST_CASE(a_run_has_them_also_where_one_family_refuses_and_of_a_filte
   BOOST_TEST(loud.advantage() >= .001 * (1 - 1e-12));
   filter.spend({.01, 2});
   // e^2 alpha + delta, and (e^2 - 1 + 2 delta) / (e^2 + 1)
+  for (const double wrong : {-1e-9, 1.1, std::nan("")}) {
+    BOOST_CHECK_THROW(static_cast<void>(filter.true_positive_rate(wrong)), std::invalid_argument);
+  }
   BOOST_TEST(std::abs(filter.true_positive_rate(.01) - (std::exp(2) * .01 + 1e-5)) < 1e-12);
   BOOST_TEST(std::abs(filter.advantage() - (std::exp(2) - 1 + 2e-5) / (std::exp(2) + 1)) < 1e-12);
 

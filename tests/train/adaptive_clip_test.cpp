@@ -147,6 +147,7 @@ BOOST_AUTO_TEST_CASE(options_that_exclude_each_other) {
   says([](auto& o) { o.clip.reset(); }, "clip is not set");
   says([](auto& o) { o.adaptive_clip->quantile = 1.5; }, "share must be in [0, 1]");
   says([](auto& o) { o.adaptive_clip->rate = 0; }, "rate must be finite and above 0");
+  says([](auto& o) { o.adaptive_clip->noise = pg::noise_multiplier{0}; }, "adaptive_clip, is 0");
   says([](auto& o) { o.clip = pg::l2_clip_norm{1e-26}; }, "must be in [1e-24, 1e300]");
   says([](auto& o) { o.clip = pg::l2_clip_norm{1e35}; }, "does not fit the network's scalar");
 }

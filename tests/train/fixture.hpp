@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <random>
 #include <span>
+#include <stdexcept>
 #include <vector>
 
 #include <pergrad/pergrad.hpp>
@@ -58,6 +59,17 @@ struct clouds {
 [[nodiscard]] inline std::vector<float> parameters_of(const classifier& net) {
   return {net.parameters().begin(), net.parameters().end()};
 }
+
+/// Throws for a sample while it is told to.
+struct failing : pg::cross_entropy {
+  static inline bool is_told = false;
+  template <class Scalar>
+  [[nodiscard]] static double evaluate(std::span<const Scalar> y, std::span<const std::int32_t> targets,
+                                       std::span<Scalar> dy) {
+    if (is_told) throw std::domain_error{"told to"};
+    return pg::cross_entropy::evaluate<Scalar>(y, targets, dy);
+  }
+};
 
 /// Noise alone, as a trainer with these options releases it for an empty batch: of step `step` of the seed's generator.
 template <class Network>

@@ -160,6 +160,27 @@ BOOST_AUTO_TEST_CASE(a_schedule_ends) {
 }
 
 // What a function answers is asked once a step, before the first: what it answers later is of no account.
+// A step that was paid and failed is over: those behind it are there as before.
+BOOST_AUTO_TEST_CASE(a_step_that_fails_ends_no_run_of_a_budget) {
+  const clouds data{120};
+  auto options = scheduled_options();
+  options.budget = pg::privacy_budget{pg::epsilon{200}, pg::delta{1e-5}};
+  options.schedules.noise = pg::schedule::exponential(1.5, 0.95);  // each step has an event of its own
+  pg::host exec{pg::threads{1}};
+  classifier net{exec, pg::kaiming_uniform{8}};
+  pg::dp_sgd trainer{exec, net, fixture::failing{}, options, pg::seeded_generator{41}};
+  std::uint64_t taken = 0;
+  for (; trainer.within_budget(); ++taken) {
+    fixture::failing::is_told = taken == 3;
+    if (taken == 3) {
+      BOOST_CHECK_THROW(trainer.step(data.records()), std::domain_error);
+    } else {
+      trainer.step(data.records());
+    }
+  }
+  BOOST_TEST(taken == steps);
+}
+
 BOOST_AUTO_TEST_CASE(a_function_is_asked_beforehand) {
   const clouds data{60};
   auto options = usual_options();
@@ -219,6 +240,12 @@ BOOST_AUTO_TEST_CASE(options_that_exclude_each_other) {
     says([&] { run{options}; }, text);
   };
   refused([](auto& o) { o.schedules.steps = 0; }, "the option schedules.steps is not set");
+  refused(
+      [](auto& o) {
+        o = usual_options();
+        o.schedules.steps = 3;
+      },
+      "the option schedules.steps is set, and there is no schedule");
   refused([](auto& o) { o.schedules.steps = std::uint64_t{1} << 40U; }, "schedules.steps must be at most 10000000");
   refused([](auto& o) { o.noise = pg::noise_multiplier{1}; }, "the option noise and a schedule of it");
   refused([](auto& o) { o.clip = pg::l2_clip_norm{1}; }, "the option clip and a schedule of it");

@@ -63,7 +63,6 @@ BOOST_AUTO_TEST_CASE(counts_of_a_range) {
   };
   BOOST_TEST(count(2, 3) == 2);
   BOOST_TEST(count(-infinity, infinity) == 4);
-  BOOST_TEST(count(3, 2) == 0);
 }
 BOOST_AUTO_TEST_CASE(quantiles) {
   numbers values(1001);
@@ -121,9 +120,11 @@ BOOST_AUTO_TEST_CASE(wrong_edges_and_noise_are_refused_and_cost_nothing) {
         static_cast<void>(pg::release_count(ledger, generator, pg::noise_multiplier{noise}, values, 0, 1)),
         std::invalid_argument);
   }
-  BOOST_CHECK_THROW(
-      static_cast<void>(pg::release_count(ledger, generator, pg::noise_multiplier{50}, values, 0, std::nan(""))),
-      std::invalid_argument);
+  for (const double high : {std::nan(""), 0.0, -1.0}) {
+    BOOST_CHECK_THROW(
+        static_cast<void>(pg::release_count(ledger, generator, pg::noise_multiplier{50}, values, 0, high)),
+        std::invalid_argument);
+  }
   BOOST_CHECK_THROW(static_cast<void>(pg::release_quantile(ledger, generator, pg::noise_multiplier{50}, values, 2,
                                                            pg::bin_edges{{1}})),
                     std::invalid_argument);

@@ -282,6 +282,37 @@ BOOST_AUTO_TEST_CASE(an_owner_with_a_gradient_that_is_not_finite_adds_nothing) {
   for (const double value : without.first) BOOST_TEST_REQUIRE(std::isfinite(value));
 }
 
+// Rows of a step that failed are none of the next one's.
+BOOST_AUTO_TEST_CASE(a_step_behind_one_that_failed_has_its_own_rows_alone) {
+  const clouds data{40};
+  const pg::host exec{pg::threads{1}};
+  const auto check = [&](auto options, const char* name) {
+    options.max_batch = pg::max_batch{50};
+    options.clip = pg::l2_clip_norm{100};
+    // The failed step has drawn with the generator's step 0, so the next one draws with step 1.
+    const auto second_of = [&](bool fails) {
+      classifier net{exec, pg::kaiming_uniform{1}};
+      auto trainer = pg::dp_sgd{exec, net, failing{}, options, pg::seeded_generator{seed, fails ? 0U : 1U}};
+      failing::is_told = fails;
+      if (fails) BOOST_CHECK_THROW(trainer.step(data.records()), std::domain_error);
+      failing::is_told = false;
+      trainer.step(data.records());
+      return std::vector<float>{trainer.last_update().values().begin(), trainer.last_update().values().end()};
+    };
+    BOOST_TEST((second_of(true) == second_of(false)), name);
+  };
+  const std::vector<std::uint32_t> owners = owners_of(40);
+  check(options_with(pg::of_owners{everybody(), owners, pg::combined::mean}), "owners, mean");
+  check(options_with(pg::of_owners{half(), owners, pg::combined::mean}), "owners drawn");
+  check(options_with(pg::with_views{everybody(), pg::view_count{1}}), "views");
+  pg::scaled_adam_options scaled;
+  static_cast<pg::training_choices&>(scaled) = usual_options();
+  scaled.noise = pg::noise_multiplier{0};
+  scaled.optimizer = pg::optimizer_kind::adam;
+  scaled.sampling = everybody();
+  check(scaled, "scaled");
+}
+
 BOOST_AUTO_TEST_CASE(the_ledger_counts_owners_and_other_records_are_refused) {
   const clouds data{30};
   const std::vector<std::uint32_t> owners(30, 4);

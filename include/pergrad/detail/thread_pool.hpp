@@ -58,14 +58,19 @@ class thread_pool {
         });
   }
 
+  /// Throws std::logic_error when called from one of its own tasks, as `parallel` would.
+  void require_outside() const {
+    if (state_at_work() == state_.get()) {
+      throw_logic_error({"pergrad: a task cannot start tasks on its own executor, it would wait for itself"});
+    }
+  }
+
  private:
   using task_function = void (*)(void* context, std::size_t task, std::size_t worker);
 
   void run(std::size_t count, void* context, task_function call) const {
     if (count == 0) return;
-    if (state_at_work() == state_.get()) {
-      throw_logic_error({"pergrad: a task cannot start tasks on its own executor, it would wait for itself"});
-    }
+    require_outside();
     const std::lock_guard lock{state_->one_job_at_a_time};
     shared_state& shared = *state_;
     shared.context = context;

@@ -107,6 +107,7 @@ struct total_release {
                            Scalar* out, const Begin& begin) {
     using gate_type = release_gate<Scalar>;
     const float_environment proven;
+    pool.require_outside();
     if (noise.filter != nullptr) noise.filter->require_threads(pool.thread_count());
     gate_type gate{typename gate_type::of_any_generator{},
                    state.grid(),

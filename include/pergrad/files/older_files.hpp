@@ -57,6 +57,7 @@ struct run_numbers {
   /// Of correlated noise: steps before it began, then the generator's steps of its noise since then, if from a seed.
   std::optional<std::vector<std::uint64_t>> noise{};
   std::string unit = "record";  ///< whose neighbours the ledger is for
+  bool is_seeded = false;       ///< its noise is of a seed
 };
 template <class Text>
 void require_entries(const Text& path, std::uint64_t entries) {

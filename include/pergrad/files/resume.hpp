@@ -107,7 +107,7 @@ struct checkpoint_access {
   static void save(const Network& network, Optimizer& optimizer, const Accountant& accountant,
                    std::uint64_t generator_steps, const std::string& path, const std::optional<run_place>& place = {},
                    const std::string& round = {}, const std::optional<std::vector<std::uint64_t>>& noise = {},
-                   const char* unit = "record") {
+                   const char* unit = "record", bool is_seeded = false) {
     const std::uint64_t* const steps = optimizer.count();
     run_numbers<typename Accountant::event_type> run;
     if constexpr (has_a_plan<Accountant>) {
@@ -123,6 +123,7 @@ struct checkpoint_access {
     run.round = round;
     run.noise = noise;
     run.unit = unit;
+    run.is_seeded = is_seeded;
     write_run(path, layout<Network>(optimizer), arrays<const std::byte>(network, optimizer), run);
   }
 
@@ -132,11 +133,11 @@ struct checkpoint_access {
     std::string round{};
     std::vector<std::uint64_t> noise{};
   };
-  /// Reads first and changes then: nothing is changed if anything is wrong.
+  /// Reads first and changes then: nothing is changed if anything is wrong. `is_in_part` is true from the first change.
   template <class Network, class Optimizer, class Accountant>
   static gone_on restore(Network& network, Optimizer& optimizer, Accountant& accountant, const std::string& path,
-                         bool older, bool has_place, bool has_noise, const auto& require_place,
-                         const char* unit = "record") {
+                         bool older, bool has_place, bool has_noise, const auto& require_place, bool& is_in_part,
+                         bool is_private, const char* unit = "record") {
     if (accountant.steps() != 0) {
       throw std::logic_error("pergrad: load_checkpoint: " + std::to_string(accountant.steps()) +
                              " steps were taken already, and what they spent would be forgotten");
@@ -149,7 +150,8 @@ struct checkpoint_access {
     using event = typename Accountant::event_type;
     std::pair<loaded_bytes, run_numbers<event>> read;
     if (!older) {
-      read = read_run<event>(path, layout<Network>(optimizer), plan, has_place, has_noise, std::string{unit});
+      read =
+          read_run<event>(path, layout<Network>(optimizer), plan, has_place, has_noise, std::string{unit}, is_private);
     } else if constexpr (std::is_same_v<event, sampled_gaussian_event>) {
       if (std::string_view{unit} != "record") {
         fail_with_file(path, "a run of version 0.1 counted records, and this one counts each " + std::string{unit});
@@ -171,11 +173,13 @@ struct checkpoint_access {
       optimizer.more->take_numbers(loaded, places.size() - optimizer.more->places.size());
       optimizer.check();
     }
-    accountant = std::move(goes_on);
+    gone_on made{run.generator_steps, run.place.value_or(run_place{}), run.round,
+                 run.noise.value_or(std::vector<std::uint64_t>{})};
+    is_in_part = true;
+    accountant.swap(goes_on);
     loaded.put(places);
     if (std::uint64_t* const count = optimizer.count()) *count = run.optimizer_steps;
-    return {run.generator_steps, run.place.value_or(run_place{}), run.round,
-            run.noise.value_or(std::vector<std::uint64_t>{})};
+    return made;
   }
   template <class Network, class Optimizer>
   [[nodiscard]] static auto read_older(Optimizer& optimizer, const std::string& path) {
@@ -217,6 +221,7 @@ struct checkpoint_access {
       run.accountant_.prepare(run.event_);  // how many steps are left
     }
     if constexpr (Run::is_correlated) go_on_with_noise(run, from);
+    run.is_loaded_in_part_ = false;
   }
   /// A new key's noise begins with nothing behind it; that of a seed is drawn again when the next step needs it.
   template <class Run>
@@ -281,6 +286,7 @@ struct checkpoint_access {
 
   template <class Trainer>
   static void save(const Trainer& trainer, const std::string& path, bool private_ones = false) {
+    trainer.require_loaded();
     if (trainer.charges_ && !private_ones) {
       throw std::logic_error(
           "pergrad: save_checkpoint: what the records of individual accounting have spent is private: "
@@ -291,12 +297,13 @@ struct checkpoint_access {
     trainer.trainer_->with_optimizer([&](auto& optimizer) {
       with_state all{optimizer, &more, [] {}};
       save(*trainer.network_, all, trainer.accountant_, trainer.generator_.step(), path, place_of(trainer),
-           round_of(trainer), noise_of(trainer), unit_of<Trainer>());
+           round_of(trainer), noise_of(trainer), unit_of<Trainer>(), !Trainer::is_private);
       return true;
     });
   }
   template <class Trainer>
   static void load(Trainer& trainer, const std::string& path, bool older) {
+    trainer.require_loaded();
     if (older && trainer.charges_) {
       fail_with_file(path, "does not tell what each record has spent: individual accounting cannot go on from it");
     }
@@ -308,7 +315,8 @@ struct checkpoint_access {
     const gone_on from = trainer.trainer_->with_optimizer([&](auto& optimizer) {
       with_state all{optimizer, &more, [&] { run_state_access::check(more, trainer, path); }};
       return restore(*trainer.network_, all, trainer.accountant_, path, older, keeps_place(trainer),
-                     Trainer::is_correlated, place_requirement(trainer, path), unit_of<Trainer>());
+                     Trainer::is_correlated, place_requirement(trainer, path), trainer.is_loaded_in_part_,
+                     Trainer::is_private, unit_of<Trainer>());
     });
     // A run of version 0.1 had no average: one begins, as that of a new trainer does, with the network as it is now.
     if (older && trainer.average_) trainer.average_.emplace(*trainer.network_, trainer.options_.average_decay);
@@ -318,14 +326,16 @@ struct checkpoint_access {
   template <class Network, class Optimizer, class Loop>
   static void save_loop(const Network& network, Optimizer& optimizer, const Loop& loop, const std::string& path) {
     require_its_network(network, loop);
+    loop.require_loaded();
     save(network, optimizer, loop.accountant_, loop.generator_.step(), path, place_of(loop), round_of(loop),
-         noise_of(loop));
+         noise_of(loop), "record", !Loop::is_private);
   }
   template <class Network, class Optimizer, class Loop>
   static void load_loop(Network& network, Optimizer& optimizer, Loop& loop, const std::string& path) {
     require_its_network(network, loop);
+    loop.require_loaded();
     go_on(loop, restore(network, optimizer, loop.accountant_, path, false, keeps_place(loop), Loop::is_correlated,
-                        place_requirement(loop, path)));
+                        place_requirement(loop, path), loop.is_loaded_in_part_, Loop::is_private));
   }
   template <class Network, class Loop>
   static void require_its_network(const Network& network, const Loop& loop) {
@@ -349,12 +359,14 @@ void save_checkpoint(const dp_sgd<Network, Loss, Generator, Executor, Options>& 
 /// written with a run (`average_decay`, `adaptive_clip`, `individual`, schedules, the kind of sampler and of noise)
 /// must be the file's. Each step costs what its own options say. The noise's key is a new one; a seeded generator goes
 /// on behind the steps that it had given out, so that a run in two parts has the bits of one. With a new key, or a
-/// sampler of other numbers, a round that has begun is over: a new one begins, and is paid.
+/// sampler of other numbers, a round that has begun is over: a new one begins, and is paid. No private run goes on from
+/// the file of a seeded one.
 ///
 /// Steps that were taken after the file was written are in no ledger: nothing of them may have been released.
 ///
 /// Throws std::runtime_error that says what is wrong with the file, or that it is of another network, scalar type,
-/// optimizer or plan; std::logic_error if steps were taken; nothing is changed then.
+/// optimizer or plan; std::logic_error if steps were taken; nothing is changed then. Where memory ends behind the first
+/// change, std::bad_alloc, and this trainer takes no step any more: make another one, and load again.
 template <class Network, class Loss, class Generator, class Executor, class Options>
 void load_checkpoint(dp_sgd<Network, Loss, Generator, Executor, Options>& trainer, const std::string& path) {
   detail::checkpoint_access::load(trainer, path, false);
@@ -394,8 +406,9 @@ void save_checkpoint(const Network& network, Optimizer& optimizer, const Account
 template <class Network, class Optimizer, class Accountant>
 requires detail::has_a_ledger<Accountant>
 void load_checkpoint(Network& network, Optimizer& optimizer, Accountant& accountant, const std::string& path) {
-  static_cast<void>(detail::checkpoint_access::restore(network, optimizer, accountant, path, false, false, false,
-                                                       [](const auto&) {}));
+  bool is_in_part = false;  // nothing behind this fails
+  static_cast<void>(detail::checkpoint_access::restore(
+      network, optimizer, accountant, path, false, false, false, [](const auto&) {}, is_in_part, false));
 }
 
 namespace unprotected {

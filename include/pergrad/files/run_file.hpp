@@ -9,7 +9,7 @@
 // begins anew (privacy/correlated/filter.hpp), one of a seed is drawn again. Then `optimizer.ARRAY.NAME`, with
 // PyTorch's names of an optimizer's arrays; `optimizer.noise`, what DP-AdamBC takes off; and the parameters. Metadata:
 // the optimizer, the run's plan, which events the ledger holds, whose data a unit of privacy is, a hash of what makes a
-// round of the sampler, if that matters, and a hash of the network's structure.
+// round of the sampler, if that matters, whether noise is of a seed, and a hash of the network's structure.
 #pragma once
 
 #include <cmath>
@@ -95,6 +95,7 @@ void write_run(const Text& path, const run_layout& layout, std::span<const std::
                                       {"optimizer", layout.optimizer}, {"plan", name_of(run.plan)},
                                       {"events", Event::name},         {"unit", run.unit}};
   if (run.place) metadata.emplace_back("round", run.round);
+  if (run.is_seeded) metadata.emplace_back("key", "seed");
   safetensors::write(path, metadata, tensors, values);
 }
 
@@ -123,7 +124,7 @@ void require_ledger(const Text& path, const run_numbers<Event>& run) {
 template <class Event, class Text>
 [[nodiscard]] std::pair<loaded_bytes, run_numbers<Event>> read_run(const Text& path, const run_layout& layout,
                                                                    run_plan plan, bool has_place, bool has_noise,
-                                                                   const Text& unit) {
+                                                                   const Text& unit, bool is_private) {
   if (is_npy(path)) {
     fail_with_file(path,
                    "a checkpoint of version 0.1, which neither names nor a checksum protect: "
@@ -143,6 +144,9 @@ template <class Event, class Text>
   require("plan", name_of(plan), "this run's");
   if (opened.metadata("events") != nullptr || !std::is_same_v<Event, sampled_gaussian_event>) {
     require("events", Event::name, "this sampler's");
+  }
+  if (is_private && opened.metadata("key") != nullptr) {
+    opened.fail("its noise is of a seed, and whoever knows that can subtract it: no private run goes on from there");
   }
   if (opened.metadata("unit") != nullptr || unit != "record") require("unit", unit, "this sampler's");
   const safetensors::tensor* const steps = safetensors::find(opened.tensors(), "ledger.steps");

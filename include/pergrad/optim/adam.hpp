@@ -44,7 +44,8 @@ namespace detail {
 inline void require_adam_options(const adam_options& options) {
   const auto fraction = [](double beta) { return beta >= 0 && beta < 1; };
   if (!fraction(options.beta1) || !fraction(options.beta2) || !(options.stability > 0)) {
-    throw std::invalid_argument("pergrad: adam: betas must be in [0, 1) and stability above 0");
+    throw_invalid_argument({"pergrad: adam: betas must be in [0, 1) and stability above 0, got ", options.beta1, ", ",
+                            options.beta2, " and ", options.stability});
   }
   if (!(options.noise_floor >= 0 && options.noise_floor <= largest_double)) {
     throw_invalid_argument({"pergrad: adam: noise_floor must be finite and not negative, got ", options.noise_floor});

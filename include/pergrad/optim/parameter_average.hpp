@@ -108,6 +108,11 @@ struct average_access {
     if (average.updates_ == 0) average.take_frozen(network);
     return average.way_of(average.updates_ + 1);
   }
+  /// Before the first update, of a network that has other parameters now.
+  template <class Network>
+  static void set_out_from(parameter_average<Network>& average, const Network& network) {
+    std::ranges::copy(network.all_parameters(), average.average_.all_parameters().begin());
+  }
   /// How many there were, which that executor counts.
   template <class Network>
   [[nodiscard]] static std::uint64_t* updates(parameter_average<Network>& average) noexcept {

@@ -167,7 +167,7 @@ enum class sign_question : unsigned char { one_and_not_zero, not_negative };
 }
 }  // namespace query::inside
 
-/// sup ‖gradient‖ over the box, as paper 003 defines it: two records at distance r in the box have values that differ
+/// sup ‖gradient‖ over the box, as Ziller et al. 2021 (arXiv:2107.04265) define it: two records at distance r in the box have values that differ
 /// by at most r times that. Of a vector, with the Frobenius norm of all derivatives. Throws what `supremum` throws, and
 /// std::invalid_argument where the query may jump in the box: a `where` whose condition may hold and may not, a
 /// derivative of `abs`, a pole that is clamped, a root or a logarithm that is not defined everywhere, unless of a sum

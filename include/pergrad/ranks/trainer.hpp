@@ -406,6 +406,7 @@ requires(!detail::cannot_be_trained<Network, Loss>) class dp_sgd<Network, Loss, 
                              [this](const auto& add_number) { this->tell_draws(add_number); }));
     detail::shared_key::share(generator_, ranks);
     ranks.broadcast(std::as_writable_bytes(network.all_parameters()), 0);
+    if (this->average_) detail::average_access::set_out_from(*this->average_, std::as_const(network));
   }
 
   /// Ranks that would be gone.
@@ -415,7 +416,7 @@ requires(!detail::cannot_be_trained<Network, Loss>) class dp_sgd<Network, Loss, 
   /// all ranks with rank_failed, which has its message; nothing is changed then, but that a step that had begun stays
   /// in the ledger. Throws as in one process otherwise, on all ranks alike.
   void step(const shard<input_value, target>& mine) {
-    require_whole();
+    this->require_loaded();
     const detail::float_environment proven;
     const auto& ranks = place::held.ranks();
     const std::uint64_t total = meet(mine);
@@ -448,13 +449,8 @@ requires(!detail::cannot_be_trained<Network, Loss>) class dp_sgd<Network, Loss, 
   friend struct detail::checkpoint_of_ranks;
   [[nodiscard]] const step_metrics& noted() const noexcept { return this->notes_.metrics(); }
 
-  void require_whole() const {
-    if (!is_half_loaded_) return;
-    detail::throw_logic_error(
-        {"pergrad: a checkpoint was loaded on some ranks and not on all: this run cannot go on, make new trainers"});
-  }
   void save(const std::string& path) const {
-    require_whole();
+    this->require_loaded();
     const auto& ranks = place::held.ranks();
     this->trainer_->gather_state();
     detail::do_together(ranks, [&] {
@@ -464,7 +460,7 @@ requires(!detail::cannot_be_trained<Network, Loss>) class dp_sgd<Network, Loss, 
   }
   void load(const std::string& path) {
     const auto& ranks = place::held.ranks();
-    require_whole();
+    this->require_loaded();
     // Each rank reads a file of its own machine, perhaps an older one: nothing is changed before all have the same.
     std::string what;
     detail::do_together(ranks, [&] { what = detail::hash_of_file(path); });
@@ -472,7 +468,7 @@ requires(!detail::cannot_be_trained<Network, Loss>) class dp_sgd<Network, Loss, 
     const std::vector<std::string> problems =
         detail::texts_of_all(ranks, detail::problem_of([&] { detail::checkpoint_access::load(*this, path, false); }));
     const auto failed = std::ranges::count_if(problems, [](const auto& each) { return !each.empty(); });
-    is_half_loaded_ = failed != 0 && static_cast<std::size_t>(failed) != problems.size();
+    if (failed != 0 && static_cast<std::size_t>(failed) != problems.size()) this->is_loaded_in_part_ = true;
     detail::require_none(problems);
     this->trainer_->forget_others();
   }
@@ -524,7 +520,6 @@ requires(!detail::cannot_be_trained<Network, Loss>) class dp_sgd<Network, Loss, 
   }
   std::vector<detail::shard_place> parts_;       ///< of the last step
   std::vector<detail::shard_place> next_parts_;  ///< of the one that comes
-  bool is_half_loaded_ = false;
   Generator generator_;
 };
 

@@ -82,6 +82,16 @@ class dp_sgd_base
     options_.learning_rate = rate;
     trainer_->set_learning_rate(rate);
   }
+  /// As that of a `private_run`. Behind a step that has failed the schedules' numbers are those of the next one, too.
+  template <class = void>
+  [[nodiscard]] bool within_budget() const {
+    if (!options_.schedules.any() || planned_ == this->place_.taken || this->place_.taken >= this->most_) {
+      return run::within_budget();
+    }
+    Options next = options_;
+    apply_schedules(next, this->place_.taken);
+    return this->has_room_for(this->event_of(next, inner::of(*next.sampling)));
+  }
   /// As that of the ledger. With individual accounting also what each record's budget proves, if that is less; the
   /// ledger itself says what one would have spent that is always drawn from, adds C, and is never left out.
   template <class = void>

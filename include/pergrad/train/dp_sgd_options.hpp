@@ -71,8 +71,8 @@ struct private_choices {
 /// A clip norm that follows a quantile of the gradients' norms (Andrew et al. 2021, arXiv:1905.03871):
 ///   C <- C exp(-rate (share - quantile)),  share = 1/2 + (below - above) / (2 divisor)
 /// of the step's records whose norms are below C and not. Both counts are noised and released with the step, as its
-/// statistic: gradient and counts are one event with `joint_noise` of both. A noise of a twentieth of the divisor costs
-/// next to nothing.
+/// statistic: gradient and counts are one event with `joint_noise` of both. A noise of a twentieth of the divisor, in
+/// the hundreds, costs next to nothing.
 struct adaptive_clip {
   noise_multiplier noise;  ///< standard deviation of each count
   double quantile = 0.5;   ///< share of gradients that are to stay unclipped, in [0, 1]
@@ -255,6 +255,9 @@ inline void require_private_choices(const private_choices& options, bool has_a_s
     refuse_training("the option noise is 0, which protects nobody: train without privacy with unprotected::step");
   }
   if (options.statistic) {
+    if (is_private && options.statistic->noise.value() == 0) {
+      refuse_training("the noise of the option statistic, or adaptive_clip, is 0, which protects nobody");
+    }
     const std::size_t bins = options.statistic->edges.bins();
     is_private ? statistic_release::require_noise<os_keyed_generator>(options.statistic->noise, bins)
                : statistic_release::require_noise<seeded_generator>(options.statistic->noise, bins);
@@ -405,6 +408,8 @@ template <class Options>
       refuse_training("a schedule of clip is not for clipping per group");
     }
     apply_schedules(options, 0);
+  } else if (all.steps != 0) {
+    refuse_training("the option schedules.steps is set, and there is no schedule");
   }
   if (options.individual) {
     if (!std::is_same_v<typename Options::sampling_type, poisson_sampling>) {

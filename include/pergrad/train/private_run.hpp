@@ -243,7 +243,7 @@ class private_run {
   /// the run was made, or read from a file.
   template <class = void>
   [[nodiscard]] bool within_budget() const {
-    return place_.taken < most_ && (place_.position != 0 || accountant_.within(event_));
+    return has_room_for(event_);
   }
   /// Steps taken, each with its noise, and statistics of all records released beside them (statistics.hpp).
   [[nodiscard]] std::uint64_t steps() const noexcept { return accountant_.steps() + place_.paid; }
@@ -359,6 +359,11 @@ class private_run {
     }
   }
 
+  /// The same for a next step of this event.
+  template <class = void>
+  [[nodiscard]] bool has_room_for(const event_type& next) const {
+    return place_.taken < most_ && (place_.position != 0 || accountant_.within(next));
+  }
   /// Whether a later step of the run enters an event.
   [[nodiscard]] bool pays(std::uint64_t step) const noexcept {
     return (place_.position + (step - place_.taken)) % noise_.steps_of_an_event(sampling_) == 0;
@@ -385,6 +390,14 @@ class private_run {
          "the same, make it once and pass it to all steps",
          is_correlated ? "" : "; if they are others, call records_changed()"});
   }
+  /// Throws std::logic_error where a part of a file alone is here: what lacks may be what was spent.
+  void require_loaded() const {
+    if (is_loaded_in_part_) {
+      throw_logic_error(
+          {"pergrad: private training: a checkpoint was loaded in part (memory ended, or not all ranks have "
+           "it): this run cannot go on, make a new trainer"});
+    }
+  }
   /// Throws what the sampler throws where it cannot draw from so many records.
   void require_records(std::uint64_t record_count) const {
     if constexpr (requires { sampling_.require_records(record_count); }) sampling_.require_records(record_count);
@@ -397,6 +410,7 @@ class private_run {
   }
   template <class Generator>
   std::uint64_t spend_and_draw(Generator& generator, std::uint64_t record_count, const record_share& mine) {
+    require_loaded();
     require_records(record_count);
     if (lanes_ && record_count > lanes_->count * std::uint64_t{lanes_->records}) {
       refuse_training("the option lanes has room for " + std::to_string(lanes_->count) + " times " +
@@ -465,6 +479,7 @@ class private_run {
   run_place place_;
   bool has_drawn_ = false;       ///< a step, of records that it was given
   bool begins_a_round_ = false;  ///< the next step, if it is entered: it has other records
+  bool is_loaded_in_part_ = false;
   static constexpr std::uint64_t without_end = ~std::uint64_t{0};
   std::uint64_t most_ = without_end;  ///< steps that its schedules, or its noise's strategy, have
   option<record_lanes> lanes_;

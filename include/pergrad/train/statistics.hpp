@@ -82,11 +82,11 @@ template <class Run>
 }
 
 /// How many of all records have their value in [low, high), with noise of deviation `noise`; a NaN is in no range.
-/// Throws std::invalid_argument for a bound that is NaN, and nothing is spent. All else as `release_histogram`.
+/// Throws std::invalid_argument unless low < high, and nothing is spent. All else as `release_histogram`.
 template <class Event, random_generator Generator>
 [[nodiscard]] double release_count(basic_privacy_accountant<Event>& ledger, Generator& generator,
                                    noise_multiplier noise, std::span<const double> values, double low, double high) {
-  if (std::isnan(low) || std::isnan(high)) {
+  if (!(low < high)) {
     detail::throw_invalid_argument({"pergrad: release_count: [", low, ", ", high, ") is no range"});
   }
   std::vector<double> is_in(values.size());

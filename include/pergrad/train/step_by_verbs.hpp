@@ -228,6 +228,8 @@ class step_by_verbs {
   void add_units(const step_records<Network, Loss>& records) {
     const scalar* scaled_by = nullptr;
     if constexpr (scales) scaled_by = std::get<scaled_adam<Network>>(optimizer_).scales();
+    units_->rows.clear();  // of a step that failed: they are no rows of this one's units
+    units_->unit_of.clear();
     total_state& state = total_access::state(total_);
     const bool begun = state.has_integers();
     static_cast<void>(state.next_as_integers(tape_->capacity(), tape_->way_of_additions()));

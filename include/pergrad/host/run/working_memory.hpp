@@ -122,8 +122,19 @@ template <class Network>
     consider(std::min(table.cache_tile, tile_of_batch<Network>(samples)));
     consider(tile_of_batch<Network>(samples));
   }
-  return {static_cast<std::size_t>(inside),
-          static_cast<std::size_t>((most + chunk_samples<Network> - 1) / chunk_samples<Network>)};
+  // A chunk is a whole number of tiles, and those grow with the batch up to the largest one.
+  index chunks = 0;
+  const auto cut = [&](index samples, index tile) {
+    const index chunk = std::max(tile, chunk_samples<Network> / tile * tile);
+    chunks = std::max(chunks, (samples + chunk - 1) / chunk);
+  };
+  for (index samples = 1; samples <= std::min(most, 2 * program<Network>::table.tile); ++samples) {
+    cut(samples, tile_of_batch<Network>(samples));
+    cut(samples, std::min(program<Network>::table.cache_tile, tile_of_batch<Network>(samples)));
+  }
+  cut(most, tile_of_batch<Network>(most));
+  cut(most, std::min(program<Network>::table.cache_tile, tile_of_batch<Network>(most)));
+  return {static_cast<std::size_t>(inside), static_cast<std::size_t>(chunks)};
 }
 
 /// Sums that fit without thought; a large network has room for one unless more are asked for.

@@ -168,6 +168,16 @@ class basic_privacy_accountant {
   basic_privacy_accountant(const basic_privacy_accountant&) = default;
   basic_privacy_accountant& operator=(const basic_privacy_accountant&) = default;
   ~basic_privacy_accountant() = default;
+  /// Exchanges two ledgers: none is forgotten.
+  void swap(basic_privacy_accountant& other) noexcept {
+    std::swap(budget_, other.budget_);
+    std::swap(plan_, other.plan_);
+    std::swap(order_, other.order_);
+    std::swap(is_declared_, other.is_declared_);
+    std::swap(kept_, other.kept_);
+    std::swap(left_, other.left_);
+    accountant_.swap(other.accountant_);
+  }
 
   /// Finds how many steps of this event the budget allows (a second at most, usually some tenths; of random allocation
   /// some ten times as long), so that later calls with it are cheap and free of allocation. The first event fixes the
@@ -297,6 +307,9 @@ class basic_privacy_accountant {
   template <class = void>
   [[nodiscard]] double true_positive_rate(double false_positive_rate) const {
     if (!is_filter()) return detail::proven_true_positive_rate(accountant_, false_positive_rate);
+    if (!(false_positive_rate >= 0 && false_positive_rate <= 1)) {
+      detail::throw_bad_number("a rate of false positives", "in [0, 1]", false_positive_rate);
+    }
     const double grown = std::exp(epsilon_of_filter());
     const double room = 1 - false_positive_rate - budget_->delta.value();
     return std::min({1.0, grown * false_positive_rate + budget_->delta.value(), room > 0 ? 1 - room / grown : 1.0});

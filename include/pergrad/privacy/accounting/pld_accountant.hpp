@@ -35,6 +35,11 @@ class basic_pld_accountant {
   basic_pld_accountant(const basic_pld_accountant&) = default;
   basic_pld_accountant& operator=(const basic_pld_accountant&) = default;
   ~basic_pld_accountant() = default;
+  /// Exchanges two ledgers: none is forgotten.
+  void swap(basic_pld_accountant& other) noexcept {
+    std::swap(ledger_, other.ledger_);
+    std::swap(steps_, other.steps_);
+  }
   /// With the steps of another ledger.
   explicit basic_pld_accountant(std::span<const entry> ledger) {
     for (const entry& each : ledger) record(each.event, each.count);

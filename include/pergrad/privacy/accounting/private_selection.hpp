@@ -2,8 +2,9 @@
 // pergrad/privacy/accounting/private_selection.hpp - what it costs to train several times and to release the best run.
 //
 // The number of runs is drawn, K, and only the best run is released; all of them have one ledger (sigma, q, steps), and
-// which is best may follow from the records. Papernot & Steinke 2022 (arXiv:2110.03620): if a run has Renyi divergence
-// r(a) at order a, the release has at every order a > 1
+// which of two is better is a function of what they release: of public data, or of a score that is noised and in the
+// ledger. Papernot & Steinke 2022 (arXiv:2110.03620): if a run has Renyi divergence r(a) at order a, the release has at
+// every order a > 1
 // * theorem 2, K truncated negative binomial (eta > -1, 0 < gamma < 1; geometric at eta = 1, logarithmic at 0):
 //     r(a) + (1 + eta) min_b ((1 - 1/b) r(b) + ln(1/gamma) / b) + ln E[K] / (a - 1)          over orders b >= 1,
 //     P[K = k] = (1 - gamma)^k / (gamma^-eta - 1) prod_{l < k} (l + eta) / (l + 1),    E[K] = eta (1 - gamma) /
@@ -29,7 +30,8 @@
 namespace pergrad::inline v0_1 {
 
 /// How the number of runs is drawn among which one is selected. It has to be drawn anew, from a source of random bits
-/// that nobody knows, and neither it nor the other runs may be released.
+/// that nobody knows, and neither it nor the other runs may be released. Runs are compared by what they release: by
+/// their parameters on public data, or by a count of private records that is released with noise and in their ledger.
 class private_selection {
  public:
   /// Truncated negative binomial: at least one run. Throws std::invalid_argument unless eta is in (-1, 1e6), gamma in

@@ -46,6 +46,13 @@ class basic_rdp_accountant {
   basic_rdp_accountant(const basic_rdp_accountant&) = default;
   basic_rdp_accountant& operator=(const basic_rdp_accountant&) = default;
   ~basic_rdp_accountant() = default;
+  /// Exchanges two ledgers: none is forgotten.
+  void swap(basic_rdp_accountant& other) noexcept {
+    std::swap(ledger_, other.ledger_);
+    std::swap(curves_, other.curves_);
+    std::swap(steps_, other.steps_);
+    std::swap(remembered_, other.remembered_);
+  }
 
   /// Computes the event's curve (some milliseconds) and reserves its place, so that later calls with this event are
   /// cheap and allocate nothing. Throws std::invalid_argument on an event that is none.
