@@ -17425,8 +17425,8 @@ class basic_privacy_accountant {
   template <class = void>
   void spend(const Event& event) {
     if (!budget_ || is_filter()) {
+      if (!within(event)) refuse();  // before an event that is not entered fixes the order
       if (is_filter()) prepare(event);
-      if (!within(event)) refuse();
       accountant_.record(event);
       return;
     }
@@ -18880,6 +18880,7 @@ class private_run {
     }
     const bool has_schedules = most_ != without_end;
     most_ = std::min(most_, noise_.steps());
+    if constexpr (requires { Sampling::most_steps; }) most_ = std::min(most_, Sampling::most_steps);
     if (has_schedules) return;  // they have a proof of their own
     accountant_.prepare(event_);
     require_room_for_a_step(accountant_, event_);
@@ -20293,6 +20294,7 @@ class dp_sgd_base
     if (has_seen(records)) return;
     must_look_ = true;  // also at those of before, until some fit
     require_fit_for_training<Network, Loss>(records);
+    if constexpr (executor_trainer::trains_on_a_copy) trainer_->require_room(records);
   }
   void accept(const dataset<input_value, target>& records) {
     checked_ = records;
@@ -29312,11 +29314,9 @@ template <class Network>
     return {has_chunks ? static_cast<std::size_t>(2 * part) : 0, capacity};
   }
   index inside = 0;
-  index chunk = chunk_samples<Network>;  // the shortest one: a whole number of tiles
   for (index samples = 1; samples <= std::min(most, chunk_samples<Network>); ++samples) {
     if (program<Network>::table.deferred_count > 0) inside = std::max(inside, part + (samples + part - 1) / part);
     const auto consider = [&](index tile) {
-      chunk = std::min(chunk, std::max(tile, chunk_samples<Network> / tile * tile));
       const index tiles = (samples + tile - 1) / tile;
       const index accumulators = bounded_accumulators_for<Network>(tiles, tile, capacity);
       inside = std::max(inside, (tiles + accumulators - 1) / accumulators * tile + accumulators);
@@ -29330,7 +29330,19 @@ template <class Network>
     consider(std::min(table.cache_tile, tile_of_batch<Network>(samples)));
     consider(tile_of_batch<Network>(samples));
   }
-  return {static_cast<std::size_t>(inside), static_cast<std::size_t>((most + chunk - 1) / chunk)};
+  // A chunk is a whole number of tiles, and those grow with the batch up to the largest one.
+  index chunks = 0;
+  const auto cut = [&](index samples, index tile) {
+    const index chunk = std::max(tile, chunk_samples<Network> / tile * tile);
+    chunks = std::max(chunks, (samples + chunk - 1) / chunk);
+  };
+  for (index samples = 1; samples <= std::min(most, 2 * program<Network>::table.tile); ++samples) {
+    cut(samples, tile_of_batch<Network>(samples));
+    cut(samples, std::min(program<Network>::table.cache_tile, tile_of_batch<Network>(samples)));
+  }
+  cut(most, tile_of_batch<Network>(most));
+  cut(most, std::min(program<Network>::table.cache_tile, tile_of_batch<Network>(most)));
+  return {static_cast<std::size_t>(inside), static_cast<std::size_t>(chunks)};
 }
 
 /// Sums that fit without thought; a large network has room for one unless more are asked for.
@@ -42259,6 +42271,8 @@ class min_separation_sampling {
 
   /// Of a record that may take part.
   [[nodiscard]] sampling_probability probability() const { return poisson_.probability(); }
+  static constexpr std::uint64_t most_steps = (std::uint64_t{1} << 24U) - 2;  ///< in one run
+
   /// What one step with independent noise costs.
   [[nodiscard]] event_type event(noise_multiplier noise) const { return poisson_.event(noise); }
   /// Steps from one that a record takes part in to the next, at least.
@@ -42269,7 +42283,7 @@ class min_separation_sampling {
   }
   /// Throws std::out_of_range beyond 2^24 - 2 steps.
   void mark(const draw_place& place, std::uint64_t first, std::span<std::uint64_t> bits) const {
-    if (place.taken >= (std::uint64_t{1} << 24U) - 2) {
+    if (place.taken >= most_steps) {
       detail::throw_out_of_range({"pergrad: min_separation_sampling: more than 2^24 - 2 steps in one run"});
     }
     mark_attempts(place, first, bits);
@@ -42353,8 +42367,8 @@ class replace_one_poisson_sampling {
 // Each epoch every record takes part once, in an order that is drawn (Fisher and Yates). That the order is secret may
 // help, but by far less than Poisson accounting says (Chua et al. 2024, arXiv:2403.17673), and no useful bound is known
 // for many epochs; so it is not counted: an epoch costs one Gaussian mechanism, E epochs one of noise multiplier sigma
-// / (2 sqrt(E)). That holds for any order, so one batch after the other, although each sees what those before it led to: a
-// record that is replaced changes one step's sum by up to 2 D.
+// / (2 sqrt(E)). That holds for any order, so one batch after the other, although each sees what those before it led
+// to: a record that is replaced changes one step's sum by up to 2 D.
 
 namespace pergrad::inline v0_1 {
 
@@ -47617,8 +47631,13 @@ class cuda_device {
   [[nodiscard]] static std::size_t most_shared_bytes() {
     return static_cast<std::size_t>(attribute_of(cudaDevAttrMaxSharedMemoryPerBlockOptin));
   }
-  /// Has the current device tensor cores that take TF32 and BF16?
-  [[nodiscard]] static bool has_tensor_cores() { return attribute_of(cudaDevAttrComputeCapabilityMajor) >= 8; }
+  /// Has the current device tensor cores that take TF32 and BF16, and the program code for them? What was compiled for
+  /// older devices, as nvcc does unless it is told otherwise, runs on new ones, and has none (kernel.cuh).
+  [[nodiscard]] static bool has_tensor_cores() {
+    cudaFuncAttributes attributes{};
+    cuda_detail::check(cudaFuncGetAttributes(&attributes, run_kernel<emulation::any_kernel>), "cudaFuncGetAttributes");
+    return attribute_of(cudaDevAttrComputeCapabilityMajor) >= 8 && attributes.ptxVersion >= 80;
+  }
   /// By what the driver says of the current device's clocks, units and memory. A multiprocessor has 64 units for floats
   /// in compute capability 7.0 to 8.0, 128 in later ones (CUDA C++ Programming Guide, "Arithmetic Instructions"). Its
   /// multiply-adds of TF32 a clock, without sparsity, follow from NVIDIA's data sheets: 512 of A100 and AGX Orin, 256
@@ -55095,8 +55114,9 @@ class basic_device_executor {
       throw std::invalid_argument("pergrad: device: tf32 is no option where products take BF16");
     if constexpr (requires { Device::has_tensor_cores(); }) {
       if ((bf16 || options_.tf32) && !Device::has_tensor_cores()) {
-        throw std::runtime_error(std::string{"pergrad: cuda: "} + (bf16 ? "bf16" : "tf32") +
-                                 " needs a GPU of compute capability 8.0 or above");
+        throw std::runtime_error(
+            std::string{"pergrad: cuda: "} + (bf16 ? "bf16" : "tf32") +
+            " needs a GPU of compute capability 8.0 or above, and a program compiled for one: nvcc -arch=native, say");
       }
     }
   }
@@ -55962,6 +55982,12 @@ class network_trainer {
   [[nodiscard]] bool holds(const Records& records) const noexcept {
     return has_records_ && copied_->is_copy_of(records);
   }
+  /// Throws std::invalid_argument for records that the device's options leave no room for, and that cannot be read
+  /// where they lie: before a step is paid.
+  void require_room(const records_type& records) const {
+    const std::size_t bytes = places_of(records).end;
+    if (net().input_positions > 0 && bytes > memory_->most_record_bytes()) refuse_records(bytes);
+  }
   /// The numbers of the data set have changed where they lie: the next step copies them again.
   void forget_records() noexcept { has_records_ = false; }
   /// Of the next step on: every replay is told its rate.
@@ -56155,6 +56181,23 @@ class network_trainer {
     room_ = 0;
     return true;
   }
+  /// Where parts of a data set lie in memory of the device.
+  struct record_places {
+    std::size_t targets;
+    std::size_t lengths;
+    std::size_t end;
+  };
+  [[nodiscard]] record_places places_of(const records_type& records) const noexcept {
+    const auto behind = [](std::size_t bytes) { return (bytes + 255) / 256 * 256; };
+    const std::size_t targets = behind(records.size() * net().input_size * sizeof(Scalar));
+    const std::size_t lengths = behind(targets + records.targets().size_bytes());
+    return {targets, lengths, lengths + (net().input_positions > 0 ? records.size() * sizeof(std::uint32_t) : 0)};
+  }
+  [[noreturn]] static void refuse_records(std::size_t bytes) {
+    pergrad::detail::refuse_training(
+        "the data set has " + std::to_string(bytes) +
+        " bytes, more than most_record_bytes of the device's options, and cannot be read where it lies");
+  }
   /// Brings records to the device, or the device to them. A step is captured anew then.
   [[gnu::cold]] void bring(const records_type& records) {
     has_records_ = false;
@@ -56164,35 +56207,30 @@ class network_trainer {
     seen_inputs_.reset();  // before there are others
     seen_targets_.reset();
     if (!memory_->copies_records() && view_records(records, false)) return gather_in_steps();
-    const auto behind = [](std::size_t bytes) { return (bytes + 255) / 256 * 256; };
-    const std::size_t target_start = behind(records.size() * net().input_size * sizeof(Scalar));
-    const std::size_t length_start = behind(target_start + records.targets().size_bytes());
-    const std::size_t bytes = length_start + (net().input_positions > 0 ? records.size() * sizeof(std::uint32_t) : 0);
-    if (room_ < bytes) {
+    const record_places places = places_of(records);
+    if (room_ < places.end) {
       room_ = 0;
       records_.reset();  // before there is another one
-      if (bytes <= memory_->most_record_bytes()) {
+      if (places.end <= memory_->most_record_bytes()) {
         try {
-          records_ = allocate_on(device_, bytes);
-          room_ = bytes;
+          records_ = allocate_on(device_, places.end);
+          room_ = places.end;
         } catch (const std::bad_alloc&) {
           if (!view_records(records, true)) throw;
         }
       } else if (!view_records(records, true)) {
-        pergrad::detail::refuse_training(
-            "the data set has " + std::to_string(bytes) +
-            " bytes, more than most_record_bytes of the device's options, and cannot be read where it lies");
+        refuse_records(places.end);
       }
       if (reads_in_place()) return gather_in_steps();
     }
     if (records.size() > 0) {
       upload_inputs(records);
-      if (net().input_positions > 0) upload_lengths(records, length_start);
-      device_->upload(records_.get() + target_start, records.targets().data(), records.targets().size_bytes());
+      if (net().input_positions > 0) upload_lengths(records, places.lengths);
+      device_->upload(records_.get() + places.targets, records.targets().data(), records.targets().size_bytes());
     }
     view_ = memory_->samples(reinterpret_cast<const Scalar*>(records_.get()),
-                             reinterpret_cast<const Target*>(records_.get() + target_start), target_count_,
-                             reinterpret_cast<const std::uint32_t*>(records_.get() + length_start),
+                             reinterpret_cast<const Target*>(records_.get() + places.targets), target_count_,
+                             reinterpret_cast<const std::uint32_t*>(records_.get() + places.lengths),
                              memory_->template at<const std::uint32_t>(memory_->places().records));
     has_records_ = true;
   }

@@ -205,13 +205,12 @@ encoded_rows encode(const csv_table& table, const table_schema& schema, std::siz
                                  column.name + ": " + shown(field) + what);
       };
       if (column.is_number()) {
-        const auto value = number_of(field);
-        if (value) {
+        if (contains(schema.missing, field)) {  // which may look like a number: -999
+          input[1] = 1.0F;
+        } else if (const auto value = number_of(field)) {
           // Both halved: the width of a range of doubles may be no double.
           const double share = (*value / 2 - column.low / 2) / (column.high / 2 - column.low / 2);
           input[0] = static_cast<float>(std::clamp(2 * share - 1, -1.0, 1.0));
-        } else if (contains(schema.missing, field)) {
-          input[1] = 1.0F;
         } else {
           fail(" is not a number, nor among the schema's texts for a missing one");
         }

@@ -30,7 +30,7 @@ template <communicator Host>
 class nccl_ranks {
  public:
   /// Collective. `patience`: how long a rank waits for a step's exchange on the device. Throws on all ranks rank_failed
-  /// where one of them has no GPU or NCCL fails.
+  /// where one of them has no GPU, or NCCL fails. While NCCL connects they wait for each other as long as it does.
   explicit nccl_ranks(const Host& host, std::chrono::milliseconds patience = std::chrono::minutes{5})
       : host_{&host}, patience_{patience} {
     ncclUniqueId id{};

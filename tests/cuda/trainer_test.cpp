@@ -163,6 +163,7 @@ BOOST_AUTO_TEST_CASE(records_of_varying_length_have_to_be_on_the_device) {
   pg::dp_sgd trainer{device, net, pg::cross_entropy{}, usual_options(), pg::seeded_generator{9}};
   BOOST_CHECK_THROW(trainer.step(records), std::invalid_argument);
   BOOST_TEST((std::vector<float>(net.parameters().begin(), net.parameters().end()) == before));
+  BOOST_TEST(trainer.steps() == 0U);
 }
 
 BOOST_AUTO_TEST_CASE(records_that_are_read_where_they_lie_are_looked_at_before_each_step) {

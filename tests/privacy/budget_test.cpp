@@ -12,6 +12,7 @@
 
 #include <pergrad/privacy/accounting/budget.hpp>
 #include <pergrad/privacy/accounting/calibrate.hpp>
+#include <pergrad/privacy/accounting/event_costs.hpp>
 
 BOOST_AUTO_TEST_SUITE(privacy_budget)
 
@@ -267,6 +268,8 @@ BOOST_AUTO_TEST_CASE(a_run_that_is_planned_on_the_way_is_a_filter) {
 
   pergrad::privacy_accountant filter{budget, run_plan::on_the_way};
   BOOST_TEST(filter.within(first));
+  BOOST_CHECK_THROW(filter.spend({1, .3}), pergrad::budget_exhausted);  // alone beyond it: nothing is entered or fixed
+  BOOST_TEST(filter.order() == 0);
   filter.spend(first);  // not prepared: the order is fixed all the same
   const double order = filter.order();
   BOOST_TEST(order == pergrad::rdp_accountant::order_for(budget, first));
@@ -293,6 +296,21 @@ BOOST_AUTO_TEST_CASE(a_run_that_is_planned_on_the_way_is_a_filter) {
   BOOST_TEST(planned.order() == 0);
   BOOST_TEST(planned.epsilon(budget.delta) < filter.epsilon(budget.delta));
   BOOST_TEST(planned.within(quieter));
+}
+
+// Grids of so little loss would have more points than there is memory for: the other family answers.
+BOOST_AUTO_TEST_CASE(random_allocation_with_huge_noise_is_answered) {
+  for (const double noise : {1e4, 1e7, 1e150}) {
+    pergrad::basic_privacy_accountant<pergrad::allocated_gaussian_event> accountant;
+    accountant.record({1000, 3, noise}, 1'000'000);
+    // A record takes part in three million steps, and whoever knows in which pays no less.
+    pergrad::rdp_accountant known;
+    known.record({1, noise}, 3'000'000);
+    const pergrad::bracket found = accountant.bracket(pergrad::delta{1e-6});
+    BOOST_TEST(found.lower >= 0);
+    BOOST_TEST(found.upper <= known.epsilon(pergrad::delta{1e-6}) * (1 + 1e-6), noise << ": " << found.upper);
+    BOOST_TEST(found.lower <= found.upper);
+  }
 }
 
 BOOST_AUTO_TEST_SUITE_END()

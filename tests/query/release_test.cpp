@@ -249,6 +249,21 @@ BOOST_AUTO_TEST_CASE(lipschitz_bounds_and_shares) {
   BOOST_CHECK_THROW(static_cast<void>(pg::lipschitz(parted, people)), std::invalid_argument);
   BOOST_TEST(pg::field_shares(parted, people).front().change >= 2);
   BOOST_CHECK_THROW(static_cast<void>(pg::lipschitz(log(pow(age - 59, 2) - 100), people)), std::invalid_argument);
+  // So do poles and logarithms of what is 0 in a part of the box: the value jumps from there to there.
+  {
+    constexpr pg::field<"b"> b;
+    const pg::box around{b.in(-1, 1)};
+    const expression gap = max(abs(b) - 0.5, 0);
+    const expression steep = clamp(10 * b, -4, 4);
+    for (const expression& each :
+         {min(steep, 100 + 1 / gap), where(1 / gap > 0, steep, 0), where(log(gap) < 100, steep, 0),
+          where(pow(gap, -0.5) > 0, steep, 0), where(pow(gap, -2) > 0, steep, 0)}) {
+      BOOST_TEST(each(b = 0.6) - each(b = -0.6) == 8, boost::test_tools::tolerance(1e-12));
+      BOOST_CHECK_THROW(static_cast<void>(pg::lipschitz(each, around)), std::invalid_argument);
+      BOOST_TEST(pg::field_shares(each, around).front().change >= 8 * (1 - 1e-9));
+    }
+    BOOST_TEST(pg::lipschitz(1 / (1 + max(b, 0)), around).upper == 1, boost::test_tools::tolerance(1e-9));
+  }
   // On one side of a plane alone it is in one piece; and this is never below 0, though its enclosure is.
   BOOST_TEST(pg::lipschitz(pow(age - weight / 4, 1.5), people).upper >= 14);
   // A root that is defined at the box's edge alone.
@@ -271,6 +286,19 @@ BOOST_AUTO_TEST_CASE(lipschitz_bounds_and_shares) {
   BOOST_TEST(shares[0].slope == 10, boost::test_tools::tolerance(1e-12));
   BOOST_TEST(shares[0].change == 820, boost::test_tools::tolerance(1e-12));
   BOOST_TEST(shares[0].share + shares[1].share == 1, boost::test_tools::tolerance(1e-12));
+}
+// A search that is stopped early makes a bound larger, also where nothing was attained yet.
+BOOST_AUTO_TEST_CASE(a_sensitivity_that_is_found_in_a_hurry_is_one) {
+  constexpr pg::field<"b"> b;
+  const expression small_piece = vector(sqrt(0.01 - (b - 0.3) * (b - 0.3)), b);
+  const pg::box around{b.in(-1, 1)};
+  const double whole = pg::sensitivity(small_piece, around, pg::neighbouring::replace_one).attained;
+  BOOST_TEST(whole > 0.19);
+  for (const std::size_t boxes : {1U, 2U, 3U, 5U, 20U}) {
+    const auto found = pg::sensitivity(small_piece, around, pg::neighbouring::replace_one, {.boxes = boxes});
+    BOOST_TEST(found.bound >= whole, boxes << ": " << found.bound);
+    BOOST_TEST(found.attained <= found.bound);
+  }
 }
 BOOST_AUTO_TEST_CASE(what_a_release_costs) {
   const table data = some_people(10, 1);

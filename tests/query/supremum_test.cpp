@@ -10,9 +10,11 @@
 #include <random>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include <pergrad/query/derivative.hpp>
 #include <pergrad/query/functions.hpp>
+#include <pergrad/query/records.hpp>
 #include <pergrad/query/supremum.hpp>
 
 #include "test_functions.hpp"
@@ -214,6 +216,17 @@ BOOST_AUTO_TEST_CASE(what_is_not_defined_stays_so) {
     BOOST_TEST(std::isnan(each(x = -1, age = 0)));
     BOOST_TEST(std::isnan(each.given(x = -1)(age = 0)));
   }
+  // 0 has no logarithm and no negative power: an infinity might become a number behind it.
+  for (const expression& each : {where(log(max(x, 0)) > -5, x, 10 * x), tanh(1 / max(x, 0)) - x,
+                                 tanh(pow(max(x, 0), -2)) - x, tanh(pow(max(x, 0), -0.5)), tanh(pow(max(x, 0), -3))}) {
+    BOOST_TEST(std::isnan(each(x = -1)));
+    BOOST_TEST(std::isnan(each.given(x = -1)()));
+    const std::vector<double> column(70, -1.0);
+    const pg::records of{x = column};
+    for (const double value : evaluate(each, of)) BOOST_TEST_REQUIRE(std::isnan(value));
+  }
+  static_assert(sqrt(x)(x = -1.0) != sqrt(x)(x = -1.0));
+  static_assert(log(x)(x = 0.0) != log(x)(x = 0.0));
   const expression chosen = where(sqrt(age) > 1, 5, x);
   BOOST_TEST(std::isnan(chosen(age = -1, x = 100)));
   BOOST_TEST(std::isnan(chosen.given(age = -1)(x = 100)));

@@ -37,7 +37,7 @@ template <>
       break;
     case node_kind::power:
       if (each.number == -1) {
-        all([&](std::size_t i) { return 1 / x.values[i]; });
+        all([&](std::size_t i) { return real::one_over(x.values[i]); });
         break;
       }
       [[fallthrough]];
@@ -87,7 +87,7 @@ template <class... Bindings>
   std::array<double, most_fields> found{};
   for (std::size_t i = 0; i < place(list.field_count); ++i) {
     bool is_bound = false;
-    const auto take = [&](const query::binding& each) {
+    [[maybe_unused]] const auto take = [&](const query::binding& each) {
       if (list.fields[i].compared(each.name) != 0) return;
       if (is_bound) field_has_value_twice(each.name);
       found[i] = each.value;
@@ -113,7 +113,7 @@ constexpr double expression::operator()(const Bindings&... bindings) const {
     for (std::size_t i = 0; i < fields.size(); ++i) points[i] = fields[i];
     query::inside::node_values<interval> values{};
     query::inside::evaluate_nodes(nodes_, points.data(), values);
-    return values[output].middle();
+    return values[output].is_empty() ? std::numeric_limits<double>::quiet_NaN() : values[output].middle();
   }
   query::inside::node_values<double> values;
   query::inside::evaluate_nodes(nodes_, fields.data(), values);

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 #include <pergrad/interval/functions.hpp>
 
@@ -119,7 +120,8 @@ struct node_list {
 
 /// Functions of doubles beside those of std, by the names that intervals have for theirs.
 namespace real {
-using std::abs, std::cos, std::erf, std::exp, std::log, std::sin, std::tanh;
+using std::abs, std::cos, std::erf, std::exp, std::sin, std::tanh;
+inline constexpr double undefined = std::numeric_limits<double>::quiet_NaN();
 [[nodiscard]] inline double sigmoid(double x) noexcept { return x > 0 ? 1 / (1 + exp(-x)) : exp(x) / (1 + exp(x)); }
 [[nodiscard]] inline double softplus(double x) noexcept { return (x > 0 ? x : 0) + std::log1p(exp(-abs(x))); }
 [[nodiscard]] inline double sign(double x) noexcept { return x > 0 ? 1 : x < 0 ? -1 : x; }
@@ -129,10 +131,14 @@ using std::abs, std::cos, std::erf, std::exp, std::log, std::sin, std::tanh;
 [[nodiscard]] inline double select(double x, double positive, double otherwise) noexcept {
   return x > 0 ? positive : x <= 0 ? otherwise : x;
 }
+// As of intervals, 0 has neither a logarithm nor negative powers: an infinity might become a number behind it.
+[[nodiscard]] inline double log(double x) noexcept { return x > 0 ? std::log(x) : undefined; }
+[[nodiscard]] inline double one_over(double x) noexcept { return x != 0 ? 1 / x : undefined; }
 /// Small whole powers by multiplications: they are what queries have.
 [[nodiscard]] inline double pow(double x, double exponent) noexcept {
-  if (exponent == -1) return 1 / x;
+  if (exponent == -1) return one_over(x);
   if (exponent == 2) return x * x;
+  if (exponent < 0 && x == 0) return undefined;
   if (exponent == -2) return 1 / (x * x);
   return exponent == 0.5 ? std::sqrt(x) : std::pow(x, exponent);
 }

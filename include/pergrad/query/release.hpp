@@ -175,8 +175,8 @@ namespace unprotected {
 
 /// Renyi divergence at an order above 1 that each record by itself has spent in such a release, if it is taken away:
 /// order s² / (2 noise²), s the part of what one record may add that this one adds, ‖f(x)‖ / sup ‖f‖ but for the
-/// rounding to the release's grid, which is in it (Feldman & Zrnic 2021, arXiv:2008.11193). Private values of their records:
-/// not for release. Throws what `release` throws, and for an order or a noise that is none.
+/// rounding to the release's grid, which is in it (Feldman & Zrnic 2021, arXiv:2008.11193). Private values of their
+/// records: not for release. Throws what `release` throws, and for an order or a noise that is none.
 [[nodiscard]] inline std::vector<double> individual_rdp(const query::expression& query, const box& in,
                                                         const records& of, noise_multiplier noise, double order,
                                                         const search_limits& limits = {}) {

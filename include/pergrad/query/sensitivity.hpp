@@ -97,7 +97,7 @@ using output_intervals = std::array<interval, most_outputs>;
     const extremum record = supremum(distance_from(found.centre), in, limits);
     found.record_bound = record.upper;
     found.attained = std::max(record.lower, 0.0);
-    if (is_replaced) {  // that record, and the one that is farthest from it
+    if (is_replaced && record.lower > -query::inside::unbounded) {  // that record, and the one that is farthest from it
       const auto there = query::inside::values_at(query, in, record);
       std::array<double, query::inside::most_outputs> from{};
       for (std::size_t i = 0; i < query::inside::place(query.size()); ++i) from[i] = there[i].middle();
@@ -126,7 +126,8 @@ enum class sign_question : unsigned char { one_and_not_zero, not_negative };
 }
 /// A node that may jump in the box, or -1: a `where`, a sign, an odd pole, which jumps from one end of the numbers to
 /// the other and may be clamped behind; a logarithm or a root that is not defined somewhere, perhaps between two parts
-/// of the box. What is defined on one side of a plane alone is in one piece, and has no jump.
+/// of the box. What is defined on one side of a plane alone is in one piece, and has no jump. Where the operand bends
+/// (`abs`, `min`, `max`), a logarithm or a pole may be undefined in a whole part of the box, and so must not be met.
 [[nodiscard]] constexpr int place_of_jump(const expression& query, const box& in) {
   const field_intervals fields = in.of(query);
   const node_list& list = query_access::nodes(query);
@@ -136,6 +137,7 @@ enum class sign_question : unsigned char { one_and_not_zero, not_negative };
     return found;
   });
   std::array<bool, most_nodes> is_affine{};
+  std::array<bool, most_nodes> bends{};
   for (int i = 0; i < list.node_count; ++i) {
     const node& each = list.nodes[place(i)];
     if (may_jump(each, values)) return i;
@@ -147,10 +149,19 @@ enum class sign_question : unsigned char { one_and_not_zero, not_negative };
                           (each.kind == node_kind::add && of(each.first) && of(each.second)) ||
                           (each.kind == node_kind::multiply && of(each.first) && of(each.second) &&
                            (is_constant(each.first) || is_constant(each.second)));
+    bends[place(i)] = each.kind == node_kind::abs || each.kind == node_kind::min || each.kind == node_kind::max;
+    for (const std::int16_t operand : {each.first, each.second, each.third}) {
+      bends[place(i)] = bends[place(i)] || (operand >= 0 && bends[place(operand)]);
+    }
     const bool has_edge =
         each.kind == node_kind::log || (each.kind == node_kind::power && !intervals::inside::is_whole(each.number));
     if (has_edge && !of(each.first) && !(values[place(each.first)].lower >= 0) &&
         !is_proven(sign_question::not_negative, list, each.first, in)) {
+      return i;
+    }
+    const bool has_none_of_0 = each.kind == node_kind::log || (each.kind == node_kind::power && each.number < 0);
+    if (has_none_of_0 && bends[place(each.first)] && values[place(each.first)].contains(0) &&
+        !is_proven(sign_question::one_and_not_zero, list, each.first, in)) {
       return i;
     }
     // A root that is defined at an edge of the box at most: what is simplified to be a power of its own has no root.
@@ -167,11 +178,12 @@ enum class sign_question : unsigned char { one_and_not_zero, not_negative };
 }
 }  // namespace query::inside
 
-/// sup ‖gradient‖ over the box, as Ziller et al. 2021 (arXiv:2107.04265) define it: two records at distance r in the box have values that differ
-/// by at most r times that. Of a vector, with the Frobenius norm of all derivatives. Throws what `supremum` throws, and
-/// std::invalid_argument where the query may jump in the box: a `where` whose condition may hold and may not, a
-/// derivative of `abs`, a pole that is clamped, a root or a logarithm that is not defined everywhere, unless of a sum
-/// of fields times numbers. `abs`, `min`, `max` and `clamp` have no jumps themselves.
+/// sup ‖gradient‖ over the box, as Ziller et al. 2021 (arXiv:2107.04265) define it: two records at distance r in the
+/// box have values that differ by at most r times that. Of a vector, with the Frobenius norm of all derivatives. Throws
+/// what `supremum` throws, and std::invalid_argument where the query may jump in the box: a `where` whose condition may
+/// hold and may not, a derivative of `abs`, a pole that is clamped, a root or a logarithm that is not defined
+/// everywhere, unless of a sum of fields times numbers, and a pole or a logarithm of what may be 0 and has `abs`,
+/// `min`, `max` or `clamp` in it. These have no jumps themselves.
 [[nodiscard]] constexpr extremum lipschitz(const query::expression& query, const box& in,
                                            const search_limits& limits = {}) {
   const int jump = query::inside::place_of_jump(query, in);

@@ -193,9 +193,8 @@ class search {
     std::size_t widest = fields();
     double most = -1;
     for (std::size_t i = 0; i < fields(); ++i) {
-      const double width = next.at[i].width();
-      if (width == 0 || next.at[i].middle() == next.at[i].lower || next.at[i].middle() == next.at[i].upper) continue;
-      const double effect = std::min(slopes[i].magnitude(), 1e300) * width;
+      if (!can_be_halved(next.at[i])) continue;
+      const double effect = std::min(slopes[i].magnitude(), 1e300) * next.at[i].width();
       if (effect > most) most = effect, widest = i;
     }
     if (widest == fields()) {  // nothing left to halve
@@ -207,6 +206,7 @@ class search {
     if (!is_finite(most) || most >= 1e290) {
       most = -1;
       for (std::size_t i = 0; i < fields(); ++i) {
+        if (!can_be_halved(next.at[i])) continue;
         const double share = next.at[i].width() / std::max(all_[i].width(), least_subnormal);
         if (share > most) most = share, widest = i;
       }
@@ -214,6 +214,9 @@ class search {
     next.cut = widest;
     queue_.push_back(next);
     std::push_heap(queue_.begin(), queue_.end());
+  }
+  [[nodiscard]] static constexpr bool can_be_halved(const interval& x) noexcept {
+    return x.width() != 0 && x.middle() != x.lower && x.middle() != x.upper;
   }
   constexpr void halve(const part& next) {
     const double middle = next.at[next.cut].middle();

@@ -359,6 +359,7 @@ class dp_sgd_base
     if (has_seen(records)) return;
     must_look_ = true;  // also at those of before, until some fit
     require_fit_for_training<Network, Loss>(records);
+    if constexpr (executor_trainer::trains_on_a_copy) trainer_->require_room(records);
   }
   void accept(const dataset<input_value, target>& records) {
     checked_ = records;

@@ -302,6 +302,7 @@ class private_run {
     }
     const bool has_schedules = most_ != without_end;
     most_ = std::min(most_, noise_.steps());
+    if constexpr (requires { Sampling::most_steps; }) most_ = std::min(most_, Sampling::most_steps);
     if (has_schedules) return;  // they have a proof of their own
     accountant_.prepare(event_);
     require_room_for_a_step(accountant_, event_);

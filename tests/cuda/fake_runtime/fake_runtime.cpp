@@ -88,6 +88,7 @@ struct world {
   fake_cuda::counts counts;
   int failing = 0;
   int capability = 8;
+  int compiled_for = 87;
   bool fail_allocation = false;
   fake_cuda::host_memory shared = fake_cuda::host_memory::separate;
   std::map<char*, std::size_t> registered;
@@ -367,6 +368,7 @@ bool on_the_device(const void* memory, std::size_t bytes) { return ::on_the_devi
 void blame(const std::string& what) { ::blame(what); }
 void fail_with(int error) { it().failing = error; }
 void be_of_capability(int major) { it().capability = major; }
+void be_compiled_for(int capability) { it().compiled_for = capability; }
 void fail_next_allocation() { it().fail_allocation = true; }
 void share(host_memory how) { it().shared = how; }
 bool plays_the_device() { return true; }
@@ -435,6 +437,7 @@ cudaError_t cudaFuncSetAttribute(const void* stub, cudaFuncAttribute attribute, 
 }
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* stub) {
   *attributes = {};
+  attributes->ptxVersion = it().compiled_for;
   if (it().functions.count(stub) == 0) return answer(cudaErrorInvalidDeviceFunction);
   it().loaded.insert(stub);
   const auto limit = it().shared_limits.find(stub);

@@ -66,6 +66,8 @@ enum class host_memory { separate, registered, pageable, migrating };
 void share(host_memory how);
 /// Of the compute capability of the device: 8 where the host emulates it.
 void be_of_capability(int major);
+/// Programs are compiled for it: 87 at first.
+void be_compiled_for(int capability);
 /// The next allocation of device memory fails with cudaErrorMemoryAllocation.
 void fail_next_allocation();
 

@@ -96,6 +96,7 @@ void fail_next_allocation() { it().fail_allocation = true; }
 bool plays_the_device() { return false; }
 void share(host_memory /*how*/) {}
 void be_of_capability(int /*major*/) {}
+void be_compiled_for(int /*capability*/) {}
 
 }  // namespace fake_cuda
 

@@ -311,6 +311,11 @@ void older_devices_have_no_tf32() {
           const pergrad::cuda device{pergrad::cuda_options{.tf32 = true}};
         }).find("pergrad: cuda: tf32 needs a GPU of compute capability 8.0") == 0);
   fake_cuda::be_of_capability(8);
+  fake_cuda::be_compiled_for(75);  // as nvcc 13 does unless it is told otherwise: no code for tensor cores
+  CHECK(check::thrown_by<std::runtime_error>([] {
+          const pergrad::cuda device{pergrad::cuda_options{.tf32 = true}};
+        }).find("a program compiled for one: nvcc -arch=native") != std::string::npos);
+  fake_cuda::be_compiled_for(87);
   const pergrad::cuda device{pergrad::cuda_options{.tf32 = true}};
 }
 

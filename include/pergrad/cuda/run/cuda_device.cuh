@@ -519,8 +519,13 @@ class cuda_device {
   [[nodiscard]] static std::size_t most_shared_bytes() {
     return static_cast<std::size_t>(attribute_of(cudaDevAttrMaxSharedMemoryPerBlockOptin));
   }
-  /// Has the current device tensor cores that take TF32 and BF16?
-  [[nodiscard]] static bool has_tensor_cores() { return attribute_of(cudaDevAttrComputeCapabilityMajor) >= 8; }
+  /// Has the current device tensor cores that take TF32 and BF16, and the program code for them? What was compiled for
+  /// older devices, as nvcc does unless it is told otherwise, runs on new ones, and has none (kernel.cuh).
+  [[nodiscard]] static bool has_tensor_cores() {
+    cudaFuncAttributes attributes{};
+    cuda_detail::check(cudaFuncGetAttributes(&attributes, run_kernel<emulation::any_kernel>), "cudaFuncGetAttributes");
+    return attribute_of(cudaDevAttrComputeCapabilityMajor) >= 8 && attributes.ptxVersion >= 80;
+  }
   /// By what the driver says of the current device's clocks, units and memory. A multiprocessor has 64 units for floats
   /// in compute capability 7.0 to 8.0, 128 in later ones (CUDA C++ Programming Guide, "Arithmetic Instructions"). Its
   /// multiply-adds of TF32 a clock, without sparsity, follow from NVIDIA's data sheets: 512 of A100 and AGX Orin, 256

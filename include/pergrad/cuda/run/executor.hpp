@@ -151,8 +151,9 @@ class basic_device_executor {
       throw std::invalid_argument("pergrad: device: tf32 is no option where products take BF16");
     if constexpr (requires { Device::has_tensor_cores(); }) {
       if ((bf16 || options_.tf32) && !Device::has_tensor_cores()) {
-        throw std::runtime_error(std::string{"pergrad: cuda: "} + (bf16 ? "bf16" : "tf32") +
-                                 " needs a GPU of compute capability 8.0 or above");
+        throw std::runtime_error(
+            std::string{"pergrad: cuda: "} + (bf16 ? "bf16" : "tf32") +
+            " needs a GPU of compute capability 8.0 or above, and a program compiled for one: nvcc -arch=native, say");
       }
     }
   }

@@ -173,6 +173,12 @@ class network_trainer {
   [[nodiscard]] bool holds(const Records& records) const noexcept {
     return has_records_ && copied_->is_copy_of(records);
   }
+  /// Throws std::invalid_argument for records that the device's options leave no room for, and that cannot be read
+  /// where they lie: before a step is paid.
+  void require_room(const records_type& records) const {
+    const std::size_t bytes = places_of(records).end;
+    if (net().input_positions > 0 && bytes > memory_->most_record_bytes()) refuse_records(bytes);
+  }
   /// The numbers of the data set have changed where they lie: the next step copies them again.
   void forget_records() noexcept { has_records_ = false; }
   /// Of the next step on: every replay is told its rate.
@@ -366,6 +372,23 @@ class network_trainer {
     room_ = 0;
     return true;
   }
+  /// Where parts of a data set lie in memory of the device.
+  struct record_places {
+    std::size_t targets;
+    std::size_t lengths;
+    std::size_t end;
+  };
+  [[nodiscard]] record_places places_of(const records_type& records) const noexcept {
+    const auto behind = [](std::size_t bytes) { return (bytes + 255) / 256 * 256; };
+    const std::size_t targets = behind(records.size() * net().input_size * sizeof(Scalar));
+    const std::size_t lengths = behind(targets + records.targets().size_bytes());
+    return {targets, lengths, lengths + (net().input_positions > 0 ? records.size() * sizeof(std::uint32_t) : 0)};
+  }
+  [[noreturn]] static void refuse_records(std::size_t bytes) {
+    pergrad::detail::refuse_training(
+        "the data set has " + std::to_string(bytes) +
+        " bytes, more than most_record_bytes of the device's options, and cannot be read where it lies");
+  }
   /// Brings records to the device, or the device to them. A step is captured anew then.
   [[gnu::cold]] void bring(const records_type& records) {
     has_records_ = false;
@@ -375,35 +398,30 @@ class network_trainer {
     seen_inputs_.reset();  // before there are others
     seen_targets_.reset();
     if (!memory_->copies_records() && view_records(records, false)) return gather_in_steps();
-    const auto behind = [](std::size_t bytes) { return (bytes + 255) / 256 * 256; };
-    const std::size_t target_start = behind(records.size() * net().input_size * sizeof(Scalar));
-    const std::size_t length_start = behind(target_start + records.targets().size_bytes());
-    const std::size_t bytes = length_start + (net().input_positions > 0 ? records.size() * sizeof(std::uint32_t) : 0);
-    if (room_ < bytes) {
+    const record_places places = places_of(records);
+    if (room_ < places.end) {
       room_ = 0;
       records_.reset();  // before there is another one
-      if (bytes <= memory_->most_record_bytes()) {
+      if (places.end <= memory_->most_record_bytes()) {
         try {
-          records_ = allocate_on(device_, bytes);
-          room_ = bytes;
+          records_ = allocate_on(device_, places.end);
+          room_ = places.end;
         } catch (const std::bad_alloc&) {
           if (!view_records(records, true)) throw;
         }
       } else if (!view_records(records, true)) {
-        pergrad::detail::refuse_training(
-            "the data set has " + std::to_string(bytes) +
-            " bytes, more than most_record_bytes of the device's options, and cannot be read where it lies");
+        refuse_records(places.end);
       }
       if (reads_in_place()) return gather_in_steps();
     }
     if (records.size() > 0) {
       upload_inputs(records);
-      if (net().input_positions > 0) upload_lengths(records, length_start);
-      device_->upload(records_.get() + target_start, records.targets().data(), records.targets().size_bytes());
+      if (net().input_positions > 0) upload_lengths(records, places.lengths);
+      device_->upload(records_.get() + places.targets, records.targets().data(), records.targets().size_bytes());
     }
     view_ = memory_->samples(reinterpret_cast<const Scalar*>(records_.get()),
-                             reinterpret_cast<const Target*>(records_.get() + target_start), target_count_,
-                             reinterpret_cast<const std::uint32_t*>(records_.get() + length_start),
+                             reinterpret_cast<const Target*>(records_.get() + places.targets), target_count_,
+                             reinterpret_cast<const std::uint32_t*>(records_.get() + places.lengths),
                              memory_->template at<const std::uint32_t>(memory_->places().records));
     has_records_ = true;
   }

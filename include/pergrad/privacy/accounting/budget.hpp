@@ -236,8 +236,8 @@ class basic_privacy_accountant {
   template <class = void>
   void spend(const Event& event) {
     if (!budget_ || is_filter()) {
+      if (!within(event)) refuse();  // before an event that is not entered fixes the order
       if (is_filter()) prepare(event);
-      if (!within(event)) refuse();
       accountant_.record(event);
       return;
     }

@@ -50,6 +50,8 @@ class min_separation_sampling {
 
   /// Of a record that may take part.
   [[nodiscard]] sampling_probability probability() const { return poisson_.probability(); }
+  static constexpr std::uint64_t most_steps = (std::uint64_t{1} << 24U) - 2;  ///< in one run
+
   /// What one step with independent noise costs.
   [[nodiscard]] event_type event(noise_multiplier noise) const { return poisson_.event(noise); }
   /// Steps from one that a record takes part in to the next, at least.
@@ -60,7 +62,7 @@ class min_separation_sampling {
   }
   /// Throws std::out_of_range beyond 2^24 - 2 steps.
   void mark(const draw_place& place, std::uint64_t first, std::span<std::uint64_t> bits) const {
-    if (place.taken >= (std::uint64_t{1} << 24U) - 2) {
+    if (place.taken >= most_steps) {
       detail::throw_out_of_range({"pergrad: min_separation_sampling: more than 2^24 - 2 steps in one run"});
     }
     mark_attempts(place, first, bits);

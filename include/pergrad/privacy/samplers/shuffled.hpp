@@ -5,8 +5,8 @@
 // Each epoch every record takes part once, in an order that is drawn (Fisher and Yates). That the order is secret may
 // help, but by far less than Poisson accounting says (Chua et al. 2024, arXiv:2403.17673), and no useful bound is known
 // for many epochs; so it is not counted: an epoch costs one Gaussian mechanism, E epochs one of noise multiplier sigma
-// / (2 sqrt(E)). That holds for any order, so one batch after the other, although each sees what those before it led to: a
-// record that is replaced changes one step's sum by up to 2 D.
+// / (2 sqrt(E)). That holds for any order, so one batch after the other, although each sees what those before it led
+// to: a record that is replaced changes one step's sum by up to 2 D.
 #pragma once
 
 #include <algorithm>
