@@ -5774,10 +5774,16 @@ enum class strategy_kind {
 inline constexpr std::size_t most_sums = 8;
 inline constexpr std::size_t most_observers = 16;
 
+/// The most samples whose shares, rounded to a grid, 32 bits of an accumulator can add up.
+[[nodiscard]] constexpr std::size_t most_rounded_shares(int grid_steps) noexcept {
+  return std::size_t{1} << std::max(0, 30 - grid_steps);
+}
+
 template <class Scalar>
 struct run_request {
   std::array<sum_request<Scalar>, most_sums> sums{};
   std::size_t sum_count = 0;
+  bool has_totals = false;  ///< there are several: one may be added up as integers, and others in floating point
   std::array<observer<Scalar>, most_observers> observers{};
   std::size_t observer_count = 0;
   bool backward = false;  ///< anything beyond losses and outputs
@@ -5840,6 +5846,7 @@ struct usual_needs {
   static constexpr bool whole_batch = true;
   static constexpr bool needs_backward = true;  ///< more than losses and outputs
   static constexpr bool needs_rows = false;     ///< materialised gradients
+  static constexpr bool is_total = false;
 };
 /// Base of everything that is a per-sample gradient expression, so that its misuse can be explained.
 struct expression_tag : usual_needs {};
@@ -10946,6 +10953,7 @@ class assignment {
 template <class Sum, class Network>
 class chunk_of_total : public usual_needs {
  public:
+  static constexpr bool is_total = true;
   using scalar = typename Sum::scalar;
   chunk_of_total(bounded_total<Network>& total, const Sum& sum, bool begins_anew)
       : total_{&total}, sum_{sum}, begins_anew_{begins_anew} {}
@@ -10974,11 +10982,21 @@ class chunk_of_total : public usual_needs {
     state.admit(samples);
     const bool had_floating = state.has_floating();
     const bool had_integers = state.has_integers();
-    const bool as_integers = state.next_as_integers(most, sum_.leaf().way_of_additions());
+    const bool as_integers = state.next_as_integers(most, way_of_additions(request, grid, most));
     state.is_being_written();
     writes_ = true;
     std::int64_t* const integers = as_integers ? total_access::integers(*total_, !had_integers) : nullptr;
     sum_.attach(request, grid, total_access::floating(*total_).data(), integers, as_integers || had_floating);
+  }
+  /// Beside a total that is added up as integers chunks are as short as those need: whole tiles, and more than half.
+  [[nodiscard]] addition_way way_of_additions(const detail::run_request<scalar>& request, const release_grid& grid,
+                                              std::size_t most) const {
+    addition_way way = sum_.leaf().way_of_additions();
+    if (request.has_totals && sizeof(scalar) == sizeof(std::int32_t)) {
+      const std::size_t least = (most_rounded_shares(grid.steps) + 1) / 2;
+      way.onto = std::max(way.onto, (most + least - 1) / least);
+    }
+    return way;
   }
   void finish(const thread_pool& /*pool*/) {
     total_access::state(*total_).is_written();
@@ -11018,6 +11036,7 @@ class chunk_of_step : public chunk_of_total<Sum, Network> {
 template <class Noised, class Network, bool IsPrivate, class Begin>
 class release_of_sum : public usual_needs {
  public:
+  static constexpr bool is_total = true;
   using scalar = typename Noised::scalar;
   using sum_type = std::remove_cvref_t<decltype(std::declval<const Noised&>().sum())>;
   release_of_sum(released_gradient<Network, IsPrivate>& update, const Noised& noised, const Begin& begin)
@@ -11111,6 +11130,7 @@ struct evaluation {
     try {
       run_request<typename decltype(leaf)::scalar> request;
       request.count = leaf.size();
+      request.has_totals = (std::size_t{First::is_total} + ... + std::size_t{Rest::is_total}) > 1;
       first.attach(request);
       (rest.attach(request), ...);
       constexpr evaluation_needs needs{(First::needs_backward || ... || Rest::needs_backward),
@@ -20667,9 +20687,9 @@ template <class Value>
 template <class Text>
 class unfinished_file {
  public:
-  /// A symbolic link stays one: its target is replaced, or made if it is not there. Throws std::runtime_error that says
-  /// why there can be no file.
-  explicit unfinished_file(const std::string& path) : path_{path}, target_{path} {
+  /// A symbolic link stays one: its target is replaced, or made if it is not there. `for_its_owner`: for nobody else,
+  /// whoever could read the file that is replaced. Throws std::runtime_error that says why there can be no file.
+  explicit unfinished_file(const std::string& path, bool for_its_owner = false) : path_{path}, target_{path} {
     follow_links();
     struct stat before {};
     struct stat made {};
@@ -20677,7 +20697,8 @@ class unfinished_file {
     if (replaces && !S_ISREG(before.st_mode)) fail_with_file(path_, "cannot be written: it is not a regular file");
     for (unsigned number = 0; descriptor_ < 0; ++number) {  // what a process that was killed left is not touched
       name_ = target_ + ".unfinished." + std::to_string(::getpid()) + "." + std::to_string(number);
-      descriptor_ = ::open(name_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, replaces ? 0600 : 0666);
+      descriptor_ =
+          ::open(name_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, replaces || for_its_owner ? 0600 : 0666);
       if (descriptor_ < 0 && (errno != EEXIST || number == 1000)) {
         name_.clear();
         fail("cannot be written");
@@ -20692,6 +20713,7 @@ class unfinished_file {
       const ::mode_t of_both = (mode >> 3U) & mode & 07U;
       mode = (mode & 0700U) | of_both << 3U | of_both;
     }
+    if (for_its_owner) mode &= 0700U;
     if (::fchmod(descriptor_, mode) != 0) give_up("cannot be written");
   }
   unfinished_file(const unfinished_file&) = delete;
@@ -20762,11 +20784,11 @@ class unfinished_file {
 };
 
 /// Writes the stretches one after another, each from where it lies. The file appears whole or not at all, whatever
-/// stops the process or the machine: what was there before stays until the new one is complete. Throws
-/// std::runtime_error that names it and says what failed.
+/// stops the process or the machine: what was there before stays until the new one is complete. `for_its_owner`: nobody
+/// else may read it. Throws std::runtime_error that names it and says what failed.
 template <class = void>
-void write_whole_file(const std::string& path, std::span<const byte_stretch> stretches) {
-  unfinished_file<std::string> made{path};
+void write_whole_file(const std::string& path, std::span<const byte_stretch> stretches, bool for_its_owner = false) {
+  unfinished_file<std::string> made{path, for_its_owner};
   for (const byte_stretch each : stretches) made.write(each);
   made.put_in_place();
 }
@@ -22026,9 +22048,9 @@ struct basic_safetensors {
   }
 
   /// Writes tensors from where they lie, `tensors[i]` at `values[i]`; those of 64 bits come first, so that the numbers
-  /// of all are aligned. Memory does not grow with what they hold.
+  /// of all are aligned. Memory does not grow with what they hold. `for_its_owner`: nobody else may read it.
   static void write(const Text& path, const metadata_list& metadata, std::span<const tensor> tensors,
-                    std::span<const std::byte* const> values) {
+                    std::span<const std::byte* const> values, bool for_its_owner = false) {
     Text header = "{\"__metadata__\":{";
     for (const auto& [key, text] : metadata) header.append("\"").append(key).append("\":\"").append(text).append("\",");
     header += "\"checksum\":\"";
@@ -22055,7 +22077,7 @@ struct basic_safetensors {
     checksum sum;
     for (const byte_stretch each : stretches) sum.add(each);
     header.replace(digits, 16, sum.text());
-    write_whole_file(path, stretches);
+    write_whole_file(path, stretches, for_its_owner);
   }
 
   /// A file's header; every form but the format's is refused.
@@ -22355,6 +22377,7 @@ struct run_numbers {
   std::optional<std::vector<std::uint64_t>> noise{};
   std::string unit = "record";  ///< whose neighbours the ledger is for
   bool is_seeded = false;       ///< its noise is of a seed
+  bool is_private = false;      ///< there is something in it that is not released
 };
 template <class Text>
 void require_entries(const Text& path, std::uint64_t entries) {
@@ -23050,7 +23073,7 @@ void write_run(const Text& path, const run_layout& layout, std::span<const std::
                                       {"events", Event::name},         {"unit", run.unit}};
   if (run.place) metadata.emplace_back("round", run.round);
   if (run.is_seeded) metadata.emplace_back("key", "seed");
-  safetensors::write(path, metadata, tensors, values);
+  safetensors::write(path, metadata, tensors, values, run.is_private);
 }
 
 /// Throws std::runtime_error unless a ledger of this can be.
@@ -23355,7 +23378,7 @@ struct checkpoint_access {
   static void save(const Network& network, Optimizer& optimizer, const Accountant& accountant,
                    std::uint64_t generator_steps, const std::string& path, const std::optional<run_place>& place = {},
                    const std::string& round = {}, const std::optional<std::vector<std::uint64_t>>& noise = {},
-                   const char* unit = "record", bool is_seeded = false) {
+                   const char* unit = "record", bool is_seeded = false, bool is_private = false) {
     const std::uint64_t* const steps = optimizer.count();
     run_numbers<typename Accountant::event_type> run;
     if constexpr (has_a_plan<Accountant>) {
@@ -23372,6 +23395,7 @@ struct checkpoint_access {
     run.noise = noise;
     run.unit = unit;
     run.is_seeded = is_seeded;
+    run.is_private = is_private;
     write_run(path, layout<Network>(optimizer), arrays<const std::byte>(network, optimizer), run);
   }
 
@@ -23545,7 +23569,7 @@ struct checkpoint_access {
     trainer.trainer_->with_optimizer([&](auto& optimizer) {
       with_state all{optimizer, &more, [] {}};
       save(*trainer.network_, all, trainer.accountant_, trainer.generator_.step(), path, place_of(trainer),
-           round_of(trainer), noise_of(trainer), unit_of<Trainer>(), !Trainer::is_private);
+           round_of(trainer), noise_of(trainer), unit_of<Trainer>(), !Trainer::is_private, trainer.charges_ != nullptr);
       return true;
     });
   }
@@ -23662,6 +23686,7 @@ void load_checkpoint(Network& network, Optimizer& optimizer, Accountant& account
 namespace unprotected {
 
 /// The same as `save_checkpoint`, also for individual accounting: with what each record has spent, which is private.
+/// That file may be read by its owner alone.
 template <class Network, class Loss, class Generator, class Executor, class Options>
 void save_checkpoint(const dp_sgd<Network, Loss, Generator, Executor, Options>& trainer, const std::string& path) {
   pergrad::detail::checkpoint_access::save(trainer, path, true);
@@ -29078,7 +29103,7 @@ template <class Scalar>
   index most = index{1} << 20;
   for (std::size_t k = 0; k < request.sum_count; ++k) {
     if (request.sums[k].integers != nullptr && sizeof(Scalar) == sizeof(std::int32_t)) {
-      most = std::min(most, index{1} << std::max(0, 30 - request.sums[k].grid_steps));
+      most = std::min(most, static_cast<index>(detail::most_rounded_shares(request.sums[k].grid_steps)));
     }
   }
   return most;
@@ -55692,86 +55717,10 @@ template <class Network, on_device::device Device>
 //
 // A step's records are a function of the key, the number of its draw and the record. So the device marks the next
 // step's while the host still hands out this one's, and the copy of the marks does not wait for the step between. What
-// the next draw's number is, is a guess: a wrong one costs a wait. The bits are those of poisson_sampling::mark.
+// the next draw's number is, is a guess: a wrong one costs a wait. The bits are those of poisson_sampling::mark, and
+// the host looks whether they are: at one group of 128 records a step, another one each time. Who is drawn otherwise
+// than the ledger says would be seen nowhere else.
 
-namespace pergrad::inline v0_1::on_device {
-
-/// Marks records for one run, step after step.
-template <class Device>
-class device_marks {
- public:
-  explicit device_marks(std::shared_ptr<Device> device) noexcept : device_{std::move(device)} {}
-
-  /// Which of the records [begin, end) the step at `place` draws: bit i of all words together is record begin + i.
-  /// Until the next step's are asked for. `begin` is a multiple of poisson_sampling::marked_together. Throws
-  /// std::out_of_range beyond 2^35 records, and what the device throws.
-  [[nodiscard]] std::span<const std::uint64_t> of(const poisson_sampling& sampling, const draw_place& place,
-                                                  std::uint64_t begin, std::uint64_t end) {
-    const auto words = static_cast<std::size_t>((end - begin + together - 1) / together * 2);
-    if (sampling.is_below(std::numeric_limits<std::uint64_t>::max())) {  // everybody
-      all_.assign(words, ~std::uint64_t{0});
-      return all_;
-    }
-    pergrad::detail::require_blocks("poisson_sampling", 16 * (begin / together), 8 * words);
-    const std::uint64_t step = stream_upload::step(place.step);
-    const held_stream stream{stream_upload::words(place.step)};
-    if (std::memcmp(&stream.stream, &stream_.stream, sizeof stream.stream) != 0) {  // another key
-      stream_.stream = stream.stream;
-      now_.marked.reset();
-      next_.marked.reset();
-    }
-    const job wanted{sampling, step, begin, end};
-    if (now_.marked != wanted) {
-      if (next_.marked != wanted) launch_job(next_, wanted, words);
-      if (now_.marked && now_.marked->step < step) stride_ = step - now_.marked->step;
-      std::swap(now_, next_);
-      launch_job(next_, {sampling, step + stride_, begin, end}, words);
-    }
-    return {static_cast<const std::uint64_t*>(now_.arrived->wait()), words};
-  }
-
- private:
-  static constexpr std::uint64_t together = poisson_sampling::marked_together;
-  struct job {
-    poisson_sampling sampling;
-    std::uint64_t step = 0;
-    std::uint64_t begin = 0;
-    std::uint64_t end = 0;
-    friend bool operator==(const job&, const job&) noexcept = default;
-  };
-  /// Words on the device, and where they arrive.
-  struct room {
-    std::shared_ptr<std::byte> words;
-    std::unique_ptr<typename Device::mailbox> arrived;
-    std::size_t size = 0;
-    std::optional<job> marked;
-  };
-
-  void launch_job(room& in, const job& wanted, std::size_t words) {
-    in.marked.reset();  // until all of it is in the device's order
-    if (in.size < words) {
-      in.size = 0;         // until there is room again, also where that fails
-      in.arrived.reset();  // before what it copies from
-      in.words = allocate_on(device_, words * sizeof(std::uint64_t));
-      in.arrived = std::make_unique<typename Device::mailbox>(*device_, words * sizeof(std::uint64_t));
-      in.size = words;
-    }
-    auto* const to = reinterpret_cast<std::uint64_t*>(in.words.get());
-    launch(*device_, mark_kernel{stream_.stream, wanted.step, wanted.sampling,
-                                 static_cast<std::uint32_t>(wanted.begin / together), static_cast<int>(words / 2), to});
-    in.arrived->post(to, words * sizeof(std::uint64_t));
-    in.marked = wanted;
-  }
-
-  std::shared_ptr<Device> device_;
-  held_stream stream_{};
-  std::uint64_t stride_ = 2;  ///< from a step's draw to the next one's, behind its noise
-  room now_;
-  room next_;
-  std::vector<std::uint64_t> all_;
-};
-
-}  // namespace pergrad::inline v0_1::on_device
 // pergrad/cuda/run/noise_check.hpp - a device makes the host's noise before it may release anything
 //
 // Wrong noise looks like any other, and protects nobody. So a trainer lets its device make two blocks of it under a key
@@ -55852,6 +55801,105 @@ class noise_check {
   std::shared_ptr<Device> device_;
   std::unique_ptr<release_at> made_;
   std::shared_ptr<std::byte> there_;
+};
+
+}  // namespace pergrad::inline v0_1::on_device
+
+namespace pergrad::inline v0_1::on_device {
+
+/// Marks records for one run, step after step.
+template <class Device>
+class device_marks {
+ public:
+  explicit device_marks(std::shared_ptr<Device> device) noexcept : device_{std::move(device)} {}
+
+  /// Which of the records [begin, end) the step at `place` draws: bit i of all words together is record begin + i.
+  /// Until the next step's are asked for. `begin` is a multiple of poisson_sampling::marked_together. Throws
+  /// std::out_of_range beyond 2^35 records, std::runtime_error where the device draws others than the host would, and
+  /// what the device throws.
+  [[nodiscard]] std::span<const std::uint64_t> of(const poisson_sampling& sampling, const draw_place& place,
+                                                  std::uint64_t begin, std::uint64_t end) {
+    const auto words = static_cast<std::size_t>((end - begin + together - 1) / together * 2);
+    if (sampling.is_below(std::numeric_limits<std::uint64_t>::max())) {  // everybody
+      all_.assign(words, ~std::uint64_t{0});
+      return all_;
+    }
+    pergrad::detail::require_blocks("poisson_sampling", 16 * (begin / together), 8 * words);
+    const std::uint64_t step = stream_upload::step(place.step);
+    const held_stream stream{stream_upload::words(place.step)};
+    if (std::memcmp(&stream.stream, &stream_.stream, sizeof stream.stream) != 0) {  // another key
+      stream_.stream = stream.stream;
+      now_.marked.reset();
+      next_.marked.reset();
+    }
+    const job wanted{sampling, step, begin, end};
+    if (now_.marked != wanted) {
+      if (next_.marked != wanted) launch_job(next_, wanted, words);
+      if (now_.marked && now_.marked->step < step) stride_ = step - now_.marked->step;
+      std::swap(now_, next_);
+      launch_job(next_, {sampling, step + stride_, begin, end}, words);
+      is_compared_ = false;
+    }
+    const std::span marks{static_cast<const std::uint64_t*>(now_.arrived->wait()), words};
+    if (runs_kernels<Device> && !is_compared_ && words > 0) compare(sampling, place, begin, marks);
+    return marks;
+  }
+
+ private:
+  static constexpr std::uint64_t together = poisson_sampling::marked_together;
+  struct job {
+    poisson_sampling sampling;
+    std::uint64_t step = 0;
+    std::uint64_t begin = 0;
+    std::uint64_t end = 0;
+    friend bool operator==(const job&, const job&) noexcept = default;
+  };
+  /// Words on the device, and where they arrive.
+  struct room {
+    std::shared_ptr<std::byte> words;
+    std::unique_ptr<typename Device::mailbox> arrived;
+    std::size_t size = 0;
+    std::optional<job> marked;
+  };
+
+  void compare(const poisson_sampling& sampling, const draw_place& place, std::uint64_t begin,
+               std::span<const std::uint64_t> marks) {
+    const std::uint64_t group = compared_ % (marks.size() / 2);
+    std::array<std::uint64_t, 2> wanted{};
+    sampling.mark(place.step, begin + group * together, wanted);
+    const auto found = marks.subspan(static_cast<std::size_t>(2 * group), 2);
+    is_wrong_ = is_wrong_ || !std::ranges::equal(found, wanted);
+    if (is_wrong_) {
+      throw std::runtime_error("pergrad: dp_sgd: this device does not draw the host's records, and trains on none");
+    }
+    is_compared_ = true;
+    ++compared_;
+  }
+  void launch_job(room& in, const job& wanted, std::size_t words) {
+    in.marked.reset();  // until all of it is in the device's order
+    if (in.size < words) {
+      in.size = 0;         // until there is room again, also where that fails
+      in.arrived.reset();  // before what it copies from
+      in.words = allocate_on(device_, words * sizeof(std::uint64_t));
+      in.arrived = std::make_unique<typename Device::mailbox>(*device_, words * sizeof(std::uint64_t));
+      in.size = words;
+    }
+    auto* const to = reinterpret_cast<std::uint64_t*>(in.words.get());
+    launch(*device_, mark_kernel{stream_.stream, wanted.step, wanted.sampling,
+                                 static_cast<std::uint32_t>(wanted.begin / together), static_cast<int>(words / 2), to});
+    in.arrived->post(to, words * sizeof(std::uint64_t));
+    in.marked = wanted;
+  }
+
+  std::shared_ptr<Device> device_;
+  held_stream stream_{};
+  std::uint64_t stride_ = 2;  ///< from a step's draw to the next one's, behind its noise
+  room now_;
+  room next_;
+  std::vector<std::uint64_t> all_;
+  std::uint64_t compared_ = 0;
+  bool is_compared_ = false;  ///< the marks of now
+  bool is_wrong_ = false;     ///< this device, once and for all
 };
 
 }  // namespace pergrad::inline v0_1::on_device

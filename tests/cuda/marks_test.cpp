@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <stdexcept>
+#include <string>
 #include <vector>
 
 #include <pergrad/cuda/run/marks.hpp>
@@ -87,6 +88,31 @@ BOOST_AUTO_TEST_CASE(a_step_is_marked_before_it_is_asked_for) {
   BOOST_TEST(launches_for(with(0.2), at(other, 30), 1500) == 2U);  // another key
   BOOST_TEST(launches_for(with(0.2), at(other, 35), 1500) == 1U);
   BOOST_TEST(launches_for(with(0.2), at(generator, 40), 1500) == 2U);
+}
+
+/// A device that draws some more than it should.
+struct wrong_device : emulated_device {
+  template <class Kernel>
+  void launch(Kernel kernel, int blocks) {
+    if constexpr (requires { kernel.sampling; }) kernel.sampling = with(0.012);
+    emulated_device::launch(kernel, blocks);
+  }
+};
+
+BOOST_AUTO_TEST_CASE(a_device_that_draws_others_is_refused) {
+  const pg::seeded_generator generator{5};
+  pg::on_device::device_marks<wrong_device> marks{std::make_shared<wrong_device>()};
+  std::size_t refused = 0;
+  for (std::uint64_t step = 0; step < 40; ++step) {
+    try {
+      static_cast<void>(marks.of(with(0.01), at(generator, step), 0, 5000));
+      BOOST_TEST(refused == 0U);  // once and for all
+    } catch (const std::runtime_error& error) {
+      BOOST_TEST(std::string{error.what()}.find("does not draw the host's records") != std::string::npos);
+      ++refused;
+    }
+  }
+  BOOST_TEST(refused > 10U);  // of 128 records 0.2 % are too many: one step in four finds it
 }
 
 // Also of several windows, of nobody, and of a rank's share.

@@ -331,6 +331,36 @@ BOOST_AUTO_TEST_CASE(huge_bounds_are_no_infinite_sums) {
   }
 }
 
+// Beside a total of integers, whose accumulators hold fewer samples, a total in floating point has more chunks: it is
+// full earlier.
+BOOST_AUTO_TEST_CASE(chunks_beside_integers_are_counted) {
+  using network = pg::network<pg::shape{700}, pg::linear<1500>, pg::tanh, pg::linear<3>>;
+  using loss = pg::mean_squared_error;
+  constexpr std::size_t chunk = 512;
+  constexpr std::size_t count = 4 * chunk;
+  const int steps = pg::release_grid::of(1, network::parameter_count).steps;
+  BOOST_TEST_REQUIRE(pg::detail::most_rounded_shares(steps) < chunk);
+  summing<network, loss> of{count, chunk, true};
+  const auto data = of.records.data();
+  const auto ids = all_but(count, count);
+  const auto has_integers = [&](bool beside) {
+    pg::bounded_total<network> one{of.exec, pg::record_capacity{count}}, other{of.exec, pg::record_capacity{0}};
+    for (std::size_t first = 0; first < count; first += chunk) {
+      const pg::batch<network, loss> samples{data, std::span{ids}.subspan(first, chunk)};
+      const auto clipped =
+          pg::sum(pg::clip(pg::per_sample_gradients(of.net, loss{}, samples, of.tape), pg::l2_clip_norm{0.01}));
+      if (beside) {
+        pg::unprotected::evaluate_into(of.exec, pg::accumulate(one, clipped), pg::accumulate(other, clipped));
+      } else {
+        pg::evaluate_into(of.exec, pg::accumulate(one, clipped));
+      }
+    }
+    return pg::detail::total_probe::state(one).has_integers();
+  };
+  BOOST_TEST(!has_integers(false));
+  BOOST_TEST(has_integers(true));
+}
+
 // A layer that wants more samples together than others has longer tiles, whose additions are counted as well.
 BOOST_AUTO_TEST_CASE(tiles_of_a_layer_of_ones_own_are_counted) {
   const auto check = []<std::size_t Together>(std::integral_constant<std::size_t, Together>) {

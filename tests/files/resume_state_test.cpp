@@ -257,6 +257,12 @@ BOOST_AUTO_TEST_CASE(what_records_have_spent_is_no_file_for_release) {
   BOOST_CHECK_THROW(pg::save_checkpoint(it.trainer, saved.path), std::logic_error);
   BOOST_TEST(!std::filesystem::exists(saved.path));
   pg::unprotected::save_checkpoint(it.trainer, saved.path);
+  using perms = std::filesystem::perms;
+  const auto of_owner = perms::owner_read | perms::owner_write;
+  BOOST_TEST((std::filesystem::status(saved.path).permissions() == of_owner));
+  std::filesystem::permissions(saved.path, of_owner | perms::group_read | perms::others_read);
+  pg::unprotected::save_checkpoint(it.trainer, saved.path);  // in the place of one that all may read
+  BOOST_TEST((std::filesystem::status(saved.path).permissions() == of_owner));
   const auto says = [&](const pg::dp_sgd_options& other, const std::string& text) {
     run another{other, 99};
     const auto before = parameters_of(another.net);

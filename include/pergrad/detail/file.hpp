@@ -65,9 +65,9 @@ template <class Value>
 template <class Text>
 class unfinished_file {
  public:
-  /// A symbolic link stays one: its target is replaced, or made if it is not there. Throws std::runtime_error that says
-  /// why there can be no file.
-  explicit unfinished_file(const std::string& path) : path_{path}, target_{path} {
+  /// A symbolic link stays one: its target is replaced, or made if it is not there. `for_its_owner`: for nobody else,
+  /// whoever could read the file that is replaced. Throws std::runtime_error that says why there can be no file.
+  explicit unfinished_file(const std::string& path, bool for_its_owner = false) : path_{path}, target_{path} {
     follow_links();
     struct stat before {};
     struct stat made {};
@@ -75,7 +75,8 @@ class unfinished_file {
     if (replaces && !S_ISREG(before.st_mode)) fail_with_file(path_, "cannot be written: it is not a regular file");
     for (unsigned number = 0; descriptor_ < 0; ++number) {  // what a process that was killed left is not touched
       name_ = target_ + ".unfinished." + std::to_string(::getpid()) + "." + std::to_string(number);
-      descriptor_ = ::open(name_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, replaces ? 0600 : 0666);
+      descriptor_ =
+          ::open(name_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, replaces || for_its_owner ? 0600 : 0666);
       if (descriptor_ < 0 && (errno != EEXIST || number == 1000)) {
         name_.clear();
         fail("cannot be written");
@@ -90,6 +91,7 @@ class unfinished_file {
       const ::mode_t of_both = (mode >> 3U) & mode & 07U;
       mode = (mode & 0700U) | of_both << 3U | of_both;
     }
+    if (for_its_owner) mode &= 0700U;
     if (::fchmod(descriptor_, mode) != 0) give_up("cannot be written");
   }
   unfinished_file(const unfinished_file&) = delete;
@@ -160,11 +162,11 @@ class unfinished_file {
 };
 
 /// Writes the stretches one after another, each from where it lies. The file appears whole or not at all, whatever
-/// stops the process or the machine: what was there before stays until the new one is complete. Throws
-/// std::runtime_error that names it and says what failed.
+/// stops the process or the machine: what was there before stays until the new one is complete. `for_its_owner`: nobody
+/// else may read it. Throws std::runtime_error that names it and says what failed.
 template <class = void>
-void write_whole_file(const std::string& path, std::span<const byte_stretch> stretches) {
-  unfinished_file<std::string> made{path};
+void write_whole_file(const std::string& path, std::span<const byte_stretch> stretches, bool for_its_owner = false) {
+  unfinished_file<std::string> made{path, for_its_owner};
   for (const byte_stretch each : stretches) made.write(each);
   made.put_in_place();
 }

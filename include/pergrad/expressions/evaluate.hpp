@@ -100,6 +100,7 @@ class assignment {
 template <class Sum, class Network>
 class chunk_of_total : public usual_needs {
  public:
+  static constexpr bool is_total = true;
   using scalar = typename Sum::scalar;
   chunk_of_total(bounded_total<Network>& total, const Sum& sum, bool begins_anew)
       : total_{&total}, sum_{sum}, begins_anew_{begins_anew} {}
@@ -128,11 +129,21 @@ class chunk_of_total : public usual_needs {
     state.admit(samples);
     const bool had_floating = state.has_floating();
     const bool had_integers = state.has_integers();
-    const bool as_integers = state.next_as_integers(most, sum_.leaf().way_of_additions());
+    const bool as_integers = state.next_as_integers(most, way_of_additions(request, grid, most));
     state.is_being_written();
     writes_ = true;
     std::int64_t* const integers = as_integers ? total_access::integers(*total_, !had_integers) : nullptr;
     sum_.attach(request, grid, total_access::floating(*total_).data(), integers, as_integers || had_floating);
+  }
+  /// Beside a total that is added up as integers chunks are as short as those need: whole tiles, and more than half.
+  [[nodiscard]] addition_way way_of_additions(const detail::run_request<scalar>& request, const release_grid& grid,
+                                              std::size_t most) const {
+    addition_way way = sum_.leaf().way_of_additions();
+    if (request.has_totals && sizeof(scalar) == sizeof(std::int32_t)) {
+      const std::size_t least = (most_rounded_shares(grid.steps) + 1) / 2;
+      way.onto = std::max(way.onto, (most + least - 1) / least);
+    }
+    return way;
   }
   void finish(const thread_pool& /*pool*/) {
     total_access::state(*total_).is_written();
@@ -172,6 +183,7 @@ class chunk_of_step : public chunk_of_total<Sum, Network> {
 template <class Noised, class Network, bool IsPrivate, class Begin>
 class release_of_sum : public usual_needs {
  public:
+  static constexpr bool is_total = true;
   using scalar = typename Noised::scalar;
   using sum_type = std::remove_cvref_t<decltype(std::declval<const Noised&>().sum())>;
   release_of_sum(released_gradient<Network, IsPrivate>& update, const Noised& noised, const Begin& begin)
@@ -265,6 +277,7 @@ struct evaluation {
     try {
       run_request<typename decltype(leaf)::scalar> request;
       request.count = leaf.size();
+      request.has_totals = (std::size_t{First::is_total} + ... + std::size_t{Rest::is_total}) > 1;
       first.attach(request);
       (rest.attach(request), ...);
       constexpr evaluation_needs needs{(First::needs_backward || ... || Rest::needs_backward),

@@ -58,6 +58,7 @@ struct run_numbers {
   std::optional<std::vector<std::uint64_t>> noise{};
   std::string unit = "record";  ///< whose neighbours the ledger is for
   bool is_seeded = false;       ///< its noise is of a seed
+  bool is_private = false;      ///< there is something in it that is not released
 };
 template <class Text>
 void require_entries(const Text& path, std::uint64_t entries) {

@@ -107,7 +107,7 @@ struct checkpoint_access {
   static void save(const Network& network, Optimizer& optimizer, const Accountant& accountant,
                    std::uint64_t generator_steps, const std::string& path, const std::optional<run_place>& place = {},
                    const std::string& round = {}, const std::optional<std::vector<std::uint64_t>>& noise = {},
-                   const char* unit = "record", bool is_seeded = false) {
+                   const char* unit = "record", bool is_seeded = false, bool is_private = false) {
     const std::uint64_t* const steps = optimizer.count();
     run_numbers<typename Accountant::event_type> run;
     if constexpr (has_a_plan<Accountant>) {
@@ -124,6 +124,7 @@ struct checkpoint_access {
     run.noise = noise;
     run.unit = unit;
     run.is_seeded = is_seeded;
+    run.is_private = is_private;
     write_run(path, layout<Network>(optimizer), arrays<const std::byte>(network, optimizer), run);
   }
 
@@ -297,7 +298,7 @@ struct checkpoint_access {
     trainer.trainer_->with_optimizer([&](auto& optimizer) {
       with_state all{optimizer, &more, [] {}};
       save(*trainer.network_, all, trainer.accountant_, trainer.generator_.step(), path, place_of(trainer),
-           round_of(trainer), noise_of(trainer), unit_of<Trainer>(), !Trainer::is_private);
+           round_of(trainer), noise_of(trainer), unit_of<Trainer>(), !Trainer::is_private, trainer.charges_ != nullptr);
       return true;
     });
   }
@@ -414,6 +415,7 @@ void load_checkpoint(Network& network, Optimizer& optimizer, Accountant& account
 namespace unprotected {
 
 /// The same as `save_checkpoint`, also for individual accounting: with what each record has spent, which is private.
+/// That file may be read by its owner alone.
 template <class Network, class Loss, class Generator, class Executor, class Options>
 void save_checkpoint(const dp_sgd<Network, Loss, Generator, Executor, Options>& trainer, const std::string& path) {
   pergrad::detail::checkpoint_access::save(trainer, path, true);

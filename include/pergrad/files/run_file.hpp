@@ -96,7 +96,7 @@ void write_run(const Text& path, const run_layout& layout, std::span<const std::
                                       {"events", Event::name},         {"unit", run.unit}};
   if (run.place) metadata.emplace_back("round", run.round);
   if (run.is_seeded) metadata.emplace_back("key", "seed");
-  safetensors::write(path, metadata, tensors, values);
+  safetensors::write(path, metadata, tensors, values, run.is_private);
 }
 
 /// Throws std::runtime_error unless a ledger of this can be.

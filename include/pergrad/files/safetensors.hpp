@@ -118,9 +118,9 @@ struct basic_safetensors {
   }
 
   /// Writes tensors from where they lie, `tensors[i]` at `values[i]`; those of 64 bits come first, so that the numbers
-  /// of all are aligned. Memory does not grow with what they hold.
+  /// of all are aligned. Memory does not grow with what they hold. `for_its_owner`: nobody else may read it.
   static void write(const Text& path, const metadata_list& metadata, std::span<const tensor> tensors,
-                    std::span<const std::byte* const> values) {
+                    std::span<const std::byte* const> values, bool for_its_owner = false) {
     Text header = "{\"__metadata__\":{";
     for (const auto& [key, text] : metadata) header.append("\"").append(key).append("\":\"").append(text).append("\",");
     header += "\"checksum\":\"";
@@ -147,7 +147,7 @@ struct basic_safetensors {
     checksum sum;
     for (const byte_stretch each : stretches) sum.add(each);
     header.replace(digits, 16, sum.text());
-    write_whole_file(path, stretches);
+    write_whole_file(path, stretches, for_its_owner);
   }
 
   /// A file's header; every form but the format's is refused.

@@ -78,10 +78,16 @@ enum class strategy_kind {
 inline constexpr std::size_t most_sums = 8;
 inline constexpr std::size_t most_observers = 16;
 
+/// The most samples whose shares, rounded to a grid, 32 bits of an accumulator can add up.
+[[nodiscard]] constexpr std::size_t most_rounded_shares(int grid_steps) noexcept {
+  return std::size_t{1} << std::max(0, 30 - grid_steps);
+}
+
 template <class Scalar>
 struct run_request {
   std::array<sum_request<Scalar>, most_sums> sums{};
   std::size_t sum_count = 0;
+  bool has_totals = false;  ///< there are several: one may be added up as integers, and others in floating point
   std::array<observer<Scalar>, most_observers> observers{};
   std::size_t observer_count = 0;
   bool backward = false;  ///< anything beyond losses and outputs

@@ -3,10 +3,13 @@
 //
 // A step's records are a function of the key, the number of its draw and the record. So the device marks the next
 // step's while the host still hands out this one's, and the copy of the marks does not wait for the step between. What
-// the next draw's number is, is a guess: a wrong one costs a wait. The bits are those of poisson_sampling::mark.
+// the next draw's number is, is a guess: a wrong one costs a wait. The bits are those of poisson_sampling::mark, and
+// the host looks whether they are: at one group of 128 records a step, another one each time. Who is drawn otherwise
+// than the ledger says would be seen nowhere else.
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -14,12 +17,14 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
 #include <pergrad/cuda/device/device.hpp>
 #include <pergrad/cuda/kernels/random.hpp>
 #include <pergrad/cuda/run/memory.hpp>
+#include <pergrad/cuda/run/noise_check.hpp>
 #include <pergrad/privacy/sampling.hpp>
 
 namespace pergrad::inline v0_1::on_device {
@@ -32,7 +37,8 @@ class device_marks {
 
   /// Which of the records [begin, end) the step at `place` draws: bit i of all words together is record begin + i.
   /// Until the next step's are asked for. `begin` is a multiple of poisson_sampling::marked_together. Throws
-  /// std::out_of_range beyond 2^35 records, and what the device throws.
+  /// std::out_of_range beyond 2^35 records, std::runtime_error where the device draws others than the host would, and
+  /// what the device throws.
   [[nodiscard]] std::span<const std::uint64_t> of(const poisson_sampling& sampling, const draw_place& place,
                                                   std::uint64_t begin, std::uint64_t end) {
     const auto words = static_cast<std::size_t>((end - begin + together - 1) / together * 2);
@@ -54,8 +60,11 @@ class device_marks {
       if (now_.marked && now_.marked->step < step) stride_ = step - now_.marked->step;
       std::swap(now_, next_);
       launch_job(next_, {sampling, step + stride_, begin, end}, words);
+      is_compared_ = false;
     }
-    return {static_cast<const std::uint64_t*>(now_.arrived->wait()), words};
+    const std::span marks{static_cast<const std::uint64_t*>(now_.arrived->wait()), words};
+    if (runs_kernels<Device> && !is_compared_ && words > 0) compare(sampling, place, begin, marks);
+    return marks;
   }
 
  private:
@@ -75,6 +84,19 @@ class device_marks {
     std::optional<job> marked;
   };
 
+  void compare(const poisson_sampling& sampling, const draw_place& place, std::uint64_t begin,
+               std::span<const std::uint64_t> marks) {
+    const std::uint64_t group = compared_ % (marks.size() / 2);
+    std::array<std::uint64_t, 2> wanted{};
+    sampling.mark(place.step, begin + group * together, wanted);
+    const auto found = marks.subspan(static_cast<std::size_t>(2 * group), 2);
+    is_wrong_ = is_wrong_ || !std::ranges::equal(found, wanted);
+    if (is_wrong_) {
+      throw std::runtime_error("pergrad: dp_sgd: this device does not draw the host's records, and trains on none");
+    }
+    is_compared_ = true;
+    ++compared_;
+  }
   void launch_job(room& in, const job& wanted, std::size_t words) {
     in.marked.reset();  // until all of it is in the device's order
     if (in.size < words) {
@@ -97,6 +119,9 @@ class device_marks {
   room now_;
   room next_;
   std::vector<std::uint64_t> all_;
+  std::uint64_t compared_ = 0;
+  bool is_compared_ = false;  ///< the marks of now
+  bool is_wrong_ = false;     ///< this device, once and for all
 };
 
 }  // namespace pergrad::inline v0_1::on_device

@@ -76,7 +76,7 @@ template <class Scalar>
   index most = index{1} << 20;
   for (std::size_t k = 0; k < request.sum_count; ++k) {
     if (request.sums[k].integers != nullptr && sizeof(Scalar) == sizeof(std::int32_t)) {
-      most = std::min(most, index{1} << std::max(0, 30 - request.sums[k].grid_steps));
+      most = std::min(most, static_cast<index>(detail::most_rounded_shares(request.sums[k].grid_steps)));
     }
   }
   return most;
