@@ -102,7 +102,7 @@ BOOST_AUTO_TEST_CASE(rows_become_numbers_by_the_schema) {
   auto coded = people();  // a missing number may look like one
   coded.missing = {"", "-999"};
   BOOST_TEST(example::encode(parsed("age,colour\n-999,blue\n"), coded, 5, false).inputs ==
-             (std::vector<float>{0, 1, 0, 0, 1}));
+             (std::vector<float>{0, 1, 0, 1, 0}));
   auto wide = people();
   wide.columns[0].low = -std::numeric_limits<double>::max();
   wide.columns[0].high = std::numeric_limits<double>::max();

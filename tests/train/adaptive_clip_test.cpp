@@ -147,7 +147,14 @@ BOOST_AUTO_TEST_CASE(options_that_exclude_each_other) {
   says([](auto& o) { o.clip.reset(); }, "clip is not set");
   says([](auto& o) { o.adaptive_clip->quantile = 1.5; }, "share must be in [0, 1]");
   says([](auto& o) { o.adaptive_clip->rate = 0; }, "rate must be finite and above 0");
-  says([](auto& o) { o.adaptive_clip->noise = pg::noise_multiplier{0}; }, "adaptive_clip, is 0");
+  auto silent = adaptive_options();
+  silent.adaptive_clip->noise = pg::noise_multiplier{0};
+  const pg::host exec;
+  classifier net{exec, pg::kaiming_uniform{8}};
+  BOOST_CHECK_EXCEPTION(
+      (pg::dp_sgd{exec, net, pg::cross_entropy{}, silent}), std::invalid_argument, [](const std::exception& error) {
+        return std::string{error.what()}.find("statistic, or adaptive_clip, is 0") != std::string::npos;
+      });
   says([](auto& o) { o.clip = pg::l2_clip_norm{1e-26}; }, "must be in [1e-24, 1e300]");
   says([](auto& o) { o.clip = pg::l2_clip_norm{1e35}; }, "does not fit the network's scalar");
 }

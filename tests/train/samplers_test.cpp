@@ -172,6 +172,10 @@ BOOST_AUTO_TEST_CASE(a_run_goes_on_in_the_middle_of_a_round) {
       BOOST_TEST(two.steps() == 8U);
       BOOST_TEST(two.accountant().steps() == unbroken.accountant().steps());
       // With a new key a new round begins, and is paid.
+      classifier part{exec, pg::kaiming_uniform{1}};
+      pg::dp_sgd secret{exec, part, pg::cross_entropy{}, options};
+      for (int t = 0; t < first; ++t) secret.step(data.records());
+      pg::save_checkpoint(secret, file.path);
       pg::dp_sgd with_a_new_key{exec, anew, pg::cross_entropy{}, options};
       pg::load_checkpoint(with_a_new_key, file.path);
       const std::uint64_t paid = with_a_new_key.accountant().steps();

@@ -60,6 +60,7 @@ class assignment {
     }
   }();
   static constexpr bool needs_rows = Expression::needs_rows;
+  static constexpr bool is_total = false;
 
   assignment(std::span<value_type> out, Expression expression, bool accumulate)
       : out_{out}, expression_{expression}, accumulate_{accumulate} {
@@ -100,7 +101,7 @@ class assignment {
 template <class Sum, class Network>
 class chunk_of_total : public usual_needs {
  public:
-  static constexpr bool is_total = true;
+  static constexpr bool is_total = true;  ///< its destination
   using scalar = typename Sum::scalar;
   chunk_of_total(bounded_total<Network>& total, const Sum& sum, bool begins_anew)
       : total_{&total}, sum_{sum}, begins_anew_{begins_anew} {}

@@ -38,7 +38,6 @@ struct usual_needs {
   static constexpr bool whole_batch = true;
   static constexpr bool needs_backward = true;  ///< more than losses and outputs
   static constexpr bool needs_rows = false;     ///< materialised gradients
-  static constexpr bool is_total = false;
 };
 /// Base of everything that is a per-sample gradient expression, so that its misuse can be explained.
 struct expression_tag : usual_needs {};
