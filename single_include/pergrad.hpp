@@ -573,6 +573,9 @@ template <class Network> struct empty_network : instead_of_network {
 template <class Input> struct not_a_shape : instead_of_network {
   static constexpr int say() { static_assert(never<Input>, "every extent of the input's shape must be at least 1; see docs/networks.md"); return 0; }
 };
+template <class Input> struct variable_needs_positions : instead_of_network {
+  static constexpr int say() { static_assert(never<Input>, "pergrad::variable is for {positions, features} and for pergrad::token_ids: records of other shapes have no positions of which some may lack; see docs/layers.md"); return 0; }
+};
 template <class Loss, class Output> struct loss_rejects_the_networks_output {
   static_assert(never<Loss>, "this loss does not fit the network's output shape: end the network in pergrad::flatten and pergrad::linear<outputs>, or take another loss: at every position of {positions, classes}, pergrad::token_cross_entropy<>; where samples have lengths of their own, positions come first in the output (pergrad::transpose); see docs/networks.md");
 };
@@ -3371,14 +3374,15 @@ template <class Layer>
 
 /// May a layer get samples of varying length? Either it works position by position (the executor keeps zero what is
 /// beyond), or it says what becomes of the length, or it takes care of lengths itself. Positions must lie along the
-/// axis that the layer takes for them.
+/// axis that the layer takes for them: the first one, unless it takes channels first or each element by itself.
 template <class Layer>
 [[nodiscard]] constexpr bool keeps_lengths(shape in, shape out) {
   constexpr bool knows = requires { requires Layer::knows_lengths; };
   constexpr bool channels_first = requires { requires Layer::channels_first; };
   constexpr bool either = requires { requires Layer::is_transpose; };
+  constexpr bool reads_lengths = knows || (has_output_length<Layer> && !requires { requires Layer::by_position; });
   if (in.varying_axis() == 0) return true;
-  if (in.varying_axis() == 2 && !channels_first && !either && (knows || out != in)) return false;
+  if (in.varying_axis() == 2 && !channels_first && !either && (reads_lengths || out != in)) return false;
   if (in.varying_axis() == 1 && channels_first) return false;
   return knows || out.varying_axis() != 0;
 }
@@ -4221,6 +4225,8 @@ struct gate {
       return std::type_identity<error::empty_network<error::gets<Input>>>{};
     } else if constexpr (Input::value.rank() == 0 || Input::value.has_gap()) {
       return std::type_identity<error::not_a_shape<error::gets<Input>>>{};
+    } else if constexpr (Input::value.varying_axis() != 0 && Input::value.rank() != (Input::value.ids != 0 ? 1 : 2)) {
+      return std::type_identity<error::variable_needs_positions<error::gets<Input>>>{};
     } else {
       using found = structure<Input, Layers...>;
       if constexpr (found::found.what != mistake::none) {
@@ -35971,7 +35977,8 @@ struct augment {
     return true;
   }
 
-  [[nodiscard]] static constexpr detail::mistake check(shape /*in*/) noexcept {
+  [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
+    if (in.varying_axis() != 0) return detail::mistake::lengths_are_lost;  // a change may move what is there
     const bool is_one = detail::changes_records<Change> && words > 0 && words <= 256;
     return is_one ? detail::mistake::none : detail::mistake::option_not_offered;
   }
@@ -36733,8 +36740,8 @@ struct attention_layer {
   [[nodiscard]] static constexpr mistake check_sequences(shape in, shape memory) noexcept {
     if (options.unknown_given) return mistake::option_not_offered;
     if (memory.ids != 0) return mistake::ids_into_a_float_layer;
-    if (in.rank() != 2) return mistake::needs_a_sequence;
-    if (memory.rank() != 2) return mistake::branches_do_not_fit;
+    if (in.rank() != 2 || in.varying_axis() == 2) return mistake::needs_a_sequence;  // {channels, positions}
+    if (memory.rank() != 2 || memory.varying_axis() == 2) return mistake::branches_do_not_fit;
     return Heads == 0 ? mistake::zero_is_no_size : mistake::none;
   }
   [[nodiscard]] static constexpr block_list<9> blocks_of(shape in, shape memory) noexcept {
@@ -39604,7 +39611,7 @@ struct added_table {
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return {in.e0, in.e1}; }
   [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept { return length; }
   [[nodiscard]] static constexpr mistake check(shape in) noexcept {
-    return in.rank() == 2 ? mistake::none : mistake::needs_a_sequence;
+    return in.rank() == 2 && in.varying_axis() != 2 ? mistake::none : mistake::needs_a_sequence;
   }
 
   [[nodiscard]] static constexpr std::size_t part_count(shape in) noexcept { return count_parts(in.e0, in.size()); }
@@ -39649,8 +39656,7 @@ struct learned_positions : detail::added_table {
   }
   template <class Initialiser, class Scalar>
   static void initialise(shape in, const Initialiser& initialiser, std::uint64_t first, std::span<Scalar> parameters) {
-    const auto features = static_cast<double>(in.e1);
-    detail::initialise_rows(initialiser, {features, features}, first, parameters);
+    detail::initialise_rows(initialiser, {static_cast<double>(in.e1), static_cast<double>(in.e0)}, first, parameters);
   }
 
   template <class Team>
@@ -40021,7 +40027,7 @@ struct slice : detail::part_of_input<slice<First, Count>> {
   [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
     if (Count == 0) return detail::mistake::zero_is_no_size;
     if (in.rank() != 1) return detail::mistake::needs_features;
-    return First + Count <= in.e0 ? detail::mistake::none : detail::mistake::rejects_input;
+    return Count <= in.e0 && First <= in.e0 - Count ? detail::mistake::none : detail::mistake::rejects_input;
   }
   [[nodiscard]] PERGRAD_HD static std::ptrdiff_t begin_of(const auto& /*team*/, std::ptrdiff_t /*sample*/) noexcept {
     return static_cast<std::ptrdiff_t>(First);
@@ -40047,7 +40053,7 @@ struct take_positions : detail::part_of_input<take_positions<First, Count>> {
   [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
     if (Count == 0) return detail::mistake::zero_is_no_size;
     if (in.rank() != 2 || in.varying_axis() == 2) return detail::mistake::needs_a_sequence;
-    return First + Count <= in.e0 ? detail::mistake::none : detail::mistake::rejects_input;
+    return Count <= in.e0 && First <= in.e0 - Count ? detail::mistake::none : detail::mistake::rejects_input;
   }
   [[nodiscard]] PERGRAD_HD static std::ptrdiff_t begin_of(const auto& team, std::ptrdiff_t /*sample*/) noexcept {
     return static_cast<std::ptrdiff_t>(First * team.in.e1);

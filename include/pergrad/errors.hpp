@@ -208,6 +208,9 @@ template <class Network> struct empty_network : instead_of_network {
 template <class Input> struct not_a_shape : instead_of_network {
   static constexpr int say() { static_assert(never<Input>, "every extent of the input's shape must be at least 1; see docs/networks.md"); return 0; }
 };
+template <class Input> struct variable_needs_positions : instead_of_network {
+  static constexpr int say() { static_assert(never<Input>, "pergrad::variable is for {positions, features} and for pergrad::token_ids: records of other shapes have no positions of which some may lack; see docs/layers.md"); return 0; }
+};
 template <class Loss, class Output> struct loss_rejects_the_networks_output {
   static_assert(never<Loss>, "this loss does not fit the network's output shape: end the network in pergrad::flatten and pergrad::linear<outputs>, or take another loss: at every position of {positions, classes}, pergrad::token_cross_entropy<>; where samples have lengths of their own, positions come first in the output (pergrad::transpose); see docs/networks.md");
 };

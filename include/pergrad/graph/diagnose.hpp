@@ -129,14 +129,15 @@ template <class Layer>
 
 /// May a layer get samples of varying length? Either it works position by position (the executor keeps zero what is
 /// beyond), or it says what becomes of the length, or it takes care of lengths itself. Positions must lie along the
-/// axis that the layer takes for them.
+/// axis that the layer takes for them: the first one, unless it takes channels first or each element by itself.
 template <class Layer>
 [[nodiscard]] constexpr bool keeps_lengths(shape in, shape out) {
   constexpr bool knows = requires { requires Layer::knows_lengths; };
   constexpr bool channels_first = requires { requires Layer::channels_first; };
   constexpr bool either = requires { requires Layer::is_transpose; };
+  constexpr bool reads_lengths = knows || (has_output_length<Layer> && !requires { requires Layer::by_position; });
   if (in.varying_axis() == 0) return true;
-  if (in.varying_axis() == 2 && !channels_first && !either && (knows || out != in)) return false;
+  if (in.varying_axis() == 2 && !channels_first && !either && (reads_lengths || out != in)) return false;
   if (in.varying_axis() == 1 && channels_first) return false;
   return knows || out.varying_axis() != 0;
 }

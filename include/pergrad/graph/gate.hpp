@@ -297,6 +297,8 @@ struct gate {
       return std::type_identity<error::empty_network<error::gets<Input>>>{};
     } else if constexpr (Input::value.rank() == 0 || Input::value.has_gap()) {
       return std::type_identity<error::not_a_shape<error::gets<Input>>>{};
+    } else if constexpr (Input::value.varying_axis() != 0 && Input::value.rank() != (Input::value.ids != 0 ? 1 : 2)) {
+      return std::type_identity<error::variable_needs_positions<error::gets<Input>>>{};
     } else {
       using found = structure<Input, Layers...>;
       if constexpr (found::found.what != mistake::none) {

@@ -73,7 +73,8 @@ struct augment {
     return true;
   }
 
-  [[nodiscard]] static constexpr detail::mistake check(shape /*in*/) noexcept {
+  [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
+    if (in.varying_axis() != 0) return detail::mistake::lengths_are_lost;  // a change may move what is there
     const bool is_one = detail::changes_records<Change> && words > 0 && words <= 256;
     return is_one ? detail::mistake::none : detail::mistake::option_not_offered;
   }

@@ -31,7 +31,7 @@ struct added_table {
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return {in.e0, in.e1}; }
   [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept { return length; }
   [[nodiscard]] static constexpr mistake check(shape in) noexcept {
-    return in.rank() == 2 ? mistake::none : mistake::needs_a_sequence;
+    return in.rank() == 2 && in.varying_axis() != 2 ? mistake::none : mistake::needs_a_sequence;
   }
 
   [[nodiscard]] static constexpr std::size_t part_count(shape in) noexcept { return count_parts(in.e0, in.size()); }
@@ -76,8 +76,7 @@ struct learned_positions : detail::added_table {
   }
   template <class Initialiser, class Scalar>
   static void initialise(shape in, const Initialiser& initialiser, std::uint64_t first, std::span<Scalar> parameters) {
-    const auto features = static_cast<double>(in.e1);
-    detail::initialise_rows(initialiser, {features, features}, first, parameters);
+    detail::initialise_rows(initialiser, {static_cast<double>(in.e1), static_cast<double>(in.e0)}, first, parameters);
   }
 
   template <class Team>

@@ -65,7 +65,7 @@ struct slice : detail::part_of_input<slice<First, Count>> {
   [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
     if (Count == 0) return detail::mistake::zero_is_no_size;
     if (in.rank() != 1) return detail::mistake::needs_features;
-    return First + Count <= in.e0 ? detail::mistake::none : detail::mistake::rejects_input;
+    return Count <= in.e0 && First <= in.e0 - Count ? detail::mistake::none : detail::mistake::rejects_input;
   }
   [[nodiscard]] PERGRAD_HD static std::ptrdiff_t begin_of(const auto& /*team*/, std::ptrdiff_t /*sample*/) noexcept {
     return static_cast<std::ptrdiff_t>(First);
@@ -91,7 +91,7 @@ struct take_positions : detail::part_of_input<take_positions<First, Count>> {
   [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
     if (Count == 0) return detail::mistake::zero_is_no_size;
     if (in.rank() != 2 || in.varying_axis() == 2) return detail::mistake::needs_a_sequence;
-    return First + Count <= in.e0 ? detail::mistake::none : detail::mistake::rejects_input;
+    return Count <= in.e0 && First <= in.e0 - Count ? detail::mistake::none : detail::mistake::rejects_input;
   }
   [[nodiscard]] PERGRAD_HD static std::ptrdiff_t begin_of(const auto& team, std::ptrdiff_t /*sample*/) noexcept {
     return static_cast<std::ptrdiff_t>(First * team.in.e1);

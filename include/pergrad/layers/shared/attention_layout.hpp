@@ -212,8 +212,8 @@ struct attention_layer {
   [[nodiscard]] static constexpr mistake check_sequences(shape in, shape memory) noexcept {
     if (options.unknown_given) return mistake::option_not_offered;
     if (memory.ids != 0) return mistake::ids_into_a_float_layer;
-    if (in.rank() != 2) return mistake::needs_a_sequence;
-    if (memory.rank() != 2) return mistake::branches_do_not_fit;
+    if (in.rank() != 2 || in.varying_axis() == 2) return mistake::needs_a_sequence;  // {channels, positions}
+    if (memory.rank() != 2 || memory.varying_axis() == 2) return mistake::branches_do_not_fit;
     return Heads == 0 ? mistake::zero_is_no_size : mistake::none;
   }
   [[nodiscard]] static constexpr block_list<9> blocks_of(shape in, shape memory) noexcept {
