@@ -26,6 +26,11 @@ def slug(text):
     return re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-")
 
 
+def quoted(path):
+    """A path in Doxygen's settings, which may have blanks in it."""
+    return f'"{path}"'
+
+
 def label(document, anchor=""):
     """A name of a page, or of a heading on it, for Doxygen."""
     name = re.sub(r"\W", "_", str(document.relative_to(ROOT)))
@@ -131,12 +136,12 @@ class Site:
         version = re.search(r'version = "([^"]+)"', (ROOT / "include/pergrad/version.hpp").read_text(encoding="utf-8"))
         chapters = [str(stage / (label(document) + ".md")) for document in self.pages]
         settings = {
-            "INPUT": " ".join([str(stage / "include"), "docs/site/namespaces.dox", *chapters]),
-            "OUTPUT_DIRECTORY": str(self.folder),
-            "STRIP_FROM_PATH": str(stage / "include"),
-            "STRIP_FROM_INC_PATH": str(stage / "include"),
+            "INPUT": " ".join(map(quoted, [stage / "include", "docs/site/namespaces.dox", *chapters])),
+            "OUTPUT_DIRECTORY": quoted(self.folder),
+            "STRIP_FROM_PATH": quoted(stage / "include"),
+            "STRIP_FROM_INC_PATH": quoted(stage / "include"),
             "PROJECT_NUMBER": version.group(1) if version else "",
-            "USE_MDFILE_AS_MAINPAGE": chapters[0],
+            "USE_MDFILE_AS_MAINPAGE": quoted(chapters[0]),
             "IMAGE_PATH": "docs/images",
         }
         text = (ROOT / "docs/site/Doxyfile").read_text(encoding="utf-8")

@@ -189,6 +189,25 @@ BOOST_AUTO_TEST_CASE(an_empty_batch_is_noised_all_the_same) {
                   "an empty total");
 }
 
+// Each generator of the operating system has a noise key of its own: what one released says nothing of another's noise.
+BOOST_AUTO_TEST_CASE(noise_of_the_systems_keys_differs) {
+  const pg::host exec;
+  using network = mlp<double>;
+  pg::bounded_total<network> nothing{exec};
+  nothing.expect(pg::l2_clip_norm{0.5});
+  const auto noise = [&] {
+    pg::os_keyed_generator generator;
+    pg::private_gradient<network> update{exec};
+    pg::evaluate_into(exec, update, nothing + pg::unaccounted::gaussian_noise(pg::noise_multiplier{2}, generator));
+    return values_of(update);
+  };
+  const auto first = noise();
+  const auto second = noise();
+  std::size_t equal = 0;
+  for (std::size_t i = 0; i < first.size(); ++i) equal += first[i] == second[i] ? 1U : 0U;
+  BOOST_TEST(equal < first.size() / 10);
+}
+
 BOOST_AUTO_TEST_CASE(every_evaluation_draws_anew) {
   mlp_problem p{0};
   pg::seeded_generator generator{12};

@@ -298,6 +298,23 @@ BOOST_AUTO_TEST_CASE(a_run_that_is_planned_on_the_way_is_a_filter) {
   BOOST_TEST(planned.within(quieter));
 }
 
+// What was proven at the budget's delta says nothing of smaller ones, nor of steps that were recorded beyond it.
+BOOST_AUTO_TEST_CASE(a_budget_bounds_what_it_was_proven_for) {
+  const pergrad::sampled_gaussian_event event{.03, 1};
+  pergrad::privacy_accountant kept{pergrad::privacy_budget{epsilon{2}, delta{1e-5}}}, free;
+  while (kept.within(event)) {
+    kept.spend(event);
+    free.record(event, 1);
+  }
+  BOOST_TEST(kept.epsilon(delta{1e-5}) <= 2);
+  BOOST_TEST(kept.epsilon(delta{1e-9}) > 2);
+  BOOST_TEST(kept.epsilon(delta{1e-9}) == free.epsilon(delta{1e-9}));
+  kept.record(event, 1000);
+  free.record(event, 1000);
+  BOOST_TEST(kept.epsilon(delta{1e-5}) > 2);
+  BOOST_TEST(kept.epsilon(delta{1e-5}) == free.epsilon(delta{1e-5}));
+}
+
 // Grids of so little loss would have more points than there is memory for: the other family answers.
 BOOST_AUTO_TEST_CASE(random_allocation_with_huge_noise_is_answered) {
   for (const double noise : {1e4, 1e7, 1e150}) {

@@ -259,6 +259,18 @@ BOOST_AUTO_TEST_CASE(counts_of_all_records_move_by_the_root_of_two_where_one_is_
     BOOST_TEST(std::abs(found / wanted - 1) < 1e-12);
     BOOST_TEST(found >= wanted * (1 - 1e-15));
   }
+  const double truncated =
+      bracket_of(pg::replace_one_truncated_gaussian_event::of_counts(pg::noise_multiplier{3}), 1, 1e-5).upper;
+  BOOST_TEST(truncated >= wanted * (1 - 1e-9));
+  BOOST_TEST(truncated <= wanted * 1.001);
+  // Where one is added or removed they move by 1.
+  const double plain = bracket_of(pg::sampled_gaussian_event{1, 3}, 1, 1e-5).upper;
+  for (const double found :
+       {bracket_of(pg::truncated_gaussian_event::of_counts(pg::noise_multiplier{3}), 1, 1e-5).upper,
+        bracket_of(pg::allocated_gaussian_event::of_counts(pg::noise_multiplier{3}), 1, 1e-5).upper}) {
+    BOOST_TEST(found >= plain * (1 - 1e-9));
+    BOOST_TEST(found <= plain * 1.001);
+  }
 }
 
 BOOST_AUTO_TEST_CASE(budgets_and_accountants_of_both_families_agree) {

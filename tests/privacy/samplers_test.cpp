@@ -208,6 +208,38 @@ BOOST_AUTO_TEST_CASE(batches_of_fixed_size_are_any_sets_of_so_many) {
   BOOST_CHECK_THROW((pg::fixed_size_sampling{pg::batch_size{5}, pg::public_record_count{4}}), std::invalid_argument);
 }
 
+// Marks of a part are those of the whole, wherever it begins: threads and ranks share data sets out.
+BOOST_AUTO_TEST_CASE(parts_are_marked_as_the_whole_is) {
+  const auto check = [](const auto& sampling, const char* name) {
+    using sampling_type = std::decay_t<decltype(sampling)>;
+    constexpr std::uint64_t together = sampling_type::marked_together;
+    constexpr std::uint64_t count = 48 * together;
+    for (std::uint64_t t = 0; t < 6; ++t) {
+      const pg::draw_place place = place_of(t, round_of(sampling));
+      std::vector<std::uint64_t> whole(count / 64);
+      pg::detail::mark_step(sampling, place, 0, whole);
+      for (const std::uint64_t size : {together, 4 * together, 16 * together}) {
+        for (std::uint64_t first = 0; first < count; first += size) {
+          std::vector<std::uint64_t> part(size / 64);
+          pg::detail::mark_step(sampling, place, first, part);
+          BOOST_TEST_REQUIRE(
+              std::equal(part.begin(), part.end(), whole.begin() + static_cast<std::ptrdiff_t>(first / 64)),
+              name << ", step " << t << ", from " << first << ", " << size);
+        }
+      }
+      const auto half = whole.begin() + static_cast<std::ptrdiff_t>(whole.size() / 2);
+      BOOST_TEST(!std::equal(whole.begin(), half, half), name << ": two parts are alike");
+    }
+  };
+  const pg::poisson_sampling poisson{pg::sampling_probability{0.3}};
+  check(poisson, "Poisson");
+  check(pg::random_allocation{pg::round_steps{5}}, "allocation");
+  check(pg::random_allocation{pg::round_steps{5}, pg::participations{2}}, "allocation to two steps");
+  check(pg::balls_in_bins_sampling{pg::round_steps{5}, pg::epoch_count{2}}, "balls in bins");
+  check(pg::cyclic_poisson_sampling{pg::sampling_probability{0.6}, pg::round_steps{3}}, "cyclic");
+  check(pg::min_separation_sampling{pg::sampling_probability{0.3}, pg::round_steps{3}}, "separated");
+}
+
 BOOST_AUTO_TEST_CASE(an_epoch_of_shuffled_batches_has_every_record_once) {
   const pg::shuffled_batches sampling{pg::batch_size{70}, pg::public_record_count{records}};
   BOOST_TEST(sampling.steps_of_an_event() == 5U);

@@ -257,6 +257,28 @@ BOOST_AUTO_TEST_CASE(with_schedules) {
   while (it.trainer.within_budget()) it.trainer.step(data.records());
   BOOST_TEST(it.trainer.steps() == 40U);
   for (const double spent : it.spent()) BOOST_TEST(spent <= 1);
+  BOOST_TEST(it.trainer.epsilon(pg::delta{1e-9}) > 1);  // the budget is proven at 1e-5 alone
+}
+
+// A record pays what each step's own noise costs.
+BOOST_AUTO_TEST_CASE(noise_that_falls_is_charged_as_it_falls) {
+  const clouds data{60};
+  auto options = standing_still(individual_options(3));
+  options.clip = pg::l2_clip_norm{1e-4};  // all are clipped to it
+  options.noise.reset();
+  options.schedules.steps = 8;
+  options.schedules.noise = pg::schedule::exponential(20, 0.5, 4);
+  run it{options};
+  for (int step = 0; step < 6; ++step) it.trainer.step(data.records());
+  const double order = pg::rdp_accountant::order_for(*options.budget, {1, 20});
+  const auto divergence = [&](double noise) {
+    return pg::renyi_divergence(pg::sampled_gaussian_event{1, noise}, order);
+  };
+  const double wanted = pg::epsilon_from_rdp(order, 4 * divergence(20) + 2 * divergence(10), pg::delta{1e-5});
+  for (const double spent : it.spent()) {
+    BOOST_TEST(spent >= wanted * (1 - 1e-9));
+    BOOST_TEST(spent <= wanted * 1.01);
+  }
 }
 
 BOOST_AUTO_TEST_CASE(options_that_exclude_each_other) {
