@@ -5789,7 +5789,7 @@ template <class Scalar>
 struct run_request {
   std::array<sum_request<Scalar>, most_sums> sums{};
   std::size_t sum_count = 0;
-  bool has_totals = false;  ///< there are several: one may be added up as integers, and others in floating point
+  bool has_several_totals = false;  ///< one may be added up as integers, and others in floating point
   std::array<observer<Scalar>, most_observers> observers{};
   std::size_t observer_count = 0;
   bool backward = false;  ///< anything beyond losses and outputs
@@ -10998,7 +10998,7 @@ class chunk_of_total : public usual_needs {
   [[nodiscard]] addition_way way_of_additions(const detail::run_request<scalar>& request, const release_grid& grid,
                                               std::size_t most) const {
     addition_way way = sum_.leaf().way_of_additions();
-    if (request.has_totals && sizeof(scalar) == sizeof(std::int32_t)) {
+    if (request.has_several_totals && sizeof(scalar) == sizeof(std::int32_t)) {
       const std::size_t least = (most_rounded_shares(grid.steps) + 1) / 2;
       way.onto = std::max(way.onto, (most + least - 1) / least);
     }
@@ -11136,7 +11136,7 @@ struct evaluation {
     try {
       run_request<typename decltype(leaf)::scalar> request;
       request.count = leaf.size();
-      request.has_totals = (std::size_t{First::is_total} + ... + std::size_t{Rest::is_total}) > 1;
+      request.has_several_totals = (std::size_t{First::is_total} + ... + std::size_t{Rest::is_total}) > 1;
       first.attach(request);
       (rest.attach(request), ...);
       constexpr evaluation_needs needs{(First::needs_backward || ... || Rest::needs_backward),
@@ -16972,6 +16972,12 @@ using rdp_accountant = basic_rdp_accountant<sampled_gaussian_event>;
 
 namespace pergrad::inline v0_1 {
 
+namespace detail {
+inline void require_false_positive_rate(double rate) {
+  if (!(rate >= 0 && rate <= 1)) throw_bad_number("a rate of false positives", "in [0, 1]", rate);
+}
+}  // namespace detail
+
 /// Accountant by privacy loss distributions of one kind of sampler's events, for neighbours of their relation. Events
 /// have to be chosen before the first step. Every number is a proven bound; questions throw accounting_refused where
 /// there is none: noise multipliers below 1/32, more than 2^34 steps, more than 256 kinds of events.
@@ -17060,9 +17066,7 @@ class basic_pld_accountant {
   /// Dong, Roth & Su 2022 (arXiv:1905.02383), proposition 2.12, from hockey sticks of both directions.
   template <class = void>
   [[nodiscard]] double true_positive_rate(double false_positive_rate) const {
-    if (!(false_positive_rate >= 0 && false_positive_rate <= 1)) {
-      detail::throw_bad_number("a rate of false positives", "in [0, 1]", false_positive_rate);
-    }
+    detail::require_false_positive_rate(false_positive_rate);
     const detail::float_environment proven;
     return detail::pld_engine<>{ledger()}.true_positive_rate(false_positive_rate);
   }
@@ -17522,9 +17526,7 @@ class basic_privacy_accountant {
   template <class = void>
   [[nodiscard]] double true_positive_rate(double false_positive_rate) const {
     if (!is_filter()) return detail::proven_true_positive_rate(accountant_, false_positive_rate);
-    if (!(false_positive_rate >= 0 && false_positive_rate <= 1)) {
-      detail::throw_bad_number("a rate of false positives", "in [0, 1]", false_positive_rate);
-    }
+    detail::require_false_positive_rate(false_positive_rate);
     const double grown = std::exp(epsilon_of_filter());
     const double room = 1 - false_positive_rate - budget_->delta.value();
     return std::min({1.0, grown * false_positive_rate + budget_->delta.value(), room > 0 ? 1 - room / grown : 1.0});
@@ -43467,6 +43469,12 @@ concept device = requires(Device& it, typename Device::graph& graph, typename De
   it.synchronise();
 };
 
+/// Of a device whose kernels run: one that only writes them down makes no noise.
+template <class Device>
+inline constexpr bool runs_kernels = !requires {
+  Device::is_only_listed;
+};
+
 /// Branches of a captured step beside its main line, at most.
 inline constexpr int most_branches = 7;
 
@@ -55727,90 +55735,6 @@ template <class Network, on_device::device Device>
 // the host looks whether they are: at one group of 128 records a step, another one each time. Who is drawn otherwise
 // than the ledger says would be seen nowhere else.
 
-// pergrad/cuda/run/noise_check.hpp - a device makes the host's noise before it may release anything
-//
-// Wrong noise looks like any other, and protects nobody. So a trainer lets its device make two blocks of it under a key
-// that is no secret and compares each released number with the host's: once as the run will have it, and once with so
-// large a deviation that most roundings need more bits. A compiler, a driver or a processor that does something else is
-// refused. It takes two launches when a trainer is made, which the first step then need not wait for, and one in a step
-// whose noise is another one than before.
-
-namespace pergrad::inline v0_1::on_device {
-
-/// Of a device whose kernels run: one that only writes them down makes no noise.
-template <class Device>
-inline constexpr bool runs_kernels = !requires {
-  Device::is_only_listed;
-};
-
-/// Of one device. Keeps its memory for noise that changes from step to step, until it is told to give it back.
-template <class Scalar, device Device>
-class noise_check {
- public:
-  explicit noise_check(std::shared_ptr<Device> device) : device_{std::move(device)} {}
-
-  /// Throws std::runtime_error unless the device releases what the host does, with this noise on this grid and, at the
-  /// first time, with the largest.
-  [[gnu::cold]] void require_the_hosts(const noise_on_grid& grid) {
-    if (there_ == nullptr) {
-      made_ = std::make_unique<release_at>();
-      made_->state.noise_step = 0x1'0000'0002;
-      for (int i = 0; i < count; ++i) made_->sums[i] = std::int64_t{i - count / 2} * 0x12345;
-      there_ = allocate_on(device_, sizeof(release_at));
-      device_->upload(there_.get(), made_.get(), sizeof(release_at));
-      require(noise_on_grid::of(pergrad::detail::most_sigma, grid.scale));
-    }
-    require(grid);
-  }
-
-  void give_back() noexcept {
-    there_.reset();
-    made_.reset();
-  }
-
- private:
-  static constexpr int count = 2 * release_elements;
-  struct release_at {
-    step_state state;
-    std::int64_t sums[count]{};
-    Scalar released[count]{};
-  };
-
-  void require(const noise_on_grid& grid) {
-    const chacha_key key{{1, 2, 3, 4, 5, 6, 7, 8}};
-    const chacha_nonce nonce = make_nonce(random_purpose::gradient_noise, made_->state.noise_step);
-    auto& there = *reinterpret_cast<release_at*>(there_.get());
-    const release_kernel<Scalar> kernel{{.state = &there.state,
-                                         .settings = {.noise = stream_upload::words(key, nonce), .grid = grid},
-                                         .sums = there.sums,
-                                         .end = count,
-                                         .released = there.released}};
-    device_->launch(kernel, kernel.blocks());
-    device_->download(made_.get(), &there, sizeof(release_at));
-    alignas(64) double k[pergrad::detail::gaussian_block];
-    for (int i = 0; i < count; ++i) {
-      const int of_block = i % release_elements;
-      if (of_block == 0) {
-        pergrad::detail::fill_rounded_gaussians<pergrad::detail::native_lanes, Scalar>(
-            key, nonce, static_cast<std::uint64_t>(i / release_elements), grid.sigma, k);
-      }
-      const auto expected =
-          pergrad::detail::released_value<Scalar>(static_cast<double>(made_->sums[i]) + k[of_block], grid.scale);
-      if (made_->released[i] == expected) continue;
-      throw std::runtime_error(
-          "pergrad: dp_sgd: this device does not make the host's noise, and releases nothing: number " +
-          std::to_string(i) + " of a test is " + std::to_string(made_->released[i]) + " and should be " +
-          std::to_string(expected));
-    }
-  }
-
-  std::shared_ptr<Device> device_;
-  std::unique_ptr<release_at> made_;
-  std::shared_ptr<std::byte> there_;
-};
-
-}  // namespace pergrad::inline v0_1::on_device
-
 namespace pergrad::inline v0_1::on_device {
 
 /// Marks records for one run, step after step.
@@ -55906,6 +55830,83 @@ class device_marks {
   std::uint64_t compared_ = 0;
   bool is_compared_ = false;  ///< the marks of now
   bool is_wrong_ = false;     ///< this device, once and for all
+};
+
+}  // namespace pergrad::inline v0_1::on_device
+// pergrad/cuda/run/noise_check.hpp - a device makes the host's noise before it may release anything
+//
+// Wrong noise looks like any other, and protects nobody. So a trainer lets its device make two blocks of it under a key
+// that is no secret and compares each released number with the host's: once as the run will have it, and once with so
+// large a deviation that most roundings need more bits. A compiler, a driver or a processor that does something else is
+// refused. It takes two launches when a trainer is made, which the first step then need not wait for, and one in a step
+// whose noise is another one than before.
+
+namespace pergrad::inline v0_1::on_device {
+
+/// Of one device. Keeps its memory for noise that changes from step to step, until it is told to give it back.
+template <class Scalar, device Device>
+class noise_check {
+ public:
+  explicit noise_check(std::shared_ptr<Device> device) : device_{std::move(device)} {}
+
+  /// Throws std::runtime_error unless the device releases what the host does, with this noise on this grid and, at the
+  /// first time, with the largest.
+  [[gnu::cold]] void require_the_hosts(const noise_on_grid& grid) {
+    if (there_ == nullptr) {
+      made_ = std::make_unique<release_at>();
+      made_->state.noise_step = 0x1'0000'0002;
+      for (int i = 0; i < count; ++i) made_->sums[i] = std::int64_t{i - count / 2} * 0x12345;
+      there_ = allocate_on(device_, sizeof(release_at));
+      device_->upload(there_.get(), made_.get(), sizeof(release_at));
+      require(noise_on_grid::of(pergrad::detail::most_sigma, grid.scale));
+    }
+    require(grid);
+  }
+
+  void give_back() noexcept {
+    there_.reset();
+    made_.reset();
+  }
+
+ private:
+  static constexpr int count = 2 * release_elements;
+  struct release_at {
+    step_state state;
+    std::int64_t sums[count]{};
+    Scalar released[count]{};
+  };
+
+  void require(const noise_on_grid& grid) {
+    const chacha_key key{{1, 2, 3, 4, 5, 6, 7, 8}};
+    const chacha_nonce nonce = make_nonce(random_purpose::gradient_noise, made_->state.noise_step);
+    auto& there = *reinterpret_cast<release_at*>(there_.get());
+    const release_kernel<Scalar> kernel{{.state = &there.state,
+                                         .settings = {.noise = stream_upload::words(key, nonce), .grid = grid},
+                                         .sums = there.sums,
+                                         .end = count,
+                                         .released = there.released}};
+    device_->launch(kernel, kernel.blocks());
+    device_->download(made_.get(), &there, sizeof(release_at));
+    alignas(64) double k[pergrad::detail::gaussian_block];
+    for (int i = 0; i < count; ++i) {
+      const int of_block = i % release_elements;
+      if (of_block == 0) {
+        pergrad::detail::fill_rounded_gaussians<pergrad::detail::native_lanes, Scalar>(
+            key, nonce, static_cast<std::uint64_t>(i / release_elements), grid.sigma, k);
+      }
+      const auto expected =
+          pergrad::detail::released_value<Scalar>(static_cast<double>(made_->sums[i]) + k[of_block], grid.scale);
+      if (made_->released[i] == expected) continue;
+      throw std::runtime_error(
+          "pergrad: dp_sgd: this device does not make the host's noise, and releases nothing: number " +
+          std::to_string(i) + " of a test is " + std::to_string(made_->released[i]) + " and should be " +
+          std::to_string(expected));
+    }
+  }
+
+  std::shared_ptr<Device> device_;
+  std::unique_ptr<release_at> made_;
+  std::shared_ptr<std::byte> there_;
 };
 
 }  // namespace pergrad::inline v0_1::on_device

@@ -1,7 +1,6 @@
 // expect-error: needs_a_sequence<.*at_layer<1>.*multihead_attention<2.*gets<.*of_varying_length<.*of_shape<4, 6>, 2>
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include <pergrad/pergrad.hpp>
@@ -16,15 +15,4 @@ using net_type = pg::network<pg::variable(pg::shape{6, 4}), pg::transpose, pg::m
                              pg::mean_over_positions, pg::linear<2>>;
 #endif
 
-int main() {
-  const pg::host exec;
-  net_type net{exec, pg::kaiming_uniform{1}};
-  net_type::tape tape{exec, pg::max_batch{2}};
-  const std::vector<float> inputs(2 * net_type::input_shape.size());
-  const std::vector<std::int32_t> labels(2);
-  const std::vector<std::uint32_t> lengths{1, 4};
-  const pg::batch<net_type, pg::cross_entropy> samples{inputs, labels, lengths};
-  const auto g = pg::per_sample_gradients(net, pg::cross_entropy{}, samples, tape);
-  std::vector<double> norms(2);
-  pg::unprotected::evaluate_into(exec, norms, l2_norms(g));
-}
+#include "program_with_lengths.inc"

@@ -159,7 +159,6 @@ BOOST_AUTO_TEST_CASE(a_schedule_ends) {
   }
 }
 
-// What a function answers is asked once a step, before the first: what it answers later is of no account.
 // A step that was paid and failed is over: those behind it are there as before.
 BOOST_AUTO_TEST_CASE(a_step_that_fails_ends_no_run_of_a_budget) {
   const clouds data{120};
@@ -181,6 +180,7 @@ BOOST_AUTO_TEST_CASE(a_step_that_fails_ends_no_run_of_a_budget) {
   BOOST_TEST(taken == steps);
 }
 
+// What a function answers is asked once a step, before the first: what it answers later is of no account.
 BOOST_AUTO_TEST_CASE(a_function_is_asked_beforehand) {
   const clouds data{60};
   auto options = usual_options();

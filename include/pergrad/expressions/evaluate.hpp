@@ -140,7 +140,7 @@ class chunk_of_total : public usual_needs {
   [[nodiscard]] addition_way way_of_additions(const detail::run_request<scalar>& request, const release_grid& grid,
                                               std::size_t most) const {
     addition_way way = sum_.leaf().way_of_additions();
-    if (request.has_totals && sizeof(scalar) == sizeof(std::int32_t)) {
+    if (request.has_several_totals && sizeof(scalar) == sizeof(std::int32_t)) {
       const std::size_t least = (most_rounded_shares(grid.steps) + 1) / 2;
       way.onto = std::max(way.onto, (most + least - 1) / least);
     }
@@ -278,7 +278,7 @@ struct evaluation {
     try {
       run_request<typename decltype(leaf)::scalar> request;
       request.count = leaf.size();
-      request.has_totals = (std::size_t{First::is_total} + ... + std::size_t{Rest::is_total}) > 1;
+      request.has_several_totals = (std::size_t{First::is_total} + ... + std::size_t{Rest::is_total}) > 1;
       first.attach(request);
       (rest.attach(request), ...);
       constexpr evaluation_needs needs{(First::needs_backward || ... || Rest::needs_backward),

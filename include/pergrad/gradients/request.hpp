@@ -87,7 +87,7 @@ template <class Scalar>
 struct run_request {
   std::array<sum_request<Scalar>, most_sums> sums{};
   std::size_t sum_count = 0;
-  bool has_totals = false;  ///< there are several: one may be added up as integers, and others in floating point
+  bool has_several_totals = false;  ///< one may be added up as integers, and others in floating point
   std::array<observer<Scalar>, most_observers> observers{};
   std::size_t observer_count = 0;
   bool backward = false;  ///< anything beyond losses and outputs

@@ -104,6 +104,12 @@ concept device = requires(Device& it, typename Device::graph& graph, typename De
   it.synchronise();
 };
 
+/// Of a device whose kernels run: one that only writes them down makes no noise.
+template <class Device>
+inline constexpr bool runs_kernels = !requires {
+  Device::is_only_listed;
+};
+
 /// Branches of a captured step beside its main line, at most.
 inline constexpr int most_branches = 7;
 

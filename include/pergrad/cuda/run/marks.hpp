@@ -24,7 +24,6 @@
 #include <pergrad/cuda/device/device.hpp>
 #include <pergrad/cuda/kernels/random.hpp>
 #include <pergrad/cuda/run/memory.hpp>
-#include <pergrad/cuda/run/noise_check.hpp>
 #include <pergrad/privacy/sampling.hpp>
 
 namespace pergrad::inline v0_1::on_device {

@@ -21,12 +21,6 @@
 
 namespace pergrad::inline v0_1::on_device {
 
-/// Of a device whose kernels run: one that only writes them down makes no noise.
-template <class Device>
-inline constexpr bool runs_kernels = !requires {
-  Device::is_only_listed;
-};
-
 /// Of one device. Keeps its memory for noise that changes from step to step, until it is told to give it back.
 template <class Scalar, device Device>
 class noise_check {

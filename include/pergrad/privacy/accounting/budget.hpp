@@ -307,9 +307,7 @@ class basic_privacy_accountant {
   template <class = void>
   [[nodiscard]] double true_positive_rate(double false_positive_rate) const {
     if (!is_filter()) return detail::proven_true_positive_rate(accountant_, false_positive_rate);
-    if (!(false_positive_rate >= 0 && false_positive_rate <= 1)) {
-      detail::throw_bad_number("a rate of false positives", "in [0, 1]", false_positive_rate);
-    }
+    detail::require_false_positive_rate(false_positive_rate);
     const double grown = std::exp(epsilon_of_filter());
     const double room = 1 - false_positive_rate - budget_->delta.value();
     return std::min({1.0, grown * false_positive_rate + budget_->delta.value(), room > 0 ? 1 - room / grown : 1.0});

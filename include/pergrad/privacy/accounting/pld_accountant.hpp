@@ -21,6 +21,12 @@
 
 namespace pergrad::inline v0_1 {
 
+namespace detail {
+inline void require_false_positive_rate(double rate) {
+  if (!(rate >= 0 && rate <= 1)) throw_bad_number("a rate of false positives", "in [0, 1]", rate);
+}
+}  // namespace detail
+
 /// Accountant by privacy loss distributions of one kind of sampler's events, for neighbours of their relation. Events
 /// have to be chosen before the first step. Every number is a proven bound; questions throw accounting_refused where
 /// there is none: noise multipliers below 1/32, more than 2^34 steps, more than 256 kinds of events.
@@ -109,9 +115,7 @@ class basic_pld_accountant {
   /// Dong, Roth & Su 2022 (arXiv:1905.02383), proposition 2.12, from hockey sticks of both directions.
   template <class = void>
   [[nodiscard]] double true_positive_rate(double false_positive_rate) const {
-    if (!(false_positive_rate >= 0 && false_positive_rate <= 1)) {
-      detail::throw_bad_number("a rate of false positives", "in [0, 1]", false_positive_rate);
-    }
+    detail::require_false_positive_rate(false_positive_rate);
     const detail::float_environment proven;
     return detail::pld_engine<>{ledger()}.true_positive_rate(false_positive_rate);
   }
