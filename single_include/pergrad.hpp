@@ -2737,6 +2737,12 @@ template <class Layer>
 concept has_output_length = requires(shape in, std::size_t length) {
   { Layer::output_length(in, length) } -> std::convertible_to<std::size_t>;
 };
+/// Base of layers whose output has as many positions as their input, however many those are. Known by its type: a
+/// network of many layers on long samples would ask each of them about each length, and pass compilers' limits of
+/// constants.
+struct keeps_every_length {
+  [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept { return length; }
+};
 /// A layer with two inputs that puts position t of one and position t of the other together: both must have as many.
 template <class Layer>
 concept joins_positions = is_branch_sum<Layer> || requires {
@@ -4002,7 +4008,10 @@ struct unfolded<Input, node_list<Nodes...>, Layers...> {
     constexpr std::array<bool, size + 1> takes_one{takes_one_input<typename Nodes::layer_type>..., true};
     constexpr std::array<bool, size + 1> takes_two{has_two_inputs<typename Nodes::layer_type>..., false};
     constexpr std::array<bool, size + 1> joins{joins_positions<typename Nodes::layer_type>..., false};
-    constexpr std::array<bool, size + 1> changes_length{has_output_length<typename Nodes::layer_type>..., false};
+    constexpr std::array<bool, size + 1> says_lengths{
+        (has_output_length<typename Nodes::layer_type> &&
+         !std::is_base_of_v<keeps_every_length, typename Nodes::layer_type>)...,
+        false};
     findings result;
     result.shapes[0] = Input::value;
     for (std::size_t i = 0; i < size; ++i) {
@@ -4019,8 +4028,8 @@ struct unfolded<Input, node_list<Nodes...>, Layers...> {
         result.parameter_counts[i] = counts[i](in, in2);
         if (!lengths[i](in, result.shapes[i + 1])) result.what = mistake::lengths_are_lost;
         if (joins[i] && !agree_in_length(result, i)) result.what = mistake::branches_differ_in_length;
-        const bool same = !changes_length[i] || in.varying_axis() == 0 || keeps_every_length(i, in);
-        if (result.what == mistake::none && changes_length[i] && !lengths_fit(i, in, result.shapes[i + 1], same)) {
+        const bool same = !says_lengths[i] || in.varying_axis() == 0 || lengths_stay(i, in);
+        if (result.what == mistake::none && says_lengths[i] && !lengths_fit(i, in, result.shapes[i + 1], same)) {
           result.what = mistake::output_length_too_long;
         }
         result.length_origins[i + 1] = same ? result.length_origins[result.inputs[i]] : i + 1;
@@ -4060,7 +4069,7 @@ struct unfolded<Input, node_list<Nodes...>, Layers...> {
   using length_function = std::size_t (*)(shape, std::size_t);
   static constexpr std::array<length_function, size + 1> output_lengths{
       &output_length_of<typename Nodes::layer_type>..., nullptr};
-  static constexpr bool keeps_every_length(std::size_t node, shape in) {
+  static constexpr bool lengths_stay(std::size_t node, shape in) {
     for (std::size_t length = 0; length <= in[in.varying_axis() - 1]; ++length) {
       if (output_lengths[node](in, length) != length) return false;
     }
@@ -4340,9 +4349,12 @@ namespace detail {
 [[nodiscard]] constexpr double public_uniform(std::uint64_t seed, std::uint64_t index) noexcept {
   return static_cast<double>(public_bits(seed, index) >> 11U) * 0x1p-53;
 }
+/// Of uniform numbers that no index below 2^63 has: one seed gives some parameters normal numbers and others uniform
+/// ones.
 [[nodiscard]] inline double public_normal(std::uint64_t seed, std::uint64_t index) noexcept {
-  const double radius = std::sqrt(-2 * std::log1p(-public_uniform(seed, 2 * index)));
-  return radius * std::cos(2 * std::numbers::pi * public_uniform(seed, 2 * index + 1));
+  const std::uint64_t first = (std::uint64_t{1} << 63U) + 2 * index;
+  const double radius = std::sqrt(-2 * std::log1p(-public_uniform(seed, first)));
+  return radius * std::cos(2 * std::numbers::pi * public_uniform(seed, first + 1));
 }
 
 struct fans {
@@ -36724,12 +36736,11 @@ struct attention_layout {
 
 /// What attention layers have in common, those that have one input with that in both places.
 template <std::size_t Heads, class... Options>
-struct attention_layer {
+struct attention_layer : keeps_every_length {
   static constexpr bool on_tiles = true;
   static constexpr bool on_device = true;
   static constexpr attention_options options = gather<attention_options, Options...>();
 
-  [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept { return length; }
   [[nodiscard]] static constexpr auto settings() noexcept {
     return std::array<std::size_t, 3>{Heads, options.causal ? 1U : 0U, options.threshold};
   }
@@ -37359,7 +37370,7 @@ namespace pergrad::inline v0_1 {
 /// `dropout<0.1>` on any shape. PyTorch: `nn.Dropout(0.1)`. Random only under `with_randomness` and in `dp_sgd`;
 /// elsewhere, as in evaluation, it changes nothing. Takes no options.
 template <probability Probability, class... Options>
-struct dropout {
+struct dropout : detail::keeps_every_length {
   static constexpr const char* name = "dropout";
   static constexpr bool by_position = true;
   static constexpr bool forgets_values = true;
@@ -37371,7 +37382,6 @@ struct dropout {
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return in; }
   [[nodiscard]] static constexpr std::size_t saved_count(shape in) noexcept { return in.size(); }
-  [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept { return length; }
   [[nodiscard]] static constexpr detail::mistake check(shape /*in*/) noexcept {
     if (sizeof...(Options) != 0) return detail::mistake::option_not_offered;
     return Probability.holds() ? detail::mistake::none : detail::mistake::no_probability;
@@ -38198,7 +38208,7 @@ struct concatenate : concatenation<true> {
 };
 
 /// Along the first axis, whatever the rank.
-struct concatenate_channels : concatenation<false> {
+struct concatenate_channels : concatenation<false>, keeps_every_length {
   static constexpr const char* name = "parallel_channels";
   static constexpr bool channels_first = true;
 
@@ -38207,7 +38217,6 @@ struct concatenate_channels : concatenation<false> {
     out.e0 += second.e0;
     return out;
   }
-  [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept { return length; }
   [[nodiscard]] static constexpr mistake check(shape first, shape second) noexcept {
     const bool fits = first.varying_axis() == second.varying_axis() && first.e1 == second.e1 && first.e2 == second.e2 &&
                       first.e3 == second.e3;
@@ -39605,13 +39614,12 @@ namespace pergrad::inline v0_1 {
 namespace detail {
 
 /// On `{positions, features}`; keeps the shape and hands the gradient on as it is.
-struct added_table {
+struct added_table : keeps_every_length {
   static constexpr bool on_tiles = true;
   static constexpr bool forgets_values = true;
   static constexpr bool on_device = true;
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return {in.e0, in.e1}; }
-  [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept { return length; }
   [[nodiscard]] static constexpr mistake check(shape in) noexcept {
     return in.rank() == 2 && in.varying_axis() != 2 ? mistake::none : mistake::needs_a_sequence;
   }
@@ -39731,7 +39739,7 @@ using reshape = detail::reshape_to<detail::shape_name<Output>>;
 
 /// y[j, i] = x[i, j]. Between layers that take (positions, features) and those that take (channels, positions), such as
 /// `conv1d`. No value moves: both are the same sequence in memory. PyTorch: `x.transpose(1, 2)`.
-struct transpose {
+struct transpose : detail::keeps_every_length {
   static constexpr const char* name = "transpose";
   static constexpr bool is_reshape = true;
   static constexpr bool is_transpose = true;
@@ -39740,7 +39748,6 @@ struct transpose {
     out.set_varying_axis(in.varying_axis() == 0 ? 0 : 3 - in.varying_axis());
     return out;
   }
-  [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept { return length; }
   [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
     return in.rank() == 2 ? detail::mistake::none : detail::mistake::needs_two_axes;
   }
@@ -40102,7 +40109,7 @@ namespace detail {
 /// The end of a block's feed-forward part: y = x2 + dropout(W x + b), back to as many features as the block has, which
 /// only its second input knows. Parameters: weight `[features, hidden]`, bias.
 template <probability Probability>
-struct feed_forward_end {
+struct feed_forward_end : keeps_every_length {
   static constexpr const char* name = "residual_linear";
   static constexpr bool on_tiles = true;
   static constexpr bool on_device = true;
@@ -40111,7 +40118,6 @@ struct feed_forward_end {
   [[nodiscard]] static constexpr shape output_shape(shape /*in*/, shape second) noexcept {
     return {second.e0, second.e1};
   }
-  [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept { return length; }
   [[nodiscard]] static constexpr std::size_t parameter_count(shape in, shape second) noexcept {
     return second.e1 * (in.e1 + 1);
   }

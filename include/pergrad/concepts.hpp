@@ -129,6 +129,12 @@ template <class Layer>
 concept has_output_length = requires(shape in, std::size_t length) {
   { Layer::output_length(in, length) } -> std::convertible_to<std::size_t>;
 };
+/// Base of layers whose output has as many positions as their input, however many those are. Known by its type: a
+/// network of many layers on long samples would ask each of them about each length, and pass compilers' limits of
+/// constants.
+struct keeps_every_length {
+  [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept { return length; }
+};
 /// A layer with two inputs that puts position t of one and position t of the other together: both must have as many.
 template <class Layer>
 concept joins_positions = is_branch_sum<Layer> || requires {

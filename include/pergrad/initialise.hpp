@@ -33,9 +33,12 @@ namespace detail {
 [[nodiscard]] constexpr double public_uniform(std::uint64_t seed, std::uint64_t index) noexcept {
   return static_cast<double>(public_bits(seed, index) >> 11U) * 0x1p-53;
 }
+/// Of uniform numbers that no index below 2^63 has: one seed gives some parameters normal numbers and others uniform
+/// ones.
 [[nodiscard]] inline double public_normal(std::uint64_t seed, std::uint64_t index) noexcept {
-  const double radius = std::sqrt(-2 * std::log1p(-public_uniform(seed, 2 * index)));
-  return radius * std::cos(2 * std::numbers::pi * public_uniform(seed, 2 * index + 1));
+  const std::uint64_t first = (std::uint64_t{1} << 63U) + 2 * index;
+  const double radius = std::sqrt(-2 * std::log1p(-public_uniform(seed, first)));
+  return radius * std::cos(2 * std::numbers::pi * public_uniform(seed, first + 1));
 }
 
 struct fans {

@@ -1,7 +1,9 @@
 // expect-error: output_length_too_long<.*at_layer<1>.*layer_type<append_zero>.*gets<.*of_varying_length<.*of_shape<9, 4>
 // expect-error: for any length from 0 on; see docs/custom_layers.md
 // SPDX-License-Identifier: Apache-2.0
+#include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include <pergrad/pergrad.hpp>
@@ -33,6 +35,15 @@ struct append_zero {
 
 using net_type = pg::network<pg::variable(pg::token_ids(9, 50)), pg::embedding<4>, append_zero, pg::mean_over_positions,
                              pg::linear<2>>;
+
+#ifdef COMPILE_FAIL_FIXED
+// Layers that keep every length are not asked about each: 24 blocks at 8,192 positions pass compilers' limits so.
+template <std::size_t... I>
+pg::network<pg::variable(pg::token_ids(8192, 50)), pg::embedding<8>,
+            pg::transformer_encoder_layer<2, 8 + 0 * I, pg::pre_norm>..., pg::mean_over_positions, pg::linear<2>>
+    long_network(std::index_sequence<I...>);
+static_assert(decltype(long_network(std::make_index_sequence<24>{}))::input_shape.e0 == 8192);
+#endif
 
 int main() {
   const pg::host exec;

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <span>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <pergrad/expressions/evaluate.hpp>
@@ -307,6 +308,20 @@ BOOST_AUTO_TEST_CASE(initialisers_have_pytorchs_bounds) {
       uniform_net between{executor, pg::uniform{seed, -0.25, 0.25}};
       check_uniform(between.parameters(), 0.25);
     }
+  }
+}
+
+// As a network draws both from one seed: an embedding and what is behind it, normal weights and uniform biases.
+BOOST_AUTO_TEST_CASE(normal_numbers_share_nothing_with_uniform_ones) {
+  const uniform_net normals{executor, pg::normal{7}}, uniforms{executor, pg::uniform{7}};
+  const std::span<const double> normal = normals.parameters(), uniform = uniforms.parameters();
+  for (const auto& [from, every] : {std::pair<std::size_t, std::size_t>{0, 1}, {0, 2}, {1, 2}}) {
+    const std::size_t count = (normal.size() - from) / every;
+    double sum = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      sum += (normal[i] * normal[i] - 1) * (uniform[from + every * i] - 0.5) / std::sqrt(2.0 / 12);
+    }
+    BOOST_TEST(std::abs(sum / static_cast<double>(count)) < 5 / std::sqrt(static_cast<double>(count)));
   }
 }
 

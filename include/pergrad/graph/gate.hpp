@@ -9,6 +9,7 @@
 #include <array>
 #include <cstddef>
 #include <span>
+#include <type_traits>
 
 #include <pergrad/concepts.hpp>
 #include <pergrad/errors.hpp>
@@ -74,7 +75,10 @@ struct unfolded<Input, node_list<Nodes...>, Layers...> {
     constexpr std::array<bool, size + 1> takes_one{takes_one_input<typename Nodes::layer_type>..., true};
     constexpr std::array<bool, size + 1> takes_two{has_two_inputs<typename Nodes::layer_type>..., false};
     constexpr std::array<bool, size + 1> joins{joins_positions<typename Nodes::layer_type>..., false};
-    constexpr std::array<bool, size + 1> changes_length{has_output_length<typename Nodes::layer_type>..., false};
+    constexpr std::array<bool, size + 1> says_lengths{
+        (has_output_length<typename Nodes::layer_type> &&
+         !std::is_base_of_v<keeps_every_length, typename Nodes::layer_type>)...,
+        false};
     findings result;
     result.shapes[0] = Input::value;
     for (std::size_t i = 0; i < size; ++i) {
@@ -91,8 +95,8 @@ struct unfolded<Input, node_list<Nodes...>, Layers...> {
         result.parameter_counts[i] = counts[i](in, in2);
         if (!lengths[i](in, result.shapes[i + 1])) result.what = mistake::lengths_are_lost;
         if (joins[i] && !agree_in_length(result, i)) result.what = mistake::branches_differ_in_length;
-        const bool same = !changes_length[i] || in.varying_axis() == 0 || keeps_every_length(i, in);
-        if (result.what == mistake::none && changes_length[i] && !lengths_fit(i, in, result.shapes[i + 1], same)) {
+        const bool same = !says_lengths[i] || in.varying_axis() == 0 || lengths_stay(i, in);
+        if (result.what == mistake::none && says_lengths[i] && !lengths_fit(i, in, result.shapes[i + 1], same)) {
           result.what = mistake::output_length_too_long;
         }
         result.length_origins[i + 1] = same ? result.length_origins[result.inputs[i]] : i + 1;
@@ -132,7 +136,7 @@ struct unfolded<Input, node_list<Nodes...>, Layers...> {
   using length_function = std::size_t (*)(shape, std::size_t);
   static constexpr std::array<length_function, size + 1> output_lengths{
       &output_length_of<typename Nodes::layer_type>..., nullptr};
-  static constexpr bool keeps_every_length(std::size_t node, shape in) {
+  static constexpr bool lengths_stay(std::size_t node, shape in) {
     for (std::size_t length = 0; length <= in[in.varying_axis() - 1]; ++length) {
       if (output_lengths[node](in, length) != length) return false;
     }

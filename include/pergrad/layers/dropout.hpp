@@ -21,7 +21,7 @@ namespace pergrad::inline v0_1 {
 /// `dropout<0.1>` on any shape. PyTorch: `nn.Dropout(0.1)`. Random only under `with_randomness` and in `dp_sgd`;
 /// elsewhere, as in evaluation, it changes nothing. Takes no options.
 template <probability Probability, class... Options>
-struct dropout {
+struct dropout : detail::keeps_every_length {
   static constexpr const char* name = "dropout";
   static constexpr bool by_position = true;
   static constexpr bool forgets_values = true;
@@ -33,7 +33,6 @@ struct dropout {
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return in; }
   [[nodiscard]] static constexpr std::size_t saved_count(shape in) noexcept { return in.size(); }
-  [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept { return length; }
   [[nodiscard]] static constexpr detail::mistake check(shape /*in*/) noexcept {
     if (sizeof...(Options) != 0) return detail::mistake::option_not_offered;
     return Probability.holds() ? detail::mistake::none : detail::mistake::no_probability;

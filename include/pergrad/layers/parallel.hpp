@@ -96,7 +96,7 @@ struct concatenate : concatenation<true> {
 };
 
 /// Along the first axis, whatever the rank.
-struct concatenate_channels : concatenation<false> {
+struct concatenate_channels : concatenation<false>, keeps_every_length {
   static constexpr const char* name = "parallel_channels";
   static constexpr bool channels_first = true;
 
@@ -105,7 +105,6 @@ struct concatenate_channels : concatenation<false> {
     out.e0 += second.e0;
     return out;
   }
-  [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept { return length; }
   [[nodiscard]] static constexpr mistake check(shape first, shape second) noexcept {
     const bool fits = first.varying_axis() == second.varying_axis() && first.e1 == second.e1 && first.e2 == second.e2 &&
                       first.e3 == second.e3;

@@ -23,13 +23,12 @@ namespace pergrad::inline v0_1 {
 namespace detail {
 
 /// On `{positions, features}`; keeps the shape and hands the gradient on as it is.
-struct added_table {
+struct added_table : keeps_every_length {
   static constexpr bool on_tiles = true;
   static constexpr bool forgets_values = true;
   static constexpr bool on_device = true;
 
   [[nodiscard]] static constexpr shape output_shape(shape in) noexcept { return {in.e0, in.e1}; }
-  [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept { return length; }
   [[nodiscard]] static constexpr mistake check(shape in) noexcept {
     return in.rank() == 2 && in.varying_axis() != 2 ? mistake::none : mistake::needs_a_sequence;
   }

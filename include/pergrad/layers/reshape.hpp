@@ -39,7 +39,7 @@ using reshape = detail::reshape_to<detail::shape_name<Output>>;
 
 /// y[j, i] = x[i, j]. Between layers that take (positions, features) and those that take (channels, positions), such as
 /// `conv1d`. No value moves: both are the same sequence in memory. PyTorch: `x.transpose(1, 2)`.
-struct transpose {
+struct transpose : detail::keeps_every_length {
   static constexpr const char* name = "transpose";
   static constexpr bool is_reshape = true;
   static constexpr bool is_transpose = true;
@@ -48,7 +48,6 @@ struct transpose {
     out.set_varying_axis(in.varying_axis() == 0 ? 0 : 3 - in.varying_axis());
     return out;
   }
-  [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept { return length; }
   [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
     return in.rank() == 2 ? detail::mistake::none : detail::mistake::needs_two_axes;
   }

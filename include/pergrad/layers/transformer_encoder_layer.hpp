@@ -47,7 +47,7 @@ namespace detail {
 /// The end of a block's feed-forward part: y = x2 + dropout(W x + b), back to as many features as the block has, which
 /// only its second input knows. Parameters: weight `[features, hidden]`, bias.
 template <probability Probability>
-struct feed_forward_end {
+struct feed_forward_end : keeps_every_length {
   static constexpr const char* name = "residual_linear";
   static constexpr bool on_tiles = true;
   static constexpr bool on_device = true;
@@ -56,7 +56,6 @@ struct feed_forward_end {
   [[nodiscard]] static constexpr shape output_shape(shape /*in*/, shape second) noexcept {
     return {second.e0, second.e1};
   }
-  [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept { return length; }
   [[nodiscard]] static constexpr std::size_t parameter_count(shape in, shape second) noexcept {
     return second.e1 * (in.e1 + 1);
   }

@@ -194,12 +194,11 @@ struct attention_layout {
 
 /// What attention layers have in common, those that have one input with that in both places.
 template <std::size_t Heads, class... Options>
-struct attention_layer {
+struct attention_layer : keeps_every_length {
   static constexpr bool on_tiles = true;
   static constexpr bool on_device = true;
   static constexpr attention_options options = gather<attention_options, Options...>();
 
-  [[nodiscard]] static constexpr std::size_t output_length(shape /*in*/, std::size_t length) noexcept { return length; }
   [[nodiscard]] static constexpr auto settings() noexcept {
     return std::array<std::size_t, 3>{Heads, options.causal ? 1U : 0U, options.threshold};
   }
