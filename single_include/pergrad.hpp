@@ -22399,6 +22399,15 @@ struct run_numbers {
   bool is_seeded = false;       ///< its noise is of a seed
   bool is_private = false;      ///< there is something in it that is not released
 };
+/// What a run asks of a file that it goes on from.
+struct wanted_run {
+  run_plan plan = run_plan::beforehand;
+  bool has_place = false;
+  bool has_noise = false;
+  bool is_private = false;
+  std::string unit = "record";
+  bool older = false;  ///< of version 0.1
+};
 template <class Text>
 void require_entries(const Text& path, std::uint64_t entries) {
   constexpr std::uint64_t most = std::uint64_t{1} << 20U;  // nobody changes sigma as often
@@ -23120,8 +23129,7 @@ void require_ledger(const Text& path, const run_numbers<Event>& run) {
 /// Reads a checkpoint whole, and looks at everything. Throws std::runtime_error that says what is wrong, and where.
 template <class Event, class Text>
 [[nodiscard]] std::pair<loaded_bytes, run_numbers<Event>> read_run(const Text& path, const run_layout& layout,
-                                                                   run_plan plan, bool has_place, bool has_noise,
-                                                                   const Text& unit, bool is_private) {
+                                                                   const wanted_run& asked) {
   if (is_npy(path)) {
     fail_with_file(path,
                    "a checkpoint of version 0.1, which neither names nor a checksum protect: "
@@ -23138,25 +23146,25 @@ template <class Event, class Text>
   };
   require("pergrad", run_format, "this version's");
   require("optimizer", layout.optimizer, "this one's");
-  require("plan", name_of(plan), "this run's");
+  require("plan", name_of(asked.plan), "this run's");
   if (opened.metadata("events") != nullptr || !std::is_same_v<Event, sampled_gaussian_event>) {
     require("events", Event::name, "this sampler's");
   }
-  if (is_private && opened.metadata("key") != nullptr) {
+  if (asked.is_private && opened.metadata("key") != nullptr) {
     opened.fail("its noise is of a seed, and whoever knows that can subtract it: no private run goes on from there");
   }
-  if (opened.metadata("unit") != nullptr || unit != "record") require("unit", unit, "this sampler's");
+  if (opened.metadata("unit") != nullptr || asked.unit != "record") require("unit", asked.unit, "this sampler's");
   const safetensors::tensor* const steps = safetensors::find(opened.tensors(), "ledger.steps");
   const std::size_t entries = steps == nullptr || steps->shape.size() != 1 ? 0 : steps->shape[0];
   require_entries(path, entries);
   std::optional<std::size_t> noise;
-  if (has_noise) {
+  if (asked.has_noise) {
     const safetensors::tensor* const found = safetensors::find(opened.tensors(), "noise.steps");
     noise =
         found == nullptr || found->shape.size() != 1 || found->shape[0] > std::uint64_t{1} << 25U ? 1 : found->shape[0];
   }
   std::vector<typename basic_safetensors<Text>::tensor> wanted =
-      run_tensors(entries, numbers_of<Event>, has_place, noise);
+      run_tensors(entries, numbers_of<Event>, asked.has_place, noise);
   wanted.insert(wanted.end(), layout.tensors.begin(), layout.tensors.end());
   const Text differences = safetensors::differences(opened.tensors(), "the file", wanted, "this run", true);
   if (!differences.empty()) opened.fail("does not fit the network and its optimizer: " + differences);
@@ -23176,7 +23184,7 @@ template <class Event, class Text>
     const std::size_t begin = begin_of(name);
     std::memcpy(&to, loaded.bytes.data() + begin + index * sizeof to, sizeof to);
   };
-  run.plan = plan;
+  run.plan = asked.plan;
   run.ledger.resize(entries);
   for (std::size_t i = 0; i < entries; ++i) {
     value(run.ledger[i].event, "ledger.events", i);
@@ -23185,9 +23193,9 @@ template <class Event, class Text>
   value(run.order, "ledger.order", 0);
   value(run.optimizer_steps, "optimizer.steps", 0);
   value(run.generator_steps, "generator.steps", 0);
-  if (has_place) value(run.place.emplace(), "sampling.place", 0);
+  if (asked.has_place) value(run.place.emplace(), "sampling.place", 0);
   if (const Text* const round = opened.metadata("round")) run.round = *round;
-  if (has_noise) {
+  if (asked.has_noise) {
     run.noise.emplace(*noise);
     for (std::size_t i = 0; i < *noise; ++i) value((*run.noise)[i], "noise.steps", i);
   }
@@ -23395,12 +23403,9 @@ struct checkpoint_access {
   };
 
   template <class Network, class Optimizer, class Accountant>
-  static void save(const Network& network, Optimizer& optimizer, const Accountant& accountant,
-                   std::uint64_t generator_steps, const std::string& path, const std::optional<run_place>& place = {},
-                   const std::string& round = {}, const std::optional<std::vector<std::uint64_t>>& noise = {},
-                   const char* unit = "record", bool is_seeded = false, bool is_private = false) {
+  static void save(const Network& network, Optimizer& optimizer, const Accountant& accountant, const std::string& path,
+                   run_numbers<typename Accountant::event_type> run = {}) {
     const std::uint64_t* const steps = optimizer.count();
-    run_numbers<typename Accountant::event_type> run;
     if constexpr (has_a_plan<Accountant>) {
       run.plan = accountant.plan();
       run.order = accountant.order();
@@ -23409,13 +23414,6 @@ struct checkpoint_access {
       run.ledger.assign(accountant.ledger().begin(), accountant.ledger().end());
     }
     run.optimizer_steps = steps != nullptr ? *steps : 0;
-    run.generator_steps = generator_steps;
-    run.place = place;
-    run.round = round;
-    run.noise = noise;
-    run.unit = unit;
-    run.is_seeded = is_seeded;
-    run.is_private = is_private;
     write_run(path, layout<Network>(optimizer), arrays<const std::byte>(network, optimizer), run);
   }
 
@@ -23428,25 +23426,22 @@ struct checkpoint_access {
   /// Reads first and changes then: nothing is changed if anything is wrong. `is_in_part` is true from the first change.
   template <class Network, class Optimizer, class Accountant>
   static gone_on restore(Network& network, Optimizer& optimizer, Accountant& accountant, const std::string& path,
-                         bool older, bool has_place, bool has_noise, const auto& require_place, bool& is_in_part,
-                         bool is_private, const char* unit = "record") {
+                         wanted_run asked, const auto& require_place, bool& is_in_part) {
     if (accountant.steps() != 0) {
       throw std::logic_error("pergrad: load_checkpoint: " + std::to_string(accountant.steps()) +
                              " steps were taken already, and what they spent would be forgotten");
     }
-    run_plan plan = run_plan::beforehand;
-    if constexpr (has_a_plan<Accountant>) plan = accountant.plan();
-    if (older && plan != run_plan::beforehand) {
+    if constexpr (has_a_plan<Accountant>) asked.plan = accountant.plan();
+    if (asked.older && asked.plan != run_plan::beforehand) {
       fail_with_file(path, "a run of version 0.1 was planned beforehand, and this one is planned on the way");
     }
     using event = typename Accountant::event_type;
     std::pair<loaded_bytes, run_numbers<event>> read;
-    if (!older) {
-      read =
-          read_run<event>(path, layout<Network>(optimizer), plan, has_place, has_noise, std::string{unit}, is_private);
+    if (!asked.older) {
+      read = read_run<event>(path, layout<Network>(optimizer), asked);
     } else if constexpr (std::is_same_v<event, sampled_gaussian_event>) {
-      if (std::string_view{unit} != "record") {
-        fail_with_file(path, "a run of version 0.1 counted records, and this one counts each " + std::string{unit});
+      if (asked.unit != "record") {
+        fail_with_file(path, "a run of version 0.1 counted records, and this one counts each " + asked.unit);
       }
       read = read_older<Network>(optimizer, path);
     } else {
@@ -23576,6 +23571,28 @@ struct checkpoint_access {
     return Run::keeps_its_place || run.most_ != Run::without_end;
   }
 
+  /// What a file says of a run beside its ledger.
+  template <class Run>
+  [[nodiscard]] static auto numbers_of(const Run& run, bool has_private_numbers) {
+    run_numbers<typename std::remove_cvref_t<decltype(run.accountant_)>::event_type> made;
+    made.generator_steps = run.generator_.step();
+    made.place = place_of(run);
+    made.round = round_of(run);
+    made.noise = noise_of(run);
+    made.unit = unit_of<Run>();
+    made.is_seeded = !Run::is_private;
+    made.is_private = has_private_numbers;
+    return made;
+  }
+  template <class Run>
+  [[nodiscard]] static wanted_run asked_by(const Run& run, bool older) {
+    return {.has_place = keeps_place(run),
+            .has_noise = Run::is_correlated,
+            .is_private = Run::is_private,
+            .unit = unit_of<Run>(),
+            .older = older};
+  }
+
   template <class Trainer>
   static void save(const Trainer& trainer, const std::string& path, bool private_ones = false) {
     trainer.require_loaded();
@@ -23588,8 +23605,7 @@ struct checkpoint_access {
     run_state_access::list(more, trainer, run_state_access::records_of(trainer));
     trainer.trainer_->with_optimizer([&](auto& optimizer) {
       with_state all{optimizer, &more, [] {}};
-      save(*trainer.network_, all, trainer.accountant_, trainer.generator_.step(), path, place_of(trainer),
-           round_of(trainer), noise_of(trainer), unit_of<Trainer>(), !Trainer::is_private, trainer.charges_ != nullptr);
+      save(*trainer.network_, all, trainer.accountant_, path, numbers_of(trainer, trainer.charges_ != nullptr));
       return true;
     });
   }
@@ -23606,9 +23622,8 @@ struct checkpoint_access {
     run_state_access::list(more, trainer, run_state_access::records_in(trainer, path));
     const gone_on from = trainer.trainer_->with_optimizer([&](auto& optimizer) {
       with_state all{optimizer, &more, [&] { run_state_access::check(more, trainer, path); }};
-      return restore(*trainer.network_, all, trainer.accountant_, path, older, keeps_place(trainer),
-                     Trainer::is_correlated, place_requirement(trainer, path), trainer.is_loaded_in_part_,
-                     Trainer::is_private, unit_of<Trainer>());
+      return restore(*trainer.network_, all, trainer.accountant_, path, asked_by(trainer, older),
+                     place_requirement(trainer, path), trainer.is_loaded_in_part_);
     });
     // A run of version 0.1 had no average: one begins, as that of a new trainer does, with the network as it is now.
     if (older && trainer.average_) trainer.average_.emplace(*trainer.network_, trainer.options_.average_decay);
@@ -23619,15 +23634,14 @@ struct checkpoint_access {
   static void save_loop(const Network& network, Optimizer& optimizer, const Loop& loop, const std::string& path) {
     require_its_network(network, loop);
     loop.require_loaded();
-    save(network, optimizer, loop.accountant_, loop.generator_.step(), path, place_of(loop), round_of(loop),
-         noise_of(loop), "record", !Loop::is_private);
+    save(network, optimizer, loop.accountant_, path, numbers_of(loop, false));
   }
   template <class Network, class Optimizer, class Loop>
   static void load_loop(Network& network, Optimizer& optimizer, Loop& loop, const std::string& path) {
     require_its_network(network, loop);
     loop.require_loaded();
-    go_on(loop, restore(network, optimizer, loop.accountant_, path, false, keeps_place(loop), Loop::is_correlated,
-                        place_requirement(loop, path), loop.is_loaded_in_part_, Loop::is_private));
+    go_on(loop, restore(network, optimizer, loop.accountant_, path, asked_by(loop, false),
+                        place_requirement(loop, path), loop.is_loaded_in_part_));
   }
   template <class Network, class Loop>
   static void require_its_network(const Network& network, const Loop& loop) {
@@ -23693,14 +23707,14 @@ template <class Network, class Optimizer, class Accountant>
 requires detail::has_a_ledger<Accountant>
 void save_checkpoint(const Network& network, Optimizer& optimizer, const Accountant& accountant,
                      const std::string& path) {
-  detail::checkpoint_access::save(network, optimizer, accountant, 0, path);
+  detail::checkpoint_access::save(network, optimizer, accountant, path);
 }
 template <class Network, class Optimizer, class Accountant>
 requires detail::has_a_ledger<Accountant>
 void load_checkpoint(Network& network, Optimizer& optimizer, Accountant& accountant, const std::string& path) {
   bool is_in_part = false;  // nothing behind this fails
   static_cast<void>(detail::checkpoint_access::restore(
-      network, optimizer, accountant, path, false, false, false, [](const auto&) {}, is_in_part, false));
+      network, optimizer, accountant, path, {}, [](const auto&) {}, is_in_part));
 }
 
 namespace unprotected {
@@ -23823,11 +23837,12 @@ struct arrangement {
 /// An arrangement with its halo in memory.
 struct layout {
   arrangement values;
-  index row = 0;     ///< elements from a pixel to the one below
-  index column = 0;  ///< elements from a pixel to the one on its right
-  index start = 0;   ///< the first pixel inside the halo
-  index size = 0;    ///< elements to reserve for a sample, a multiple of the cache line
-  index plane = 0;   ///< elements from a pixel to the one behind
+  index row = 0;          ///< elements from a pixel to the one below
+  index column = 0;       ///< elements from a pixel to the one on its right
+  index start = 0;        ///< the first pixel inside the halo
+  index size = 0;         ///< elements to reserve for a sample, a multiple of the cache line
+  index plane = 0;        ///< elements from a pixel to the one behind
+  bool has_halo = false;  ///< even where `start` is 0 and rounding up has room for all of it
 
   [[nodiscard, gnu::noinline]] constexpr bool dense() const noexcept {
     return (row == values.width * column || values.height * values.depth == 1) &&
@@ -23861,6 +23876,7 @@ inline constexpr index line = 16;  ///< elements that slots are rounded up to: 6
   result.plane = (values.height + around.top + around.bottom) * result.row;
   result.start = around.front * result.plane + around.top * result.row + around.left * result.column;
   result.size = round_up((values.depth + around.front + around.back) * result.plane);
+  result.has_halo = around != halo{};
   return result;
 }
 /// The values of another layout in PyTorch's order without gaps.
@@ -26982,9 +26998,7 @@ class place_finder {
 };
 
 /// May the slot's place be anybody's before and behind? A halo is set to zero once and for all.
-[[nodiscard]] constexpr bool may_move(const layout& of) noexcept {
-  return of.start == 0 && of.size == round_up(of.values.size());
-}
+[[nodiscard]] constexpr bool may_move(const layout& of) noexcept { return !of.has_halo; }
 
 /// The times as one recomputed block has them, or all of the network: between the block's last node and that node's
 /// backward, and behind its first one's, nothing is.

@@ -60,6 +60,15 @@ struct run_numbers {
   bool is_seeded = false;       ///< its noise is of a seed
   bool is_private = false;      ///< there is something in it that is not released
 };
+/// What a run asks of a file that it goes on from.
+struct wanted_run {
+  run_plan plan = run_plan::beforehand;
+  bool has_place = false;
+  bool has_noise = false;
+  bool is_private = false;
+  std::string unit = "record";
+  bool older = false;  ///< of version 0.1
+};
 template <class Text>
 void require_entries(const Text& path, std::uint64_t entries) {
   constexpr std::uint64_t most = std::uint64_t{1} << 20U;  // nobody changes sigma as often

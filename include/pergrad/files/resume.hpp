@@ -104,12 +104,9 @@ struct checkpoint_access {
   };
 
   template <class Network, class Optimizer, class Accountant>
-  static void save(const Network& network, Optimizer& optimizer, const Accountant& accountant,
-                   std::uint64_t generator_steps, const std::string& path, const std::optional<run_place>& place = {},
-                   const std::string& round = {}, const std::optional<std::vector<std::uint64_t>>& noise = {},
-                   const char* unit = "record", bool is_seeded = false, bool is_private = false) {
+  static void save(const Network& network, Optimizer& optimizer, const Accountant& accountant, const std::string& path,
+                   run_numbers<typename Accountant::event_type> run = {}) {
     const std::uint64_t* const steps = optimizer.count();
-    run_numbers<typename Accountant::event_type> run;
     if constexpr (has_a_plan<Accountant>) {
       run.plan = accountant.plan();
       run.order = accountant.order();
@@ -118,13 +115,6 @@ struct checkpoint_access {
       run.ledger.assign(accountant.ledger().begin(), accountant.ledger().end());
     }
     run.optimizer_steps = steps != nullptr ? *steps : 0;
-    run.generator_steps = generator_steps;
-    run.place = place;
-    run.round = round;
-    run.noise = noise;
-    run.unit = unit;
-    run.is_seeded = is_seeded;
-    run.is_private = is_private;
     write_run(path, layout<Network>(optimizer), arrays<const std::byte>(network, optimizer), run);
   }
 
@@ -137,25 +127,22 @@ struct checkpoint_access {
   /// Reads first and changes then: nothing is changed if anything is wrong. `is_in_part` is true from the first change.
   template <class Network, class Optimizer, class Accountant>
   static gone_on restore(Network& network, Optimizer& optimizer, Accountant& accountant, const std::string& path,
-                         bool older, bool has_place, bool has_noise, const auto& require_place, bool& is_in_part,
-                         bool is_private, const char* unit = "record") {
+                         wanted_run asked, const auto& require_place, bool& is_in_part) {
     if (accountant.steps() != 0) {
       throw std::logic_error("pergrad: load_checkpoint: " + std::to_string(accountant.steps()) +
                              " steps were taken already, and what they spent would be forgotten");
     }
-    run_plan plan = run_plan::beforehand;
-    if constexpr (has_a_plan<Accountant>) plan = accountant.plan();
-    if (older && plan != run_plan::beforehand) {
+    if constexpr (has_a_plan<Accountant>) asked.plan = accountant.plan();
+    if (asked.older && asked.plan != run_plan::beforehand) {
       fail_with_file(path, "a run of version 0.1 was planned beforehand, and this one is planned on the way");
     }
     using event = typename Accountant::event_type;
     std::pair<loaded_bytes, run_numbers<event>> read;
-    if (!older) {
-      read =
-          read_run<event>(path, layout<Network>(optimizer), plan, has_place, has_noise, std::string{unit}, is_private);
+    if (!asked.older) {
+      read = read_run<event>(path, layout<Network>(optimizer), asked);
     } else if constexpr (std::is_same_v<event, sampled_gaussian_event>) {
-      if (std::string_view{unit} != "record") {
-        fail_with_file(path, "a run of version 0.1 counted records, and this one counts each " + std::string{unit});
+      if (asked.unit != "record") {
+        fail_with_file(path, "a run of version 0.1 counted records, and this one counts each " + asked.unit);
       }
       read = read_older<Network>(optimizer, path);
     } else {
@@ -285,6 +272,28 @@ struct checkpoint_access {
     return Run::keeps_its_place || run.most_ != Run::without_end;
   }
 
+  /// What a file says of a run beside its ledger.
+  template <class Run>
+  [[nodiscard]] static auto numbers_of(const Run& run, bool has_private_numbers) {
+    run_numbers<typename std::remove_cvref_t<decltype(run.accountant_)>::event_type> made;
+    made.generator_steps = run.generator_.step();
+    made.place = place_of(run);
+    made.round = round_of(run);
+    made.noise = noise_of(run);
+    made.unit = unit_of<Run>();
+    made.is_seeded = !Run::is_private;
+    made.is_private = has_private_numbers;
+    return made;
+  }
+  template <class Run>
+  [[nodiscard]] static wanted_run asked_by(const Run& run, bool older) {
+    return {.has_place = keeps_place(run),
+            .has_noise = Run::is_correlated,
+            .is_private = Run::is_private,
+            .unit = unit_of<Run>(),
+            .older = older};
+  }
+
   template <class Trainer>
   static void save(const Trainer& trainer, const std::string& path, bool private_ones = false) {
     trainer.require_loaded();
@@ -297,8 +306,7 @@ struct checkpoint_access {
     run_state_access::list(more, trainer, run_state_access::records_of(trainer));
     trainer.trainer_->with_optimizer([&](auto& optimizer) {
       with_state all{optimizer, &more, [] {}};
-      save(*trainer.network_, all, trainer.accountant_, trainer.generator_.step(), path, place_of(trainer),
-           round_of(trainer), noise_of(trainer), unit_of<Trainer>(), !Trainer::is_private, trainer.charges_ != nullptr);
+      save(*trainer.network_, all, trainer.accountant_, path, numbers_of(trainer, trainer.charges_ != nullptr));
       return true;
     });
   }
@@ -315,9 +323,8 @@ struct checkpoint_access {
     run_state_access::list(more, trainer, run_state_access::records_in(trainer, path));
     const gone_on from = trainer.trainer_->with_optimizer([&](auto& optimizer) {
       with_state all{optimizer, &more, [&] { run_state_access::check(more, trainer, path); }};
-      return restore(*trainer.network_, all, trainer.accountant_, path, older, keeps_place(trainer),
-                     Trainer::is_correlated, place_requirement(trainer, path), trainer.is_loaded_in_part_,
-                     Trainer::is_private, unit_of<Trainer>());
+      return restore(*trainer.network_, all, trainer.accountant_, path, asked_by(trainer, older),
+                     place_requirement(trainer, path), trainer.is_loaded_in_part_);
     });
     // A run of version 0.1 had no average: one begins, as that of a new trainer does, with the network as it is now.
     if (older && trainer.average_) trainer.average_.emplace(*trainer.network_, trainer.options_.average_decay);
@@ -328,15 +335,14 @@ struct checkpoint_access {
   static void save_loop(const Network& network, Optimizer& optimizer, const Loop& loop, const std::string& path) {
     require_its_network(network, loop);
     loop.require_loaded();
-    save(network, optimizer, loop.accountant_, loop.generator_.step(), path, place_of(loop), round_of(loop),
-         noise_of(loop), "record", !Loop::is_private);
+    save(network, optimizer, loop.accountant_, path, numbers_of(loop, false));
   }
   template <class Network, class Optimizer, class Loop>
   static void load_loop(Network& network, Optimizer& optimizer, Loop& loop, const std::string& path) {
     require_its_network(network, loop);
     loop.require_loaded();
-    go_on(loop, restore(network, optimizer, loop.accountant_, path, false, keeps_place(loop), Loop::is_correlated,
-                        place_requirement(loop, path), loop.is_loaded_in_part_, Loop::is_private));
+    go_on(loop, restore(network, optimizer, loop.accountant_, path, asked_by(loop, false),
+                        place_requirement(loop, path), loop.is_loaded_in_part_));
   }
   template <class Network, class Loop>
   static void require_its_network(const Network& network, const Loop& loop) {
@@ -402,14 +408,14 @@ template <class Network, class Optimizer, class Accountant>
 requires detail::has_a_ledger<Accountant>
 void save_checkpoint(const Network& network, Optimizer& optimizer, const Accountant& accountant,
                      const std::string& path) {
-  detail::checkpoint_access::save(network, optimizer, accountant, 0, path);
+  detail::checkpoint_access::save(network, optimizer, accountant, path);
 }
 template <class Network, class Optimizer, class Accountant>
 requires detail::has_a_ledger<Accountant>
 void load_checkpoint(Network& network, Optimizer& optimizer, Accountant& accountant, const std::string& path) {
   bool is_in_part = false;  // nothing behind this fails
   static_cast<void>(detail::checkpoint_access::restore(
-      network, optimizer, accountant, path, false, false, false, [](const auto&) {}, is_in_part, false));
+      network, optimizer, accountant, path, {}, [](const auto&) {}, is_in_part));
 }
 
 namespace unprotected {

@@ -123,8 +123,7 @@ void require_ledger(const Text& path, const run_numbers<Event>& run) {
 /// Reads a checkpoint whole, and looks at everything. Throws std::runtime_error that says what is wrong, and where.
 template <class Event, class Text>
 [[nodiscard]] std::pair<loaded_bytes, run_numbers<Event>> read_run(const Text& path, const run_layout& layout,
-                                                                   run_plan plan, bool has_place, bool has_noise,
-                                                                   const Text& unit, bool is_private) {
+                                                                   const wanted_run& asked) {
   if (is_npy(path)) {
     fail_with_file(path,
                    "a checkpoint of version 0.1, which neither names nor a checksum protect: "
@@ -141,25 +140,25 @@ template <class Event, class Text>
   };
   require("pergrad", run_format, "this version's");
   require("optimizer", layout.optimizer, "this one's");
-  require("plan", name_of(plan), "this run's");
+  require("plan", name_of(asked.plan), "this run's");
   if (opened.metadata("events") != nullptr || !std::is_same_v<Event, sampled_gaussian_event>) {
     require("events", Event::name, "this sampler's");
   }
-  if (is_private && opened.metadata("key") != nullptr) {
+  if (asked.is_private && opened.metadata("key") != nullptr) {
     opened.fail("its noise is of a seed, and whoever knows that can subtract it: no private run goes on from there");
   }
-  if (opened.metadata("unit") != nullptr || unit != "record") require("unit", unit, "this sampler's");
+  if (opened.metadata("unit") != nullptr || asked.unit != "record") require("unit", asked.unit, "this sampler's");
   const safetensors::tensor* const steps = safetensors::find(opened.tensors(), "ledger.steps");
   const std::size_t entries = steps == nullptr || steps->shape.size() != 1 ? 0 : steps->shape[0];
   require_entries(path, entries);
   std::optional<std::size_t> noise;
-  if (has_noise) {
+  if (asked.has_noise) {
     const safetensors::tensor* const found = safetensors::find(opened.tensors(), "noise.steps");
     noise =
         found == nullptr || found->shape.size() != 1 || found->shape[0] > std::uint64_t{1} << 25U ? 1 : found->shape[0];
   }
   std::vector<typename basic_safetensors<Text>::tensor> wanted =
-      run_tensors(entries, numbers_of<Event>, has_place, noise);
+      run_tensors(entries, numbers_of<Event>, asked.has_place, noise);
   wanted.insert(wanted.end(), layout.tensors.begin(), layout.tensors.end());
   const Text differences = safetensors::differences(opened.tensors(), "the file", wanted, "this run", true);
   if (!differences.empty()) opened.fail("does not fit the network and its optimizer: " + differences);
@@ -179,7 +178,7 @@ template <class Event, class Text>
     const std::size_t begin = begin_of(name);
     std::memcpy(&to, loaded.bytes.data() + begin + index * sizeof to, sizeof to);
   };
-  run.plan = plan;
+  run.plan = asked.plan;
   run.ledger.resize(entries);
   for (std::size_t i = 0; i < entries; ++i) {
     value(run.ledger[i].event, "ledger.events", i);
@@ -188,9 +187,9 @@ template <class Event, class Text>
   value(run.order, "ledger.order", 0);
   value(run.optimizer_steps, "optimizer.steps", 0);
   value(run.generator_steps, "generator.steps", 0);
-  if (has_place) value(run.place.emplace(), "sampling.place", 0);
+  if (asked.has_place) value(run.place.emplace(), "sampling.place", 0);
   if (const Text* const round = opened.metadata("round")) run.round = *round;
-  if (has_noise) {
+  if (asked.has_noise) {
     run.noise.emplace(*noise);
     for (std::size_t i = 0; i < *noise; ++i) value((*run.noise)[i], "noise.steps", i);
   }

@@ -77,11 +77,12 @@ struct arrangement {
 /// An arrangement with its halo in memory.
 struct layout {
   arrangement values;
-  index row = 0;     ///< elements from a pixel to the one below
-  index column = 0;  ///< elements from a pixel to the one on its right
-  index start = 0;   ///< the first pixel inside the halo
-  index size = 0;    ///< elements to reserve for a sample, a multiple of the cache line
-  index plane = 0;   ///< elements from a pixel to the one behind
+  index row = 0;          ///< elements from a pixel to the one below
+  index column = 0;       ///< elements from a pixel to the one on its right
+  index start = 0;        ///< the first pixel inside the halo
+  index size = 0;         ///< elements to reserve for a sample, a multiple of the cache line
+  index plane = 0;        ///< elements from a pixel to the one behind
+  bool has_halo = false;  ///< even where `start` is 0 and rounding up has room for all of it
 
   [[nodiscard, gnu::noinline]] constexpr bool dense() const noexcept {
     return (row == values.width * column || values.height * values.depth == 1) &&
@@ -115,6 +116,7 @@ inline constexpr index line = 16;  ///< elements that slots are rounded up to: 6
   result.plane = (values.height + around.top + around.bottom) * result.row;
   result.start = around.front * result.plane + around.top * result.row + around.left * result.column;
   result.size = round_up((values.depth + around.front + around.back) * result.plane);
+  result.has_halo = around != halo{};
   return result;
 }
 /// The values of another layout in PyTorch's order without gaps.

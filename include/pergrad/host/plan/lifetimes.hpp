@@ -103,9 +103,7 @@ class place_finder {
 };
 
 /// May the slot's place be anybody's before and behind? A halo is set to zero once and for all.
-[[nodiscard]] constexpr bool may_move(const layout& of) noexcept {
-  return of.start == 0 && of.size == round_up(of.values.size());
-}
+[[nodiscard]] constexpr bool may_move(const layout& of) noexcept { return !of.has_halo; }
 
 /// The times as one recomputed block has them, or all of the network: between the block's last node and that node's
 /// backward, and behind its first one's, nothing is.
