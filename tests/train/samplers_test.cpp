@@ -9,8 +9,10 @@
 #include <filesystem>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <vector>
 
+#include <pergrad/correlated_noise.hpp>
 #include <pergrad/pergrad.hpp>
 
 #include "fixture.hpp"
@@ -121,6 +123,50 @@ BOOST_AUTO_TEST_CASE(the_ledger_has_the_samplers_event_once_a_round) {
     const double epsilon = trainer.epsilon(pg::delta{1e-5});
     BOOST_TEST((epsilon > 0 && epsilon < 1000));
   });
+}
+
+// Correlated noise makes a run one Gaussian mechanism without sampling, and has the deviation for all steps of a
+// record; with no more bands than turns have steps, each turn is the sampler's event, and the deviation that of one
+// step.
+BOOST_AUTO_TEST_CASE(a_run_with_correlated_noise_is_one_event_or_one_a_turn) {
+  constexpr std::uint64_t steps = 12;
+  const pg::sampled_gaussian_event whole{1, 1.1};
+  const pg::sampled_gaussian_event turn{0.5, 1.1};
+  const auto check = [&](const auto& noise, const auto& sampling, const pg::sampled_gaussian_event& event,
+                         std::uint64_t pays, std::uint64_t times) {
+    using sampler = std::decay_t<decltype(sampling)>;
+    using strategy = std::decay_t<decltype(noise)>;
+    pg::dp_options<sampler, strategy> options;
+    options.correlation = noise;
+    pg::detail::run_noise<sampler, strategy> run{options, options, sampling};
+    BOOST_TEST((run.event(sampling, pg::noise_multiplier{1.1}) == event));
+    BOOST_TEST(run.steps_of_an_event(sampling) == pays);
+    BOOST_TEST(run.steps() == steps);
+    // ||C u|| of a record that is drawn as often as it can be, from the first step on.
+    const auto c = noise.coefficients();
+    double square = 0;
+    for (std::size_t t = 0; t < steps; ++t) {
+      double row = 0;
+      for (std::size_t k = 0; k < times; ++k) {
+        const std::size_t from = k * static_cast<std::size_t>(sampling.min_separation());
+        if (from <= t && t - from < c.size()) row += c[t - from];
+      }
+      square += row * row;
+    }
+    run.take(1, 1);
+    const double large = 1e9;  // beside which the feedback's rounding is nothing
+    BOOST_TEST(run.filter()->sensitivity(large, 1) == large * std::sqrt(square), boost::test_tools::tolerance(1e-6));
+  };
+  const pg::banded_noise banded{steps, {0.6, 0.5, 0.4}};
+  const pg::buffered_noise buffered{steps, {0.95, 0.5}, {0.2, 0.4}};
+  const pg::cyclic_poisson_sampling turns{pg::sampling_probability{0.5}, pg::round_steps{4}};
+  const pg::min_separation_sampling apart{pg::sampling_probability{0.3}, pg::round_steps{3}};
+  check(banded, turns, turn, 4, 1);
+  check(banded, apart, whole, steps, 4);
+  check(buffered, turns, whole, steps, 3);
+  check(buffered, apart, whole, steps, 4);
+  const pg::cyclic_poisson_sampling fewer{pg::sampling_probability{0.5}, pg::round_steps{3}};
+  BOOST_CHECK_THROW(check(banded, fewer, turn, 3, 1), std::invalid_argument);
 }
 
 BOOST_AUTO_TEST_CASE(a_budget_pays_whole_rounds) {
