@@ -314,6 +314,42 @@ BOOST_AUTO_TEST_CASE(bounds_of_many_groups_have_room) {
   check_close(parameters_after(pg::emulated{}), parameters_after(pg::host{pg::threads{1}}), 1e-5, "41 groups");
 }
 
+/// A device that, once it is told to, makes other noise than the host in the last number that it hands over.
+struct wrong_device : pg::on_device::emulated_device {
+  bool is_wrong = false;
+  void download(void* to, const void* from, std::size_t bytes) {
+    emulated_device::download(to, from, bytes);
+    if (is_wrong) static_cast<unsigned char*>(to)[bytes - sizeof(float)] ^= 1U;
+  }
+};
+
+// When the trainer is made, and again in the step whose noise is another one.
+BOOST_AUTO_TEST_CASE(a_trainer_on_a_device_that_makes_other_noise_releases_nothing) {
+  using small = pg::network<pg::shape{6}, pg::linear<3>>;
+  const std::vector<float> inputs(60 * 6, 0.7F);
+  const std::vector<std::int32_t> targets(60, 1);
+  const pg::dataset<float, std::int32_t> records{inputs, targets, small::input_shape};
+  const pg::basic_device_executor<wrong_device> exec;
+  small net{exec, pg::kaiming_uniform{5}};
+  auto options = usual_options();
+  options.noise.reset();
+  options.schedules.steps = 4;
+  options.schedules.noise = pg::schedule::exponential(1.5, 0.7, 2);  // of the third step on
+  const auto is_refused = [](const std::runtime_error& error) {
+    return std::string{error.what()}.find("does not make the host's noise, and releases nothing") != std::string::npos;
+  };
+  exec.device().is_wrong = true;
+  BOOST_CHECK_EXCEPTION((pg::dp_sgd{exec, net, pg::cross_entropy{}, options}), std::runtime_error, is_refused);
+  exec.device().is_wrong = false;
+  pg::dp_sgd trainer{exec, net, pg::cross_entropy{}, options};
+  for (int step = 0; step < 2; ++step) trainer.step(records);
+  const std::vector<float> before(net.parameters().begin(), net.parameters().end());
+  exec.device().is_wrong = true;
+  BOOST_CHECK_EXCEPTION(trainer.step(records), std::runtime_error, is_refused);
+  exec.device().is_wrong = false;
+  BOOST_TEST(net.parameters() == before, boost::test_tools::per_element());
+}
+
 BOOST_AUTO_TEST_CASE(what_devices_lack_is_refused) {
   const pg::emulated device;
   network net{device, pg::zeros{}};
