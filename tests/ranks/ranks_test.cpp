@@ -371,18 +371,24 @@ BOOST_AUTO_TEST_CASE(a_checkpoint_goes_on_with_other_ranks) {
   std::filesystem::remove(path);
 }
 
+// One at a time: what differs is named, though more may come of it.
 BOOST_AUTO_TEST_CASE(ranks_that_are_told_different_things_end_with_one_message) {
-  const auto thrown_with = [](const std::function<void(pg::dp_sgd_options&)>& differ) {
+  using change = std::function<void(pg::dp_sgd_options&)>;
+  const auto thrown_with = [](const change& all, const change& differ, const pg::seeded_generator& generator) {
     return on_threads<pg::thread_ranks::member>(3, [&](const pg::thread_ranks::member& me) {
       const pg::host exec{pg::threads{1}};
       cnn net{exec, pg::kaiming_uniform{1}};
       auto options = usual();
-      if (me.rank() == 2) differ(options);
-      const pg::dp_sgd trainer{exec, net, pg::cross_entropy{}, options, me, pg::seeded_generator{3}};
+      options.sampling = pg::poisson_sampling{pg::sampling_probability{1}};  // costs that are soon known
+      if (all) all(options);
+      if (me.rank() == 2 && differ) differ(options);
+      const pg::dp_sgd trainer{exec,    net, pg::cross_entropy{},
+                               options, me,  me.rank() == 2 ? generator : pg::seeded_generator{3}};
     });
   };
-  const auto require = [&](const char* what, const std::function<void(pg::dp_sgd_options&)>& differ) {
-    const auto thrown = thrown_with(differ);
+  const auto require = [&](const char* what, const change& differ, const change& all = {},
+                           const pg::seeded_generator& generator = pg::seeded_generator{3}) {
+    const auto thrown = thrown_with(all, differ, generator);
     for (const std::string& each : thrown) {
       BOOST_TEST(each == thrown[0]);
       BOOST_TEST(each.find(what) != std::string::npos, each);
@@ -391,14 +397,85 @@ BOOST_AUTO_TEST_CASE(ranks_that_are_told_different_things_end_with_one_message) 
   };
   require("the option noise", [](auto& options) { options.noise = pg::noise_multiplier{0.9}; });
   require("the option clip", [](auto& options) { options.clip = pg::l2_clip_norm{0.6}; });
+  require("the option divisor", [](auto& options) { options.divisor = pg::expected_batch_size{31}; });
   require("the option learning_rate", [](auto& options) { options.learning_rate = pg::learning_rate{0.2}; });
   require("the option clipping", [](auto& options) { options.clipping = pg::clipping_kind::per_layer; });
+  require("the option momentum", [](auto& options) { options.momentum = 0.6; });
+  require("the option weight_decay", [](auto& options) { options.weight_decay = 0.1; });
+  require("the option average_decay", [](auto& options) { options.average_decay = 0.9; });
   require("the first event's hash",
           [](auto& options) { options.sampling = pg::poisson_sampling{pg::sampling_probability{0.2}}; });
-  require("the option budget's epsilon", [](auto& options) {
-    options.budget = pg::privacy_budget{pg::epsilon{9}, pg::delta{1e-5}};
-  });
-  for (const std::string& each : thrown_with([](auto&) {})) BOOST_TEST(each == "");
+  require("the seed", {}, {}, pg::seeded_generator{4});
+  require("steps given out", {}, {}, pg::seeded_generator{3, 1});
+
+  const change grouped = [](auto& options) {
+    options.clip.reset();
+    options.clipping = pg::clipping_kind::per_group;
+    options.group_bounds = {pg::l2_clip_norm{0.3}, pg::l2_clip_norm{0.4}};
+  };
+  require(
+      "the hash of the option group_bounds",
+      [](auto& options) { std::swap(options.group_bounds[0], options.group_bounds[1]); }, grouped);
+  require(
+      "the option optimizer", [](auto& options) { options.optimizer = pg::optimizer_kind::adam; },
+      [](auto& options) { options.momentum = 0; });
+  const change adam = [](auto& options) {
+    options.momentum = 0;
+    options.optimizer = pg::optimizer_kind::adam;
+  };
+  for (const change& differ : std::initializer_list<change>{
+           [](auto& options) { options.adam.beta1 = 0.8; }, [](auto& options) { options.adam.beta2 = 0.9; },
+           [](auto& options) { options.adam.stability = 1e-3; }, [](auto& options) { options.adam.weight_decay = 0.1; },
+           [](auto& options) { options.adam.noise_floor = 1e-3; }}) {
+    require("the hash of the option adam", differ, adam);
+  }
+
+  const change limited = [](auto& options) { options.budget = pg::privacy_budget{pg::epsilon{9}, pg::delta{1e-5}}; };
+  require("the option budget's epsilon", limited);
+  require(
+      "the option budget's delta",
+      [](auto& options) {
+        options.budget = pg::privacy_budget{pg::epsilon{9}, pg::delta{2e-5}};
+      },
+      limited);
+  require(
+      "the option plan", [](auto& options) { options.plan = pg::run_plan::on_the_way; }, limited);
+
+  const change scheduled = [](auto& options) {
+    options.noise.reset();
+    options.clip.reset();
+    options.sampling.reset();
+    options.learning_rate.reset();
+    options.schedules.steps = 2;
+    options.schedules.noise = options.schedules.clip = options.schedules.sampling = options.schedules.learning_rate =
+        pg::schedule::exponential(1, 0.9);
+  };
+  for (const auto of : {&pg::step_schedules::noise, &pg::step_schedules::clip, &pg::step_schedules::sampling,
+                        &pg::step_schedules::learning_rate}) {
+    require(
+        "the hash of the option schedules",
+        [of](auto& options) { options.schedules.*of = pg::schedule::exponential(1, 0.8); }, scheduled);
+  }
+  const change counting = [](auto& options) {
+    options.statistic = pg::step_statistic{pg::noise_multiplier{20}, pg::bin_edges{{0.5, 1}}};
+  };
+  const char* const counted = "the hash of what is counted in a step";
+  require(
+      counted,
+      [](auto& options) {
+        options.statistic->edges = pg::bin_edges{{0.5, 2}};
+      },
+      counting);
+  require(
+      counted, [](auto& options) { options.statistic->of = pg::step_value::loss; }, counting);
+  const change adaptive = [](auto& options) { options.adaptive_clip = pg::adaptive_clip{pg::noise_multiplier{3}}; };
+  require(
+      counted, [](auto& options) { options.adaptive_clip->quantile = 0.6; }, adaptive);
+  require(
+      counted, [](auto& options) { options.adaptive_clip->rate = 0.3; }, adaptive);
+  for (const change& all : {change{}, grouped, adam, limited, scheduled, counting, adaptive}) {
+    for (const std::string& each : thrown_with(all, {}, pg::seeded_generator{3})) BOOST_TEST(each == "");
+  }
 }
 
 /// What a trainer with these options throws on three ranks, of which the last one's are changed before.
@@ -449,9 +526,19 @@ BOOST_AUTO_TEST_CASE(ranks_draw_alike_and_have_one_strategy) {
   require("the steps that an event pays", banded(8, 0.5, 16), banded(2, 0.5, 16));
   require("the hash of the noise's strategy", banded(8, 0.5, 16), banded(8, -0.5, 16));
   require("the steps of the noise's strategy", banded(8, 0.5, 16), banded(8, 0.5, 17));
-  auto in_lanes = replacing(usual());
+  auto all_records = usual();
+  all_records.sampling = pg::poisson_sampling{pg::sampling_probability{1}};  // costs that are soon known
+  auto in_lanes = replacing(all_records);
   in_lanes.lanes = pg::record_lanes{2, 30};
-  require("the number of the option lanes", replacing(usual()), in_lanes);
+  require("the number of the option lanes", replacing(all_records), in_lanes);
+  const auto changed = [&](const auto& change) {
+    auto other = in_lanes;
+    change(other);
+    return other;
+  };
+  require("the records of the option lanes", in_lanes, changed([](auto& other) { other.lanes->records = 31; }));
+  require("the option max_batch", in_lanes, changed([](auto& other) { other.max_batch = pg::max_batch{15}; }));
+  require("the option capacity", in_lanes, changed([](auto& other) { other.capacity = pg::record_capacity{40}; }));
 }
 
 // Each rank reads its own machine's file.
