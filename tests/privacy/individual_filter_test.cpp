@@ -138,6 +138,28 @@ BOOST_AUTO_TEST_CASE(costs_rise_with_the_share_and_round_up) {
   }
 }
 
+// A record's level is that of what it adds to a sum of integers, and no level more: of elements that are all rounded up
+// by half a step of the grid, and of a single one; of one that is rounded to nothing it is 0.
+BOOST_AUTO_TEST_CASE(levels_count_the_rounding_of_what_a_record_adds) {
+  constexpr std::size_t levels = 65535;  // an element's rounding is some of them
+  for (const std::size_t elements : {1U, 60U, 1000U}) {
+    const pg::release_grid grid = pg::release_grid::of(0.7, elements);
+    pg::detail::individual_charges charges{usual, event{1, 10}, levels, 1};
+    charges.plan(event{1, 10}, grid);
+    const double step = std::ldexp(1.0, grid.unit - grid.steps);
+    const double size_of_a_level = pg::sensitivity_in_steps(grid, {}, 1) * step / levels;
+    const double root = std::sqrt(static_cast<double>(elements));
+    for (int k = 0; root * (k + 0.5) * step <= grid.bound; ++k) {
+      const auto level = static_cast<double>(charges.level_of(root * (k + 0.5) * step));
+      const double adds = root * (k + 1) * step;
+      BOOST_TEST_REQUIRE(level * size_of_a_level >= adds);
+      BOOST_TEST_REQUIRE((level - 1) * size_of_a_level <= adds * (1 + 1e-9));
+    }
+    BOOST_TEST(static_cast<double>(charges.level_of(step / 2)) * size_of_a_level >= step);
+    BOOST_TEST(charges.level_of(step / 2 * (1 - 1e-11)) == 0U);
+  }
+}
+
 // (e) What one record spends does not hang on any other.
 BOOST_AUTO_TEST_CASE(records_do_not_touch_each_other) {
   std::mt19937 random{5};
