@@ -327,22 +327,43 @@ BOOST_AUTO_TEST_CASE(what_a_release_costs) {
   BOOST_CHECK_THROW((pg::records{age = data.ages, weight = numbers{1}}), std::invalid_argument);
   BOOST_CHECK_THROW((pg::records{age = data.ages, age = data.ages}), std::invalid_argument);
 }
+BOOST_AUTO_TEST_CASE(beyond_the_budget_nothing_is_entered_or_drawn) {
+  const table data = some_people(10, 1);
+  removal_ledger one;
+  one.spend(pg::sampled_gaussian_event{1, 2});
+  const pg::delta delta{1e-5};
+  removal_ledger ledger{pg::privacy_budget{pg::epsilon{one.epsilon(delta) * 1.1}, delta}};
+  pg::seeded_generator generator{1};
+  const auto release = [&] {
+    return pg::release(ledger, generator, pg::noise_multiplier{2}, bmi, people, data.records());
+  };
+  static_cast<void>(release());
+  const std::uint64_t drawn = generator.step();
+  BOOST_CHECK_THROW(static_cast<void>(release()), pg::budget_exhausted);
+  BOOST_TEST(ledger.steps() == 1U);
+  BOOST_TEST(generator.step() == drawn);
+}
+// Of a ledger of replaced records by half of how far they are apart, which its event counts twice.
 BOOST_AUTO_TEST_CASE(noise_has_the_stated_deviation) {
   const table data = some_people(5, 1);
-  pg::seeded_generator generator{4};
-  const double centre = exact<removal_ledger>(bmi, data)[0];
-  double square = 0;
-  double stated = 0;
-  constexpr int times = 4000;
-  for (int i = 0; i < times; ++i) {
-    removal_ledger ledger;
-    const auto found = pg::release(ledger, generator, pg::noise_multiplier{1.5}, bmi, people, data.records());
-    square += (found.value() - centre) * (found.value() - centre);
-    stated = found.deviation();
-  }
-  BOOST_TEST(stated >= 1.5 * removed.bound);
-  BOOST_TEST(stated <= 1.5 * removed.bound * 1.001);
-  BOOST_TEST(std::sqrt(square / times) == stated, boost::test_tools::tolerance(5 / std::sqrt(2.0 * times)));
+  const auto check = [&]<class Ledger>(const Ledger&, double record_adds) {
+    pg::seeded_generator generator{4};
+    const double centre = exact<Ledger>(bmi, data)[0];
+    double square = 0;
+    double stated = 0;
+    constexpr int times = 4000;
+    for (int i = 0; i < times; ++i) {
+      Ledger ledger;
+      const auto found = pg::release(ledger, generator, pg::noise_multiplier{1.5}, bmi, people, data.records());
+      square += (found.value() - centre) * (found.value() - centre);
+      stated = found.deviation();
+    }
+    BOOST_TEST(stated >= 1.5 * record_adds);
+    BOOST_TEST(stated <= 1.5 * record_adds * 1.001);
+    BOOST_TEST(std::sqrt(square / times) == stated, boost::test_tools::tolerance(5 / std::sqrt(2.0 * times)));
+  };
+  check(removal_ledger{}, removed.bound);
+  check(replacement_ledger{}, replaced.bound / 2);
 }
 BOOST_AUTO_TEST_CASE(individual_costs) {
   table data;
