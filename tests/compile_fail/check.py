@@ -7,7 +7,10 @@ name instantiated values: compilers echo the source, so a regex for literal text
 
 A case with a line `// slip: SOURCE, WHAT` is a likely mistake of who comes from PyTorch or Opacus; its error is shorter.
 
-HEADER includes pergrad.hpp and is precompiled; a case reads it first, unless it defines macros before it includes.
+One with lines `// compiled with: FLAG` is wrong with each of these flags by itself.
+
+HEADER includes pergrad.hpp and is precompiled; a case reads it first, unless it defines macros before it includes, or is
+compiled with flags of its own.
 """
 
 import os
@@ -32,11 +35,8 @@ def defines_first(text):
     return re.search(r"^#define", text, re.MULTILINE) is not None
 
 
-def main():
-    case, header, *compiler = sys.argv[1:]
-    text = pathlib.Path(case).read_text(encoding="utf-8")
-    if not defines_first(text):
-        compiler += ["-Winvalid-pch", "-include", header]
+def wrongs(case, text, header, compiler):
+    """What is wrong with the wrong program's error."""
     expected = re.findall(r"^// expect-error: (.+?)\s*$", text, re.MULTILINE)
     command = [*compiler, "-fsyntax-only", "-fdiagnostics-color=never", case]
     status, output = compiled(command)
@@ -57,6 +57,16 @@ def main():
         if len(lines) > most:
             wrong.append(f"{len(lines)} lines of output, more than {most}")
     print(f"$ {' '.join(command)}\n{output}")
+    return wrong
+
+
+def main():
+    case, header, *compiler = sys.argv[1:]
+    text = pathlib.Path(case).read_text(encoding="utf-8")
+    flags = re.findall(r"^// compiled with: (\S+)", text, re.MULTILINE)
+    first = [] if flags or defines_first(text) else ["-Winvalid-pch", "-include", header]
+    wrong = [line for flag in flags or [None]
+             for line in wrongs(case, text, header, [*compiler, *first, *([flag] if flag else [])])]
     for line in wrong:
         print(f"FAILED: {line}")
     return 1 if wrong else 0

@@ -1,12 +1,12 @@
 // expect-error: -ffast-math, -Ofast and -ffinite-math-only break the clip bound
 // SPDX-License-Identifier: Apache-2.0
-#ifndef COMPILE_FAIL_FIXED
-#define __FAST_MATH__ 1  // what -ffast-math defines
-#endif
+// compiled with: -ffast-math
+// compiled with: -ffinite-math-only
 #include <vector>
 
 #include <pergrad/pergrad.hpp>
 
+// Its twin under COMPILE_FAIL_FIXED is the same program without these flags.
 namespace pg = pergrad;
 
 #include "small_program.inc"
