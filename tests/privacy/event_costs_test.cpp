@@ -12,6 +12,7 @@
 #include <random>
 #include <stdexcept>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <pergrad/privacy/accounting/budget.hpp>
@@ -344,6 +345,34 @@ BOOST_AUTO_TEST_CASE(events_that_are_none_are_refused) {
 }
 
 // Of whatever sampler the runs are: of all records, replacing one is a Gaussian of twice the sensitivity.
+// The best of a random number of runs with one Gaussian each, r(a) = a / (2 sigma²), by theorem 2 at many more orders.
+BOOST_AUTO_TEST_CASE(the_best_of_several_runs_costs_what_the_theorem_says) {
+  const pg::delta at{1e-5};
+  for (const double sigma : {1.0, 4.0, 20.0}) {
+    pg::rdp_accountant one;
+    one.record({1, sigma});
+    const auto r = [&](double a) { return a / (2 * sigma * sigma); };
+    for (const auto& each : {std::pair{1.0, 0.25}, {0.0, 0.1}, {-0.5, 0.05}, {3.0, 0.2}}) {
+      const double eta = each.first;
+      const double gamma = each.second;
+      const auto least = [](const auto& of) {
+        double found = std::numeric_limits<double>::infinity();
+        for (double a = 1.001; a < 5000; a = 1 + (a - 1) * 1.01) found = std::min(found, of(a));
+        return found;
+      };
+      const double cost_of_k = least([&](double b) { return (1 - 1 / b) * r(b) - std::log(gamma) / b; });
+      const double mean =
+          eta == 0 ? (1 / gamma - 1) / -std::log(gamma) : eta * (1 - gamma) / (gamma * (1 - std::pow(gamma, eta)));
+      const double wanted = least([&](double a) {
+        return pg::epsilon_from_rdp(a, r(a) + (1 + eta) * cost_of_k + std::log(mean) / (a - 1), at);
+      });
+      const double got = pg::private_selection::negative_binomial(eta, gamma).epsilon(one, at);
+      BOOST_TEST(got >= wanted * (1 - 1e-3), got << " and not " << wanted);  // of the search for orders
+      BOOST_TEST(got <= wanted * 1.02, got << " and not " << wanted);
+    }
+  }
+}
+
 BOOST_AUTO_TEST_CASE(runs_may_have_any_events) {
   pg::rdp_accountant added;
   added.record({1, 2}, 3);
