@@ -112,6 +112,32 @@ BOOST_AUTO_TEST_CASE(a_bound_that_is_attained_is_not_exceeded_by_rounding) {
   }
 }
 
+// One row that all windows of a maximum see, and averages of equal numbers: no bound of windows that overlap is below
+// what is there, and those of averages fall short by their ends alone.
+BOOST_AUTO_TEST_CASE(bounds_of_windows_that_overlap_are_attained) {
+  constexpr std::size_t wide = 60;
+  using net_type =
+      pg::network<pg::shape{1, 3, wide}, pg::conv2d<1, 1, pg::no_bias>, pg::max_pool2d<pg::extent{2, 1}, pg::stride<1>>,
+                  pg::avg_pool2d<pg::extent{1, 2}, pg::stride<1>>, pg::flatten, pg::linear<2, pg::no_bias>>;
+  const pg::host executor{pg::threads{1}};
+  net_type net{executor, pg::zeros{}};
+  const auto parameters = net.parameters();
+  parameters[0] = 1;  // all values are what they were
+  for (std::size_t i = 1; i < parameters.size(); ++i) parameters[i] = i <= parameters.size() / 2 ? 1.0F : -1.0F;
+  std::vector<float> x(3 * wide);
+  std::fill_n(x.begin() + wide, wide, 1.0F);
+  const std::vector<std::int32_t> target{1};  // the network is sure, and wrong
+  const pg::dataset<float, std::int32_t> records{x, target, net_type::input_shape};
+  const std::vector<std::uint32_t> first{0};
+  const pg::batch<net_type, pg::cross_entropy> batch{records, std::span<const std::uint32_t>{first}};
+  pg::tape<net_type> tape{executor, pg::max_batch{1}};
+  const double norm =
+      pg::unprotected::evaluate(executor, l2_norms(per_sample_gradients(net, pg::cross_entropy{}, batch, tape)))[0];
+  const double bound = pg::certify(net, pg::cross_entropy{}, pg::l2_ball(std::sqrt(double{wide}))).bound;
+  BOOST_TEST(norm <= bound);
+  BOOST_TEST(norm >= 0.97 * bound);
+}
+
 namespace {
 
 /// y = 2 x, as layers with the right rule and with a wrong one.
