@@ -181,6 +181,8 @@ BOOST_AUTO_TEST_CASE(options_that_are_missing_or_protect_nobody) {
   refuse([](auto& options) { options.divisor = pg::expected_batch_size{1e50}; },
          "takes divisor for infinity, got 1e+50");
   refuse([](auto& options) { options.divisor = pg::expected_batch_size{1e-50}; }, "takes divisor for 0, got 1e-50");
+  // Of samplers by which records are added or removed; lanes_test.cpp says why.
+  refuse([](auto& options) { options.lanes = pg::record_lanes{2, 30}; }, "differ by replacing one record");
   // A trainer's options are a loop's and more; what a loop would not do is not left out silently.
   pg::dp_sgd_options of_a_trainer;
   static_cast<pg::private_choices&>(of_a_trainer) = it.options;
