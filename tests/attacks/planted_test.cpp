@@ -44,6 +44,8 @@ struct sums {
 void check_wins(const tally& found, int right, int trials, const std::string& what) {
   std::printf("planted: %-40s %-22s %d of %d\n", what.c_str(), found.attack.c_str(), found.right, found.trials);
   BOOST_TEST(attacks::wins(found, right, trials), what << ": " << found.right << " of " << found.trials);
+  // The library's releases are judged by this: chance would pass it.
+  BOOST_TEST(!attacks::is_private(found, 100), what << ": " << found.right << " of " << found.trials);
 }
 
 }  // namespace
@@ -97,14 +99,11 @@ BOOST_AUTO_TEST_CASE(former_sums_of_doubles_fall_element_by_element) {
 }
 
 BOOST_AUTO_TEST_CASE(former_parameters_after_a_step_fall) {
-  const auto check = [](double step, int trials, int right) {
-    check_wins(of(sums<float>{100, route::sgd_step, step}.attacked(kind::former, trials), "angles between"), right, 100,
-               "former, step of " + std::to_string(step));
-  };
-  check(0.25, attacks::trials(40, 100), 100);
-  check(0.005, attacks::trials(40, 100), 100);
-  check(0.0016, attacks::trials(100, 400), 80);
-  check(0.0002, attacks::trials(100, 400), 58);
+  for (const double step : {0.25, 0.005, 0.0016, 0.0002}) {
+    check_wins(
+        of(sums<float>{100, route::sgd_step, step}.attacked(kind::former, attacks::trials(40, 100)), "angles between"),
+        100, 100, "former, step of " + std::to_string(step));
+  }
   for (const auto way : {route::momentum_steps, route::adam_step}) {
     check_wins(of(sums<float>{100, way}.attacked(kind::former, attacks::trials(40, 100)), "angles between"), 100, 100,
                std::string{"former, "} + victims::names[static_cast<int>(way)]);
