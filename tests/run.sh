@@ -22,6 +22,13 @@ sh "$root/.ci/install.sh" g++ cmake ninja-build pkgconf git python3 python3-nump
   libbenchmark-dev dataset-fashion-mnist dict-gcide wordnet-base wamerican wngerman wfrench wspanish witalian wdutch \
   doxygen doxygen-awesome-css $long_packages
 
+# Python's own safetensors, of which Debian has no package: files go through it and back.
+if python3 -m pip --version >/dev/null 2>&1 && [ ! -d "$root/build/python/safetensors" ]; then
+  python3 -m pip install --quiet --target "$root/build/python" safetensors ||
+    echo 'tests/run.sh: no safetensors from the package index, so files.through_python is skipped' >&2
+fi
+export PYTHONPATH="$root/build/python${PYTHONPATH:+:$PYTHONPATH}"
+
 # What reads the machine code of kernels, where there are any and the toolkit has none.
 if [ $long = ON ] && nvcc=$(sh "$root/.ci/find_nvcc.sh") && [ ! -x "$(dirname "$nvcc")/nvdisasm" ]; then
   python3 -m pip install --quiet --upgrade --target "$root/build/nvdisasm" nvidia-cuda-nvdisasm ||
