@@ -1,4 +1,5 @@
-// expect-error: write|pergrad::max_batch\{256\}
+// expect-error: Number = int
+// expect-error: a plain number does not say what it stands for: pergrad::max_batch\{256\}
 // slip: Opacus, BatchMemoryManager(max_physical_batch_size=256)
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdint>
