@@ -1,11 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # tests/packages/debian_test.sh FOLDER - builds the Debian package without a network, unpacks it, and builds the program of
-# tests/consume with what is in it, by CMake and by pkg-config.
+# tests/consume with what is in it, by CMake and by pkg-config, all in FOLDER/debian_test.
 set -eu
 
 root=$(cd "$(dirname "$0")/../.." && pwd)
-folder=$1
+folder=$1/debian_test
 rm -rf "$folder"
 mkdir -p "$folder"
 folder=$(cd "$folder" && pwd)
@@ -35,8 +35,7 @@ offline cmake --build "$folder/cmake"
 
 PKG_CONFIG_PATH=$folder/installed/usr/share/pkgconfig
 export PKG_CONFIG_PATH
-# shellcheck disable=SC2046  # flags are meant to be split
-g++ -std=c++20 $(pkg-config --cflags pergrad) "$root/tests/consume/main.cpp" -o "$folder/consume" \
-  $(pkg-config --libs pergrad)
+# xargs reads blanks as pkg-config quotes them.
+pkg-config --cflags --libs pergrad | xargs g++ -std=c++20 "$root/tests/consume/main.cpp" -o "$folder/consume"
 "$folder/consume"
 echo "the Debian package serves CMake and pkg-config"
