@@ -129,10 +129,10 @@ class Site:
 
     def run_doxygen(self):
         stage = self.folder / "stage"
-        self.stage_headers()
         for document in self.pages:
             place = stage / (label(document) + ".md")
             place.write_text(self.staged(document), encoding="utf-8")
+        self.stage_headers()
         version = re.search(r'version = "([^"]+)"', (ROOT / "include/pergrad/version.hpp").read_text(encoding="utf-8"))
         chapters = [str(stage / (label(document) + ".md")) for document in self.pages]
         settings = {
@@ -237,8 +237,12 @@ class Page(html.parser.HTMLParser):
 
 def main():
     folder = pathlib.Path(sys.argv[1]).resolve()
-    for part in ("html", "stage", "xml"):
-        shutil.rmtree(folder / part, ignore_errors=True)
+    parts = [folder / part for part in ("html", "xml", "stage")]
+    is_ours = (folder / "stage" / (label(ROOT / "README.md") + ".md")).is_file()  # made first, and deleted last
+    if taken := [str(part) for part in parts if part.exists() and not is_ours]:
+        sys.exit(f"build.py: {', '.join(taken)}: not made by this program, so it deletes nothing there; name another folder")
+    for part in parts:
+        shutil.rmtree(part, ignore_errors=True)
     (folder / "stage").mkdir(parents=True)
     site = Site(folder)
     if not site.run_doxygen():

@@ -47,6 +47,14 @@ def main():
     assert not inside, inside
     assert "A step enters its cost in the ledger" in index  # texts, not headings alone
 
+    # A folder with something of somebody else's stays as it is.
+    with tempfile.TemporaryDirectory() as name:
+        page = pathlib.Path(name) / "html/index.html"
+        page.parent.mkdir()
+        page.write_text("mine", encoding="utf-8")
+        status, said = build(ROOT, name)
+        assert status != 0 and str(page.parent) in said and page.read_text(encoding="utf-8") == "mine", (status, said)
+
     with tempfile.TemporaryDirectory() as name:
         copy = pathlib.Path(name)
         for part in ("README.md", "LICENSE", ".cmake", "docs", "include", "examples", "bench", "single_include", "tests"):

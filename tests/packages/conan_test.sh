@@ -1,11 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# tests/packages/conan_test.sh FOLDER - makes the Conan package without a network and lets the recipe's test take it. Conan
-# itself is installed into FOLDER/conan, once.
+# tests/packages/conan_test.sh FOLDER - makes the Conan package without a network and lets the recipe's test take it, all in
+# FOLDER/conan_test. Conan itself is installed there once.
 set -eu
 
 root=$(cd "$(dirname "$0")/../.." && pwd)
-folder=$1
+folder=$1/conan_test
 mkdir -p "$folder"
 folder=$(cd "$folder" && pwd)
 sh "$root/.ci/install.sh" cmake g++ make python3 python3-venv
@@ -21,7 +21,7 @@ offline() {
   fi
 }
 # A copy, as Conan builds inside the recipe's folder; a home of its own.
-rm -rf "$folder/source" "$folder/home"
+rm -rf "$folder/source" "${folder:?}/home"
 mkdir -p "$folder/source"
 cp -r "$root/include" "$root/packaging" "$root/LICENSE" "$folder/source/"
 CONAN_HOME=$folder/home

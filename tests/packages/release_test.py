@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """release_test.py FOLDER: .ci/release on a clone: what is in the archive, that it is the same each time, and what it
-refuses. Leaves the archive in FOLDER/release."""
+refuses. Works in FOLDER/release_test, and leaves FOLDER/archive.cmake, which says where there the archive is."""
 
 import hashlib
 import pathlib
@@ -46,7 +46,7 @@ def release(clone, folder):
 
 
 def main():
-    folder = pathlib.Path(sys.argv[1])
+    folder = pathlib.Path(sys.argv[1]).resolve() / "release_test"
     shutil.rmtree(folder, ignore_errors=True)
     clone = folder / "clone"
     clone.mkdir(parents=True)
@@ -75,10 +75,11 @@ def main():
         assert all(each == name or each.startswith(name + "/") for each in packed_names)
         assert not any("__pycache__" in each or "/.git/" in each for each in packed_names)
 
-    # Refused: what is not committed. Then the same bytes again, from another folder.
+    # Refused: what is not committed. Then the same bytes again, in a folder that is named from where the user is.
     run("sh", ".ci/release", str(folder / "again"), cwd=clone, status=1)
     run("git", "checkout", "-q", ".", cwd=clone)
-    again = release(clone, folder / "again")
+    again = pathlib.Path(run("sh", str(clone / ".ci/release"), "again", cwd=folder).splitlines()[-1])
+    assert again.parent == folder / "again", again
     digest = lambda path: hashlib.sha256(path.read_bytes()).hexdigest()
     assert again.name == archive.name and digest(again) == digest(archive)
 
@@ -94,7 +95,7 @@ def main():
     shutil.rmtree(clone)
 
     # What FetchContent is to be given.
-    (folder / "archive.cmake").write_text(f'set(archive "{archive}")\nset(archive_hash {digest(archive)})\n', encoding="utf-8")
+    (folder.parent / "archive.cmake").write_text(f'set(archive "{archive}")\nset(archive_hash {digest(archive)})\n', encoding="utf-8")
     print(archive)
 
 
