@@ -9,6 +9,14 @@ here=$root/bench/attacks
 work=$root/build/attacks
 venv=$work/venv
 export PYTHONDONTWRITEBYTECODE=1
+trials=${1-200}
+case $trials in  # before 6 GB are installed
+  '' | *[!0-9]* | 0* | ?????????*)
+    echo "bench/attacks/run.sh: TRIALS must be a number from 1 to 99999999, got '$trials'" >&2
+    exit 2
+    ;;
+esac
+[ $# -le 1 ] || { echo "bench/attacks/run.sh: takes TRIALS alone, got '$2' as well" >&2; exit 2; }
 
 sh "$root/.ci/install.sh" g++ python3 python3-venv
 mkdir -p "$work"
@@ -22,5 +30,5 @@ if ! cmp -s "$work/requirements.txt" "$venv/installed.txt"; then
 fi
 
 g++ -std=c++20 -O2 -march=native -I"$root/include" -I"$root/tests" "$here/released.cpp" -o "$work/released" -pthread
-"$work/released" "$work" "${1-200}" >"$work/ours.tsv"
-exec "$venv/bin/python" "$here/peers.py" "$work" "${1-200}"
+"$work/released" "$work" "$trials" >"$work/ours.tsv"
+exec "$venv/bin/python" "$here/peers.py" "$work" "$trials"
