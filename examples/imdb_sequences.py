@@ -96,11 +96,13 @@ def main():
                             help=f"for imdb.npz, as in Keras; {default} unless given")
     options = vars(parser.parse_args())
     source, folder, num_words = (options.pop(name) for name in ("source", "folder", "num_words"))
+    if num_words <= FIRST_WORD:
+        parser.error(f"--num-words: a vocabulary of {num_words} ids has no words; expected at least {FIRST_WORD + 1}")
+    if negative := [name for name, value in options.items() if value < 0]:
+        parser.error(f"--{negative[0].replace('_', '-')}: must not be less than 0, got {options[negative[0]]}")
     if source.is_dir():
         if options:
             parser.error(f"{source} is a folder, and {', '.join(options)} are for imdb.npz")
-        if num_words <= FIRST_WORD:
-            parser.error(f"a vocabulary of {num_words} ids has no words; expected at least {FIRST_WORD + 1}")
         convert_texts(source, folder, num_words)
     elif not source.exists():
         raise Missing(f"cannot find {source}; {GET_NPZ}, or {GET_ACL}")

@@ -75,6 +75,8 @@ def mistakes(source):
     says(source, 2, "skip_top", words=("--skip-top", "1"))
     write(source.parent, {"imdb.npz": b"pickled"})
     says(source.parent / "imdb.npz", 2, "is not the published imdb.npz")
+    says(source.parent / "imdb.npz", 2, "--num-words", "-5 ids has no words", words=("--num-words", "-5"))
+    says(source.parent / "imdb.npz", 2, "--index-from", "got -1", words=("--index-from", "-1"))
 
 
 def main():
