@@ -12,6 +12,7 @@
 #include <limits>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <thread>
 #include <type_traits>
@@ -42,12 +43,7 @@ double parse(const std::string& text, const real_range& allowed) { return parse_
 std::uint64_t parse(const std::string& text, const whole_range& allowed) { return parse_number(text, allowed); }
 
 void binder::text(const std::string& name, std::string& member, const std::string& kind, const std::string& help) {
-  entries_.push_back({name, member, help, kind, [&member](const std::string& text) {
-                        if (text.empty()) {
-                          throw refused("must not be empty");
-                        }
-                        member = text;
-                      }});
+  entries_.push_back({name, member, help, kind, [&member](const std::string& text) { member = text; }});
 }
 
 void binder::choice(const std::string& name, std::string& member, std::vector<std::string> allowed,
@@ -94,6 +90,7 @@ void add_options(CLI::App& app, const cli::binder& bind, options& chosen) {
   for (const cli::entry& each : bind.entries()) {
     const auto read = [&each, &chosen](const std::string& text) {
       try {
+        if (!is_value(text.c_str())) throw cli::refused("needs a value, got '" + text + "'");
         each.read(text);
       } catch (const cli::refused& error) {
         throw CLI::ValidationError("--" + each.name(), error.what());
@@ -149,11 +146,18 @@ std::variant<options, int> parse_command_line(int argc, char** argv, const progr
       "With --noise-multiplier alone, all epochs are run and the epsilon they cost is printed. With --noise-multiplier "
       "and\n"
       "--epsilon, training ends before the step that would exceed the budget.\n"
-      "Ctrl-C finishes the step, writes the reports so far and ends with exit code 130; the third Ctrl-C ends at "
-      "once.\n"
+      "Ctrl-C, a closed terminal or a closed pipe finishes the step, writes the reports so far and ends with exit code "
+      "130;\n"
+      "the third Ctrl-C ends at once. Before the first step nothing is written.\n"
       "Exit codes: 0 done, 1 data or output folder unusable, 2 bad option, 3 no GPU for a program that needs one,\n"
       "130 interrupted.");
   try {
+    for (int i = 1; i < argc; ++i) {  // CLI11 takes the next argument for the value of "--out="
+      const std::string_view argument = argv[i];
+      if (argument.starts_with("--") && argument.find('=') == argument.size() - 1) {
+        throw CLI::ValidationError(argv[i], "needs a value");
+      }
+    }
     app.parse(argc, argv);
     if (chosen.has("momentum") && chosen.optimizer != "momentum") {
       throw CLI::ValidationError("--momentum", "means nothing with --optimizer " + chosen.optimizer);

@@ -12,10 +12,17 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
 namespace example {
+
+/// Whether an argument can be the value of the option before it: there is one, with something in it, and it is no
+/// option itself. A stricter --epsilon is not passed over as the folder that somebody forgot.
+[[nodiscard]] inline bool is_value(const char* argument) {
+  return argument != nullptr && *argument != '\0' && !std::string_view{argument}.starts_with("--");
+}
 
 /// Everything a user can choose in every program. `given` holds the names of the options that were on the command line.
 struct options {
