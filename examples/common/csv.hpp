@@ -3,7 +3,8 @@
 //
 // A field may stand in quotes and then hold separators, line ends and doubled quotes. Lines end in LF or CRLF. The
 // separator is the one of , ; and tab that the header has most of. A byte order mark and empty lines are skipped,
-// blanks around a field without quotes are no part of it. Everything else is an error that names the file and the line.
+// blanks around a field without quotes are no part of it. Everything else is an error that names the file, the line and
+// the column.
 #pragma once
 
 #include <algorithm>
@@ -32,34 +33,41 @@ class csv_parser {
  public:
   csv_parser(std::string_view text, std::string name) : text_{text}, name_{std::move(name)} {
     if (text_.starts_with("\xef\xbb\xbf")) place_ = 3;
-    if (text_.starts_with("\xff\xfe") || text_.starts_with("\xfe\xff")) fail("is UTF-16 text; save it as UTF-8");
+    if (text_.starts_with("\xff\xfe") || text_.starts_with("\xfe\xff")) fail("is UTF-16 text, expected UTF-8");
     separator_ = most_frequent_separator();
   }
 
-  /// Throws std::runtime_error that names the file and the line.
+  /// Throws std::runtime_error that names the file, the line and the column.
   [[nodiscard]] csv_table parse() {
     csv_table made{name_, {}, {}};
     for (csv_row row; next(row);) {
       if (made.columns.empty()) {
         made.columns = std::move(row.fields);
         for (auto column = made.columns.begin(); column != made.columns.end(); ++column) {
-          if (std::find(made.columns.begin(), column, *column) != column) fail("has two columns '" + *column + "'");
+          const auto first = std::find(made.columns.begin(), column, *column);
+          if (first == column) continue;
+          line_ = row.line;
+          column_ = static_cast<std::size_t>(column - made.columns.begin()) + 1;
+          fail("has the name '" + *column + "' of column " + std::to_string(first - made.columns.begin() + 1) +
+               ", expected another one");
         }
       } else if (row.fields.size() != made.columns.size()) {
-        throw std::runtime_error(name_ + ", line " + std::to_string(row.line) + ": has " +
-                                 std::to_string(row.fields.size()) + " fields, the header has " +
-                                 std::to_string(made.columns.size()));
+        line_ = row.line;
+        column_ = 0;
+        fail("has " + std::to_string(row.fields.size()) + " fields, expected " + std::to_string(made.columns.size()) +
+             " as in the header");
       } else {
         made.rows.push_back(std::move(row));
       }
     }
-    if (made.columns.empty()) fail("is empty: expected a line with the names of the columns");
+    if (made.columns.empty()) fail("is empty, expected a line with the names of the columns");
     return made;
   }
 
  private:
   [[noreturn]] void fail(const std::string& what) const {
-    throw std::runtime_error(name_ + ", line " + std::to_string(line_) + ": " + what);
+    const std::string column = column_ == 0 ? "" : ", column " + std::to_string(column_);
+    throw std::runtime_error(name_ + ", line " + std::to_string(line_) + column + ": " + what);
   }
 
   [[nodiscard]] char most_frequent_separator() const {
@@ -87,8 +95,10 @@ class csv_parser {
   [[nodiscard]] bool next(csv_row& row) {
     while (place_ < text_.size() && at_line_end()) skip_line_end();
     row = {line_, {}};
+    column_ = 0;
     if (place_ == text_.size()) return false;
     while (true) {
+      ++column_;
       row.fields.push_back(field());
       if (at_line_end()) {
         skip_line_end();
@@ -103,7 +113,7 @@ class csv_parser {
     if (place_ < text_.size() && text_[place_] == '"') return quoted_field();
     const std::size_t begin = place_;
     while (!at_line_end() && text_[place_] != separator_) {
-      if (text_[place_] == '\0') fail("has a byte 0: not a text file");
+      if (text_[place_] == '\0') fail("has a byte 0, expected text");
       ++place_;
     }
     std::size_t end = place_;
@@ -119,7 +129,9 @@ class csv_parser {
         if (!text_.substr(place_ + 1).starts_with('"')) {
           ++place_;
           skip_blanks();
-          if (!at_line_end() && text_[place_] != separator_) fail("text behind the closing quote of a field");
+          if (!at_line_end() && text_[place_] != separator_) {
+            fail(std::string("has text behind the closing quote, expected '") + separator_ + "' or the line's end");
+          }
           return made;
         }
         ++place_;
@@ -128,13 +140,14 @@ class csv_parser {
       made += text_[place_];
     }
     line_ = begins_in;
-    fail("a quote is opened here and never closed");
+    fail("has a quote that is opened and never closed, expected another one");
   }
 
   std::string_view text_;
   std::string name_;
   std::size_t place_ = 0;
   std::size_t line_ = 1;
+  std::size_t column_ = 0;  ///< counted from 1; 0: it is of the whole line
   char separator_ = ',';
 };
 

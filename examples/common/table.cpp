@@ -31,6 +31,7 @@ namespace {
 using json = nlohmann::ordered_json;
 
 constexpr std::size_t most_categories = 64;
+constexpr std::size_t most_rows = std::numeric_limits<std::uint32_t>::max();  // what a trainer takes
 
 [[nodiscard]] std::string shown(const std::string& text) {
   return "'" + text.substr(0, 40) + (text.size() > 40 ? "...'" : "'");
@@ -70,13 +71,16 @@ constexpr double largest = std::numeric_limits<double>::max();
   return found;
 }
 
+/// Halves, as in encode(); of the smallest doubles they may be no different.
+[[nodiscard]] bool has_width(const column_schema& range) { return range.high / 2 - range.low / 2 > 0; }
+
 [[nodiscard]] column_schema column_of(const std::string& name, const json& entry, const std::string& where) {
   column_schema made{name, {}, 0, 0};
   const auto all = [&entry](auto is) { return std::all_of(entry.begin(), entry.end(), is); };
   if (entry.is_array() && entry.size() == 2 && all([](const json& each) { return each.is_number(); })) {
     made.low = entry[0].get<double>();
     made.high = entry[1].get<double>();
-    if (!(made.low < made.high)) throw std::runtime_error(where + ": the range must be [LOW, HIGH] with LOW < HIGH");
+    if (!has_width(made)) throw std::runtime_error(where + ": the range must be [LOW, HIGH] with LOW < HIGH");
     return made;
   }
   if (!entry.is_array() || entry.empty() || !all([](const json& each) { return each.is_string(); })) {
@@ -108,8 +112,17 @@ table_schema read_schema(const std::string& path, const std::string& target) {
   table_schema made;
   const auto fail = [&path](const std::string& what) { throw std::runtime_error(path + ": " + what); };
   json text;
+  std::vector<std::set<std::string>> keys;  // of the objects that the parser is in
+  const auto keeps = [&](int, json::parse_event_t event, const json& parsed) {
+    if (event == json::parse_event_t::object_start) keys.emplace_back();
+    if (event == json::parse_event_t::object_end) keys.pop_back();
+    if (event == json::parse_event_t::key && !keys.back().insert(parsed.get<std::string>()).second) {
+      fail("has " + shown(parsed.get<std::string>()) + " twice");
+    }
+    return true;
+  };
   try {
-    text = json::parse(content);
+    text = json::parse(content, keeps);
   } catch (const json::exception& problem) {
     const std::string said =
         problem.what();  // "[json.exception.parse_error.101] parse error at line 1, column 14: ..."
@@ -117,7 +130,7 @@ table_schema read_schema(const std::string& path, const std::string& target) {
   }
   if (!text.is_object()) fail("is not a schema: expected an object of JSON");
   for (const auto& [key, entry] : text.items()) {
-    if (key == "rows" && entry.is_number_unsigned() && entry.get<std::size_t>() > 0) {
+    if (key == "rows" && entry.is_number_unsigned() && entry.get<std::size_t>() - 1 < most_rows) {
       made.rows = entry.get<std::size_t>();
     } else if (key == "target" && entry.is_string()) {
       made.target = entry.get<std::string>();
@@ -129,8 +142,8 @@ table_schema read_schema(const std::string& path, const std::string& target) {
         made.columns.push_back(column_of(name, column, path + ": column " + shown(name)));
       }
     } else {
-      fail("unexpected entry or value of " + shown(key) +
-           "; a schema has rows (a whole number), columns, target, missing");
+      fail("unexpected entry or value of " + shown(key) + "; a schema has rows (a whole number from 1 to " +
+           std::to_string(most_rows) + "), columns, target, missing");
     }
   }
   if (!text.contains("missing")) made.missing = {"", "NA", "N/A", "nan", "NaN", "null", "NULL", "?"};
@@ -177,7 +190,7 @@ table_schema draft_schema(const csv_table& table, const std::string& target) {
       column.high = std::max(column.high, value.value_or(-INFINITY));
     }
     if (!numbers) column.categories.assign(categories.begin(), categories.end());
-    if (numbers ? column.low < column.high : !categories.empty() && categories.size() <= most_categories) {
+    if (numbers ? has_width(column) : !categories.empty() && categories.size() <= most_categories) {
       made.columns.push_back(std::move(column));
     }
   }

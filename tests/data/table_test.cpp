@@ -76,14 +76,15 @@ BOOST_AUTO_TEST_CASE(what_is_written_is_read_again) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(text_that_is_no_table_is_refused_with_its_line) {
+BOOST_AUTO_TEST_CASE(text_that_is_no_table_is_refused_with_its_place) {
   refuses([] { return parsed(""); }, "t.csv, line 1: is empty");
-  refuses([] { return parsed("a,b\n1,2\n\n1\n"); }, "t.csv, line 4: has 1 fields, the header has 2");
+  refuses([] { return parsed("a,b\n1,2\n\n1\n"); }, "t.csv, line 4: has 1 fields, expected 2 as in the header");
   refuses([] { return parsed("a,b\n1,2,3\n"); }, "t.csv, line 2: has 3 fields");
-  refuses([] { return parsed("a,b\n1,\"2\n3\n"); }, "t.csv, line 2: a quote is opened here and never closed");
-  refuses([] { return parsed("a,b\n1,\"2\"3\n"); }, "t.csv, line 2: text behind the closing quote");
-  refuses([] { return parsed("a,b,a\n"); }, "has two columns 'a'");
-  refuses([] { return parsed({"a,b\n1,\0\n", 8}); }, "t.csv, line 2: has a byte 0");
+  refuses([] { return parsed("a,b\n1,\"2\n3\n"); }, "t.csv, line 2, column 2: has a quote that is opened and never");
+  refuses([] { return parsed("a,b\n\"1\n2\",\"2\"3\n"); },
+          "t.csv, line 3, column 2: has text behind the closing quote, expected ',' or the line's end");
+  refuses([] { return parsed("a,b,a\n1,2,3\n"); }, "t.csv, line 1, column 3: has the name 'a' of column 1");
+  refuses([] { return parsed({"a,b\n1,\0\n", 8}); }, "t.csv, line 2, column 2: has a byte 0");
   refuses([] { return parsed("\xff\xfe"); }, "UTF-16");
 }
 
@@ -135,6 +136,10 @@ BOOST_AUTO_TEST_CASE(schemas_that_say_nothing_sound_are_refused) {
   refuses([&] { return schema("[]"); }, "expected an object of JSON");
   refuses([&] { return schema(R"({"columns": {"y": ["a", "b"], "x": [0, 1]}, "target": "y"})"); }, "needs rows");
   refuses([&] { return schema(R"({"rows": 0, "columns": {}})"); }, "'rows'");
+  refuses([&] { return schema(R"({"rows": 4294967296, "columns": {}})"); }, "from 1 to 4294967295");
+  refuses([&] { return schema(R"({"rows": 9, "rows": 8, "columns": {}})"); }, "s.json: has 'rows' twice");
+  refuses([&] { return schema(R"({"rows": 9, "columns": {"x": [0, 1], "x": [0, 2]}})"); }, "s.json: has 'x' twice");
+  refuses([&] { return schema(R"({"rows": 9, "columns": {"x": [0, 4e-324]}})"); }, "column 'x': the range must be");
   refuses([&] { return schema(R"({"rows": 9, "colums": {}})"); }, "'colums'");
   refuses([&] { return schema(R"({"rows": 9, "columns": {"x": [1, 1]}})"); }, "column 'x': the range must be");
   refuses([&] { return schema(R"({"rows": 9, "columns": {"x": [1]}})"); }, "column 'x': must be a range");
