@@ -72,7 +72,8 @@ int main() {
   // [snippet: result]
   const double accuracy = pg::evaluate_classifier(exec, net, pg::public_records{test.records()}).accuracy;
   const double spent = trainer.epsilon(budget.delta);
-  std::printf("test accuracy %.4f, epsilon %.4f, delta %g\n", accuracy, spent, budget.delta.value());
+  std::printf("test accuracy %.4f, epsilon %.4f, delta %g\n", accuracy, std::ceil(1e4 * spent) / 1e4,
+              budget.delta.value());
   // [snippet end]
   // [snippet end]
   return accuracy > 0.8 && spent <= 2.0 ? 0 : 1;

@@ -16,6 +16,8 @@
 
 #include <pergrad.hpp>
 
+#include "common/bounds.hpp"
+
 namespace pg = pergrad;
 
 struct table {
@@ -145,7 +147,7 @@ int main() {
   const pg::public_records secret_held_out{secret_test.records()};
   const double before = pg::evaluate_classifier(exec, net, secret_held_out).accuracy;
   const double after = pg::evaluate_classifier(exec, tuned, secret_held_out).accuracy;
-  std::printf("another ring: accuracy %.3f, after 60 private steps %.3f, epsilon %.2f\n", before, after,
-              trainer.epsilon(pg::delta{1e-5}));
+  std::printf("another ring: accuracy %.3f, after 60 private steps %.3f, epsilon %s\n", before, after,
+              example::rounded_up(trainer.epsilon(pg::delta{1e-5}), 2).c_str());
   return accuracy > 0.95 && best > 0.95 && after > before && right > 1900 ? 0 : 1;
 }

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <string>
 
+#include "bounds.hpp"
 #include "cli.hpp"
 #include "svg.hpp"
 
@@ -60,10 +61,10 @@ void print_end(const run_report& report) {
   }
   const attacker& attacks = report.attacks;
   std::printf(
-      "who tests whether one %s was trained on: true minus false positives at most %.4f; of %g %% false ones "
-      "at most %.3g %% true ones\n",
-      report.what.record.c_str(), attacks.advantage, 100 * attacks.rare.false_positives,
-      100 * attacks.rare.true_positives);
+      "who tests whether one %s was trained on: true minus false positives at most %s; of %g %% false ones "
+      "at most %s %% true ones\n",
+      report.what.record.c_str(), rounded_up(attacks.advantage, 4).c_str(), 100 * attacks.rare.false_positives,
+      rounded_up(100 * attacks.rare.true_positives, 2).c_str());
   const std::filesystem::path out(one_line(report.chosen.out));
   std::printf("wrote %s and %s\n%s\n", (out / "report.json").c_str(), (out / "report.svg").c_str(),
               summary(report).c_str());

@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 
 #include <cerrno>
-#include <cmath>
 #include <cstddef>
 #include <cstdio>
 #include <filesystem>
@@ -19,6 +18,7 @@
 #include <vector>
 #include <zlib.h>
 
+#include "bounds.hpp"
 #include "svg.hpp"
 
 namespace example {
@@ -153,13 +153,7 @@ void run_report::add_option(const std::string& name, const std::string& value) {
   own_options.emplace_back(name, value);
 }
 
-std::string epsilon_text(double epsilon) {
-  char text[64];
-  const double scaled = epsilon * 1e4 * (1 - 1e-12);  // not up by a rounding error
-  const double up = std::abs(scaled) < 1e15 ? std::ceil(scaled) / 1e4 : epsilon;
-  std::snprintf(text, sizeof text, "%.4f", up);
-  return text;
-}
+std::string epsilon_text(double epsilon) { return rounded_up(epsilon, 4); }
 
 std::string delta_text(double delta) {
   char text[32];
@@ -167,11 +161,7 @@ std::string delta_text(double delta) {
   return text;
 }
 
-std::string accuracy_text(double accuracy) {
-  char text[64];
-  std::snprintf(text, sizeof text, "%.4f", accuracy);
-  return text;
-}
+std::string accuracy_text(double accuracy) { return nearest(accuracy, 4); }
 
 std::string summary(const run_report& report) {
   const epoch_record& last = report.epochs.back();

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "bounds.hpp"
 #include "report.hpp"
 
 namespace example {
@@ -127,21 +128,17 @@ struct point {
   const std::string turned = number(first_x - 42) + " " + number((first_y + last_y) / 2);
   out += text({0, 0}, centred + " font-size=\"12\" transform=\"translate(" + turned + ") rotate(-90)\"",
               "true positives, at most");
-  char gained[32];
-  char hits[64];
-  std::snprintf(gained, sizeof gained, "%.4f", attacks.advantage);
-  std::snprintf(hits, sizeof hits, "%.3g %%", 100 * attacks.rare.true_positives);
   const double words = first_x + attack_side + 40;
   double base = first_y + 40;
   out += text({words, base}, "fill=\"#222222\"", "Who has all that was released and tests");
   out += text({words, base += 20}, "fill=\"#222222\"", "whether one " + record + " was trained on, in any way,");
   out += text({words, base += 20}, "fill=\"#222222\"", "is above the dashed line of guessing by at most");
   out += text({words, base += 26}, "fill=\"#222222\" font-weight=\"bold\"",
-              std::string(gained) + " (the attacker's advantage)");
+              rounded_up(attacks.advantage, 4) + " (the attacker's advantage)");
   out += text({words, base += 26}, "fill=\"#222222\"",
               "and with " + number(100 * attacks.rare.false_positives, 3) + " % false positives has at most");
-  return out +
-         text({words, base += 26}, "fill=\"#222222\" font-weight=\"bold\"", std::string(hits) + " true positives");
+  return out + text({words, base += 26}, "fill=\"#222222\" font-weight=\"bold\"",
+                    rounded_up(100 * attacks.rare.true_positives, 2) + " % true positives");
 }
 
 /// The height that the matrix takes below the chart.
