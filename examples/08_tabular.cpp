@@ -58,11 +58,12 @@ void with_classifier(const example::table_schema& schema, Function&& function) {
   with_width<64, 1024>(schema.inputs(), std::forward<Function>(function));
 }
 
-[[nodiscard]] std::string model_path(const example::options& chosen) {
-  return (std::filesystem::path(chosen.out) / "model.safetensors").string();
-}
-[[nodiscard]] std::string model_schema_path(const example::options& chosen) {
-  return (std::filesystem::path(chosen.out) / "model.schema.json").string();
+// What there is in the folder --out beside the reports.
+constexpr const char* model_file = "model.safetensors";
+constexpr const char* schema_file = "model.schema.json";
+constexpr const char* predictions_file = "predictions.csv";
+[[nodiscard]] std::string path_of(const char* file, const example::options& chosen) {
+  return (std::filesystem::path(chosen.out) / file).string();
 }
 
 // What depends on the number of rows is chosen by the schema's, which is public, and never by the table's.
@@ -77,7 +78,8 @@ void choose_by_public_size(example::run_report& report, const example::table_sch
   if (!chosen.has("delta")) chosen.delta = std::min(1e-5, std::pow(10.0, std::floor(-std::log10(2 * size))));
 }
 
-void train(example::run_report& report, const table_options& table) {
+// `asked`: the rows to predict, if there are any, which are looked at before hours of training.
+void train(example::run_report& report, const table_options& table, const example::csv_table& asked) {
   const std::string schema_path =
       table.schema.empty() ? std::filesystem::path(table.csv).replace_extension(".schema.json").string() : table.schema;
   if (!std::filesystem::exists(schema_path)) {
@@ -91,6 +93,7 @@ void train(example::run_report& report, const table_options& table) {
   report.labels = schema.target_column().categories;
   report.what.dataset = std::filesystem::path(table.csv).filename().string();
   report.chosen.data = table.csv;
+  report.files.insert(report.files.end(), {model_file, schema_file});
   report.own_options = {{"csv", table.csv},
                         {"target", schema.target},
                         {"schema", schema_path},
@@ -107,6 +110,10 @@ void train(example::run_report& report, const table_options& table) {
       if (!table.test.empty()) held = example::read_csv(table.test);
       train = example::encode(rows, schema, Network::input_shape.size(), true);
       if (train.classes.empty()) throw example::bad_value(table.csv + " has no rows to train on");
+      if (!table.predict.empty()) {
+        static_cast<void>(example::encode(asked, schema, Network::input_shape.size(), false));
+        report.files.emplace_back(predictions_file);
+      }
       if (!held.rows.empty()) test = example::encode(held, schema, Network::input_shape.size(), true);
       const auto set = [](const example::encoded_rows& half) {
         return pg::dataset<float, std::int32_t>{half.inputs, half.classes, Network::input_shape};
@@ -120,28 +127,28 @@ void train(example::run_report& report, const table_options& table) {
     };
     // [snippet end]
     const auto end = [&](const Network& net) {
-      pg::save_parameters(net, model_path(report.chosen));
-      example::write_file(model_schema_path(report.chosen), example::schema_text(schema));
-      std::printf("saved %s and %s\n", model_path(report.chosen).c_str(), model_schema_path(report.chosen).c_str());
+      const std::string model = path_of(model_file, report.chosen), its_schema = path_of(schema_file, report.chosen);
+      pg::save_parameters(net, model);
+      example::write_file(its_schema, example::schema_text(schema));
+      std::printf("saved %s and %s\n", model.c_str(), its_schema.c_str());
     };
     example::train_privately<Network>(report, load, begin, end);
   });
 }
 
 // The class of every row and the probabilities of all of them, as a CSV file.
-void predict(const example::options& chosen, const std::string& csv) {
-  if (!std::filesystem::exists(model_path(chosen))) {
-    throw example::bad_value("there is no model " + model_path(chosen) +
-                             ": train one first, or name its folder with --out");
+void predict(const example::options& chosen, const example::csv_table& asked) {
+  const std::string model = path_of(model_file, chosen);
+  if (!std::filesystem::exists(model)) {
+    throw example::bad_value("there is no model " + model + ": train one first, or name its folder with --out");
   }
-  const example::table_schema schema = example::read_schema(model_schema_path(chosen), "");
+  const example::table_schema schema = example::read_schema(path_of(schema_file, chosen), "");
   const std::vector<std::string>& labels = schema.target_column().categories;
   with_classifier(schema, [&]<class Network>() {
     const pg::host exec{pg::threads{chosen.threads}};
     Network net{exec, pg::zeros{}};
-    pg::load_parameters(net, model_path(chosen));
-    const example::encoded_rows rows =
-        example::encode(example::read_csv(csv), schema, Network::input_shape.size(), false);
+    pg::load_parameters(net, model);
+    const example::encoded_rows rows = example::encode(asked, schema, Network::input_shape.size(), false);
     // The owner of these rows asks, and gets an answer for each: nothing of it is kept.
     const std::vector<float> logits = pg::unprotected::predict(exec, net, std::span<const float>{rows.inputs});
     std::string text = example::csv_field(schema.target);
@@ -159,13 +166,16 @@ void predict(const example::options& chosen, const std::string& csv) {
         text += share.data();
       }
     }
-    const std::string path = (std::filesystem::path(chosen.out) / "predictions.csv").string();
+    const std::string path = path_of(predictions_file, chosen);
     example::write_file(path, text + "\n");
     std::printf("wrote %s: %zu rows\n", path.c_str(), logits.size() / most_classes);
   });
 }
 
 void draft(const table_options& table) {
+  if (std::filesystem::exists(std::filesystem::symlink_status(table.draft))) {
+    throw example::bad_value("--draft-schema: " + table.draft + " is there already, and stays as it is");
+  }
   const example::table_schema schema = example::draft_schema(example::read_csv(table.csv), table.target);
   example::write_file(table.draft, example::schema_text(schema));
   std::printf(
@@ -209,8 +219,11 @@ int main(int argc, char** argv) {
       if (table.csv.empty()) throw example::bad_value("--draft-schema needs --csv FILE");
       return draft(table);
     }
-    if (!table.csv.empty()) train(report, table);
-    if (!table.predict.empty()) predict(report.chosen, table.predict);
+    const bool predicts = !table.predict.empty();
+    const auto asked = predicts ? example::read_csv(table.predict) : example::csv_table{};
+    if (!table.csv.empty()) train(report, table, asked);
+    const bool has_no_model = report.interrupted && report.epochs.empty();
+    if (predicts && !has_no_model) predict(report.chosen, asked);
   };
   return example::run_program(argc, argv, what, own_options, run);
 }

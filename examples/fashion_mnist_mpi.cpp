@@ -83,7 +83,9 @@ void run(example::run_report& report, const pg::mpi_ranks& world) {
   } else {
     train(pg::os_keyed_generator{}, options, exec, net, report, mine, world, test);
   }
+  if (report.epochs.empty()) return;
   report.confusion = pg::confuse(exec, net, pg::public_records{test_set}, report.labels.size());
+  example::end_report(report);
 }
 
 }  // namespace

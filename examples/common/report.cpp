@@ -24,6 +24,22 @@
 namespace example {
 namespace {
 
+[[nodiscard]] std::string partial(const std::string& path) { return path + ".partial"; }
+
+[[noreturn]] void fail_to_write(const std::string& path, int code) {
+  std::error_code ignored;
+  std::filesystem::remove(partial(path), ignored);
+  throw std::system_error(code, std::generic_category(), "cannot write " + path);
+}
+
+void write_partial(const std::string& path, std::string_view content) {
+  errno = 0;
+  std::ofstream stream(partial(path), std::ios::binary | std::ios::trunc);
+  stream.write(content.data(), static_cast<std::streamsize>(content.size()));
+  stream.close();
+  if (!stream) fail_to_write(path, errno);
+}
+
 void add(nlohmann::ordered_json& to, const std::vector<fact>& facts) {
   for (const fact& each : facts) {
     std::visit([&](const auto& value) { to[each.name] = value; }, each.value);
@@ -127,26 +143,10 @@ void add(nlohmann::ordered_json& to, const std::vector<fact>& facts) {
 }  // namespace
 
 void write_file(const std::string& path, std::string_view content) {
-  const std::string partial = path + ".partial";
-  const auto fail = [&path](int code) {
-    throw std::system_error(code, std::generic_category(), "cannot write " + path);
-  };
-  errno = 0;
-  std::ofstream stream(partial, std::ios::binary | std::ios::trunc);
-  stream.write(content.data(), static_cast<std::streamsize>(content.size()));
-  stream.close();
+  write_partial(path, content);
   std::error_code error;
-  if (!stream) {
-    const int code = errno;
-    std::filesystem::remove(partial, error);
-    fail(code);
-  }
-  std::filesystem::rename(partial, path, error);
-  if (error) {
-    const int code = error.value();
-    std::filesystem::remove(partial, error);
-    fail(code);
-  }
+  std::filesystem::rename(partial(path), path, error);
+  if (error) fail_to_write(path, error.value());
 }
 
 void run_report::add_option(const std::string& name, const std::string& value) {
@@ -170,22 +170,21 @@ std::string summary(const run_report& report) {
   return measured + ", epsilon " + epsilon_text(last.epsilon) + ", delta " + delta_text(report.chosen.delta);
 }
 
-void check_output_folder(const std::string& directory) {
+void check_output_folder(const std::string& directory, const std::vector<std::string>& files) {
   std::error_code error;
   std::filesystem::create_directories(directory, error);
   if (error || !std::filesystem::is_directory(directory)) {
     throw std::runtime_error("cannot make the output folder " + directory + ": " +
                              (error ? error.message() : "it is not a folder"));
   }
-  for (const char* name : {"report.json", "report.svg"}) {
+  for (const std::string& name : files) {
     const auto path = std::filesystem::path(directory) / name;
     if (std::filesystem::is_directory(path, error)) {
       throw std::runtime_error("cannot write " + path.string() + ": it is a folder");
     }
+    write_partial(path.string(), "");
+    std::filesystem::remove(partial(path.string()), error);
   }
-  const auto probe = std::filesystem::path(directory) / ".pergrad-probe";
-  write_file(probe.string(), "");
-  std::filesystem::remove(probe, error);
 }
 
 void write_reports(const run_report& report) {

@@ -2,6 +2,7 @@
 // examples/common/report.hpp - what a training run leaves behind: report.json, and report.svg next to it
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -71,8 +72,10 @@ struct run_report {
   pergrad::confusion_matrix confusion{0};  ///< of the last weights on the test set
   bool interrupted = false;                ///< by a signal
   bool stopped_by_budget = false;  ///< before the planned steps, because the next one would have exceeded epsilon
-  double seconds = 0.0;            ///< of the whole program
-  bool is_written = true;          ///< false on other ranks than the first, which writes for all
+  double seconds = 0.0;            ///< of the whole program, until the reports are written
+  std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
+  std::vector<std::string> files{"report.json", "report.svg"};  ///< all that will be written into the folder --out
+  bool is_written = true;  ///< false on other ranks than the first, which writes for all
   std::string pergrad_version;
 };
 
@@ -84,9 +87,9 @@ struct run_report {
 /// The last line of a run.
 [[nodiscard]] std::string summary(const run_report& report);
 
-/// Makes sure, before an hour is spent, that both reports can be written: the folder exists or is made, takes a file,
-/// and no folder bears a report's name. Throws std::runtime_error.
-void check_output_folder(const std::string& directory);
+/// Makes sure, before an hour is spent, that files of these names can be written: the folder exists or is made, takes
+/// them, and no folder bears such a name. Throws std::runtime_error.
+void check_output_folder(const std::string& directory, const std::vector<std::string>& files);
 /// Replaces a file by `content` as one act: who reads it sees the old file or the whole new one. Throws
 /// std::system_error.
 void write_file(const std::string& path, std::string_view content);

@@ -4,9 +4,11 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdio>
 #include <exception>
 #include <functional>
 #include <limits>
+#include <new>
 #include <stdexcept>
 #include <string>
 #include <variant>
@@ -78,7 +80,7 @@ pergrad::dp_sgd_options private_options(run_report& report) {
 }
 
 void begin_report(run_report& report, std::size_t train_size, std::size_t test_size) {
-  if (report.is_written) check_output_folder(report.chosen.out);
+  if (report.is_written) check_output_folder(report.chosen.out, report.files);
   report.train_size = train_size;
   report.test_size = test_size;
   print_header(report);
@@ -98,6 +100,8 @@ void train_for_epochs(training_run& run, run_report& report, const std::function
       run.step();
     }
     run.wait();
+    report.interrupted = run.steps() == 0 && run.interrupted();
+    if (report.interrupted) return bar.clear();
     const double seconds = seconds_since(start);
     const pergrad::classifier_result result = test();
     const std::size_t steps = run.steps();
@@ -112,9 +116,13 @@ void train_for_epochs(training_run& run, run_report& report, const std::function
   report.stopped_by_budget = !report.interrupted && run.steps() < report.planned_steps;
 }
 
+void end_report(run_report& report) {
+  report.seconds = seconds_since(report.start);
+  if (report.is_written) write_reports(report);
+}
+
 int run_program(int argc, char** argv, const program& what, const std::function<void(cli::binder&)>& own,
                 const std::function<void(run_report&)>& run) {
-  const auto start = clock_type::now();
   catch_interrupts();
   const auto parsed = parse_command_line(argc, argv, what, own);
   if (const int* const code = std::get_if<int>(&parsed)) {
@@ -126,9 +134,10 @@ int run_program(int argc, char** argv, const program& what, const std::function<
   try {
     run(report);
     if (!report.epochs.empty()) {  // it trained
-      report.seconds = seconds_since(start);
-      if (report.is_written) write_reports(report);
       print_end(report);
+    } else if (report.interrupted) {
+      std::printf("interrupted before the first step: nothing is written, and files in %s are as they were\n",
+                  one_line(report.chosen.out).c_str());
     }
   } catch (const bad_value& error) {
     complain(what, error.what());
@@ -136,6 +145,9 @@ int run_program(int argc, char** argv, const program& what, const std::function<
   } catch (const no_executor& error) {
     complain(what, error.what());
     return 3;
+  } catch (const std::bad_alloc&) {
+    complain(what, "there is not enough memory for this data");
+    return 1;
   } catch (const std::exception& error) {
     complain(what, error.what());
     return 1;

@@ -48,8 +48,12 @@ class training_run {
 };
 /// Trains until the planned steps are made, the budget is spent or somebody presses Ctrl-C. What is printed for every
 /// epoch is measured on the test set, which is public; the training loss is as private as the data. `test` measures the
-/// network on the test set.
+/// network on the test set. Interrupted before the first step, it leaves report.epochs empty: there is nothing to
+/// write.
 void train_for_epochs(training_run& run, run_report& report, const std::function<pergrad::classifier_result()>& test);
+
+/// Writes the reports of a training that has ended, before anything else that may fail.
+void end_report(run_report& report);
 
 /// A trainer with its source of noise and its data set.
 template <class Trainer, class Records, class Executor>
@@ -88,7 +92,7 @@ void train_with(Generator generator, const pergrad::dp_sgd_options& private_choi
 /// `public_constants` are the caller's. `load` returns the data sets, the one for training first; it is called after
 /// the options have been found to make sense. Throws bad_value for options that do not, no_executor if this machine
 /// has none of the kind asked for, std::exception otherwise. Without test records nothing is measured. `begin` may
-/// change the first parameters, `end` gets the last ones.
+/// change the first parameters, `end` gets the last ones once the reports are written.
 template <class Network, class Executor = pergrad::host, class Load>
 void train_privately(
     run_report& report, Load&& load, const std::function<void(Network&)>& begin = [](Network&) {},
@@ -113,12 +117,14 @@ void train_privately(
   } else {
     train_with(pergrad::os_keyed_generator{}, private_choices, exec, net, report, train_set, test);
   }
+  if (report.epochs.empty()) return;
   report.confusion = pergrad::confuse(exec, net, pergrad::public_records{test_set}, report.labels.size());
+  end_report(report);
   end(net);
 }
 
-/// main() of a program: reads the command line, to which `own` adds options, lets `run` train, writes the reports and
-/// returns the exit code.
+/// main() of a program: reads the command line, to which `own` adds options, lets `run` train, says how that has ended
+/// and returns the exit code.
 [[nodiscard]] int run_program(int argc, char** argv, const program& what, const std::function<void(cli::binder&)>& own,
                               const std::function<void(run_report&)>& run);
 

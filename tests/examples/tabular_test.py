@@ -4,8 +4,10 @@
 
 import csv
 import json
+import os
 import pathlib
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -40,6 +42,45 @@ def run(*arguments, status=0):
     return done.stdout if status == 0 else done.stderr
 
 
+def contents(folder):
+    return {each.name: each.read_bytes() for each in folder.iterdir()}
+
+
+def interrupted(train, folder):
+    """What ends a run ends it behind a step, with all files written; before the first step, with none."""
+    (folder / "rows.csv").unlink(missing_ok=True)
+    os.mkfifo(folder / "rows.csv")  # the program waits for the rows while it is told to end
+    common = [PROGRAM, "--target", "answer", "--schema", folder / "train.schema.json", "--out", folder / "out"]
+    before = contents(folder / "out")
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
+        run_of = subprocess.Popen([*common, "--csv", folder / "rows.csv", "--predict", train], text=True,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        with open(folder / "rows.csv", "w", encoding="utf-8") as rows_of:
+            run_of.send_signal(number)
+            rows_of.write(train.read_text(encoding="utf-8"))
+        said = run_of.communicate(timeout=60)[0]
+        assert run_of.returncode == 130 and "before the first step" in said, (number, run_of.returncode, said)
+        assert contents(folder / "out") == before, number
+
+    def stopped(stop, ignored=None, status=130):
+        long = [*common, "--csv", train, "--epochs", "60" if ignored else "10000", "--noise-multiplier", "5"]
+        prepare = (lambda: signal.signal(ignored, signal.SIG_IGN)) if ignored else None
+        run_of = subprocess.Popen(long, text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, preexec_fn=prepare)
+        while not run_of.stdout.readline().startswith("epoch"):
+            assert run_of.poll() is None
+        stop(run_of)
+        run_of.communicate(timeout=100) if not run_of.stdout.closed else run_of.wait(timeout=100)
+        assert run_of.returncode == status, run_of.returncode
+        report = json.loads((folder / "out/report.json").read_text(encoding="utf-8"))
+        assert report["interrupted"] == (status == 130) and report["options"]["epochs"] == int(long[-3]), report
+        assert (folder / "out/model.safetensors").read_bytes() != before["model.safetensors"]
+
+    for number in (signal.SIGINT, signal.SIGHUP):
+        stopped(lambda run_of, number=number: run_of.send_signal(number))
+    stopped(lambda run_of: run_of.stdout.close())  # a closed pipe
+    stopped(lambda run_of: run_of.send_signal(signal.SIGHUP), signal.SIGHUP, 0)  # as under nohup
+
+
 def main():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
@@ -59,6 +100,8 @@ def main():
         assert report["confusion"]["labels"] == ["no", "of course"]
         assert sum(map(sum, report["confusion"]["counts"])) == 500
         assert (folder / "out/report.svg").read_text(encoding="utf-8").startswith("<svg")
+
+        interrupted(train, folder)
 
         # Predictions: one a row, in order, also of rows with unknown words, without the target and in another order.
         asked = [[colour, age] for age, colour, *_ in rows(300, 3)]
@@ -114,6 +157,26 @@ def main():
         draft = json.loads((folder / "draft.json").read_text(encoding="utf-8"))
         assert draft["rows"] == 500 and len(draft["columns"]["colour"]) == 3, draft
         run(*common, "--schema", folder / "draft.json", "--epochs", 1, "--out", folder / "drafted")
+        drafted = (folder / "draft.json").read_bytes()
+        said = run("--csv", train, "--target", "answer", "--draft-schema", folder / "draft.json", status=2)
+        assert f"{folder / 'draft.json'} is there already" in said, said
+        assert (folder / "draft.json").read_bytes() == drafted
+
+        # An option is no value of another one: a stricter epsilon is never passed over.
+        for words in (["--out=", "--epsilon=1"], ["--out", "--epsilon=1"], ["--out="], ["--out", ""], ["--csv="]):
+            said = run(*common, *words, status=2)
+            assert said.startswith(f"tabular: {words[0]}: ") and said.count("\n") == 1, (words, said)
+
+        # What cannot be written or read is found before the training, and leaves the reports.
+        (folder / "taken/model.safetensors").mkdir(parents=True)
+        assert "model.safetensors: it is a folder" in run(*common, "--out", folder / "taken", status=1)
+        (folder / "predicting/predictions.csv").mkdir(parents=True)
+        predicting = [*common, "--out", folder / "predicting", "--predict"]
+        assert "predictions.csv: it is a folder" in run(*predicting, test, status=1)
+        assert "cannot open" in run(*predicting, folder / "missing.csv", status=1)
+        write(folder / "other.csv", [[1]], ("other",))
+        assert "no column 'age, in years'" in run(*predicting, folder / "other.csv", status=1)
+        assert not (folder / "predicting/report.json").exists()
 
         # Mistakes: one line that says where.
         body = rows(50, 4)
