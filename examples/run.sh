@@ -19,38 +19,35 @@ case ${1-} in
     ;;
 esac
 
-ranks=
+# An unknown name is told at once, with the names that there are; each stands behind a number or alone.
+names=
+known=no
+for source in "$root"/examples/*.cpp; do
+  name=$(basename "$source" .cpp)
+  name=${name#[0-9][0-9]_}
+  names="$names $name"
+  [ "$name" != "$example" ] || known=yes
+done
+[ $known = yes ] || { echo "examples/run.sh: there is no example '$example'; there are:$names" >&2; exit 2; }
+
+ranks=2
 case ${1-} in
-  --ranks)
-    [ $# -ge 2 ] || { echo "examples/run.sh: --ranks needs a number" >&2; exit 2; }
-    ranks=$2
-    shift 2
-    ;;
-  --ranks=*)
-    ranks=${1#--ranks=}
-    shift
-    ;;
-esac
-case $ranks in
-  '') ;;
-  *[!0-9]* | 0*) echo "examples/run.sh: --ranks needs a number of processes, got '$ranks'" >&2; exit 2 ;;
-  *)
+  --ranks | --ranks=*)
+    if [ "$1" = --ranks ]; then
+      ranks=${2-}
+      shift
+    else
+      ranks=${1#--ranks=}
+    fi
+    case $ranks in
+      '' | *[!0-9]* | 0*) echo "examples/run.sh: --ranks needs a number of processes, got '$ranks'" >&2; exit 2 ;;
+    esac
     if [ "$example" != fashion_mnist_mpi ]; then
       echo "examples/run.sh: --ranks is for --example fashion_mnist_mpi" >&2
       exit 2
     fi
+    shift
     ;;
-esac
-
-# An unknown name is told at once, with the names that there are; each stands behind a number or alone.
-names=
-for source in "$root"/examples/*.cpp; do
-  name=$(basename "$source" .cpp)
-  names="$names ${name#[0-9][0-9]_}"
-done
-case " $names " in
-  *" $example "*) ;;
-  *) echo "examples/run.sh: there is no example '$example'; there are:$names" >&2; exit 2 ;;
 esac
 echo "building $example ..." >&2
 
@@ -92,7 +89,7 @@ fi
 # The table of nobody in particular, where no other one is named: diamonds, out of a package of PyPI.
 if [ "$example" = tabular ]; then
   case " $* " in
-    *" --csv"* | *" --predict"* | *" --help "* | *" -h "*) ;;
+    *" --csv"* | *" --predict"* | *" --draft-schema"* | *" --help "* | *" -h "*) ;;
     *)
       csv=$build/diamonds.csv
       [ -e "$csv" ] || sh "$root/examples/common/diamonds.sh" "$csv" >&2
@@ -101,13 +98,22 @@ if [ "$example" = tabular ]; then
   esac
 fi
 if [ "$example" = fashion_mnist_mpi ]; then
-  ranks=${ranks:-2}
   threads=$(($(nproc) / ranks))
   [ "$threads" -gt 0 ] || threads=1
   as_root=
   [ "$(id -u)" -ne 0 ] || as_root=--allow-run-as-root
-  # Open MPI would bind all threads of a rank to one core.
+  # Open MPI would bind all threads of a rank to one core. It kills ranks a second after Ctrl-C, and passes SIGUSR1 on,
+  # at which they end as they should: so it is not in the terminal's group, and gets that signal for others.
   # shellcheck disable=SC2086  # nothing, or one word
-  exec mpirun $as_root --oversubscribe --bind-to none -np "$ranks" "$build/examples/$example" --threads "$threads" "$@"
+  setsid mpirun $as_root --oversubscribe --bind-to none -np "$ranks" \
+    "$build/examples/$example" --threads "$threads" "$@" &
+  trap 'kill -USR1 $! 2>/dev/null || true' INT TERM HUP
+  status=0
+  wait $! || status=$?
+  while kill -0 $! 2>/dev/null; do  # a signal had ended the wait
+    status=0
+    wait $! || status=$?
+  done
+  exit $status
 fi
 exec "$build/examples/$example" "$@"
