@@ -9,14 +9,14 @@
 #include <cstdio>
 #include <exception>
 #include <filesystem>
-#include <fstream>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include <pergrad/pergrad.hpp>
 #include <pergrad/testing/audit.hpp>
 
+#include "common/bounds.hpp"
+#include "common/report.hpp"
 #include "common/svg.hpp"
 
 namespace pg = pergrad;
@@ -100,10 +100,12 @@ int run(const std::filesystem::path& folder) {
   // [snippet end]
 
   const pg::delta delta{1e-5};
-  std::printf("claimed:            epsilon at most  %.3f at delta 1e-05, %zu steps\n", ledger.epsilon(delta), steps);
+  std::printf("claimed:            epsilon at most  %s at delta 1e-05, %zu steps\n",
+              example::rounded_up(ledger.epsilon(delta), 3).c_str(), steps);
   const auto report = [&](const char* name, const audit::gradient_audit& seen) {
     const char* const by = seen.contradicts(certified);
-    std::printf("%-19s epsilon at least %.3f; the certified curve is %s%s\n", name, seen.epsilon(delta).second,
+    std::printf("%-19s epsilon at least %s; the certified curve is %s%s\n", name,
+                example::rounded_down(seen.epsilon(delta).second, 3).c_str(),
                 by == nullptr ? "not contradicted" : "contradicted by the score ", by == nullptr ? "" : by);
   };
   report("dp_sgd:", kept);
@@ -120,10 +122,7 @@ int run(const std::filesystem::path& folder) {
                                      {"dp_sgd", "#0b5fa5", false, seen(kept)},
                                      {"guessing", "#888888", false, {{0, 0}, {1, 1}}}});
   const std::filesystem::path file = folder / "audit.svg";
-  std::ofstream stream{file, std::ios::binary | std::ios::trunc};
-  stream << picture;
-  stream.close();
-  if (!stream) throw std::runtime_error("cannot write " + file.string());
+  example::write_file(file.string(), picture);
   std::printf("picture:            %s\n", file.string().c_str());
   return is_right ? 0 : 1;
 }
@@ -138,7 +137,7 @@ int main(int count, char** arguments) {
     return given == "--help" ? 0 : 2;
   }
   try {
-    std::filesystem::create_directories(given);
+    example::check_output_folder(given, {"audit.svg"});
     return run(given);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "audit: %s\n", error.what());

@@ -12,16 +12,16 @@
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include <pergrad/correlated_noise.hpp>
 #include <pergrad/pergrad.hpp>
 
+#include "common/bounds.hpp"
 #include "common/epochs_program.hpp"
 #include "common/fashion_mnist_data.hpp"
+#include "common/report.hpp"
 #include "common/svg.hpp"
 
 namespace pg = pergrad;
@@ -134,7 +134,7 @@ std::string chart(const std::vector<curve>& curves) {
            svg::line({right + 20, y - 4}, {right + 50, y - 4}, "stroke-width=\"2.2\" stroke=\"" + each.colour + "\"") +
            svg::text({right + 58, y}, "fill=\"#222222\"", each.name) +
            svg::text({right + 58, y + 18}, "fill=\"#222222\" font-size=\"12\"",
-                     svg::number(each.accuracies.back(), 4) + ", epsilon " + svg::number(each.epsilon, 3));
+                     svg::number(each.accuracies.back(), 4) + ", epsilon " + example::rounded_up(each.epsilon, 3));
     y += 48;
   }
   return out + "</svg>\n";
@@ -167,14 +167,11 @@ int run(const std::string& data, std::uint64_t epochs, const std::filesystem::pa
   }
 
   const std::filesystem::path file = folder / "dp_ftrl.svg";
-  std::ofstream stream{file, std::ios::binary | std::ios::trunc};
-  stream << chart({independent, correlated});
-  stream.close();
-  if (!stream) throw std::runtime_error("cannot write " + file.string());
   for (const curve& each : {independent, correlated}) {
-    std::printf("%-28s test accuracy %.4f at epsilon %.4f, delta 1e-05\n", each.name.c_str(), each.accuracies.back(),
-                each.epsilon);
+    std::printf("%-28s test accuracy %.4f at epsilon %s, delta 1e-05\n", each.name.c_str(), each.accuracies.back(),
+                example::rounded_up(each.epsilon, 4).c_str());
   }
+  example::write_file(file.string(), chart({independent, correlated}));
   std::printf("picture: %s\n", file.string().c_str());
   return 0;
 }

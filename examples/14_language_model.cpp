@@ -22,6 +22,7 @@
 #include <numeric>
 #include <random>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <unordered_set>
 #include <utility>
@@ -142,11 +143,11 @@ std::string sample(const pg::host& exec, const Network& net, const pg::byte_leve
   return "river: " + tokens.decode(text);
 }
 
-/// Steps of Adam on shuffled batches of 64, with a rate that falls to a tenth.
+/// Steps of Adam on shuffled batches, with a rate that falls to a tenth.
+constexpr std::size_t together = 64;
 template <class Network, class Function>
 void train_without_privacy(const pg::host& exec, Network& net, const pg::packed_texts& texts, double rate,
                            std::uint64_t steps, const Function& after_step) {
-  constexpr std::size_t together = 64;
   pg::adam<Network> optimizer{pg::learning_rate{rate}};
   pg::unprotected::gradient<Network> gradient{exec};
   pg::tape<Network> tape{exec, pg::max_batch{together}};
@@ -265,6 +266,11 @@ int run(const wishes& chosen) {
   for (std::size_t i = 0; i < canaries; ++i) {
     secrets.push_back("secret " + std::string(1, static_cast<char>('a' + i)) + ": " + digits(bits));
   }
+  if (closed.size() < owners - canaries + test_records) {
+    throw std::runtime_error("/usr/share/wordnet/data.noun: found " + std::to_string(closed.size()) +
+                             " nouns that GCIDE does not define, expected at least " +
+                             std::to_string(owners - canaries + test_records));
+  }
   const auto first_test = closed.begin() + static_cast<std::ptrdiff_t>(owners - canaries);
   std::vector<std::string> train_texts{closed.begin(), first_test};
   std::vector<std::uint32_t> owner_of_record(owners - canaries);
@@ -285,6 +291,10 @@ int run(const wishes& chosen) {
   std::shuffle(open_ids.begin(), open_ids.end(), bits);
   const std::vector<std::uint32_t> one_owner(open_ids.size());  // sequences may be of several public entries
   const pg::packed_texts public_texts = pg::pack(open_ids, one_owner, positions, separator);
+  if (public_texts.owners.size() < together) {
+    throw std::runtime_error("/usr/share/dictd/gcide.dict.dz: found " + std::to_string(public_texts.owners.size()) +
+                             " sequences of entries, expected at least " + std::to_string(together));
+  }
   const pg::packed_texts train = records_of(tokens, train_texts);
   const pg::packed_texts test = records_of(tokens, {first_test, first_test + test_records});
   std::printf("%zu public sequences of %zu tokens, %zu private records of %zu owners; %.0f s\n",
@@ -311,8 +321,9 @@ int run(const wishes& chosen) {
     into.perplexities = {before};
     train_epochs(tuned, [&](double at_epsilon) {
       into.perplexities.push_back(perplexity(exec, tuned, test));
-      std::printf("%s, epoch %zu: perplexity %.2f, epsilon %.4f; %.0f s\n", into.name.c_str(),
-                  into.perplexities.size() - 1, into.perplexities.back(), at_epsilon, seconds() - start);
+      std::printf("%s, epoch %zu: perplexity %.2f, epsilon %s; %.0f s\n", into.name.c_str(),
+                  into.perplexities.size() - 1, into.perplexities.back(), example::epsilon_text(at_epsilon).c_str(),
+                  seconds() - start);
       std::fflush(stdout);
     });
     into.exposure = exposure(exec, tuned, tokens, secrets);
@@ -321,7 +332,7 @@ int run(const wishes& chosen) {
   };
 
   fine_tune({"epsilon infinite", "#c2410c"}, [&](tuned_gpt& tuned, const auto& after_epoch) {
-    constexpr std::uint64_t steps_an_epoch = owners / 64;
+    constexpr std::uint64_t steps_an_epoch = owners / together;
     train_without_privacy(exec, tuned, train, 0.01, chosen.epochs * steps_an_epoch, [&](std::uint64_t step) {
       if (step % steps_an_epoch == 0) after_epoch(INFINITY);
     });
@@ -371,7 +382,7 @@ int main(int count, char** arguments) {
     std::uint64_t* const number = flag == "--pretrain-steps" ? &chosen.pretrain_steps
                                   : flag == "--epochs"       ? &chosen.epochs
                                                              : nullptr;
-    if ((number == nullptr && flag != "--out") || i + 1 == count) {
+    if ((number == nullptr && flag != "--out") || !example::is_value(i + 1 < count ? arguments[i + 1] : nullptr)) {
       const bool is_help = flag == "--help";
       const bool is_known = number != nullptr || flag == "--out";
       if (!is_help) {
@@ -395,7 +406,7 @@ int main(int count, char** arguments) {
     }
   }
   try {
-    std::filesystem::create_directories(chosen.out);
+    example::check_output_folder(chosen.out, {"vocab.json", "merges.txt", "language_model.svg"});
     return run(chosen);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "language_model: %s\n", error.what());

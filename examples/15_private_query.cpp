@@ -8,14 +8,15 @@
 #include <cstdio>
 #include <exception>
 #include <filesystem>
-#include <fstream>
 #include <random>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include <pergrad/pergrad.hpp>
 #include <pergrad/query.hpp>
+
+#include "common/bounds.hpp"
+#include "common/report.hpp"
 
 namespace pg = pergrad;
 
@@ -114,14 +115,13 @@ void run(const std::filesystem::path& folder) {
   const double mean = sum.value() / static_cast<double>(records.size());
   // [snippet end]
   const pg::delta delta{1e-5};
-  std::printf("\nreleased mean %.1f +- %.1f, epsilon %.4f, delta %g\n", mean,
-              sum.deviation() / static_cast<double>(records.size()), ledger.epsilon(delta), delta.value());
+  std::printf("\nreleased mean %.1f +- %.1f, epsilon %s, delta %g\n", mean,
+              sum.deviation() / static_cast<double>(records.size()),
+              example::rounded_up(ledger.epsilon(delta), 4).c_str(), delta.value());
 
   const std::filesystem::path file = folder / "private_query.dot";
-  std::ofstream tree{file};
-  tree << graphviz(pg::l2_norm(pg::gradient(age * weight / as_written(height * height))), adults);
-  tree.close();
-  if (!tree) throw std::runtime_error("cannot write " + file.string());
+  example::write_file(file.string(),
+                      graphviz(pg::l2_norm(pg::gradient(age * weight / as_written(height * height))), adults));
   std::printf("the tree of the naive form: %s\n", file.string().c_str());
 }
 
@@ -136,7 +136,7 @@ int main(int count, char** arguments) {
     return given == "--help" ? 0 : 2;
   }
   try {
-    std::filesystem::create_directories(given);
+    example::check_output_folder(given, {"private_query.dot"});
     run(given);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "private_query: %s\n", error.what());

@@ -12,18 +12,18 @@
 #include <cstdio>
 #include <ctime>
 #include <filesystem>
-#include <fstream>
 #include <limits>
 #include <span>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include <pergrad/certify.hpp>
 #include <pergrad/pergrad.hpp>
 
+#include "common/bounds.hpp"
 #include "common/epochs_program.hpp"
 #include "common/fashion_mnist_data.hpp"
+#include "common/report.hpp"
 
 namespace pg = pergrad;
 
@@ -111,16 +111,13 @@ int run(const std::string& data, std::uint64_t epochs, const std::filesystem::pa
   }
 
   const std::filesystem::path file = folder / "certified_training.svg";
-  std::ofstream stream{file, std::ios::binary | std::ios::trunc};
-  stream << svg(pg::describe_sensitivity<hidden_net>(pg::cross_entropy{}));
-  stream.close();
-  if (!stream) throw std::runtime_error("cannot write " + file.string());
+  example::write_file(file.string(), svg(pg::describe_sensitivity<hidden_net>(pg::cross_entropy{})));
   std::printf("\n%-13s %-10s %-14s %s\n", "network", "way", "test accuracy", "K or C of the last step");
   for (const result& each : all) {
     std::printf("%-13s %-10s %-14.4f %.4g\n", each.network, each.way, each.accuracy, each.bound);
   }
-  std::printf("picture: %s\ntest accuracy %.4f, epsilon %.4f, delta 1e-05\n", file.string().c_str(),
-              all.back().accuracy, all.back().spent);
+  std::printf("picture: %s\ntest accuracy %.4f, epsilon %s, delta 1e-05\n", file.string().c_str(), all.back().accuracy,
+              example::rounded_up(all.back().spent, 4).c_str());
   return 0;
 }
 

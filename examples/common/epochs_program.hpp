@@ -7,8 +7,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
-#include <filesystem>
 #include <string>
+
+#include "cli.hpp"
+#include "report.hpp"
 
 namespace example {
 
@@ -27,7 +29,7 @@ int run_epochs_program(int count, char** arguments, const char* name, const char
                                : flag == "--out"    ? &folder
                                : flag == "--epochs" ? &epochs
                                                     : nullptr;
-    if (value == nullptr || i + 1 == count) {
+    if (value == nullptr || !is_value(i + 1 < count ? arguments[i + 1] : nullptr)) {
       const bool is_help = flag == "--help";
       if (!is_help) {
         std::fprintf(stderr, "%s: %s %s\n", name, flag.c_str(), value == nullptr ? "is no option" : "needs a value");
@@ -46,7 +48,7 @@ int run_epochs_program(int count, char** arguments, const char* name, const char
     return 2;
   }
   try {
-    if (!runs_more) std::filesystem::create_directories(folder);  // before hours of training
+    if (!runs_more) check_output_folder(folder, {std::string(name) + ".svg"});
     return runs_more ? run_more() : run(data, number, folder);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s: %s\n", name, error.what());
