@@ -3,16 +3,22 @@
 //
 // By hand, the loop is yours: how gradients are clipped, what else is looked at, what becomes of what was released.
 // Sampling, noise and accounting cannot come apart in a `private_loop`, no more than in a trainer, which is the same
-// with nothing left to write. The data is synthetic: 2000 records of 8 numbers, two classes.
+// with nothing left to write. The data is synthetic: 2000 records of 8 numbers, two classes. The file of a run in
+// several parts lies in a temporary folder.
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <exception>
 #include <random>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include <pergrad.hpp>
+
+#include "common/bounds.hpp"
+#include "common/own_folder.hpp"
 
 namespace pg = pergrad;
 
@@ -61,13 +67,13 @@ double by_hand(const pg::host& exec, const table& data) {
     optimizer.step(exec, net, std::move(step));  // noise, once; the step is used up
   }
   // [snippet end]
-  std::printf("by hand:  accuracy %.3f, epsilon %.3f\n",
+  std::printf("by hand:  accuracy %.3f, epsilon %s\n",
               pg::evaluate_classifier(exec, net, pg::public_records{test.records()}).accuracy,
-              loop.epsilon(pg::delta{1e-5}));
+              example::rounded_up(loop.epsilon(pg::delta{1e-5}), 3).c_str());
   return loop.epsilon(pg::delta{1e-5});
 }
 
-int main() {
+int main() try {
   const pg::host exec;
   const table data = draw(2000, 1);
   const double by_hand_epsilon = by_hand(exec, data);
@@ -91,8 +97,8 @@ int main() {
   // [snippet end]
   const table test = draw(1000, 2);
   const double accuracy = pg::evaluate_classifier(exec, net, pg::public_records{test.records()}).accuracy;
-  std::printf("trainer:  accuracy %.3f, epsilon %.3f after %d steps\n", accuracy, trainer.epsilon(pg::delta{1e-5}),
-              static_cast<int>(trainer.steps()));
+  std::printf("trainer:  accuracy %.3f, epsilon %s after %d steps\n", accuracy,
+              example::rounded_up(trainer.epsilon(pg::delta{1e-5}), 3).c_str(), static_cast<int>(trainer.steps()));
   bool refused = false;
   // [snippet: refusal]
   try {
@@ -103,17 +109,19 @@ int main() {
   }
   // [snippet end]
 
+  const example::own_folder folder;
+  const std::string file = folder.file("private_training.run");
   // [snippet: resume]
-  pg::save_checkpoint(trainer, "private_training.run");  // parameters, optimizer's state and ledger; no key
+  pg::save_checkpoint(trainer, file);  // parameters, optimizer's state and ledger; no key
   model continued{exec, pg::zeros{}};
   options.budget->max_epsilon = pg::epsilon{1.25 * by_hand_epsilon};
   pg::dp_sgd second_part{exec, continued, pg::cross_entropy{}, options};
-  pg::load_checkpoint(second_part, "private_training.run");  // 100 steps are in the ledger
+  pg::load_checkpoint(second_part, file);  // 100 steps are in the ledger
   while (second_part.within_budget()) second_part.step(records);
   // [snippet end]
-  std::printf("resumed:  epsilon %.3f after %d steps\n", second_part.epsilon(pg::delta{1e-5}),
-              static_cast<int>(second_part.steps()));
-  std::remove("private_training.run");
+  std::printf("resumed:  epsilon %s after %d steps, from %s\n",
+              example::rounded_up(second_part.epsilon(pg::delta{1e-5}), 3).c_str(),
+              static_cast<int>(second_part.steps()), file.c_str());
 
   // [snippet: statistics]
   options.budget.reset();
@@ -131,9 +139,9 @@ int main() {
   const pg::noise_multiplier sigma{20};
   const double positive = pg::release_count(with_log, sigma, first_numbers, 0, 100);
   const double upper = pg::release_quantile(with_log, sigma, first_numbers, 0.9, pg::bin_edges::evenly(-4, 4, 40));
-  std::printf("released: %.0f positive, nine of ten below %.2f, epsilon %.3f in all\n", positive, upper,
-              with_log.epsilon(pg::delta{1e-5}));
+  std::printf("released: %.0f positive, nine of ten below %.2f\n", positive, upper);
   // [snippet end]
+  std::printf("in all:   epsilon %s\n", example::rounded_up(with_log.epsilon(pg::delta{1e-5}), 3).c_str());
   const bool logged_well = std::fabs(losses.total() - 100) < 250 && std::fabs(positive - 1000) < 250 && upper > 0.5;
 
   // [snippet: not_private]
@@ -151,4 +159,7 @@ int main() {
                  seen.batch_size > 0
              ? 0
              : 1;
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "private_training: %s\n", error.what());
+  return 1;
 }

@@ -6,12 +6,15 @@
 // part of the essay.
 #include <algorithm>
 #include <cstdio>
+#include <exception>
 #include <filesystem>
 #include <span>
 #include <string>
 #include <vector>
 
 #include <pergrad.hpp>
+
+#include "common/own_folder.hpp"
 
 namespace pg = pergrad;
 
@@ -79,7 +82,7 @@ using small_in_double = pg::basic_network<double, pg::shape{3}, pg::linear<4>, p
 // [snippet end]
 static_assert(cnn_in_double::parameter_count == cnn::parameter_count);
 
-int main() {
+int main() try {
   const pg::host exec;
 
   // [snippet: initialisers]
@@ -96,15 +99,16 @@ int main() {
   std::fill(first.begin() + 16 * 1 * 8 * 8, first.end(), 0.0F);  // its 16 biases
   // [snippet end]
 
+  const example::own_folder folder;
+  const std::string file = folder.file("networks_example.safetensors");
   // [snippet: checkpoint]
-  pg::save_parameters(net, "networks_example.safetensors");  // safetensors.numpy.load_file reads it
+  pg::save_parameters(net, file);  // safetensors.numpy.load_file reads it
   cnn copy{exec, pg::zeros{}};
-  pg::load_parameters(copy, "networks_example.safetensors");
+  pg::load_parameters(copy, file);
   cnn_in_double precise{exec, pg::zeros{}};
   pg::copy_parameters(net, precise);  // by name, and converted
   // [snippet end]
   const bool restored = std::equal(all.begin(), all.end(), copy.parameters().begin());
-  static_cast<void>(std::remove("networks_example.safetensors"));
 
   // [snippet: describe]
   std::printf("%s\n%s", pg::describe<cnn>().c_str(), pg::describe<resnet>().c_str());
@@ -147,4 +151,7 @@ int main() {
                  all_alike.parameters()[0] == 0.5
              ? 0
              : 1;
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "networks: %s\n", error.what());
+  return 1;
 }

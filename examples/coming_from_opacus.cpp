@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// examples/coming_from_opacus.cpp - the program of docs/coming_from_opacus.md, beside the same one for Opacus
+// examples/coming_from_opacus.cpp [FILE] - the program of docs/coming_from_opacus.md, beside the same one for Opacus
 // [snippet: program]
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
+#include <exception>
 #include <random>
 #include <vector>
 
@@ -30,7 +31,7 @@ table draw(std::size_t count, unsigned seed) {
   return made;
 }
 
-int main() {
+int main(int count, char** arguments) try {
   const table train = draw(4096, 1), test = draw(1024, 2);
   const pg::host exec;
   model net{exec, pg::layer_default{1}};
@@ -52,12 +53,13 @@ int main() {
   for (std::size_t epoch = 1; epoch <= epochs; ++epoch) {
     while (trainer.steps() < epoch * steps_per_epoch) trainer.step(records);
     accuracy = pg::evaluate_classifier(exec, net, pg::public_records{test.records()}).accuracy;
-    std::printf("epoch %zu: accuracy %.3f, epsilon %.3f\n", epoch, accuracy, trainer.epsilon(delta));
+    std::printf("epoch %zu: accuracy %.3f, epsilon %.3f\n", epoch, accuracy,
+                std::ceil(1e3 * trainer.epsilon(delta)) / 1e3);
   }
-  pg::save_checkpoint(trainer, "coming_from_opacus.run");  // parameters, optimizer and ledger
-  // [snippet end]
-  std::remove("coming_from_opacus.run");
-  // [snippet: program]
+  if (count > 1) pg::save_checkpoint(trainer, arguments[1]);  // parameters, optimizer and ledger
   return accuracy > 0.8 ? 0 : 1;
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "%s\n", error.what());
+  return 1;
 }
 // [snippet end]
