@@ -77,6 +77,14 @@ using tuned_sequences =
                           pg::models::lora_on<2, "q_proj", "gate_proj", "down_proj">>,
                       pg::mean_over_positions, pg::linear<3>, More...>;
 
+// One channel, and positions: the order of what is flattened stays, and with it the image.
+template <class... More>
+using flat_image =
+    pg::basic_network<double, pg::shape{1, 8, 12}, pg::flatten, pg::linear<20>, pg::tanh, More..., pg::linear<3>>;
+template <class... More>
+using flat_sequence = pg::basic_network<double, pg::shape{32, 3}, pg::linear<2>, pg::tanh, pg::flatten, pg::linear<40>,
+                                        More..., pg::linear<3>>;
+
 using large = twin<0>;
 /// Its samples' values share places by the times when they are needed.
 using timed = twin<1>;
@@ -94,6 +102,10 @@ template <>
 inline constexpr std::size_t large_from<large_network::sequence_network<double, large_network::large>> = 0;
 template <>
 inline constexpr std::size_t large_from<large_network::tied_network<float, large_network::large>> = 0;
+template <>
+inline constexpr std::size_t large_from<large_network::flat_image<large_network::large>> = 0;
+template <>
+inline constexpr std::size_t large_from<large_network::flat_sequence<large_network::large>> = 0;
 // What is trained of these is less than that.
 template <>
 inline constexpr std::size_t large_from<large_network::tuned_model<float, 0, large_network::large>> = 6000;
@@ -202,6 +214,28 @@ BOOST_AUTO_TEST_CASE(weights_of_two_layers) {
 BOOST_AUTO_TEST_CASE(images) {
   compare<false, large_network::image_network<float>, large_network::image_network<float, large>,
           pg::mean_squared_error>(1e-5);
+}
+BOOST_AUTO_TEST_CASE(what_is_flattened) {
+  const auto rows = []<class Network>(std::type_identity<Network> /*network*/) {
+    const pg::host exec{pg::threads{1}};
+    const Network net{exec, pg::layer_default{3}};
+    std::vector<double> inputs(3 * 96);
+    for (std::size_t i = 0; i < inputs.size(); ++i) inputs[i] = std::sin(static_cast<double>(i * i));
+    const std::vector<std::int32_t> classes{0, 2, 1};
+    pg::tape<Network> tape{exec, pg::max_batch{3}};
+    const pg::batch<Network, pg::cross_entropy> batch{inputs, classes};
+    return pg::unprotected::evaluate(exec,
+                                     pg::materialise(pg::per_sample_gradients(net, pg::cross_entropy{}, batch, tape)));
+  };
+  const auto compare_rows = [&]<class Network, class Twin>(std::type_identity<Network> network,
+                                                           std::type_identity<Twin> twin) {
+    static_assert(pg::on_host::program<Twin>::table.reads_weights);
+    comparing::check_close(rows(twin), rows(network), 1e-13, "rows");
+  };
+  compare_rows(std::type_identity<large_network::flat_image<>>{},
+               std::type_identity<large_network::flat_image<large>>{});
+  compare_rows(std::type_identity<large_network::flat_sequence<>>{},
+               std::type_identity<large_network::flat_sequence<large>>{});
 }
 BOOST_AUTO_TEST_CASE(sequences_with_lengths) {
   compare<true, large_network::sequence_network<double>, large_network::sequence_network<double, large>,

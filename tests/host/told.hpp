@@ -52,7 +52,7 @@ struct told {
     fill(targets, Network::output_shape.rank() > 1 ? Network::output_shape.e1 : Network::output_shape.e0);
     std::vector<std::uint32_t> lengths;
     for (std::size_t i = 0; i < records && Network::input_shape.varying_axis() != 0; ++i) {
-      lengths.push_back(static_cast<std::uint32_t>(1 + i));
+      lengths.push_back(static_cast<std::uint32_t>(1 + i % Network::input_shape.e0));
     }
     const pg::batch<Network, Loss> batch{inputs, targets, lengths};
     pg::tape<Network> tape{exec, pg::max_batch{records}, pg::max_sums{2}};

@@ -116,20 +116,23 @@ void through_adjoint(const node_row& row, const Scalar* panels, index samples, i
   }
 }
 
-/// y = W x + b at every pixel of an image, or with `adjoint` y (=|+=) W^T x: a product of pixels with the weights where
-/// the parameters lie. `map`: that of a kernel of one pixel, of one group.
+/// y = W x + b at every pixel of the map, or with `adjoint` y (=|+=) W^T x: a product of pixels with the weights where
+/// the parameters lie. `map`: that of a kernel of one pixel, of one group. Its one pixel may be stored as an image,
+/// flattened.
 template <class Scalar>
 void through_pixels(const affine_map& map, const Scalar* weights, index samples, images<const Scalar> in,
                     images<Scalar> out, const std::type_identity_t<Scalar>* bias, bool adjoint, bool accumulate) {
   const layout& x = in.of;
   const layout& y = out.of;
-  const auto inputs = static_cast<index>(map.in_channels);
-  const auto outputs = static_cast<index>(map.out_channels);
-  product_shape shape = coalesce(
-      {{{x.values.depth, x.plane, y.plane}, {x.values.height, x.row, y.row}, {x.values.width, x.column, y.column}},
-       {{}, {}, {adjoint ? outputs : inputs, 1, adjoint ? inputs : 1}},
-       adjoint ? inputs : outputs,
-       {samples, in.sample, out.sample}});
+  const auto number = [](std::size_t value) { return static_cast<index>(value); };
+  const index inputs = number(map.in_channels);
+  const index outputs = number(map.out_channels);
+  product_shape shape = coalesce({{{number(map.out_size.depth), x.plane, y.plane},
+                                   {number(map.out_size.height), x.row, y.row},
+                                   {number(map.out_size.width), x.column, y.column}},
+                                  {{}, {}, {adjoint ? outputs : inputs, 1, adjoint ? inputs : 1}},
+                                  adjoint ? inputs : outputs,
+                                  {samples, in.sample, out.sample}});
   if (!adjoint) shape.right_column = inputs;
   write_product(shape, in.first + x.start, weights, out.first + y.start, bias, accumulate);
 }
