@@ -40052,8 +40052,8 @@ struct slice : detail::part_of_input<slice<First, Count>> {
   [[nodiscard]] static constexpr shape output_shape(shape /*in*/) noexcept { return {Count}; }
   [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
     if (Count == 0) return detail::mistake::zero_is_no_size;
-    if (in.rank() != 1) return detail::mistake::needs_features;
-    return Count <= in.e0 && First <= in.e0 - Count ? detail::mistake::none : detail::mistake::rejects_input;
+    const bool fits = in.rank() == 1 && Count <= in.e0 && First <= in.e0 - Count;
+    return fits ? detail::mistake::none : detail::mistake::rejects_input;
   }
   [[nodiscard]] PERGRAD_HD static std::ptrdiff_t begin_of(const auto& /*team*/, std::ptrdiff_t /*sample*/) noexcept {
     return static_cast<std::ptrdiff_t>(First);

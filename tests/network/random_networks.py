@@ -66,7 +66,8 @@ class Drawing:
     def feature_layer(self, shape, place):
         """On vectors, or position by position."""
         width, features = shape.dims[-1], self.to(2, 9)
-        name = self.pick("linear", "linear", "linear", "lora", "swiglu", "added_bias", "norm", "group_sort", "slice")
+        name = self.pick("linear", "linear", "linear", "lora", "swiglu", "added_bias", "norm", "group_sort",
+                         "slice" if shape.kind == "vector" else "norm")
         if name == "lora":
             text = of(name, self.to(1, 3), of("linear", features, *self.some("no_bias")))
         elif name in ("linear", "swiglu"):
