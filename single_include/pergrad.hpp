@@ -27547,8 +27547,11 @@ struct program {
           continue;
         }
         const bool cheap = row.map.positions() >= fewest_positions || row.map.weight_count() <= most_turned_anyway;
-        row.reads_weights =
-            is_large && cheap && sees_pixels(row.map) && row.winograd_rows == 0 && row.winograd_dx_rows == 0;
+        // What is one pixel to it may be stored as an image, whose gradient has a halo between its rows.
+        const bool in_one_piece =
+            !takes_one_pixel(row.map) || !row.input_gradient || t.slots[row.in].gradient_layout.dense();
+        row.reads_weights = is_large && cheap && sees_pixels(row.map) && in_one_piece && row.winograd_rows == 0 &&
+                            row.winograd_dx_rows == 0;
         if (row.reads_weights) continue;
         row.forward_panel = t.panel_size;
         t.panel_size += panel_elements(row, row.winograd_rows, row.in_pairs);

@@ -84,6 +84,10 @@ using flat_image =
 template <class... More>
 using flat_sequence = pg::basic_network<double, pg::shape{32, 3}, pg::linear<2>, pg::tanh, pg::flatten, pg::linear<40>,
                                         More..., pg::linear<3>>;
+// The convolution reads zeros around its output's gradient.
+template <class... More>
+using flat_map = pg::basic_network<double, pg::shape{1, 8, 12}, pg::conv2d<2, 3>, pg::conv2d<1, 3, pg::padding<1>>,
+                                   pg::flatten, pg::linear<20>, pg::linear<5>, More..., pg::linear<3>>;
 
 using large = twin<0>;
 /// Its samples' values share places by the times when they are needed.
@@ -106,6 +110,8 @@ template <>
 inline constexpr std::size_t large_from<large_network::flat_image<large_network::large>> = 0;
 template <>
 inline constexpr std::size_t large_from<large_network::flat_sequence<large_network::large>> = 0;
+template <>
+inline constexpr std::size_t large_from<large_network::flat_map<large_network::large>> = 0;
 // What is trained of these is less than that.
 template <>
 inline constexpr std::size_t large_from<large_network::tuned_model<float, 0, large_network::large>> = 6000;
@@ -236,6 +242,7 @@ BOOST_AUTO_TEST_CASE(what_is_flattened) {
                std::type_identity<large_network::flat_image<large>>{});
   compare_rows(std::type_identity<large_network::flat_sequence<>>{},
                std::type_identity<large_network::flat_sequence<large>>{});
+  compare_rows(std::type_identity<large_network::flat_map<>>{}, std::type_identity<large_network::flat_map<large>>{});
 }
 BOOST_AUTO_TEST_CASE(sequences_with_lengths) {
   compare<true, large_network::sequence_network<double>, large_network::sequence_network<double, large>,
