@@ -32,7 +32,7 @@ void expect_none(const Report& report) {
 }
 template <class Doubles, class Floats, class Loss>
 void laws() {
-  expect_none(pg::testing::check_network<Doubles, Loss>({.samples = 19, .differences = 200}));
+  expect_none(pg::testing::check_network<Doubles, Loss>({.samples = 19, .differences = 200, .negligible = 1e-18}));
   expect_none(pg::testing::check_network<Floats, Loss>({.samples = 19}));
 }
 template <class Network, class Loss>

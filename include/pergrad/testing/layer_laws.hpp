@@ -54,6 +54,7 @@ struct law_options {
   std::size_t differences = 300;   ///< parameters that finite differences are taken of: evenly spread if there are
                                    ///< more, but at least four of each block
   double largest_parameter = 0.5;  ///< parameters are uniform in ± this, unless a layer initialises itself
+  double negligible = 0;           ///< sums may be off by so much: what is left where all cancels (a bias of keys)
 };
 
 namespace testing_detail {
@@ -154,7 +155,7 @@ class examination {
   void sums_and_norms() {
     std::vector<double> total(width_);
     std::vector<double> squared(data_.size());
-    std::vector<double> allowed(width_);  // relative to the element's row
+    std::vector<double> allowed(width_, options_.negligible);  // and what is relative to the element's row
     for (std::size_t b = 0; b < data_.size(); ++b) {
       const auto gradient = row(seen_.rows, b, width_);
       const auto size = static_cast<double>(norm(gradient));
