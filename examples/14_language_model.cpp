@@ -382,7 +382,7 @@ int main(int count, char** arguments) {
     std::uint64_t* const number = flag == "--pretrain-steps" ? &chosen.pretrain_steps
                                   : flag == "--epochs"       ? &chosen.epochs
                                                              : nullptr;
-    if ((number == nullptr && flag != "--out") || !example::is_value(i + 1 < count ? arguments[i + 1] : nullptr)) {
+    if ((number == nullptr && flag != "--out") || !example::is_value(arguments[i + 1])) {
       const bool is_help = flag == "--help";
       const bool is_known = number != nullptr || flag == "--out";
       if (!is_help) {

@@ -18,8 +18,8 @@
 
 namespace example {
 
-/// Whether an argument can be the value of the option before it: there is one, with something in it, and it is no
-/// option itself. A stricter --epsilon is not passed over as the folder that somebody forgot.
+/// Whether an argument can be the value of the option before it: there is one (null is behind the last), with something
+/// in it, and it is no option itself. A stricter --epsilon is not passed over as the folder that somebody forgot.
 [[nodiscard]] inline bool is_value(const char* argument) {
   return argument != nullptr && *argument != '\0' && !std::string_view{argument}.starts_with("--");
 }

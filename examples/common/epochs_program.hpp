@@ -29,7 +29,7 @@ int run_epochs_program(int count, char** arguments, const char* name, const char
                                : flag == "--out"    ? &folder
                                : flag == "--epochs" ? &epochs
                                                     : nullptr;
-    if (value == nullptr || !is_value(i + 1 < count ? arguments[i + 1] : nullptr)) {
+    if (value == nullptr || !is_value(arguments[i + 1])) {
       const bool is_help = flag == "--help";
       if (!is_help) {
         std::fprintf(stderr, "%s: %s %s\n", name, flag.c_str(), value == nullptr ? "is no option" : "needs a value");

@@ -46,6 +46,15 @@ struct without_room : Device {
   [[nodiscard]] static constexpr std::size_t most_shared_bytes() noexcept { return 0; }
 };
 
+/// A device that, while it is told to, makes other noise than the host in the last number that it hands over.
+struct wrong_device : pg::on_device::emulated_device {
+  bool is_wrong = false;
+  void download(void* to, const void* from, std::size_t bytes) {
+    emulated_device::download(to, from, bytes);
+    if (is_wrong) static_cast<unsigned char*>(to)[bytes - sizeof(float)] ^= 1U;
+  }
+};
+
 /// A custom elementwise layer, marked for devices.
 struct bent {
   static constexpr bool on_device = true;

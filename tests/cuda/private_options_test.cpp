@@ -314,15 +314,6 @@ BOOST_AUTO_TEST_CASE(bounds_of_many_groups_have_room) {
   check_close(parameters_after(pg::emulated{}), parameters_after(pg::host{pg::threads{1}}), 1e-5, "41 groups");
 }
 
-/// A device that, once it is told to, makes other noise than the host in the last number that it hands over.
-struct wrong_device : pg::on_device::emulated_device {
-  bool is_wrong = false;
-  void download(void* to, const void* from, std::size_t bytes) {
-    emulated_device::download(to, from, bytes);
-    if (is_wrong) static_cast<unsigned char*>(to)[bytes - sizeof(float)] ^= 1U;
-  }
-};
-
 // When the trainer is made, and again in the step whose noise is another one.
 BOOST_AUTO_TEST_CASE(a_trainer_on_a_device_that_makes_other_noise_releases_nothing) {
   using small = pg::network<pg::shape{6}, pg::linear<3>>;

@@ -23,6 +23,7 @@
 #include <pergrad/pergrad.hpp>
 
 #include "comparing.hpp"
+#include "device_fixture.hpp"
 
 BOOST_AUTO_TEST_SUITE(cuda_release)
 
@@ -313,23 +314,16 @@ BOOST_AUTO_TEST_CASE(no_bits_of_u_are_never_enough) {
   }
 }
 
-/// A device that makes other noise than the host in the last number that it hands over.
-struct wrong_device : dev::emulated_device {
-  void download(void* to, const void* from, std::size_t bytes) {
-    emulated_device::download(to, from, bytes);
-    static_cast<unsigned char*>(to)[bytes - sizeof(float)] ^= 1U;
-  }
-};
-
 BOOST_AUTO_TEST_CASE(a_device_that_makes_other_noise_is_refused) {
   const auto grid = dev::noise_on_grid::of(0x1p20, {0x1p20, 0x1p-20, 3e38});
   const auto right = std::make_shared<dev::emulated_device>();
   BOOST_CHECK_NO_THROW((dev::noise_check<float, dev::emulated_device>{right}.require_the_hosts(grid)));
   BOOST_CHECK_NO_THROW((dev::noise_check<double, dev::emulated_device>{right}.require_the_hosts(grid)));
   BOOST_TEST(right->counted().allocated_bytes == 0U);
-  const auto wrong = std::make_shared<wrong_device>();
+  const auto wrong = std::make_shared<device_fixture::wrong_device>();
+  wrong->is_wrong = true;
   BOOST_CHECK_EXCEPTION(
-      (dev::noise_check<float, wrong_device>{wrong}.require_the_hosts(grid)), std::runtime_error,
+      (dev::noise_check<float, device_fixture::wrong_device>{wrong}.require_the_hosts(grid)), std::runtime_error,
       [](const std::runtime_error& error) {
         return std::string{error.what()}.find("does not make the host's noise, and releases nothing: number 1023") !=
                std::string::npos;

@@ -27,9 +27,7 @@ template <class... Layers>
 using kept = pg::sequential<Layers...>;
 template <class... Layers>
 using again = pg::recomputed<Layers...>;
-/// Makes another type of a network.
-template <std::size_t Number>
-using named = pg::sequential<pg::frozen<>, pg::repeat<0, pg::linear<Number>>>;
+using told_results::twin;
 
 /// x + b and a gain, one of each an element, by a user's layer, which the host hands copies.
 struct gain_and_bias {
@@ -54,7 +52,7 @@ struct gain_and_bias {
 /// GPT-2, with dropout.
 template <class Scalar, std::size_t Blocks, std::size_t Number, template <class...> class Block>
 using language_model = pg::basic_network<
-    Scalar, pg::token_ids(19, 70), named<Number>, pg::tied<0, pg::embedding<24>>, pg::learned_positions,
+    Scalar, pg::token_ids(19, 70), twin<Number>, pg::tied<0, pg::embedding<24>>, pg::learned_positions,
     pg::repeat<Blocks, Block<pg::models::detail::gpt2_block<24, 3, pg::models::everything>, pg::dropout<0.25>>>,
     pg::layer_norm<>, pg::tied<0, pg::linear<70, pg::no_bias>>>;
 /// Adapters, behind frozen blocks.
@@ -69,7 +67,7 @@ using tuned_model = pg::basic_network<
 /// gradient is formed, if it is large.
 template <class Scalar, std::size_t Number, template <class...> class Block>
 using sequences =
-    pg::basic_network<Scalar, pg::variable(pg::shape{17, 20}), named<Number>, Block<pg::linear<20>, pg::tanh>,
+    pg::basic_network<Scalar, pg::variable(pg::shape{17, 20}), twin<Number>, Block<pg::linear<20>, pg::tanh>,
                       Block<pg::transformer_encoder_layer<2, 30>, Block<pg::lstm<20>>>,
                       pg::tied<1, Block<pg::residual<pg::layer_norm<>, pg::linear<20>, pg::tanh>>>,
                       pg::tied<1, Block<pg::residual<pg::layer_norm<>, pg::linear<20>, pg::tanh>>>,
@@ -162,17 +160,9 @@ BOOST_AUTO_TEST_CASE(of_adapters) {
   compare<rn::tuned_model<float, rn::kept>, rn::tuned_model<float, rn::again>, pg::token_cross_entropy<>>(2);
 }
 BOOST_AUTO_TEST_CASE(zeros_behind_a_gradient_stay) {
-  const auto rows = []<class Network>(std::type_identity<Network>) {
-    const pg::host exec{pg::threads{1}};
-    const Network net{exec, pg::layer_default{3}};
-    const std::vector<double> inputs{1, -2, 3, -4, 5, 6, -7, 8, -9, 10}, targets{1, 2, 3, 4, 5, 6};
-    pg::tape<Network> tape{exec, pg::max_batch{2}};
-    const pg::batch<Network, pg::mean_squared_error> batch{inputs, targets};
-    return pg::unprotected::evaluate(
-        exec, pg::materialise(pg::per_sample_gradients(net, pg::mean_squared_error{}, batch, tape)));
-  };
-  BOOST_TEST(same_bits(rows(std::type_identity<rn::short_rows<rn::again>>{}),
-                       rows(std::type_identity<rn::short_rows<rn::kept>>{})));
+  using loss = pg::mean_squared_error;
+  BOOST_TEST(same_bits(told_results::rows_of<rn::short_rows<rn::again>, loss>(),
+                       told_results::rows_of<rn::short_rows<rn::kept>, loss>()));
 }
 // What a further block takes of a sample's memory is its input and the gradient of its output.
 BOOST_AUTO_TEST_CASE(keep_two_values_each) {

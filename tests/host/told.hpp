@@ -19,6 +19,48 @@ namespace pg = pergrad;
 
 inline constexpr std::size_t records = 7;
 
+/// Makes another type of a network, which may have another plan: an entry without layers.
+template <std::size_t Number>
+using twin = pg::sequential<pg::frozen<>, pg::repeat<0, pg::linear<Number>>>;
+
+/// Records that are made up. Those with lengths have one each.
+template <class Network, class Loss>
+struct made_up {
+  using scalar = typename Network::scalar;
+  std::vector<typename Network::input_value> inputs =
+      std::vector<typename Network::input_value>(records * Network::input_shape.size());
+  std::vector<pg::target_of<Loss, scalar>> targets =
+      std::vector<pg::target_of<Loss, scalar>>(records * Loss::target_count(Network::output_shape));
+  std::vector<std::uint32_t> lengths;
+
+  made_up() {
+    std::mt19937 random{5};
+    const auto fill = [&](auto& values, std::size_t ids) {
+      using value = typename std::decay_t<decltype(values)>::value_type;
+      for (auto& each : values) {
+        each = std::is_integral_v<value> ? static_cast<value>(random() % ids)
+                                         : static_cast<value>(std::uniform_real_distribution<double>{-1, 1}(random));
+      }
+    };
+    fill(inputs, Network::input_shape.ids);
+    fill(targets, Network::output_shape.rank() > 1 ? Network::output_shape.e1 : Network::output_shape.e0);
+    for (std::size_t i = 0; i < records && Network::input_shape.varying_axis() != 0; ++i) {
+      lengths.push_back(static_cast<std::uint32_t>(1 + i % Network::input_shape.e0));
+    }
+  }
+};
+
+/// Their gradients alone, one a row.
+template <class Network, class Loss>
+[[nodiscard]] std::vector<typename Network::scalar> rows_of() {
+  const pg::host exec{pg::threads{1}};
+  const Network net{exec, pg::layer_default{3}};
+  const made_up<Network, Loss> of;
+  const pg::batch<Network, Loss> batch{of.inputs, of.targets, of.lengths};
+  pg::tape<Network> tape{exec, pg::max_batch{records}};
+  return pg::unprotected::evaluate(exec, pg::materialise(pg::per_sample_gradients(net, Loss{}, batch, tape)));
+}
+
 /// What networks say of made-up records: losses, norms, and sums, ordinary and clipped; gradients themselves, which
 /// nothing is kept of otherwise; and parameters after private steps, whose sums are integers without a capacity.
 template <class Network, class Loss>
@@ -38,22 +80,8 @@ struct told {
   explicit told(std::size_t threads) {
     const pg::host exec{pg::threads{threads}};
     Network net{exec, pg::layer_default{3}};
-    std::mt19937 random{5};
-    const auto fill = [&](auto& values, std::size_t ids) {
-      using value = typename std::decay_t<decltype(values)>::value_type;
-      for (auto& each : values) {
-        each = std::is_integral_v<value> ? static_cast<value>(random() % ids)
-                                         : static_cast<value>(std::uniform_real_distribution<double>{-1, 1}(random));
-      }
-    };
-    std::vector<typename Network::input_value> inputs(records * Network::input_shape.size());
-    std::vector<pg::target_of<Loss, scalar>> targets(records * Loss::target_count(Network::output_shape));
-    fill(inputs, Network::input_shape.ids);
-    fill(targets, Network::output_shape.rank() > 1 ? Network::output_shape.e1 : Network::output_shape.e0);
-    std::vector<std::uint32_t> lengths;
-    for (std::size_t i = 0; i < records && Network::input_shape.varying_axis() != 0; ++i) {
-      lengths.push_back(static_cast<std::uint32_t>(1 + i % Network::input_shape.e0));
-    }
+    const made_up<Network, Loss> of;
+    const auto& [inputs, targets, lengths] = of;
     const pg::batch<Network, Loss> batch{inputs, targets, lengths};
     pg::tape<Network> tape{exec, pg::max_batch{records}, pg::max_sums{2}};
     const auto g = pg::per_sample_gradients(net, Loss{}, batch, tape);

@@ -21,10 +21,6 @@ namespace random_networks {
 
 namespace pg = pergrad;
 
-/// Makes another type of a network: one with another plan.
-template <std::size_t Number>
-using twin = pg::sequential<pg::frozen<>, pg::repeat<0, pg::linear<Number>>>;
-
 template <class Report>
 void expect_none(const Report& report) {
   BOOST_TEST(report.comparisons() > 0U);
@@ -44,10 +40,10 @@ void lengths() {
 template <class Loss, class Network, class... Twins>
 void plans() {
   const told_results::told<Network, Loss> wanted{2};
-  std::size_t threads = 1;
+  std::size_t number = 1;  // of the twin, which has as many threads
   const auto compare = [&](const auto& found) {
     const auto agree = [&](const auto& these, const auto& those, double allowed, const char* what) {
-      comparing::check_close(these, those, allowed, what + (" of twin " + std::to_string(threads)));
+      comparing::check_close(these, those, allowed, what + (" of twin " + std::to_string(number)));
     };
     agree(found.losses, wanted.losses, 1e-12, "losses");
     agree(found.norms, wanted.norms, 1e-11, "norms");
@@ -60,9 +56,9 @@ void plans() {
     agree(found.dots, wanted.dots, 1e-10, "projections");
     agree(found.trained[0], wanted.trained[0], 1e-6, "parameters behind steps");
     agree(found.trained[1], wanted.trained[1], 1e-6, "parameters behind steps of a capacity");
-    ++threads;
+    ++number;
   };
-  (compare(told_results::told<Twins, Loss>{threads}), ...);
+  (compare(told_results::told<Twins, Loss>{number}), ...);
 }
 template <class Network, class Loss>
 void devices() {

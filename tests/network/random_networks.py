@@ -317,7 +317,7 @@ def program(number, what):
 
 namespace pg = pergrad;
 template <class Scalar, std::size_t Twin, std::size_t Classes = 3>
-using net = pg::basic_network<Scalar, {shown}, random_networks::twin<Twin>, {layers.replace("CLASSES", "Classes")}>;
+using net = pg::basic_network<Scalar, {shown}, told_results::twin<Twin>, {layers.replace("CLASSES", "Classes")}>;
 using loss = {loss};
 PERGRAD_RANDOM_PLANS(net)
 """

@@ -344,7 +344,6 @@ BOOST_AUTO_TEST_CASE(events_that_are_none_are_refused) {
                     std::invalid_argument);
 }
 
-// Of whatever sampler the runs are: of all records, replacing one is a Gaussian of twice the sensitivity.
 // The best of a random number of runs with one Gaussian each, r(a) = a / (2 sigma²), by theorem 2 at many more orders.
 BOOST_AUTO_TEST_CASE(the_best_of_several_runs_costs_what_the_theorem_says) {
   const pg::delta at{1e-5};
@@ -373,6 +372,7 @@ BOOST_AUTO_TEST_CASE(the_best_of_several_runs_costs_what_the_theorem_says) {
   }
 }
 
+// Of whatever sampler the runs are: of all records, replacing one is a Gaussian of twice the sensitivity.
 BOOST_AUTO_TEST_CASE(runs_may_have_any_events) {
   pg::rdp_accountant added;
   added.record({1, 2}, 3);

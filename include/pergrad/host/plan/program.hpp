@@ -246,8 +246,7 @@ struct program {
         }
         const bool cheap = row.map.positions() >= fewest_positions || row.map.weight_count() <= most_turned_anyway;
         // What is one pixel to it may be stored as an image, whose gradient has a halo between its rows.
-        const bool in_one_piece =
-            !takes_one_pixel(row.map) || !row.input_gradient || t.slots[row.in].gradient_layout.dense();
+        const bool in_one_piece = !takes_one_pixel(row.map) || is_plain(t, row.in);
         row.reads_weights = is_large && cheap && sees_pixels(row.map) && in_one_piece && row.winograd_rows == 0 &&
                             row.winograd_dx_rows == 0;
         if (row.reads_weights) continue;
