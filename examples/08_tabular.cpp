@@ -16,6 +16,7 @@
 #include <filesystem>
 #include <span>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -220,6 +221,10 @@ int main(int argc, char** argv) {
       return draft(table);
     }
     const bool predicts = !table.predict.empty();
+    std::error_code none;  // where one of them is no file yet, they are not the same
+    if (predicts && std::filesystem::equivalent(table.predict, path_of(predictions_file, report.chosen), none)) {
+      throw example::bad_value("--predict: the predictions would replace " + table.predict);
+    }
     const auto asked = predicts ? example::read_csv(table.predict) : example::csv_table{};
     if (!table.csv.empty()) train(report, table, asked);
     const bool has_no_model = report.interrupted && report.epochs.empty();

@@ -131,6 +131,11 @@ def main():
         top, last, bottom, *first = (folder / "out/predictions.csv").read_text(encoding="utf-8").splitlines()[1:]
         assert top == last and first == [bottom, bottom] and top != bottom, (top, last, bottom, first)
 
+        # Rows are not replaced by what is predicted of them.
+        asked_there = write(folder / "out/predictions.csv", asked, ("colour", "age, in years")).read_bytes()
+        assert "would replace" in run("--predict", folder / "out/predictions.csv", "--out", folder / "out", status=2)
+        assert (folder / "out/predictions.csv").read_bytes() == asked_there
+
         # What is printed and reported of the data is the same with one row more, an unlike one, and without it: noise
         # apart, the two runs say the same. The number of rows itself would give it away.
         def public_part(csv_file):
