@@ -15229,7 +15229,7 @@ class pld_composer {
     long double sum = 0;
     long double sum_q = 0;
     for (std::size_t i = 0; i < step.masses.size(); ++i) {
-      sum += step.masses[i];
+      sum += static_cast<long double>(step.masses[i]);
       if (Side == lower) sum_q += static_cast<long double>(step.masses[i] * std::exp(-step.loss(i)));
     }
     const double errs = 0x1p-62 * static_cast<double>(step.masses.size()) + 16 * u;
@@ -28471,7 +28471,7 @@ namespace pergrad::inline v0_1::on_host {
 /// Vectors on each side: so many that all sums stay in registers.
 inline constexpr std::size_t dot_block_side = vector_registers == 32 ? 4 : 2;
 
-/// <a_i, b_j> for all i and j, added up over as many stretches as the vectors have. Products of floats are exact in
+/// a_i . b_j for all i and j, added up over as many stretches as the vectors have. Products of floats are exact in
 /// double, so only the additions round.
 template <class Scalar>
 class dot_block {
@@ -28494,7 +28494,7 @@ class dot_block {
       }
     }
   }
-  /// <a_i, b_j>
+  /// a_i . b_j
   [[nodiscard]] double of(std::size_t i, std::size_t j) const noexcept {
     double total = 0;
     for (std::size_t lane = 0; lane < vector_lanes<double>; ++lane) total += sums_[i * side + j][lane];

@@ -17,7 +17,7 @@ namespace pergrad::inline v0_1::on_host {
 /// Vectors on each side: so many that all sums stay in registers.
 inline constexpr std::size_t dot_block_side = vector_registers == 32 ? 4 : 2;
 
-/// <a_i, b_j> for all i and j, added up over as many stretches as the vectors have. Products of floats are exact in
+/// a_i . b_j for all i and j, added up over as many stretches as the vectors have. Products of floats are exact in
 /// double, so only the additions round.
 template <class Scalar>
 class dot_block {
@@ -40,7 +40,7 @@ class dot_block {
       }
     }
   }
-  /// <a_i, b_j>
+  /// a_i . b_j
   [[nodiscard]] double of(std::size_t i, std::size_t j) const noexcept {
     double total = 0;
     for (std::size_t lane = 0; lane < vector_lanes<double>; ++lane) total += sums_[i * side + j][lane];

@@ -178,7 +178,7 @@ class pld_composer {
     long double sum = 0;
     long double sum_q = 0;
     for (std::size_t i = 0; i < step.masses.size(); ++i) {
-      sum += step.masses[i];
+      sum += static_cast<long double>(step.masses[i]);
       if (Side == lower) sum_q += static_cast<long double>(step.masses[i] * std::exp(-step.loss(i)));
     }
     const double errs = 0x1p-62 * static_cast<double>(step.masses.size()) + 16 * u;
