@@ -64,6 +64,12 @@ template <class Layer>
 concept has_affine = requires(shape in) {
   { Layer::affine(in) } -> std::convertible_to<affine_map>;
 };
+/// Are shapes of an affine layer numbered channels first? Images always are; of sequences the layer says it.
+template <class Layer>
+[[nodiscard]] constexpr bool is_channels_first(shape in, shape out) noexcept {
+  constexpr bool said = requires { requires Layer::channels_first; };
+  return said || in.rank() > 2 || out.rank() > 2;
+}
 template <class Layer>
 concept has_value = requires(float x) {
   { Layer::value(x) } -> std::convertible_to<float>;

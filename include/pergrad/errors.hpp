@@ -80,7 +80,7 @@ template <class Where, class Layer, class Given> struct matrices_lie_outside_the
   static constexpr int say() { static_assert(never<Where>, "matrices(in) are at most 4, and each of them must lie among the layer's parameters: offset + rows * columns is at most parameter_count; see docs/custom_layers.md"); return 0; }
 };
 template <class Where, class Layer, class Given> struct affine_map_does_not_fit : instead_of_network {
-  static constexpr int say() { static_assert(never<Where>, "affine(in) does not fit the layer's shapes: in_channels * in_size and out_channels * out_size are the sizes of input and output (the other way round with adjoint), groups divide the channels, and out_size is at most the windows that there are; see docs/custom_layers.md"); return 0; }
+  static constexpr int say() { static_assert(never<Where>, "affine(in) does not fit the layer's shapes: in_channels and in_size must be those of the input, out_channels and out_size those of the output (the other way round with adjoint), where a vector is one pixel and a sequence {positions, features}, or {channels, positions} with channels_first; groups divide the channels, and out_size is at most the windows that there are; see docs/custom_layers.md"); return 0; }
 };
 template <class Where, class Layer, class Given> struct output_length_too_long : instead_of_network {
   static constexpr int say() { static_assert(never<Where>, "output_length(in, length) must not be more than the positions that output_shape(in) has, for any length from 0 on; see docs/custom_layers.md"); return 0; }

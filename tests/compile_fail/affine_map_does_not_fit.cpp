@@ -1,5 +1,5 @@
 // expect-error: affine_map_does_not_fit<.*at_layer<1>.*layer_type<all_to_ten>.*gets<.*of_shape<64>
-// expect-error: in_channels \* in_size and out_channels \* out_size are the sizes of input and output
+// expect-error: in_channels and in_size must be those of the input, out_channels and out_size those of the output
 // SPDX-License-Identifier: Apache-2.0
 #include <cstddef>
 #include <vector>

@@ -73,8 +73,14 @@ template <class Layer>
   return list.size() <= 4;
 }
 
+/// Is an end of an affine map the shape that it has there? A vector is one pixel, a sequence a column of them: values
+/// that lie otherwise would be read where others' are.
+[[nodiscard]] constexpr bool end_fits(std::size_t channels, extent size, shape of, bool channels_first) noexcept {
+  if (of.rank() == 1) return channels == of.e0 && size == extent{1};
+  return channels_first ? channels == of.e0 && size == image_size(of) : channels == of.e1 && size == extent{of.e0, 1};
+}
 /// Are an affine map's ends the shapes of the layer, and its windows inside the padded input?
-[[nodiscard]] constexpr bool map_fits(const affine_map& map, shape in, shape out) noexcept {
+[[nodiscard]] constexpr bool map_fits(const affine_map& map, shape in, shape out, bool channels_first) noexcept {
   constexpr std::size_t negative = std::size_t{1} << 31U;  // from here on: a difference that has wrapped around
   const auto axis_fits = [&](std::size_t extent::*axis) {
     const std::size_t numbers[]{map.in_size.*axis, map.out_size.*axis, map.kernel.*axis,
@@ -90,8 +96,8 @@ template <class Layer>
   const shape& narrow = map.adjoint ? in : out;
   return axis_fits(&extent::depth) && axis_fits(&extent::height) && axis_fits(&extent::width) && map.groups > 0 &&
          map.in_channels < negative && map.in_channels % map.groups == 0 && map.out_channels < negative &&
-         map.out_channels % map.groups == 0 && map.in_channels * map.in_size.size() == wide.size() &&
-         map.out_channels * map.out_size.size() == narrow.size();
+         map.out_channels % map.groups == 0 && end_fits(map.in_channels, map.in_size, wide, channels_first) &&
+         end_fits(map.out_channels, map.out_size, narrow, channels_first);
 }
 
 /// What is wrong with a layer that has functions of its own, once these are there.
@@ -170,7 +176,8 @@ template <class Layer>
   } else if constexpr (has_output_shape<Layer> && has_affine<Layer>) {
     const shape out = Layer::output_shape(in);
     if (out.size() == 0) return mistake::no_output;
-    return map_fits(Layer::affine(in), in, out) ? mistake::none : mistake::affine_map_does_not_fit;
+    const bool fits = map_fits(Layer::affine(in), in, out, is_channels_first<Layer>(in, out));
+    return fits ? mistake::none : mistake::affine_map_does_not_fit;
   } else if constexpr (has_output_shape<Layer> && has_windows<Layer>) {
     return Layer::output_shape(in).size() == 0 ? mistake::no_output : mistake::none;
   } else if constexpr (!has_output_shape<Layer>) {
