@@ -245,6 +245,15 @@ void check_boxes(const pg::certified::box& found, const pg::certified::box& want
   }
 }
 
+/// A user's own: both channels of a pixel. That channels of an image come first need not be said.
+struct pixel_by_pixel {
+  static constexpr pg::shape output_shape(pg::shape in) { return {1, in.e1, in.e2}; }
+  static constexpr pg::affine_map affine(pg::shape in) {
+    const pg::extent size{in.e1, in.e2};
+    return {.in_channels = 2, .in_size = size, .out_channels = 1, .out_size = size, .bias = false};
+  }
+};
+
 }  // namespace
 
 BOOST_AUTO_TEST_CASE(values_of_layers) {
@@ -279,6 +288,8 @@ BOOST_AUTO_TEST_CASE(values_of_layers) {
   check_boxes(
       forward(std::type_identity<pg::conv_transpose2d<1, {1, 2}>>{}, {1, 1, 2}, {1, 1, 3}, {{0, 1}, {2, 3}}, {}, taps),
       {{7, 8}, {7, 10}, {1, 3}}, "adjoint");
+  check_boxes(forward(std::type_identity<pixel_by_pixel>{}, {2, 1, 2}, {1, 1, 2}, x, {}, std::span{taps}.first(2)),
+              {{-2, 1}, {-2, 2}}, "a layer that says nothing of channels");
 }
 
 BOOST_AUTO_TEST_CASE(gradients_of_pools_and_products) {

@@ -37,6 +37,18 @@ using turned = pg::basic_network<double, pg::shape{Positions, 4}, pg::linear<6>,
                                  pg::residual<pg::transpose, pg::linear<Positions>, pg::transpose>, pg::transpose,
                                  pg::conv1d<3, 2>, pg::transpose, pg::flatten, pg::linear<3>>;
 
+/// An affine layer of a user's own, that does not say how shapes are numbered: of an image there is one way.
+struct corners {
+  static constexpr pg::shape output_shape(pg::shape in) { return {3, in.e1, in.e2}; }
+  static constexpr pg::affine_map affine(pg::shape in) {
+    const pg::extent size{in.e1, in.e2};
+    return {.in_channels = in.e0, .in_size = size, .out_channels = 3, .out_size = size, .kernel = {2}, .padding = {1}};
+  }
+};
+template <std::size_t Width>
+using cornered =
+    pg::basic_network<double, pg::shape{2, 4, Width}, corners, pg::tanh, corners, pg::flatten, pg::linear<3>>;
+
 }  // namespace
 
 BOOST_AUTO_TEST_SUITE_END()
@@ -46,6 +58,8 @@ template <>
 inline constexpr plan_kind plan_of<cuda_more_layers::decoder<5>> = plan_kind::layered;
 template <>
 inline constexpr plan_kind plan_of<cuda_more_layers::turned<7>> = plan_kind::layered;
+template <>
+inline constexpr plan_kind plan_of<cuda_more_layers::cornered<6>> = plan_kind::layered;
 }  // namespace pergrad::inline v0_1::on_device
 
 BOOST_AUTO_TEST_SUITE(cuda_more_layers)
@@ -66,6 +80,10 @@ BOOST_AUTO_TEST_CASE(transposed_convolutions_are_the_hosts) {
 BOOST_AUTO_TEST_CASE(axes_that_change_places_are_the_hosts) {
   compare_gradients<turned<5>, pg::cross_entropy>("turned");
   compare_gradients<turned<7>, pg::cross_entropy>("turned, layered");
+}
+BOOST_AUTO_TEST_CASE(affine_layers_of_users_are_the_hosts) {
+  compare_gradients<cornered<5>, pg::cross_entropy>("a geometry");
+  compare_gradients<cornered<6>, pg::cross_entropy>("a geometry, layered");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

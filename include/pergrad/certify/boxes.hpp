@@ -137,7 +137,7 @@ template <class Layer, class Scalar>
 struct affine_boxes {
   const node_boxes<Scalar>& at;
   affine_map map = Layer::affine(at.norms.in);
-  bool channels_first = requires { Layer::channels_first; };
+  bool channels_first = detail::is_channels_first<Layer>(at.norms.in, at.norms.out);
   std::size_t taps = map.kernel.size();
 
   /// How far off the computed sums of some products are, where they may be filtered.

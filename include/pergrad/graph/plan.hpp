@@ -95,6 +95,7 @@ constexpr void describe_node(shape in, shape second, plan_node& to) {
   if constexpr (has_projections<Layer>) to.projection_count = projections_of<Layer>(in, second).size();
   if constexpr (has_affine<Layer>) {
     to.map = Layer::affine(in);
+    to.channels_first = is_channels_first<Layer>(in, Layer::output_shape(in));
     to.factor_count = to.map.bias ? 2 : 1;
   } else if constexpr (has_factors<Layer>) {
     to.factor_count = factors_of<Layer>(in, second).size();
