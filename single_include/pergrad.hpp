@@ -445,7 +445,7 @@ template <class Where, class Layer, class Given> struct matrices_lie_outside_the
   static constexpr int say() { static_assert(never<Where>, "matrices(in) are at most 4, and each of them must lie among the layer's parameters: offset + rows * columns is at most parameter_count; see docs/custom_layers.md"); return 0; }
 };
 template <class Where, class Layer, class Given> struct affine_map_does_not_fit : instead_of_network {
-  static constexpr int say() { static_assert(never<Where>, "affine(in) does not fit the layer's shapes: in_channels * in_size and out_channels * out_size are the sizes of input and output (the other way round with adjoint), groups divide the channels, and out_size is at most the windows that there are; see docs/custom_layers.md"); return 0; }
+  static constexpr int say() { static_assert(never<Where>, "affine(in) does not fit the layer's shapes: in_channels and in_size must be those of the input, out_channels and out_size those of the output (the other way round with adjoint), where a vector is one pixel and a sequence {positions, features}, or {channels, positions} with channels_first; groups divide the channels, and out_size is at most the windows that there are; see docs/custom_layers.md"); return 0; }
 };
 template <class Where, class Layer, class Given> struct output_length_too_long : instead_of_network {
   static constexpr int say() { static_assert(never<Where>, "output_length(in, length) must not be more than the positions that output_shape(in) has, for any length from 0 on; see docs/custom_layers.md"); return 0; }
@@ -2672,6 +2672,12 @@ template <class Layer>
 concept has_affine = requires(shape in) {
   { Layer::affine(in) } -> std::convertible_to<affine_map>;
 };
+/// Are shapes of an affine layer numbered channels first? Images always are; of sequences the layer says it.
+template <class Layer>
+[[nodiscard]] constexpr bool is_channels_first(shape in, shape out) noexcept {
+  constexpr bool said = requires { requires Layer::channels_first; };
+  return said || in.rank() > 2 || out.rank() > 2;
+}
 template <class Layer>
 concept has_value = requires(float x) {
   { Layer::value(x) } -> std::convertible_to<float>;
@@ -3324,8 +3330,14 @@ template <class Layer>
   return list.size() <= 4;
 }
 
+/// Is an end of an affine map the shape that it has there? A vector is one pixel, a sequence a column of them: values
+/// that lie otherwise would be read where others' are.
+[[nodiscard]] constexpr bool end_fits(std::size_t channels, extent size, shape of, bool channels_first) noexcept {
+  if (of.rank() == 1) return channels == of.e0 && size == extent{1};
+  return channels_first ? channels == of.e0 && size == image_size(of) : channels == of.e1 && size == extent{of.e0, 1};
+}
 /// Are an affine map's ends the shapes of the layer, and its windows inside the padded input?
-[[nodiscard]] constexpr bool map_fits(const affine_map& map, shape in, shape out) noexcept {
+[[nodiscard]] constexpr bool map_fits(const affine_map& map, shape in, shape out, bool channels_first) noexcept {
   constexpr std::size_t negative = std::size_t{1} << 31U;  // from here on: a difference that has wrapped around
   const auto axis_fits = [&](std::size_t extent::*axis) {
     const std::size_t numbers[]{map.in_size.*axis, map.out_size.*axis, map.kernel.*axis,
@@ -3341,8 +3353,8 @@ template <class Layer>
   const shape& narrow = map.adjoint ? in : out;
   return axis_fits(&extent::depth) && axis_fits(&extent::height) && axis_fits(&extent::width) && map.groups > 0 &&
          map.in_channels < negative && map.in_channels % map.groups == 0 && map.out_channels < negative &&
-         map.out_channels % map.groups == 0 && map.in_channels * map.in_size.size() == wide.size() &&
-         map.out_channels * map.out_size.size() == narrow.size();
+         map.out_channels % map.groups == 0 && end_fits(map.in_channels, map.in_size, wide, channels_first) &&
+         end_fits(map.out_channels, map.out_size, narrow, channels_first);
 }
 
 /// What is wrong with a layer that has functions of its own, once these are there.
@@ -3421,7 +3433,8 @@ template <class Layer>
   } else if constexpr (has_output_shape<Layer> && has_affine<Layer>) {
     const shape out = Layer::output_shape(in);
     if (out.size() == 0) return mistake::no_output;
-    return map_fits(Layer::affine(in), in, out) ? mistake::none : mistake::affine_map_does_not_fit;
+    const bool fits = map_fits(Layer::affine(in), in, out, is_channels_first<Layer>(in, out));
+    return fits ? mistake::none : mistake::affine_map_does_not_fit;
   } else if constexpr (has_output_shape<Layer> && has_windows<Layer>) {
     return Layer::output_shape(in).size() == 0 ? mistake::no_output : mistake::none;
   } else if constexpr (!has_output_shape<Layer>) {
@@ -11454,6 +11467,7 @@ constexpr void describe_node(shape in, shape second, plan_node& to) {
   if constexpr (has_projections<Layer>) to.projection_count = projections_of<Layer>(in, second).size();
   if constexpr (has_affine<Layer>) {
     to.map = Layer::affine(in);
+    to.channels_first = is_channels_first<Layer>(in, Layer::output_shape(in));
     to.factor_count = to.map.bias ? 2 : 1;
   } else if constexpr (has_factors<Layer>) {
     to.factor_count = factors_of<Layer>(in, second).size();
