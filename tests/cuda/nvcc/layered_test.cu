@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdio>
+#include <ratio>
 #include <string>
 #include <vector>
 
@@ -125,6 +126,19 @@ void ends_where_the_host_ends_with_sequences(const training::images& set) {
   chosen.max_batch = 19;
   CHECK(training::train<training::rows>(exec, set, chosen).after == device.after);
 }
+/// A network that blocks would hold a few hundred samples of, but for cuBLAS, whose sums have other bits.
+void ends_there_with_any_batch_where_blocks_could_hold_samples(const training::images& set) {
+  using scaled = pergrad::network<pergrad::shape{784}, pergrad::scale<std::ratio<1, 2>>, pergrad::linear<200>,
+                                  pergrad::relu, pergrad::linear<10>>;
+  training::choices chosen;
+  chosen.steps = 1;
+  const pergrad::cuda exec;
+  const auto ends = [&](std::size_t max_batch) {
+    chosen.max_batch = max_batch;
+    return training::train<scaled>(exec, set, chosen).after;
+  };
+  CHECK(ends(40) == ends(1000));
+}
 #else
 void ends_near_there_with_bf16(const training::images& set) {
   training::choices chosen;
@@ -148,6 +162,7 @@ int main() {
 #if PERGRAD_CUBLAS
   multiplies_sequences();
   ends_where_the_host_ends_with_sequences(set);
+  ends_there_with_any_batch_where_blocks_could_hold_samples(set);
 #else
   ends_near_there_with_bf16(set);
 #endif

@@ -161,8 +161,12 @@ struct build_tables {
       };
       // A block that holds samples has one thread take the loss of each.
       const bool has_few_outputs = structure::shapes[size].size() <= most_outputs_of_thread;
+      // cuBLAS adds up in an order of its own, and how many samples there are decides whether blocks hold them: one of
+      // both for all batches.
+      constexpr bool may_call_library = sizeof(typename Program::scalar) == sizeof(float);
       if (has_few_outputs && t.row_count == 0 && are_affine(t.outer, t.outer_count) &&
-          are_affine(t.elementwise, t.elementwise_count) && may_be_held(t.ops)) {
+          are_affine(t.elementwise, t.elementwise_count) && may_be_held(t.ops) &&
+          !(may_call_library && calls_library_for(t.ops))) {
         hold_samples(t, t.ops, static_cast<int>(structure::shapes[0].size()), sizeof(typename Program::scalar));
       }
     }

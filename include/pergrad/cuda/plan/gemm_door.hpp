@@ -12,9 +12,11 @@
 // calls; rows beyond the batch hold anything and nobody reads what becomes of them.
 #pragma once
 
+#include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <type_traits>
 
 #include <pergrad/cuda/kernels/gemm.hpp>
@@ -148,6 +150,13 @@ enum class gemm_product : int { forward, adjoint, sums, squares };
   for (const projection_row& each : net.projections)
     count(choose_gemm(gemm_product::adjoint, each.view, true), each.view);
   return most;
+}
+/// Does cuBLAS form products of one of these nodes?
+[[nodiscard]] constexpr bool calls_library_for(std::span<const op_row> ops) noexcept {
+  return std::ranges::any_of(ops, [](const op_row& row) {
+    const auto is_called = [&](bool back) { return way_of(row, back) == gemm_way::library; };
+    return row.kind == node_kind::affine && (is_called(false) || (row.input_gradient != 0 && is_called(true)));
+  });
 }
 /// Samples for which workspaces must be there: whole calls.
 [[nodiscard]] constexpr int library_capacity(int max_batch, int of_call) noexcept {
