@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstddef>
+#include <ratio>
 
 #include <pergrad.hpp>
 
-using linked_net = pergrad::network<pergrad::shape{4}, pergrad::linear<3>, pergrad::tanh, pergrad::linear<2>>;
+using linked_net = pergrad::network<pergrad::shape{4}, pergrad::linear<3>, pergrad::tanh,
+                                    pergrad::scale<std::ratio<2, 3>>, pergrad::linear<2>>;
 
 std::size_t host_tape_bytes();
 std::size_t host_network_bytes();
