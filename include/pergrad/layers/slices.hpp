@@ -19,6 +19,11 @@ namespace pergrad::inline v0_1 {
 
 namespace detail {
 
+/// Are there `count` of `all` from `first` on? Of a template's argument 0 nvcc says that it need not be compared.
+[[nodiscard]] constexpr bool has_range(std::size_t all, std::size_t first, std::size_t count) noexcept {
+  return count <= all && first <= all - count;
+}
+
 /// Copies the output's size of values from `Layer::begin_of(team, sample)` on; a negative one stands for zeros.
 template <class Layer>
 struct part_of_input {
@@ -64,7 +69,7 @@ struct slice : detail::part_of_input<slice<First, Count>> {
   [[nodiscard]] static constexpr shape output_shape(shape /*in*/) noexcept { return {Count}; }
   [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
     if (Count == 0) return detail::mistake::zero_is_no_size;
-    const bool fits = in.rank() == 1 && Count <= in.e0 && First <= in.e0 - Count;
+    const bool fits = in.rank() == 1 && detail::has_range(in.e0, First, Count);
     return fits ? detail::mistake::none : detail::mistake::rejects_input;
   }
   [[nodiscard]] PERGRAD_HD static std::ptrdiff_t begin_of(const auto& /*team*/, std::ptrdiff_t /*sample*/) noexcept {
@@ -91,7 +96,7 @@ struct take_positions : detail::part_of_input<take_positions<First, Count>> {
   [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
     if (Count == 0) return detail::mistake::zero_is_no_size;
     if (in.rank() != 2 || in.varying_axis() == 2) return detail::mistake::needs_a_sequence;
-    return Count <= in.e0 && First <= in.e0 - Count ? detail::mistake::none : detail::mistake::rejects_input;
+    return detail::has_range(in.e0, First, Count) ? detail::mistake::none : detail::mistake::rejects_input;
   }
   [[nodiscard]] PERGRAD_HD static std::ptrdiff_t begin_of(const auto& team, std::ptrdiff_t /*sample*/) noexcept {
     return static_cast<std::ptrdiff_t>(First * team.in.e1);
