@@ -38996,10 +38996,13 @@ struct scale : detail::activation_from_output {
   }
 
  private:
+  /// A constant and no function's result: in functions for devices nvcc takes `long double` for `double`, and says so.
+  template <class Element>
+  static constexpr Element constant = static_cast<Element>(static_cast<long double>(Ratio::num) /
+                                                           static_cast<long double>(Ratio::den));
   template <class Value>
   [[nodiscard]] PERGRAD_HD static constexpr math::element_t<Value> factor() noexcept {
-    return static_cast<math::element_t<Value>>(static_cast<long double>(Ratio::num) /
-                                               static_cast<long double>(Ratio::den));
+    return constant<math::element_t<Value>>;
   }
 };
 
@@ -40023,6 +40026,11 @@ namespace pergrad::inline v0_1 {
 
 namespace detail {
 
+/// Are there `count` of `all` from `first` on? Of a template's argument 0 nvcc says that it need not be compared.
+[[nodiscard]] constexpr bool has_range(std::size_t all, std::size_t first, std::size_t count) noexcept {
+  return count <= all && first <= all - count;
+}
+
 /// Copies the output's size of values from `Layer::begin_of(team, sample)` on; a negative one stands for zeros.
 template <class Layer>
 struct part_of_input {
@@ -40068,7 +40076,7 @@ struct slice : detail::part_of_input<slice<First, Count>> {
   [[nodiscard]] static constexpr shape output_shape(shape /*in*/) noexcept { return {Count}; }
   [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
     if (Count == 0) return detail::mistake::zero_is_no_size;
-    const bool fits = in.rank() == 1 && Count <= in.e0 && First <= in.e0 - Count;
+    const bool fits = in.rank() == 1 && detail::has_range(in.e0, First, Count);
     return fits ? detail::mistake::none : detail::mistake::rejects_input;
   }
   [[nodiscard]] PERGRAD_HD static std::ptrdiff_t begin_of(const auto& /*team*/, std::ptrdiff_t /*sample*/) noexcept {
@@ -40095,7 +40103,7 @@ struct take_positions : detail::part_of_input<take_positions<First, Count>> {
   [[nodiscard]] static constexpr detail::mistake check(shape in) noexcept {
     if (Count == 0) return detail::mistake::zero_is_no_size;
     if (in.rank() != 2 || in.varying_axis() == 2) return detail::mistake::needs_a_sequence;
-    return Count <= in.e0 && First <= in.e0 - Count ? detail::mistake::none : detail::mistake::rejects_input;
+    return detail::has_range(in.e0, First, Count) ? detail::mistake::none : detail::mistake::rejects_input;
   }
   [[nodiscard]] PERGRAD_HD static std::ptrdiff_t begin_of(const auto& team, std::ptrdiff_t /*sample*/) noexcept {
     return static_cast<std::ptrdiff_t>(First * team.in.e1);
@@ -46785,6 +46793,13 @@ enum class gemm_product : int { forward, adjoint, sums, squares };
     count(choose_gemm(gemm_product::adjoint, each.view, true), each.view);
   return most;
 }
+/// Does cuBLAS form products of one of these nodes?
+[[nodiscard]] constexpr bool calls_library_for(std::span<const op_row> ops) noexcept {
+  return std::ranges::any_of(ops, [](const op_row& row) {
+    const auto is_called = [&](bool back) { return way_of(row, back) == gemm_way::library; };
+    return row.kind == node_kind::affine && (is_called(false) || (row.input_gradient != 0 && is_called(true)));
+  });
+}
 /// Samples for which workspaces must be there: whole calls.
 [[nodiscard]] constexpr int library_capacity(int max_batch, int of_call) noexcept {
   return blocks_for(max_batch, of_call) * of_call;
@@ -49616,8 +49631,12 @@ struct build_tables {
       };
       // A block that holds samples has one thread take the loss of each.
       const bool has_few_outputs = structure::shapes[size].size() <= most_outputs_of_thread;
+      // cuBLAS adds up in an order of its own, and how many samples there are decides whether blocks hold them: one of
+      // both for all batches.
+      constexpr bool may_call_library = sizeof(typename Program::scalar) == sizeof(float);
       if (has_few_outputs && t.row_count == 0 && are_affine(t.outer, t.outer_count) &&
-          are_affine(t.elementwise, t.elementwise_count) && may_be_held(t.ops)) {
+          are_affine(t.elementwise, t.elementwise_count) && may_be_held(t.ops) &&
+          !(may_call_library && calls_library_for(t.ops))) {
         hold_samples(t, t.ops, static_cast<int>(structure::shapes[0].size()), sizeof(typename Program::scalar));
       }
     }

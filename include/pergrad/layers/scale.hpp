@@ -35,8 +35,8 @@ struct scale : detail::activation_from_output {
  private:
   /// A constant and no function's result: in functions for devices nvcc takes `long double` for `double`, and says so.
   template <class Element>
-  static constexpr Element constant =
-      static_cast<Element>(static_cast<long double>(Ratio::num) / static_cast<long double>(Ratio::den));
+  static constexpr Element constant = static_cast<Element>(static_cast<long double>(Ratio::num) /
+                                                           static_cast<long double>(Ratio::den));
   template <class Value>
   [[nodiscard]] PERGRAD_HD static constexpr math::element_t<Value> factor() noexcept {
     return constant<math::element_t<Value>>;
