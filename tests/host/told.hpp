@@ -35,15 +35,15 @@ struct made_up {
 
   made_up() {
     std::mt19937 random{5};
-    const auto fill = [&](auto& values, std::size_t ids) {
+    const auto fill = [&](auto& values, std::size_t ids, double least) {
       using value = typename std::decay_t<decltype(values)>::value_type;
       for (auto& each : values) {
         each = std::is_integral_v<value> ? static_cast<value>(random() % ids)
-                                         : static_cast<value>(std::uniform_real_distribution<double>{-1, 1}(random));
+                                         : static_cast<value>(std::uniform_real_distribution<double>{least, 1}(random));
       }
     };
-    fill(inputs, Network::input_shape.ids);
-    fill(targets, Network::output_shape.rank() > 1 ? Network::output_shape.e1 : Network::output_shape.e0);
+    fill(inputs, Network::input_shape.ids, -1);
+    fill(targets, Network::output_shape.rank() > 1 ? Network::output_shape.e1 : Network::output_shape.e0, 0);
     for (std::size_t i = 0; i < records && Network::input_shape.varying_axis() != 0; ++i) {
       lengths.push_back(static_cast<std::uint32_t>(1 + i % Network::input_shape.e0));
     }

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""random_networks.py --compiler CXX --out FOLDER [--first N] [--count N] [--what laws,plans,devices] - draws networks
+"""random_networks.py --compiler CXX --out FOLDER [--first N] [--count N] [--what laws,plans,...] - draws networks
 and asks of each what random_networks.hpp says: nobody has thought of their combinations of layers.
 
-    laws      the laws of layers, and of lengths, on the host
-    plans     the plans of large networks, whose values share places, give what the plan of small ones gives
-    devices   a device that the host emulates gives what the host gives, under both of its plans
+    laws           the laws of layers, and of lengths, on the host
+    plans          the plans of large networks, whose values share places, give what the plan of small ones gives
+    devices        a device that the host emulates gives what the host gives, under both of its plans
+    certificates   no gradient, and no layer's part of one, is longer than was proven
 
 A network is known by its number. What fails stays in FOLDER, as NUMBER.cpp and NUMBER.txt.
 """
@@ -23,7 +24,7 @@ import sys
 TOP = pathlib.Path(__file__).resolve().parents[2]
 FLAGS = ["-std=c++20", "-O0", "-march=native", "-w", "-DBOOST_TEST_DYN_LINK", f"-I{TOP}/include", f"-I{TOP}/tests"]
 LIBRARIES = ["-lboost_unit_test_framework", "-pthread"]
-WHAT = ("laws", "plans", "devices")
+WHAT = ("laws", "plans", "devices", "certificates")
 
 # kind: vector (features), sequence (positions, features), channels (channels, positions), image, volume
 Shape = collections.namedtuple("Shape", "kind dims varying")
@@ -309,8 +310,18 @@ class Drawing:
         return shown, ", ".join(each for each in (start, text, *end) if each), loss, varying
 
 
+def another_loss(number, loss):
+    """Of a stream of its own: what stands for a network stays what it was."""
+    drawing = Drawing(f"the loss of {number}")
+    if "token" in loss:
+        return of("token_cross_entropy", *drawing.some("ignore_index<1>", "sum_over_positions"))
+    return "pg::" + drawing.pick("cross_entropy", "cross_entropy_with_label_smoothing<0.1>", "focal<>", "huber<0.5>",
+                                 "mean_squared_error", "binary_cross_entropy_with_logits")
+
+
 def program(number, what):
     shown, layers, loss, varying = Drawing(number).network()
+    loss = another_loss(number, loss)
     # Twins of the network that are other types: an entry without layers tells them apart.
     text = f"""// network {number}
 #include "network/random_networks.hpp"
@@ -331,6 +342,8 @@ PERGRAD_RANDOM_PLANS(net)
     if "devices" in what:
         text += ("BOOST_AUTO_TEST_CASE(devices) { random_networks::devices<net<double, 0>, loss>(); "
                  "random_networks::devices<net<double, 4>, loss>(); }\n")
+    if "certificates" in what:
+        text += "BOOST_AUTO_TEST_CASE(certificates) { random_networks::certificates<net<float, 0>, loss>(); }\n"
     return text
 
 
