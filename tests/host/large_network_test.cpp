@@ -76,6 +76,15 @@ template <class... More>
 using flat_map = pg::basic_network<double, pg::shape{1, 8, 12}, pg::conv2d<2, 3>, pg::conv2d<1, 3, pg::padding<1>>,
                                    pg::flatten, pg::linear<20>, pg::linear<5>, More..., pg::linear<3>>;
 
+// Both uses of the table leave what their ids' rows have in common, wider than there are ids, to the end.
+template <class... More>
+using bags =
+    pg::basic_network<double, pg::token_ids(7, 3),
+                      pg::parallel<pg::sequential<pg::tied<0, pg::embedding_bag<64>>, pg::linear<8>, pg::tanh,
+                                                  pg::linear<40>, pg::tanh, pg::linear<40>, pg::tanh, pg::linear<5>>,
+                                   pg::tied<0, pg::embedding_bag<64>>>,
+                      pg::tanh, More..., pg::linear<3>>;
+
 using large = told_results::twin<0>;
 /// Its samples' values share places by the times when they are needed.
 using timed = told_results::twin<1>;
@@ -114,6 +123,8 @@ template <>
 inline constexpr index places_by_times_from<large_network::image_network<float, large_network::timed>> = 0;
 template <>
 inline constexpr index places_by_times_from<large_network::sequence_network<double, large_network::timed>> = 0;
+template <>
+inline constexpr index places_by_times_from<large_network::bags<large_network::timed>> = 0;
 }  // namespace pergrad::inline v0_1::on_host
 
 BOOST_AUTO_TEST_SUITE(large_networks)
@@ -195,6 +206,10 @@ BOOST_AUTO_TEST_CASE(places_by_times) {
                  std::type_identity<large_network::image_network<float, timed>>{}, pg::mean_squared_error{}, 1e-5);
   compare_places(std::type_identity<large_network::sequence_network<double>>{},
                  std::type_identity<large_network::sequence_network<double, timed>>{}, pg::mean_squared_error{}, 1e-13);
+}
+BOOST_AUTO_TEST_CASE(a_row_that_is_wider_than_its_table_is_long) {
+  comparing::check_close(told_results::rows_of<large_network::bags<timed>, pg::cross_entropy>(),
+                         told_results::rows_of<large_network::bags<>, pg::cross_entropy>(), 1e-13, "rows");
 }
 BOOST_AUTO_TEST_CASE(language_models) {
   compare<true, large_network::language_model<float>, large_network::language_model<float, large>,

@@ -201,7 +201,7 @@ struct lifetimes {
             return;
         }
       };
-      read(each.what.delta, each.what.rows);
+      read(each.what.delta, each.what.sparse ? each.what.columns : each.what.rows);
       read(each.what.other, each.what.columns);
     }
     if constexpr (plan::recomputed_count > 0) recompute(t);
