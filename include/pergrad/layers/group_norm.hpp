@@ -48,7 +48,7 @@ struct grouped_norm {
   }
   [[nodiscard]] static constexpr auto factors(shape in) noexcept {
     const std::size_t sums = in.size() + group_count(in);
-    factor_list<options.affine ? 2 : 0> list;
+    factor_list<options.affine ? 2 : 0> list{};
     if constexpr (options.affine) {
       list[0] = elementwise_sum(1, in.e0, {.from = source::saved, .offset = sums});
       list[1] = elementwise_sum(1, in.e0, {.from = source::saved, .offset = sums + in.e0});

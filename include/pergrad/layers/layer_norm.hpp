@@ -57,7 +57,7 @@ struct row_norm {
     const std::size_t size = row_size(in);
     const operand delta{.from = source::backprop, .position_stride = size};
     const factor gain = elementwise_sum(row_count(in), size, delta, {.from = source::saved, .position_stride = size});
-    factor_list<(options.affine ? 1U : 0U) + (shifts ? 1U : 0U)> list;
+    factor_list<(options.affine ? 1U : 0U) + (shifts ? 1U : 0U)> list{};
     if constexpr (options.affine) list[0] = gain;
     if constexpr (shifts) list[1] = elementwise_sum(row_count(in), size, delta);
     return list;
