@@ -27110,7 +27110,7 @@ struct lifetimes {
             return;
         }
       };
-      read(each.what.delta, each.what.rows);
+      read(each.what.delta, each.what.sparse ? each.what.columns : each.what.rows);
       read(each.what.other, each.what.columns);
     }
     if constexpr (plan::recomputed_count > 0) recompute(t);
@@ -37793,7 +37793,7 @@ struct grouped_norm {
   }
   [[nodiscard]] static constexpr auto factors(shape in) noexcept {
     const std::size_t sums = in.size() + group_count(in);
-    factor_list<options.affine ? 2 : 0> list;
+    factor_list<options.affine ? 2 : 0> list{};
     if constexpr (options.affine) {
       list[0] = elementwise_sum(1, in.e0, {.from = source::saved, .offset = sums});
       list[1] = elementwise_sum(1, in.e0, {.from = source::saved, .offset = sums + in.e0});
@@ -38870,7 +38870,7 @@ struct row_norm {
     const std::size_t size = row_size(in);
     const operand delta{.from = source::backprop, .position_stride = size};
     const factor gain = elementwise_sum(row_count(in), size, delta, {.from = source::saved, .position_stride = size});
-    factor_list<(options.affine ? 1U : 0U) + (shifts ? 1U : 0U)> list;
+    factor_list<(options.affine ? 1U : 0U) + (shifts ? 1U : 0U)> list{};
     if constexpr (options.affine) list[0] = gain;
     if constexpr (shifts) list[1] = elementwise_sum(row_count(in), size, delta);
     return list;
