@@ -144,6 +144,57 @@ BOOST_AUTO_TEST_CASE(a_network_may_end_in_its_embedding) {
   check_against_a_whole_pass<bigrams::rebind<double>>(1, uneven);
 }
 
+namespace {
+
+/// y = x + sum of squares of the second input, position by position; what it needs is as wide as that one.
+struct with_squares {
+  static constexpr bool on_tiles = true;
+  static constexpr bool by_position = true;
+  static constexpr bool joins_positions = true;
+  static constexpr pg::shape output_shape(pg::shape in, pg::shape in2) { return in.e0 == in2.e0 ? in : pg::shape{}; }
+  static constexpr std::size_t saved_count(pg::shape /*in*/, pg::shape in2) { return in2.size(); }
+  static constexpr std::size_t scratch_count(pg::shape /*in*/, pg::shape in2) { return in2.size(); }
+
+  template <class Team>
+  static void forward(const Team& team) {
+    const auto features = static_cast<std::ptrdiff_t>(team.in.e1), second = static_cast<std::ptrdiff_t>(team.in2.e1);
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      const auto *x = team.x(b), *x2 = team.x2(b);
+      auto *y = team.y(b), *saved = team.saved(b), *squares = team.scratch(b);
+      team.each(static_cast<std::ptrdiff_t>(team.in2.size()), [&](std::ptrdiff_t i) {
+        saved[i] = x2[i];
+        squares[i] = x2[i] * x2[i];
+      });
+      team.each(static_cast<std::ptrdiff_t>(team.in.size()), [&](std::ptrdiff_t i) {
+        y[i] = x[i];
+        for (std::ptrdiff_t k = 0; k < second; ++k) y[i] += squares[i / features * second + k];
+      });
+    }
+  }
+  template <class Team>
+  static void backward(const Team& team) {
+    const auto features = static_cast<std::ptrdiff_t>(team.in.e1), second = static_cast<std::ptrdiff_t>(team.in2.e1);
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      const auto *dy = team.dy(b), *saved = team.saved(b);
+      if (team.wants_dx) team.copy(static_cast<std::ptrdiff_t>(team.in.size()), dy, team.dx(b));
+      auto* dx2 = team.dx2(b);
+      team.each(team.wants_dx2 ? static_cast<std::ptrdiff_t>(team.in2.size()) : 0, [&](std::ptrdiff_t i) {
+        dx2[i] = 0;
+        for (std::ptrdiff_t k = 0; k < features; ++k) dx2[i] += 2 * saved[i] * dy[i / second * features + k];
+      });
+    }
+  }
+};
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(a_second_input_may_be_wider) {
+  check_against_a_whole_pass<
+      pg::network<pg::token_ids(20, 9), pg::embedding<4>,
+                  pg::merge<with_squares, pg::sequential<>, pg::sequential<pg::linear<600>, pg::tanh>>, pg::linear<9>>>(
+      1, at_once);
+}
+
 BOOST_AUTO_TEST_CASE(networks_say_whether_their_keys_are_kept) {
   using pg::causal, pg::embedding, pg::linear, pg::multihead_attention;
   constexpr auto in = pg::token_ids(6, 9);
