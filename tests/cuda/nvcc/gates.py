@@ -70,6 +70,13 @@ def host_layers(nvcc, include, folder):
              str(folder / "host_layers.o")])
 
 
+def every_layer(nvcc, include, folder):
+    """Nothing that any layer or loss does on a device is an error or a warning of nvcc, calls of the host's functions
+    included, of which it says nothing in programs whose kernels are emulated."""
+    run([nvcc, *COMMON, *include, "-arch=compute_87", "-ptx", str(HERE / "every_layer_gate.cu"), "-o",
+         str(folder / "every_layer.ptx")])
+
+
 def unmarked(nvcc, include, folder):
     """A function without PERGRAD_HD in a layer for devices is an error that names the layer and says what is missing."""
     command = [nvcc, *COMMON, *include, "-arch=compute_87", "-ptx", str(HERE / "unmarked_gate.cu"), "-o",
@@ -121,8 +128,8 @@ def flags(nvcc, include, folder, name):
          str(folder / "program.o")])
 
 
-GATES = {"kernels": kernels, "noise": noise, "host_layers": host_layers, "unmarked": unmarked,
-         "compile_time": compile_time}
+GATES = {"kernels": kernels, "noise": noise, "host_layers": host_layers, "every_layer": every_layer,
+         "unmarked": unmarked, "compile_time": compile_time}
 
 
 def main():
