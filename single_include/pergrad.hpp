@@ -31349,9 +31349,10 @@ requires(decodes<Network>) class decoder {
         made.scratch = std::max(made.scratch, static_cast<index>(Layer::scratch_count_behind(in)));
       } else if constexpr (detail::is_tiled<Layer>) {
         shape some = in;
-        some.e0 = static_cast<std::size_t>(at_once);
-        made.saved = std::max(made.saved, static_cast<index>(detail::saved_count_of<Layer>(some, some)));
-        made.scratch = std::max(made.scratch, static_cast<index>(detail::scratch_count_of<Layer>(some, some)));
+        shape second = structure::shapes[structure::inputs2[i]];
+        some.e0 = second.e0 = static_cast<std::size_t>(at_once);
+        made.saved = std::max(made.saved, static_cast<index>(detail::saved_count_of<Layer>(some, second)));
+        made.scratch = std::max(made.scratch, static_cast<index>(detail::scratch_count_of<Layer>(some, second)));
       }
       // Ids are not as wide as other values: a last layer that reads them takes all positions.
       if (i + 1 == size) made.ends_in_one = !detail::works_behind<Layer> && structure::inputs[i] != 0;
