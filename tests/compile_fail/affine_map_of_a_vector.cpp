@@ -13,7 +13,11 @@ struct frames {
   static constexpr pg::shape output_shape(pg::shape) { return {1, 10}; }
   static constexpr bool channels_first = true;
   static constexpr pg::affine_map affine(pg::shape) {
-    return {.in_channels = 1, .in_size = {64, 1}, .out_channels = 1, .out_size = {10, 1}, .kernel = {10, 1},
+    return {.in_channels = 1,
+            .in_size = {64, 1},
+            .out_channels = 1,
+            .out_size = {10, 1},
+            .kernel = {10, 1},
             .stride = {6, 1}};
   }
 };
