@@ -2672,11 +2672,14 @@ template <class Layer>
 concept has_affine = requires(shape in) {
   { Layer::affine(in) } -> std::convertible_to<affine_map>;
 };
+template <class Layer>
+concept says_channels_first = requires {
+  requires Layer::channels_first;
+};
 /// Are shapes of an affine layer numbered channels first? Images always are; of sequences the layer says it.
 template <class Layer>
 [[nodiscard]] constexpr bool is_channels_first(shape in, shape out) noexcept {
-  constexpr bool said = requires { requires Layer::channels_first; };
-  return said || in.rank() > 2 || out.rank() > 2;
+  return says_channels_first<Layer> || in.rank() > 2 || out.rank() > 2;
 }
 template <class Layer>
 concept has_value = requires(float x) {
@@ -2883,7 +2886,7 @@ template <class Layer>
 [[nodiscard]] constexpr matrix shared_matrix_of(shape in, [[maybe_unused]] shape second) {
   if constexpr (has_affine<Layer>) {
     const affine_map map = Layer::affine(in);
-    constexpr bool channels_first = requires { requires Layer::channels_first; };
+    constexpr bool channels_first = says_channels_first<Layer>;
     const bool is_linear =
         !channels_first && in.rank() <= 2 && map.kernel.size() == 1 && map.groups == 1 && !map.bias && !map.adjoint;
     if (is_linear) return {0, map.out_channels, map.in_channels};
@@ -3396,7 +3399,7 @@ template <class Layer>
 template <class Layer>
 [[nodiscard]] constexpr bool keeps_lengths(shape in, shape out) {
   constexpr bool knows = requires { requires Layer::knows_lengths; };
-  constexpr bool channels_first = requires { requires Layer::channels_first; };
+  constexpr bool channels_first = says_channels_first<Layer>;
   constexpr bool either = requires { requires Layer::is_transpose; };
   constexpr bool reads_lengths = knows || (has_output_length<Layer> && !requires { requires Layer::by_position; });
   if (in.varying_axis() == 0) return true;
@@ -11459,7 +11462,7 @@ constexpr void describe_node(shape in, shape second, plan_node& to) {
   to.two_inputs = has_two_inputs<Layer>;
   to.derives_from_output = requires { requires Layer::derivative_from_output; };
   to.forgets_values = requires { requires Layer::forgets_values; };
-  to.channels_first = requires { requires Layer::channels_first; };
+  to.channels_first = says_channels_first<Layer>;
   to.swaps_axes = requires { requires Layer::is_transpose; };
   to.reads_images = reads_images<Layer>;
   to.takes_ids = takes_ids<Layer>;
@@ -31246,7 +31249,7 @@ struct decode_team : tile_team<Scalar> {
 template <class Layer>
 [[nodiscard]] constexpr bool decodes_layer(shape in) {
   if constexpr (detail::has_affine<Layer>) {
-    constexpr bool channels_first = requires { requires Layer::channels_first; };
+    constexpr bool channels_first = detail::says_channels_first<Layer>;
     return !channels_first && sees_pixels(Layer::affine(in));
   } else if constexpr (detail::has_value<Layer> || detail::is_branch_sum<Layer> || detail::works_behind<Layer>) {
     return true;

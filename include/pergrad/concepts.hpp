@@ -64,11 +64,14 @@ template <class Layer>
 concept has_affine = requires(shape in) {
   { Layer::affine(in) } -> std::convertible_to<affine_map>;
 };
+template <class Layer>
+concept says_channels_first = requires {
+  requires Layer::channels_first;
+};
 /// Are shapes of an affine layer numbered channels first? Images always are; of sequences the layer says it.
 template <class Layer>
 [[nodiscard]] constexpr bool is_channels_first(shape in, shape out) noexcept {
-  constexpr bool said = requires { requires Layer::channels_first; };
-  return said || in.rank() > 2 || out.rank() > 2;
+  return says_channels_first<Layer> || in.rank() > 2 || out.rank() > 2;
 }
 template <class Layer>
 concept has_value = requires(float x) {
@@ -275,7 +278,7 @@ template <class Layer>
 [[nodiscard]] constexpr matrix shared_matrix_of(shape in, [[maybe_unused]] shape second) {
   if constexpr (has_affine<Layer>) {
     const affine_map map = Layer::affine(in);
-    constexpr bool channels_first = requires { requires Layer::channels_first; };
+    constexpr bool channels_first = says_channels_first<Layer>;
     const bool is_linear =
         !channels_first && in.rank() <= 2 && map.kernel.size() == 1 && map.groups == 1 && !map.bias && !map.adjoint;
     if (is_linear) return {0, map.out_channels, map.in_channels};

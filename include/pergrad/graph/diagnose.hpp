@@ -139,7 +139,7 @@ template <class Layer>
 template <class Layer>
 [[nodiscard]] constexpr bool keeps_lengths(shape in, shape out) {
   constexpr bool knows = requires { requires Layer::knows_lengths; };
-  constexpr bool channels_first = requires { requires Layer::channels_first; };
+  constexpr bool channels_first = says_channels_first<Layer>;
   constexpr bool either = requires { requires Layer::is_transpose; };
   constexpr bool reads_lengths = knows || (has_output_length<Layer> && !requires { requires Layer::by_position; });
   if (in.varying_axis() == 0) return true;

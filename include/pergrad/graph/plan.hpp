@@ -87,7 +87,7 @@ constexpr void describe_node(shape in, shape second, plan_node& to) {
   to.two_inputs = has_two_inputs<Layer>;
   to.derives_from_output = requires { requires Layer::derivative_from_output; };
   to.forgets_values = requires { requires Layer::forgets_values; };
-  to.channels_first = requires { requires Layer::channels_first; };
+  to.channels_first = says_channels_first<Layer>;
   to.swaps_axes = requires { requires Layer::is_transpose; };
   to.reads_images = reads_images<Layer>;
   to.takes_ids = takes_ids<Layer>;

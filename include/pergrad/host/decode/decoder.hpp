@@ -98,7 +98,7 @@ struct decode_team : tile_team<Scalar> {
 template <class Layer>
 [[nodiscard]] constexpr bool decodes_layer(shape in) {
   if constexpr (detail::has_affine<Layer>) {
-    constexpr bool channels_first = requires { requires Layer::channels_first; };
+    constexpr bool channels_first = detail::says_channels_first<Layer>;
     return !channels_first && sees_pixels(Layer::affine(in));
   } else if constexpr (detail::has_value<Layer> || detail::is_branch_sum<Layer> || detail::works_behind<Layer>) {
     return true;
