@@ -504,6 +504,9 @@ template <class Where, class Layer, class Given> struct fewer_blocks_than_traine
 template <class Where, class Layer, class Given> struct no_derivative : instead_of_network {
   static constexpr int say() { static_assert(never<Where>, "a layer with value(x) needs its slope: template <class Value> static Value derivative(Value x, Value y), with y = value(x); see docs/custom_layers.md"); return 0; }
 };
+template <class Where, class Layer, class Given> struct layer_of_two_kinds : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "a layer says once what it computes: by value(x) and derivative(x, y), by affine(shape), or by forward and backward; this one says it twice: make helpers of these names private, or rename them; see docs/custom_layers.md"); return 0; }
+};
 template <class Where, class Layer, class Given> struct softmax_is_in_the_loss : instead_of_network {
   static constexpr int say() { static_assert(never<Where>, "the loss takes the softmax: leave it out, end the network in pergrad::linear<classes> and train with pergrad::cross_entropy; see docs/layers.md"); return 0; }
 };
@@ -2793,6 +2796,10 @@ concept has_general_backward = has_saving_backward<Layer> ||
     requires(shape in, std::span<const float> x, std::span<float> dx) {
   Layer::backward(in, x, x, x, dx);
 };
+/// A layer that says twice what it computes: one of the two would never be called.
+template <class Layer>
+concept is_of_two_kinds = (has_value<Layer> && has_affine<Layer>) ||
+                          ((has_value<Layer> || has_affine<Layer>)&&(has_general_forward<Layer> || is_tiled<Layer>));
 
 /// Parameters of any kind of layer; parameter-free kinds need not say so.
 template <class Layer>
@@ -3203,6 +3210,7 @@ enum class mistake {
   no_backward,
   no_factors,
   no_derivative,
+  of_two_kinds,
   factors_do_not_cover,
   factor_outside_tape,
   factor_of_ids,
@@ -3363,9 +3371,6 @@ template <class Layer>
 /// What is wrong with a layer that has functions of its own, once these are there.
 template <class Layer>
 [[nodiscard]] constexpr mistake diagnose_own(shape in, shape second) {
-  if constexpr (has_accepts<Layer>) {
-    if (!Layer::accepts(in)) return mistake::rejects_input;
-  }
   if (output_shape_of<Layer>(in, second).size() == 0) return mistake::no_output;
   if constexpr (has_matrices<Layer>) {
     if (!matrices_inside<Layer>(in, second)) return mistake::matrices_outside_parameters;
@@ -3417,10 +3422,14 @@ inline constexpr bool takes_one_input = requires(shape in) {
 /// What is wrong with a layer on this input, before anything else of it is used.
 template <class Layer>
 [[nodiscard]] constexpr mistake diagnose(shape in, shape second) {
+  if (in.ids != 0 && !takes_ids<Layer> && !is_mixing<Layer>) return mistake::ids_into_a_float_layer;
+  if constexpr (has_accepts<Layer>) {
+    if (!Layer::accepts(in)) return mistake::rejects_input;
+  }
   if constexpr (is_mixing<Layer>) {
     return mistake::mixes_samples;
-  } else if (in.ids != 0 && !takes_ids<Layer>) {
-    return mistake::ids_into_a_float_layer;
+  } else if constexpr (is_of_two_kinds<Layer>) {
+    return mistake::of_two_kinds;
   } else if constexpr (is_branch_sum<Layer>) {
     return in == second ? mistake::none : mistake::branches_differ;
   } else if constexpr (requires { Layer::on_tiles; }) {
@@ -4177,6 +4186,7 @@ constexpr auto explain() {
   else if constexpr (What == mistake::factor_outside_tape) return std::type_identity<factor_reads_outside_the_tape<Where, Layer, Given>>{};
   else if constexpr (What == mistake::factor_of_ids) return std::type_identity<factor_reads_ids<Where, Layer, Given>>{};
   else if constexpr (What == mistake::matrices_outside_parameters) return std::type_identity<matrices_lie_outside_the_parameters<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::of_two_kinds) return std::type_identity<error::layer_of_two_kinds<Where, Layer, Given>>{};
   else if constexpr (What == mistake::affine_map_does_not_fit) return std::type_identity<error::affine_map_does_not_fit<Where, Layer, Given>>{};
   else if constexpr (What == mistake::output_length_too_long) return std::type_identity<error::output_length_too_long<Where, Layer, Given>>{};
   else if constexpr (What == mistake::mixes_samples) return std::type_identity<mixes_samples<Where, Layer, Given>>{};

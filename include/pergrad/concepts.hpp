@@ -185,6 +185,10 @@ concept has_general_backward = has_saving_backward<Layer> ||
     requires(shape in, std::span<const float> x, std::span<float> dx) {
   Layer::backward(in, x, x, x, dx);
 };
+/// A layer that says twice what it computes: one of the two would never be called.
+template <class Layer>
+concept is_of_two_kinds = (has_value<Layer> && has_affine<Layer>) ||
+                          ((has_value<Layer> || has_affine<Layer>)&&(has_general_forward<Layer> || is_tiled<Layer>));
 
 /// Parameters of any kind of layer; parameter-free kinds need not say so.
 template <class Layer>

@@ -139,6 +139,9 @@ template <class Where, class Layer, class Given> struct fewer_blocks_than_traine
 template <class Where, class Layer, class Given> struct no_derivative : instead_of_network {
   static constexpr int say() { static_assert(never<Where>, "a layer with value(x) needs its slope: template <class Value> static Value derivative(Value x, Value y), with y = value(x); see docs/custom_layers.md"); return 0; }
 };
+template <class Where, class Layer, class Given> struct layer_of_two_kinds : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "a layer says once what it computes: by value(x) and derivative(x, y), by affine(shape), or by forward and backward; this one says it twice: make helpers of these names private, or rename them; see docs/custom_layers.md"); return 0; }
+};
 template <class Where, class Layer, class Given> struct softmax_is_in_the_loss : instead_of_network {
   static constexpr int say() { static_assert(never<Where>, "the loss takes the softmax: leave it out, end the network in pergrad::linear<classes> and train with pergrad::cross_entropy; see docs/layers.md"); return 0; }
 };

@@ -103,9 +103,6 @@ template <class Layer>
 /// What is wrong with a layer that has functions of its own, once these are there.
 template <class Layer>
 [[nodiscard]] constexpr mistake diagnose_own(shape in, shape second) {
-  if constexpr (has_accepts<Layer>) {
-    if (!Layer::accepts(in)) return mistake::rejects_input;
-  }
   if (output_shape_of<Layer>(in, second).size() == 0) return mistake::no_output;
   if constexpr (has_matrices<Layer>) {
     if (!matrices_inside<Layer>(in, second)) return mistake::matrices_outside_parameters;
@@ -157,10 +154,14 @@ inline constexpr bool takes_one_input = requires(shape in) {
 /// What is wrong with a layer on this input, before anything else of it is used.
 template <class Layer>
 [[nodiscard]] constexpr mistake diagnose(shape in, shape second) {
+  if (in.ids != 0 && !takes_ids<Layer> && !is_mixing<Layer>) return mistake::ids_into_a_float_layer;
+  if constexpr (has_accepts<Layer>) {
+    if (!Layer::accepts(in)) return mistake::rejects_input;
+  }
   if constexpr (is_mixing<Layer>) {
     return mistake::mixes_samples;
-  } else if (in.ids != 0 && !takes_ids<Layer>) {
-    return mistake::ids_into_a_float_layer;
+  } else if constexpr (is_of_two_kinds<Layer>) {
+    return mistake::of_two_kinds;
   } else if constexpr (is_branch_sum<Layer>) {
     return in == second ? mistake::none : mistake::branches_differ;
   } else if constexpr (requires { Layer::on_tiles; }) {

@@ -228,6 +228,7 @@ constexpr auto explain() {
   else if constexpr (What == mistake::factor_outside_tape) return std::type_identity<factor_reads_outside_the_tape<Where, Layer, Given>>{};
   else if constexpr (What == mistake::factor_of_ids) return std::type_identity<factor_reads_ids<Where, Layer, Given>>{};
   else if constexpr (What == mistake::matrices_outside_parameters) return std::type_identity<matrices_lie_outside_the_parameters<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::of_two_kinds) return std::type_identity<error::layer_of_two_kinds<Where, Layer, Given>>{};
   else if constexpr (What == mistake::affine_map_does_not_fit) return std::type_identity<error::affine_map_does_not_fit<Where, Layer, Given>>{};
   else if constexpr (What == mistake::output_length_too_long) return std::type_identity<error::output_length_too_long<Where, Layer, Given>>{};
   else if constexpr (What == mistake::mixes_samples) return std::type_identity<mixes_samples<Where, Layer, Given>>{};

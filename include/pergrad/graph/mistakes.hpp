@@ -18,6 +18,7 @@ enum class mistake {
   no_backward,
   no_factors,
   no_derivative,
+  of_two_kinds,
   factors_do_not_cover,
   factor_outside_tape,
   factor_of_ids,
