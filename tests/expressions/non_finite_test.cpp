@@ -203,6 +203,20 @@ BOOST_AUTO_TEST_CASE(a_plain_sum_shows_the_damage) {
                   "clip beside sum");
 }
 
+// Neither does a variance, where 0 would say that all gradients are alike.
+BOOST_AUTO_TEST_CASE(a_variance_shows_the_damage) {
+  dense_problem p{count};
+  const auto g = p.gradients();
+  const auto clean = pg::unprotected::evaluate(p.exec, pg::variance(g));
+  for (const auto& [name, values] : spoilings<dense_problem>()) {
+    dense_problem spoilt{count};
+    spoil(spoilt, bad[0], values);
+    const auto found = pg::unprotected::evaluate(spoilt.exec, pg::variance(spoilt.gradients()));
+    BOOST_TEST(!std::isfinite(static_cast<float>(norm_of(found))), name);
+    for (std::size_t i = 0; i < clean.size(); ++i) BOOST_TEST(!(found[i] == 0 && clean[i] > 0), name << " at " << i);
+  }
+}
+
 // Erasing a bad sample in one sum leaves the others of the evaluation alone, in whatever order they are listed.
 BOOST_AUTO_TEST_CASE(bad_samples_among_several_sums) {
   conv_problem p{count};

@@ -150,7 +150,10 @@ class variance_of : public detail::over_gradients<Leaf> {
     plain_sum{this->leaf(), scale, true}.attach(request, out, false);
   }
   void finish(const detail::thread_pool&, std::span<scalar> out) const {
-    for (std::size_t i = 0; i < out.size(); ++i) out[i] = std::max(scalar{0}, out[i] - mean_[i] * mean_[i]);
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      const scalar rest = out[i] - mean_[i] * mean_[i];
+      out[i] = rest < 0 ? scalar{0} : rest;  // and what is no number stays none
+    }
   }
 
  private:
