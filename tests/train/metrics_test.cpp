@@ -99,6 +99,8 @@ BOOST_AUTO_TEST_CASE(area_under_roc_counts_pairs) {
   BOOST_TEST(std::isnan(pg::area_under_roc(numbers{1, std::nan("")}, labels{0, 1})));
   BOOST_TEST(std::isnan(pg::area_under_roc(numbers{}, labels{})));
   BOOST_CHECK_THROW(static_cast<void>(pg::area_under_roc(numbers{1, 2}, labels{0, 2})), std::invalid_argument);
+  BOOST_CHECK_THROW(static_cast<void>(pg::area_under_roc(numbers{std::nan(""), 2}, labels{0, 2})),
+                    std::invalid_argument);
   BOOST_CHECK_THROW(static_cast<void>(pg::area_under_roc(numbers{1, 2}, labels{0})), std::invalid_argument);
 }
 BOOST_AUTO_TEST_CASE(r_squared_by_hand) {

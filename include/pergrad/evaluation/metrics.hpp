@@ -168,15 +168,16 @@ template <detail::array Scores, detail::array Labels>
   std::vector<std::size_t> order(count);
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::size_t ones = 0;
-  for (std::size_t i = 0; i < count; ++i) {
+  bool are_numbers = true;
+  for (std::size_t i = 0; i < count; ++i) {  // all labels, wherever a score is no number
     if (!(labels[i] == 0 || labels[i] == 1)) {
       detail::throw_invalid_argument(
           {"pergrad: area_under_roc: label ", i, " must be 0 or 1, is ", static_cast<double>(labels[i])});
     }
-    if (std::isnan(static_cast<double>(scores[i]))) return std::numeric_limits<double>::quiet_NaN();
+    are_numbers = are_numbers && !std::isnan(static_cast<double>(scores[i]));
     ones += labels[i] == 1 ? 1U : 0U;
   }
-  if (ones == 0 || ones == count) return std::numeric_limits<double>::quiet_NaN();
+  if (!are_numbers || ones == 0 || ones == count) return std::numeric_limits<double>::quiet_NaN();
   std::ranges::sort(order, [&](std::size_t a, std::size_t b) { return scores[a] < scores[b]; });
   double won = 0;  // pairs of a one and a zero
   std::size_t zeros_below = 0;
