@@ -527,4 +527,48 @@ BOOST_AUTO_TEST_CASE(a_fused_step_that_fails_changes_nothing) {
   BOOST_TEST(s.parameters() == t.parameters());
 }
 
+// What was moved from says so, as everywhere: it has no memory to update, or nothing to update with.
+BOOST_AUTO_TEST_CASE(optimizers_and_gradients_that_were_moved_from) {
+  using net = network<double>;
+  setting<double> s;
+  const std::vector<double> before = s.parameters();
+  const pg::expected_batch_size divisor{2};
+  pg::bounded_total<net> total{s.exec};
+  total.expect(pg::l2_clip_norm{1});
+  s.draw(1);
+  s.draw_private();
+  const auto check = [&](auto optimizer) {
+    const auto taken = std::move(optimizer);
+    // NOLINTBEGIN(bugprone-use-after-move): that is what is tested
+    const auto noise = [&] { return pg::unaccounted::gaussian_noise(pg::noise_multiplier{1}, s.generator); };
+    const std::uint64_t drawn = s.generator.step();
+    BOOST_CHECK_THROW(pg::unprotected::step(optimizer, s.exec, s.net, s.plain), std::logic_error);
+    BOOST_CHECK_THROW(optimizer.step(s.exec, s.net, s.update, divisor), std::logic_error);
+    BOOST_CHECK_THROW(optimizer.step(s.exec, s.net, total + noise(), divisor), std::logic_error);
+    BOOST_CHECK_THROW(optimizer.step(s.exec, s.net, s.update, total + noise(), divisor), std::logic_error);
+    BOOST_TEST(s.generator.step() == drawn);
+    // NOLINTEND(bugprone-use-after-move)
+  };
+  check(pg::sgd<net>{pg::learning_rate{0.3}, 0.9});
+  check(pg::adam<net>{pg::learning_rate{0.3}});
+  check(pg::scaled_adam<net>{pg::learning_rate{0.3}, pg::l2_clip_norm{1}, 1e-3, pg::max_batch{1}});
+  BOOST_TEST(s.parameters() == before);
+
+  // A step without a gradient is none that Adam counts.
+  setting<double> t;
+  t.draw(1);
+  pg::adam<net> optimizer{pg::learning_rate{0.3}}, other{pg::learning_rate{0.3}};
+  pg::unprotected::gradient<net> plain{s.exec};
+  pg::unprotected::rehearsed_gradient<net> update{s.exec};
+  const auto taken = std::move(plain);
+  const auto released = std::move(update);
+  // NOLINTBEGIN(bugprone-use-after-move): that is what is tested
+  BOOST_CHECK_THROW(pg::unprotected::step(optimizer, s.exec, s.net, plain), std::logic_error);
+  BOOST_CHECK_THROW(optimizer.step(s.exec, s.net, update, divisor), std::logic_error);
+  // NOLINTEND(bugprone-use-after-move)
+  pg::unprotected::step(optimizer, s.exec, s.net, s.plain);
+  pg::unprotected::step(other, t.exec, t.net, t.plain);
+  BOOST_TEST(s.parameters() == t.parameters());
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -113,6 +113,7 @@ class adam : public optimizer_steps<adam<Network>, Network> {
   friend struct detail::checkpoint_access;
   static constexpr std::array<const char*, 2> state_names{"exp_avg", "exp_avg_sq"};  // PyTorch's
   [[nodiscard]] const char* kind() const noexcept { return corrects() ? "adam with noise correction" : "adam"; }
+  [[nodiscard]] bool has_memory() const noexcept { return second_.size() == Network::parameter_count; }
   [[nodiscard]] std::array<std::span<scalar>, 2> state() noexcept { return {first_.span(), second_.span()}; }
   [[nodiscard]] std::uint64_t* count() noexcept { return &steps_; }
   [[nodiscard]] double* noise_share() noexcept { return corrects() ? &noise_ : nullptr; }

@@ -100,16 +100,24 @@ struct optimizer_access {
   }
   /// Tells Adam the deviation of the noise in each element of the next gradient.
   static void set_deviation(auto& adam, double deviation) noexcept { adam.deviation_ = deviation; }
+  /// Throws std::logic_error for an optimizer that was moved from: what it remembers is another's.
+  static void require_memory(const auto& optimizer) {
+    if (!optimizer.has_memory()) detail::throw_logic_error({"pergrad: an optimizer that was moved from takes no step"});
+  }
   /// Begins one update with scale * gradient. The result takes the gradient stretch by stretch, each stretch once, on
   /// any thread: f(first parameter, values, how many). The rows of padding ids stay what they are.
   template <class Optimizer, class Network>
   [[nodiscard]] static auto begin(Optimizer& optimizer, Network& network, double scale) {
     return detail::hold_parameters<Network>(optimizer.begin(network, scale));
   }
-  /// One update with a gradient that lies in memory.
+  /// One update with a gradient that lies in memory. Throws std::logic_error where one of the three was moved from.
   template <class Optimizer, class Network, class Scalar>
   static void apply(Optimizer& optimizer, const detail::thread_pool& pool, Network& network,
                     std::span<const Scalar> gradient, double scale) {
+    require_memory(optimizer);
+    if (gradient.size() != Network::parameter_count) {
+      detail::throw_logic_error({"pergrad: a gradient that was moved from has no values for a step"});
+    }
     constexpr std::size_t share = std::size_t{1} << 12U;
     const auto use = begin(optimizer, network, scale);
     pool.parallel((gradient.size() + share - 1) / share, [&](std::size_t task, std::size_t) {
@@ -117,9 +125,11 @@ struct optimizer_access {
       use(first, gradient.data() + first, std::min(gradient.size() - first, share));
     });
   }
-  /// What begins an update with released values, divided by a public constant, once nothing can fail any more.
+  /// What begins an update with released values, divided by a public constant, once nothing can fail any more. Throws
+  /// std::logic_error for an optimizer that was moved from.
   template <class Optimizer, class Network>
   [[nodiscard]] static auto beginning(Optimizer& optimizer, Network& network, expected_batch_size divisor) {
+    require_memory(optimizer);
     return [&optimizer, &network, scale = 1 / divisor.value()] {
       using scalar = typename Network::scalar;
       using update = decltype(begin(optimizer, network, scale));
@@ -133,7 +143,8 @@ struct optimizer_access {
   }
 };
 
-/// Base of the optimizers: the private step.
+/// Base of the optimizers: the private step. Throws std::logic_error where optimizer, network or gradient was moved
+/// from.
 template <class Optimizer, class Network>
 class optimizer_steps {
  public:
@@ -175,12 +186,14 @@ class optimizer_steps {
   /// values stay there. The step is used up. Throws what its release throws; nothing is changed then.
   template <executor Executor, class Loop>
   void step(const Executor& executor, Network& network, private_step<Loop>&& taken) {
+    optimizer_access::require_memory(self());  // before the step is used up
     const expected_batch_size divisor = taken.divisor();
     step(executor, network, std::move(taken).consumed(), divisor);
   }
   template <executor Executor, class Loop>
   void step(const Executor& executor, Network& network, released_gradient<Network, Loop::is_private>& update,
             private_step<Loop>&& taken) {
+    optimizer_access::require_memory(self());
     const expected_batch_size divisor = taken.divisor();
     step(executor, network, update, std::move(taken).consumed(), divisor);
   }

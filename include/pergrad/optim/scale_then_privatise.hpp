@@ -73,11 +73,13 @@ class scaled_adam : public optimizer_steps<scaled_adam<Network>, Network> {
   void set_learning_rate(learning_rate rate) { adam_.set_learning_rate(rate); }
 
   /// Adds the physical batch of a private step to its sum, once. Throws std::logic_error as `accumulate(step, ...)`
-  /// does and for another clip norm than the loop's, std::invalid_argument for a loop of larger physical batches.
+  /// does, for another clip norm than the loop's and where this was moved from, std::invalid_argument for a loop of
+  /// larger physical batches.
   template <executor Executor, class Step>
   void accumulate(const Executor& executor, Step& step) {
     using detail::total_access;
     const detail::float_environment proven;
+    optimizer_access::require_memory(*this);
     const auto g = step.gradients();
     if (g.capacity() > most_) {
       detail::throw_invalid_argument({"pergrad: scaled_adam: made for physical batches of ", most_,
@@ -107,6 +109,7 @@ class scaled_adam : public optimizer_steps<scaled_adam<Network>, Network> {
   friend struct detail::checkpoint_access;
   static constexpr std::array<const char*, 2> state_names{"exp_avg", "exp_avg_sq"};  // PyTorch's
   [[nodiscard]] const char* kind() const noexcept { return "adam, scaled then private"; }
+  [[nodiscard]] bool has_memory() const noexcept { return scales_.size() == Network::parameter_count; }
   [[nodiscard]] auto state() noexcept { return optimizer_access::state(adam_); }
   [[nodiscard]] std::uint64_t* count() noexcept {
     is_scaled_ = false;  // whoever reads a file changes what the scales are made of

@@ -55,6 +55,9 @@ class sgd : public optimizer_steps<sgd<Network>, Network> {
   friend struct detail::checkpoint_access;
   static constexpr std::array<const char*, 1> state_names{"momentum_buffer"};  // PyTorch's
   [[nodiscard]] const char* kind() const noexcept { return momentum_ > 0 ? "sgd with momentum" : "sgd"; }
+  [[nodiscard]] bool has_memory() const noexcept {
+    return momentum_ == 0 || velocity_.size() == Network::parameter_count;
+  }
   [[nodiscard]] std::array<std::span<scalar>, 1> state() noexcept { return {velocity_.span()}; }
   [[nodiscard]] std::uint64_t* count() noexcept { return nullptr; }
   [[nodiscard]] auto begin(Network& network, double scale) {
