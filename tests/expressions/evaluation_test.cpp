@@ -5,6 +5,7 @@
 
 #include <array>
 #include <atomic>
+#include <limits>
 
 #include "fixture.hpp"
 
@@ -321,6 +322,33 @@ BOOST_AUTO_TEST_CASE(gradients_of_different_evaluations_do_not_mix) {
   BOOST_CHECK_THROW(pg::unprotected::evaluate_into(p.exec, pg::assign(a, pg::sum(g)),
                                                    pg::assign(norms, pg::l2_norms(other_strategy))),
                     std::invalid_argument);
+}
+
+// Of a tape, batches and sums are limits: none is too large, and memory follows what an evaluation can have.
+BOOST_AUTO_TEST_CASE(a_tape_of_any_capacity) {
+  using tables =
+      pg::basic_network<double, pg::token_ids(6, 50), pg::embedding<9>, pg::mean_over_positions, pg::linear<3>>;
+  using dense = pg::basic_network<double, pg::shape{6}, pg::linear<9>, pg::tanh, pg::linear<3>>;
+  const pg::host exec{pg::threads{2}};
+  const auto check = [&]<class Network>(const Network& net, const auto& inputs) {
+    const std::vector<std::int32_t> classes{0, 2, 1};
+    const pg::batch<Network, pg::cross_entropy> batch{inputs, classes};
+    const auto sum_on = [&](pg::max_batch capacity, pg::max_sums sums) {
+      pg::tape<Network> tape{exec, capacity, sums};
+      const auto g = pg::per_sample_gradients(net, pg::cross_entropy{}, batch, tape);
+      return pg::unprotected::evaluate(exec, pg::sum(pg::clip(g, pg::l2_clip_norm{0.5})));
+    };
+    const std::vector<double> wanted = sum_on(pg::max_batch{3}, pg::max_sums{1});
+    constexpr std::size_t most = std::numeric_limits<std::size_t>::max(), half = most / 2;
+    for (const std::size_t large : {std::size_t{1} << 40U, half, half + 1, most}) {
+      check_close(sum_on(pg::max_batch{large}, pg::max_sums{1}), wanted, 1e-12, "batches");
+    }
+    for (const std::size_t large : {std::size_t{9}, std::size_t{1} << 55U, half + 1, most}) {
+      check_same_bits(sum_on(pg::max_batch{3}, pg::max_sums{large}), wanted, "sums");
+    }
+  };
+  check(dense{exec, pg::kaiming_uniform{5}}, std::vector<double>(3 * 6, 0.5));
+  check(tables{exec, pg::kaiming_uniform{5}}, std::vector<std::int32_t>(3 * 6, 7));
 }
 
 BOOST_AUTO_TEST_CASE(batches_tapes_and_executors_must_fit) {

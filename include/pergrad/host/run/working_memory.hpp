@@ -83,11 +83,15 @@ inline constexpr index chunk_samples = [] {
   return std::max<index>(1, samples / table.tile) * table.tile;
 }();
 
+/// Of a tape's capacity, which may be any number: no batch has 2^62 samples.
+[[nodiscard]] constexpr index samples_within(std::size_t capacity) noexcept {
+  return static_cast<index>(std::min(capacity, std::size_t{1} << 62U));
+}
 /// Samples that a clipped sum adds up before their sum is added to that of others: parts are added up in a chunk, and
 /// chunks in the sum. Three short ways instead of a long one, as each addition rounds (privacy/release.hpp).
 template <class Network>
 [[nodiscard]] constexpr index part_samples(std::size_t capacity) noexcept {
-  return std::min(static_cast<index>(capacity), chunk_samples<Network>) < 256 ? 16 : 32;
+  return std::min(samples_within(capacity), chunk_samples<Network>) < 256 ? 16 : 32;
 }
 /// Accumulators of a clipped sum's chunk: of no more samples than a part or a tile.
 template <class Network>
@@ -99,7 +103,7 @@ template <class Network>
 /// and those of a deferred sum, and by chunks. The longest way of them all, whatever tile a strategy takes.
 template <class Network>
 [[nodiscard]] constexpr detail::addition_way way_of_additions(std::size_t capacity) noexcept {
-  const auto most = static_cast<index>(capacity);
+  const index most = samples_within(capacity);
   const index part = part_samples<Network>(capacity);
   if constexpr (program<Network>::table.shares_sums) {  // sample after sample, whatever comes before and behind
     const bool has_chunks = program<Network>::table.deferred_count > 0;
@@ -188,7 +192,7 @@ struct working_memory {
 
   /// Reserves everything. Throws std::runtime_error if there is no memory.
   [[gnu::noinline]] working_memory(std::size_t of_threads, std::size_t of_batch, std::size_t of_sums)
-      : threads{of_threads}, max_batch{of_batch}, max_sums{of_sums} {
+      : threads{of_threads}, max_batch{of_batch}, max_sums{std::min(of_sums, detail::most_sums)} {
     for (std::size_t thread = 0; thread < threads; ++thread) {
       std::uninitialized_fill_n(workspaces.data() + static_cast<index>(thread) * workspace_stride, table.touched,
                                 scalar{0});
@@ -218,7 +222,7 @@ struct working_memory {
       "a tape's weights"};
   buffer<scalar> direction{total(table.native_size, 1), "a tape's direction", detail::uninitialised};
   // What samples of a chunk leave of tables of which they use few rows (table_way.hpp), and what finds it:
-  index chunk = std::min(static_cast<index>(max_batch), chunk_samples<Network>);  ///< samples that have room
+  index chunk = std::min(samples_within(max_batch), chunk_samples<Network>);  ///< samples that have room
   buffer<std::int32_t> finders{total(finder_stride, threads), "a tape's hash tables"};
   buffer<std::int32_t> integers{total(table.sparse_integers, chunk), "a tape's segments", detail::uninitialised};
   buffer<scalar> scalars{total(table.sparse_scalars, chunk), "a tape's segments", detail::uninitialised};
