@@ -110,7 +110,8 @@ concept is_tiled = requires(const any_team& team) {
   Layer::forward(team);
   Layer::backward(team);
 };
-/// A tiled layer that reads and writes values as the executor stores them (channels last), not in PyTorch's order.
+/// A tiled layer of one input that reads and writes values as the executor stores them (channels last), not in
+/// PyTorch's order.
 template <class Layer>
 concept reads_images = requires {
   requires Layer::stored_order;

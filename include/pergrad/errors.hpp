@@ -85,6 +85,9 @@ template <class Where, class Layer, class Given> struct affine_map_does_not_fit 
 template <class Where, class Layer, class Given> struct output_length_too_long : instead_of_network {
   static constexpr int say() { static_assert(never<Where>, "output_length(in, length) must not be more than the positions that output_shape(in) has, for any length from 0 on; see docs/custom_layers.md"); return 0; }
 };
+template <class Where, class Layer, class Given> struct stored_order_of_two_inputs : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "a layer with stored_order has one input: a team does not say how a second one is stored; see docs/custom_layers.md"); return 0; }
+};
 template <class Where, class Layer, class Given> struct mixes_samples : instead_of_network {
   static constexpr int say() { static_assert(never<Where>, "this layer mixes the samples of a batch, so a per-sample gradient does not exist; use a per-sample normalisation such as group_norm; see docs/privacy.md"); return 0; }
 };

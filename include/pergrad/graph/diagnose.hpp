@@ -126,6 +126,7 @@ template <class Layer>
     }
     if (found != mistake::none) return found;
     if (second.ids != 0) return mistake::branches_do_not_fit;  // to a layer with two inputs both are numbers
+    if (reads_images<Layer> && second.size() != 0) return mistake::stored_order_of_two;
     return diagnose_own<Layer>(in, second);
   }
 }

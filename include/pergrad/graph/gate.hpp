@@ -231,6 +231,7 @@ constexpr auto explain() {
   else if constexpr (What == mistake::of_two_kinds) return std::type_identity<error::layer_of_two_kinds<Where, Layer, Given>>{};
   else if constexpr (What == mistake::affine_map_does_not_fit) return std::type_identity<error::affine_map_does_not_fit<Where, Layer, Given>>{};
   else if constexpr (What == mistake::output_length_too_long) return std::type_identity<error::output_length_too_long<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::stored_order_of_two) return std::type_identity<stored_order_of_two_inputs<Where, Layer, Given>>{};
   else if constexpr (What == mistake::mixes_samples) return std::type_identity<mixes_samples<Where, Layer, Given>>{};
   else if constexpr (What == mistake::needs_an_image) return std::type_identity<needs_an_image<Where, Layer, Given>>{};
   else if constexpr (What == mistake::needs_features) return std::type_identity<needs_features<Where, Layer, Given>>{};

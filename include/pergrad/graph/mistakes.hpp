@@ -25,6 +25,7 @@ enum class mistake {
   matrices_outside_parameters,
   affine_map_does_not_fit,
   output_length_too_long,
+  stored_order_of_two,
   mixes_samples,
   needs_an_image,
   needs_features,
