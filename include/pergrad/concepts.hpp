@@ -232,6 +232,16 @@ template <class Layer>
     return 0;
   }
 }
+template <class Layer>
+[[nodiscard]] constexpr std::size_t part_scratch_count_of(shape in, shape second) {
+  if constexpr (requires { Layer::part_scratch_count(in, second); }) {
+    return Layer::part_scratch_count(in, second);
+  } else if constexpr (requires { Layer::part_scratch_count(in); }) {
+    return Layer::part_scratch_count(in);
+  } else {
+    return 0;
+  }
+}
 /// Parts of a layer on tiles that know nothing of each other (pergrad/team.hpp), and the scratch of each of them.
 struct layer_parts {
   std::size_t count = 1;
@@ -239,12 +249,11 @@ struct layer_parts {
 };
 template <class Layer>
 [[nodiscard]] constexpr layer_parts parts_of(shape in, shape second) {
+  const std::size_t scratch = part_scratch_count_of<Layer>(in, second);
   if constexpr (requires { Layer::part_count(in, second); }) {
-    return {Layer::part_count(in, second), Layer::part_scratch_count(in, second)};
-  } else if constexpr (requires { Layer::part_count(in) + Layer::part_scratch_count(in); }) {
-    return {Layer::part_count(in), Layer::part_scratch_count(in)};
+    return {Layer::part_count(in, second), scratch};
   } else if constexpr (requires { Layer::part_count(in); }) {
-    return {Layer::part_count(in), 0};
+    return {Layer::part_count(in), scratch};
   } else {
     return {};
   }

@@ -175,6 +175,30 @@ BOOST_AUTO_TEST_CASE(parts_of_layers_are_blocks_of_their_own) {
   expect_parts_apart<long_attention<double, 4>>(3, 3 * 3 * 4);
   expect_parts_apart<tiles_of_attention<double, 4>>(3, 3 * 3 * (2 + 1 + 1 + 2) * 3);
 }
+// A layer with two inputs may say its parts, and what each needs, of one shape or of both.
+BOOST_AUTO_TEST_CASE(parts_and_what_they_need_are_said_of_one_shape_or_of_both) {
+  struct of_one {
+    static constexpr std::size_t part_count(pg::shape in) { return in.e0; }
+  };
+  struct of_both {
+    static constexpr std::size_t part_count(pg::shape in, pg::shape in2) { return in.e0 + in2.e0; }
+  };
+  struct needs_of_one : of_both {
+    static constexpr std::size_t part_scratch_count(pg::shape in) { return in.e1; }
+  };
+  struct needs_of_both : of_one {
+    static constexpr std::size_t part_scratch_count(pg::shape in, pg::shape in2) { return in.e1 + in2.e1; }
+  };
+  const auto check = []<class Layer>(std::type_identity<Layer>, std::size_t count, std::size_t scratch) {
+    const auto found = pg::detail::parts_of<Layer>({3, 4}, {3, 5});
+    BOOST_TEST(found.count == count);
+    BOOST_TEST(found.scratch == scratch);
+  };
+  check(std::type_identity<of_one>{}, 3, 0);
+  check(std::type_identity<of_both>{}, 6, 0);
+  check(std::type_identity<needs_of_one>{}, 6, 4);
+  check(std::type_identity<needs_of_both>{}, 3, 9);
+}
 // Of layers without attention: six of three parts each; of rows three of two parts and three of three, the last of
 // which adds to an input's gradient; two of two parts, the first with nothing to train in front of it.
 BOOST_AUTO_TEST_CASE(parts_of_elementwise_layers_are_blocks_of_their_own) {

@@ -98,7 +98,6 @@ struct feed_forward_end : keeps_every_length {
   [[nodiscard]] static constexpr std::size_t part_count(shape /*in*/, shape second) noexcept {
     return dropout<Probability>::parts_of_mask(second.size());
   }
-  [[nodiscard]] static constexpr std::size_t part_scratch_count(shape /*in*/, shape /*second*/) noexcept { return 0; }
 
   template <class Team>
   PERGRAD_HD static void forward(const Team& team) {
