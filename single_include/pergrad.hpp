@@ -450,6 +450,9 @@ template <class Where, class Layer, class Given> struct affine_map_does_not_fit 
 template <class Where, class Layer, class Given> struct output_length_too_long : instead_of_network {
   static constexpr int say() { static_assert(never<Where>, "output_length(in, length) must not be more than the positions that output_shape(in) has, for any length from 0 on; see docs/custom_layers.md"); return 0; }
 };
+template <class Where, class Layer, class Given> struct stored_order_of_two_inputs : instead_of_network {
+  static constexpr int say() { static_assert(never<Where>, "a layer with stored_order has one input: a team does not say how a second one is stored; see docs/custom_layers.md"); return 0; }
+};
 template <class Where, class Layer, class Given> struct mixes_samples : instead_of_network {
   static constexpr int say() { static_assert(never<Where>, "this layer mixes the samples of a batch, so a per-sample gradient does not exist; use a per-sample normalisation such as group_norm; see docs/privacy.md"); return 0; }
 };
@@ -2721,7 +2724,8 @@ concept is_tiled = requires(const any_team& team) {
   Layer::forward(team);
   Layer::backward(team);
 };
-/// A tiled layer that reads and writes values as the executor stores them (channels last), not in PyTorch's order.
+/// A tiled layer of one input that reads and writes values as the executor stores them (channels last), not in
+/// PyTorch's order.
 template <class Layer>
 concept reads_images = requires {
   requires Layer::stored_order;
@@ -2842,6 +2846,16 @@ template <class Layer>
     return 0;
   }
 }
+template <class Layer>
+[[nodiscard]] constexpr std::size_t part_scratch_count_of(shape in, shape second) {
+  if constexpr (requires { Layer::part_scratch_count(in, second); }) {
+    return Layer::part_scratch_count(in, second);
+  } else if constexpr (requires { Layer::part_scratch_count(in); }) {
+    return Layer::part_scratch_count(in);
+  } else {
+    return 0;
+  }
+}
 /// Parts of a layer on tiles that know nothing of each other (pergrad/team.hpp), and the scratch of each of them.
 struct layer_parts {
   std::size_t count = 1;
@@ -2849,12 +2863,11 @@ struct layer_parts {
 };
 template <class Layer>
 [[nodiscard]] constexpr layer_parts parts_of(shape in, shape second) {
+  const std::size_t scratch = part_scratch_count_of<Layer>(in, second);
   if constexpr (requires { Layer::part_count(in, second); }) {
-    return {Layer::part_count(in, second), Layer::part_scratch_count(in, second)};
-  } else if constexpr (requires { Layer::part_count(in) + Layer::part_scratch_count(in); }) {
-    return {Layer::part_count(in), Layer::part_scratch_count(in)};
+    return {Layer::part_count(in, second), scratch};
   } else if constexpr (requires { Layer::part_count(in); }) {
-    return {Layer::part_count(in), 0};
+    return {Layer::part_count(in), scratch};
   } else {
     return {};
   }
@@ -3217,6 +3230,7 @@ enum class mistake {
   matrices_outside_parameters,
   affine_map_does_not_fit,
   output_length_too_long,
+  stored_order_of_two,
   mixes_samples,
   needs_an_image,
   needs_features,
@@ -3394,6 +3408,7 @@ template <class Layer>
     }
     if (found != mistake::none) return found;
     if (second.ids != 0) return mistake::branches_do_not_fit;  // to a layer with two inputs both are numbers
+    if (reads_images<Layer> && second.size() != 0) return mistake::stored_order_of_two;
     return diagnose_own<Layer>(in, second);
   }
 }
@@ -4189,6 +4204,7 @@ constexpr auto explain() {
   else if constexpr (What == mistake::of_two_kinds) return std::type_identity<error::layer_of_two_kinds<Where, Layer, Given>>{};
   else if constexpr (What == mistake::affine_map_does_not_fit) return std::type_identity<error::affine_map_does_not_fit<Where, Layer, Given>>{};
   else if constexpr (What == mistake::output_length_too_long) return std::type_identity<error::output_length_too_long<Where, Layer, Given>>{};
+  else if constexpr (What == mistake::stored_order_of_two) return std::type_identity<stored_order_of_two_inputs<Where, Layer, Given>>{};
   else if constexpr (What == mistake::mixes_samples) return std::type_identity<mixes_samples<Where, Layer, Given>>{};
   else if constexpr (What == mistake::needs_an_image) return std::type_identity<needs_an_image<Where, Layer, Given>>{};
   else if constexpr (What == mistake::needs_features) return std::type_identity<needs_features<Where, Layer, Given>>{};
@@ -10043,7 +10059,10 @@ class variance_of : public detail::over_gradients<Leaf> {
     plain_sum{this->leaf(), scale, true}.attach(request, out, false);
   }
   void finish(const detail::thread_pool&, std::span<scalar> out) const {
-    for (std::size_t i = 0; i < out.size(); ++i) out[i] = std::max(scalar{0}, out[i] - mean_[i] * mean_[i]);
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      const scalar rest = out[i] - mean_[i] * mean_[i];
+      out[i] = rest < 0 ? scalar{0} : rest;  // and what is no number stays none
+    }
   }
 
  private:
@@ -11834,16 +11853,24 @@ struct optimizer_access {
   }
   /// Tells Adam the deviation of the noise in each element of the next gradient.
   static void set_deviation(auto& adam, double deviation) noexcept { adam.deviation_ = deviation; }
+  /// Throws std::logic_error for an optimizer that was moved from: what it remembers is another's.
+  static void require_memory(const auto& optimizer) {
+    if (!optimizer.has_memory()) detail::throw_logic_error({"pergrad: an optimizer that was moved from takes no step"});
+  }
   /// Begins one update with scale * gradient. The result takes the gradient stretch by stretch, each stretch once, on
   /// any thread: f(first parameter, values, how many). The rows of padding ids stay what they are.
   template <class Optimizer, class Network>
   [[nodiscard]] static auto begin(Optimizer& optimizer, Network& network, double scale) {
     return detail::hold_parameters<Network>(optimizer.begin(network, scale));
   }
-  /// One update with a gradient that lies in memory.
+  /// One update with a gradient that lies in memory. Throws std::logic_error where one of the three was moved from.
   template <class Optimizer, class Network, class Scalar>
   static void apply(Optimizer& optimizer, const detail::thread_pool& pool, Network& network,
                     std::span<const Scalar> gradient, double scale) {
+    require_memory(optimizer);
+    if (gradient.size() != Network::parameter_count) {
+      detail::throw_logic_error({"pergrad: a gradient that was moved from has no values for a step"});
+    }
     constexpr std::size_t share = std::size_t{1} << 12U;
     const auto use = begin(optimizer, network, scale);
     pool.parallel((gradient.size() + share - 1) / share, [&](std::size_t task, std::size_t) {
@@ -11851,9 +11878,11 @@ struct optimizer_access {
       use(first, gradient.data() + first, std::min(gradient.size() - first, share));
     });
   }
-  /// What begins an update with released values, divided by a public constant, once nothing can fail any more.
+  /// What begins an update with released values, divided by a public constant, once nothing can fail any more. Throws
+  /// std::logic_error for an optimizer that was moved from.
   template <class Optimizer, class Network>
   [[nodiscard]] static auto beginning(Optimizer& optimizer, Network& network, expected_batch_size divisor) {
+    require_memory(optimizer);
     return [&optimizer, &network, scale = 1 / divisor.value()] {
       using scalar = typename Network::scalar;
       using update = decltype(begin(optimizer, network, scale));
@@ -11867,7 +11896,8 @@ struct optimizer_access {
   }
 };
 
-/// Base of the optimizers: the private step.
+/// Base of the optimizers: the private step. Throws std::logic_error where optimizer, network or gradient was moved
+/// from.
 template <class Optimizer, class Network>
 class optimizer_steps {
  public:
@@ -11909,12 +11939,14 @@ class optimizer_steps {
   /// values stay there. The step is used up. Throws what its release throws; nothing is changed then.
   template <executor Executor, class Loop>
   void step(const Executor& executor, Network& network, private_step<Loop>&& taken) {
+    optimizer_access::require_memory(self());  // before the step is used up
     const expected_batch_size divisor = taken.divisor();
     step(executor, network, std::move(taken).consumed(), divisor);
   }
   template <executor Executor, class Loop>
   void step(const Executor& executor, Network& network, released_gradient<Network, Loop::is_private>& update,
             private_step<Loop>&& taken) {
+    optimizer_access::require_memory(self());
     const expected_batch_size divisor = taken.divisor();
     step(executor, network, update, std::move(taken).consumed(), divisor);
   }
@@ -12705,6 +12737,7 @@ class adam : public optimizer_steps<adam<Network>, Network> {
   friend struct detail::checkpoint_access;
   static constexpr std::array<const char*, 2> state_names{"exp_avg", "exp_avg_sq"};  // PyTorch's
   [[nodiscard]] const char* kind() const noexcept { return corrects() ? "adam with noise correction" : "adam"; }
+  [[nodiscard]] bool has_memory() const noexcept { return second_.size() == Network::parameter_count; }
   [[nodiscard]] std::array<std::span<scalar>, 2> state() noexcept { return {first_.span(), second_.span()}; }
   [[nodiscard]] std::uint64_t* count() noexcept { return &steps_; }
   [[nodiscard]] double* noise_share() noexcept { return corrects() ? &noise_ : nullptr; }
@@ -12764,11 +12797,13 @@ class scaled_adam : public optimizer_steps<scaled_adam<Network>, Network> {
   void set_learning_rate(learning_rate rate) { adam_.set_learning_rate(rate); }
 
   /// Adds the physical batch of a private step to its sum, once. Throws std::logic_error as `accumulate(step, ...)`
-  /// does and for another clip norm than the loop's, std::invalid_argument for a loop of larger physical batches.
+  /// does, for another clip norm than the loop's and where this was moved from, std::invalid_argument for a loop of
+  /// larger physical batches.
   template <executor Executor, class Step>
   void accumulate(const Executor& executor, Step& step) {
     using detail::total_access;
     const detail::float_environment proven;
+    optimizer_access::require_memory(*this);
     const auto g = step.gradients();
     if (g.capacity() > most_) {
       detail::throw_invalid_argument({"pergrad: scaled_adam: made for physical batches of ", most_,
@@ -12798,6 +12833,7 @@ class scaled_adam : public optimizer_steps<scaled_adam<Network>, Network> {
   friend struct detail::checkpoint_access;
   static constexpr std::array<const char*, 2> state_names{"exp_avg", "exp_avg_sq"};  // PyTorch's
   [[nodiscard]] const char* kind() const noexcept { return "adam, scaled then private"; }
+  [[nodiscard]] bool has_memory() const noexcept { return scales_.size() == Network::parameter_count; }
   [[nodiscard]] auto state() noexcept { return optimizer_access::state(adam_); }
   [[nodiscard]] std::uint64_t* count() noexcept {
     is_scaled_ = false;  // whoever reads a file changes what the scales are made of
@@ -12886,6 +12922,9 @@ class sgd : public optimizer_steps<sgd<Network>, Network> {
   friend struct detail::checkpoint_access;
   static constexpr std::array<const char*, 1> state_names{"momentum_buffer"};  // PyTorch's
   [[nodiscard]] const char* kind() const noexcept { return momentum_ > 0 ? "sgd with momentum" : "sgd"; }
+  [[nodiscard]] bool has_memory() const noexcept {
+    return momentum_ == 0 || velocity_.size() == Network::parameter_count;
+  }
   [[nodiscard]] std::array<std::span<scalar>, 1> state() noexcept { return {velocity_.span()}; }
   [[nodiscard]] std::uint64_t* count() noexcept { return nullptr; }
   [[nodiscard]] auto begin(Network& network, double scale) {
@@ -21937,15 +21976,16 @@ template <detail::array Scores, detail::array Labels>
   std::vector<std::size_t> order(count);
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::size_t ones = 0;
-  for (std::size_t i = 0; i < count; ++i) {
+  bool are_numbers = true;
+  for (std::size_t i = 0; i < count; ++i) {  // all labels, wherever a score is no number
     if (!(labels[i] == 0 || labels[i] == 1)) {
       detail::throw_invalid_argument(
           {"pergrad: area_under_roc: label ", i, " must be 0 or 1, is ", static_cast<double>(labels[i])});
     }
-    if (std::isnan(static_cast<double>(scores[i]))) return std::numeric_limits<double>::quiet_NaN();
+    are_numbers = are_numbers && !std::isnan(static_cast<double>(scores[i]));
     ones += labels[i] == 1 ? 1U : 0U;
   }
-  if (ones == 0 || ones == count) return std::numeric_limits<double>::quiet_NaN();
+  if (!are_numbers || ones == 0 || ones == count) return std::numeric_limits<double>::quiet_NaN();
   std::ranges::sort(order, [&](std::size_t a, std::size_t b) { return scores[a] < scores[b]; });
   double won = 0;  // pairs of a one and a zero
   std::size_t zeros_below = 0;
@@ -29379,11 +29419,15 @@ inline constexpr index chunk_samples = [] {
   return std::max<index>(1, samples / table.tile) * table.tile;
 }();
 
+/// Of a tape's capacity, which may be any number: no batch has 2^62 samples.
+[[nodiscard]] constexpr index samples_within(std::size_t capacity) noexcept {
+  return static_cast<index>(std::min(capacity, std::size_t{1} << 62U));
+}
 /// Samples that a clipped sum adds up before their sum is added to that of others: parts are added up in a chunk, and
 /// chunks in the sum. Three short ways instead of a long one, as each addition rounds (privacy/release.hpp).
 template <class Network>
 [[nodiscard]] constexpr index part_samples(std::size_t capacity) noexcept {
-  return std::min(static_cast<index>(capacity), chunk_samples<Network>) < 256 ? 16 : 32;
+  return std::min(samples_within(capacity), chunk_samples<Network>) < 256 ? 16 : 32;
 }
 /// Accumulators of a clipped sum's chunk: of no more samples than a part or a tile.
 template <class Network>
@@ -29395,7 +29439,7 @@ template <class Network>
 /// and those of a deferred sum, and by chunks. The longest way of them all, whatever tile a strategy takes.
 template <class Network>
 [[nodiscard]] constexpr detail::addition_way way_of_additions(std::size_t capacity) noexcept {
-  const auto most = static_cast<index>(capacity);
+  const index most = samples_within(capacity);
   const index part = part_samples<Network>(capacity);
   if constexpr (program<Network>::table.shares_sums) {  // sample after sample, whatever comes before and behind
     const bool has_chunks = program<Network>::table.deferred_count > 0;
@@ -29484,7 +29528,7 @@ struct working_memory {
 
   /// Reserves everything. Throws std::runtime_error if there is no memory.
   [[gnu::noinline]] working_memory(std::size_t of_threads, std::size_t of_batch, std::size_t of_sums)
-      : threads{of_threads}, max_batch{of_batch}, max_sums{of_sums} {
+      : threads{of_threads}, max_batch{of_batch}, max_sums{std::min(of_sums, detail::most_sums)} {
     for (std::size_t thread = 0; thread < threads; ++thread) {
       std::uninitialized_fill_n(workspaces.data() + static_cast<index>(thread) * workspace_stride, table.touched,
                                 scalar{0});
@@ -29514,7 +29558,7 @@ struct working_memory {
       "a tape's weights"};
   buffer<scalar> direction{total(table.native_size, 1), "a tape's direction", detail::uninitialised};
   // What samples of a chunk leave of tables of which they use few rows (table_way.hpp), and what finds it:
-  index chunk = std::min(static_cast<index>(max_batch), chunk_samples<Network>);  ///< samples that have room
+  index chunk = std::min(samples_within(max_batch), chunk_samples<Network>);  ///< samples that have room
   buffer<std::int32_t> finders{total(finder_stride, threads), "a tape's hash tables"};
   buffer<std::int32_t> integers{total(table.sparse_integers, chunk), "a tape's segments", detail::uninitialised};
   buffer<scalar> scalars{total(table.sparse_scalars, chunk), "a tape's segments", detail::uninitialised};
@@ -40215,7 +40259,6 @@ struct feed_forward_end : keeps_every_length {
   [[nodiscard]] static constexpr std::size_t part_count(shape /*in*/, shape second) noexcept {
     return dropout<Probability>::parts_of_mask(second.size());
   }
-  [[nodiscard]] static constexpr std::size_t part_scratch_count(shape /*in*/, shape /*second*/) noexcept { return 0; }
 
   template <class Team>
   PERGRAD_HD static void forward(const Team& team) {
