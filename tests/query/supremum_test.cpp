@@ -208,6 +208,17 @@ BOOST_AUTO_TEST_CASE(what_is_not_defined_is_left_out) {
   const auto found = pg::supremum(pow(1 - x, 1.5) + 10 * x, pg::box{x.in(0, 1.5)}, {.tolerance = 1e-6});
   BOOST_TEST(found.upper >= 10);
   BOOST_TEST(found.upper <= 10.001);
+  // Falls from -0.5 on, before which a path without a value is chosen: no slope tells where the largest one is.
+  for (const expression& nothing : {log(expression{-1}), 1 / expression{0}, expression{std::nan("")}}) {
+    const expression falls = max(-x, where(x < -0.5, nothing, 0));
+    for (const double end : {-0.1, 0.3}) {
+      const auto most = pg::supremum(falls, pg::box{x.in(-0.6, end)});
+      BOOST_TEST(most.upper >= 0.5);
+      BOOST_TEST(most.lower <= 0.5);
+      BOOST_TEST(most.upper <= 0.5 + 1e-9);
+    }
+    BOOST_TEST(pg::infimum(-falls, pg::box{x.in(-0.6, 0.3)}).lower <= -0.5);
+  }
 }
 // A value that is not defined is a NaN, whatever stands beside it, and no condition chooses.
 BOOST_AUTO_TEST_CASE(what_is_not_defined_stays_so) {

@@ -26,6 +26,8 @@ namespace pergrad::inline v0_1::query::inside {
                                                    const node_values<interval>& values) noexcept {
   for (std::size_t i = 0; i < place(list.node_count); ++i) {
     const node& each = list.nodes[i];
+    // Of a path of a `where`, say, the other one of which has values.
+    if (each.kind == node_kind::constant && values[i].is_empty()) return false;
     if (each.kind != node_kind::power && each.kind != node_kind::log) continue;
     const interval& x = values[place(each.first)];
     if (each.kind == node_kind::log && !(x.lower > 0)) return false;
