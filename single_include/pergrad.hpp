@@ -37216,8 +37216,8 @@ template <class Team>
 PERGRAD_HD void set_learned_key(const Team& team, const attention_layout& at, std::ptrdiff_t sample) {
   if (at.extra == 0) return;
   const attention_part part = part_of(team, at);
-  for (const std::ptrdiff_t of_value : {std::ptrdiff_t{0}, at.features}) {
-    const std::ptrdiff_t column = of_value + part.first * at.width;
+  for (std::ptrdiff_t of_value = 0; of_value < 2; ++of_value) {
+    const std::ptrdiff_t column = of_value * at.features + part.first * at.width;
     team.copy(part.count * at.width, team.parameters + at.learned_key + column, team.saved(sample) + at.key + column);
   }
 }
@@ -47668,9 +47668,9 @@ class cuda_device {
     synchronise();
   }
   /// Memory of the host's is read by integrated GPUs, and by others if it `streams`: as it is where they follow the
-  /// host's page tables, else once it is pinned, for as long as it is viewed. Who views a part of what is pinned
-  /// already shares that; what the caller has pinned stays so for as long as it is viewed. Null also where the runtime
-  /// refuses.
+  /// host's page tables, else once it is pinned, for as long as it is viewed. What the caller has pinned is shared, and
+  /// stays so for as long as it is viewed. Null also where a view of this program has pinned a part of it, and where the
+  /// runtime refuses.
   [[nodiscard]] std::shared_ptr<const std::byte> view(const void* memory, std::size_t bytes, bool streams) {
     const auto* const bytes_of_it = static_cast<const std::byte*>(memory);
     if (bytes == 0 || !(streams || is(cudaDevAttrIntegrated))) return nullptr;

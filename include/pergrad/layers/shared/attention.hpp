@@ -331,8 +331,8 @@ template <class Team>
 PERGRAD_HD void set_learned_key(const Team& team, const attention_layout& at, std::ptrdiff_t sample) {
   if (at.extra == 0) return;
   const attention_part part = part_of(team, at);
-  for (const std::ptrdiff_t of_value : {std::ptrdiff_t{0}, at.features}) {
-    const std::ptrdiff_t column = of_value + part.first * at.width;
+  for (std::ptrdiff_t of_value = 0; of_value < 2; ++of_value) {
+    const std::ptrdiff_t column = of_value * at.features + part.first * at.width;
     team.copy(part.count * at.width, team.parameters + at.learned_key + column, team.saved(sample) + at.key + column);
   }
 }
