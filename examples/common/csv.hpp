@@ -8,6 +8,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <stdexcept>
 #include <string>
@@ -70,12 +71,26 @@ class csv_parser {
     throw std::runtime_error(name_ + ", line " + std::to_string(line_) + column + ": " + what);
   }
 
+  // Of the header, the first line that is not empty. What is in quotes is text, and separates nothing.
   [[nodiscard]] char most_frequent_separator() const {
-    const std::string_view header = text_.substr(place_, text_.find_first_of("\r\n", place_) - place_);
     constexpr std::string_view separators = ",;\t";
-    return *std::max_element(separators.begin(), separators.end(), [header](char left, char right) {
-      return std::count(header.begin(), header.end(), left) < std::count(header.begin(), header.end(), right);
-    });
+    std::array<std::size_t, separators.size()> counts{};
+    bool is_quoted = false, begins = true;  // a field
+    for (std::size_t place = text_.find_first_not_of("\r\n", place_); place < text_.size(); ++place) {
+      const char each = text_[place];
+      if (is_quoted) {
+        if (each != '"') continue;
+        is_quoted = text_.substr(place + 1).starts_with('"');
+        if (is_quoted) ++place;
+        continue;
+      }
+      if (each == '\r' || each == '\n') break;
+      is_quoted = begins && each == '"';
+      const std::size_t which = separators.find(each);
+      if (which != std::string_view::npos) ++counts[which];
+      begins = which != std::string_view::npos || (begins && each == ' ');
+    }
+    return separators[static_cast<std::size_t>(std::max_element(counts.begin(), counts.end()) - counts.begin())];
   }
 
   [[nodiscard]] bool at_line_end() const {
@@ -136,6 +151,7 @@ class csv_parser {
         }
         ++place_;
       }
+      if (text_[place_] == '\0') fail("has a byte 0, expected text");
       if (text_[place_] == '\n') ++line_;
       made += text_[place_];
     }

@@ -56,6 +56,11 @@ BOOST_AUTO_TEST_CASE(reads_what_programs_write) {
   BOOST_TEST(parsed("a;b,c;d\n1,5;2;3\n").rows[0].fields == (fields{"1,5", "2", "3"}));
   BOOST_TEST(parsed("a\tb\n1\t\n").rows[0].fields == (fields{"1", ""}));
   BOOST_TEST(parsed("a\n").rows.empty());
+  // The separator is that of the first line that is not empty, outside of quotes; within a field a quote is a letter.
+  BOOST_TEST(parsed("\xef\xbb\xbf\r\n\na;b\n1;2\n").columns == (fields{"a", "b"}));
+  BOOST_TEST(parsed("\"a; b; \"\"c\"\"; d\",e,f\n1,2,3\n").columns == (fields{"a; b; \"c\"; d", "e", "f"}));
+  BOOST_TEST(parsed("\"a\n,,\"; \"b,\"\n1;2\n").columns == (fields{"a\n,,", "b,"}));
+  BOOST_TEST(parsed("5\" disk;a,b;\"c\"\n1;2;3\n").columns == (fields{"5\" disk", "a,b", "c"}));
 }
 
 BOOST_AUTO_TEST_CASE(what_is_written_is_read_again) {
@@ -85,6 +90,7 @@ BOOST_AUTO_TEST_CASE(text_that_is_no_table_is_refused_with_its_place) {
           "t.csv, line 3, column 2: has text behind the closing quote, expected ',' or the line's end");
   refuses([] { return parsed("a,b,a\n1,2,3\n"); }, "t.csv, line 1, column 3: has the name 'a' of column 1");
   refuses([] { return parsed({"a,b\n1,\0\n", 8}); }, "t.csv, line 2, column 2: has a byte 0");
+  refuses([] { return parsed({"a,b\n1,\"\0\"\n", 10}); }, "t.csv, line 2, column 2: has a byte 0");
   refuses([] { return parsed("\xff\xfe"); }, "UTF-16");
 }
 
