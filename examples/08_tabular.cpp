@@ -221,9 +221,13 @@ int main(int argc, char** argv) {
       return draft(table);
     }
     const bool predicts = !table.predict.empty();
-    std::error_code none;  // where one of them is no file yet, they are not the same
-    if (predicts && std::filesystem::equivalent(table.predict, path_of(predictions_file, report.chosen), none)) {
-      throw example::bad_value("--predict: the predictions would replace " + table.predict);
+    using asked_for = std::pair<const char*, const std::string&>;
+    for (const auto& [option, path] :
+         {asked_for{"--predict", table.predict}, {"--csv", table.csv}, {"--test", table.test}}) {
+      std::error_code none;  // where one of them is no file yet, they are not the same
+      if (predicts && std::filesystem::equivalent(path, path_of(predictions_file, report.chosen), none)) {
+        throw example::bad_value(std::string{option} + ": the predictions would replace " + path);
+      }
     }
     const auto asked = predicts ? example::read_csv(table.predict) : example::csv_table{};
     if (!table.csv.empty()) train(report, table, asked);

@@ -135,6 +135,13 @@ def main():
         asked_there = write(folder / "out/predictions.csv", asked, ("colour", "age, in years")).read_bytes()
         assert "would replace" in run("--predict", folder / "out/predictions.csv", "--out", folder / "out", status=2)
         assert (folder / "out/predictions.csv").read_bytes() == asked_there
+        # Nor are those that are trained on or measured: the predictions of a table may be a table to train on.
+        trained_there = write(folder / "out/predictions.csv", rows(50, 5)).read_bytes()
+        for words in (["--csv", folder / "out/predictions.csv"], ["--csv", train, "--test", folder / "out/predictions.csv"]):
+            said = run(*words, "--target", "answer", "--schema", folder / "train.schema.json", "--epochs", 1,
+                       "--predict", folder / "asked.csv", "--out", folder / "out", status=2)
+            assert "would replace" in said and said.count("\n") == 1, said
+            assert (folder / "out/predictions.csv").read_bytes() == trained_there
 
         # What is printed and reported of the data is the same with one row more, an unlike one, and without it: noise
         # apart, the two runs say the same. The number of rows itself would give it away.
