@@ -16,7 +16,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <exception>
 #include <filesystem>
 #include <numeric>
@@ -34,6 +33,7 @@
 #include <pergrad/text/byte_level_bpe.hpp>
 #include <pergrad/text/packing.hpp>
 
+#include "common/cli.hpp"
 #include "common/dictionaries.hpp"
 #include "common/report.hpp"
 #include "common/svg.hpp"
@@ -389,19 +389,18 @@ int main(int count, char** arguments) {
         std::fprintf(stderr, "language_model: %s %s\n", flag.c_str(), is_known ? "needs a value" : "is no option");
       }
       std::fprintf(is_help ? stdout : stderr,
-                   "usage: language_model [--pretrain-steps N] [--epochs N] [--out FOLDER]   writes "
-                   "FOLDER/language_model.svg (out)\n");
+                   "usage: language_model [--pretrain-steps N] [--epochs N] [--out FOLDER]   writes vocab.json, "
+                   "merges.txt and language_model.svg into FOLDER (out)\n");
       return is_help ? 0 : 2;
     }
     if (number == nullptr) {
       chosen.out = arguments[i + 1];
       continue;
     }
-    char* end = nullptr;
-    *number = std::strtoull(arguments[i + 1], &end, 10);
-    if (*end != '\0' || *number == 0 || *number > 100'000) {
-      std::fprintf(stderr, "language_model: %s must be a number from 1 to 100000, got %s\n", flag.c_str(),
-                   arguments[i + 1]);
+    try {
+      *number = example::cli::parse(arguments[i + 1], example::cli::whole_range{1, 100'000});
+    } catch (const example::cli::refused& error) {
+      std::fprintf(stderr, "language_model: %s %s\n", flag.c_str(), error.what());
       return 2;
     }
   }

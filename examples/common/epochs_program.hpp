@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <exception>
 #include <string>
 
@@ -41,10 +40,11 @@ int run_epochs_program(int count, char** arguments, const char* name, const char
     }
     *value = arguments[i + 1];
   }
-  char* end = nullptr;
-  const unsigned long long number = std::strtoull(epochs.c_str(), &end, 10);
-  if (epochs.empty() || *end != '\0' || number == 0 || number > 1000) {
-    std::fprintf(stderr, "%s: --epochs must be a number from 1 to 1000, got %s\n", name, epochs.c_str());
+  std::uint64_t number = 0;
+  try {
+    number = cli::parse(epochs, cli::whole_range{1, 1000});
+  } catch (const cli::refused& error) {
+    std::fprintf(stderr, "%s: --epochs %s\n", name, error.what());
     return 2;
   }
   try {
