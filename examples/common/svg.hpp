@@ -62,7 +62,9 @@ struct point {
 [[nodiscard]] inline std::string escaped(const std::string& content) {
   std::string made;
   for (const char character : content) {
-    made += character == '&'   ? "&amp;"
+    const bool is_control = static_cast<unsigned char>(character) < 0x20;  // XML has none, not even as numbers
+    made += is_control         ? " "
+            : character == '&' ? "&amp;"
             : character == '<' ? "&lt;"
             : character == '>' ? "&gt;"
                                : std::string(1, character);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // tests/data/table_test.cpp - tables of the tabular example: CSV, schemas, rows as numbers, and that a row tells
 // nothing of another one
+#include "../../examples/common/svg.hpp"
 #include "../../examples/common/table.hpp"
 
 #include <boost/test/unit_test.hpp>
@@ -206,6 +207,10 @@ BOOST_AUTO_TEST_CASE(a_draft_lists_what_it_can) {
   BOOST_TEST(draft.columns[0].high == 99.0);
   BOOST_TEST(draft.columns[1].categories == (fields{"0", "1"}));
   refuses([&] { return example::draft_schema(parsed(text), "clas"); }, "there is no column 'clas'");
+}
+
+BOOST_AUTO_TEST_CASE(categories_in_a_picture_are_text_of_xml) {
+  BOOST_TEST(example::svg::escaped("a\x01<\n&\xc3\xa9") == "a &lt; &amp;\xc3\xa9");
 }
 
 BOOST_AUTO_TEST_SUITE_END()
