@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // tests/data/table_test.cpp - tables of the tabular example: CSV, schemas, rows as numbers, and that a row tells
 // nothing of another one
-#include "../../examples/common/svg.hpp"
 #include "../../examples/common/table.hpp"
 
 #include <boost/test/unit_test.hpp>
@@ -15,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "../../examples/common/svg.hpp"
 #include "files.hpp"
 
 BOOST_AUTO_TEST_SUITE(table)
