@@ -407,8 +407,8 @@ class cuda_device {
   }
   /// Memory of the host's is read by integrated GPUs, and by others if it `streams`: as it is where they follow the
   /// host's page tables, else once it is pinned, for as long as it is viewed. What the caller has pinned is shared, and
-  /// stays so for as long as it is viewed. Null also where a view of this program has pinned a part of it, and where the
-  /// runtime refuses.
+  /// stays so for as long as it is viewed. Null also where a view of this program has pinned a part of it, and where
+  /// the runtime refuses.
   [[nodiscard]] std::shared_ptr<const std::byte> view(const void* memory, std::size_t bytes, bool streams) {
     const auto* const bytes_of_it = static_cast<const std::byte*>(memory);
     if (bytes == 0 || !(streams || is(cudaDevAttrIntegrated))) return nullptr;
