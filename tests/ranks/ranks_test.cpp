@@ -526,6 +526,13 @@ BOOST_AUTO_TEST_CASE(ranks_draw_alike_and_have_one_strategy) {
   require("the steps that an event pays", banded(8, 0.5, 16), banded(2, 0.5, 16));
   require("the hash of the noise's strategy", banded(8, 0.5, 16), banded(8, -0.5, 16));
   require("the steps of the noise's strategy", banded(8, 0.5, 16), banded(8, 0.5, 17));
+  const auto apart = [](double p) {  // one event of the whole run, which p does not change
+    auto options = usual_of<pg::min_separation_sampling, pg::banded_noise>(
+        pg::min_separation_sampling{pg::sampling_probability{p}, pg::round_steps{4}});
+    options.correlation.emplace(16, std::initializer_list<double>{0.5});
+    return options;
+  };
+  require("the sampler's probability", apart(0.25), apart(0.5));
   auto all_records = usual();
   all_records.sampling = pg::poisson_sampling{pg::sampling_probability{1}};  // costs that are soon known
   auto in_lanes = replacing(all_records);

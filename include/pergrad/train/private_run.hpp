@@ -333,6 +333,10 @@ class private_run {
     if constexpr (requires { sampling_.min_separation(); }) {
       add("the least separation of a record's steps", static_cast<double>(sampling_.min_separation()));
     }
+    if constexpr (is_correlated && requires { sampling_.probability(); }) {
+      // An event of the whole run says nothing of it.
+      add("the sampler's probability", sampling_.probability().value());
+    }
     if constexpr (requires { sampling_.size(); }) {
       add("the sampler's batch size", static_cast<double>(sampling_.size()));
     }
