@@ -76,6 +76,17 @@ values in_one_process(const data& all, Options options, int steps, std::size_t t
 
 using rank_tests::on_threads;
 
+/// Throws a number on a thread that is told to.
+struct throwing_a_number : pg::cross_entropy {
+  static inline thread_local bool is_told = false;
+  template <class Scalar>
+  [[nodiscard]] static double evaluate(std::span<const Scalar> y, std::span<const std::int32_t> targets,
+                                       std::span<Scalar> dy) {
+    if (is_told) throw 1;
+    return pg::cross_entropy::evaluate<Scalar>(y, targets, dy);
+  }
+};
+
 /// Shares that are no multiples of anything; with many ranks some are empty.
 std::size_t cut(std::size_t total, std::size_t ranks, std::size_t rank) {
   if (rank == 0) return 0;
@@ -659,6 +670,24 @@ BOOST_AUTO_TEST_CASE(a_rank_that_fails_or_is_gone_ends_all) {
        })) {
     BOOST_TEST(each.find("that of rank 1 begins at record 20") != std::string::npos, each);
   }
+  // a loss that throws what is no std::exception: the others hear of it, and all can go on
+  const auto went_on = on_threads<pg::thread_ranks::member>(3, [&](const pg::thread_ranks::member& me) {
+    const pg::host exec{pg::threads{1}};
+    cnn net{exec, pg::kaiming_uniform{1}};
+    pg::dp_sgd trainer{exec, net, throwing_a_number{}, usual(), me, pg::seeded_generator{3}};
+    const pg::shard mine{all.part(20 * me.rank(), 20), 20 * me.rank()};
+    throwing_a_number::is_told = me.rank() == 1;
+    bool has_heard = false;
+    try {
+      trainer.step(mine);
+    } catch (const pg::rank_failed&) {
+      has_heard = true;
+    }
+    throwing_a_number::is_told = false;
+    trainer.step(mine);
+    if (!has_heard || trainer.steps() != 2) throw std::runtime_error("did not hear of it, or lost a step");
+  });
+  for (const std::string& each : went_on) BOOST_TEST(each == "");
   // one that leaves without a word
   const auto begin = std::chrono::steady_clock::now();
   const auto thrown = run(

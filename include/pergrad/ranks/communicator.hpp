@@ -96,6 +96,8 @@ template <class Function>
   } catch (const std::exception& thrown) {
     const std::string problem = thrown.what();
     return problem.empty() ? "an exception without a text" : problem;
+  } catch (...) {  // a loss may throw anything, and the other ranks wait for a word of this one
+    return "something was thrown that is no std::exception";
   }
   return {};
 }
