@@ -19017,6 +19017,10 @@ class private_run {
     if constexpr (requires { sampling_.min_separation(); }) {
       add("the least separation of a record's steps", static_cast<double>(sampling_.min_separation()));
     }
+    if constexpr (is_correlated && requires { sampling_.probability(); }) {
+      // An event of the whole run says nothing of it.
+      add("the sampler's probability", sampling_.probability().value());
+    }
     if constexpr (requires { sampling_.size(); }) {
       add("the sampler's batch size", static_cast<double>(sampling_.size()));
     }
@@ -47669,8 +47673,8 @@ class cuda_device {
   }
   /// Memory of the host's is read by integrated GPUs, and by others if it `streams`: as it is where they follow the
   /// host's page tables, else once it is pinned, for as long as it is viewed. What the caller has pinned is shared, and
-  /// stays so for as long as it is viewed. Null also where a view of this program has pinned a part of it, and where the
-  /// runtime refuses.
+  /// stays so for as long as it is viewed. Null also where a view of this program has pinned a part of it, and where
+  /// the runtime refuses.
   [[nodiscard]] std::shared_ptr<const std::byte> view(const void* memory, std::size_t bytes, bool streams) {
     const auto* const bytes_of_it = static_cast<const std::byte*>(memory);
     if (bytes == 0 || !(streams || is(cudaDevAttrIntegrated))) return nullptr;
