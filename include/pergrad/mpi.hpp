@@ -30,7 +30,7 @@ class mpi_ranks {
   /// Collective. MPI has to be initialised; only the thread that trains calls it. `patience`: how long a rank waits for
   /// the others in one exchange, which is as long as their records may take. Throws std::runtime_error where MPI fails.
   explicit mpi_ranks(MPI_Comm those, std::chrono::milliseconds patience = std::chrono::minutes{5})
-      : patience_{patience} {
+      : patience_{detail::patience_of(patience)} {
     int given = 0;
     MPI_Initialized(&given);
     if (given == 0) throw std::logic_error("pergrad: mpi_ranks: call MPI_Init first");

@@ -32,7 +32,7 @@ class nccl_ranks {
   /// Collective. `patience`: how long a rank waits for a step's exchange on the device. Throws on all ranks rank_failed
   /// where one of them has no GPU, or NCCL fails. While NCCL connects they wait for each other as long as it does.
   explicit nccl_ranks(const Host& host, std::chrono::milliseconds patience = std::chrono::minutes{5})
-      : host_{&host}, patience_{patience} {
+      : host_{&host}, patience_{detail::patience_of(patience)} {
     ncclUniqueId id{};
     detail::do_together(host, [&] {
       const std::string missing = on_device::cuda_device::missing();

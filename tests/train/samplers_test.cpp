@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
+#include <initializer_list>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
@@ -229,6 +230,25 @@ BOOST_AUTO_TEST_CASE(a_run_goes_on_in_the_middle_of_a_round) {
       BOOST_TEST(with_a_new_key.accountant().steps() == paid + 1);
     }
   });
+  // Under correlated noise an event says nothing of the probability: with another one the run is paid anew.
+  const auto apart = [](double p) {
+    pg::dp_options<pg::min_separation_sampling, pg::banded_noise> options;
+    static_cast<pg::training_choices&>(options) = usual_options();
+    options.sampling = pg::min_separation_sampling{pg::sampling_probability{p}, pg::round_steps{3}};
+    options.correlation.emplace(8, std::initializer_list<double>{0.5});
+    return options;
+  };
+  classifier begun{exec, pg::kaiming_uniform{1}};
+  pg::dp_sgd thirds{exec, begun, pg::cross_entropy{}, apart(0.3), pg::seeded_generator{seed}};
+  for (int t = 0; t < 2; ++t) thirds.step(data.records());
+  pg::save_checkpoint(thirds, file.path);
+  for (const double p : {0.3, 0.4}) {
+    classifier net{exec, pg::zeros{}};
+    pg::dp_sgd taken_up{exec, net, pg::cross_entropy{}, apart(p), pg::seeded_generator{seed}};
+    pg::load_checkpoint(taken_up, file.path);
+    taken_up.step(data.records());
+    BOOST_TEST(taken_up.accountant().steps() == (p == 0.3 ? 1U : 2U));
+  }
   // A file of another sampler.
   classifier net{exec, pg::kaiming_uniform{1}};
   pg::dp_sgd usual{exec, net, pg::cross_entropy{}, usual_options(), pg::seeded_generator{seed}};

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -52,6 +53,12 @@ struct alone {
 
 namespace detail {
 
+/// How long a rank waits, as clocks can count it: of `milliseconds::max()` the nanoseconds overflow.
+[[nodiscard]] inline std::chrono::milliseconds patience_of(std::chrono::milliseconds given) {
+  constexpr std::chrono::milliseconds least{0};
+  constexpr std::chrono::milliseconds most = std::chrono::hours{24 * 365};
+  return std::clamp(given, least, most);
+}
 /// Parts of equal length, in bytes.
 [[nodiscard]] inline std::vector<std::size_t> equal_places(std::size_t ranks, std::size_t each) {
   std::vector<std::size_t> places(ranks + 1);

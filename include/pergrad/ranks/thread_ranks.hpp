@@ -24,7 +24,7 @@ class thread_ranks {
   /// A rank that waits longer than `patience` for the others ends with rank_failed, and so do they. Throws
   /// std::invalid_argument for 0 ranks.
   explicit thread_ranks(std::size_t size, std::chrono::milliseconds patience = std::chrono::minutes{1})
-      : patience_{patience}, sums_(size), bytes_(size) {
+      : patience_{detail::patience_of(patience)}, sums_(size), bytes_(size) {
     if (size == 0) detail::throw_invalid_argument({"pergrad: thread_ranks: 0 ranks"});
   }
 
