@@ -48,10 +48,10 @@ std::vector<double> scores_of(const records& data, const MakeSampler& sampler, s
   pg::dp_sgd trainer{exec, net, pg::testing::output_as_loss{}, options, pg::seeded_generator{seed}};
   std::vector<double> scores;
   std::vector<double> seen(steps);
-  const auto records = data.view();
+  const auto all = data.view();
   for (std::uint64_t run = 0; run < runs; ++run) {
     for (double& value : seen) {
-      trainer.step(records);
+      trainer.step(all);
       value = static_cast<double>(trainer.last_update().values()[0]);
     }
     scores.push_back(score(seen));
