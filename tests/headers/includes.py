@@ -12,6 +12,8 @@ INCLUDED = re.compile(r'^\s*#\s*(?:include|define\s+PERGRAD_TARGET_SOURCE)\s*[<"
 ROW = re.compile(r"^\| `([^`]+)` \|[^|]*\|([^|]*)\|$", re.MULTILINE)
 MOST_FILES = 14  # of a room; layers are one file each
 UMBRELLA = "pergrad.hpp"
+DECLARED = re.compile(r"^\s*(?:struct|class) (\w+)", re.MULTILINE)
+BASES = re.compile(r"^\s*(?:struct|class) \w[^;{:]*?(?<!:):(?!:)([^;{]+)\{", re.MULTILINE)
 
 
 def room_of(name):
@@ -45,8 +47,33 @@ def cycles(allowed):
     return found
 
 
+def without_arguments(bases):
+    while (shorter := re.sub(r"<[^<>]*>", "", bases)) != bases:
+        bases = shorter
+    return bases
+
+
+def missing_bases(texts):
+    """Classes that are derived from, and declared in no header that is included: alone, such a header does not compile.
+    The long tier compiles each; this sees the most usual slip."""
+    declared, reached = {}, {}
+    for name, text in texts.items():
+        for each in DECLARED.findall(text):
+            declared.setdefault(each, set()).add(name)
+
+    def reach(name):
+        if name not in reached:
+            reached[name] = {name}.union(*(reach(each) for each in INCLUDED.findall(texts[name]) if each in texts))
+        return reached[name]
+
+    return [f"{name}: derives from {base}, of {', '.join(sorted(declared[base]))}, which it does not include"
+            for name, text in texts.items() if not name.endswith(".inl")
+            for bases in BASES.findall(text) for base in re.findall(r"\w+", without_arguments(bases))
+            if base in declared and not declared[base] & reach(name)]
+
+
 def mistakes(allowed, texts):
-    found = cycles(allowed)
+    found = cycles(allowed) + missing_bases(texts)
     files = {}
     for name, text in texts.items():
         if name == UMBRELLA:
@@ -72,6 +99,10 @@ def main():
     planted = texts | {"expressions/leaf.hpp": texts["expressions/leaf.hpp"] + "#include <pergrad/host/executor.hpp>\n"}
     if len(mistakes(allowed, planted)) != len(found) + 1:
         found.append("a planted arrow from expressions to host was not found")
+    alone = "layers/reshape.hpp"
+    planted = texts | {alone: texts[alone].replace("#include <pergrad/concepts.hpp>\n", "")}
+    if len(mistakes(allowed, planted)) != len(found) + 1:
+        found.append(f"that {alone} does not include its class's base was not found")
     print("\n".join(found) or f"{len(texts)} headers of {len(allowed)} rooms include what they may")
     return bool(found)
 

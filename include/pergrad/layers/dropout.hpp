@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <pergrad/concepts.hpp>
 #include <pergrad/detail/host_device.hpp>
 #include <pergrad/graph/mistakes.hpp>
 #include <pergrad/layers/shared/probability.hpp>

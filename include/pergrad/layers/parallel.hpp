@@ -7,6 +7,7 @@
 
 #include <cstddef>
 
+#include <pergrad/concepts.hpp>
 #include <pergrad/detail/host_device.hpp>
 #include <pergrad/graph/mistakes.hpp>
 #include <pergrad/graph/sequential.hpp>

@@ -2,6 +2,7 @@
 // pergrad/layers/reshape.hpp - the same values under another shape
 #pragma once
 
+#include <pergrad/concepts.hpp>
 #include <pergrad/graph/mistakes.hpp>
 #include <pergrad/shape.hpp>
 
