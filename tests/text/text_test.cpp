@@ -101,6 +101,10 @@ BOOST_AUTO_TEST_CASE(damaged_files_are_refused) {
   refused(vocabulary, "no such file", "cannot open no such file");
   refused(vocabulary, one_token.path, "line 2: not two tokens");
   refused(vocabulary, unknown.path, "line 2: a token that is not in");
+  // Arrays in arrays, deeper than what writes one by recursion has a stack for.
+  const std::string deep(300'000, '['), back(300'000, ']');
+  const temporary nested{"nested", "{\"a\": " + deep + back + "}"};
+  refused(nested.path, merges, "the id of a is an array, no integer");
   refused(data, merges, "cannot read " + data);  // a folder opens like a file
   refused(vocabulary, data, "cannot read " + data);
 }
@@ -116,6 +120,8 @@ BOOST_AUTO_TEST_CASE(files_that_do_not_belong_together_are_refused) {
   };
   const temporary twice{"twice", vocabulary_with(R"(, "ab": 300, "ba": 300)")}, none{"none", "#version: 0.2\n"};
   refused(twice.path, none.path, "have one id, 300");
+  const temporary again{"again", vocabulary_with(R"(, "ab": 300, "ab": 301)")};
+  refused(again.path, none.path, "pergrad_text_again: has the token ab twice");
   const temporary gap{"gap", vocabulary_with(R"(, "ab": 300)")}, crlf{"crlf", "#version: 0.2\r\na b\r\n"};
   const pg::byte_level_bpe tokens{gap.path, crlf.path};
   BOOST_TEST((tokens.encode("abba") == std::vector<std::int32_t>{300, 'b', 'a'}));

@@ -29,6 +29,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 namespace pergrad::inline v0_1 {
@@ -229,8 +230,17 @@ class byte_level_bpe {
 
   void read_vocabulary(const std::string& path) {
     nlohmann::json file;
+    std::unordered_set<std::string> tokens;
+    // Of two ids of one token the parser would keep the last one, and the other would be none.
+    const auto once = [&](int depth, nlohmann::json::parse_event_t event, const nlohmann::json& parsed) {
+      const bool is_token = depth == 1 && event == nlohmann::json::parse_event_t::key;
+      if (is_token && !tokens.insert(parsed.get<std::string>()).second) {
+        throw_refusal(path, "has the token " + parsed.get<std::string>() + " twice");
+      }
+      return true;
+    };
     try {
-      file = nlohmann::json::parse(contents_of(path));
+      file = nlohmann::json::parse(contents_of(path), once);
     } catch (const nlohmann::json::exception& error) {
       throw_refusal(path, std::string{"is no JSON object of tokens: "} + error.what());
     }
@@ -241,8 +251,9 @@ class byte_level_bpe {
     constexpr std::int64_t most = std::int64_t{1} << 24U;
     for (const auto& [token, id] : file.items()) {
       if (!id.is_number_integer() || id.get<std::int64_t>() < 0 || id.get<std::int64_t>() > most) {
-        throw_refusal(path,
-                      "the id of " + token + " is " + id.dump() + ", no integer from 0 to " + std::to_string(most));
+        // Not an array's text, which is written by recursion: one in another, many times, would overflow the stack.
+        const std::string found = id.is_structured() ? std::string{"an "} + id.type_name() : id.dump();
+        throw_refusal(path, "the id of " + token + " is " + found + ", no integer from 0 to " + std::to_string(most));
       }
       const auto number = static_cast<std::size_t>(id.get<std::int64_t>());
       ids_[token] = static_cast<std::int32_t>(number);
