@@ -87,8 +87,9 @@ constexpr double largest = std::numeric_limits<double>::max();
     throw std::runtime_error(where + R"(: must be a range such as [0, 100], or categories such as ["yes", "no"])");
   }
   made.categories = entry.get<std::vector<std::string>>();
+  std::set<std::string_view> seen;
   for (const std::string& category : made.categories) {
-    if (std::ranges::count(made.categories, category) > 1) {
+    if (!seen.insert(category).second) {
       throw std::runtime_error(where + ": has the category " + shown(category) + " twice");
     }
   }
@@ -176,6 +177,8 @@ table_schema draft_schema(const csv_table& table, const std::string& target) {
   if (!target.empty() && !contains(table.columns, target)) {
     throw std::runtime_error(table.name + ", line 1: there is no column " + shown(target));
   }
+  // What read_schema() would refuse is not written: a draft is replaced by no other one.
+  if (table.rows.empty()) throw std::runtime_error(table.name + ": has no rows that a schema could be drafted from");
   for (std::size_t place = 0; place < table.columns.size(); ++place) {
     column_schema column{table.columns[place], {}, INFINITY, -INFINITY};
     bool numbers = column.name != target;
@@ -189,10 +192,20 @@ table_schema draft_schema(const csv_table& table, const std::string& target) {
       column.low = std::min(column.low, value.value_or(INFINITY));
       column.high = std::max(column.high, value.value_or(-INFINITY));
     }
+    if (!target.empty() && column.name == target && (categories.size() < 2 || categories.size() > most_categories)) {
+      const std::string found = categories.size() > most_categories ? "more than " + std::to_string(most_categories)
+                                                                    : std::to_string(categories.size());
+      throw std::runtime_error(table.name + ", column " + target + ": has " + found +
+                               " categories, and a target needs 2 to " + std::to_string(most_categories));
+    }
     if (!numbers) column.categories.assign(categories.begin(), categories.end());
     if (numbers ? has_width(column) : !categories.empty() && categories.size() <= most_categories) {
       made.columns.push_back(std::move(column));
     }
+  }
+  if (made.columns.size() <= (target.empty() ? 0U : 1U)) {
+    throw std::runtime_error(table.name + ": has no column" + (target.empty() ? "" : " but the target") +
+                             " of numbers that differ or of 1 to " + std::to_string(most_categories) + " categories");
   }
   return made;
 }

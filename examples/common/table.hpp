@@ -53,7 +53,8 @@ struct encoded_rows {
 [[nodiscard]] std::string schema_text(const table_schema& schema);
 
 /// A schema from rows that are public: a range for what are numbers in all rows, the categories of what has at most 64,
-/// and nothing of any other column. `target` gets categories in any case.
+/// and nothing of any other column. `target` gets categories in any case. Throws std::runtime_error for a table from
+/// which no schema can be made that read_schema() takes.
 [[nodiscard]] table_schema draft_schema(const csv_table& table, const std::string& target);
 
 [[nodiscard]] csv_table read_csv(const std::string& path);

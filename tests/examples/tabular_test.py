@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 PROGRAM = sys.argv[1]
 SCHEMA = {
@@ -174,6 +175,15 @@ def main():
         assert f"{folder / 'draft.json'} is there already" in said, said
         assert (folder / "draft.json").read_bytes() == drafted
 
+        # What no training would take is not drafted.
+        for body, what in (([], "has no rows"), ([[k, f"class {k}"] for k in range(65)], "more than 64 categories"),
+                           ([[k, "one"] for k in range(9)], "has 1 categories"), ([[k, ""] for k in range(9)], "has 0"),
+                           ([[7, "one"], ["", "two"]], "no column but the target")):
+            write(folder / "public.csv", body, ("x", "answer"))
+            said = run("--csv", folder / "public.csv", "--target", "answer", "--draft-schema", folder / "no.json", status=1)
+            assert what in said and "public.csv" in said and said.count("\n") == 1, said
+            assert not (folder / "no.json").exists()
+
         # An option is no value of another one: a stricter epsilon is never passed over.
         for words in (["--out=", "--epsilon=1"], ["--out", "--epsilon=1"], ["--out="], ["--out", ""], ["--csv="]):
             said = run(*common, *words, status=2)
@@ -212,6 +222,12 @@ def main():
         assert "65 categories" in run(*common[:2], "--target", "c", "--schema", folder / "many.json", status=2)
         wide = {"rows": 100, "columns": {"c": ["0", "1"], "x": [str(k) for k in range(1100)]}}
         (folder / "wide.json").write_text(json.dumps(wide), encoding="utf-8")
+        # Also of a hundred thousand categories, at once and not after minutes.
+        wide["columns"]["x"] = [str(k) for k in range(100_000)]
+        (folder / "wider.json").write_text(json.dumps(wide), encoding="utf-8")
+        begin = time.monotonic()
+        assert "100001 inputs" in run(*common[:2], "--target", "c", "--schema", folder / "wider.json", status=2)
+        assert time.monotonic() - begin < 30
         assert "1101 inputs" in run(*common[:2], "--target", "c", "--schema", folder / "wide.json", status=2)
     print("the example tabular does what it says")
 
