@@ -21,7 +21,7 @@ int run_epochs_program(int count, char** arguments, const char* name, const char
   std::string data = "/usr/share/datasets/fashion-mnist";
   std::string folder = "out";
   std::string epochs = default_epochs;
-  const bool runs_more = count == 2 && arguments[1] == more;
+  const bool runs_more = !more.empty() && count == 2 && arguments[1] == more;
   for (int i = 1; i < count && !runs_more; i += 2) {
     const std::string flag = arguments[i];
     std::string* const value = flag == "--data"     ? &data
