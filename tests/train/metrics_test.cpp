@@ -115,6 +115,20 @@ BOOST_AUTO_TEST_CASE(r_squared_by_hand) {
   }
   BOOST_CHECK_THROW(static_cast<void>(pg::r_squared(numbers{1}, targets)), std::invalid_argument);
 }
+// Of 0, 1, 2 and 3, told one too large: 1 - 1 / 1.25. With 1.7e15 more, as microseconds since 1970 are, a sum of so
+// many is off by more than targets differ by.
+BOOST_AUTO_TEST_CASE(r_squared_of_targets_far_from_0_or_at_the_ends_of_a_double) {
+  numbers far, near;
+  for (int i = 0; i < 4000; ++i) {
+    far.push_back(1.7e15 + i % 4);
+    near.push_back(far.back() + 1);
+  }
+  BOOST_TEST(std::fabs(pg::r_squared(near, far) - 0.2) < 1e-9);
+  for (const double unit : {1e-200, 1e200}) {
+    BOOST_TEST(std::fabs(pg::r_squared(numbers{unit, 2 * unit, 2 * unit}, numbers{unit, 2 * unit, 3 * unit}) - 0.5) <
+               1e-15);
+  }
+}
 
 BOOST_AUTO_TEST_CASE(the_bar_writes_nothing_into_a_file) {
   std::FILE* const file = std::tmpfile();

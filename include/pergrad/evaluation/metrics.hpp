@@ -202,16 +202,27 @@ template <detail::array Predicted, detail::array Targets>
     detail::throw_invalid_argument(
         {"pergrad: r_squared: ", std::size(predicted), " predictions for ", count, " targets"});
   }
+  // In units of a power of two at the largest target: the square of a number may be no double.
+  double largest = 0;
+  for (const auto target : targets) largest = std::max(largest, std::fabs(static_cast<double>(target)));
+  int unit = 0;
+  static_cast<void>(std::frexp(largest, &unit));
+  const auto in_units = [unit](double number) { return std::ldexp(number, -unit); };
   double mean = 0;
-  for (const auto target : targets) mean += static_cast<double>(target) / static_cast<double>(count);
+  for (const auto target : targets) mean += in_units(static_cast<double>(target)) / static_cast<double>(count);
   double missed = 0;
   double spread = 0;
+  double rest = 0;
   bool alike = true;
   for (std::size_t i = 0; i < count; ++i) {
     alike = alike && targets[i] == targets[0];  // their mean may be rounded
-    missed += std::pow(static_cast<double>(targets[i]) - static_cast<double>(predicted[i]), 2);
-    spread += std::pow(static_cast<double>(targets[i]) - mean, 2);
+    const double target = in_units(static_cast<double>(targets[i]));
+    missed += std::pow(target - in_units(static_cast<double>(predicted[i])), 2);
+    spread += std::pow(target - mean, 2);
+    rest += target - mean;
   }
+  // The mean is rounded as the targets are, and they may lie closer together than they are to 0: times, for example.
+  spread -= rest * rest / static_cast<double>(count);
   return spread > 0 && !alike ? 1 - missed / spread : std::numeric_limits<double>::quiet_NaN();
 }
 
