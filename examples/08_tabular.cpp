@@ -15,6 +15,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -156,6 +157,11 @@ void predict(const example::options& chosen, const example::csv_table& asked) {
     for (const std::string& label : labels) text += "," + example::csv_field("P(" + label + ")");
     for (std::size_t first = 0; first < logits.size(); first += most_classes) {
       const std::span<const float> row = std::span{logits}.subspan(first, labels.size());
+      if (!std::ranges::all_of(row, [](float logit) { return std::isfinite(logit); })) {
+        throw std::runtime_error(model + ": what it makes of " + asked.name + ", line " +
+                                 std::to_string(asked.rows[first / most_classes].line) +
+                                 " is no number: it has diverged, or is damaged");
+      }
       const auto largest = std::ranges::max_element(row);
       const auto share_of = [&](float logit) { return static_cast<double>(std::exp(logit - *largest)); };
       double sum = 0;

@@ -132,6 +132,20 @@ def main():
         top, last, bottom, *first = (folder / "out/predictions.csv").read_text(encoding="utf-8").splitlines()[1:]
         assert top == last and first == [bottom, bottom] and top != bottom, (top, last, bottom, first)
 
+        # Weights that are no numbers tell no class.
+        model = (folder / "out/model.safetensors").read_bytes()
+        behind = 8 + int.from_bytes(model[:8], "little")
+        entries = json.loads(model[8:behind])
+        del entries["__metadata__"]  # the checksum of other weights
+        header = json.dumps(entries).encode()
+        nans = b"\xff\xff\xff\x7f" * ((len(model) - behind) // 4)
+        predictions = (folder / "out/predictions.csv").read_bytes()
+        (folder / "out/model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + nans)
+        said = run("--predict", folder / "huge.csv", "--out", folder / "out", status=1)
+        assert "huge.csv, line 2 is no number" in said and said.count("\n") == 1, said
+        assert (folder / "out/predictions.csv").read_bytes() == predictions
+        (folder / "out/model.safetensors").write_bytes(model)
+
         # Rows are not replaced by what is predicted of them.
         asked_there = write(folder / "out/predictions.csv", asked, ("colour", "age, in years")).read_bytes()
         assert "would replace" in run("--predict", folder / "out/predictions.csv", "--out", folder / "out", status=2)
