@@ -226,11 +226,14 @@ int main(int argc, char** argv) {
       if (table.csv.empty()) throw example::bad_value("--draft-schema needs --csv FILE");
       return draft(table);
     }
+    std::error_code none;  // where one of two paths is no file yet, they are not the same
+    if (!table.test.empty() && std::filesystem::equivalent(table.csv, table.test, none)) {
+      throw example::bad_value("--test: " + table.test + " is trained on, and loss and accuracy of it are private");
+    }
     const bool predicts = !table.predict.empty();
     using asked_for = std::pair<const char*, const std::string&>;
     for (const auto& [option, path] :
          {asked_for{"--predict", table.predict}, {"--csv", table.csv}, {"--test", table.test}}) {
-      std::error_code none;  // where one of them is no file yet, they are not the same
       if (predicts && std::filesystem::equivalent(path, path_of(predictions_file, report.chosen), none)) {
         throw example::bad_value(std::string{option} + ": the predictions would replace " + path);
       }
