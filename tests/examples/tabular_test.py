@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import xml.dom.minidom
 
 PROGRAM = sys.argv[1]
 SCHEMA = {
@@ -217,6 +218,16 @@ def main():
         write(folder / "other.csv", [[1]], ("other",))
         assert "no column 'age, in years'" in run(*predicting, folder / "other.csv", status=1)
         assert not (folder / "predicting/report.json").exists()
+
+        # A picture is XML, whatever the names of classes are.
+        names = ["<&>\"'\x01", "no character of XML: \ufffe"]
+        write(folder / "names.csv", [[k, names[k % 2]] for k in range(50)], ("x", "answer"))
+        (folder / "names.json").write_text(json.dumps({"rows": 50, "columns": {"x": [0, 50], "answer": names}}),
+                                           encoding="utf-8")
+        run("--csv", folder / "names.csv", "--schema", folder / "names.json", "--target", "answer", "--epochs", 1,
+            "--held-out", 50, "--out", folder / "names")
+        said = xml.dom.minidom.parse(str(folder / "names/report.svg")).toxml()
+        assert "no character of XML: " in said and " taken for &lt;&amp;&gt;" in said, said
 
         # Mistakes: one line that says where.
         body = rows(50, 4)
