@@ -166,6 +166,13 @@ concept has_windows = requires(shape in, std::size_t i, float x) {
   { Layer::columns(in, i) } -> std::convertible_to<window_range>;
   { Layer::combine(x, x) } -> std::convertible_to<float>;
 };
+/// A pool whose windows are computed by a rule that executors have kernels for, `known_rule`: it says so for itself.
+/// One that derives from it may have functions of its own, which no kernel would call.
+template <class Layer>
+concept has_known_rule = requires {
+  Layer::known_rule;
+  requires std::same_as<typename Layer::rule_is_of, Layer>;
+};
 template <class Layer, class Scalar = float>
 concept has_saving_forward = requires(shape in, std::span<const Scalar> w, std::span<const Scalar> x,
                                       std::span<Scalar> y) {

@@ -60,11 +60,18 @@ struct loud_norm : pg::layer_norm<pg::eps<1, 10>> {
   static constexpr const char* name = "loud_norm";
 };
 struct quiet_parallel : pg::detail::concatenate {};
+struct loud_pool : pg::max_pool2d<2> {
+  template <class Value, class Divisor>
+  static Value finish(Value best, Divisor /*divisor*/) {
+    return best + best;
+  }
+};
 template <class Layer>
 concept has_a_rule = pg::certified::has_rule<Layer>;
 static_assert(has_a_rule<pg::layer_norm<pg::eps<1, 10>>> && !has_a_rule<loud_norm>);
 static_assert(has_a_rule<pg::group_norm<2>> && has_a_rule<pg::instance_norm2d<>> && has_a_rule<pg::rms_norm<>>);
 static_assert(has_a_rule<pg::detail::concatenate> && !has_a_rule<quiet_parallel>);
+static_assert(has_a_rule<pg::max_pool2d<2>> && has_a_rule<pg::upsample<2>> && !has_a_rule<loud_pool>);
 
 }  // namespace
 

@@ -38,6 +38,43 @@ using pergrad::stride;
 using numbers = std::vector<double>;
 constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
 
+/// Executors have kernels for these.
+template <class... Pools>
+inline constexpr bool all_have_kernels = (pergrad::detail::has_known_rule<Pools> && ...);
+static_assert(
+    all_have_kernels<max_pool1d<2>, max_pool2d<2>, max_pool3d<2>, avg_pool1d<2>, avg_pool2d<2>, avg_pool3d<2>,
+                     adaptive_avg_pool1d<2>, adaptive_avg_pool2d<2>, adaptive_avg_pool3d<2>, pergrad::upsample<2>>);
+
+/// Pools as users derive them: with all of a rule, and a part of it.
+struct twice_the_sum : max_pool2d<2> {
+  template <class Value>
+  static Value start() {
+    return Value{};
+  }
+  template <class Value>
+  static Value combine(Value sum, Value x) {
+    return sum + x;
+  }
+  template <class Value, class Divisor>
+  static Value finish(Value sum, Divisor /*divisor*/) {
+    return sum + sum;
+  }
+  template <class Value, class Divisor>
+  static Value share(Value /*x*/, Value /*y*/, Value& dy, Divisor /*divisor*/) {
+    return dy + dy;
+  }
+};
+struct half_the_mean : avg_pool2d<2> {
+  template <class Value, class Divisor>
+  static Value finish(Value sum, Divisor divisor) {
+    return sum / (divisor + divisor);
+  }
+  template <class Value, class Divisor>
+  static Value share(Value /*x*/, Value /*y*/, Value& dy, Divisor divisor) {
+    return dy / (divisor + divisor);
+  }
+};
+
 void equal(const numbers& computed, const numbers& expected) {
   BOOST_TEST(computed == expected, boost::test_tools::per_element());
 }
@@ -146,6 +183,15 @@ BOOST_AUTO_TEST_CASE(averages_count_their_padding) {
   const auto y = respond<avg_pool2d<2, stride<2>, padding<1>>, shape{1, 2, 2}>({4, 8, 12, 16}, {4, 8, 12, 16});
   equal(y.output, {1, 2, 3, 4});
   equal(y.input_gradient, {1, 2, 3, 4});
+}
+// A pool that derives from another one and has functions of its own: they are called, and no kernel in their place.
+BOOST_AUTO_TEST_CASE(functions_of_ones_own_are_called) {
+  const auto sum = respond<twice_the_sum, shape{1, 2, 2}>({1, 2, 3, 4}, {5});
+  equal(sum.output, {20});
+  equal(sum.input_gradient, {10, 10, 10, 10});
+  const auto mean = respond<half_the_mean, shape{1, 2, 2}>({1, 2, 3, 6}, {8});
+  equal(mean.output, {1.5});
+  equal(mean.input_gradient, {1, 1, 1, 1});
 }
 BOOST_AUTO_TEST_CASE(adaptive_windows_overlap) {
   const auto y = respond<adaptive_avg_pool2d<1, 2>, shape{1, 1, 3}>({2, 4, 6}, {2, 4});

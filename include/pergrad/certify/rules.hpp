@@ -195,9 +195,7 @@ template <class Layer>
 
 /// Windows whose function is known: one of one's own says `bounds`.
 template <class Layer>
-concept has_known_windows = detail::has_windows<Layer> && requires {
-  Layer::known_rule;
-};
+concept has_known_windows = detail::has_windows<Layer> && detail::has_known_rule<Layer>;
 template <class Layer>
 requires has_known_windows<Layer>
 [[nodiscard]] effect rule_of(std::type_identity<Layer> /*layer*/, const node_bounds& at) {

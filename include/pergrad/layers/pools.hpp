@@ -118,6 +118,7 @@ struct adaptive_windows {
 
 /// The largest value of a window; its gradient goes to the first input that equals it, or to the first NaN.
 struct maximum_of_window {
+  using rule_type = maximum_of_window;
   static constexpr window_rule known_rule = window_rule::maximum;
   static constexpr bool on_device = true;
 
@@ -146,6 +147,7 @@ struct maximum_of_window {
 
 /// y = sum / divisor; every input's share of dy is dy / divisor.
 struct mean_of_window {
+  using rule_type = mean_of_window;
   static constexpr window_rule known_rule = window_rule::mean;
   static constexpr bool on_device = true;
 
@@ -174,16 +176,19 @@ struct mean_of_window {
 /// `padding<>` (counts as minus infinity). PyTorch: `nn.MaxPool1d` with its tie rule: first in row order.
 template <std::size_t Kernel, class... Options>
 struct max_pool1d : detail::sliding_windows<1, extent{Kernel}, Options...>, detail::maximum_of_window {
+  using rule_is_of = max_pool1d;
   static constexpr const char* name = "max_pool1d";
 };
 /// The same on `{channels, height, width}`. PyTorch: `nn.MaxPool2d`.
 template <extent Kernel, class... Options>
 struct max_pool2d : detail::sliding_windows<2, Kernel, Options...>, detail::maximum_of_window {
+  using rule_is_of = max_pool2d;
   static constexpr const char* name = "max_pool2d";
 };
 /// The same on `{channels, depth, height, width}`. PyTorch: `nn.MaxPool3d`.
 template <extent Kernel, class... Options>
 struct max_pool3d : detail::sliding_windows<3, Kernel, Options...>, detail::maximum_of_window {
+  using rule_is_of = max_pool3d;
   static constexpr const char* name = "max_pool3d";
 };
 
@@ -191,16 +196,19 @@ struct max_pool3d : detail::sliding_windows<3, Kernel, Options...>, detail::maxi
 /// `padding<>` (zeros that count in the mean). PyTorch: `nn.AvgPool1d` with its default `count_include_pad=True`.
 template <std::size_t Kernel, class... Options>
 struct avg_pool1d : detail::sliding_windows<1, extent{Kernel}, Options...>, detail::mean_of_window {
+  using rule_is_of = avg_pool1d;
   static constexpr const char* name = "avg_pool1d";
 };
 /// The same on `{channels, height, width}`. PyTorch: `nn.AvgPool2d`.
 template <extent Kernel, class... Options>
 struct avg_pool2d : detail::sliding_windows<2, Kernel, Options...>, detail::mean_of_window {
+  using rule_is_of = avg_pool2d;
   static constexpr const char* name = "avg_pool2d";
 };
 /// The same on `{channels, depth, height, width}`. PyTorch: `nn.AvgPool3d`.
 template <extent Kernel, class... Options>
 struct avg_pool3d : detail::sliding_windows<3, Kernel, Options...>, detail::mean_of_window {
+  using rule_is_of = avg_pool3d;
   static constexpr const char* name = "avg_pool3d";
 };
 
@@ -208,11 +216,13 @@ struct avg_pool3d : detail::sliding_windows<3, Kernel, Options...>, detail::mean
 /// number of (overlapping) parts. Takes no options. PyTorch: `nn.AdaptiveAvgPool1d`.
 template <std::size_t Positions, class... Options>
 struct adaptive_avg_pool1d : detail::adaptive_windows<1, extent{Positions, 1}, Options...>, detail::mean_of_window {
+  using rule_is_of = adaptive_avg_pool1d;
   static constexpr const char* name = "adaptive_avg_pool1d";
 };
 /// `adaptive_avg_pool2d<Height, Width>`: the same on `{channels, height, width}`. PyTorch: `nn.AdaptiveAvgPool2d`.
 template <std::size_t Height, std::size_t Width = Height, class... Options>
 struct adaptive_avg_pool2d : detail::adaptive_windows<2, extent{Height, Width}, Options...>, detail::mean_of_window {
+  using rule_is_of = adaptive_avg_pool2d;
   static constexpr const char* name = "adaptive_avg_pool2d";
 };
 /// `adaptive_avg_pool3d<Depth, Height, Width>`: the same on `{channels, depth, height, width}`. PyTorch:
@@ -220,6 +230,7 @@ struct adaptive_avg_pool2d : detail::adaptive_windows<2, extent{Height, Width}, 
 template <std::size_t Depth, std::size_t Height = Depth, std::size_t Width = Height, class... Options>
 struct adaptive_avg_pool3d : detail::adaptive_windows<3, extent{Depth, Height, Width}, Options...>,
                              detail::mean_of_window {
+  using rule_is_of = adaptive_avg_pool3d;
   static constexpr const char* name = "adaptive_avg_pool3d";
 };
 

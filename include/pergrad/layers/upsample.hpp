@@ -19,6 +19,7 @@ namespace pergrad::inline v0_1 {
 /// `scale_factor` and its default `mode='nearest'`.
 template <extent Factor, class... Options>
 struct upsample : detail::mean_of_window {
+  using rule_is_of = upsample;
   static constexpr const char* name = "upsample";
   static constexpr bool channels_first = true;
 

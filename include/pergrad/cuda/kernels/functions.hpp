@@ -57,7 +57,7 @@ concept is_window_rule = requires(float x) {
 };
 template <class Rule, window_rule Known>
 inline constexpr bool is_known_rule = [] {
-  if constexpr (requires { Rule::known_rule; }) return Rule::known_rule == Known;
+  if constexpr (requires { requires std::same_as<typename Rule::rule_type, Rule>; }) return Rule::known_rule == Known;
   return false;
 }();
 /// Does a pool write down which input was a window's? Its gradient is that one's then.
@@ -74,10 +74,8 @@ struct function_of {
   static constexpr auto choose() {
     if constexpr (detail::has_affine<Layer> || detail::is_branch_sum<Layer> || detail::is_reshape<Layer>) {
       return std::type_identity<void>{};
-    } else if constexpr (std::is_base_of_v<detail::maximum_of_window, Layer>) {
-      return std::type_identity<detail::maximum_of_window>{};
-    } else if constexpr (std::is_base_of_v<detail::mean_of_window, Layer>) {
-      return std::type_identity<detail::mean_of_window>{};
+    } else if constexpr (detail::has_known_rule<Layer>) {  // one kernel for all of them
+      return std::type_identity<typename Layer::rule_type>{};
     } else {
       return std::type_identity<Layer>{};
     }

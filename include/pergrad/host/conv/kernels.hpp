@@ -203,7 +203,7 @@ struct pooling_kernel {
 
  private:
   static constexpr bool has_planes = requires(shape in) { Layer::planes(in, std::size_t{0}); };
-  static constexpr bool known = requires { Layer::known_rule; };
+  static constexpr bool known = detail::has_known_rule<Layer>;
 
   static void start(pool_task<Scalar>& task, const layout& x_layout, const Scalar* x) {
     task.channels = x_layout.values.channels;
