@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <type_traits>
 #include <utility>
 
 #include <pergrad/batch.hpp>
@@ -99,7 +100,7 @@ class host {
       return detail::evaluate_of_length(*all->loss, Network::output_shape, y, all->samples->targets(sample), dy,
                                         static_cast<std::size_t>(length));
     };
-    if constexpr (requires { Loss::takes_stretches; }) {
+    if constexpr (requires { requires std::is_same_v<typename Loss::by_position, Loss> && Loss::takes_stretches; }) {
       using position = on_host::streamed_position<scalar>;
       static constexpr on_host::streamed_loss<scalar> streamed{
           [](const void* self, std::size_t sample, std::span<position> positions, const scalar* y, std::ptrdiff_t first,

@@ -53,6 +53,9 @@ constexpr void apply(token_loss_options& options, sum_over_positions) noexcept {
 template <class... Options>
 struct token_cross_entropy {
   static constexpr bool on_device = true;
+  /// Whose words these are for executors that do not call `evaluate`, `weight_of` to `differentiate`: one that derives
+  /// has its own, or is evaluated as a whole.
+  using by_position = token_cross_entropy;
   static constexpr detail::token_loss_options options = detail::gather<detail::token_loss_options, Options...>();
   static_assert(!options.unknown_given,
                 "token_cross_entropy takes the options ignore_index<Id> and sum_over_positions");

@@ -74,10 +74,11 @@ struct sample_work {
   int held_room = 0;    ///< scalars of shared memory for a matrix that a layer reads at every position
 };
 
-/// Is it a loss over positions that says what threads do together for one of them? A warp takes a position then, or, in
-/// a layered network, a block.
+/// Is it a loss over positions that says what threads do together for one of them, for itself and not for one that it
+/// derives from? A warp takes a position then, or, in a layered network, a block.
 template <class Loss>
 inline constexpr bool takes_threads_by_position = requires(const std::int32_t* targets) {
+  requires std::is_same_v<typename Loss::by_position, Loss>;
   Loss::weight_of(targets, std::size_t{});
 };
 /// Does a loss say what threads do together, for itself and not for one that it derives from? Of its terms, or of all
