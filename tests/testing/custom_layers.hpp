@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 
 #include <pergrad/gradients/factors.hpp>
@@ -201,6 +202,57 @@ struct mixes_neighbours : gain_and_shift {
     gain_and_shift::forward(in, w, x, y);
     y[0] += before / 1024;
     before = x[0];
+  }
+};
+/// In training an element is 0 or twice as large, by one random bit.
+struct halves {
+  static constexpr bool on_tiles = true;
+  [[nodiscard]] static constexpr pergrad::shape output_shape(pergrad::shape in) { return in; }
+  [[nodiscard]] static constexpr std::size_t saved_count(pergrad::shape in) { return in.size(); }
+
+  template <class Team>
+  static void forward(const Team& team) {
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) {
+      draw(team, b, 0, team.saved(b));
+      multiply(team, team.x(b), team.saved(b), team.y(b));
+    }
+  }
+  template <class Team>
+  static void backward(const Team& team) {
+    for (std::ptrdiff_t b = 0; team.wants_dx && b < team.samples; ++b) {
+      multiply(team, team.dy(b), team.saved(b), team.dx(b));
+    }
+  }
+
+ protected:
+  template <class Team, class Scalar>
+  static void draw(const Team& team, std::ptrdiff_t b, std::ptrdiff_t first, Scalar* mask) {
+    const auto size = static_cast<std::ptrdiff_t>(team.in.size());
+    if (!team.is_random()) return team.fill(size, mask, 1);
+    team.draw(b, first, size,
+              [&](std::ptrdiff_t i, std::uint32_t bits) { mask[i] = bits >> 31U == 0 ? Scalar{0} : Scalar{2}; });
+  }
+  template <class Team, class From, class Mask, class Scalar>
+  static void multiply(const Team& team, const From* x, const Mask* mask, Scalar* y) {
+    team.map(static_cast<std::ptrdiff_t>(team.in.size()), [&](const auto& at) { at.put(y, at(x) * at(mask)); });
+  }
+};
+/// Wrong: backward draws bits of its own.
+struct draws_again : halves {
+  template <class Team>
+  static void backward(const Team& team) {
+    for (std::ptrdiff_t b = 0; b < team.samples; ++b) draw(team, b, 16, team.saved(b));
+    halves::backward(team);
+  }
+};
+/// Wrong: in training, and only there, samples of a tile have a share in each other.
+struct mixes_in_training : halves {
+  template <class Team>
+  static void forward(const Team& team) {
+    halves::forward(team);
+    for (std::ptrdiff_t b = 0; team.is_random() && b < team.samples; ++b) {
+      team.y(b)[0] += team.x((b + 1) % team.samples)[0] / 1024;
+    }
   }
 };
 /// Wrong: counts its calls, so that no evaluation is like another.

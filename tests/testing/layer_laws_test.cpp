@@ -118,6 +118,20 @@ BOOST_AUTO_TEST_CASE(state_between_evaluations_is_found) {
   BOOST_TEST(report.broke(law::repetition));
   BOOST_TEST(report.broke(law::isolation));
 }
+// What a layer does in training only is examined as well.
+BOOST_AUTO_TEST_CASE(random_bits_keep_the_laws) {
+  expect_no_violation(pergrad::testing::check_layer<custom::halves, shape{3, 4}>());
+}
+BOOST_AUTO_TEST_CASE(bits_that_are_drawn_again_are_found) {
+  const laws_report report = examine_wrong_layer<custom::draws_again>();
+  BOOST_TEST(report.broke(law::finite_differences));
+  BOOST_TEST(report.text().find("in training") != std::string::npos);
+}
+BOOST_AUTO_TEST_CASE(mixing_samples_in_training_is_found) {
+  const laws_report report = examine_wrong_layer<custom::mixes_in_training>();
+  BOOST_TEST(report.broke(law::isolation));
+  BOOST_TEST(report.text().find("in training") != std::string::npos);
+}
 BOOST_AUTO_TEST_CASE(an_unwritten_element_is_found) {
   BOOST_TEST(examine_wrong_layer<custom::forgets_an_element>().broke(law::finite_differences));
 }

@@ -15,7 +15,8 @@
 //                       privacy stands on it: else a gradient's norm says nothing about its sample's influence
 //   permutation, repetition, thread count; samples that are not finite add exactly zero to a clipped sum
 //   clip bound          |clip(g_b)| <= C, from denormal to huge, in every row and in the sum of a batch of one
-// No test framework is needed, and nothing here is random: a seed makes everything.
+// All but permutation and the clip bound are examined once more as in training, where layers draw random bits or do
+// anything else than in evaluation. No test framework is needed, and nothing here is random: a seed makes everything.
 #pragma once
 // clang-format off
 #include <pergrad/detail/beside_the_umbrella.hpp>  // before anything is defined
@@ -25,6 +26,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <numeric>
 #include <span>
@@ -38,6 +40,8 @@
 #include <pergrad/initialise.hpp>
 #include <pergrad/losses/cross_entropy.hpp>
 #include <pergrad/pergrad.hpp>
+#include <pergrad/privacy/generator.hpp>
+#include <pergrad/privacy/layer_randomness.hpp>
 #include <pergrad/shape.hpp>
 #include <pergrad/testing/laws_report.hpp>
 #include <pergrad/testing/network_around.hpp>
@@ -89,6 +93,7 @@ class examination {
     repetition();
     non_finite();
     clip_bound();
+    in_training();
     return report_;
   }
 
@@ -97,8 +102,9 @@ class examination {
   static constexpr double lost_by_factors = 1e-9;
   static constexpr std::size_t least_differences = 4;  // in a block
 
-  [[nodiscard]] static std::string say(const std::string& what) {
-    return (std::is_same_v<scalar, double> ? "double, " : "float, ") + what;
+  [[nodiscard]] std::string say(const std::string& what) const {
+    return std::string{std::is_same_v<scalar, double> ? "double, " : "float, "} + (trains_ ? "in training, " : "") +
+           what;
   }
   void finite_differences() {
     const std::size_t count = std::min<std::size_t>(3, data_.size());
@@ -410,6 +416,29 @@ class examination {
                     norm(std::span<const scalar>{single}));
   }
 
+  /// What layers do in training, if it is anything else. The bits are those of a record's number, so there is no law of
+  /// permutation.
+  void in_training() {
+    seeded_generator generator{options_.seed};
+    alone_.draw(layer_randomness::of_next_step(generator));
+    seen_type training = alone_.look(data_, bound_, {});
+    const auto has_bits_of = [](const auto& a, const auto& b) {
+      return std::memcmp(a.data(), b.data(), a.size() * sizeof a[0]) == 0;
+    };
+    trains_ = !has_bits_of(training.outputs, seen_.outputs) || !has_bits_of(training.rows, seen_.rows);
+    if (trains_) {
+      seen_ = std::move(training);
+      if constexpr (std::is_same_v<scalar, double>) {
+        finite_differences();
+        sums_and_norms();
+      }
+      isolation();
+      repetition();
+      non_finite();
+    }
+    alone_.draw({});
+  }
+
   law_options options_;
   laws_report report_{options_.seed};
   subject_type& alone_;
@@ -418,6 +447,7 @@ class examination {
   const std::span<const configuration> ways_{configurations, alone_.known.configurations};
   samples data_;
   double bound_ = 1;
+  bool trains_ = false;
   seen_type seen_;
 };
 

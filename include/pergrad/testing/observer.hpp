@@ -16,6 +16,7 @@
 #include <pergrad/network.hpp>
 #include <pergrad/pergrad.hpp>
 #include <pergrad/privacy/clip.hpp>
+#include <pergrad/privacy/layer_randomness.hpp>
 #include <pergrad/testing/samples.hpp>
 
 namespace pergrad::inline v0_1::testing {
@@ -116,9 +117,13 @@ class observer {
   observer(const Handle& handle, std::size_t most_samples)
       : executor_{handle}, tape_{executor_, max_batch{most_samples}} {}
 
+  /// From here on what layers do in training, with these random bits; of a default value what they do in evaluation.
+  void draw(layer_randomness randomness) noexcept { randomness_ = randomness; }
+
   [[nodiscard]] std::vector<double> losses(const Network& network, const samples& data) {
     const auto batch = sample_set<Network, Loss>::view(data);
-    return unprotected::evaluate(executor_, pergrad::losses(per_sample_gradients(network, Loss{}, batch, tape_)));
+    const auto gradients = per_sample_gradients(network, Loss{}, batch, tape_).with(randomness_);
+    return unprotected::evaluate(executor_, pergrad::losses(gradients));
   }
   [[nodiscard]] observation<scalar> look(const Network& network, const samples& data, double bound,
                                          const configuration& how = {}) {
@@ -174,11 +179,15 @@ class observer {
  private:
   template <class Batch>
   [[nodiscard]] auto leaf(const Network& network, const Batch& batch, const configuration& how) {
-    return per_sample_gradients(network, Loss{}, batch, tape_).with(how.method, ~std::uint64_t{0}).with(how.strategy);
+    return per_sample_gradients(network, Loss{}, batch, tape_)
+        .with(randomness_)
+        .with(how.method, ~std::uint64_t{0})
+        .with(how.strategy);
   }
 
   Executor executor_;
   typename Network::tape tape_;
+  layer_randomness randomness_{};
 };
 
 }  // namespace pergrad::inline v0_1::testing

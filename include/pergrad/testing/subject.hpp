@@ -21,6 +21,7 @@
 #include <pergrad/initialise.hpp>
 #include <pergrad/optim/held.hpp>
 #include <pergrad/pergrad.hpp>
+#include <pergrad/privacy/layer_randomness.hpp>
 #include <pergrad/shape.hpp>
 #include <pergrad/testing/laws_report.hpp>
 #include <pergrad/testing/observer.hpp>
@@ -111,6 +112,7 @@ class subject {
   subject& operator=(const subject&) = delete;
   virtual ~subject() = default;
 
+  virtual void draw(layer_randomness randomness) = 0;
   [[nodiscard]] virtual std::span<Scalar> parameters() = 0;
   [[nodiscard]] virtual std::vector<double> losses(const samples& data) = 0;
   [[nodiscard]] virtual observation<Scalar> look(const samples& data, double bound, const configuration& how) = 0;
@@ -153,6 +155,11 @@ class network_subject final : public subject_type<Network, Loss> {
         network_{host{threads{1}}, initial},
         usual_{compared::usual, most_samples} {}
 
+  void draw(layer_randomness randomness) override {
+    randomness_ = randomness;
+    usual_.draw(randomness);
+    if (elsewhere_) elsewhere_->draw(randomness);
+  }
   [[nodiscard]] std::span<scalar> parameters() override { return network_.parameters(); }
   [[nodiscard]] std::vector<double> losses(const samples& data) override { return usual_.losses(network_, data); }
   [[nodiscard]] observation<scalar> look(const samples& data, double bound, const configuration& how) override {
@@ -163,7 +170,7 @@ class network_subject final : public subject_type<Network, Loss> {
   }
   [[nodiscard]] observation<scalar> look_elsewhere(std::size_t other, const samples& data, double bound,
                                                    const configuration& how) override {
-    if (other_ != other) elsewhere_.emplace(compared::others[other], most_samples_);
+    if (other_ != other) elsewhere_.emplace(compared::others[other], most_samples_).draw(randomness_);
     other_ = other;
     return elsewhere_->look(network_, data, bound, how);
   }
@@ -192,6 +199,7 @@ class network_subject final : public subject_type<Network, Loss> {
   observer_type usual_;
   std::optional<observer_type> elsewhere_;  // of executor number `other_`
   std::optional<std::size_t> other_;
+  layer_randomness randomness_{};
 };
 
 }  // namespace pergrad::inline v0_1::testing::testing_detail
