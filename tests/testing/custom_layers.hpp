@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <type_traits>
 
 #include <pergrad/gradients/factors.hpp>
 #include <pergrad/shape.hpp>
@@ -253,6 +254,39 @@ struct mixes_in_training : halves {
     for (std::ptrdiff_t b = 0; team.is_random() && b < team.samples; ++b) {
       team.y(b)[0] += team.x((b + 1) % team.samples)[0] / 1024;
     }
+  }
+};
+/// y = x².
+struct square {
+  [[nodiscard]] static constexpr pergrad::shape output_shape(pergrad::shape in) { return in; }
+  [[nodiscard]] static constexpr std::size_t parameter_count(pergrad::shape /*in*/) { return 0; }
+  [[nodiscard]] static constexpr auto factors(pergrad::shape /*in*/) { return pergrad::list_factors(); }
+  template <class Scalar>
+  static void forward(pergrad::shape /*in*/, std::span<const Scalar> /*w*/, std::span<const Scalar> x,
+                      std::span<Scalar> y) {
+    for (std::size_t i = 0; i < y.size(); ++i) y[i] = x[i] * x[i];
+  }
+  template <class Scalar>
+  static void backward(pergrad::shape /*in*/, std::span<const Scalar> /*w*/, std::span<const Scalar> x,
+                       std::span<const Scalar> backprop, std::span<Scalar> dx) {
+    for (std::size_t i = 0; i < dx.size(); ++i) dx[i] = 2 * x[i] * backprop[i];
+  }
+};
+/// Wrong: below -3 the slope is 0.
+struct wrong_far_out : square {
+  template <class Scalar>
+  static void backward(pergrad::shape /*in*/, std::span<const Scalar> /*w*/, std::span<const Scalar> x,
+                       std::span<const Scalar> backprop, std::span<Scalar> dx) {
+    for (std::size_t i = 0; i < dx.size(); ++i) dx[i] = x[i] < -3 ? 0 : 2 * x[i] * backprop[i];
+  }
+};
+/// Wrong: in float the slope is a hundredth too large.
+struct wrong_in_float : square {
+  template <class Scalar>
+  static void backward(pergrad::shape in, std::span<const Scalar> w, std::span<const Scalar> x,
+                       std::span<const Scalar> backprop, std::span<Scalar> dx) {
+    square::backward(in, w, x, backprop, dx);
+    for (Scalar& each : dx) each *= std::is_same_v<Scalar, float> ? static_cast<Scalar>(1.01) : 1;
   }
 };
 /// Wrong: counts its calls, so that no evaluation is like another.

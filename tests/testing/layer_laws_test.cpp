@@ -132,6 +132,17 @@ BOOST_AUTO_TEST_CASE(mixing_samples_in_training_is_found) {
   BOOST_TEST(report.broke(law::isolation));
   BOOST_TEST(report.text().find("in training") != std::string::npos);
 }
+// What is wrong in float alone, or far out alone.
+BOOST_AUTO_TEST_CASE(a_wrong_gradient_in_float_is_found) {
+  expect_no_violation(pergrad::testing::check_layer<custom::square, shape{6}>());
+  const laws_report report = pergrad::testing::check_layer<custom::wrong_in_float, shape{6}>();
+  BOOST_TEST(report.broke(law::precision));
+  BOOST_TEST(report.size() == 1U);
+}
+BOOST_AUTO_TEST_CASE(a_wrong_gradient_far_out_is_found) {
+  using far_out = pergrad::testing::network_around<double, custom::wrong_far_out, shape{6}>;
+  BOOST_TEST(pergrad::testing::check_network<far_out>({.largest_input = 20}).broke(law::finite_differences));
+}
 BOOST_AUTO_TEST_CASE(an_unwritten_element_is_found) {
   BOOST_TEST(examine_wrong_layer<custom::forgets_an_element>().broke(law::finite_differences));
 }

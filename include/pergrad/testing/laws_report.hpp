@@ -28,13 +28,15 @@ enum class law {
   thread_count,        ///< so does any number of threads
   non_finite,          ///< a sample without a finite gradient adds exactly zero to a clipped sum
   clip_bound,          ///< what a sample adds to a clipped sum has a norm of at most C, exactly
-  lengths              ///< what lies behind a sample's length does not exist
+  lengths,             ///< what lies behind a sample's length does not exist
+  precision            ///< gradients in float are those in double, but for what rounding does to them
 };
 
 [[nodiscard]] constexpr std::string_view name_of(law which) noexcept {
   constexpr std::string_view names[] = {"finite differences", "sum of rows",        "norms",       "strategies",
                                         "accumulation",       "isolation",          "permutation", "repetition",
-                                        "thread count",       "non-finite samples", "clip bound",  "lengths"};
+                                        "thread count",       "non-finite samples", "clip bound",  "lengths",
+                                        "precision"};
   return names[static_cast<std::size_t>(which)];
 }
 

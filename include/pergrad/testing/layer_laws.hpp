@@ -14,6 +14,7 @@
 //   isolation           sample j (other values, huge ones, NaN, infinity) moves nothing of sample i. Differential
 //                       privacy stands on it: else a gradient's norm says nothing about its sample's influence
 //   permutation, repetition, thread count; samples that are not finite add exactly zero to a clipped sum
+//   precision           of check_layer: gradients in float are those in double, but for what rounding does to them
 //   clip bound          |clip(g_b)| <= C, from denormal to huge, in every row and in the sum of a batch of one
 // All but permutation and the clip bound are examined once more as in training, where layers draw random bits or do
 // anything else than in evaluation. No test framework is needed, and nothing here is random: a seed makes everything.
@@ -58,7 +59,8 @@ struct law_options {
   std::size_t differences = 300;   ///< parameters that finite differences are taken of: evenly spread if there are
                                    ///< more, but at least four of each block
   double largest_parameter = 0.5;  ///< parameters are uniform in ± this, unless a layer initialises itself
-  double negligible = 0;           ///< sums may be off by so much: what is left where all cancels (a bias of keys)
+  double largest_input = 1;  ///< inputs that are numbers are uniform in ± this: what bends further out is not seen
+  double negligible = 0;     ///< sums may be off by so much: what is left where all cancels (a bias of keys)
 };
 
 namespace testing_detail {
@@ -451,6 +453,68 @@ class examination {
   seen_type seen_;
 };
 
+/// Samples of a network as the options have them.
+template <class Network, class Loss>
+[[nodiscard]] sample_set<Network, Loss> drawn_samples(const law_options& options) {
+  auto data = draw_samples<Network, Loss>(options.seed + 1, options.samples);
+  if constexpr (Network::input_shape.ids == 0) {
+    for (auto& each : data.inputs) each *= static_cast<typename Network::scalar>(options.largest_input);
+  }
+  return data;
+}
+
+/// Gradients in float beside those in double, of the same parameters and samples. They may be apart by what a change of
+/// both by 2^-18 of themselves, many roundings, makes of those in double, and by a thousandth of the largest element in
+/// the row: who divides or cancels may lose much, and bends may be on the other side.
+template <class Value, class Double, class Target>
+[[nodiscard]] laws_report compare_scalars(const law_options& options, subject<float, Value, Target>& floats,
+                                          const sample_values<Value, Target>& data,
+                                          subject<double, Double, Target>& doubles) {
+  laws_report report{options.seed};
+  const std::vector<float> parameters(floats.parameters().begin(), floats.parameters().end());
+  const auto rows_of = [&](double change, std::uint64_t seed) {
+    const auto changed = [&](auto value, std::uint64_t at) {
+      return static_cast<double>(value) * (1 + change * (2 * pergrad::detail::public_uniform(seed, at) - 1));
+    };
+    sample_values<Double, Target> exact{
+        {}, data.targets, data.lengths, data.values_of_a_sample, data.targets_of_a_sample};
+    for (std::size_t i = 0; i < data.inputs.size(); ++i) {
+      if constexpr (std::is_integral_v<Value>) {
+        exact.inputs.push_back(data.inputs[i]);
+      } else {
+        exact.inputs.push_back(changed(data.inputs[i], i));
+      }
+    }
+    for (std::size_t i = 0; i < parameters.size(); ++i) doubles.parameters()[i] = changed(parameters[i], ~i);
+    return doubles.look(exact, 1, {}).rows;
+  };
+  const std::vector<float> found = floats.look(data, 1, {}).rows;
+  const std::vector<double> wanted = rows_of(0, 0);
+  std::vector<std::vector<double>> others;
+  for (const std::uint64_t seed : {11U, 12U, 13U}) others.push_back(rows_of(0x1p-18, options.seed + seed));
+  const std::size_t width = doubles.known.width;
+  for (std::size_t b = 0; b < data.size(); ++b) {
+    const double whole = largest(row(wanted, b, width));
+    for (const gradient_block& block : doubles.known.blocks) {
+      for (std::size_t first = block.first; first != block.first + block.size(); first += block.columns) {
+        double allowed = 1e-3 * largest(row(wanted, b, width).subspan(first, block.columns)) + 1e-5 * whole;
+        for (const std::vector<double>& other : others) {
+          for (std::size_t i = first; i < first + block.columns; ++i) {
+            allowed = std::max(allowed, 8 * std::fabs(other[b * width + i] - wanted[b * width + i]));
+          }
+        }
+        for (std::size_t i = first; i < first + block.columns; ++i) {
+          const double exact = wanted[b * width + i];
+          if (!std::isfinite(exact)) continue;
+          report.agree(law::precision, "float, gradient of sample " + std::to_string(b) + " by parameter", i, exact,
+                       static_cast<double>(found[b * width + i]), allowed, doubles.known.owners);
+        }
+      }
+    }
+  }
+  return report;
+}
+
 }  // namespace testing_detail
 
 /// Examines a whole network by all laws that fit its scalar type: double knows all of them, float those about bits and
@@ -461,15 +525,22 @@ template <class Network, class Loss = cross_entropy, class Executor = host>
       uniform{options.seed, -options.largest_parameter, options.largest_parameter}, options.samples + 1};
   using laws = testing_detail::examination<typename Network::scalar, typename Network::input_value,
                                            target_of<Loss, typename Network::scalar>>;
-  return laws{options, examined, draw_samples<Network, Loss>(options.seed + 1, options.samples)}.run();
+  return laws{options, examined, testing_detail::drawn_samples<Network, Loss>(options)}.run();
 }
 
 /// Examines a layer (or `sequential<...>`, `residual<...>`) on inputs of shape `Input`, in double and in float.
 /// Throws std::invalid_argument for options that make no sense.
 template <class Layer, shape Input>
 [[nodiscard]] laws_report check_layer(const law_options& options = {}) {
-  laws_report report = check_network<network_around<double, Layer, Input>>(options);
-  report.merge(check_network<network_around<float, Layer, Input>>(options));
+  using in_double = network_around<double, Layer, Input>;
+  using in_float = network_around<float, Layer, Input>;
+  laws_report report = check_network<in_double>(options);
+  report.merge(check_network<in_float>(options));
+  const uniform initial{options.seed, -options.largest_parameter, options.largest_parameter};
+  testing_detail::network_subject<in_float, cross_entropy, host> floats{initial, options.samples + 1};
+  testing_detail::network_subject<in_double, cross_entropy, host> doubles{initial, options.samples + 1};
+  report.merge(testing_detail::compare_scalars(
+      options, floats, testing_detail::drawn_samples<in_float, cross_entropy>(options), doubles));
   return report;
 }
 
