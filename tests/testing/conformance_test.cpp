@@ -55,6 +55,7 @@ BOOST_AUTO_TEST_CASE(inclusion_rate) { expect("inclusion rate"); }
 BOOST_AUTO_TEST_CASE(inclusion_dispersion) { expect("inclusion dispersion"); }
 BOOST_AUTO_TEST_CASE(inclusion_of_others) { expect("inclusion of others"); }
 BOOST_AUTO_TEST_CASE(dispersion_of_others) { expect("dispersion of others"); }
+BOOST_AUTO_TEST_CASE(inclusion_of_each) { expect("inclusion of each"); }
 BOOST_AUTO_TEST_CASE(clipped_size) { expect("clipped size"); }
 BOOST_AUTO_TEST_CASE(size_at_any_norm) { expect("size at any norm"); }
 BOOST_AUTO_TEST_CASE(noise_among_records) { expect("noise among records"); }
@@ -119,7 +120,7 @@ BOOST_AUTO_TEST_CASE(a_weakness_of_ones_own_is_found) {
                     std::invalid_argument);
 }
 
-// A mechanism that is written anew, and five ways in which such are wrong.
+// A mechanism that is written anew, and six ways in which such are wrong.
 BOOST_AUTO_TEST_CASE(mechanisms_of_ones_own) {
   const auto report_of = [](own_mistake wrong) {
     return check_conformance(pg::host{pg::threads{1}}, own_mechanism{wrong}, {.clip = 2.5, .seed = 3});
@@ -131,6 +132,7 @@ BOOST_AUTO_TEST_CASE(mechanisms_of_ones_own) {
       {own_mistake::clips_the_largest_alone, "size at any norm"},
       {own_mistake::no_noise_among_records, "noise among records"},
       {own_mistake::one_coin, "dispersion of others"},
+      {own_mistake::first_twice, "inclusion of each"},
       {own_mistake::fixed_size, "dispersion of others"},
   };
   for (const auto& [wrong, name] : mistakes) {

@@ -19,6 +19,7 @@ enum class own_mistake {
   clips_the_largest_alone,  // norms up to 5 C are left
   no_noise_among_records,   // where a sum is not zero
   one_coin,                 // for all records
+  first_twice,              // the first record has two chances
   fixed_size,               // batches of as many records as are expected
 };
 
@@ -63,6 +64,7 @@ struct own_mechanism {
     std::bernoulli_distribution coin{q};
     const bool of_all = coin(random);
     for (std::size_t i = 0; i < count; ++i) drawn[i] = wrong == own_mistake::one_coin ? of_all : coin(random);
+    if (wrong == own_mistake::first_twice && count > 0) drawn[0] = drawn[0] || coin(random);
     if (wrong == own_mistake::fixed_size) {
       const auto taken = static_cast<std::size_t>(std::lround(q * static_cast<double>(count)));
       for (std::size_t i = 0; i < count; ++i) drawn[i] = i < taken;

@@ -186,7 +186,7 @@ struct step_means {
 
 }  // namespace testing_detail
 
-/// Takes some five times `steps` steps with trainers from `make` (testing/gradient_space.hpp) and looks at what they
+/// Takes some six times `steps` steps with trainers from `make` (testing/gradient_space.hpp) and looks at what they
 /// let out. The claim's clip, divisor, batch and seed are used as they are; noise multipliers and sampling
 /// probabilities are chosen here. `slack`: by how much the noise may be larger than sigma C, as it also covers rounding
 /// (2 % in `dp_sgd`).
@@ -202,6 +202,7 @@ struct step_means {
 ///   inclusion dispersion   independently of the steps before: counts in 1/q steps have variance over mean 1 - q
 ///   inclusion of others    and of the other records: of N records N q are in a step,
 ///   dispersion of others   with variance N q (1 - q)
+///   inclusion of each      each of them by itself: the one whose rate is the farthest from q
 ///   clipped size           a record that is much too large adds C, and not more
 ///   size at any norm       nor does one whose norm is some C, in 16 elements together
 ///   noise among records    the noise's deviation is the same in elements that records have
@@ -324,6 +325,19 @@ template <class Make>
   const double spread = alike_count * often * (1 - often);
   add("inclusion of others", number.mean[0] / claim.clip, alike_count * often, std::sqrt(spread / taken));
   add("dispersion of others", number.variance[0] / (claim.clip * claim.clip), spread, spread * std::sqrt(2 / taken));
+
+  // Each in an element of its own: one that is drawn at a rate of its own is lost in the number of all.
+  conformance_records apart;
+  for (std::size_t i = 0; i < alike_count; ++i) apart.add()[i] = static_cast<float>(10 * claim.clip);
+  const released_steps alone = take(apart, little, often, steps);
+  double farthest = often;
+  for (std::size_t i = 0; i < alike_count; ++i) {
+    double steps_with = 0;
+    for (const std::vector<double>& step : alone) steps_with += std::abs(step[i]) > claim.clip / 2 ? 1 : 0;
+    const double rate = steps_with / taken;
+    if (std::abs(rate - often) > std::abs(farthest - often)) farthest = rate;
+  }
+  add("inclusion of each", farthest, often, std::sqrt(often * (1 - often) / taken));
 
   // In elements that belong to nobody else, evenly: elements that are clipped one by one add up to more.
   constexpr std::size_t shared = 16;
