@@ -2780,6 +2780,13 @@ concept has_windows = requires(shape in, std::size_t i, float x) {
   { Layer::columns(in, i) } -> std::convertible_to<window_range>;
   { Layer::combine(x, x) } -> std::convertible_to<float>;
 };
+/// A pool whose windows are computed by a rule that executors have kernels for, `known_rule`: it says so for itself.
+/// One that derives from it may have functions of its own, which no kernel would call.
+template <class Layer>
+concept has_known_rule = requires {
+  Layer::known_rule;
+  requires std::same_as<typename Layer::rule_is_of, Layer>;
+};
 template <class Layer, class Scalar = float>
 concept has_saving_forward = requires(shape in, std::span<const Scalar> w, std::span<const Scalar> x,
                                       std::span<Scalar> y) {
@@ -22014,16 +22021,27 @@ template <detail::array Predicted, detail::array Targets>
     detail::throw_invalid_argument(
         {"pergrad: r_squared: ", std::size(predicted), " predictions for ", count, " targets"});
   }
+  // In units of a power of two at the largest target: the square of a number may be no double.
+  double largest = 0;
+  for (const auto target : targets) largest = std::max(largest, std::fabs(static_cast<double>(target)));
+  int unit = 0;
+  static_cast<void>(std::frexp(largest, &unit));
+  const auto in_units = [unit](double number) { return std::ldexp(number, -unit); };
   double mean = 0;
-  for (const auto target : targets) mean += static_cast<double>(target) / static_cast<double>(count);
+  for (const auto target : targets) mean += in_units(static_cast<double>(target)) / static_cast<double>(count);
   double missed = 0;
   double spread = 0;
+  double rest = 0;
   bool alike = true;
   for (std::size_t i = 0; i < count; ++i) {
     alike = alike && targets[i] == targets[0];  // their mean may be rounded
-    missed += std::pow(static_cast<double>(targets[i]) - static_cast<double>(predicted[i]), 2);
-    spread += std::pow(static_cast<double>(targets[i]) - mean, 2);
+    const double target = in_units(static_cast<double>(targets[i]));
+    missed += std::pow(target - in_units(static_cast<double>(predicted[i])), 2);
+    spread += std::pow(target - mean, 2);
+    rest += target - mean;
   }
+  // The mean is rounded as the targets are, and they may lie closer together than they are to 0: times, for example.
+  spread -= rest * rest / static_cast<double>(count);
   return spread > 0 && !alike ? 1 - missed / spread : std::numeric_limits<double>::quiet_NaN();
 }
 
@@ -30758,7 +30776,7 @@ struct pooling_kernel {
 
  private:
   static constexpr bool has_planes = requires(shape in) { Layer::planes(in, std::size_t{0}); };
-  static constexpr bool known = requires { Layer::known_rule; };
+  static constexpr bool known = detail::has_known_rule<Layer>;
 
   static void start(pool_task<Scalar>& task, const layout& x_layout, const Scalar* x) {
     task.channels = x_layout.values.channels;
@@ -35561,7 +35579,7 @@ class host {
       return detail::evaluate_of_length(*all->loss, Network::output_shape, y, all->samples->targets(sample), dy,
                                         static_cast<std::size_t>(length));
     };
-    if constexpr (requires { Loss::takes_stretches; }) {
+    if constexpr (requires { requires std::is_same_v<typename Loss::by_position, Loss> && Loss::takes_stretches; }) {
       using position = on_host::streamed_position<scalar>;
       static constexpr on_host::streamed_loss<scalar> streamed{
           [](const void* self, std::size_t sample, std::span<position> positions, const scalar* y, std::ptrdiff_t first,
@@ -39595,6 +39613,7 @@ struct adaptive_windows {
 
 /// The largest value of a window; its gradient goes to the first input that equals it, or to the first NaN.
 struct maximum_of_window {
+  using rule_type = maximum_of_window;
   static constexpr window_rule known_rule = window_rule::maximum;
   static constexpr bool on_device = true;
 
@@ -39623,6 +39642,7 @@ struct maximum_of_window {
 
 /// y = sum / divisor; every input's share of dy is dy / divisor.
 struct mean_of_window {
+  using rule_type = mean_of_window;
   static constexpr window_rule known_rule = window_rule::mean;
   static constexpr bool on_device = true;
 
@@ -39651,16 +39671,19 @@ struct mean_of_window {
 /// `padding<>` (counts as minus infinity). PyTorch: `nn.MaxPool1d` with its tie rule: first in row order.
 template <std::size_t Kernel, class... Options>
 struct max_pool1d : detail::sliding_windows<1, extent{Kernel}, Options...>, detail::maximum_of_window {
+  using rule_is_of = max_pool1d;
   static constexpr const char* name = "max_pool1d";
 };
 /// The same on `{channels, height, width}`. PyTorch: `nn.MaxPool2d`.
 template <extent Kernel, class... Options>
 struct max_pool2d : detail::sliding_windows<2, Kernel, Options...>, detail::maximum_of_window {
+  using rule_is_of = max_pool2d;
   static constexpr const char* name = "max_pool2d";
 };
 /// The same on `{channels, depth, height, width}`. PyTorch: `nn.MaxPool3d`.
 template <extent Kernel, class... Options>
 struct max_pool3d : detail::sliding_windows<3, Kernel, Options...>, detail::maximum_of_window {
+  using rule_is_of = max_pool3d;
   static constexpr const char* name = "max_pool3d";
 };
 
@@ -39668,16 +39691,19 @@ struct max_pool3d : detail::sliding_windows<3, Kernel, Options...>, detail::maxi
 /// `padding<>` (zeros that count in the mean). PyTorch: `nn.AvgPool1d` with its default `count_include_pad=True`.
 template <std::size_t Kernel, class... Options>
 struct avg_pool1d : detail::sliding_windows<1, extent{Kernel}, Options...>, detail::mean_of_window {
+  using rule_is_of = avg_pool1d;
   static constexpr const char* name = "avg_pool1d";
 };
 /// The same on `{channels, height, width}`. PyTorch: `nn.AvgPool2d`.
 template <extent Kernel, class... Options>
 struct avg_pool2d : detail::sliding_windows<2, Kernel, Options...>, detail::mean_of_window {
+  using rule_is_of = avg_pool2d;
   static constexpr const char* name = "avg_pool2d";
 };
 /// The same on `{channels, depth, height, width}`. PyTorch: `nn.AvgPool3d`.
 template <extent Kernel, class... Options>
 struct avg_pool3d : detail::sliding_windows<3, Kernel, Options...>, detail::mean_of_window {
+  using rule_is_of = avg_pool3d;
   static constexpr const char* name = "avg_pool3d";
 };
 
@@ -39685,11 +39711,13 @@ struct avg_pool3d : detail::sliding_windows<3, Kernel, Options...>, detail::mean
 /// number of (overlapping) parts. Takes no options. PyTorch: `nn.AdaptiveAvgPool1d`.
 template <std::size_t Positions, class... Options>
 struct adaptive_avg_pool1d : detail::adaptive_windows<1, extent{Positions, 1}, Options...>, detail::mean_of_window {
+  using rule_is_of = adaptive_avg_pool1d;
   static constexpr const char* name = "adaptive_avg_pool1d";
 };
 /// `adaptive_avg_pool2d<Height, Width>`: the same on `{channels, height, width}`. PyTorch: `nn.AdaptiveAvgPool2d`.
 template <std::size_t Height, std::size_t Width = Height, class... Options>
 struct adaptive_avg_pool2d : detail::adaptive_windows<2, extent{Height, Width}, Options...>, detail::mean_of_window {
+  using rule_is_of = adaptive_avg_pool2d;
   static constexpr const char* name = "adaptive_avg_pool2d";
 };
 /// `adaptive_avg_pool3d<Depth, Height, Width>`: the same on `{channels, depth, height, width}`. PyTorch:
@@ -39697,6 +39725,7 @@ struct adaptive_avg_pool2d : detail::adaptive_windows<2, extent{Height, Width}, 
 template <std::size_t Depth, std::size_t Height = Depth, std::size_t Width = Height, class... Options>
 struct adaptive_avg_pool3d : detail::adaptive_windows<3, extent{Depth, Height, Width}, Options...>,
                              detail::mean_of_window {
+  using rule_is_of = adaptive_avg_pool3d;
   static constexpr const char* name = "adaptive_avg_pool3d";
 };
 
@@ -40406,6 +40435,7 @@ namespace pergrad::inline v0_1 {
 /// `scale_factor` and its default `mode='nearest'`.
 template <extent Factor, class... Options>
 struct upsample : detail::mean_of_window {
+  using rule_is_of = upsample;
   static constexpr const char* name = "upsample";
   static constexpr bool channels_first = true;
 
@@ -40885,6 +40915,9 @@ constexpr void apply(token_loss_options& options, sum_over_positions) noexcept {
 template <class... Options>
 struct token_cross_entropy {
   static constexpr bool on_device = true;
+  /// Whose words these are for executors that do not call `evaluate`, `weight_of` to `differentiate`: one that derives
+  /// has its own, or is evaluated as a whole.
+  using by_position = token_cross_entropy;
   static constexpr detail::token_loss_options options = detail::gather<detail::token_loss_options, Options...>();
   static_assert(!options.unknown_given,
                 "token_cross_entropy takes the options ignore_index<Id> and sum_over_positions");
@@ -45781,7 +45814,7 @@ concept is_window_rule = requires(float x) {
 };
 template <class Rule, window_rule Known>
 inline constexpr bool is_known_rule = [] {
-  if constexpr (requires { Rule::known_rule; }) return Rule::known_rule == Known;
+  if constexpr (requires { requires std::same_as<typename Rule::rule_type, Rule>; }) return Rule::known_rule == Known;
   return false;
 }();
 /// Does a pool write down which input was a window's? Its gradient is that one's then.
@@ -45798,10 +45831,8 @@ struct function_of {
   static constexpr auto choose() {
     if constexpr (detail::has_affine<Layer> || detail::is_branch_sum<Layer> || detail::is_reshape<Layer>) {
       return std::type_identity<void>{};
-    } else if constexpr (std::is_base_of_v<detail::maximum_of_window, Layer>) {
-      return std::type_identity<detail::maximum_of_window>{};
-    } else if constexpr (std::is_base_of_v<detail::mean_of_window, Layer>) {
-      return std::type_identity<detail::mean_of_window>{};
+    } else if constexpr (detail::has_known_rule<Layer>) {  // one kernel for all of them
+      return std::type_identity<typename Layer::rule_type>{};
     } else {
       return std::type_identity<Layer>{};
     }
@@ -51305,10 +51336,11 @@ struct sample_work {
   int held_room = 0;    ///< scalars of shared memory for a matrix that a layer reads at every position
 };
 
-/// Is it a loss over positions that says what threads do together for one of them? A warp takes a position then, or, in
-/// a layered network, a block.
+/// Is it a loss over positions that says what threads do together for one of them, for itself and not for one that it
+/// derives from? A warp takes a position then, or, in a layered network, a block.
 template <class Loss>
 inline constexpr bool takes_threads_by_position = requires(const std::int32_t* targets) {
+  requires std::is_same_v<typename Loss::by_position, Loss>;
   Loss::weight_of(targets, std::size_t{});
 };
 /// Does a loss say what threads do together, for itself and not for one that it derives from? Of its terms, or of all
