@@ -193,10 +193,10 @@ table_schema draft_schema(const csv_table& table, const std::string& target) {
       column.high = std::max(column.high, value.value_or(-INFINITY));
     }
     if (!target.empty() && column.name == target && (categories.size() < 2 || categories.size() > most_categories)) {
-      const std::string found = categories.size() > most_categories ? "more than " + std::to_string(most_categories)
-                                                                    : std::to_string(categories.size());
-      throw std::runtime_error(table.name + ", column " + target + ": has " + found +
-                               " categories, and a target needs 2 to " + std::to_string(most_categories));
+      std::string refusal = table.name + ", column " + target + ": has ";
+      refusal += categories.size() > most_categories ? "more than " + std::to_string(most_categories)
+                                                     : std::to_string(categories.size());
+      throw std::runtime_error(refusal + " categories, and a target needs 2 to " + std::to_string(most_categories));
     }
     if (!numbers) column.categories.assign(categories.begin(), categories.end());
     if (numbers ? has_width(column) : !categories.empty() && categories.size() <= most_categories) {

@@ -252,8 +252,9 @@ class byte_level_bpe {
     for (const auto& [token, id] : file.items()) {
       if (!id.is_number_integer() || id.get<std::int64_t>() < 0 || id.get<std::int64_t>() > most) {
         // Not an array's text, which is written by recursion: one in another, many times, would overflow the stack.
-        const std::string found = id.is_structured() ? std::string{"an "} + id.type_name() : id.dump();
-        throw_refusal(path, "the id of " + token + " is " + found + ", no integer from 0 to " + std::to_string(most));
+        std::string refusal = "the id of " + token + " is ";
+        refusal += id.is_structured() ? std::string{"an "} + id.type_name() : id.dump();
+        throw_refusal(path, refusal + ", no integer from 0 to " + std::to_string(most));
       }
       const auto number = static_cast<std::size_t>(id.get<std::int64_t>());
       ids_[token] = static_cast<std::int32_t>(number);
