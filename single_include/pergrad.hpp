@@ -45812,14 +45812,9 @@ template <class Function>
 concept is_window_rule = requires(float x) {
   { Function::combine(x, x) } -> std::convertible_to<float>;
 };
-template <class Rule, window_rule Known>
-inline constexpr bool is_known_rule = [] {
-  if constexpr (requires { requires std::same_as<typename Rule::rule_type, Rule>; }) return Rule::known_rule == Known;
-  return false;
-}();
 /// Does a pool write down which input was a window's? Its gradient is that one's then.
 template <class Rule>
-inline constexpr bool remembers_inputs = is_known_rule<Rule, window_rule::maximum>;
+inline constexpr bool remembers_inputs = std::is_same_v<Rule, detail::maximum_of_window>;
 template <class Type>
 concept marked_for_devices = requires {
   requires Type::on_device;
@@ -50252,7 +50247,7 @@ struct pointwise_worker {
               continue;
             }
             Scalar remaining = dy[o];
-            if constexpr (is_known_rule<Rule, window_rule::mean>) {  // to all alike
+            if constexpr (std::is_same_v<Rule, detail::mean_of_window>) {  // to all alike
               sum += Rule::share(inputs(from + pixel), y[o], remaining, divisor_of(row, d, r, c));
               continue;
             }

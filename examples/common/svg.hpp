@@ -7,12 +7,14 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdio>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "bounds.hpp"
 #include "report.hpp"
+#include "utf8.hpp"
 
 namespace example {
 
@@ -60,22 +62,12 @@ struct point {
          number(to.y) + "\" " + style + "/>\n";
 }
 
-/// How many bytes the character of XML has with which a text begins, in UTF-8; 0 if it begins with none.
+/// How many bytes the character of XML has with which a text begins; 0 if it begins with none.
 [[nodiscard]] inline std::size_t character_size(std::string_view content) {
-  const auto byte = [&](std::size_t i) -> unsigned {
-    return i < content.size() ? static_cast<unsigned char>(content[i]) : 0U;
-  };
-  const unsigned first = byte(0);
-  if (first < 0x80) return first < 0x20 ? 0 : 1;  // XML has no control characters, not even as numbers
-  const std::size_t size = first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
-  unsigned code = first & (0x7fU >> size);
-  for (std::size_t i = 1; i < size; ++i) {
-    if ((byte(i) & 0xc0U) != 0x80U) return 0;
-    code = code << 6U | (byte(i) & 0x3fU);
-  }
-  constexpr unsigned least[]{0, 0, 0x80, 0x800, 0x10000};
-  const bool is_surrogate = code >= 0xd800 && code <= 0xdfff, is_none = code == 0xfffe || code == 0xffff;
-  return first < 0xc2 || first > 0xf4 || code < least[size] || code > 0x10ffff || is_surrogate || is_none ? 0 : size;
+  const std::optional<code_point> first = first_code_point(content);
+  // XML has no control characters, not even as numbers.
+  if (!first || first->code < 0x20 || first->code == 0xfffe || first->code == 0xffff) return 0;
+  return first->size;
 }
 
 /// What is no character of XML becomes a blank: a class may have any name, and a text that a network made any bytes.

@@ -14,6 +14,7 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -24,6 +25,8 @@
 #include <vector>
 
 #include <pergrad/data/sequences.hpp>
+
+#include "utf8.hpp"
 
 namespace example {
 
@@ -96,27 +99,17 @@ namespace words {
                                            std::size_t number) {
   std::u32string points;
   for (std::size_t place = 0; place < line.size();) {
-    const auto first = static_cast<std::uint8_t>(line[place]);
-    if (text == encoding::latin1 || first < 0x80) {
-      points += static_cast<char32_t>(first);
-      ++place;
+    if (text == encoding::latin1) {
+      points += static_cast<char32_t>(static_cast<std::uint8_t>(line[place++]));
       continue;
     }
-    const std::size_t more = first >= 0xf0 ? 3 : first >= 0xe0 ? 2 : 1;
-    char32_t point = first & (0x3fU >> more);
-    bool good = first >= 0xc2 && first <= 0xf4 && place + more < line.size();
-    for (std::size_t next = place + 1; good && next <= place + more; ++next) {
-      const auto byte = static_cast<std::uint8_t>(line[next]);
-      good = (byte & 0xc0U) == 0x80;
-      point = (point << 6U) | (byte & 0x3fU);
-    }
-    const bool overlong = (more == 2 && point < 0x800) || (more == 3 && point < 0x10000);
-    if (!good || overlong || point > 0x10ffff || (point >= 0xd800 && point <= 0xdfff)) {
+    const std::optional<code_point> next = first_code_point(line.substr(place));
+    if (!next) {
       throw std::runtime_error(file + ", line " + std::to_string(number) + ": byte " + std::to_string(place) +
                                " does not start a UTF-8 character");
     }
-    points += point;
-    place += more + 1;
+    points += next->code;
+    place += next->size;
   }
   return points;
 }

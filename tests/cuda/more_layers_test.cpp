@@ -3,6 +3,7 @@
 //
 // They have no device code of their own: a geometry is all that a device needs of them. Each is compared with the host.
 #include "device_fixture.hpp"
+#include "layers/derived.hpp"
 
 BOOST_AUTO_TEST_SUITE(cuda_more_layers)
 
@@ -45,45 +46,8 @@ struct corners {
     return {.in_channels = in.e0, .in_size = size, .out_channels = 3, .out_size = size, .kernel = {2}, .padding = {1}};
   }
 };
-/// A pool and a loss that derive from the library's, with functions of their own.
-struct twice_the_sum : pg::max_pool2d<2> {
-  template <class Value>
-  PERGRAD_HD static Value start() {
-    return Value{};
-  }
-  template <class Value>
-  PERGRAD_HD static Value combine(Value sum, Value x) {
-    return sum + x;
-  }
-  template <class Value, class Divisor>
-  PERGRAD_HD static Value finish(Value sum, Divisor /*divisor*/) {
-    return sum + sum;
-  }
-  template <class Value, class Divisor>
-  PERGRAD_HD static Value share(Value /*x*/, Value /*y*/, Value& dy, Divisor /*divisor*/) {
-    return dy + dy;
-  }
-};
-struct twice_the_loss : pg::token_cross_entropy<> {
-  template <class Scalar>
-  static double evaluate(std::span<const Scalar> y, std::span<const std::int32_t> targets, std::span<Scalar> dy) {
-    return evaluate(y, targets, dy, targets.size());
-  }
-  template <class Scalar>
-  static double evaluate(std::span<const Scalar> y, std::span<const std::int32_t> targets, std::span<Scalar> dy,
-                         std::size_t length) {
-    return evaluate(y.data(), y.size(), targets.data(), dy.data(), targets.size(), length);
-  }
-  template <class Scalar>
-  PERGRAD_HD static double evaluate(const Scalar* y, std::size_t size, const std::int32_t* targets, Scalar* dy,
-                                    std::size_t positions, std::size_t length) {
-    const double loss = pg::token_cross_entropy<>::evaluate(y, size, targets, dy, positions, length);
-    for (std::size_t i = 0; i < size; ++i) dy[i] *= 2;
-    return 2 * loss;
-  }
-};
-using derived_pool = pg::basic_network<double, pg::shape{2, 4, 4}, pg::conv2d<3, 1>, twice_the_sum, pg::flatten,
-                                       pg::linear<3>, pg::reshape<pg::shape{1, 3}>>;
+using derived_pool = pg::basic_network<double, pg::shape{2, 4, 4}, pg::conv2d<3, 1>, derived::twice_the_sum,
+                                       pg::flatten, pg::linear<3>, pg::reshape<pg::shape{1, 3}>>;
 
 template <std::size_t Width>
 using cornered =
@@ -126,7 +90,7 @@ BOOST_AUTO_TEST_CASE(affine_layers_of_users_are_the_hosts) {
   compare_gradients<cornered<6>, pg::cross_entropy>("a geometry, layered");
 }
 BOOST_AUTO_TEST_CASE(what_derives_from_pools_and_losses_is_the_hosts) {
-  compare_gradients<derived_pool, twice_the_loss>("derived");
+  compare_gradients<derived_pool, derived::twice_the_loss>("derived");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

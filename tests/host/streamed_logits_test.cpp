@@ -16,6 +16,7 @@
 #include <pergrad/testing/layer_laws.hpp>
 
 #include "comparing.hpp"
+#include "layers/derived.hpp"
 #include "told.hpp"
 
 namespace streamed_networks {
@@ -256,19 +257,6 @@ BOOST_AUTO_TEST_CASE(no_clipped_gradient_is_longer_than_the_clip_norm) {
 }
 
 // A loss that derives from one that takes stretches is not that loss: its own words are heard.
-struct twice_the_loss : pg::token_cross_entropy<> {
-  template <class Scalar>
-  static double evaluate(std::span<const Scalar> y, std::span<const std::int32_t> targets, std::span<Scalar> dy,
-                         std::size_t length) {
-    const double loss = pg::token_cross_entropy<>::evaluate(y, targets, dy, length);
-    for (Scalar& each : dy) each *= 2;
-    return 2 * loss;
-  }
-  template <class Scalar>
-  static double evaluate(std::span<const Scalar> y, std::span<const std::int32_t> targets, std::span<Scalar> dy) {
-    return evaluate(y, targets, dy, targets.size());
-  }
-};
 BOOST_AUTO_TEST_CASE(a_loss_that_derives_has_its_own_words) {
   using network = sn::own_model<float, sn::again>;
   samples<network> few;
@@ -282,7 +270,7 @@ BOOST_AUTO_TEST_CASE(a_loss_that_derives_has_its_own_words) {
   };
   std::vector<double> wanted = losses_and_norms(pg::token_cross_entropy<>{});
   for (double& each : wanted) each *= 2;
-  BOOST_TEST(differs(losses_and_norms(twice_the_loss{}), wanted) < 1e-5);
+  BOOST_TEST(differs(losses_and_norms(derived::twice_the_loss{}), wanted) < 1e-5);
 }
 
 BOOST_AUTO_TEST_CASE(ignored_positions_have_no_gradient_and_a_sample_beyond_all_numbers_no_share) {

@@ -11,6 +11,7 @@
 
 #include <pergrad/pergrad.hpp>
 
+#include "derived.hpp"
 #include "laws.hpp"
 
 BOOST_AUTO_TEST_SUITE(pool_layers)
@@ -45,25 +46,7 @@ static_assert(
     all_have_kernels<max_pool1d<2>, max_pool2d<2>, max_pool3d<2>, avg_pool1d<2>, avg_pool2d<2>, avg_pool3d<2>,
                      adaptive_avg_pool1d<2>, adaptive_avg_pool2d<2>, adaptive_avg_pool3d<2>, pergrad::upsample<2>>);
 
-/// Pools as users derive them: with all of a rule, and a part of it.
-struct twice_the_sum : max_pool2d<2> {
-  template <class Value>
-  static Value start() {
-    return Value{};
-  }
-  template <class Value>
-  static Value combine(Value sum, Value x) {
-    return sum + x;
-  }
-  template <class Value, class Divisor>
-  static Value finish(Value sum, Divisor /*divisor*/) {
-    return sum + sum;
-  }
-  template <class Value, class Divisor>
-  static Value share(Value /*x*/, Value /*y*/, Value& dy, Divisor /*divisor*/) {
-    return dy + dy;
-  }
-};
+/// A pool as users derive it, with a part of a rule; derived.hpp has one with all of it.
 struct half_the_mean : avg_pool2d<2> {
   template <class Value, class Divisor>
   static Value finish(Value sum, Divisor divisor) {
@@ -186,7 +169,7 @@ BOOST_AUTO_TEST_CASE(averages_count_their_padding) {
 }
 // A pool that derives from another one and has functions of its own: they are called, and no kernel in their place.
 BOOST_AUTO_TEST_CASE(functions_of_ones_own_are_called) {
-  const auto sum = respond<twice_the_sum, shape{1, 2, 2}>({1, 2, 3, 4}, {5});
+  const auto sum = respond<derived::twice_the_sum, shape{1, 2, 2}>({1, 2, 3, 4}, {5});
   equal(sum.output, {20});
   equal(sum.input_gradient, {10, 10, 10, 10});
   const auto mean = respond<half_the_mean, shape{1, 2, 2}>({1, 2, 3, 6}, {8});

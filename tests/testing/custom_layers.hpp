@@ -133,12 +133,14 @@ struct gain_and_small_shift {
   }
 };
 
-/// y = x, but for the first element, which is 2^-15 times its input: that one's gradient is thousands of times smaller.
-struct small_first_element {
-  static constexpr double small = 1.0 / (1U << 15U);
+struct without_parameters {
   [[nodiscard]] static constexpr pergrad::shape output_shape(pergrad::shape in) { return in; }
   [[nodiscard]] static constexpr std::size_t parameter_count(pergrad::shape /*in*/) { return 0; }
   [[nodiscard]] static constexpr auto factors(pergrad::shape /*in*/) { return pergrad::list_factors(); }
+};
+/// y = x, but for the first element, which is 2^-15 times its input: that one's gradient is thousands of times smaller.
+struct small_first_element : without_parameters {
+  static constexpr double small = 1.0 / (1U << 15U);
 
   template <class Scalar>
   static void forward(pergrad::shape /*in*/, std::span<const Scalar> /*w*/, std::span<const Scalar> x,
@@ -257,10 +259,7 @@ struct mixes_in_training : halves {
   }
 };
 /// y = x².
-struct square {
-  [[nodiscard]] static constexpr pergrad::shape output_shape(pergrad::shape in) { return in; }
-  [[nodiscard]] static constexpr std::size_t parameter_count(pergrad::shape /*in*/) { return 0; }
-  [[nodiscard]] static constexpr auto factors(pergrad::shape /*in*/) { return pergrad::list_factors(); }
+struct square : without_parameters {
   template <class Scalar>
   static void forward(pergrad::shape /*in*/, std::span<const Scalar> /*w*/, std::span<const Scalar> x,
                       std::span<Scalar> y) {

@@ -453,7 +453,11 @@ class examination {
   seen_type seen_;
 };
 
-/// Samples of a network as the options have them.
+/// A network and its samples as the options have them.
+template <class Network, class Loss, class Executor>
+[[nodiscard]] network_subject<Network, Loss, Executor> subject_of(const law_options& options) {
+  return {uniform{options.seed, -options.largest_parameter, options.largest_parameter}, options.samples + 1};
+}
 template <class Network, class Loss>
 [[nodiscard]] sample_set<Network, Loss> drawn_samples(const law_options& options) {
   auto data = draw_samples<Network, Loss>(options.seed + 1, options.samples);
@@ -521,8 +525,7 @@ template <class Value, class Double, class Target>
 /// bounds.
 template <class Network, class Loss = cross_entropy, class Executor = host>
 [[nodiscard]] laws_report check_network(const law_options& options = {}) {
-  testing_detail::network_subject<Network, Loss, Executor> examined{
-      uniform{options.seed, -options.largest_parameter, options.largest_parameter}, options.samples + 1};
+  auto examined = testing_detail::subject_of<Network, Loss, Executor>(options);
   using laws = testing_detail::examination<typename Network::scalar, typename Network::input_value,
                                            target_of<Loss, typename Network::scalar>>;
   return laws{options, examined, testing_detail::drawn_samples<Network, Loss>(options)}.run();
@@ -536,9 +539,8 @@ template <class Layer, shape Input>
   using in_float = network_around<float, Layer, Input>;
   laws_report report = check_network<in_double>(options);
   report.merge(check_network<in_float>(options));
-  const uniform initial{options.seed, -options.largest_parameter, options.largest_parameter};
-  testing_detail::network_subject<in_float, cross_entropy, host> floats{initial, options.samples + 1};
-  testing_detail::network_subject<in_double, cross_entropy, host> doubles{initial, options.samples + 1};
+  auto floats = testing_detail::subject_of<in_float, cross_entropy, host>(options);
+  auto doubles = testing_detail::subject_of<in_double, cross_entropy, host>(options);
   report.merge(testing_detail::compare_scalars(
       options, floats, testing_detail::drawn_samples<in_float, cross_entropy>(options), doubles));
   return report;

@@ -224,7 +224,7 @@ struct pointwise_worker {
               continue;
             }
             Scalar remaining = dy[o];
-            if constexpr (is_known_rule<Rule, window_rule::mean>) {  // to all alike
+            if constexpr (std::is_same_v<Rule, detail::mean_of_window>) {  // to all alike
               sum += Rule::share(inputs(from + pixel), y[o], remaining, divisor_of(row, d, r, c));
               continue;
             }
